@@ -1,0 +1,1 @@
+"""Questions answered from a lake without a JVM."""

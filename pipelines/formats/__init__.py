@@ -1,0 +1,1 @@
+"""Kafka's formats in columns: batches, records, snapshots."""

@@ -1,0 +1,209 @@
+"""The tables of a lake: columns, keys and constraints, declared once.
+
+Ids are Kafka's 22-character base64 strings. ``*_offset`` is a log offset, ``*_time`` the append time of its batch
+(UTC). History rows are half-open: true for every offset N with ``from_offset <= N < to_offset``, ``to_offset`` null
+while true. ``from_snapshot`` marks a row whose beginning is only known to lie at or before ``from_offset``, because
+the log no longer reaches back that far and a snapshot says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+TIME = pa.timestamp("us", tz="UTC")
+INTS = pa.list_(pa.field("element", pa.int32(), nullable=False))
+IDS = pa.list_(pa.field("element", pa.string(), nullable=False))
+
+
+@dataclass(frozen=True)
+class Table:
+    """One Delta table: its Arrow schema (column comments in the field metadata), key and CHECK constraints."""
+
+    name: str
+    comment: str
+    schema: pa.Schema
+    key: Sequence[str]
+    checks: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def history(self) -> bool:
+        """Whether rows are intervals that a later batch may close."""
+        return "to_offset" in self.schema.names
+
+
+def _column(name: str, kind: pa.DataType, comment: str, *, null: bool = False) -> pa.Field:
+    return pa.field(name, kind, nullable=null, metadata={"comment": comment})
+
+
+_INTERVAL = [
+    _column("from_offset", pa.int64(), "offset of the record that made the row true"),
+    _column("from_time", TIME, "append time of that record"),
+    _column("to_offset", pa.int64(), "offset of the record that ended it; null while true", null=True),
+    _column("to_time", TIME, "append time of that record; null while true", null=True),
+    _column("from_snapshot", pa.bool_(), "true where a snapshot is the oldest witness: it began at or before from_offset"),
+]
+_TOPIC = [
+    _column("topic_id", pa.string(), "id of the topic"),
+    _column("topic", pa.string(), "name of the topic"),
+    _column("partition", pa.int32(), "index of the partition"),
+]
+_INTERVAL_CHECK = {"interval_is_ordered": "to_offset IS NULL OR to_offset > from_offset"}
+
+RECORDS = Table(
+    "records",
+    "Every record read, in log order; what a rebuild starts from. Aborted transactions are left out.",
+    pa.schema(
+        [
+            _column("log_offset", pa.int64(), "offset of the record; for a snapshot's record its last contained offset"),
+            _column("epoch", pa.int32(), "raft epoch of the batch"),
+            _column("append_time", TIME, "append time of the batch"),
+            _column("batch_offset", pa.int64(), "base offset of the batch (within the snapshot for its records)"),
+            _column("record_type", pa.string(), "Kafka's name of the type, control records included"),
+            _column("record_version", pa.int16(), "version of the record's schema"),
+            _column("snapshot", pa.bool_(), "read from a snapshot, not from the log"),
+            _column("snapshot_index", pa.int64(), "position within the snapshot; null for records of the log", null=True),
+            _column("topic_id", pa.string(), "id of the topic it names", null=True),
+            _column("partition", pa.int32(), "partition it names", null=True),
+            _column("broker_id", pa.int32(), "broker it names", null=True),
+            _column("value", pa.binary(), "the record value as it is in the log", null=True),
+        ]
+    ),
+    key=("log_offset", "snapshot_index"),
+)
+
+BROKERS = Table(
+    "brokers",
+    "A broker's registration over time.",
+    pa.schema(
+        [
+            _column("broker_id", pa.int32(), "id of the broker"),
+            _column("broker_epoch", pa.int64(), "epoch of the registration"),
+            _column("incarnation_id", pa.string(), "id of the broker process"),
+            _column("fenced", pa.bool_(), "whether it is fenced"),
+            _column("in_controlled_shutdown", pa.bool_(), "whether it is shutting down"),
+            _column("rack", pa.string(), "its rack", null=True),
+            _column("log_dirs", IDS, "ids of its online directories, in Kafka's order"),
+            _column("cordoned_log_dirs", IDS, "ids of its cordoned directories (4.3 and later)", null=True),
+            *_INTERVAL,
+            _column("ended_by", pa.string(), "why the row ended: registered, changed, unregistered, resync", null=True),
+        ]
+    ),
+    key=("broker_id", "from_offset"),
+    checks=_INTERVAL_CHECK,
+)
+
+DIRECTORIES = Table(
+    "directories",
+    "A directory online on a broker.",
+    pa.schema(
+        [
+            _column("broker_id", pa.int32(), "id of the broker"),
+            _column("directory_id", pa.string(), "id of the directory"),
+            _column("broker_epoch", pa.int64(), "epoch of the registration that first listed it"),
+            *_INTERVAL,
+            _column("ended_by", pa.string(), "failed, deregistered, moved, unregistered or resync", null=True),
+        ]
+    ),
+    key=("broker_id", "directory_id", "from_offset"),
+    checks=_INTERVAL_CHECK,
+)
+
+PARTITIONS = Table(
+    "partitions",
+    "A partition's state between two records that touch it.",
+    pa.schema(
+        [
+            *_TOPIC,
+            _column("replicas", INTS, "brokers that hold a replica"),
+            _column("isr", INTS, "in-sync replicas"),
+            _column("elr", INTS, "eligible leader replicas"),
+            _column("last_known_elr", INTS, "last known eligible leader replicas"),
+            _column("adding", INTS, "replicas being added by a reassignment"),
+            _column("removing", INTS, "replicas being removed by a reassignment"),
+            _column("leader", pa.int32(), "leader, -1 when there is none"),
+            _column("leader_epoch", pa.int32(), "leader epoch"),
+            _column("partition_epoch", pa.int32(), "partition epoch"),
+            _column("leader_recovery", pa.string(), "RECOVERED, or RECOVERING after an unclean election"),
+            _column("directories", IDS, "directory of each replica, parallel to replicas"),
+            *_INTERVAL,
+        ]
+    ),
+    key=("topic_id", "partition", "from_offset"),
+    checks={**_INTERVAL_CHECK, "a_directory_per_replica": "size(directories) = size(replicas)"},
+)
+
+ASSIGNMENTS = Table(
+    "assignments",
+    "A replica in a directory.",
+    pa.schema(
+        [
+            *_TOPIC,
+            _column("replica_index", pa.int32(), "position in the partition's replicas"),
+            _column("broker_id", pa.int32(), "broker of the replica"),
+            _column("directory_id", pa.string(), "directory of the replica"),
+            _column("kind", pa.string(), "assigned, unassigned, lost or migrating"),
+            *_INTERVAL,
+            _column(
+                "ended_by", pa.string(), "assigned, moved, unassigned, lost, reassigned, reordered, removed, resync", null=True
+            ),
+        ]
+    ),
+    key=("topic_id", "partition", "replica_index", "from_offset"),
+    checks={
+        **_INTERVAL_CHECK,
+        "kind_is_known": "kind IN ('assigned', 'unassigned', 'lost', 'migrating')",
+        "reserved_ids_have_their_kind": "kind <> 'assigned' OR directory_id NOT IN ('AAAAAAAAAAAAAAAAAAAAAA', "
+        "'AAAAAAAAAAAAAAAAAAAAAQ', 'AAAAAAAAAAAAAAAAAAAAAg')",
+    },
+)
+
+OFFLINE_REPLICAS = Table(
+    "offline_replicas",
+    "A replica that is offline, and why.",
+    pa.schema(
+        [
+            *_TOPIC,
+            _column("replica_index", pa.int32(), "position in the partition's replicas"),
+            _column("broker_id", pa.int32(), "broker of the replica"),
+            _column("directory_id", pa.string(), "directory of the replica"),
+            _column("reason", pa.string(), "broker missing, broker fenced, directory offline or directory lost"),
+            *_INTERVAL,
+        ]
+    ),
+    key=("topic_id", "partition", "replica_index", "from_offset"),
+    checks={
+        **_INTERVAL_CHECK,
+        "reason_is_known": "reason IN ('broker missing', 'broker fenced', 'directory offline', 'directory lost')",
+    },
+)
+
+LEDGER = Table(
+    "ledger",
+    "A published batch: readers open every other table at the version its newest row names.",
+    pa.schema(
+        [
+            _column("start_offset", pa.int64(), "first offset of the batch"),
+            _column("end_offset", pa.int64(), "offset after the last record of the batch"),
+            _column("epoch", pa.int32(), "raft epoch of the last batch"),
+            _column("fingerprint", pa.int64(), "CRC-32C of the last batch: tells a rewritten history"),
+            _column("end_time", TIME, "append time of the last record"),
+            _column("published_time", TIME, "when the row was written"),
+            _column("profile", pa.string(), "rules: kafka or kip858"),
+            _column("ids", pa.string(), "table of reserved ids the log was written with: kafka or kip858"),
+            _column("cluster_id", pa.string(), "cluster.id of the metadata directory, empty if unknown"),
+            _column("metadata_version", pa.int32(), "feature level of metadata.version, -1 before the first"),
+            _column("from_snapshot", pa.int64(), "end offset of the snapshot the batch began with", null=True),
+            _column("dropped", pa.int64(), "records of aborted transactions left out"),
+            _column("versions", pa.map_(pa.string(), pa.int64()), "version of every table"),
+            _column("rows", pa.map_(pa.string(), pa.int64()), "rows written to every table"),
+        ]
+    ),
+    key=("end_offset",),
+)
+
+HISTORY = (BROKERS, DIRECTORIES, PARTITIONS, ASSIGNMENTS, OFFLINE_REPLICAS)
+TABLES = (RECORDS, *HISTORY, LEDGER)
+BY_NAME: Mapping[str, Table] = {table.name: table for table in TABLES}

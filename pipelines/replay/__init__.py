@@ -1,0 +1,1 @@
+"""The state machine: the fold kernel and the stateful processor around it."""
