@@ -1,0 +1,179 @@
+"""The queue of assignments that a broker reports to the controller (R-QUEUE-1 to R-QUEUE-8).
+
+Theory of operation. An assignment says where a replica really is. The newest for a replica counts: it replaces one
+that waits. What is sent moves from ``ready`` to ``in_flight``, and one request is out at a time. When its answer
+comes, everything sent either succeeded, or waits again unless something newer does.
+
+Source: KIP-858 "Replica management"; Kafka's ``AssignmentsManager``, ``Assignment``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import NamedTuple
+
+from jbod_model.broker.backoff import MAX_ASSIGNMENTS_PER_REQUEST, STANDARD_BACKOFF, ExponentialBackoff, next_deadline
+from jbod_model.ids import Uuid
+
+
+class Replica(NamedTuple):
+    """A replica of the broker: the partition, by topic id and index."""
+
+    topic_id: Uuid
+    partition: int
+
+
+class Reason(Enum):
+    """Why an assignment is queued; the value is the text that Kafka logs."""
+
+    METADATA = "Applying metadata delta"
+    PROMOTION = "Future replica promotion"
+    REVERT = "Reverting reassignment for canceled future replica"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A replica's directory as the broker knows it. ``submitted`` is in milliseconds."""
+
+    replica: Replica
+    directory: Uuid
+    submitted: int
+    reason: Reason
+
+
+class GlobalFailure(Enum):
+    """Answers that say nothing about single assignments: all of them are sent again (R-QUEUE-6)."""
+
+    TIMEOUT = "Timeout"
+    AUTHENTICATION = "AuthenticationException"
+    DISCONNECTED_TIMEOUT = "Disconnected[Timeout]"
+    DISCONNECTED = "Disconnected"
+    UNSUPPORTED_VERSION = "UnsupportedVersionException"
+    EMPTY_RESPONSE = "EmptyResponse"
+    FOREIGN_RESPONSE = "ClassCastException"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The controller's response: ``error`` for the whole request, ``results`` the error code per replica."""
+
+    error: int
+    results: tuple[tuple[Replica, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an answer meant: accepted, to be sent again, and results for replicas that nobody asked about."""
+
+    accepted: tuple[Assignment, ...] = ()
+    retried: tuple[Assignment, ...] = ()
+    unexpected: tuple[Replica, ...] = ()
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentQueue:
+    """What waits, what is out, how many requests failed in a row, and when the next one goes (milliseconds)."""
+
+    ready: Mapping[Replica, Assignment] = field(default_factory=dict)
+    in_flight: Mapping[Replica, Assignment] = field(default_factory=dict)
+    failures: int = 0
+    deadline: int | None = None
+    backoff: ExponentialBackoff = STANDARD_BACKOFF
+
+    @property
+    def pending(self) -> int:
+        """The gauge QueuedReplicaToDirAssignments: what waits and what is out (R-QUEUE-8)."""
+        return len(self.ready) + len(self.in_flight)
+
+
+def submit(queue: AssignmentQueue, assignment: Assignment, now: int) -> AssignmentQueue:
+    """Queue an assignment; it replaces an older one of the same replica that still waits (R-QUEUE-1)."""
+    ready = {**queue.ready, assignment.replica: assignment}
+    return _reschedule(replace(queue, ready=ready), now)
+
+
+def take_batch(
+    queue: AssignmentQueue, is_replica: Callable[[Replica], bool], now: int
+) -> tuple[AssignmentQueue, tuple[Assignment, ...]]:
+    """What to send at ``now``: empty while the deadline is ahead or a request is out (R-QUEUE-2, R-QUEUE-3).
+
+    ``is_replica`` says whether the broker still hosts a partition by the metadata it has; what it does not host any
+    more is dropped without a word (R-QUEUE-4) and leaves its place in the request to others.
+    """
+    if queue.deadline is None or now < queue.deadline:
+        return queue, ()
+    queue = replace(queue, deadline=None)
+    if queue.in_flight:
+        return queue, ()
+    ready = dict(queue.ready)
+    batch: dict[Replica, Assignment] = {}
+    for replica in queue.ready:
+        if len(batch) == MAX_ASSIGNMENTS_PER_REQUEST:
+            break
+        assignment = ready.pop(replica)
+        if is_replica(replica):
+            batch[replica] = assignment
+    return replace(queue, ready=ready, in_flight=batch), tuple(batch.values())
+
+
+def settle(queue: AssignmentQueue, answer: Answer | GlobalFailure, now: int) -> tuple[AssignmentQueue, Outcome]:
+    """Take the answer to the request that is out (R-QUEUE-6, R-QUEUE-7).
+
+    After a global failure everything sent waits again; a newer assignment that came in between wins. Without one,
+    each replica's own result decides, and a replica without a result counts as failed.
+    """
+    sent = dict(queue.in_flight)
+    if isinstance(answer, GlobalFailure) or answer.error:
+        text = answer.value if isinstance(answer, GlobalFailure) else f"Response-level error: {answer.error}"
+        back = {**sent, **queue.ready}
+        failed = replace(queue, ready=back, in_flight={}, failures=queue.failures + 1)
+        return _after_answer(failed, now), Outcome(retried=tuple(sent.values()), failure=text)
+    accepted = []
+    retried = []
+    unexpected = []
+    for replica, error in answer.results:
+        assignment = sent.pop(replica, None)
+        if assignment is None:
+            unexpected.append(replica)
+        elif error:
+            retried.append(assignment)
+        else:
+            accepted.append(assignment)
+    retried += sent.values()
+    ready = {**{assignment.replica: assignment for assignment in retried}, **queue.ready}
+    settled = replace(queue, ready=ready, in_flight={}, failures=0)
+    outcome = Outcome(accepted=tuple(accepted), retried=tuple(retried), unexpected=tuple(unexpected))
+    return _after_answer(settled, now), outcome
+
+
+def group_by_directory(
+    batch: tuple[Assignment, ...],
+) -> tuple[tuple[Uuid, tuple[tuple[Uuid, tuple[int, ...]], ...]], ...]:
+    """A batch as the request nests it: directory, topic, partitions, each in order of first appearance."""
+    nested: dict[Uuid, dict[Uuid, list[int]]] = {}
+    for assignment in batch:
+        topics = nested.setdefault(assignment.directory, {})
+        topics.setdefault(assignment.replica.topic_id, []).append(assignment.replica.partition)
+    return tuple(
+        (directory, tuple((topic, tuple(partitions)) for topic, partitions in topics.items()))
+        for directory, topics in nested.items()
+    )
+
+
+def _after_answer(queue: AssignmentQueue, now: int) -> AssignmentQueue:
+    return _reschedule(queue, now) if queue.ready else queue
+
+
+def _reschedule(queue: AssignmentQueue, now: int) -> AssignmentQueue:
+    deadline = next_deadline(
+        queue.backoff,
+        now,
+        failures=queue.failures,
+        in_flight=bool(queue.in_flight),
+        ready=len(queue.ready),
+        previous=queue.deadline,
+    )
+    return replace(queue, deadline=deadline)

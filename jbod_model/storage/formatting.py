@@ -1,0 +1,150 @@
+"""Formatting the directories of a node, and completing their ids at start (R-STORE-16 to R-STORE-22).
+
+Source: KIP-858 "Storage format command"; Kafka's ``Formatter``, ``KafkaRaftServer.initializeLogDirs``. Both are
+planned on what was read, then written: a plan that breaks a rule writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from jbod_model.ids import Uuid
+from jbod_model.storage.directory_ids import generate_directory_id, secure_long
+from jbod_model.storage.ensemble import Ensemble, find_start_problems, verify
+from jbod_model.storage.meta_properties import MetaProperties, write_meta_properties
+from jbod_model.storage.problems import (
+    AlreadyFormatted,
+    MetadataDirectoryNotGiven,
+    NothingToFormat,
+    StorageProblem,
+    WriteFailed,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One meta.properties to be written. ``is_new`` says that the directory had none."""
+
+    directory: str
+    meta: MetaProperties
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be written, what is left alone as it is, and which directories are passed over as unreadable."""
+
+    writes: tuple[Write, ...]
+    untouched: tuple[str, ...] = ()
+    skipped: tuple[StorageProblem, ...] = ()
+
+
+def plan_format(
+    ensemble: Ensemble,
+    *,
+    cluster_id: str,
+    node_id: int,
+    ignore_formatted: bool = False,
+    add_missing_ids: bool = False,
+    metadata_directory_id: Uuid | None = None,
+    next_long: Callable[[], int] = secure_long,
+) -> Plan:
+    """What formatting has to write: only to directories that need it (R-STORE-16).
+
+    ``metadata_directory_id`` is the id that the initial voters give this node (R-STORE-19). ``add_missing_ids`` is
+    the KIP's reading of "needs it": formatted directories without an id get one too; Kafka leaves that to the start.
+
+    Raises :class:`ClusterIdMismatch` or :class:`NodeIdMismatch` for a mix (R-STORE-18), :class:`AlreadyFormatted`
+    unless told to ignore it, :class:`NothingToFormat`, and what :func:`verify` raises.
+    """
+    if ensemble.metadata_dir is not None and ensemble.metadata_dir not in ensemble.found:
+        raise MetadataDirectoryNotGiven(ensemble.metadata_dir, "is the metadata directory, but not one to format")
+    # A metadata directory that cannot be read is skipped like others: the node cannot start with it, the rest can.
+    verify(replace(ensemble, metadata_dir=None), cluster_id=cluster_id, node_id=node_id)
+    formatted = ensemble.properties
+    if formatted and not (ignore_formatted or add_missing_ids):
+        first = next(iter(formatted))
+        raise AlreadyFormatted(first, "is already formatted")
+    if ensemble.failed and not ensemble.empty and not formatted:
+        raise NothingToFormat("", "no directory can be formatted: all are unreadable")
+    used = set(ensemble.directory_ids)
+    writes = []
+    untouched = []
+    if metadata_directory_id is not None:
+        used.add(metadata_directory_id)
+    for path in ensemble.found:
+        meta = formatted.get(path)
+        if path in ensemble.empty:
+            meta = MetaProperties(version=1, cluster_id=cluster_id, node_id=node_id)
+        elif meta is None:
+            continue
+        elif meta.directory_id is not None or not add_missing_ids:
+            untouched.append(path)
+            continue
+        directory_id = metadata_directory_id if path == ensemble.metadata_dir else None
+        if directory_id is None:
+            directory_id = generate_directory_id(used, next_long)
+        used.add(directory_id)
+        writes.append(
+            Write(directory=path, meta=replace(meta, directory_id=directory_id), is_new=path in ensemble.empty)
+        )
+    return Plan(writes=tuple(writes), untouched=tuple(untouched), skipped=tuple(ensemble.failed.values()))
+
+
+def plan_start(ensemble: Ensemble, *, node_id: int, next_long: Callable[[], int] = secure_long) -> Plan:
+    """The rewrites of a starting broker: directories without an id get one, their version stays (R-STORE-9).
+
+    Raises the first fatal problem of the directories; those it starts without are in ``skipped`` (R-STORE-11).
+    """
+    for problem in find_start_problems(ensemble, node_id=node_id, need_metadata_dir=True):
+        if problem.fatal:
+            raise problem
+    used = set(ensemble.directory_ids)
+    writes = []
+    for path, meta in ensemble.properties.items():
+        if meta.directory_id is None:
+            directory_id = generate_directory_id(used, next_long)
+            used.add(directory_id)
+            writes.append(Write(directory=path, meta=replace(meta, directory_id=directory_id), is_new=False))
+    touched = {write.directory for write in writes}
+    return Plan(
+        writes=tuple(writes),
+        untouched=tuple(path for path in ensemble.properties if path not in touched),
+        skipped=tuple(ensemble.failed.values()),
+    )
+
+
+def apply_plan(
+    plan: Plan,
+    *,
+    written: datetime | None = None,
+    before_write: Callable[[Write], None] | None = None,
+) -> tuple[Write, ...]:
+    """Write the plan, directory by directory, each in one step; directories that do not exist are created.
+
+    ``before_write`` runs once the directory exists and before its meta.properties: what it puts there is complete
+    when the directory counts as formatted. Raises :class:`WriteFailed` at the first that cannot be written: the ones
+    before it are done, this one and the rest are as they were.
+    """
+    for write in plan.writes:
+        try:
+            Path(write.directory).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise WriteFailed(write.directory, f"cannot be created: {error.strerror or error}") from None
+        if before_write is not None:
+            before_write(write)
+        write_meta_properties(write.directory, write.meta, written)
+    return plan.writes
+
+
+def registered_directories(ensemble: Ensemble, log_dirs: Iterable[str]) -> tuple[Uuid, ...]:
+    """The ids a broker registers: those of its readable ``log_dirs``, sorted (R-IDENT-1).
+
+    The metadata directory counts only where it is one of ``log_dirs``.
+    """
+    properties = ensemble.properties
+    ids = {properties[path].directory_id for path in log_dirs if path in properties}
+    return tuple(sorted(directory_id for directory_id in ids if directory_id is not None))

@@ -1,0 +1,162 @@
+"""What can be wrong with a broker's directories: one class per broken rule, each with the next step for people."""
+
+from __future__ import annotations
+
+from jbod_model.errors import JbodError
+
+
+class StorageProblem(JbodError):
+    """Root of the broken rules of a broker's directories. ``directory`` is the one concerned, "" for all of them.
+
+    ``rule`` is the broken rule of docs/spec/storage.md, ``fatal`` says whether a broker refuses to start over it,
+    ``advice`` what an operator does next.
+    """
+
+    rule = ""
+    fatal = True
+    advice = ""
+
+    def __init__(self, directory: str, problem: str) -> None:
+        self.directory = directory
+        self.problem = problem
+        super().__init__(f"{directory}: {problem}" if directory else problem)
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.directory, self.problem)
+
+
+class MissingDirectory(StorageProblem):
+    """Nothing is at the path: the disk is not mounted, or it is to be created by formatting."""
+
+    rule = "R-STORE-10"
+    advice = "mount the disk, or run `jbod format` if it is a new one; a broker does not start before"
+
+
+class NotFormatted(StorageProblem):
+    """The directory has no meta.properties."""
+
+    rule = "R-STORE-10"
+    advice = "run `jbod format --ignore-formatted` with all directories of the broker; it does not start before"
+
+
+class UnreadableDirectory(StorageProblem):
+    """The operating system refuses the directory or its meta.properties."""
+
+    rule = "R-STORE-11"
+    fatal = False
+    advice = "the broker starts without it, its replicas stay offline: repair or replace the disk, then restart"
+
+
+class MalformedMetaProperties(StorageProblem):
+    """meta.properties is there but cannot be understood."""
+
+    rule = "R-STORE-2"
+    fatal = False
+    advice = "the broker treats the disk as failed: restore meta.properties (node, cluster and its old directory.id)"
+
+
+class ClusterIdMissing(StorageProblem):
+    """A file of version 1 has no cluster.id, or a starting KRaft broker finds none."""
+
+    rule = "R-STORE-5"
+    advice = "write the cluster.id of the other directories into the file"
+
+
+class ClusterIdMismatch(StorageProblem):
+    """Two directories of one broker belong to different clusters."""
+
+    rule = "R-STORE-6"
+    advice = "this disk comes from another cluster: put it back, or wipe it and format it for this one"
+
+
+class NodeIdMissing(StorageProblem):
+    """A file of version 1 has no node.id, or a starting KRaft broker finds none."""
+
+    rule = "R-STORE-5"
+    advice = "write the node.id of the other directories into the file"
+
+
+class NodeIdMismatch(StorageProblem):
+    """The directory belongs to another node than the first one, or than the configured one."""
+
+    rule = "R-STORE-6"
+    advice = "this disk comes from another broker: put it back, or wipe it and format it for this one"
+
+
+class ReservedDirectoryId(StorageProblem):
+    """directory.id is one of the ids that mean something else (unassigned, lost, migrating and 97 kept for later)."""
+
+    rule = "R-STORE-7"
+    advice = "remove the directory.id line: the broker generates one when it starts, and reports its replicas anew"
+
+
+class DuplicateDirectoryId(StorageProblem):
+    """Two directories of one broker have the same id: one was copied from the other."""
+
+    rule = "R-STORE-8"
+    advice = "one is a copy: take it out of log.dirs, or remove its directory.id line so that it gets its own"
+
+
+class DirectoryIdMissing(StorageProblem):
+    """The file has no directory.id: written before Kafka 3.7, or by hand."""
+
+    rule = "R-STORE-9"
+    fatal = False
+    advice = "none needed: the broker generates an id when it starts (or `jbod format --add-missing-ids`)"
+
+
+class NoReadableDirectory(StorageProblem):
+    """No directory has a meta.properties that can be read."""
+
+    rule = "R-STORE-12"
+    advice = "format the directories of the broker, or mount its disks"
+
+
+class MetadataDirectoryNotGiven(StorageProblem):
+    """No metadata directory was named where one is needed, or it is none of the directories."""
+
+    rule = "R-STORE-13"
+    advice = "name the metadata directory (metadata.log.dir, else the first of log.dirs)"
+
+
+class MetadataDirectoryFailed(StorageProblem):
+    """The directory with the metadata log cannot be read: unlike a data directory, it cannot be done without."""
+
+    rule = "R-STORE-13"
+    advice = "the broker cannot start: repair the disk, or give it a new metadata.log.dir, formatted, and let it fetch"
+
+
+class MisplacedMetadataLog(StorageProblem):
+    """A directory other than the metadata directory holds the metadata log."""
+
+    rule = "R-STORE-14"
+    advice = "set metadata.log.dir to this directory, or move __cluster_metadata-0 away if it is an old copy"
+
+
+class LegacyVersion(StorageProblem):
+    """Version 0 is what ZooKeeper brokers write; a broker that migrated keeps it."""
+
+    rule = "R-STORE-4"
+    fatal = False
+    advice = "none needed on a migrated broker; a KRaft broker that was never under ZooKeeper has version 1"
+
+
+class AlreadyFormatted(StorageProblem):
+    """Formatting would meet a directory that is formatted."""
+
+    rule = "R-STORE-20"
+    advice = "use --ignore-formatted to leave it as it is and format the others"
+
+
+class NothingToFormat(StorageProblem):
+    """Every directory is unreadable."""
+
+    rule = "R-STORE-21"
+    advice = "mount or repair at least one disk"
+
+
+class WriteFailed(StorageProblem):
+    """meta.properties could not be written; what was there before is still there."""
+
+    rule = "R-STORE-3"
+    advice = "see the error of the operating system: space, permissions, or a failed disk"

@@ -1,0 +1,274 @@
+"""``jbod disks`` and ``jbod format``: what lies in a broker's directories, and making them ready for it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from jbod_model.errors import UsageError
+from jbod_model.ids import Uuid
+from jbod_model.storage.ensemble import Ensemble, find_start_problems, find_version_notes, load_ensemble
+from jbod_model.storage.formatting import Plan, apply_plan, plan_format
+from jbod_model.storage.meta_properties import MetaProperties
+from jbod_model.storage.problems import (
+    DirectoryIdMissing,
+    StorageProblem,
+    WriteFailed,
+)
+from jbod_model.storage.server_config import read_server_config
+
+_REPLICA = re.compile(r"[^/]+-[0-9]+\Z")
+_FUTURE = re.compile(r"[^/]+-[0-9]+\.[0-9a-f]{32}-future\Z")
+
+Directories = Annotated[list[str] | None, typer.Argument(help="The broker's log directories.", metavar="DIR...")]
+Config = Annotated[
+    str | None, typer.Option("--config", "-c", help="A server.properties: its log.dirs, metadata.log.dir, node.id.")
+]
+MetadataDir = Annotated[str | None, typer.Option("--metadata-dir", help="The directory of the metadata log.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    app.command("disks")(disks)
+    app.command("format")(format_directories)
+
+
+def disks(
+    directories: Directories = None,
+    config: Config = None,
+    metadata_dir: MetadataDir = None,
+    node_id: Annotated[int | None, typer.Option("--node-id", help="The broker they should belong to.")] = None,
+    cluster_id: Annotated[str | None, typer.Option("--cluster-id", help="The cluster they should belong to.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a broker's directories: ids, problems, and what to do next. Exit 0 clean, 1 problems, 2 bad usage."""
+    paths, metadata_dir, configured_node = _directories(directories, config, metadata_dir)
+    ensemble = load_ensemble(paths, metadata_dir)
+    expected_node = configured_node if node_id is None else node_id
+    problems = list(find_start_problems(ensemble, cluster_id=cluster_id, node_id=expected_node))
+    notes = list(find_version_notes(ensemble))
+    if as_json:
+        typer.echo(json.dumps(_report(ensemble, problems, notes), indent=2))
+    elif sys.stdout.isatty():
+        _print_tables(ensemble, problems, notes)
+    else:
+        _print_lines(ensemble, problems, notes)
+    if problems:
+        raise typer.Exit(1)
+
+
+def format_directories(
+    directories: Directories = None,
+    cluster_id: Annotated[str, typer.Option("--cluster-id", "-t", help="The cluster the node joins.")] = "",
+    node_id: Annotated[int | None, typer.Option("--node-id", help="The node; default: node.id of --config.")] = None,
+    config: Config = None,
+    metadata_dir: MetadataDir = None,
+    metadata_directory_id: Annotated[
+        str | None, typer.Option("--metadata-directory-id", help="The id that the initial voters give this node.")
+    ] = None,
+    ignore_formatted: Annotated[
+        bool, typer.Option("--ignore-formatted", "-g", help="Leave formatted directories alone, format the others.")
+    ] = False,
+    add_missing_ids: Annotated[
+        bool, typer.Option("--add-missing-ids", help="Also complete formatted directories that have no directory.id.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be written, write nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give every directory of a node that needs it a meta.properties with an id of its own.
+
+    The bootstrap records of a controller's first start are not written: that is kafka-storage's part.
+    """
+    paths, metadata_dir, configured_node = _directories(directories, config, metadata_dir)
+    node_id = configured_node if node_id is None else node_id
+    if not cluster_id.strip():
+        raise UsageError("--cluster-id is needed: the one of the running cluster, or a new one for a new cluster")
+    if node_id is None or node_id < 0:
+        raise UsageError("--node-id is needed, a number from 0 (or a --config that sets node.id)")
+    metadata_id = None
+    if metadata_directory_id is not None:
+        try:
+            metadata_id = Uuid.parse(metadata_directory_id)
+        except ValueError as problem:
+            raise UsageError(f"--metadata-directory-id {metadata_directory_id!r}: {problem}") from None
+    ensemble = load_ensemble(paths, metadata_dir)
+    try:
+        plan = plan_format(
+            ensemble,
+            cluster_id=cluster_id.strip(),
+            node_id=node_id,
+            ignore_formatted=ignore_formatted,
+            add_missing_ids=add_missing_ids,
+            metadata_directory_id=metadata_id,
+        )
+    except StorageProblem as problem:
+        raise UsageError(f"{problem}. Nothing was written. {_sentence(problem.advice)}") from None
+    if not dry_run:
+        try:
+            apply_plan(plan, written=datetime.now(UTC))
+        except WriteFailed as problem:
+            _print_plan(_written_before(plan, problem.directory), metadata_dir, as_json, dry_run)
+            typer.echo(f"{problem}. {_sentence(problem.advice)}", err=True)
+            raise typer.Exit(1) from None
+    _print_plan(plan, metadata_dir, as_json, dry_run)
+
+
+def _directories(
+    directories: list[str] | None, config: str | None, metadata_dir: str | None
+) -> tuple[tuple[str, ...], str | None, int | None]:
+    """Directories, metadata directory and node id from the arguments, completed by ``--config``."""
+    paths = tuple(str(Path(path)) for path in directories or ())
+    metadata_dir = None if metadata_dir is None else str(Path(metadata_dir))
+    if config is None:
+        if not paths:
+            raise UsageError("give the broker's directories, or --config with its server.properties")
+        return paths, metadata_dir, None
+    if paths:
+        raise UsageError("give directories or --config, not both")
+    settings = read_server_config(config)
+    return settings.log_dirs, metadata_dir or settings.metadata_dir, settings.node_id
+
+
+def _count_replicas(path: str, pattern: re.Pattern[str]) -> int:
+    """How many partitions (or future replicas) lie in a directory; the metadata log is not one of them."""
+    try:
+        return sum(
+            1 for entry in Path(path).iterdir() if pattern.match(entry.name) and entry.name != "__cluster_metadata-0"
+        )
+    except OSError:
+        return 0
+
+
+def _rows(ensemble: Ensemble, problems: Iterable[StorageProblem]) -> list[dict[str, Any]]:
+    fatal = {problem.directory for problem in problems if problem.fatal}
+    noted = {problem.directory for problem in problems}
+    rows = []
+    for path, found in ensemble.found.items():
+        meta = found if isinstance(found, MetaProperties) else None
+        rows.append(
+            {
+                "directory": path,
+                "state": "broken" if path in fatal else "look" if path in noted else "ok",
+                "directory_id": str(meta.directory_id) if meta and meta.directory_id else None,
+                "node_id": meta.node_id if meta else None,
+                "cluster_id": meta.cluster_id if meta else None,
+                "version": meta.version if meta else None,
+                "metadata": path == ensemble.metadata_dir or path in ensemble.metadata_logs,
+                "replicas": _count_replicas(path, _REPLICA),
+                "future_replicas": _count_replicas(path, _FUTURE),
+            }
+        )
+    return rows
+
+
+def _report(ensemble: Ensemble, problems: list[StorageProblem], notes: list[StorageProblem]) -> dict[str, Any]:
+    return {
+        "node_id": ensemble.node_id,
+        "cluster_id": ensemble.cluster_id,
+        "metadata_directory": ensemble.metadata_dir,
+        "starts": not any(problem.fatal for problem in problems),
+        "directories": _rows(ensemble, problems),
+        "problems": [_as_json(problem) for problem in problems],
+        "notes": [_as_json(note) for note in notes],
+    }
+
+
+def _as_json(problem: StorageProblem) -> dict[str, Any]:
+    return {
+        "directory": problem.directory or None,
+        "rule": problem.rule,
+        "fatal": problem.fatal,
+        "problem": problem.problem,
+        "advice": problem.advice,
+    }
+
+
+def _verdict(problems: list[StorageProblem]) -> str:
+    if any(problem.fatal for problem in problems):
+        return "A broker does not start with these directories."
+    if any(not isinstance(problem, DirectoryIdMissing) for problem in problems):
+        return "A broker starts, without some of these directories."
+    return "A broker starts with these directories."
+
+
+def _print_lines(ensemble: Ensemble, problems: list[StorageProblem], notes: list[StorageProblem]) -> None:
+    for row in _rows(ensemble, problems):
+        shown = ["-" if row[key] is None else str(row[key]) for key in ("directory_id", "node_id", "cluster_id")]
+        kind = "metadata" if row["metadata"] else "data"
+        typer.echo("\t".join([row["directory"], row["state"], *shown, kind, str(row["replicas"])]))
+    for problem in [*problems, *notes]:
+        typer.echo(f"{problem.rule}\t{problem}\t{problem.advice}")
+    typer.echo(_verdict(problems))
+
+
+def _print_tables(ensemble: Ensemble, problems: list[StorageProblem], notes: list[StorageProblem]) -> None:
+    console = Console(soft_wrap=False)
+    table = Table(title=f"Directories of node {_shown(ensemble.node_id)}, cluster {_shown(ensemble.cluster_id)}")
+    for heading in ("directory", "id", "node", "holds", "replicas", "state"):
+        table.add_column(heading, overflow="fold", no_wrap=heading == "id", justify="left")
+    colours = {"ok": "green", "look": "yellow", "broken": "red"}
+    for row in _rows(ensemble, problems):
+        replicas = str(row["replicas"]) + (f" (+{row['future_replicas']} future)" if row["future_replicas"] else "")
+        table.add_row(
+            row["directory"],
+            _shown(row["directory_id"]),
+            _shown(row["node_id"]),
+            "metadata" if row["metadata"] else "data",
+            replicas,
+            f"[{colours[row['state']]}]{row['state']}[/]",
+        )
+    console.print(table)
+    for problem in [*problems, *notes]:
+        console.print(f"{problem}", style="red" if problem.fatal else "yellow", markup=False, highlight=False)
+        console.print(f"  {problem.advice} ({problem.rule})", markup=False, highlight=False)
+    console.print(_verdict(problems), markup=False)
+
+
+def _print_plan(plan: Plan, metadata_dir: str | None, as_json: bool, dry_run: bool) -> None:
+    if as_json:
+        written = [
+            {"directory": write.directory, "directory_id": str(write.meta.directory_id), "is_new": write.is_new}
+            for write in plan.writes
+        ]
+        skipped = [_as_json(problem) for problem in plan.skipped]
+        report = {"written": written, "untouched": list(plan.untouched), "skipped": skipped, "dry_run": dry_run}
+        typer.echo(json.dumps(report, indent=2))
+        return
+    verb = "would write" if dry_run else "wrote"
+    for write in plan.writes:
+        kind = "metadata directory" if write.directory == metadata_dir else "data directory"
+        typer.echo(f"{verb} {kind} {write.directory} with directory.id {write.meta.directory_id}")
+    for path in plan.untouched:
+        typer.echo(f"left {path} as it is: already formatted")
+    for problem in plan.skipped:
+        typer.echo(f"skipped {problem}. {_sentence(problem.advice)}", err=True)
+    if not plan.writes:
+        typer.echo("nothing to do: every directory that can be read is formatted")
+
+
+def _written_before(plan: Plan, failed: str) -> Plan:
+    """The part of a plan that was done before ``failed`` could not be written."""
+    done = []
+    for write in plan.writes:
+        if write.directory == failed:
+            break
+        done.append(write)
+    return Plan(writes=tuple(done), untouched=plan.untouched, skipped=plan.skipped)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
+
+
+def _shown(value: object) -> str:
+    return "-" if value is None else str(value)
