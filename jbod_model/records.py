@@ -1,0 +1,391 @@
+"""Every record type of the metadata log up to Kafka 4.3.1, as Kafka names it and with Kafka's defaults (R-REC-*).
+
+Attributes are the schema's field names in snake_case and in the schema's order; lists are tuples, a null is None.
+Source: the JSON schemas in ``metadata/src/main/resources/common/metadata`` of Kafka.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jbod_model.ids import ZERO, Uuid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Struct:
+    """A group of fields with a tagged section of its own."""
+
+    unknown_tags: tuple[tuple[int, bytes], ...] = ()
+    """Tagged fields of a later Kafka, kept as they were: (tag, bytes), ascending."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record(Struct):
+    """What the value of one record of the metadata log says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownRecord(Record):
+    """A record that this version cannot read, kept on request so that nothing is lost (R-REC-7)."""
+
+    api_key: int
+    body: bytes
+    """All bytes after the frame."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerEndpoint(Struct):
+    """A listener of a broker."""
+
+    name: str = ""
+    host: str = ""
+    port: int = 0
+    security_protocol: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerFeature(Struct):
+    """The levels of a feature that a broker supports."""
+
+    name: str = ""
+    min_supported_version: int = 0
+    max_supported_version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBrokerRecord(Record):
+    """A broker (re)joins: everything known about it is replaced (R-BROKER-1)."""
+
+    broker_id: int = 0
+    is_migrating_zk_broker: bool = False
+    incarnation_id: Uuid = ZERO
+    broker_epoch: int = 0
+    end_points: tuple[BrokerEndpoint, ...] = ()
+    features: tuple[BrokerFeature, ...] = ()
+    rack: str | None = ""
+    fenced: bool = True
+    in_controlled_shutdown: bool = False
+    log_dirs: tuple[Uuid, ...] = ()
+    cordoned_log_dirs: tuple[Uuid, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterBrokerRecord(Record):
+    """A broker is gone for good (R-BROKER-2)."""
+
+    broker_id: int = 0
+    broker_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecord(Record):
+    """A topic is born; its partitions follow (R-TOPIC-1)."""
+
+    name: str = ""
+    topic_id: Uuid = ZERO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRecord(Record):
+    """The whole state of one partition (R-PART-1)."""
+
+    partition_id: int = -1
+    topic_id: Uuid = ZERO
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    leader: int = -1
+    leader_recovery_state: int = 0
+    leader_epoch: int = -1
+    partition_epoch: int = -1
+    directories: tuple[Uuid, ...] = ()
+    eligible_leader_replicas: tuple[int, ...] | None = None
+    last_known_elr: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigRecord(Record):
+    """One configuration value of a resource; ``value`` None deletes it (R-CONFIG-1)."""
+
+    resource_type: int = 0
+    resource_name: str = ""
+    name: str = ""
+    value: str | None = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionChangeRecord(Record):
+    """What changes in one partition; a field at its default does not change (R-MERGE-*)."""
+
+    partition_id: int = -1
+    topic_id: Uuid = ZERO
+    isr: tuple[int, ...] | None = None
+    leader: int = -2
+    replicas: tuple[int, ...] | None = None
+    removing_replicas: tuple[int, ...] | None = None
+    adding_replicas: tuple[int, ...] | None = None
+    leader_recovery_state: int = -1
+    directories: tuple[Uuid, ...] | None = None
+    eligible_leader_replicas: tuple[int, ...] | None = None
+    last_known_elr: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceBrokerRecord(Record):
+    """A broker is fenced; written before metadata.version 3.3-IV2 (R-BROKER-3)."""
+
+    id: int = 0
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfenceBrokerRecord(Record):
+    """A broker is unfenced; written before metadata.version 3.3-IV2 (R-BROKER-3)."""
+
+    id: int = 0
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveTopicRecord(Record):
+    """A topic and its partitions are gone (R-TOPIC-2)."""
+
+    topic_id: Uuid = ZERO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegationTokenRecord(Record):
+    """A delegation token is issued or renewed."""
+
+    owner: str = ""
+    requester: str = ""
+    renewers: tuple[str, ...] = ()
+    issue_timestamp: int = 0
+    max_timestamp: int = 0
+    expiration_timestamp: int = 0
+    token_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserScramCredentialRecord(Record):
+    """A SCRAM credential of a user."""
+
+    name: str = ""
+    mechanism: int = 0
+    salt: bytes = b""
+    stored_key: bytes = b""
+    server_key: bytes = b""
+    iterations: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureLevelRecord(Record):
+    """The finalised level of a feature; 0 removes it (R-FEATURE-1)."""
+
+    name: str = ""
+    feature_level: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityData(Struct):
+    """One part of the name of a quota entity; ``entity_name`` None is the default entity."""
+
+    entity_type: str = ""
+    entity_name: str | None = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientQuotaRecord(Record):
+    """A quota of an entity, set or removed."""
+
+    entity: tuple[EntityData, ...] = ()
+    key: str = ""
+    value: float = 0.0
+    remove: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdsRecord(Record):
+    """A block of producer ids given to a broker."""
+
+    broker_id: int = 0
+    broker_epoch: int = -1
+    next_producer_id: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistrationChangeRecord(Record):
+    """What changes in a registration; a field at its default does not change (R-BROKER-4)."""
+
+    broker_id: int = 0
+    broker_epoch: int = 0
+    fenced: int = 0
+    in_controlled_shutdown: int = 0
+    log_dirs: tuple[Uuid, ...] = ()
+    cordoned_log_dirs: tuple[Uuid, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessControlEntryRecord(Record):
+    """An ACL is added."""
+
+    id: Uuid = ZERO
+    resource_type: int = 0
+    resource_name: str = ""
+    pattern_type: int = 0
+    principal: str = ""
+    host: str = ""
+    operation: int = 0
+    permission_type: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveAccessControlEntryRecord(Record):
+    """An ACL is removed."""
+
+    id: Uuid = ZERO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoOpRecord(Record):
+    """Nothing but an offset: the controller was idle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZkMigrationStateRecord(Record):
+    """How far the migration from ZooKeeper got."""
+
+    zk_migration_state: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveUserScramCredentialRecord(Record):
+    """A SCRAM credential is removed."""
+
+    name: str = ""
+    mechanism: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginTransactionRecord(Record):
+    """A metadata transaction starts (R-TXN-1)."""
+
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTransactionRecord(Record):
+    """The open metadata transaction holds (R-TXN-2)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortTransactionRecord(Record):
+    """The open metadata transaction never was (R-TXN-3)."""
+
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveDelegationTokenRecord(Record):
+    """A delegation token is gone."""
+
+    token_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerEndpoint(Struct):
+    """A listener of a controller."""
+
+    name: str = ""
+    host: str = ""
+    port: int = 0
+    security_protocol: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerFeature(Struct):
+    """The levels of a feature that a controller supports."""
+
+    name: str = ""
+    min_supported_version: int = 0
+    max_supported_version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterControllerRecord(Record):
+    """A controller (re)joins."""
+
+    controller_id: int = 0
+    incarnation_id: Uuid = ZERO
+    zk_migration_ready: bool = False
+    end_points: tuple[ControllerEndpoint, ...] = ()
+    features: tuple[ControllerFeature, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearElrRecord(Record):
+    """Empties the eligible leader replicas of a topic, or with an empty name of every topic (R-ELR-1)."""
+
+    topic_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedRecord:
+    """A record with the version of its schema that it is written in."""
+
+    record: Record
+    version: int
+
+
+API_KEYS: Mapping[int, type[Record]] = {
+    0: RegisterBrokerRecord,
+    1: UnregisterBrokerRecord,
+    2: TopicRecord,
+    3: PartitionRecord,
+    4: ConfigRecord,
+    5: PartitionChangeRecord,
+    7: FenceBrokerRecord,
+    8: UnfenceBrokerRecord,
+    9: RemoveTopicRecord,
+    10: DelegationTokenRecord,
+    11: UserScramCredentialRecord,
+    12: FeatureLevelRecord,
+    14: ClientQuotaRecord,
+    15: ProducerIdsRecord,
+    17: BrokerRegistrationChangeRecord,
+    18: AccessControlEntryRecord,
+    19: RemoveAccessControlEntryRecord,
+    20: NoOpRecord,
+    21: ZkMigrationStateRecord,
+    22: RemoveUserScramCredentialRecord,
+    23: BeginTransactionRecord,
+    24: EndTransactionRecord,
+    25: AbortTransactionRecord,
+    26: RemoveDelegationTokenRecord,
+    27: RegisterControllerRecord,
+    28: ClearElrRecord,
+}
+"""The class of each api key. 6, 13 and 16 were never released."""
+
+MAX_VERSIONS: Mapping[type[Record], int] = dict.fromkeys(API_KEYS.values(), 0) | {
+    RegisterBrokerRecord: 4,
+    PartitionRecord: 2,
+    PartitionChangeRecord: 2,
+    BrokerRegistrationChangeRecord: 3,
+}
+"""The newest version of each record type that is known here; the oldest is 0 for all."""
+
+API_KEY_OF: Mapping[type[Record], int] = {record: api_key for api_key, record in API_KEYS.items()}
+
+
+def _upper_snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper()
+
+
+TYPE_NAMES: Mapping[type[Record], str] = {record: _upper_snake(record.__name__) for record in API_KEYS.values()}
+"""``PartitionChangeRecord`` -> ``"PARTITION_CHANGE_RECORD"``, as Kafka's tools print it."""
+
+TYPE_OF_NAME: Mapping[str, type[Record]] = {name: record for record, name in TYPE_NAMES.items()}
