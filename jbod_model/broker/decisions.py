@@ -1,0 +1,129 @@
+"""What a broker does with a replica that the metadata gives it (R-DECIDE-1 to R-DECIDE-12).
+
+Theory of operation. Three things decide: what the metadata says about the replica's directory (:class:`Target`), what
+the broker has of the replica (:class:`Holding`), and whether a directory of it is offline, for then a log it misses
+may lie there. :data:`DECISIONS` is the whole rule; where the KIP's text and Kafka differ, :data:`DIFFERENCES` has the
+KIP's answer.
+
+Source: KIP-858 "Replica management"; Kafka's ``ReplicaManager.applyDelta``, ``Partition``, ``LogManager``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+
+from jbod_model.broker.rules import BrokerRules
+from jbod_model.ids import IdTable, Uuid
+
+
+class Target(Enum):
+    """What the metadata says about the directory of the broker's replica."""
+
+    ONLINE = "an online directory of this broker"
+    UNASSIGNED = "none yet"
+    MIGRATING = "some, from before assignments"
+    UNKNOWN = "lost, or an id that is not online here"
+    SAME = "nothing new: the change was about something else"
+
+
+class Holding(Enum):
+    """What the broker has of the replica, in its online directories."""
+
+    NOTHING = "no log"
+    IN_TARGET = "the log, in the assigned directory"
+    ELSEWHERE = "the log, in another directory"
+    FUTURE_IN_TARGET = "the log in another directory, and a future log in the assigned one"
+
+
+class Step(Enum):
+    """What happens to the replica's log."""
+
+    KEEP = "use the log that is there"
+    CREATE_THERE = "create the log in the assigned directory"
+    CREATE_CHOSEN = "choose a directory and create the log there"
+    SKIP = "create nothing: the log may lie in a directory that is offline"
+    PROMOTE = "let the future log take the place of the current one when it has caught up"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The step, and whether the directory that the log is in then goes to the controller."""
+
+    step: Step
+    report: bool
+    rule: str
+
+
+def _rows() -> dict[tuple[Target, Holding, bool], Decision]:
+    keep, create, choose = Step.KEEP, Step.CREATE_THERE, Step.CREATE_CHOSEN
+    table: dict[tuple[Target, Holding, bool], Decision] = {}
+    for offline in (False, True):
+        table |= {
+            # The assigned directory is online: the log is created there, or is there, or its place is corrected.
+            (Target.ONLINE, Holding.NOTHING, offline): Decision(create, False, "R-DECIDE-1"),
+            (Target.ONLINE, Holding.IN_TARGET, offline): Decision(keep, False, "R-DECIDE-2"),
+            (Target.ONLINE, Holding.ELSEWHERE, offline): Decision(keep, True, "R-DECIDE-3"),
+            (Target.ONLINE, Holding.FUTURE_IN_TARGET, offline): Decision(keep, True, "R-DECIDE-4"),
+            # No directory was assigned yet: a new replica, created even while a directory is offline.
+            (Target.UNASSIGNED, Holding.NOTHING, offline): Decision(choose, True, "R-DECIDE-5"),
+            (Target.UNASSIGNED, Holding.ELSEWHERE, offline): Decision(keep, True, "R-DECIDE-6"),
+            # From before assignments: where the log is gets reported.
+            (Target.MIGRATING, Holding.ELSEWHERE, offline): Decision(keep, True, "R-DECIDE-7"),
+            # Lost or unknown, but the log is here: what is here counts.
+            (Target.UNKNOWN, Holding.ELSEWHERE, offline): Decision(keep, True, "R-DECIDE-9"),
+            # The change was not about the directory: nothing to compare, nothing to report.
+            (Target.SAME, Holding.NOTHING, offline): Decision(choose, False, "R-DECIDE-11"),
+            (Target.SAME, Holding.ELSEWHERE, offline): Decision(keep, False, "R-DECIDE-12"),
+        }
+    # No log, and an assignment that may mean a directory which is offline: only without one is it created anew.
+    table |= {
+        (Target.MIGRATING, Holding.NOTHING, False): Decision(choose, True, "R-DECIDE-8"),
+        (Target.MIGRATING, Holding.NOTHING, True): Decision(Step.SKIP, False, "R-DECIDE-8"),
+        (Target.UNKNOWN, Holding.NOTHING, False): Decision(choose, True, "R-DECIDE-10"),
+        (Target.UNKNOWN, Holding.NOTHING, True): Decision(Step.SKIP, False, "R-DECIDE-10"),
+    }
+    return table
+
+
+DECISIONS = _rows()
+
+# By the KIP's text a future replica in the assigned directory is promoted once it has caught up, at any time; Kafka
+# looks at it only at start (R-DECIDE-4), and while running corrects the metadata to the current directory.
+DIFFERENCES: dict[tuple[Target, Holding, bool], Decision] = {
+    (Target.ONLINE, Holding.FUTURE_IN_TARGET, offline): Decision(Step.PROMOTE, False, "R-DECIDE-4")
+    for offline in (False, True)
+}
+
+
+def classify_target(directory: Uuid | None, online: Collection[Uuid], ids: IdTable) -> Target:
+    """What an assignment means to a broker with the directories ``online``; None for a change without one."""
+    if directory is None:
+        return Target.SAME
+    if directory in online:
+        return Target.ONLINE
+    if directory == ids.unassigned:
+        return Target.UNASSIGNED
+    if directory == ids.migrating:
+        return Target.MIGRATING
+    return Target.UNKNOWN
+
+
+def classify_holding(directory: Uuid | None, current: Uuid | None, future: Uuid | None) -> Holding:
+    """What the broker has, given the directories of the current and the future log (None for no log)."""
+    if current is None:
+        return Holding.NOTHING
+    if directory is not None and current == directory:
+        return Holding.IN_TARGET
+    if directory is not None and future == directory:
+        return Holding.FUTURE_IN_TARGET
+    return Holding.ELSEWHERE
+
+
+def decide(target: Target, holding: Holding, has_offline: bool, rules: BrokerRules) -> Decision:
+    """The row of the table; ``has_offline`` says whether any configured directory of the broker is offline."""
+    key = (target, holding, has_offline)
+    if not rules.promote_future_at_start and key in DIFFERENCES:
+        return DIFFERENCES[key]
+    return DECISIONS[key]

@@ -1,0 +1,147 @@
+"""The directories of a running broker, and which logs lie in them (R-DISK-1 to R-DISK-6).
+
+Source: Kafka's ``LogManager``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from jbod_model.broker.assignments import Replica
+from jbod_model.errors import JbodError
+from jbod_model.ids import IdTable, Uuid
+
+
+class NoDirectoryAvailable(JbodError):
+    """A log can be created in none of the directories that were tried (R-DISK-3)."""
+
+    def __init__(self, replica: Replica, tried: tuple[Uuid, ...]) -> None:
+        self.replica = replica
+        self.tried = tried
+        super().__init__(f"no directory for {replica}: tried {', '.join(map(str, tried)) or 'none'}")
+
+    def __reduce__(self) -> tuple[type, tuple[Replica, tuple[Uuid, ...]]]:
+        return type(self), (self.replica, self.tried)
+
+
+class OfflineDirectories(JbodError):
+    """A log that is not new is not created while a directory is offline: it may lie there (R-DISK-4)."""
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        super().__init__(f"the log of {replica} is not created: a directory is offline")
+
+    def __reduce__(self) -> tuple[type, tuple[Replica]]:
+        return type(self), (self.replica,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disks:
+    """``configured`` are the directories that were readable at start, ``unreadable`` counts the others.
+
+    ``current`` and ``future`` say in which directory a replica's log lies; logs of failed directories are not in
+    them. ``preferred`` are wishes of AlterReplicaLogDirs for replicas that do not exist yet.
+    """
+
+    configured: tuple[Uuid, ...]
+    unreadable: int = 0
+    failed: frozenset[Uuid] = frozenset()
+    metadata_dir: Uuid | None = None
+    current: Mapping[Replica, Uuid] = field(default_factory=dict)
+    future: Mapping[Replica, Uuid] = field(default_factory=dict)
+    preferred: Mapping[Replica, Uuid] = field(default_factory=dict)
+
+    @property
+    def online(self) -> tuple[Uuid, ...]:
+        """The directories that work, in the order of the configuration."""
+        return tuple(directory for directory in self.configured if directory not in self.failed)
+
+    @property
+    def has_offline(self) -> bool:
+        """Whether any configured directory does not work, since the start or later."""
+        return self.unreadable > 0 or bool(self.failed)
+
+
+def candidates(disks: Disks, replica: Replica, target: Uuid | None, ids: IdTable) -> tuple[Uuid, ...]:
+    """Where a new log may go, best first (R-DISK-1, R-DISK-2).
+
+    An operator's wish comes first, then ``target`` if it is an online directory; both leave no choice. Else the
+    directories by the number of logs in them, future ones counted, the emptiest first.
+    """
+    wish = disks.preferred.get(replica)
+    if wish is None and target is not None and target not in (ids.unassigned, ids.lost) and target in disks.online:
+        wish = target
+    if wish is not None:
+        return (wish,)
+    logs = [*disks.current.values(), *disks.future.values()]
+    return tuple(sorted(disks.online, key=logs.count))
+
+
+def create_log(
+    disks: Disks,
+    replica: Replica,
+    target: Uuid | None,
+    ids: IdTable,
+    *,
+    is_new: bool,
+    can_create: Callable[[Uuid], bool] = lambda _: True,
+) -> Disks:
+    """The disks with a log for ``replica``; one that exists stays where it is (R-DISK-3 to R-DISK-5).
+
+    ``is_new`` says that this process did not host the replica before. Raises :class:`OfflineDirectories` and
+    :class:`NoDirectoryAvailable`.
+    """
+    if replica in disks.current:
+        return disks
+    if not is_new and disks.has_offline:
+        raise OfflineDirectories(replica)
+    tried = candidates(disks, replica, target, ids)
+    for directory in tried:
+        if directory not in disks.failed and can_create(directory):
+            return replace(
+                disks,
+                current={**disks.current, replica: directory},
+                preferred=_without(disks.preferred, replica),
+            )
+    raise NoDirectoryAvailable(replica, tried)
+
+
+def create_future_log(disks: Disks, replica: Replica, directory: Uuid) -> Disks:
+    """The disks with a future log of ``replica``. Raises :class:`OfflineDirectories` (R-DISK-4): while a directory
+    is offline, a future log of the replica may lie there, and there must not be two."""
+    if disks.has_offline:
+        raise OfflineDirectories(replica)
+    return replace(disks, future={**disks.future, replica: directory}, preferred=_without(disks.preferred, replica))
+
+
+def promote_future_log(disks: Disks, replica: Replica) -> Disks:
+    """The future log becomes the current one; the one it replaces is deleted."""
+    directory = disks.future[replica]
+    return replace(disks, current={**disks.current, replica: directory}, future=_without(disks.future, replica))
+
+
+def drop_future_log(disks: Disks, replica: Replica) -> Disks:
+    """The disks without the future log."""
+    return replace(disks, future=_without(disks.future, replica))
+
+
+def delete_logs(disks: Disks, replica: Replica) -> Disks:
+    """The disks without any log of ``replica``."""
+    return replace(disks, current=_without(disks.current, replica), future=_without(disks.future, replica))
+
+
+def fail(disks: Disks, directory: Uuid) -> Disks:
+    """The disks after a directory failed: its logs, current and future, are out of reach (R-DISK-6)."""
+    return replace(
+        disks,
+        failed=disks.failed | {directory},
+        current={replica: where for replica, where in disks.current.items() if where != directory},
+        future={replica: where for replica, where in disks.future.items() if where != directory},
+    )
+
+
+def _without(entries: Mapping[Replica, Uuid], replica: Replica) -> Mapping[Replica, Uuid]:
+    if replica not in entries:
+        return entries
+    return {key: value for key, value in entries.items() if key != replica}

@@ -1,0 +1,272 @@
+"""A broker's life as the controller sees it: registration, heartbeats, shutdown (R-LIFE-1 to R-LIFE-10).
+
+Theory of operation. One request to the controller is out at a time. Until the registration is accepted the broker
+registers, then it sends heartbeats; each lists every directory that failed since the process started. What a
+heartbeat's answer does in each state is in :data:`ANSWERS`. Three timers exist: the next communication, the limit
+for the first registration, and one check that a failed directory was reported.
+
+Source: KIP-858 "Broker lifecycle management", "Handling log directory failures"; Kafka's ``BrokerLifecycleManager``,
+``BrokerRegistrationTracker``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from jbod_model.broker.rules import KAFKA, BrokerRules
+from jbod_model.ids import Uuid
+from jbod_model.requests import BrokerHeartbeatRequest, BrokerRegistrationRequest
+from jbod_model.responses import BrokerHeartbeatResponse
+
+HEARTBEAT_INTERVAL_MS = 2_000
+REGISTRATION_TIMEOUT_MS = 60_000
+LOG_DIR_FAILURE_TIMEOUT_MS = 30_000
+
+# While starting, the next heartbeat follows soon: there may be nothing to recover.
+STARTING_INTERVAL_MS = 10
+# The first heartbeat of a shutdown that was not granted at once is followed by one a little sooner.
+SHUTDOWN_INTERVAL_MS = 50
+
+
+class BrokerState(Enum):
+    """Kafka's broker states, with the numbers of its metric."""
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    RECOVERY = 2
+    RUNNING = 3
+    PENDING_CONTROLLED_SHUTDOWN = 6
+    SHUTTING_DOWN = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """The broker ends: in order, or (``halt``) at once and without a word to the controller."""
+
+    reason: str
+    halt: bool = False
+
+
+Action = BrokerRegistrationRequest | BrokerHeartbeatRequest | Shutdown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the lifecycle asks the rest of the broker: the metadata it has, its queue, and where it leads."""
+
+    metadata_offset: int = -1
+    pending_assignments: int = 0
+    leading_in: frozenset[Uuid] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifecycle:
+    """One process of a broker. Times are milliseconds; ``offline`` maps a failed directory to "reported"."""
+
+    node_id: int
+    cluster_id: str
+    incarnation_id: Uuid
+    log_dirs: tuple[Uuid, ...]
+    previous_epoch: int = -1
+    rules: BrokerRules = KAFKA
+    state: BrokerState = BrokerState.NOT_RUNNING
+    epoch: int = -1
+    ready_to_unfence: bool = False
+    unfence_asked: bool = False
+    registered: bool = False
+    ever_registered: bool = False
+    in_flight: bool = False
+    next_at_once: bool = False
+    shutdown_answered: bool = False
+    offline: tuple[tuple[Uuid, bool], ...] = ()
+    next_communication: int | None = None
+    registration_limit: int | None = None
+    failure_check: tuple[int, Uuid] | None = None
+    heartbeat_interval: int = HEARTBEAT_INTERVAL_MS
+    registration_timeout: int = REGISTRATION_TIMEOUT_MS
+    failure_timeout: int = LOG_DIR_FAILURE_TIMEOUT_MS
+
+    @property
+    def timers(self) -> tuple[int, ...]:
+        """When something is due, in order."""
+        check = None if self.failure_check is None else self.failure_check[0]
+        due = (self.next_communication, self.registration_limit, check)
+        return tuple(sorted(time for time in due if time is not None))
+
+
+def start(life: Lifecycle, now: int) -> tuple[Lifecycle, tuple[Action, ...]]:
+    """Begin: register at once, and give up if no registration is accepted in time (R-LIFE-1)."""
+    life = replace(life, state=BrokerState.STARTING, registration_limit=now + life.registration_timeout, in_flight=True)
+    return life, (registration_request(life),)
+
+
+def registration_request(life: Lifecycle) -> BrokerRegistrationRequest:
+    """The directories of the start, sorted, also those that failed since (R-IDENT-2)."""
+    return BrokerRegistrationRequest(
+        broker_id=life.node_id,
+        cluster_id=life.cluster_id,
+        incarnation_id=life.incarnation_id,
+        log_dirs=tuple(sorted(life.log_dirs)),
+        previous_broker_epoch=life.previous_epoch,
+    )
+
+
+def heartbeat_request(life: Lifecycle, around: Surroundings) -> BrokerHeartbeatRequest:
+    """Alive, with every directory that failed since the start (R-LIFE-5)."""
+    return BrokerHeartbeatRequest(
+        broker_id=life.node_id,
+        broker_epoch=life.epoch,
+        current_metadata_offset=around.metadata_offset,
+        want_fence=_wants_fence(life, around),
+        want_shut_down=life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN,
+        offline_log_dirs=tuple(directory for directory, _ in life.offline),
+    )
+
+
+def answer_registration(life: Lifecycle, epoch: int | None, now: int) -> Lifecycle:
+    """``epoch`` of the accepted registration, or None for any error, timeout or lost connection (R-LIFE-2)."""
+    life = replace(life, in_flight=False)
+    if epoch is None:
+        return _after_failure(life, now)
+    return _communicate(replace(life, epoch=epoch, registered=True, ever_registered=True), now, 0)
+
+
+# What an answered heartbeat does, by state: the answer's field that counts and its value, the state that follows,
+# the delay of the next heartbeat (None: the usual interval), else the state that stays and its delay (R-LIFE-4).
+ANSWERS: dict[BrokerState, tuple[str, bool, BrokerState, int | None, int | None]] = {
+    BrokerState.STARTING: ("is_caught_up", True, BrokerState.RECOVERY, STARTING_INTERVAL_MS, STARTING_INTERVAL_MS),
+    BrokerState.RECOVERY: ("is_fenced", False, BrokerState.RUNNING, None, None),
+    BrokerState.RUNNING: ("is_fenced", False, BrokerState.RUNNING, None, None),
+}
+
+
+def answer_heartbeat(
+    life: Lifecycle, response: BrokerHeartbeatResponse | None, now: int
+) -> tuple[Lifecycle, tuple[Action, ...]]:
+    """The answer to a heartbeat; None for any error, timeout or lost connection.
+
+    An answer without an error counts as the report of every directory known to be offline by now, also of one that
+    failed while the heartbeat was out (R-LIFE-6); the next heartbeat lists it.
+    """
+    life = replace(life, in_flight=False)
+    if response is None:
+        return _after_failure(life, now), ()
+    life = replace(life, offline=tuple((directory, True) for directory, _ in life.offline))
+    if life.state in ANSWERS:
+        field, wanted, next_state, delay, other_delay = ANSWERS[life.state]
+        if getattr(response, field) == wanted:
+            life = replace(life, state=next_state)
+        else:
+            delay = other_delay
+        return _communicate(life, now, life.heartbeat_interval if delay is None else delay), ()
+    if life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+        first = not life.shutdown_answered
+        life = replace(life, shutdown_answered=True)
+        if response.should_shut_down:
+            return _end(life, "the controller allowed the controlled shutdown")
+        return _communicate(life, now, SHUTDOWN_INTERVAL_MS if first else life.heartbeat_interval), ()
+    return life, ()
+
+
+def fail_directory(life: Lifecycle, directory: Uuid, now: int) -> Lifecycle:
+    """A directory failed: report it at once if registered, and check later that the report got through (R-LIFE-7).
+
+    There is one check: a later failure replaces the earlier one's.
+    """
+    known = tuple((known, reported) for known, reported in life.offline if known != directory)
+    life = replace(life, offline=(*known, (directory, False)), failure_check=(now + life.failure_timeout, directory))
+    return _communicate(life, now, 0) if life.registered else life
+
+
+def become_ready(life: Lifecycle, now: int) -> Lifecycle:
+    """The metadata is caught up and its first image applied: the broker may be unfenced (R-LIFE-3)."""
+    return _communicate(replace(life, ready_to_unfence=True), now, 0)
+
+
+def begin_shutdown(life: Lifecycle, now: int) -> tuple[Lifecycle, tuple[Action, ...]]:
+    """An operator stops the broker: hand over leadership first where it is running, else end at once."""
+    if life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+        return life, ()
+    if life.state is BrokerState.RUNNING:
+        return _communicate(replace(life, state=BrokerState.PENDING_CONTROLLED_SHUTDOWN), now, 0), ()
+    return _end(life, f"stopped while {life.state.name}")
+
+
+def resend_registration(life: Lifecycle, now: int) -> Lifecycle:
+    """Register again as the same process (R-IDENT-3)."""
+    return _communicate(replace(life, registered=False), now, 0)
+
+
+def needs_registration(registered_directories: tuple[Uuid, ...] | None, directories_supported: bool) -> bool:
+    """Whether a broker has to register again: its directories can be recorded now, and none are (R-IDENT-3).
+
+    ``registered_directories`` are those of its registration in the metadata, None where there is none.
+    """
+    return registered_directories == () and directories_supported
+
+
+def tick(life: Lifecycle, around: Surroundings, now: int) -> tuple[Lifecycle, tuple[Action, ...]]:
+    """Let ``now`` be the time: everything that is due by then happens, in the order of its time."""
+    if life.state in (BrokerState.SHUTTING_DOWN, BrokerState.NOT_RUNNING):
+        return life, ()
+    if life.registration_limit is not None and now >= life.registration_limit:
+        life = replace(life, registration_limit=None)
+        if not life.ever_registered:
+            return _end(life, "no registration was accepted in time")
+    if life.failure_check is not None and now >= life.failure_check[0]:
+        directory = life.failure_check[1]
+        life = replace(life, failure_check=None)
+        if _must_end(life, directory, around):
+            return _end(life, f"the failure of directory {directory} could not be reported in time")
+    if life.next_communication is None or now < life.next_communication:
+        return life, ()
+    life = replace(life, next_communication=None)
+    if life.in_flight:
+        return replace(life, next_at_once=True), ()
+    life = replace(life, in_flight=True)
+    if not life.registered:
+        return life, (registration_request(life),)
+    request = heartbeat_request(life, around)
+    return replace(life, unfence_asked=life.unfence_asked or not request.want_fence), (request,)
+
+
+def _wants_fence(life: Lifecycle, around: Surroundings) -> bool:
+    """R-LIFE-3; by the KIP also while assignments of several directories wait (R-LIFE-9).
+
+    Once it has asked to be unfenced, a broker does not fence itself for assignments that come up later.
+    """
+    if not life.ready_to_unfence:
+        return True
+    waits = life.rules.fence_until_assigned and len(life.log_dirs) > 1 and around.pending_assignments > 0
+    return waits and not life.unfence_asked
+
+
+def _must_end(life: Lifecycle, directory: Uuid, around: Surroundings) -> bool:
+    """R-LIFE-8: Kafka ends for every undelivered failure, the KIP only where the broker leads a partition there."""
+    if dict(life.offline).get(directory, False):
+        return False
+    return directory in around.leading_in or not life.rules.shut_down_only_if_leading
+
+
+def _end(life: Lifecycle, reason: str) -> tuple[Lifecycle, tuple[Action, ...]]:
+    life = replace(
+        life,
+        state=BrokerState.SHUTTING_DOWN,
+        next_communication=None,
+        registration_limit=None,
+        failure_check=None,
+    )
+    return life, (Shutdown(reason),)
+
+
+def _after_failure(life: Lifecycle, now: int) -> Lifecycle:
+    """R-LIFE-10: after a failure the usual interval passes, whatever was waiting to go at once."""
+    return _communicate(replace(life, next_at_once=False), now, life.heartbeat_interval)
+
+
+def _communicate(life: Lifecycle, now: int, delay: int) -> Lifecycle:
+    if life.state in (BrokerState.SHUTTING_DOWN, BrokerState.NOT_RUNNING):
+        return life
+    due = now if life.next_at_once else now + delay
+    return replace(life, next_at_once=False, next_communication=due)

@@ -1,0 +1,257 @@
+"""The replicas a broker hosts: following the metadata, moving between disks, losing a disk (R-HOST-1 to R-HOST-9).
+
+Every function takes the state and returns the next one with the reports that go to the queue of assignments, in the
+order in which Kafka queues them.
+
+Source: KIP-858 "Replica management", "Intra-broker replica movement"; Kafka's ``ReplicaManager``, ``Partition``,
+``ReplicaAlterLogDirsThread``, ``LogManager``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from jbod_model.broker import disks as storage
+from jbod_model.broker.assignments import Reason, Replica
+from jbod_model.broker.decisions import Step, classify_holding, classify_target, decide
+from jbod_model.broker.disks import Disks
+from jbod_model.broker.moves import Effect, Move, MoveEvent, MoveState, advance
+from jbod_model.broker.rules import KAFKA, BrokerRules
+from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
+
+# Error codes of AlterReplicaLogDirs.
+NONE = 0
+REPLICA_NOT_AVAILABLE = 9
+KAFKA_STORAGE_ERROR = 56
+LOG_DIR_NOT_FOUND = 57
+
+
+class Hosted(Enum):
+    """How the broker hosts a replica; one it does not know is not in the map."""
+
+    ONLINE = "online"
+    WITHOUT_LOG = "online, but its log was not created"
+    OFFLINE = "its log lies in a directory that failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaChange:
+    """One partition of a metadata change that this broker hosts.
+
+    ``directory`` is the replica's directory where the change lists it (for a partition that is new to the reader,
+    and where the directories changed), else None. ``leads`` says whether the broker is the leader now.
+    """
+
+    replica: Replica
+    leads: bool
+    directory: Uuid | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A replica's directory, for the queue."""
+
+    replica: Replica
+    directory: Uuid
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """What the broker hosts, what it moves, where it leads."""
+
+    disks: Disks
+    hosted: Mapping[Replica, Hosted] = field(default_factory=dict)
+    moves: Mapping[Replica, Move] = field(default_factory=dict)
+    leading: frozenset[Replica] = frozenset()
+    rules: BrokerRules = KAFKA
+    ids: IdTable = KAFKA_IDS
+
+
+Result = tuple[Replicas, tuple[Report, ...]]
+
+
+def recover_future_logs(state: Replicas, assigned: Mapping[Replica, Uuid]) -> Replicas:
+    """At start: future logs whose directory the metadata already names (R-MOVE-9).
+
+    Kafka puts them in the place of the current log at once; by the KIP they first catch up, as a confirmed move.
+    Without a current log there is nothing to catch up with.
+    """
+    for replica, directory in state.disks.future.items():
+        if assigned.get(replica) != directory:
+            continue
+        current = state.disks.current.get(replica)
+        if state.rules.promote_future_at_start or current is None:
+            state = replace(state, disks=storage.promote_future_log(state.disks, replica))
+        else:
+            move = Move(current, directory, MoveState.ACCEPTED)
+            state = replace(state, moves={**state.moves, replica: move})
+    return state
+
+
+def apply_metadata(
+    state: Replicas,
+    changes: Iterable[ReplicaChange],
+    deletes: Iterable[Replica] = (),
+    *,
+    directories_supported: bool = True,
+) -> Result:
+    """Follow a change of the metadata (R-HOST-1): delete, create, restart copying, then report what differs.
+
+    Reports are queued only where the metadata version has directories (R-HOST-2).
+    """
+    changes = tuple(changes)
+    reports: list[Report] = []
+    for replica in deletes:
+        state, reverted = _delete(state, replica)
+        reports += reverted
+    changed = []
+    for change in sorted(changes, key=lambda change: not change.leads):
+        leading = state.leading | {change.replica} if change.leads else state.leading - {change.replica}
+        state = replace(state, leading=leading)
+        if state.hosted.get(change.replica) is Hosted.OFFLINE:
+            continue  # R-HOST-3: what lies in a failed directory stays as it is until the broker restarts.
+        state = _follow(state, change)
+        if state.hosted[change.replica] is Hosted.ONLINE:
+            changed.append(change.replica)
+    for replica in changed:
+        state = _restart_copying(state, replica)
+    if directories_supported:
+        reports += _corrections(state, changes)
+    return state, tuple(reports)
+
+
+def fail_directory(state: Replicas, directory: Uuid) -> Result:
+    """A directory fails (R-HOST-4): its replicas go offline, moves from and to it end, future logs in it are gone."""
+    hit = [replica for replica, where in state.disks.current.items() if where == directory]
+    futures = [replica for replica, where in state.disks.future.items() if where == directory]
+    reports: list[Report] = []
+    for replica in dict.fromkeys([*hit, *futures]):
+        state, reverted = _end_move(state, replica, source_failed=replica in hit)
+        reports += reverted
+    hosted = {**state.hosted, **{replica: Hosted.OFFLINE for replica in hit if replica in state.hosted}}
+    return replace(state, disks=storage.fail(state.disks, directory), hosted=hosted), tuple(reports)
+
+
+def alter_replica_log_dir(
+    state: Replicas, replica: Replica, directory: Uuid
+) -> tuple[Replicas, tuple[Report, ...], int]:
+    """AlterReplicaLogDirs for one replica (R-HOST-5): the next state, reports, and the error code.
+
+    A move to another directory than the present move's ends that one first; the replica's own directory cancels. For
+    a replica that is not here yet the wish is remembered, and the answer is an error.
+    """
+    disks = state.disks
+    if directory not in disks.configured:
+        return state, (), LOG_DIR_NOT_FOUND
+    if directory in disks.failed or state.hosted.get(replica) is Hosted.OFFLINE:
+        return state, (), KAFKA_STORAGE_ERROR
+    reports: tuple[Report, ...] = ()
+    if replica in state.hosted and disks.future.get(replica, directory) != directory:
+        state, reports = _end_move(state, replica)
+        state = replace(state, disks=storage.drop_future_log(state.disks, replica))
+    disks = state.disks
+    if directory not in (disks.current.get(replica), disks.future.get(replica)):
+        state = replace(state, disks=replace(disks, preferred={**disks.preferred, replica: directory}))
+    if state.hosted.get(replica) is not Hosted.ONLINE:
+        return state, reports, REPLICA_NOT_AVAILABLE
+    if disks.current[replica] == directory or replica in disks.future:
+        return state, reports, NONE
+    try:
+        state = replace(state, disks=storage.create_future_log(state.disks, replica, directory))
+    except storage.OfflineDirectories:
+        return state, reports, KAFKA_STORAGE_ERROR
+    move = Move(disks.current[replica], directory)
+    return replace(state, moves={**state.moves, replica: move}), reports, NONE
+
+
+def catch_up(state: Replicas, replica: Replica) -> Result:
+    """The future log of a move has everything that the current one has (R-MOVE-1 to R-MOVE-3)."""
+    move, effects = advance(state.moves[replica], MoveEvent.CAUGHT_UP)
+    state = replace(state, moves={**state.moves, replica: move})
+    if Effect.REPORT_TARGET in effects:
+        return state, (Report(replica, move.target, Reason.PROMOTION),)
+    if Effect.SWAP in effects:
+        state = replace(state, disks=storage.promote_future_log(state.disks, replica))
+        return _end_move(state, replica)
+    return state, ()
+
+
+def confirm(state: Replicas, replica: Replica) -> Replicas:
+    """The controller accepted the new directory of a move; a move that is gone by now is not brought back."""
+    if replica not in state.moves:
+        return state
+    move, _ = advance(state.moves[replica], MoveEvent.CONFIRMED)
+    return replace(state, moves={**state.moves, replica: move})
+
+
+def _follow(state: Replicas, change: ReplicaChange) -> Replicas:
+    """Host the replica: use its log, create it, or leave it uncreated, by the table of decisions."""
+    replica = change.replica
+    disks = state.disks
+    target = classify_target(change.directory, disks.online, state.ids)
+    holding = classify_holding(change.directory, disks.current.get(replica), disks.future.get(replica))
+    step = decide(target, holding, disks.has_offline, state.rules).step
+    hosted = Hosted.ONLINE
+    if step in (Step.CREATE_THERE, Step.CREATE_CHOSEN):
+        try:
+            disks = storage.create_log(disks, replica, change.directory, state.ids, is_new=replica not in state.hosted)
+        except (storage.OfflineDirectories, storage.NoDirectoryAvailable):
+            hosted = Hosted.OFFLINE  # R-HOST-6
+    elif step is Step.SKIP:
+        hosted = Hosted.WITHOUT_LOG  # R-HOST-7
+    moves = state.moves
+    if step is Step.PROMOTE and change.directory is not None:
+        moves = {**moves, replica: Move(disks.current[replica], change.directory, MoveState.ACCEPTED)}
+    return replace(state, disks=disks, moves=moves, hosted={**state.hosted, replica: hosted})
+
+
+def _restart_copying(state: Replicas, replica: Replica) -> Replicas:
+    """Copying to a future log goes on after a change of the partition (R-MOVE-7).
+
+    Kafka adds the partition to the copying thread again, which puts its move back to the beginning; by the KIP's
+    text a move that is under way just goes on.
+    """
+    future = state.disks.future.get(replica)
+    if future is None:
+        return state
+    if replica in state.moves and not state.rules.promote_future_at_start:
+        return state
+    move = Move(state.disks.current[replica], future)
+    return replace(state, moves={**state.moves, replica: move})
+
+
+def _corrections(state: Replicas, changes: Iterable[ReplicaChange]) -> list[Report]:
+    """Replicas whose log lies elsewhere than the change says (R-HOST-8)."""
+    reports = []
+    for change in changes:
+        actual = state.disks.current.get(change.replica)
+        if change.directory is None or actual is None or actual == change.directory:
+            continue
+        move = state.moves.get(change.replica)
+        confirmed = move is not None and move.state is MoveState.ACCEPTED and move.target == change.directory
+        if confirmed and not state.rules.promote_future_at_start:
+            continue  # The KIP: the future log takes its place; nothing is wrong with the metadata.
+        reports.append(Report(change.replica, actual, Reason.METADATA))
+    return reports
+
+
+def _delete(state: Replicas, replica: Replica) -> Result:
+    state, reports = _end_move(state, replica)
+    hosted = {key: value for key, value in state.hosted.items() if key != replica}
+    disks = storage.delete_logs(state.disks, replica)
+    return replace(state, disks=disks, hosted=hosted, leading=state.leading - {replica}), reports
+
+
+def _end_move(state: Replicas, replica: Replica, *, source_failed: bool = False) -> Result:
+    """Take a move away; where the controller may know the new directory, report the original one (R-MOVE-4)."""
+    if replica not in state.moves:
+        return state, ()
+    move, effects = advance(state.moves[replica], MoveEvent.ENDED)
+    state = replace(state, moves={key: value for key, value in state.moves.items() if key != replica})
+    if Effect.REPORT_ORIGINAL not in effects:
+        return state, ()
+    lost = source_failed and state.rules.source_failure_assigns_lost
+    return state, (Report(replica, state.ids.lost if lost else move.original, Reason.REVERT),)

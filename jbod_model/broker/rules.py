@@ -1,0 +1,60 @@
+"""Where the texts part ways about the broker: one row per difference, one column per profile (R-RULES-1).
+
+Source: the KIP's current page (kip858), older drafts of it (draft), Kafka 4.1.2 (kafka).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRules:
+    """The broker's switches. The values of ``kafka`` are the defaults."""
+
+    name: str = "kafka"
+
+    fence_until_assigned: bool = False
+    """A broker with several directories asks to stay fenced until its queue of assignments is empty (R-LIFE-9)."""
+
+    shut_down_only_if_leading: bool = False
+    """An undelivered directory failure ends the broker only if it leads a partition there (R-LIFE-8)."""
+
+    undelivered_assignments_count: bool = False
+    """An undelivered assignment into a failed directory counts like an undelivered failure (R-LIFE-8)."""
+
+    promote_future_at_start: bool = True
+    """At start, a future replica in the assigned directory replaces the current one at once; else it catches up."""
+
+    source_failure_assigns_lost: bool = False
+    """When the source disk of a move fails, report the id for lost directories, not the original one (R-MOVE-4)."""
+
+    format_adds_missing_ids: bool = False
+    """Formatting completes directories that have no id; else the start of the broker does (R-STORE-16)."""
+
+    queue_metric: str = "org.apache.kafka.server:type=AssignmentsManager,name=QueuedReplicaToDirAssignments"
+    """The gauge of assignments that wait or are out (R-QUEUE-8)."""
+
+
+KAFKA = BrokerRules()
+
+KIP858 = BrokerRules(
+    name="kip858",
+    fence_until_assigned=True,
+    shut_down_only_if_leading=True,
+    undelivered_assignments_count=True,
+    promote_future_at_start=False,
+    format_adds_missing_ids=True,
+    queue_metric="kafka.server:type=KafkaServer,name=QueuedReplicaToDirAssignments",
+)
+
+# The revision before the current page assigned "lost" when the source of a move failed; the oldest view names
+# another gauge.
+DRAFT = replace(
+    KIP858,
+    name="draft",
+    source_failure_assigns_lost=True,
+    queue_metric="kafka.server:type=KafkaServer,name=NumMismatchingReplicaToLogDirAssignments",
+)
+
+BROKER_RULES = {rules.name: rules for rules in (KAFKA, KIP858, DRAFT)}

@@ -1,0 +1,198 @@
+"""Moves between disks (R-MOVE-*): ReplicaAlterLogDirsThreadTest, and the moves of ReplicaManager, as facts."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import pytest
+
+from jbod_model.broker import replicas
+from jbod_model.broker.assignments import Reason, Replica
+from jbod_model.broker.disks import Disks
+from jbod_model.broker.moves import TRANSITIONS, Effect, IllegalMove, Move, MoveEvent, MoveState, advance
+from jbod_model.broker.replicas import (
+    KAFKA_STORAGE_ERROR,
+    LOG_DIR_NOT_FOUND,
+    NONE,
+    REPLICA_NOT_AVAILABLE,
+    Hosted,
+    ReplicaChange,
+    Replicas,
+    Report,
+)
+from jbod_model.broker.rules import DRAFT, KAFKA, KIP858, BrokerRules
+from jbod_model.ids import KAFKA_IDS, Uuid
+
+A, B, C, ELSEWHERE = Uuid(11, 1), Uuid(11, 2), Uuid(11, 3), Uuid(99, 9)
+P = Replica(Uuid(1, 1), 0)
+Q = Replica(Uuid(1, 1), 1)
+MOVE = Move(A, B)
+
+
+def hosting(rules: BrokerRules = KAFKA, **changes: object) -> Replicas:
+    """A broker with disks A, B, C that hosts P on A."""
+    state = Replicas(disks=Disks(configured=(A, B, C), current={P: A}), hosted={P: Hosted.ONLINE}, rules=rules)
+    return replace(state, **changes)  # type: ignore[arg-type]
+
+
+def moving(state: MoveState, rules: BrokerRules = KAFKA) -> Replicas:
+    """P on its way from A to B."""
+    begun, reports, error = replicas.alter_replica_log_dir(hosting(rules), P, B)
+    assert (reports, error) == ((), NONE)
+    assert begun.disks.future == {P: B}
+    return replace(begun, moves={P: replace(MOVE, state=state)})
+
+
+def test_move_swaps_only_after_the_controller_confirmed() -> None:
+    """shouldReplaceCurrentLogDirWhenCaughtUpWithAfterAssignmentRequestHasBeenCompleted."""
+    state = moving(MoveState.NONE)
+    state, reports = replicas.catch_up(state, P)
+    assert reports == (Report(P, B, Reason.PROMOTION),)
+    state, reports = replicas.catch_up(state, P)
+    assert (reports, state.disks.current[P]) == ((), A)
+    state = replicas.confirm(state, P)
+    assert state.disks.current[P] == A
+    state, reports = replicas.catch_up(state, P)
+    assert (reports, state.disks.current, state.disks.future, state.moves) == ((), {P: B}, {}, {})
+
+
+# shouldRevertReassignmentsForIncompleteFutureReplicaPromotions
+REVERTS = [
+    (MoveState.NONE, False),
+    (MoveState.QUEUED, True),
+    (MoveState.ACCEPTED, True),
+    (MoveState.EFFECTIVE, False),
+]
+
+
+@pytest.mark.parametrize(("state", "reverted"), REVERTS)
+def test_move_that_ends_is_reverted_if_the_controller_may_know_of_it(state: MoveState, reverted: bool) -> None:
+    _, effects = advance(replace(MOVE, state=state), MoveEvent.ENDED)
+    assert (Effect.REPORT_ORIGINAL in effects) == reverted
+    assert Effect.FORGET in effects
+
+
+@pytest.mark.parametrize("state", [MoveState.QUEUED, MoveState.ACCEPTED])
+def test_move_cancelled_reports_the_original_directory(state: MoveState) -> None:
+    """shouldRevertAnyScheduledAssignmentRequestIfAssignmentIsCancelled: back to its own directory cancels."""
+    after, reports, error = replicas.alter_replica_log_dir(moving(state), P, A)
+    assert error == NONE
+    assert reports == (Report(P, A, Reason.REVERT),)
+    assert (after.moves, after.disks.future, after.disks.current) == ({}, {}, {P: A})
+
+
+def test_move_to_a_third_directory_ends_the_one_before() -> None:
+    after, reports, error = replicas.alter_replica_log_dir(moving(MoveState.QUEUED), P, C)
+    assert (error, reports) == (NONE, (Report(P, A, Reason.REVERT),))
+    assert after.moves == {P: Move(A, C)}
+    assert after.disks.future == {P: C}
+
+
+def test_move_asked_for_twice_goes_on() -> None:
+    state = moving(MoveState.QUEUED)
+    assert replicas.alter_replica_log_dir(state, P, B) == (state, (), NONE)
+
+
+def test_move_to_the_directory_it_is_in_does_nothing() -> None:
+    state = hosting()
+    assert replicas.alter_replica_log_dir(state, P, A) == (state, (), NONE)
+
+
+@pytest.mark.parametrize("rules", [KAFKA, KIP858, DRAFT])
+@pytest.mark.parametrize("failing", ["source", "destination"])
+@pytest.mark.parametrize("state", [MoveState.NONE, MoveState.QUEUED, MoveState.ACCEPTED])
+def test_move_ends_when_either_disk_fails(rules: BrokerRules, failing: str, state: MoveState) -> None:
+    """R-MOVE-4: back to the original directory, online or not; the revision before the current page said "lost"."""
+    after, reports = replicas.fail_directory(moving(state, rules), A if failing == "source" else B)
+    expected = KAFKA_IDS.lost if failing == "source" and rules is DRAFT else A
+    assert reports == (() if state is MoveState.NONE else (Report(P, expected, Reason.REVERT),))
+    assert after.moves == {}
+    assert after.hosted[P] is (Hosted.OFFLINE if failing == "source" else Hosted.ONLINE)
+    assert after.disks.current == ({} if failing == "source" else {P: A})
+
+
+@pytest.mark.parametrize(
+    ("state", "replica", "directory", "error"),
+    [
+        (hosting(), P, ELSEWHERE, LOG_DIR_NOT_FOUND),
+        (replicas.fail_directory(hosting(), B)[0], P, B, KAFKA_STORAGE_ERROR),
+        (replicas.fail_directory(hosting(), A)[0], P, B, KAFKA_STORAGE_ERROR),
+        (replicas.fail_directory(hosting(), C)[0], P, B, KAFKA_STORAGE_ERROR),
+        (hosting(), Q, B, REPLICA_NOT_AVAILABLE),
+        (hosting(), P, B, NONE),
+    ],
+    ids=["unknown directory", "offline directory", "offline replica", "another directory offline", "no replica", "ok"],
+)
+def test_alter_replica_log_dirs_answers_with_kafkas_errors(
+    state: Replicas, replica: Replica, directory: Uuid, error: int
+) -> None:
+    assert replicas.alter_replica_log_dir(state, replica, directory)[2] == error
+
+
+def test_alter_replica_log_dirs_of_a_replica_to_come_is_remembered() -> None:
+    """R-HOST-5: an operator's wish wins over the assigned directory, and what came of it is reported."""
+    state, _, error = replicas.alter_replica_log_dir(hosting(), Q, C)
+    assert error == REPLICA_NOT_AVAILABLE
+    state, reports = replicas.apply_metadata(state, [ReplicaChange(Q, False, B)])
+    assert state.disks.current[Q] == C
+    assert state.disks.preferred == {}
+    assert reports == (Report(Q, C, Reason.METADATA),)
+
+
+def test_confirmation_of_a_move_that_is_gone_changes_nothing() -> None:
+    assert replicas.confirm(hosting(), P) == hosting()
+
+
+@pytest.mark.parametrize("event", [MoveEvent.CAUGHT_UP, MoveEvent.CONFIRMED])
+def test_move_that_took_effect_cannot_go_on(event: MoveEvent) -> None:
+    """R-MOVE-6."""
+    with pytest.raises(IllegalMove) as raised:
+        advance(replace(MOVE, state=MoveState.EFFECTIVE), event)
+    assert pickle.loads(pickle.dumps(raised.value)).state is MoveState.EFFECTIVE
+
+
+def test_transitions_cover_every_state_and_event_but_the_illegal_ones() -> None:
+    every = {(state, event) for state in MoveState for event in MoveEvent}
+    illegal = {(MoveState.EFFECTIVE, MoveEvent.CAUGHT_UP), (MoveState.EFFECTIVE, MoveEvent.CONFIRMED)}
+    assert set(TRANSITIONS) == every - illegal
+
+
+@pytest.mark.parametrize(("rules", "state"), [(KAFKA, MoveState.NONE), (KIP858, MoveState.ACCEPTED)])
+def test_change_of_a_moving_partition_puts_kafkas_move_back_to_the_beginning(
+    rules: BrokerRules, state: MoveState
+) -> None:
+    """R-MOVE-7: Kafka then reports the source once more; by the KIP's text the metadata is right already."""
+    after, reports = replicas.apply_metadata(moving(MoveState.ACCEPTED, rules), [ReplicaChange(P, True, B)])
+    assert after.moves[P].state is state
+    assert reports == ((Report(P, A, Reason.METADATA),) if rules is KAFKA else ())
+
+
+@pytest.mark.parametrize("rules", [KAFKA, KIP858])
+def test_future_log_in_the_assigned_directory_at_start(rules: BrokerRules) -> None:
+    """R-MOVE-9, KRaftClusterTest.testAbandonedFutureReplicaRecovered_mainReplicaInOnlineLogDir."""
+    state = Replicas(disks=Disks(configured=(A, B), current={P: A}, future={P: B}), rules=rules)
+    state = replicas.recover_future_logs(state, {P: B})
+    state, reports = replicas.apply_metadata(state, [ReplicaChange(P, False, B)])
+    assert reports == ()
+    if rules is KIP858:
+        assert (state.disks.current[P], state.moves[P]) == (A, Move(A, B, MoveState.ACCEPTED))
+        state, reports = replicas.catch_up(state, P)
+    assert (state.disks.current, state.disks.future, state.moves, reports) == ({P: B}, {}, {}, ())
+
+
+@pytest.mark.parametrize("rules", [KAFKA, KIP858])
+def test_future_log_alone_at_start_becomes_the_current_one(rules: BrokerRules) -> None:
+    """testAbandonedFutureReplicaRecovered_mainReplicaInOfflineLogDir: the current log lies on a disk that is out."""
+    state = Replicas(disks=Disks(configured=(B,), unreadable=1, future={P: B}), rules=rules)
+    state = replicas.recover_future_logs(state, {P: B})
+    state, reports = replicas.apply_metadata(state, [ReplicaChange(P, False, B)])
+    assert (state.disks.current, state.disks.future, reports) == ({P: B}, {}, ())
+
+
+def test_future_log_elsewhere_goes_on_copying_at_start() -> None:
+    """The KIP: online directory, the log there, and a future log in another one."""
+    state = Replicas(disks=Disks(configured=(A, B), current={P: A}, future={P: B}))
+    state = replicas.recover_future_logs(state, {P: A})
+    state, reports = replicas.apply_metadata(state, [ReplicaChange(P, False, A)])
+    assert (state.moves, reports) == ({P: Move(A, B)}, ())
