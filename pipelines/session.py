@@ -1,0 +1,54 @@
+"""The local Spark session, set up for many small tables on one machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from pipelines.jvm import use_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipelines.settings import Spark
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def spark_session(settings: Spark | None = None, *, delta: bool = False) -> SparkSession:
+    """The session of this process, made at the first call. ``delta`` adds Delta Lake, fetched at the first use.
+
+    UsageError where there is no Java. Workers run this very interpreter, so they find the same packages.
+    """
+    from pyspark.sql import SparkSession
+
+    from pipelines.settings import Spark
+
+    wanted = settings or Spark()
+    use_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = (
+        SparkSession.builder.appName("jbod")
+        .master(wanted.master)
+        .config("spark.driver.memory", wanted.driver_memory)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", wanted.shuffle_partitions)
+        .config("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+        .config("spark.databricks.delta.snapshotPartitions", 2)
+    )
+    if delta:
+        from delta import configure_spark_with_delta_pip
+
+        builder = configure_spark_with_delta_pip(
+            builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension").config(
+                "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+            )
+        )
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel(wanted.log_level)
+    return session

@@ -1,0 +1,163 @@
+"""Settings: ``conf/jbod.yaml``, then files given by name, then ``JBOD_*`` variables, then options; later wins."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from jbod_model.errors import UsageError
+
+DEFAULT_FILE = Path("conf/jbod.yaml")
+"""Read where it exists; its values are the defaults below."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Replay(_Section):
+    """How a log is read and replayed."""
+
+    profile: Literal["kafka", "kip858"] = "kafka"
+    max_records: int = Field(default=1_000_000, ge=1)
+    """Records of one micro-batch."""
+    tail: Literal["wait", "stop"] = "wait"
+    """What to do at a batch that is cut off at the end of the log."""
+    keep_unknown: bool = False
+    follow_seconds: float = Field(default=1.0, gt=0)
+
+
+class Spark(_Section):
+    """The local Spark session."""
+
+    master: str = "local[*]"
+    driver_memory: str = Field(default="4g", pattern=r"^[1-9][0-9]*[kmgt]$")
+    shuffle_partitions: int = Field(default=4, ge=1)
+    """Fixed in a checkpoint once it was made."""
+    log_level: Literal["ALL", "DEBUG", "ERROR", "FATAL", "INFO", "OFF", "TRACE", "WARN"] = "ERROR"
+
+
+class Ask(_Section):
+    """How questions are answered."""
+
+    min_insync_replicas: int = Field(default=1, ge=1)
+    """Assumed for a topic where neither it nor the cluster's dynamic default says."""
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. Immutable."""
+
+    model_config = SettingsConfigDict(env_prefix="JBOD_", env_nested_delimiter="__", extra="forbid", frozen=True)
+
+    lake: str = "lake"
+    replay: Replay = Replay()
+    spark: Spark = Spark()
+    ask: Ask = Ask()
+
+    _files: ClassVar[list[dict[str, Any]]] = []
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        files = [InitSettingsSource(settings_cls, content) for content in reversed(cls._files)]
+        return (init_settings, env_settings, *files)
+
+
+def load(files: Iterable[str | os.PathLike[str]] = (), **options: Any) -> Settings:
+    """The settings of the default file, ``files`` in order, the environment and ``options`` (nested mappings).
+
+    An option that is None counts as not given. UsageError, naming file and key, for a value that is no good.
+    """
+    named = [Path(file) for file in files]
+    contents = {file: _read(file) for file in [*([DEFAULT_FILE] if DEFAULT_FILE.is_file() else []), *named]}
+    given = _without_none(options)
+    scoped = type("Settings", (Settings,), {"_files": list(contents.values()), "__module__": __name__})
+    try:
+        found = scoped(**given)
+    except ValidationError as problem:
+        raise UsageError(_explain(problem, contents, given)) from None
+    return Settings.model_construct(**{name: getattr(found, name) for name in Settings.model_fields})
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise UsageError(f"{file}: cannot read the settings: {problem.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as problem:
+        mark = getattr(problem, "problem_mark", None)
+        where = f" line {mark.line + 1}:" if mark else ""
+        what = getattr(problem, "problem", None) or "no UTF-8 text"
+        raise UsageError(f"{file}:{where} no YAML: {what}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise UsageError(f"{file}: settings are a mapping of names to values, not a {type(content).__name__}")
+    return content
+
+
+def _without_none(options: Mapping[str, Any]) -> dict[str, Any]:
+    cleaned = {}
+    for name, value in options.items():
+        kept = _without_none(value) if isinstance(value, Mapping) else value
+        if kept is not None and kept != {}:
+            cleaned[name] = kept
+    return cleaned
+
+
+def _explain(problem: ValidationError, files: dict[Path, dict[str, Any]], options: Mapping[str, Any]) -> str:
+    """The first error as one line: where the value came from, its key, what is wrong."""
+    first = problem.errors()[0]
+    keys = [str(key) for key in first["loc"]]
+    if first["type"] == "extra_forbidden":
+        wrong = "no such setting" + _suggestion(keys)
+    else:
+        shown = repr(first["input"])
+        wrong = f"{shown[:60]} is no good: {first['msg'][:1].lower()}{first['msg'][1:]}"
+    return f"{_source(keys, files, options)}: {'.'.join(keys)}: {wrong}"
+
+
+def _source(keys: list[str], files: dict[Path, dict[str, Any]], options: Mapping[str, Any]) -> str:
+    if _has(options, keys):
+        return "options"
+    for name in os.environ:
+        if name.upper() == "JBOD_" + "__".join(keys).upper():
+            return name
+    for file in reversed(files):
+        if _has(files[file], keys):
+            return str(file)
+    return "settings"
+
+
+def _has(content: object, keys: list[str]) -> bool:
+    for key in keys:
+        if not isinstance(content, Mapping) or key not in content:
+            return False
+        content = content[key]
+    return True
+
+
+def _suggestion(keys: list[str]) -> str:
+    fields: Any = Settings
+    for key in keys[:-1]:
+        fields = fields.model_fields[key].annotation
+    near = difflib.get_close_matches(keys[-1], fields.model_fields, 1)
+    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(fields.model_fields)}"

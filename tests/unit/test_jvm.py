@@ -1,0 +1,52 @@
+"""Finding a Java for Spark."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jbod_model.errors import UsageError
+from pipelines import jvm
+
+
+def fake_java(home: Path, version: str) -> Path:
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    java.chmod(0o755)
+    return home
+
+
+@pytest.fixture(autouse=True)
+def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/bin:/usr/bin" if not Path("/usr/bin/java").exists() else "/nowhere")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(jvm.importlib.util, "find_spec", lambda name: None)
+
+
+@pytest.mark.parametrize(("version", "feature"), [("17.0.15", 17), ("21", 21), ("25-ea", 25)])
+def test_java_of_java_home_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, feature: int
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, version)))
+    assert jvm.find_java() == jvm.Java(tmp_path, feature, bundled=False)
+
+
+@pytest.mark.parametrize("version", ["1.8.0_392", "11.0.2"])
+def test_java_too_old_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, version)))
+    with pytest.raises(UsageError, match=r"needs Java 17 or later .* pip install 'jbod\[java\]'"):
+        jvm.use_java()
+
+
+def test_java_of_the_package_gets_no_flag_it_refuses(tmp_path: Path) -> None:
+    home = tmp_path / "it's here"
+    java = fake_java(home, "21.0.8")
+    (java / "bin" / "java").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    wrapped = jvm._wrapped(jvm.Java(home, 21, bundled=True))
+    flags = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "-Dx=$y"]
+    out = subprocess.run([wrapped / "bin" / "java", *flags], capture_output=True, text=True, env=dict(os.environ))
+    assert out.stdout.splitlines() == ["-cp", "a b", "-Dx=$y"]

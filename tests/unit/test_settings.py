@@ -1,0 +1,70 @@
+"""Settings: one line that names the place and the key for every bad value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from jbod_model.errors import UsageError
+from pipelines.settings import Settings, load
+from tests.paths import ROOT
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_settings_without_any_file_equal_the_shipped_default_file() -> None:
+    shipped = yaml.safe_load((ROOT / "conf" / "jbod.yaml").read_text())
+    assert load().model_dump() == shipped == Settings().model_dump()
+
+
+@pytest.mark.parametrize("file", sorted(ROOT.glob("conf/*.yaml")), ids=lambda file: file.name)
+def test_settings_every_shipped_file_loads(file: Path) -> None:
+    load([file])
+
+
+def test_settings_later_sources_win(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "jbod.yaml").write_text("replay: {max_records: 2, tail: stop, follow_seconds: 9}\nlake: a\n")
+    (tmp_path / "more.yaml").write_text("replay: {max_records: 3, follow_seconds: 8}\n")
+    monkeypatch.setenv("JBOD_REPLAY__MAX_RECORDS", "4")
+    found = load(["more.yaml"], lake=None, replay={"keep_unknown": True, "profile": None})
+    assert (found.lake, found.replay.max_records, found.replay.tail) == ("a", 4, "stop")
+    assert (found.replay.follow_seconds, found.replay.keep_unknown, found.replay.profile) == (8, True, "kafka")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("replay: {max_records: many}", "bad.yaml: replay.max_records: 'many' is no good: input should be a valid int"),
+        ("replay: {max_records: 0}", "bad.yaml: replay.max_records: 0 is no good: input should be greater than or"),
+        ("replay: {profil: kafka}", "bad.yaml: replay.profil: no such setting; did you mean profile?"),
+        ("replay: {profile: draft}", "bad.yaml: replay.profile: 'draft' is no good: input should be 'kafka' or"),
+        ("spark: 7", "bad.yaml: spark: 7 is no good"),
+        ("lake: [", "bad.yaml: line 1: no YAML"),
+        ("- lake", "bad.yaml: settings are a mapping of names to values, not a list"),
+    ],
+)
+def test_settings_bad_file_names_file_and_key_in_one_line(tmp_path: Path, text: str, line: str) -> None:
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(UsageError) as problem:
+        load(["bad.yaml"])
+    assert str(problem.value).startswith(line)
+    assert "\n" not in str(problem.value)
+
+
+def test_settings_bad_variable_and_option_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match=r"^options: replay\.max_records: -1 is no good"):
+        load(replay={"max_records": -1})
+    monkeypatch.setenv("JBOD_SPARK__SHUFFLE_PARTITIONS", "x")
+    with pytest.raises(UsageError, match=r"^JBOD_SPARK__SHUFFLE_PARTITIONS: spark\.shuffle_partitions: 'x' is no good"):
+        load()
+
+
+def test_settings_missing_file_is_named() -> None:
+    with pytest.raises(UsageError, match=r"^nowhere\.yaml: cannot read the settings: No such file"):
+        load(["nowhere.yaml"])
