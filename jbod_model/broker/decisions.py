@@ -1,9 +1,9 @@
-"""What a broker does with a replica that the metadata gives it (R-DECIDE-1 to R-DECIDE-12).
+"""What a broker does with a replica that the metadata gives it (R-DECIDE-1 to R-DECIDE-13).
 
 Theory of operation. Three things decide: what the metadata says about the replica's directory (:class:`Target`), what
 the broker has of the replica (:class:`Holding`), and whether a directory of it is offline, for then a log it misses
 may lie there. :data:`DECISIONS` is the whole rule; where the KIP's text and Kafka differ, :data:`DIFFERENCES` has the
-KIP's answer.
+KIP's answer. One directory is no special case (R-DECIDE-13).
 
 Source: KIP-858 "Replica management"; Kafka's ``ReplicaManager.applyDelta``, ``Partition``, ``LogManager``.
 """

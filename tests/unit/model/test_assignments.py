@@ -91,14 +91,14 @@ def test_failures_in_a_row_double_the_wait_up_to_a_limit() -> None:
 
 @pytest.mark.parametrize("mismatch", ["missing topic", "missing partition", "not a replica"])
 def test_assignment_that_the_metadata_does_not_know_is_dropped_before_sending(mismatch: str) -> None:
-    """testMismatchedInputDoesNotTriggerCompletion, AssignmentTest's validity: one question to the metadata here."""
+    """R-QUEUE-4, testMismatchedInputDoesNotTriggerCompletion, AssignmentTest: one question to the metadata."""
     queue, batch = take_batch(queued(P0), lambda _: False, 1)
     assert (batch, queue.pending, queue.in_flight) == ((), 0, {})
 
 
 @pytest.mark.parametrize("results", [((P0, 0),), ((P0, 0), (P1, 6))])
 def test_assignment_refused_or_unanswered_is_sent_again_alone(results: tuple[tuple[Replica, int], ...]) -> None:
-    """testOneAssignmentFailsOneSucceeds: missingResult, errorResult."""
+    """R-QUEUE-7, testOneAssignmentFailsOneSucceeds: missingResult, errorResult."""
     queue, outcome = settle(sent(P0, P1), Answer(0, results), 2)
     assert [item.replica for item in outcome.accepted] == [P0]
     assert [item.replica for item in outcome.retried] == [P1]
@@ -114,6 +114,7 @@ def test_results_for_replicas_that_were_not_sent_are_named_and_change_nothing() 
 
 
 def test_newer_assignment_replaces_one_that_waits() -> None:
+    """R-QUEUE-1."""
     queue = submit(queued(P0), assignment(P0, DIR_2), 0)
     _, batch = take_batch(queue, lambda _: True, 1)
     assert [item.directory for item in batch] == [DIR_2]
@@ -129,6 +130,7 @@ def test_newer_assignment_wins_over_one_that_comes_back(answer: Answer | GlobalF
 
 
 def test_one_request_is_out_at_a_time() -> None:
+    """R-QUEUE-2."""
     queue = submit(sent(P0), assignment(P1), 1)
     queue, batch = take_batch(queue, lambda _: True, 100)
     assert batch == ()
@@ -138,6 +140,7 @@ def test_one_request_is_out_at_a_time() -> None:
 
 
 def test_request_holds_at_most_2250_assignments_and_dropped_ones_take_no_place() -> None:
+    """R-QUEUE-3."""
     replicas = [Replica(TOPIC_1, i) for i in range(MAX_ASSIGNMENTS_PER_REQUEST + 20)]
     queue, batch = take_batch(queued(*replicas), lambda replica: replica.partition >= 10, 1)
     assert len(batch) == MAX_ASSIGNMENTS_PER_REQUEST == 2250
@@ -162,7 +165,7 @@ def test_request_groups_a_batch_by_directory_and_topic() -> None:
     )
 
 
-# AssignmentsManagerDeadlineFunctionTest: failures, request out, how many wait, earlier deadline, the new one.
+# AssignmentsManagerDeadlineFunctionTest (R-QUEUE-5): failures, request out, how many wait, earlier deadline, result.
 MANY = MAX_ASSIGNMENTS_PER_REQUEST + 1
 DEADLINES = [
     ("applyAfterDispatchInterval", 0, False, 12, None, 100),

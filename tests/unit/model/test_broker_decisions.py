@@ -33,23 +33,24 @@ Q = Replica(Uuid(1, 1), 1)
 # The rows of semantics 4.3 as a broker with disks A and B lives them: assigned directory, where the log lies,
 # whether a directory is offline; then the log's directory, and what is reported. Kafka's column.
 CASES = [
-    ("unassigned, log exists", UNASSIGNED, A, False, A, A),
-    ("unassigned, no log", UNASSIGNED, None, False, A, A),
-    ("unassigned, no log, a directory offline", UNASSIGNED, None, True, A, A),
-    ("online directory, no log", B, None, False, B, None),
-    ("online directory, no log, a directory offline", B, None, True, B, None),
-    ("online directory, the log there", B, B, False, B, None),
-    ("online directory, the log elsewhere", B, A, False, A, A),
-    ("lost, no log, none offline", LOST, None, False, A, A),
-    ("lost, no log, a directory offline", LOST, None, True, None, None),
-    ("lost, but the log is here", LOST, A, True, A, A),
-    ("unknown id, no log, none offline", GONE, None, False, A, A),
-    ("unknown id, no log, a directory offline", GONE, None, True, None, None),
-    ("unknown id, but the log is here", GONE, A, True, A, A),
-    ("migrating, log exists", MIGRATING, A, False, A, A),
-    ("migrating, no log, none offline", MIGRATING, None, False, A, A),
-    ("migrating, no log, a directory offline", MIGRATING, None, True, None, None),
-    ("a change about something else", None, A, False, A, None),
+    ("R-DECIDE-6: unassigned, log exists", UNASSIGNED, A, False, A, A),
+    ("R-DECIDE-5: unassigned, no log", UNASSIGNED, None, False, A, A),
+    ("R-DECIDE-5: unassigned, no log, a directory offline", UNASSIGNED, None, True, A, A),
+    ("R-DECIDE-1: online directory, no log", B, None, False, B, None),
+    ("R-DECIDE-1: online directory, no log, a directory offline", B, None, True, B, None),
+    ("R-DECIDE-2: online directory, the log there", B, B, False, B, None),
+    ("R-DECIDE-3: online directory, the log elsewhere", B, A, False, A, A),
+    ("R-DECIDE-10: lost, no log, none offline", LOST, None, False, A, A),
+    ("R-DECIDE-10: lost, no log, a directory offline", LOST, None, True, None, None),
+    ("R-DECIDE-9: lost, but the log is here", LOST, A, True, A, A),
+    ("R-DECIDE-10: unknown id, no log, none offline", GONE, None, False, A, A),
+    ("R-DECIDE-10: unknown id, no log, a directory offline", GONE, None, True, None, None),
+    ("R-DECIDE-9: unknown id, but the log is here", GONE, A, True, A, A),
+    ("R-DECIDE-7: migrating, log exists", MIGRATING, A, False, A, A),
+    ("R-DECIDE-8: migrating, no log, none offline", MIGRATING, None, False, A, A),
+    ("R-DECIDE-8: migrating, no log, a directory offline", MIGRATING, None, True, None, None),
+    ("R-DECIDE-12: a change about something else", None, A, False, A, None),
+    ("R-DECIDE-11: a change about something else, no log", None, None, False, A, None),
 ]
 
 
@@ -66,7 +67,10 @@ def test_decision_for_a_replica(
     rules: replicas.BrokerRules,
     leads: bool,
 ) -> None:
-    """testApplyDeltaShouldHandleReplicaAssignedTo{Online,Unassigned,Lost}Directory and the KIP's other cases."""
+    """testApplyDeltaShouldHandleReplicaAssignedTo{Online,Unassigned,Lost}Directory and the KIP's other cases.
+
+    R-DISK-5: a log that exists stays where it is; R-HOST-7: one that is not created; R-HOST-8: what is reported.
+    """
     disks = Disks(configured=(A, B), unreadable=int(offline), current={} if log is None else {P: log})
     state, reports = replicas.apply_metadata(Replicas(disks=disks, rules=rules), [ReplicaChange(P, leads, assigned)])
     assert state.disks.current.get(P) == after
@@ -141,7 +145,7 @@ def test_holding_of_a_replica(
 
 
 def test_log_is_created_in_the_assigned_directory() -> None:
-    """testCreateLogOnTargetedLogDirectory."""
+    """R-DISK-1, testCreateLogOnTargetedLogDirectory."""
     disks = Disks(configured=tuple(Uuid(11, i) for i in range(5)))
     assert storage.create_log(disks, P, Uuid(11, 3), KAFKA_IDS, is_new=True).current == {P: Uuid(11, 3)}
 
@@ -153,7 +157,7 @@ def test_log_without_a_usable_target_goes_to_a_directory_of_choice(target: Uuid 
 
 
 def test_logs_are_spread_over_the_least_loaded_directories() -> None:
-    """testLeastLoadedAssignment; future logs count too."""
+    """R-DISK-1, testLeastLoadedAssignment; future logs count too."""
     disks = Disks(configured=tuple(Uuid(11, i) for i in range(3)))
     for partition in range(20):
         disks = storage.create_log(disks, Replica(Uuid(1, 1), partition), None, KAFKA_IDS, is_new=False)
@@ -164,7 +168,7 @@ def test_logs_are_spread_over_the_least_loaded_directories() -> None:
 
 
 def test_log_creation_falls_back_to_the_next_directory() -> None:
-    """testCreateLogWithLogDirFallback: half of the directories refuse."""
+    """R-DISK-3, testCreateLogWithLogDirFallback: half of the directories refuse."""
     directories = tuple(Uuid(11, i) for i in range(5))
     broken = directories[:2]
     disks = storage.create_log(
@@ -184,7 +188,7 @@ def test_log_in_an_assigned_directory_that_refuses_does_not_go_elsewhere() -> No
 
 
 def test_log_that_is_not_new_is_not_created_while_a_directory_is_offline() -> None:
-    """R-DISK-4; testPartitionMarkedOfflineIfLogCantBeCreated, testDeltaTo{Leader,Follower}MarksPartitionOffline..."""
+    """R-DISK-4, R-HOST-6; testPartitionMarkedOfflineIfLogCantBeCreated, testDeltaToLeaderOrFollowerMarks..."""
     disks = storage.fail(Disks(configured=(A, B)), B)
     with pytest.raises(OfflineDirectories) as raised:
         storage.create_log(disks, P, A, KAFKA_IDS, is_new=False)
@@ -195,13 +199,22 @@ def test_log_that_is_not_new_is_not_created_while_a_directory_is_offline() -> No
 
 
 def test_replica_on_a_failed_directory_is_left_alone_until_a_restart() -> None:
-    """R-HOST-3; testGetOrCreatePartitionShouldNotCreateOfflinePartition."""
+    """R-HOST-3, R-HOST-4, R-DISK-6; testGetOrCreatePartitionShouldNotCreateOfflinePartition."""
     state = Replicas(disks=Disks(configured=(A, B), current={P: A}), hosted={P: Hosted.ONLINE})
     state, _ = replicas.fail_directory(state, A)
     assert state.hosted[P] is Hosted.OFFLINE
     for directory in (A, B, UNASSIGNED, LOST):
         after, reports = replicas.apply_metadata(state, [ReplicaChange(P, True, directory)])
         assert (after.disks, after.hosted, reports) == (state.disks, state.hosted, ())
+
+
+def test_replicas_to_lead_come_before_replicas_to_follow() -> None:
+    """R-HOST-1: the log of the leader is created first, so it gets the directory that comes first."""
+    state = Replicas(disks=Disks(configured=(A, B)))
+    changes = [ReplicaChange(P, False, UNASSIGNED), ReplicaChange(Q, True, UNASSIGNED)]
+    state, reports = replicas.apply_metadata(state, changes)
+    assert state.disks.current == {Q: A, P: B}
+    assert [report.replica for report in reports] == [P, Q]
 
 
 def test_replica_that_is_no_longer_hosted_is_deleted_with_its_move() -> None:

@@ -65,7 +65,7 @@ def test_registration_names_directories_sorted_and_the_previous_epoch() -> None:
 
 
 def test_registration_refused_is_sent_again_until_the_limit() -> None:
-    """testRegistrationTimeout."""
+    """R-LIFE-1, R-LIFE-2, testRegistrationTimeout."""
     life, _ = lifecycle.start(replace(LIFE, registration_timeout=300_000), 0)
     life = lifecycle.answer_registration(life, None, 5)
     life, actions = lifecycle.tick(life, AROUND, 104)

@@ -99,6 +99,7 @@ def kinds(actions: tuple[Action, ...]) -> list[str]:
 
 
 def test_broker_registers_then_reports_where_new_replicas_are() -> None:
+    """R-PROC-1, R-PROC-3."""
     node, actions = process.start(broker(), 0)
     assert kinds(actions) == ["BrokerRegistrationRequest"]
     node = process.answer_registration(node, 5, 1)
@@ -236,6 +237,7 @@ def test_registration_repeats_the_directories_of_the_start_even_those_that_faile
 
 
 def test_replicas_and_lifecycle_follow_the_same_rules() -> None:
+    """R-RULES-1."""
     node = broker(KIP858)
     assert node.life.rules is node.replicas.rules
     assert isinstance(node.replicas, replicas.Replicas)

@@ -45,7 +45,10 @@ def moving(state: MoveState, rules: BrokerRules = KAFKA) -> Replicas:
 
 
 def test_move_swaps_only_after_the_controller_confirmed() -> None:
-    """shouldReplaceCurrentLogDirWhenCaughtUpWithAfterAssignmentRequestHasBeenCompleted."""
+    """R-MOVE-1 to R-MOVE-3 (R-MOVE-2: no swap before).
+
+    shouldReplaceCurrentLogDirWhenCaughtUpWithAfterAssignmentRequestHasBeenCompleted.
+    """
     state = moving(MoveState.NONE)
     state, reports = replicas.catch_up(state, P)
     assert reports == (Report(P, B, Reason.PROMOTION),)
@@ -57,7 +60,7 @@ def test_move_swaps_only_after_the_controller_confirmed() -> None:
     assert (reports, state.disks.current, state.disks.future, state.moves) == ((), {P: B}, {}, {})
 
 
-# shouldRevertReassignmentsForIncompleteFutureReplicaPromotions
+# shouldRevertReassignmentsForIncompleteFutureReplicaPromotions (R-MOVE-4, R-MOVE-5)
 REVERTS = [
     (MoveState.NONE, False),
     (MoveState.QUEUED, True),
@@ -131,13 +134,21 @@ def test_alter_replica_log_dirs_answers_with_kafkas_errors(
 
 
 def test_alter_replica_log_dirs_of_a_replica_to_come_is_remembered() -> None:
-    """R-HOST-5: an operator's wish wins over the assigned directory, and what came of it is reported."""
+    """R-HOST-5, R-DISK-2: an operator's wish wins over the assigned directory, and what came of it is reported."""
     state, _, error = replicas.alter_replica_log_dir(hosting(), Q, C)
     assert error == REPLICA_NOT_AVAILABLE
     state, reports = replicas.apply_metadata(state, [ReplicaChange(Q, False, B)])
     assert state.disks.current[Q] == C
     assert state.disks.preferred == {}
     assert reports == (Report(Q, C, Reason.METADATA),)
+
+
+def test_confirmation_that_comes_late_is_taken_for_the_next_move() -> None:
+    """R-MOVE-8: cancelled while the request was out, asked for again, then confirmed."""
+    state, _, _ = replicas.alter_replica_log_dir(moving(MoveState.QUEUED), P, A)
+    state, _, _ = replicas.alter_replica_log_dir(state, P, C)
+    state = replicas.confirm(state, P)
+    assert state.moves == {P: Move(A, C, MoveState.ACCEPTED)}
 
 
 def test_confirmation_of_a_move_that_is_gone_changes_nothing() -> None:

@@ -76,18 +76,19 @@ def mixed(**changes: object) -> Ensemble:
 FAILED_METADATA = Ensemble(found={"/m": problems.UnreadableDirectory("/m", "I/O error")}, metadata_dir="/m")
 
 VERIFY = [
-    (EMPTY, {"need_one_readable": True}, ["NoReadableDirectory"]),
+    (EMPTY, {"need_one_readable": True}, ["NoReadableDirectory"]),  # R-STORE-12
     (EMPTY, {}, []),
-    (EMPTY, {"need_metadata_dir": True}, ["MetadataDirectoryNotGiven"]),
+    (EMPTY, {"need_metadata_dir": True}, ["MetadataDirectoryNotGiven"]),  # R-STORE-13
     (FAILED_METADATA, {"need_metadata_dir": True}, ["MetadataDirectoryFailed"]),
     (FAILED_METADATA, {}, ["MetadataDirectoryFailed"]),
+    # R-STORE-6
     (FOO, {"cluster_id": "another"}, ["ClusterIdMismatch", "ClusterIdMismatch"]),
     (FOO, {"node_id": 3}, ["NodeIdMismatch", "NodeIdMismatch"]),
     (mixed(cluster_id="another"), {}, ["ClusterIdMismatch"]),
     (mixed(node_id=2), {}, ["NodeIdMismatch"]),
     (mixed(node_id=2, cluster_id="another"), {}, ["ClusterIdMismatch", "NodeIdMismatch"]),
     (mixed(version=0, node_id=None, cluster_id=None), {}, []),
-    # No case of Kafka's covers these.
+    # No case of Kafka's covers these (R-STORE-7, R-STORE-8).
     (with_ids(A, B), {}, []),
     (with_ids(A, A), {}, ["DuplicateDirectoryId"]),
     (with_ids(A, A, A), {}, ["DuplicateDirectoryId", "DuplicateDirectoryId"]),
@@ -175,7 +176,7 @@ def test_start_with_two_clusters_is_refused(tmp_path: Path) -> None:
 
 
 def test_start_with_a_directory_that_is_not_formatted_is_refused(tmp_path: Path) -> None:
-    """testStartupFailsIfMetaPropertiesMissingInSomeLogDir."""
+    """R-STORE-10, testStartupFailsIfMetaPropertiesMissingInSomeLogDir."""
     one = directory(tmp_path, "one")
     two = directory(tmp_path, "two", None)
     with pytest.raises(problems.NotFormatted):
@@ -189,7 +190,7 @@ def test_start_with_the_metadata_directory_offline_is_refused(tmp_path: Path) ->
 
 
 def test_start_with_a_data_directory_offline_goes_on_without_it(tmp_path: Path) -> None:
-    """testStartupDoesNotFailIfDataDirIsOffline; what is registered then (R-IDENT-1)."""
+    """testStartupDoesNotFailIfDataDirIsOffline; what is registered then (R-STORE-11, R-IDENT-1)."""
     one = directory(tmp_path, "one", directory_id=A)
     bad = broken(tmp_path, "bad")
     ensemble, plan = start([bad, one], one)

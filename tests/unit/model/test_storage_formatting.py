@@ -57,7 +57,7 @@ def test_format_creates_directories_that_do_not_exist(tmp_path: Path) -> None:
 
 
 def test_format_of_a_formatted_directory_is_refused(tmp_path: Path) -> None:
-    """testFormatterFailsOnAlreadyFormatted, testOneDirectoryFormattedAndOthersNotFormatted."""
+    """R-STORE-20, testFormatterFailsOnAlreadyFormatted, testOneDirectoryFormattedAndOthersNotFormatted."""
     one, two = paths(tmp_path, 2)
     formatted([one])
     before = Path(one, "meta.properties").read_bytes()
@@ -91,7 +91,7 @@ def test_format_with_a_directory_that_cannot_be_read_formats_the_rest(tmp_path: 
 
 
 def test_format_with_no_directory_that_can_be_read_is_refused(tmp_path: Path) -> None:
-    """StorageToolTest.testFormatFailsIfAllDirectoriesAreUnavailable."""
+    """R-STORE-21, StorageToolTest.testFormatFailsIfAllDirectoriesAreUnavailable."""
     files = [tmp_path / "a", tmp_path / "b"]
     for file in files:
         file.write_text("")

@@ -126,6 +126,7 @@ def test_meta_properties_of_any_bytes_are_read_or_raise_a_storage_problem(
 
 
 def test_meta_properties_written_replace_the_old_file_in_one_step(tmp_path: Path) -> None:
+    """R-STORE-3."""
     meta = MetaProperties(version=1, cluster_id=CLUSTER, node_id=1, directory_id=DIRECTORY)
     write_meta_properties(str(tmp_path), MetaProperties(version=0))
     write_meta_properties(str(tmp_path), meta, datetime(2022, 8, 18, 15, 23, 7, tzinfo=UTC))

@@ -1,0 +1,34 @@
+"""The rules of docs/spec/storage.md and docs/spec/broker.md: each is named by code and by a test."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+RULES = [
+    rule
+    for page in ("storage.md", "broker.md")
+    for rule in re.findall(r"^\| (R-[A-Z]+-[0-9]+) \|", (ROOT / "docs" / "spec" / page).read_text(), re.MULTILINE)
+]
+
+
+def text(*folders: str) -> str:
+    files = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    return "\n".join(path.read_text() for path in files if path != Path(__file__))
+
+
+CODE = text("jbod_model", "pipelines")
+TESTS = text("tests")
+
+
+def test_rules_have_ids_of_their_own() -> None:
+    assert len(RULES) == len(set(RULES)) > 70
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rule_is_named_by_code_and_by_a_test(rule: str) -> None:
+    assert re.search(rf"{rule}\b", CODE), f"no code names {rule}"
+    assert re.search(rf"{rule}\b", TESTS), f"no test names {rule}"
