@@ -1,0 +1,83 @@
+"""Where the controllers of Kafka, of KIP-858's page and of its drafts differ, and Kafka's flaws (R-QUIRK-*)."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+from typing import Literal
+
+
+class Quirk(enum.Enum):
+    """A flaw of the released Kafka (4.1) that can be switched off on its own."""
+
+    ELR_WIPE = "elr_wipe"
+    """A directory assignment empties the partition's eligible leader replicas (R-QUIRK-1)."""
+    INDEX_LEAK = "index_leak"
+    """A topic deleted with an empty in-sync set stays in the index from directories to partitions (R-QUIRK-2)."""
+    STALE_ELR = "stale_elr"
+    """A completed reassignment leaves the replicas it removes among the eligible leaders (R-QUIRK-3)."""
+    TWO_IN_ONE_HEARTBEAT = "two_in_one_heartbeat"
+    """A heartbeat that unfences and reports a failed directory elects leaders onto that directory (R-QUIRK-4)."""
+    ALL_DIRECTORIES_OFFLINE = "all_directories_offline"
+    """When every directory fails, the change is written as an empty list, which readers ignore (R-QUIRK-5)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerRules:
+    """The decisions of a controller in which the sources differ; everything else is shared."""
+
+    quirks: frozenset[Quirk]
+    preselects_single_directory: bool
+    """A new replica on a broker with one online directory is assigned to it at once (R-NEWDIR-1)."""
+    migrating_without_directories: bool
+    """A new replica on a broker that registered no directories is "migrating", else unassigned (R-NEWDIR-1)."""
+    unknown_offline_directory: Literal["ignore", "refuse"]
+    """A heartbeat that reports a directory which is not registered: nothing, or error 57 (R-FAIL-2)."""
+    empty_registration: Literal["119", "42"]
+    """The error of a registration without directories (R-REG-4)."""
+    checks_directory_ids: bool
+    """Registrations with reserved, repeated or other brokers' directories are refused (R-REG-5 to R-REG-7)."""
+    registration_change: Literal["last", "first"]
+    """Where the registration's record stands among those of a directory failure (R-FAIL-1)."""
+    fences_until_assigned: bool
+    """A broker with several directories stays fenced until none of its replicas is unassigned (R-HB-5)."""
+    election_after_assignment: Literal["old directory", "new directory"]
+    """Which directory the election in an assignment's record sees (R-ASSIGN-6)."""
+
+    def has(self, quirk: Quirk) -> bool:
+        """Whether a flaw is switched on."""
+        return quirk in self.quirks
+
+    def without(self, *quirks: Quirk) -> ControllerRules:
+        """The same rules with these flaws repaired; with none named, with all."""
+        return replace(self, quirks=self.quirks - set(quirks or Quirk))
+
+
+KAFKA_RULES = ControllerRules(
+    quirks=frozenset(Quirk),
+    preselects_single_directory=True,
+    migrating_without_directories=True,
+    unknown_offline_directory="ignore",
+    empty_registration="119",
+    checks_directory_ids=True,
+    registration_change="last",
+    fences_until_assigned=False,
+    election_after_assignment="old directory",
+)
+"""Kafka 4.1 as released, flaws included."""
+
+KIP858_RULES = ControllerRules(
+    quirks=frozenset(),
+    preselects_single_directory=True,
+    migrating_without_directories=False,
+    unknown_offline_directory="refuse",
+    empty_registration="42",
+    checks_directory_ids=False,
+    registration_change="first",
+    fences_until_assigned=True,
+    election_after_assignment="new directory",
+)
+"""The current page. Where it contradicts itself its newer sentence counts, where it is silent the safe reading."""
+
+DRAFT_RULES = replace(KIP858_RULES, preselects_single_directory=False)
+"""The older pages: every new replica starts unassigned."""
