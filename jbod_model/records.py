@@ -327,7 +327,7 @@ class RegisterControllerRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClearElrRecord(Record):
-    """Empties the eligible leader replicas of a topic, or with an empty name of every topic (R-ELR-1)."""
+    """Empties the eligible leader replicas of a topic, or with an empty name of every topic (R-CLEAR-1)."""
 
     topic_name: str = ""
 

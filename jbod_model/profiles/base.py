@@ -1,0 +1,34 @@
+"""What may differ between the rules of Kafka, of KIP-858's page and of its drafts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jbod_model.profiles.controller_rules import ControllerRules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Named switches. What the ids mean is no switch: it belongs to the log (``jbod_model.ids.IdTable``)."""
+
+    name: str
+
+    # REPLAY
+
+    absent_directories: Literal["migrating", "unassigned"]
+    """The id of every replica of a partition whose record names no directories (R-PART-3)."""
+    empty_log_dirs_change: Literal["ignore", "apply"]
+    """What an empty LogDirs in a BrokerRegistrationChangeRecord does (R-BROKER-6)."""
+    logical_rewrites: bool
+    """Whether a registration rewrites the directories of the broker's partitions without records (R-DRAFT-*)."""
+
+    # DERIVED
+
+    offline_rule: Literal["kafka", "kip858", "draft"]
+    """When the directory of a replica counts as offline (R-OFF-*)."""
+
+    # CONTROLLER
+
+    controller: ControllerRules
+    """How requests are answered."""

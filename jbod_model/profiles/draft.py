@@ -1,0 +1,13 @@
+"""What earlier drafts of KIP-858 said: registrations with an offline flag, rewrites without records."""
+
+from jbod_model.profiles.base import Profile
+from jbod_model.profiles.controller_rules import DRAFT_RULES
+
+DRAFT = Profile(
+    name="draft",
+    absent_directories="unassigned",
+    empty_log_dirs_change="apply",
+    logical_rewrites=True,
+    offline_rule="draft",
+    controller=DRAFT_RULES,
+)

@@ -1,0 +1,13 @@
+"""What Kafka does (4.1.2)."""
+
+from jbod_model.profiles.base import Profile
+from jbod_model.profiles.controller_rules import KAFKA_RULES
+
+KAFKA = Profile(
+    name="kafka",
+    absent_directories="migrating",
+    empty_log_dirs_change="ignore",
+    logical_rewrites=False,
+    offline_rule="kafka",
+    controller=KAFKA_RULES,
+)

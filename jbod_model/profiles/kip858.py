@@ -1,0 +1,13 @@
+"""What the accepted page of KIP-858 says, read literally."""
+
+from jbod_model.profiles.base import Profile
+from jbod_model.profiles.controller_rules import KIP858_RULES
+
+KIP858 = Profile(
+    name="kip858",
+    absent_directories="unassigned",
+    empty_log_dirs_change="ignore",
+    logical_rewrites=False,
+    offline_rule="kip858",
+    controller=KIP858_RULES,
+)
