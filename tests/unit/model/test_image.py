@@ -291,7 +291,7 @@ def test_clearing_eligible_leaders_bumps_only_partitions_that_had_some(name: str
 def test_configuration_is_set_and_deleted() -> None:
     """R-CONFIG-1."""
     assert BORN.configs == {(2, "t"): {"min.insync.replicas": "2"}}
-    gone = BORN.apply(ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas"), 9)
+    gone = BORN.apply(ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value=None), 9)
     assert gone.configs == {}
 
 

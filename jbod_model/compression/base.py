@@ -1,0 +1,51 @@
+"""What every decompressor needs: a bounded output, and a byte reader that never runs off the end."""
+
+from __future__ import annotations
+
+from jbod_model.wire import Undecodable
+
+
+class Output:
+    """Bytes that come out, at most ``limit`` of them: a small input must not fill the memory (R-FMT-19)."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.bytes = bytearray()
+
+    def append(self, data: bytes | bytearray) -> None:
+        """Add literal bytes."""
+        self._reserve(len(data))
+        self.bytes += data
+
+    def repeat(self, byte: int, count: int) -> None:
+        """Add the same byte ``count`` times."""
+        self._reserve(count)
+        self.bytes += bytes([byte]) * count
+
+    def copy(self, distance: int, count: int, *, start: int = 0) -> None:
+        """Add ``count`` bytes again from ``distance`` back; they may overlap. ``start``: where history begins."""
+        if not 0 < distance <= len(self.bytes) - start:
+            raise Undecodable(f"a match goes {distance} bytes back, {len(self.bytes) - start} are there")
+        self._reserve(count)
+        here = len(self.bytes) - distance
+        if distance >= count:
+            self.bytes += self.bytes[here : here + count]
+        else:
+            pattern = bytes(self.bytes[here:])
+            self.bytes += (pattern * (count // distance + 1))[:count]
+
+    def _reserve(self, count: int) -> None:
+        if count > self.limit - len(self.bytes):
+            raise Undecodable(f"decompresses to more than the limit of {self.limit} bytes")
+
+
+def little(data: bytes, at: int, size: int) -> int:
+    """A little-endian number of ``size`` bytes."""
+    return int.from_bytes(cut(data, at, size), "little")
+
+
+def cut(data: bytes, at: int, size: int) -> bytes:
+    """``size`` bytes at ``at``; Undecodable when they are not there."""
+    if size > len(data) - at:
+        raise Undecodable(f"compressed data ends early: {len(data) - at} bytes remain where {size} are needed")
+    return data[at : at + size]

@@ -1,0 +1,65 @@
+"""Records as the JSON that Kafka's own log dump prints (R-REC-5)."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import math
+from typing import Any
+
+from jbod_model.control import CONTROL_NAMES, ControlRecord
+from jbod_model.ids import Uuid
+from jbod_model.records import TYPE_NAMES, Struct, UnknownRecord, VersionedRecord
+from jbod_model.schema import SCHEMAS, Field
+
+
+def record_as_json(versioned: VersionedRecord) -> dict[str, Any]:
+    """``{"type", "version", "data"}``; of an unknown record, ``data`` has its api key and its body in base64."""
+    record = versioned.record
+    if isinstance(record, UnknownRecord):
+        data = {"apiKey": record.api_key, "body": _value(record.body)}
+        return {"type": "UNKNOWN_RECORD", "version": versioned.version, "data": data}
+    return {
+        "type": TYPE_NAMES[type(record)],
+        "version": versioned.version,
+        "data": struct_as_json(record, versioned.version),
+    }
+
+
+def control_as_json(record: ControlRecord) -> dict[str, Any]:
+    """``{"LeaderChange": {...}}`` and so on."""
+    return {CONTROL_NAMES[type(record)]: struct_as_json(record, record.version)}
+
+
+def struct_as_json(struct: Struct, version: int) -> dict[str, Any]:
+    """The fields of the version by their names in the schema; tagged ones only where they say something."""
+    schema = SCHEMAS[type(struct).__name__]
+    defaults = {field.name: field.default for field in dataclasses.fields(struct)}
+    said = {
+        json_name(field): _value(getattr(struct, field.name), version)
+        for field in schema.of(version)
+        if field.tag is None or getattr(struct, field.name) != defaults[field.name]
+    }
+    if struct.unknown_tags:
+        said["unknownTags"] = [{"tag": tag, "bytes": _value(content)} for tag, content in struct.unknown_tags]
+    return said
+
+
+def json_name(field: Field) -> str:
+    """``last_known_elr`` -> ``lastKnownElr``."""
+    head, *rest = field.name.split("_")
+    return head + "".join(word[:1].upper() + word[1:] for word in rest)
+
+
+def _value(value: Any, version: int = 0) -> Any:
+    if isinstance(value, Uuid):
+        return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, tuple):
+        return [_value(element, version) for element in value]
+    if isinstance(value, Struct):
+        return struct_as_json(value, version)
+    if isinstance(value, float) and not math.isfinite(value):
+        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+    return value
