@@ -16,8 +16,12 @@ class Quirk(enum.Enum):
     """A topic deleted with an empty in-sync set stays in the index from directories to partitions (R-QUIRK-2)."""
     STALE_ELR = "stale_elr"
     """A completed reassignment leaves the replicas it removes among the eligible leaders (R-QUIRK-3)."""
+    STALE_ELR_INDEX = "stale_elr_index"
+    """Clearing eligible leaders leaves them in the index from brokers to partitions (R-QUIRK-6)."""
     TWO_IN_ONE_HEARTBEAT = "two_in_one_heartbeat"
     """A heartbeat that unfences and reports a failed directory elects leaders onto that directory (R-QUIRK-4)."""
+    PARTIAL_GROWTH = "partial_growth"
+    """A topic that cannot grow for want of active brokers keeps the partitions placed before that (R-QUIRK-7)."""
     ALL_DIRECTORIES_OFFLINE = "all_directories_offline"
     """When every directory fails, the change is written as an empty list, which readers ignore (R-QUIRK-5)."""
 

@@ -1,0 +1,6 @@
+"""Whether the controller answers as Kafka did: the replay of a recorded trace (R-TRACE-*)."""
+
+from jbod_model.conformance.replay import conform
+from jbod_model.conformance.report import Mismatch, Report, Thrown
+
+__all__ = ["Mismatch", "Report", "Thrown", "conform"]

@@ -1,0 +1,134 @@
+"""The differences between what was recorded and what is computed (R-TRACE-4, R-TRACE-5)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from jbod_model.json_form import write
+from jbod_model.records import TYPE_NAMES, ConfigRecord, PartitionChangeRecord, PartitionRecord, VersionedRecord
+
+Difference = tuple[str, Any, Any]
+"""(field, recorded, ours)."""
+
+ORDERED = frozenset(
+    {"createTopics", "createPartitions", "deleteTopics", "alterPartition", "alterPartitionReassignments", "config"}
+)
+"""Operations whose records Kafka writes in one order only; elsewhere some come from hash tables."""
+
+TEXT_FIELDS = frozenset({"errorMessage"})
+"""Fields that are not compared beside an error code: the words are Kafka's."""
+
+
+def values(where: str, recorded: Any, ours: Any) -> Iterator[Difference]:
+    """Every difference of two JSON values, at the deepest field that both have."""
+    if isinstance(recorded, dict) and isinstance(ours, dict):
+        for name in dict.fromkeys([*recorded, *ours]):
+            if name in TEXT_FIELDS and name not in recorded:
+                continue
+            if name not in ours or name not in recorded:
+                yield f"{where}.{name}", recorded.get(name), ours.get(name)
+            elif name in TEXT_FIELDS:
+                if not recorded.get("errorCode") and recorded[name] != ours[name]:
+                    yield f"{where}.{name}", recorded[name], ours[name]
+            else:
+                yield from values(f"{where}.{name}", recorded[name], ours[name])
+    elif isinstance(recorded, list) and isinstance(ours, list) and len(recorded) == len(ours):
+        for index, (left, right) in enumerate(zip(recorded, ours, strict=True)):
+            yield from values(f"{where}[{index}]", left, right)
+    elif type(recorded) is not type(ours) or recorded != ours:
+        yield where, recorded, ours
+
+
+def responses(op: str, recorded: Any, ours: Any) -> Iterator[Difference]:
+    """The differences of two responses; elections of all topics answer in the order of a hash table."""
+    if op == "electLeaders":
+        recorded, ours = _by_topic(recorded), _by_topic(ours)
+    yield from values("response", recorded, ours)
+
+
+def _by_topic(response: Any) -> Any:
+    results = response.get("replicaElectionResults") if isinstance(response, dict) else None
+    if not isinstance(results, list) or not all(isinstance(result, dict) for result in results):
+        return response
+    return {**response, "replicaElectionResults": sorted(results, key=lambda result: str(result.get("topic")))}
+
+
+def records(op: str, recorded: Sequence[VersionedRecord], ours: Sequence[VersionedRecord]) -> Iterator[Difference]:
+    """The differences of two lists of records: as a multiset, then in the order that Kafka defines."""
+    if list(recorded) == list(ours):
+        return
+    missing = Counter(recorded)
+    missing.subtract(Counter(ours))
+    if any(missing.values()):
+        yield from _unequal(recorded, +missing, -missing)
+    else:
+        yield from _order(op, recorded, ours)
+
+
+def _unequal(
+    recorded: Sequence[VersionedRecord],
+    only_recorded: Counter[VersionedRecord],
+    only_ours: Counter[VersionedRecord],
+) -> Iterator[Difference]:
+    """Pairs of records about the same thing are compared field by field, the rest is shown whole."""
+    left = list(only_ours.elements())
+    for versioned in only_recorded.elements():
+        where = f"records[{recorded.index(versioned)}]"
+        twin = next((other for other in left if _subject(other) == _subject(versioned)), None)
+        if twin is None:
+            yield where, _shown(versioned), None
+            continue
+        left.remove(twin)
+        if versioned.version != twin.version:
+            yield f"{where}.version", versioned.version, twin.version
+        yield from values(where, write(versioned.record), write(twin.record))
+    for versioned in left:
+        yield "records", None, _shown(versioned)
+
+
+def _order(op: str, recorded: Sequence[VersionedRecord], ours: Sequence[VersionedRecord]) -> Iterator[Difference]:
+    """Whole order, order of types, and order of the records about one thing (R-TRACE-5)."""
+    if op in ORDERED:
+        yield "records.order", [_shown(one) for one in recorded], [_shown(one) for one in ours]
+        return
+    recorded_types = [TYPE_NAMES[type(one.record)] for one in recorded]
+    our_types = [TYPE_NAMES[type(one.record)] for one in ours]
+    if recorded_types != our_types:
+        yield "records.order", recorded_types, our_types
+    by_subject: dict[Any, tuple[list[VersionedRecord], list[VersionedRecord]]] = defaultdict(lambda: ([], []))
+    for one in recorded:
+        by_subject[_subject(one)][0].append(one)
+    for one in ours:
+        by_subject[_subject(one)][1].append(one)
+    for subject, (theirs, own) in by_subject.items():
+        if theirs != own:
+            yield f"records.order of {subject[1:]}", [_shown(one) for one in theirs], [_shown(one) for one in own]
+    if op == "assignReplicasToDirs":
+        asked = [one for one in recorded if _moves(one)]
+        granted = [one for one in ours if _moves(one)]
+        if asked != granted:
+            yield "records.order of directories", [_shown(one) for one in asked], [_shown(one) for one in granted]
+
+
+def _moves(versioned: VersionedRecord) -> bool:
+    return isinstance(versioned.record, PartitionChangeRecord) and versioned.record.directories is not None
+
+
+def _subject(versioned: VersionedRecord) -> tuple[Any, ...]:
+    """What a record is about: its type and, of a partition, which one."""
+    record = versioned.record
+    if isinstance(record, (PartitionRecord, PartitionChangeRecord)):
+        return TYPE_NAMES[type(record)], str(record.topic_id), record.partition_id
+    if isinstance(record, ConfigRecord):
+        return TYPE_NAMES[ConfigRecord], record.resource_type, record.resource_name, record.name
+    return (TYPE_NAMES[type(record)],)
+
+
+def _shown(versioned: VersionedRecord) -> dict[str, Any]:
+    return {
+        "type": TYPE_NAMES[type(versioned.record)],
+        "version": versioned.version,
+        "data": write(versioned.record),
+    }

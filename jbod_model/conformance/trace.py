@@ -1,0 +1,72 @@
+"""A trace: one JSON object a line, plain or gzipped (R-TRACE-2).
+
+A line is ``bootstrap`` (the first records), an operation (``op``, ``request``, ``context``, ``response`` or
+``error``, ``exception`` where Kafka failed, ``records``) or ``image`` (the whole state at that point).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from jbod_model.errors import MalformedLog, UsageError
+from jbod_model.json_form import JsonMismatch, read
+from jbod_model.records import MAX_VERSIONS, TYPE_OF_NAME, VersionedRecord
+
+LONGEST_LINE = 1 << 26
+"""Characters of one line. An image of a million partitions has about 400 MB; a trace's has some hundred kB."""
+
+
+def read_trace(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number from 1, object) of each line; UsageError without the file, MalformedLog for what is no trace."""
+    if not path.is_file():
+        raise UsageError(f"{path}: there is no such file; give a trace (.jsonl or .jsonl.gz)")
+    try:
+        with _open(path) as lines:
+            number = 0
+            while line := lines.readline(LONGEST_LINE):
+                number += 1
+                if len(line) == LONGEST_LINE:
+                    raise MalformedLog(str(path), -1, f"line {number} is longer than {LONGEST_LINE} characters")
+                yield number, _parse(path, number, line)
+            if number == 0:
+                raise MalformedLog(str(path), -1, "the trace is empty")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as problem:
+        raise MalformedLog(str(path), -1, f"the file cannot be read to its end: {problem}") from None
+
+
+def _open(path: Path) -> IO[str]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8")
+    return path.open(encoding="utf-8")
+
+
+def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as problem:
+        raise MalformedLog(str(path), -1, f"line {number} is no JSON: {problem}") from None
+    if not isinstance(value, dict) or not isinstance(value.get("op"), str):
+        raise MalformedLog(str(path), -1, f'line {number} is no operation: it needs an "op"')
+    return value
+
+
+def recorded_records(line: dict[str, Any]) -> tuple[VersionedRecord, ...]:
+    """The records that Kafka wrote for an operation; JsonMismatch for what is no record."""
+    records = []
+    entries = line.get("records", [])
+    if not isinstance(entries, list):
+        raise JsonMismatch("records: a list is needed")
+    for entry in entries:
+        record_type = TYPE_OF_NAME.get(str(entry.get("type"))) if isinstance(entry, dict) else None
+        if record_type is None:
+            raise JsonMismatch(f"records: {entry!r:.80} names no record type")
+        version = entry.get("version")
+        if type(version) is not int or not 0 <= version <= MAX_VERSIONS[record_type]:
+            raise JsonMismatch(f"records: {entry['type']} has no version {version!r}")
+        records.append(VersionedRecord(read(record_type, entry.get("data")), version))
+    return tuple(records)

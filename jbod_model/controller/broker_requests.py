@@ -1,0 +1,134 @@
+"""Brokers that come, stay alive and go (R-REG-*, R-HB-*, R-UNREG-*).
+
+Source: Kafka's ``ClusterControlManager#registerBroker`` and ``ReplicationControlManager#processBrokerHeartbeat``.
+"""
+
+from __future__ import annotations
+
+from jbod_model.controller.cluster import Cluster
+from jbod_model.controller.context import Result
+from jbod_model.controller.heartbeat import BrokerControlState, next_state, situation
+from jbod_model.controller.leader_updates import (
+    broker_fenced,
+    broker_shutting_down,
+    broker_unfenced,
+    broker_unregistered,
+    directories_failed,
+)
+from jbod_model.ids import Uuid
+from jbod_model.image import BrokerRegistration
+from jbod_model.kafka_errors import BrokerNotRegistered, ControllerFault, LogDirNotFound
+from jbod_model.profiles.controller_rules import Quirk
+from jbod_model.records import VersionedRecord
+from jbod_model.requests import BrokerHeartbeatRequest, SessionExpired, UnregisterBrokerRequest
+from jbod_model.responses import BrokerHeartbeatResponse
+
+
+def heartbeat(cluster: Cluster, request: BrokerHeartbeatRequest) -> Result:
+    """Move the broker to its next state, then take note of failed directories (R-HB-3, R-HB-4)."""
+    # VALIDATE
+    registration = cluster.broker(request.broker_id, request.broker_epoch)
+    reported = request.offline_log_dirs if cluster.directories_supported else ()
+    _refuse_unknown_directories(cluster, registration, reported)
+
+    # DECIDE
+    context = cluster.context
+    current = context.state or state_of(registration)
+    upcoming = next_state(
+        current,
+        situation(
+            request,
+            context.register_broker_record_offset,
+            lambda: cluster.leads(request.broker_id),
+            context.controlled_shutdown_offset,
+            context.lowest_active_offset,
+        ),
+    )
+    if upcoming is BrokerControlState.UNFENCED is not current and _assignments_missing(cluster, registration):
+        upcoming = current
+    stops = _must_stop(cluster, registration, reported)
+    if stops:
+        upcoming = BrokerControlState.SHUTDOWN_NOW
+
+    # RECORDS
+    records: list[VersionedRecord] = []
+    if upcoming is not current and not (stops and registration.fenced):
+        records += _transition(cluster, registration, upcoming, reported)
+    if not stops:
+        records += directories_failed(cluster, registration, reported)
+    return Result(
+        records=tuple(records),
+        response=BrokerHeartbeatResponse(
+            is_caught_up=request.current_metadata_offset >= context.register_broker_record_offset,
+            is_fenced=upcoming.fenced,
+            in_controlled_shutdown=upcoming.in_controlled_shutdown,
+            should_shut_down=upcoming.should_shut_down,
+        ),
+    )
+
+
+def state_of(registration: BrokerRegistration) -> BrokerControlState:
+    """The state of a broker as its registration shows it; a fenced one has left its controlled shutdown."""
+    if registration.fenced:
+        return BrokerControlState.FENCED
+    if registration.in_controlled_shutdown:
+        return BrokerControlState.CONTROLLED_SHUTDOWN
+    return BrokerControlState.UNFENCED
+
+
+def _transition(
+    cluster: Cluster, registration: BrokerRegistration, upcoming: BrokerControlState, reported: tuple[Uuid, ...]
+) -> list[VersionedRecord]:
+    if upcoming is BrokerControlState.UNFENCED:
+        return broker_unfenced(cluster, registration, frozenset(reported) & frozenset(registration.directories))
+    if upcoming is BrokerControlState.CONTROLLED_SHUTDOWN:
+        return broker_shutting_down(cluster, registration)
+    return broker_fenced(cluster, registration)
+
+
+def _refuse_unknown_directories(cluster: Cluster, registration: BrokerRegistration, reported: tuple[Uuid, ...]) -> None:
+    """The page's controller refuses the report of a directory that the process did not register (R-FAIL-2).
+
+    A failed directory leaves the registration but stays in the broker's reports, hence the circumstances.
+    """
+    if cluster.rules.unknown_offline_directory == "ignore":
+        return
+    registered = cluster.context.registered_log_dirs or frozenset(registration.directories)
+    for directory in reported:
+        if directory not in registered:
+            raise LogDirNotFound(f"broker {registration.broker_id} reports directory {directory}, which it has not")
+
+
+def _assignments_missing(cluster: Cluster, registration: BrokerRegistration) -> bool:
+    """Whether a broker with several directories has a replica in none yet (R-HB-5)."""
+    if not cluster.rules.fences_until_assigned or len(registration.directories) < 2:
+        return False
+    unassigned = cluster.image.ids.unassigned
+    return any(
+        at.partition.directory(registration.broker_id) == unassigned
+        for at in cluster.partitions()
+        if registration.broker_id in at.partition.replicas
+    )
+
+
+def _must_stop(cluster: Cluster, registration: BrokerRegistration, reported: tuple[Uuid, ...]) -> bool:
+    """Without the flaw, a broker whose directories all failed is told to stop (R-QUIRK-5)."""
+    if cluster.rules.has(Quirk.ALL_DIRECTORIES_OFFLINE) or not registration.directories:
+        return False
+    return set(registration.directories) <= set(reported)
+
+
+def session_expired(cluster: Cluster, request: SessionExpired) -> Result:
+    """Fence a broker that has gone silent (R-HB-6)."""
+    registration = cluster.image.brokers.get(request.broker_id)
+    if registration is None:
+        raise ControllerFault(f"the session of broker {request.broker_id} expired, which is not registered")
+    return Result(records=tuple(broker_fenced(cluster, registration)))
+
+
+def unregister(cluster: Cluster, request: UnregisterBrokerRequest) -> Result:
+    """Forget a broker; replica lists and directories keep it (R-UNREG-1, R-UNREG-2)."""
+    registration = cluster.image.brokers.get(request.broker_id)
+    if registration is None:
+        raise BrokerNotRegistered(f"broker {request.broker_id} is not registered")
+    return Result(records=tuple(broker_unregistered(cluster, registration)))

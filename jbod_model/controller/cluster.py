@@ -1,0 +1,202 @@
+"""What the handlers ask of the state before a request (R-CTL-6). Nothing here changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from jbod_model.controller.context import Context
+from jbod_model.controller.election import Acceptable, Election
+from jbod_model.controller.metadata_version import ELR_FEATURE, METADATA_VERSION, directories_supported
+from jbod_model.controller.partition_change import Surroundings
+from jbod_model.ids import Uuid
+from jbod_model.image import BrokerRegistration, Image, Partition, Topic
+from jbod_model.kafka_errors import ControllerFault, StaleBrokerEpoch
+from jbod_model.offline import has_online_dir
+from jbod_model.profiles import Profile
+from jbod_model.profiles.controller_rules import ControllerRules, Quirk
+from jbod_model.requests import BROKER_RESOURCE, TOPIC_RESOURCE
+
+MIN_ISR = "min.insync.replicas"
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+TOPIC_CONFIG_DEFAULTS: Mapping[str, str] = {MIN_ISR: "1", UNCLEAN_ELECTION: "false"}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAt:
+    """A partition with its place."""
+
+    topic: Topic
+    partition_id: int
+    partition: Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The state before a request, the rules and the circumstances."""
+
+    image: Image
+    profile: Profile
+    context: Context
+
+    @property
+    def rules(self) -> ControllerRules:
+        """The controller's part of the profile."""
+        return self.profile.controller
+
+    @property
+    def metadata_version(self) -> int:
+        """The finalized level of metadata.version; ControllerFault without one, as no request is served then."""
+        level = self.image.features.get(METADATA_VERSION)
+        if level is None:
+            raise ControllerFault("no metadata.version is finalized: write a FeatureLevelRecord first")
+        return level
+
+    @property
+    def directories_supported(self) -> bool:
+        """Whether registrations and partitions carry directories."""
+        return directories_supported(self.metadata_version)
+
+    @property
+    def elr_enabled(self) -> bool:
+        """Whether eligible leader replicas are on (R-ELIG-1)."""
+        return self.image.features.get(ELR_FEATURE, 0) >= 1
+
+    # BROKERS
+
+    def broker(self, broker_id: int, epoch: int) -> BrokerRegistration:
+        """The registration that sent a request; StaleBrokerEpoch if it is not the present one (R-HB-1)."""
+        registration = self.image.brokers.get(broker_id)
+        if registration is None:
+            raise StaleBrokerEpoch(f"broker {broker_id} is not registered")
+        if registration.epoch != epoch:
+            raise StaleBrokerEpoch(f"broker {broker_id} has epoch {registration.epoch}, the request says {epoch}")
+        return registration
+
+    def active(self, broker_id: int) -> bool:
+        """Registered, not fenced and not shutting down."""
+        registration = self.image.brokers.get(broker_id)
+        return registration is not None and not registration.fenced and not registration.in_controlled_shutdown
+
+    def has_online_dir(self, broker_id: int, directory: Uuid) -> bool:
+        """Whether the directory is online on a registered broker (R-OFF-4)."""
+        registration = self.image.brokers.get(broker_id)
+        return registration is not None and has_online_dir(registration, directory, self.image.ids, self.profile)
+
+    def default_dir(self, broker_id: int) -> Uuid:
+        """The directory of a new replica on a broker (R-NEWDIR-1)."""
+        ids = self.image.ids
+        if not self.directories_supported:
+            return ids.migrating
+        registration = self.image.brokers.get(broker_id)
+        if registration is None:
+            return ids.unassigned
+        if not registration.directories and self.rules.migrating_without_directories:
+            return ids.migrating
+        if len(registration.directories) == 1 and self.rules.preselects_single_directory:
+            return registration.directories[0]
+        return ids.unassigned
+
+    # PARTITIONS
+
+    def partitions(self) -> Iterator[PartitionAt]:
+        """Every partition, topics in the order of their creation."""
+        for topic in self.image.topics.values():
+            for partition_id, partition in topic.partitions.items():
+                yield PartitionAt(topic, partition_id, partition)
+
+    def partitions_in_sync_on(self, broker_id: int) -> list[PartitionAt]:
+        """Partitions with the broker in their in-sync set."""
+        return [at for at in self.partitions() if broker_id in at.partition.isr]
+
+    def partitions_eligible_on(self, broker_id: int) -> list[PartitionAt]:
+        """Partitions with the broker among their eligible leaders; ControllerFault on a stale entry (R-QUIRK-6)."""
+        memory = self.context.memory
+        if memory is not None and self.rules.has(Quirk.STALE_ELR_INDEX):
+            return [self._indexed(topic_id, partition_id) for topic_id, partition_id in memory.eligible(broker_id)]
+        return [at for at in self.partitions() if broker_id in at.partition.eligible_leader_replicas]
+
+    def partitions_without_leader(self) -> list[PartitionAt]:
+        """Partitions that nobody leads."""
+        return [at for at in self.partitions() if at.partition.leader < 0]
+
+    def partitions_in(self, directory: Uuid) -> list[PartitionAt]:
+        """Partitions with a replica in the directory; ControllerFault on an entry that leaked (R-QUIRK-2)."""
+        memory = self.context.memory
+        if memory is not None and self.rules.has(Quirk.INDEX_LEAK):
+            for topic_id, partition_id in memory.leaked(directory, self.image):
+                self._indexed(topic_id, partition_id)
+        return [at for at in self.partitions() if directory in at.partition.directories]
+
+    def _indexed(self, topic_id: Uuid, partition_id: int) -> PartitionAt:
+        """The partition that an index names; ControllerFault if it was deleted (R-QUIRK-2, R-QUIRK-6)."""
+        topic = self.image.topics.get(topic_id)
+        if topic is None or partition_id not in topic.partitions:
+            raise ControllerFault(
+                f"an index names {topic_id}-{partition_id}, which was deleted: restart the controller from a snapshot"
+            )
+        return PartitionAt(topic, partition_id, topic.partitions[partition_id])
+
+    def leads(self, broker_id: int) -> bool:
+        """Whether the broker leads a partition."""
+        return any(at.partition.leader == broker_id for at in self.partitions())
+
+    # CHANGES
+
+    def acceptable(
+        self, partition: Partition, alive: Acceptable | None = None, failing: frozenset[Uuid] = frozenset()
+    ) -> Acceptable:
+        """Who may lead the partition: alive, with the replica's directory online and not ``failing`` (R-ELECT-1).
+
+        A candidate that is no replica is a fault in Kafka, and never acceptable without that flaw (R-QUIRK-3).
+        """
+        base = alive or self.active
+
+        def test(broker_id: int) -> bool:
+            if not base(broker_id):
+                return False
+            if broker_id not in partition.replicas:
+                if self.rules.has(Quirk.STALE_ELR):
+                    raise ControllerFault(f"broker {broker_id} is eligible to lead but is no replica of the partition")
+                return False
+            directory = partition.directory(broker_id)
+            return directory not in failing and self.has_online_dir(broker_id, directory)
+
+        return test
+
+    def surroundings(
+        self, topic: Topic, partition: Partition, acceptable: Acceptable | None = None, *, elr: bool = True
+    ) -> Surroundings:
+        """What a change of the partition depends on; ``elr`` False acts as if the feature were off (R-QUIRK-1)."""
+        return Surroundings(
+            acceptable=acceptable or self.acceptable(partition),
+            metadata_version=self.metadata_version,
+            elr_enabled=elr and self.elr_enabled,
+            min_isr=self.min_isr(topic),
+            default_dir=self.default_dir,
+            keep_stale_elr=self.rules.has(Quirk.STALE_ELR),
+        )
+
+    # CONFIGURATION
+
+    def topic_config(self, topic_name: str, key: str) -> str:
+        """The value in force: of the topic, this controller, all brokers, its file, the default (R-CFG-1)."""
+        for scope in (
+            self.image.configs.get((TOPIC_RESOURCE, topic_name), {}),
+            self.image.configs.get((BROKER_RESOURCE, str(self.context.controller_id)), {}),
+            self.image.configs.get((BROKER_RESOURCE, ""), {}),
+            self.context.static_configs,
+            TOPIC_CONFIG_DEFAULTS,
+        ):
+            if key in scope:
+                return scope[key]
+        raise ControllerFault(f"configuration {key} has no default")
+
+    def min_isr(self, topic: Topic) -> int:
+        """The minimum in-sync size, at most the replicas of the first partition (R-CFG-3)."""
+        return min(int(self.topic_config(topic.name, MIN_ISR)), len(topic.partitions[0].replicas))
+
+    def unclean_election(self, topic_name: str) -> Election:
+        """UNCLEAN where the topic allows it, else ONLINE (R-ELECT-8)."""
+        allowed = self.topic_config(topic_name, UNCLEAN_ELECTION).lower() == "true"
+        return Election.UNCLEAN if allowed else Election.ONLINE

@@ -1,0 +1,81 @@
+"""What a controller knows besides the metadata, and what it gives back (R-CTL-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from jbod_model.controller.heartbeat import BrokerControlState
+from jbod_model.controller.memory import ControllerMemory
+from jbod_model.controller.placement import UsableBroker
+from jbod_model.ids import Uuid
+from jbod_model.records import VersionedRecord
+from jbod_model.responses import Response
+
+NEVER = (1 << 63) - 1
+"""The lowest offset of no active broker."""
+
+SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
+    "metadata.version": (7, 29),
+    "kraft.version": (0, 1),
+    "transaction.version": (0, 2),
+    "group.version": (0, 1),
+    "eligible.leader.replicas.version": (0, 1),
+    "share.version": (0, 1),
+    "streams.version": (0, 1),
+}
+"""(lowest, highest) level of each feature of a 4.1 controller that admits unreleased ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The circumstances of one request. Offsets are log offsets; what is None is derived from the metadata."""
+
+    next_offset: int = 0
+    """The offset of the next record: the epoch of a broker that registers anew."""
+    authorized: bool = True
+    """Whether the sender holds CLUSTER_ACTION on the cluster."""
+    cluster_id: str | None = None
+    """The cluster's id; None accepts any."""
+    has_valid_session: bool = False
+    """Whether the registered process of the broker was heard of within the session timeout."""
+    clean_shutdown_detection: bool = True
+    """Whether the registration may tell a clean shutdown by its previous epoch (request version 3 and above)."""
+    register_broker_record_offset: int = -1
+    """The offset of the broker's RegisterBrokerRecord."""
+    registered_log_dirs: frozenset[Uuid] | None = None
+    """The directories that the broker's process registered with; None takes those still online (R-FAIL-2)."""
+    state: BrokerControlState | None = None
+    """The broker's state as heartbeats left it."""
+    controlled_shutdown_offset: int = -1
+    """The last offset of the records that moved the broker's leaderships away."""
+    lowest_active_offset: int = NEVER
+    """The lowest offset that an active broker reported."""
+    usable_brokers: tuple[UsableBroker, ...] | None = None
+    """The brokers that can be given replicas, as heartbeats left them; None reads the registrations (R-PLACE-3)."""
+    new_topic_ids: tuple[Uuid, ...] = ()
+    """The ids of created topics, in order."""
+    random_state: int = 0
+    """The state of the placer's `java.JavaRandom`."""
+    static_configs: Mapping[str, str] = field(default_factory=dict)
+    """The controller's own configuration file: ``min.insync.replicas``, ``unclean.leader.election.enable``."""
+    controller_id: int = -1
+    """The node id, for configuration set on this controller alone."""
+    kraft_version: int = 0
+    """The finalized kraft.version, which is no metadata record."""
+    default_num_partitions: int = 1
+    default_replication_factor: int = 3
+    supported_features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: SUPPORTED_FEATURES)
+    """(lowest, highest) level of each feature that this controller can run with."""
+    memory: ControllerMemory | None = None
+    """What a running Kafka remembers beside the metadata; None reads the metadata alone (R-MEM-1)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a request leads to; the caller applies the records in order."""
+
+    records: tuple[VersionedRecord, ...] = ()
+    response: Response = field(default_factory=Response)
+    random_state: int | None = None
+    """The placer's state afterwards, when it was used."""

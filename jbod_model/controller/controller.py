@@ -1,0 +1,88 @@
+"""The controller: one pure function from the state before a request to its records and its answer (R-CTL-*)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jbod_model.controller.assignments import assign
+from jbod_model.controller.broker_requests import heartbeat, session_expired, unregister
+from jbod_model.controller.cluster import Cluster
+from jbod_model.controller.configs import alter_configs
+from jbod_model.controller.context import Context, Result
+from jbod_model.controller.elections import balance_leaders, elect_leaders, elect_unclean_leaders
+from jbod_model.controller.features import update_features
+from jbod_model.controller.isr_requests import alter_partition
+from jbod_model.controller.reassignment_requests import alter_reassignments
+from jbod_model.controller.registration import register
+from jbod_model.controller.topics import create_partitions, create_topics, delete_topics
+from jbod_model.image import Image
+from jbod_model.kafka_errors import InvalidRequest, NotAuthorized
+from jbod_model.profiles import KAFKA, Profile
+from jbod_model.requests import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionRequest,
+    AssignReplicasToDirsRequest,
+    BalanceLeaders,
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    ElectLeadersRequest,
+    ElectUncleanLeaders,
+    IncrementalAlterConfigsRequest,
+    Request,
+    SessionExpired,
+    UnregisterBrokerRequest,
+    UpdateFeaturesRequest,
+)
+
+HANDLERS: Mapping[type[Any], Callable[[Cluster, Any], Result]] = {
+    BrokerRegistrationRequest: register,
+    BrokerHeartbeatRequest: heartbeat,
+    SessionExpired: session_expired,
+    UnregisterBrokerRequest: unregister,
+    CreateTopicsRequest: create_topics,
+    CreatePartitionsRequest: create_partitions,
+    DeleteTopicsRequest: delete_topics,
+    AlterPartitionRequest: alter_partition,
+    AlterPartitionReassignmentsRequest: alter_reassignments,
+    ElectLeadersRequest: elect_leaders,
+    AssignReplicasToDirsRequest: assign,
+    IncrementalAlterConfigsRequest: alter_configs,
+    UpdateFeaturesRequest: update_features,
+    BalanceLeaders: balance_leaders,
+    ElectUncleanLeaders: elect_unclean_leaders,
+}
+"""Who handles what."""
+
+BROKERS_ONLY = (
+    BrokerRegistrationRequest,
+    BrokerHeartbeatRequest,
+    AssignReplicasToDirsRequest,
+    AlterPartitionRequest,
+)
+"""Requests that need CLUSTER_ACTION on the cluster (R-AUTH-1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """A controller that follows a profile. It keeps nothing between requests."""
+
+    profile: Profile = KAFKA
+
+    def handle(self, image: Image, request: Request, context: Context | None = None) -> Result:
+        """Compute the records and the answer of ``request`` on ``image``, which stays as it is (R-CTL-7).
+
+        The caller applies the records in order. A request that is refused as a whole raises the `RequestRefused`
+        of the broken rule; what is refused in part says so in the response.
+        """
+        circumstances = context or Context()
+        handler = HANDLERS.get(type(request))
+        if handler is None:
+            raise InvalidRequest(f"a controller does not handle {type(request).__name__}")
+        if isinstance(request, BROKERS_ONLY) and not circumstances.authorized:
+            raise NotAuthorized(f"{type(request).__name__} needs CLUSTER_ACTION on the cluster")
+        return handler(Cluster(image, self.profile, circumstances), request)

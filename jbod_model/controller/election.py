@@ -1,0 +1,70 @@
+"""Who leads a partition (R-ELECT-*).
+
+Source: the elections of Kafka's ``PartitionChangeBuilder``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+
+NO_LEADER = -1
+
+Acceptable = Callable[[int], bool]
+"""Whether a broker may lead the partition: alive, and with the replica's directory online (R-ELECT-1)."""
+
+
+class Election(enum.Enum):
+    """How far an election goes."""
+
+    ONLINE = "online"
+    """Keep the leader if it can lead, else the first in-sync replica that can."""
+    PREFERRED = "preferred"
+    """Take the first replica if it can lead, else as `ONLINE`."""
+    UNCLEAN = "unclean"
+    """As `ONLINE`, and as a last resort any replica that can lead, which may lose data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What an election looks at: the partition's leader before, and its sets after the change."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    eligible: tuple[int, ...] = ()
+    """Eligible leader replicas; they count only when nobody is in sync."""
+    last_known_leader: int | None = None
+    """Who led when the partition lost its leader, if that may be taken back (R-ELECT-4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """The winner, or NO_LEADER."""
+
+    leader: int
+    unclean: bool = False
+
+
+def elect(election: Election, candidates: Candidates, acceptable: Acceptable) -> Elected:
+    """Hold an election (R-ELECT-2 to R-ELECT-5); it changes nothing by itself."""
+
+    def valid(replica: int) -> bool:
+        in_sync = replica in candidates.isr or (not candidates.isr and replica in candidates.eligible)
+        return in_sync and acceptable(replica)
+
+    order = (candidates.leader, *candidates.replicas)
+    if election is Election.PREFERRED:
+        order = (candidates.replicas[0], *order)
+    for replica in order:
+        if valid(replica):
+            return Elected(replica)
+    last = candidates.last_known_leader
+    if last is not None and not candidates.isr and not candidates.eligible and acceptable(last):
+        return Elected(last, unclean=True)
+    if election is Election.UNCLEAN:
+        for replica in candidates.replicas:
+            if acceptable(replica):
+                return Elected(replica, unclean=True)
+    return Elected(NO_LEADER)

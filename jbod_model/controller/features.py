@@ -1,0 +1,137 @@
+"""Feature levels that are raised and lowered (R-FEAT-*).
+
+Source: Kafka's ``FeatureControlManager`` and ``ConfigurationControlManager#updateFeatures``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from jbod_model.controller.cluster import MIN_ISR, TOPIC_CONFIG_DEFAULTS, Cluster
+from jbod_model.controller.context import Result
+from jbod_model.controller.metadata_version import (
+    CHANGES_METADATA,
+    ELR_FEATURE,
+    KRAFT_VERSION,
+    LEVELS,
+    METADATA_VERSION,
+    controllers_register,
+)
+from jbod_model.kafka_errors import InvalidUpdateVersion
+from jbod_model.records import (
+    BrokerFeature,
+    ConfigRecord,
+    ControllerFeature,
+    FeatureLevelRecord,
+    NoOpRecord,
+    VersionedRecord,
+)
+from jbod_model.requests import (
+    BROKER_RESOURCE,
+    SAFE_DOWNGRADE,
+    UNSAFE_DOWNGRADE,
+    UPGRADE,
+    FeatureUpdate,
+    UpdateFeaturesRequest,
+)
+
+UNSUPPORTED = (0, 0)
+
+DEPENDENCIES: Mapping[tuple[str, int], Mapping[str, int]] = {
+    (ELR_FEATURE, 1): {METADATA_VERSION: LEVELS["4.0-IV1"]},
+}
+"""(feature, level) -> the levels of other features that it needs."""
+
+
+def update_features(cluster: Cluster, request: UpdateFeaturesRequest) -> Result:
+    """Set every level, or none if one cannot be (R-FEAT-2).
+
+    Raising a level rewrites nothing that was written before. Switching eligible leader replicas on first pins the
+    minimum in-sync size for the whole cluster and drops it from single brokers (R-FEAT-4).
+    """
+    proposed = {**cluster.image.features, **{u.feature: u.max_version_level for u in request.feature_updates}}
+    records: list[VersionedRecord] = []
+    for update in request.feature_updates:
+        records += _update(cluster, update, proposed)
+    if request.validate_only:
+        return Result()
+    if any(update.feature == ELR_FEATURE and update.max_version_level > 0 for update in request.feature_updates):
+        records = [*_elr_safety(cluster), *records]
+    return Result(records=tuple(records))
+
+
+def _update(cluster: Cluster, update: FeatureUpdate, proposed: Mapping[str, int]) -> list[VersionedRecord]:
+    name, level = update.feature, update.max_version_level
+    if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        raise InvalidUpdateVersion(f"{name}: there is no upgrade type {update.upgrade_type}")
+    current = cluster.context.kraft_version if name == KRAFT_VERSION else cluster.image.features.get(name, 0)
+    if level < 0:
+        raise InvalidUpdateVersion(f"{name}: a level cannot be negative")
+    _check_supported(cluster, name, level)
+    if level < current and update.upgrade_type == UPGRADE:
+        raise InvalidUpdateVersion(f"{name}: going down from {current} to {level} needs a downgrade type")
+    if level > current and update.upgrade_type != UPGRADE:
+        raise InvalidUpdateVersion(f"{name}: going up from {current} to {level} is no downgrade")
+    if name == METADATA_VERSION:
+        _check_metadata_version(current, level)
+    elif name == KRAFT_VERSION:
+        if level < current:
+            raise InvalidUpdateVersion(f"{name}: it cannot go down")
+        return [VersionedRecord(NoOpRecord(), 0)] if update.upgrade_type == UPGRADE else []
+    else:
+        for other, needed in DEPENDENCIES.get((name, level), {}).items():
+            if proposed.get(other, 0) < needed:
+                raise InvalidUpdateVersion(f"{name}: level {level} needs {other} at {needed}")
+    return [VersionedRecord(FeatureLevelRecord(name=name, feature_level=level), 0)]
+
+
+def _check_supported(cluster: Cluster, name: str, level: int) -> None:
+    """A known feature, which every broker and, where they register, every controller supports (R-FEAT-2)."""
+    if name not in cluster.context.supported_features:
+        raise InvalidUpdateVersion(f"{name}: there is no such feature")
+    ranges = [("this controller", cluster.context.supported_features.get(name, UNSUPPORTED))]
+    ranges += [
+        (f"broker {broker.broker_id}", _range(broker.features, name)) for broker in cluster.image.brokers.values()
+    ]
+    if controllers_register(cluster.metadata_version):
+        ranges += [
+            (f"controller {controller.controller_id}", _range(controller.features, name))
+            for controller in cluster.image.controllers.values()
+            if controller.controller_id != cluster.context.controller_id
+        ]
+    for who, (lowest, highest) in ranges:
+        if not lowest <= level <= highest:
+            raise InvalidUpdateVersion(f"{name}: {who} supports {lowest} to {highest}, not {level}")
+
+
+def _range(features: Sequence[BrokerFeature | ControllerFeature], name: str) -> tuple[int, int]:
+    """The levels of a feature that a node registered; an unlisted one is at 0."""
+    for feature in features:
+        if feature.name == name:
+            return feature.min_supported_version, feature.max_supported_version
+    return UNSUPPORTED
+
+
+def _check_metadata_version(current: int, level: int) -> None:
+    """metadata.version goes down only across levels that brought nothing new (R-FEAT-3)."""
+    if level not in LEVELS.values():
+        raise InvalidUpdateVersion(f"{METADATA_VERSION}: there is no level {level}")
+    if any(level < changed <= current for changed in CHANGES_METADATA):
+        raise InvalidUpdateVersion(f"{METADATA_VERSION}: going down from {current} to {level} would lose metadata")
+
+
+def _elr_safety(cluster: Cluster) -> list[VersionedRecord]:
+    configs = cluster.image.configs
+    records: list[VersionedRecord] = []
+    if MIN_ISR not in configs.get((BROKER_RESOURCE, ""), {}):
+        value = cluster.context.static_configs.get(MIN_ISR, TOPIC_CONFIG_DEFAULTS[MIN_ISR])
+        records.append(_min_isr("", value))
+    brokers = sorted(
+        int(name) for kind, name in configs if kind == BROKER_RESOURCE and name and MIN_ISR in configs[kind, name]
+    )
+    return records + [_min_isr(str(broker_id), None) for broker_id in brokers]
+
+
+def _min_isr(broker: str, value: str | None) -> VersionedRecord:
+    record = ConfigRecord(resource_type=BROKER_RESOURCE, resource_name=broker, name=MIN_ISR, value=value)
+    return VersionedRecord(record, 0)

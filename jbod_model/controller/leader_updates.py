@@ -1,0 +1,143 @@
+"""New leaders and in-sync sets when a broker or a directory comes or goes (R-LEADER-*).
+
+Source: ``generateLeaderAndIsrUpdates`` and the ``handleBroker...`` methods of Kafka's ``ReplicationControlManager``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from jbod_model.controller.cluster import Cluster, PartitionAt
+from jbod_model.controller.election import NO_LEADER
+from jbod_model.controller.partition_change import Wish, partition_change
+from jbod_model.ids import Uuid
+from jbod_model.image import BrokerRegistration
+from jbod_model.profiles.controller_rules import Quirk
+from jbod_model.records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord, VersionedRecord
+
+FENCE = 1
+UNFENCE = -1
+ENTER_CONTROLLED_SHUTDOWN = 1
+
+FENCING_VERSION = 0
+SHUTDOWN_VERSION = 1
+LOG_DIRS_VERSION = 2
+
+
+def leader_and_isr_updates(
+    cluster: Cluster,
+    partitions: Iterable[PartitionAt],
+    *,
+    remove: int = NO_LEADER,
+    add: int = NO_LEADER,
+    unclean: int = NO_LEADER,
+    failing: frozenset[Uuid] = frozenset(),
+) -> Iterator[VersionedRecord]:
+    """One record for each partition that needs one (R-LEADER-1).
+
+    ``remove`` leaves the in-sync set and cannot lead, ``unclean`` neither and may have lost data, ``add`` can lead
+    though the state still shows it fenced. ``failing`` are directories that count as offline though the state still
+    shows them online.
+    """
+
+    def alive(broker_id: int) -> bool:
+        return broker_id not in (remove, unclean) and (broker_id == add or cluster.active(broker_id))
+
+    for at in partitions:
+        partition = at.partition
+        can_lead = cluster.acceptable(partition, alive, failing)
+        wish = Wish(
+            isr=tuple(replica for replica in partition.isr if replica not in (remove, unclean)),
+            election=cluster.unclean_election(at.topic.name),
+            unclean_shutdown=frozenset() if unclean == NO_LEADER else frozenset({unclean}),
+        )
+        record = partition_change(
+            at.topic.topic_id, at.partition_id, partition, wish, cluster.surroundings(at.topic, partition, can_lead)
+        )
+        if record is not None:
+            yield record
+
+
+def broker_fenced(cluster: Cluster, registration: BrokerRegistration) -> list[VersionedRecord]:
+    """Partitions first, then the registration (R-LEADER-2)."""
+    broker_id = registration.broker_id
+    records = list(leader_and_isr_updates(cluster, cluster.partitions_in_sync_on(broker_id), remove=broker_id))
+    return [*records, fencing_change(registration, FENCE)]
+
+
+def broker_unfenced(
+    cluster: Cluster, registration: BrokerRegistration, failing: frozenset[Uuid]
+) -> list[VersionedRecord]:
+    """The registration first, then every partition without a leader (R-LEADER-3)."""
+    seen = frozenset() if cluster.rules.has(Quirk.TWO_IN_ONE_HEARTBEAT) else failing
+    updates = leader_and_isr_updates(
+        cluster, cluster.partitions_without_leader(), add=registration.broker_id, failing=seen
+    )
+    return [fencing_change(registration, UNFENCE), *updates]
+
+
+def broker_shutting_down(cluster: Cluster, registration: BrokerRegistration) -> list[VersionedRecord]:
+    """The registration, unless it says so already, then the partitions (R-LEADER-4)."""
+    broker_id = registration.broker_id
+    records: list[VersionedRecord] = []
+    if not registration.in_controlled_shutdown:
+        change = BrokerRegistrationChangeRecord(
+            broker_id=broker_id, broker_epoch=registration.epoch, in_controlled_shutdown=ENTER_CONTROLLED_SHUTDOWN
+        )
+        records.append(VersionedRecord(change, SHUTDOWN_VERSION))
+    records += leader_and_isr_updates(cluster, cluster.partitions_in_sync_on(broker_id), remove=broker_id)
+    return records
+
+
+def broker_unregistered(cluster: Cluster, registration: BrokerRegistration) -> list[VersionedRecord]:
+    """In-sync partitions, eligible ones, then the registration (R-LEADER-5)."""
+    broker_id = registration.broker_id
+    record = UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=registration.epoch)
+    return [
+        *leader_and_isr_updates(cluster, cluster.partitions_in_sync_on(broker_id), remove=broker_id),
+        *leader_and_isr_updates(cluster, cluster.partitions_eligible_on(broker_id), remove=broker_id),
+        VersionedRecord(record, 0),
+    ]
+
+
+def broker_restarted(cluster: Cluster, broker_id: int, *, clean: bool) -> list[VersionedRecord]:
+    """What a new process of a broker means for its partitions (R-LEADER-6).
+
+    With eligible leader replicas, an unclean shutdown costs the broker its place among both sets.
+    """
+    in_sync = cluster.partitions_in_sync_on(broker_id)
+    if clean or not cluster.elr_enabled:
+        return list(leader_and_isr_updates(cluster, in_sync, remove=broker_id))
+    return [
+        *leader_and_isr_updates(cluster, in_sync, unclean=broker_id),
+        *leader_and_isr_updates(cluster, cluster.partitions_eligible_on(broker_id), unclean=broker_id),
+    ]
+
+
+def directories_failed(
+    cluster: Cluster, registration: BrokerRegistration, reported: Iterable[Uuid]
+) -> list[VersionedRecord]:
+    """Partitions of each newly failed directory, then what is left online (R-FAIL-1).
+
+    Directories that are not registered are ignored (R-FAIL-2), and so is a repeated report (R-FAIL-3).
+    """
+    failed = set(reported)
+    broker_id = registration.broker_id
+    newly = [directory for directory in registration.directories if directory in failed]
+    if not newly:
+        return []
+    updates: list[VersionedRecord] = []
+    for directory in newly:
+        updates += leader_and_isr_updates(cluster, cluster.partitions_in(directory), remove=broker_id)
+    left = tuple(directory for directory in registration.directories if directory not in failed)
+    record = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=registration.epoch, log_dirs=left)
+    change = VersionedRecord(record, LOG_DIRS_VERSION)
+    return [change, *updates] if cluster.rules.registration_change == "first" else [*updates, change]
+
+
+def fencing_change(registration: BrokerRegistration, fenced: int) -> VersionedRecord:
+    """The record that fences or unfences a broker (R-LEADER-2, R-LEADER-3)."""
+    record = BrokerRegistrationChangeRecord(
+        broker_id=registration.broker_id, broker_epoch=registration.epoch, fenced=fenced
+    )
+    return VersionedRecord(record, FENCING_VERSION)

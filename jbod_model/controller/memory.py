@@ -1,0 +1,112 @@
+"""What a running Kafka controller remembers beside the metadata, where it shows in an answer (R-MEM-*).
+
+Source: ``directoriesToPartitions`` of ``ReplicationControlManager``, ``BrokersToElrs``, ``timeline.BaseHashTable``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from jbod_model.ids import Uuid
+from jbod_model.image import Image, Partition
+from jbod_model.records import PartitionChangeRecord, PartitionRecord, Record, RemoveTopicRecord, TopicRecord
+
+SMALLEST_TIMELINE_TABLE = 2
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+@dataclass(slots=True)
+class ControllerMemory:
+    """Feed it every record with the image before it. It changes with each; a context only reads it."""
+
+    _leaked: dict[Uuid, set[tuple[Uuid, int]]] = field(default_factory=dict)
+    """Directory -> partitions that were deleted and stayed in the index."""
+    _eligible: dict[int, dict[Uuid, list[int]]] = field(default_factory=dict)
+    """Broker -> topic -> partitions for whose leadership it is eligible, as Kafka's index has them."""
+    _tables: dict[Uuid, int] = field(default_factory=dict)
+    """Topic -> size of the table with its partitions."""
+
+    def before(self, record: Record, image: Image) -> None:
+        """Take note of ``record``, which is about to be applied to ``image``."""
+        if isinstance(record, TopicRecord):
+            self._tables[record.topic_id] = SMALLEST_TIMELINE_TABLE
+        elif isinstance(record, (PartitionRecord, PartitionChangeRecord)) and record.topic_id in image.topics:
+            partitions = image.topics[record.topic_id].partitions
+            table = self._tables.get(record.topic_id, SMALLEST_TIMELINE_TABLE)
+            self._tables[record.topic_id] = grown(table, len(partitions) + 1)
+            self._reindex(record, partitions.get(record.partition_id))
+        elif isinstance(record, RemoveTopicRecord) and record.topic_id in image.topics:
+            self._tables.pop(record.topic_id, None)
+            self._forget(record.topic_id, image.topics[record.topic_id].partitions)
+
+    def _reindex(self, record: PartitionRecord | PartitionChangeRecord, present: Partition | None) -> None:
+        """Only partition records reach the index of eligible brokers; a ClearElrRecord does not (R-QUIRK-6)."""
+        before = () if present is None else present.eligible_leader_replicas
+        if record.eligible_leader_replicas is not None:
+            after = record.eligible_leader_replicas
+        else:
+            after = () if isinstance(record, PartitionRecord) else before
+        for broker_id in sorted(set(after) - set(before)):
+            topics = self._eligible.setdefault(broker_id, {})
+            topics[record.topic_id] = [*topics.get(record.topic_id, []), record.partition_id]
+        for broker_id in sorted(set(before) - set(after)):
+            self._remove(broker_id, record.topic_id, record.partition_id)
+
+    def _remove(self, broker_id: int, topic_id: Uuid, partition_id: int) -> None:
+        """Take one entry out. Where a partition is listed twice, Kafka's array keeps a zero for the second."""
+        topics = self._eligible.get(broker_id, {})
+        listed = topics.get(topic_id, [])
+        if len(listed) < 2:
+            topics.pop(topic_id, None)
+            return
+        kept = [other for other in listed if other != partition_id]
+        topics[topic_id] = kept + [0] * (len(listed) - 1 - len(kept))
+
+    def _forget(self, topic_id: Uuid, partitions: Mapping[int, Partition]) -> None:
+        """A deleted topic leaves the indices through its members: where there are none it stays (R-QUIRK-2)."""
+        for partition_id, partition in partitions.items():
+            if not partition.isr:
+                for directory in partition.directories:
+                    self._leaked.setdefault(directory, set()).add((topic_id, partition_id))
+            for broker_id in partition.eligible_leader_replicas:
+                self._eligible.get(broker_id, {}).pop(topic_id, None)
+
+    def leaked(self, directory: Uuid, image: Image) -> Iterator[tuple[Uuid, int]]:
+        """The index entries of ``directory`` whose topic is gone."""
+        for topic_id, partition_id in sorted(self._leaked.get(directory, ())):
+            if topic_id not in image.topics:
+                yield topic_id, partition_id
+
+    def eligible(self, broker_id: int) -> Iterator[tuple[Uuid, int]]:
+        """The index entries of a broker: (topic id, partition), some of them stale or repeated (R-QUIRK-6)."""
+        for topic_id, listed in self._eligible.get(broker_id, {}).items():
+            for partition_id in listed:
+                yield topic_id, partition_id
+
+    def table(self, topic_id: Uuid) -> int | None:
+        """The size of the table that holds a topic's partitions, None if the topic was not seen."""
+        return self._tables.get(topic_id)
+
+
+def grown(table: int, entries: int) -> int:
+    """The size of a timeline table after a write that finds room for ``entries`` (R-MEM-2)."""
+    while entries * 3 > table * 4:
+        table *= 2
+    return table
+
+
+def first_partition(partitions: Mapping[int, Partition], table: int | None) -> Partition:
+    """The partition that Kafka's table yields first; it stands for its topic (R-MEM-2).
+
+    A table whose history is not known counts as written to since its last growth if a partition ever changed.
+    """
+    if table is None:
+        changed = any(partition.partition_epoch > 0 for partition in partitions.values())
+        table = grown(SMALLEST_TIMELINE_TABLE, len(partitions) + changed)
+
+    def slot(partition_id: int) -> int:
+        return (partition_id * _GOLDEN & _MASK) >> (65 - table.bit_length())
+
+    return partitions[min(sorted(partitions, reverse=True), key=slot)]

@@ -1,0 +1,224 @@
+"""The one record that takes a partition from its state to what is wanted of it (R-CHANGE-*).
+
+Source: Kafka's ``PartitionChangeBuilder``; the steps are in its order, because each sees what the ones before it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypedDict
+
+from jbod_model.controller.election import NO_LEADER, Acceptable, Candidates, Elected, Election, elect
+from jbod_model.controller.metadata_version import (
+    directories_supported,
+    epoch_bump_on_isr_shrink,
+    partition_record_version,
+)
+from jbod_model.controller.reassignment import Reassignment
+from jbod_model.ids import Uuid
+from jbod_model.image import Partition
+from jbod_model.java import hash_order, int_hash, table_for_copy
+from jbod_model.records import PartitionChangeRecord, VersionedRecord
+
+NO_LEADER_CHANGE = -2
+RECOVERED = 0
+RECOVERING = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a change depends on besides the partition itself."""
+
+    acceptable: Acceptable
+    metadata_version: int
+    elr_enabled: bool
+    min_isr: int
+    default_dir: Callable[[int], Uuid]
+    keep_stale_elr: bool = True
+    """Leave a replica that a completed reassignment removes among the eligible ones, as Kafka does (R-QUIRK-3)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a partition should become; None leaves the present value."""
+
+    isr: tuple[int, ...] | None = None
+    replicas: tuple[int, ...] | None = None
+    removing: tuple[int, ...] | None = None
+    adding: tuple[int, ...] | None = None
+    leader_recovery_state: int | None = None
+    election: Election = Election.ONLINE
+    unclean_shutdown: frozenset[int] = frozenset()
+    """Brokers whose replicas may have lost what they acknowledged: not eligible to lead."""
+    directories: Mapping[int, Uuid] = field(default_factory=dict)
+    """New directory of a broker's replica."""
+
+
+class _Fields(TypedDict, total=False):
+    isr: tuple[int, ...]
+    leader: int
+    replicas: tuple[int, ...]
+    removing_replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...]
+    leader_recovery_state: int
+    directories: tuple[Uuid, ...]
+    eligible_leader_replicas: tuple[int, ...]
+    last_known_elr: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Target:
+    """The partition on its way through the steps."""
+
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    removing: tuple[int, ...]
+    adding: tuple[int, ...]
+    eligible: tuple[int, ...]
+    completed: bool = False
+
+
+def partition_change(
+    topic_id: Uuid, partition_id: int, before: Partition, wish: Wish, surroundings: Surroundings
+) -> VersionedRecord | None:
+    """The record that grants ``wish``, or None when nothing would change (R-CHANGE-1)."""
+    target = _Target(
+        isr=before.isr if wish.isr is None else wish.isr,
+        replicas=before.replicas if wish.replicas is None else wish.replicas,
+        removing=before.removing_replicas if wish.removing is None else wish.removing,
+        adding=before.adding_replicas if wish.adding is None else wish.adding,
+        eligible=before.eligible_leader_replicas,
+    )
+    fields: _Fields = {}
+
+    _complete_reassignment(target)
+    _find_eligible(before, wish, target, surroundings)
+    _hold_election(before, wish, target, surroundings, fields)
+    _bump_epoch_when_a_replica_left(before, target, fields)
+    _set_eligible(before, target, surroundings, fields)
+    _set_isr(before, target, surroundings, fields)
+    _bump_epoch_when_isr_shrank(before, surroundings, fields)
+    _set_last_known_leader(before, target, surroundings, fields)
+    _set_assignment(before, wish, target, surroundings, fields)
+    recovery = before.leader_recovery_state if wish.leader_recovery_state is None else wish.leader_recovery_state
+    if recovery != before.leader_recovery_state:
+        fields["leader_recovery_state"] = recovery
+
+    if not fields:
+        return None
+    record = PartitionChangeRecord(topic_id=topic_id, partition_id=partition_id, **fields)
+    return VersionedRecord(record, partition_record_version(surroundings.metadata_version))
+
+
+def _complete_reassignment(target: _Target) -> None:
+    """Any change may complete a reassignment that has become possible (R-REASSIGN-4)."""
+    moved = Reassignment(target.replicas, target.removing, target.adding).completed_with(target.isr)
+    if moved is not None:
+        target.replicas, target.isr = moved
+        target.removing = target.adding = ()
+        target.completed = True
+
+
+def _find_eligible(before: Partition, wish: Wish, target: _Target, surroundings: Surroundings) -> None:
+    """Below the minimum in-sync size, who was in sync stays eligible unless it shut down uncleanly (R-ELIG-2)."""
+    if not surroundings.elr_enabled:
+        return
+    if len(target.isr) >= surroundings.min_isr:
+        target.eligible = ()
+        return
+    # The field's order is that of a Java hash set which received the old eligible ones, then the old in-sync set.
+    candidates = hash_order(target.eligible + before.isr, int_hash, table_for_copy(len(target.eligible)))
+    target.eligible = tuple(
+        replica for replica in candidates if replica not in target.isr and replica not in wish.unclean_shutdown
+    )
+    if target.completed and not surroundings.keep_stale_elr:
+        target.eligible = tuple(replica for replica in target.eligible if replica in target.replicas)
+
+
+def _hold_election(before: Partition, wish: Wish, target: _Target, surroundings: Surroundings, fields: _Fields) -> None:
+    """Every change holds an election; an eligible winner becomes the in-sync set (R-ELECT-6, R-ELECT-7)."""
+    last_known = before.last_known_elr
+    if not surroundings.keep_stale_elr:
+        last_known = tuple(replica for replica in last_known if replica in target.replicas)
+    candidates = Candidates(
+        leader=before.leader,
+        replicas=target.replicas,
+        isr=target.isr,
+        eligible=target.eligible,
+        last_known_leader=last_known[0] if surroundings.elr_enabled and len(last_known) == 1 else None,
+    )
+    elected: Elected = elect(wish.election, candidates, surroundings.acceptable)
+    if elected.leader == before.leader:
+        return
+    fields["leader"] = elected.leader
+    if elected.leader in target.eligible:
+        target.isr = (elected.leader,)
+        target.eligible = tuple(replica for replica in target.eligible if replica != elected.leader)
+    if elected.unclean:
+        fields["isr"] = (elected.leader,)
+        if before.leader_recovery_state != RECOVERING:
+            fields["leader_recovery_state"] = RECOVERING
+
+
+def _bump_epoch_when_a_replica_left(before: Partition, target: _Target, fields: _Fields) -> None:
+    """Naming the same leader again raises the leader epoch (R-CHANGE-2)."""
+    if "leader" not in fields and not set(before.replicas) <= set(target.replicas):
+        fields["leader"] = before.leader
+
+
+def _set_eligible(before: Partition, target: _Target, surroundings: Surroundings, fields: _Fields) -> None:
+    """An unclean election, and a controller without the feature, forget who was eligible (R-ELIG-3)."""
+    if "isr" in fields or not surroundings.elr_enabled:
+        target.eligible = ()
+    if target.eligible != before.eligible_leader_replicas:
+        fields["eligible_leader_replicas"] = target.eligible
+
+
+def _set_isr(before: Partition, target: _Target, surroundings: Surroundings, fields: _Fields) -> None:
+    """An empty in-sync set is only written where eligible replicas can take over (R-ELIG-4)."""
+    if "isr" not in fields and (target.isr or surroundings.elr_enabled) and target.isr != before.isr:
+        fields["isr"] = target.isr
+
+
+def _bump_epoch_when_isr_shrank(before: Partition, surroundings: Surroundings, fields: _Fields) -> None:
+    """Brokers before 3.6 need a leader epoch for a smaller in-sync set (R-CHANGE-3)."""
+    if not epoch_bump_on_isr_shrink(surroundings.metadata_version) or "leader" in fields or "isr" not in fields:
+        return
+    if not set(before.isr) <= set(fields["isr"]):
+        fields["leader"] = before.leader
+
+
+def _set_last_known_leader(before: Partition, target: _Target, surroundings: Surroundings, fields: _Fields) -> None:
+    """The leader is remembered when the partition loses it, and forgotten when there is one again (R-ELIG-5)."""
+    if not surroundings.elr_enabled:
+        return
+    leader = fields.get("leader", NO_LEADER_CHANGE)
+    if leader == NO_LEADER and not before.last_known_elr:
+        fields["last_known_elr"] = (before.leader,)
+    elif leader >= 0 and before.last_known_elr:
+        fields["last_known_elr"] = ()
+    elif target.completed and not surroundings.keep_stale_elr:
+        kept = tuple(replica for replica in before.last_known_elr if replica in target.replicas)
+        if kept != before.last_known_elr:
+            fields["last_known_elr"] = kept
+
+
+def _set_assignment(
+    before: Partition, wish: Wish, target: _Target, surroundings: Surroundings, fields: _Fields
+) -> None:
+    """Directories follow their replicas and are written whole when the list differs (R-CHANGE-4)."""
+    if target.replicas:
+        if directories_supported(surroundings.metadata_version):
+            known = dict(zip(before.replicas, before.directories, strict=True)) | dict(wish.directories)
+            directories = tuple(
+                known[replica] if replica in known else surroundings.default_dir(replica) for replica in target.replicas
+            )
+            if directories != before.directories:
+                fields["directories"] = directories
+        if target.replicas != before.replicas:
+            fields["replicas"] = target.replicas
+    if target.removing != before.removing_replicas:
+        fields["removing_replicas"] = target.removing
+    if target.adding != before.adding_replicas:
+        fields["adding_replicas"] = target.adding

@@ -1,0 +1,73 @@
+"""The arithmetic of moving a partition between brokers (R-REASSIGN-*).
+
+Source: Kafka's ``PartitionReassignmentReplicas`` and ``PartitionReassignmentRevert``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jbod_model.kafka_errors import InvalidReplicaAssignment
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """The replicas of a partition while it moves: the old and the new ones together."""
+
+    replicas: tuple[int, ...]
+    removing: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+
+    @classmethod
+    def between(cls, current: Sequence[int], target: Sequence[int]) -> Reassignment:
+        """The step from ``current`` to ``target``: target first, then what leaves, ascending (R-REASSIGN-1)."""
+        removing = tuple(sorted(set(current) - set(target)))
+        adding = tuple(sorted(set(target) - set(current)))
+        return cls(replicas=tuple(target) + removing, removing=removing, adding=adding)
+
+    @property
+    def in_progress(self) -> bool:
+        """Whether a replica still has to come or go."""
+        return bool(self.removing or self.adding)
+
+    @property
+    def original_replicas(self) -> tuple[int, ...]:
+        """The replicas without those that were being added."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+    def completed_with(self, isr: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """(replicas, in-sync set) after completion, or None while a replica that stays is not in sync (R-REASSIGN-2).
+
+        What leaves is dropped from both; at least one replica must stay in each when something leaves.
+        """
+        if not self.in_progress:
+            return None
+        staying = tuple(replica for replica in self.replicas if replica not in self.removing)
+        in_sync = tuple(replica for replica in isr if replica not in self.removing)
+        if self.removing and not (in_sync and staying):
+            return None
+        if not set(staying) <= set(in_sync):
+            return None
+        return staying, in_sync
+
+
+@dataclass(frozen=True, slots=True)
+class Revert:
+    """What cancelling a reassignment goes back to."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    unclean: bool
+    """No original replica is in sync: the first one becomes the in-sync set, which may lose data."""
+
+    @classmethod
+    def of(cls, reassignment: Reassignment, isr: Sequence[int]) -> Revert:
+        """Take back what was added (R-REASSIGN-3); InvalidReplicaAssignment when everything was."""
+        replicas = reassignment.original_replicas
+        in_sync = tuple(replica for replica in isr if replica not in reassignment.adding)
+        if in_sync:
+            return cls(replicas, in_sync, unclean=False)
+        if not replicas:
+            raise InvalidReplicaAssignment("every replica is being added, so there is nothing to go back to")
+        return cls(replicas, replicas[:1], unclean=True)

@@ -1,0 +1,122 @@
+"""A broker process registers with its directories (R-REG-*).
+
+Source: Kafka's ``ClusterControlManager#registerBroker``.
+"""
+
+from __future__ import annotations
+
+from jbod_model.controller.cluster import Cluster
+from jbod_model.controller.context import Result
+from jbod_model.controller.leader_updates import broker_restarted
+from jbod_model.controller.metadata_version import KRAFT_VERSION, METADATA_VERSION, register_broker_record_version
+from jbod_model.ids import Uuid, reserved
+from jbod_model.image import BrokerRegistration
+from jbod_model.kafka_errors import (
+    DuplicateRegistration,
+    EmptyRegistration,
+    FeatureNotSupported,
+    InvalidRegistration,
+    MigratingBrokerRefused,
+    WrongCluster,
+)
+from jbod_model.records import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord, VersionedRecord
+from jbod_model.requests import BrokerRegistrationRequest
+from jbod_model.responses import BrokerRegistrationResponse
+
+NO_EPOCH = -2
+"""Stands for the epoch of a broker that never registered; no request can carry it."""
+
+
+def register(cluster: Cluster, request: BrokerRegistrationRequest) -> Result:
+    """Clean up after the process before, then write the registration (R-REG-10 to R-REG-13).
+
+    Nothing happens to partitions whose directory is no longer listed: they are offline until reported elsewhere.
+    """
+    # VALIDATE
+    existing = cluster.image.brokers.get(request.broker_id)
+    same_process = existing is not None and existing.incarnation_id == request.incarnation_id
+    if cluster.context.cluster_id not in (None, request.cluster_id):
+        raise WrongCluster(f"this is cluster {cluster.context.cluster_id}, the broker belongs to {request.cluster_id}")
+    if existing is not None and cluster.context.has_valid_session and not same_process:
+        raise DuplicateRegistration(f"broker {request.broker_id} is alive; wait until its session expires")
+    if request.is_migrating_zk_broker:
+        raise MigratingBrokerRefused("brokers in ZooKeeper mode are not supported")
+    if cluster.directories_supported:
+        _check_directories(cluster, request.broker_id, request.log_dirs)
+    _check_features(cluster, request)
+
+    # RECORDS
+    cleanup: list[VersionedRecord] = []
+    if not same_process:
+        stored_epoch = NO_EPOCH if existing is None else existing.epoch
+        clean = cluster.context.clean_shutdown_detection and request.previous_broker_epoch == stored_epoch
+        cleanup = broker_restarted(cluster, request.broker_id, clean=clean)
+    record = _record(cluster, request, existing if same_process else None)
+    return Result(
+        records=(*cleanup, VersionedRecord(record, register_broker_record_version(cluster.metadata_version))),
+        response=BrokerRegistrationResponse(broker_epoch=record.broker_epoch),
+    )
+
+
+def _check_directories(cluster: Cluster, broker_id: int, log_dirs: tuple[Uuid, ...]) -> None:
+    if not log_dirs:
+        error = InvalidRegistration if cluster.rules.empty_registration == "119" else EmptyRegistration
+        raise error("the registration lists no directories")
+    if not cluster.rules.checks_directory_ids:
+        return
+    for directory in log_dirs:
+        if reserved(directory):
+            raise InvalidRegistration(f"directory id {directory} is reserved")
+    if len(set(log_dirs)) != len(log_dirs):
+        raise InvalidRegistration("a directory is listed twice")
+    for other in cluster.image.brokers.values():
+        for directory in log_dirs:
+            if other.broker_id != broker_id and directory in other.directories:
+                raise InvalidRegistration(f"directory {directory} is registered by broker {other.broker_id}")
+
+
+def _check_features(cluster: Cluster, request: BrokerRegistrationRequest) -> None:
+    """Every finalized level must lie in the broker's range; an unlisted feature has the range 0 (R-REG-8, R-REG-9)."""
+    finalized = {KRAFT_VERSION: cluster.context.kraft_version, **cluster.image.features}
+    finalized[METADATA_VERSION] = cluster.metadata_version
+    ranges = {
+        feature.name: (feature.min_supported_version, feature.max_supported_version) for feature in request.features
+    }
+    for name, (lowest, highest) in ranges.items():
+        level = finalized.get(name, 0)
+        if not lowest <= level <= highest:
+            raise FeatureNotSupported(f"{name} is at level {level}, the broker supports {lowest} to {highest}")
+    if METADATA_VERSION not in ranges:
+        raise InvalidRegistration(f"the registration does not list {METADATA_VERSION}")
+    for name, level in finalized.items():
+        if level != 0 and name not in ranges:
+            raise FeatureNotSupported(f"{name} is at level {level}, the broker does not support it")
+
+
+def _record(
+    cluster: Cluster, request: BrokerRegistrationRequest, amended: BrokerRegistration | None
+) -> RegisterBrokerRecord:
+    """A new process starts fenced under a new epoch; the same one keeps its epoch and state (R-REG-11, R-REG-12)."""
+    return RegisterBrokerRecord(
+        broker_id=request.broker_id,
+        incarnation_id=request.incarnation_id,
+        broker_epoch=cluster.context.next_offset if amended is None else amended.epoch,
+        end_points=tuple(
+            BrokerEndpoint(
+                name=listener.name, host=listener.host, port=listener.port, security_protocol=listener.security_protocol
+            )
+            for listener in request.listeners
+        ),
+        features=tuple(
+            BrokerFeature(
+                name=feature.name,
+                min_supported_version=feature.min_supported_version,
+                max_supported_version=feature.max_supported_version,
+            )
+            for feature in request.features
+        ),
+        rack=request.rack,
+        fenced=True if amended is None else amended.fenced,
+        in_controlled_shutdown=False if amended is None else amended.in_controlled_shutdown,
+        log_dirs=request.log_dirs if cluster.directories_supported else (),
+    )

@@ -1,0 +1,275 @@
+"""Topics and partitions that are created and deleted (R-CREATE-*).
+
+Source: the topic methods of Kafka's ``ReplicationControlManager``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from jbod_model.controller.cluster import Cluster
+from jbod_model.controller.configs import new_topic_configs
+from jbod_model.controller.context import Result
+from jbod_model.controller.memory import first_partition
+from jbod_model.controller.metadata_version import directories_supported, partition_record_version
+from jbod_model.controller.partition_change import RECOVERED
+from jbod_model.controller.placement import UsableBroker, place
+from jbod_model.ids import Uuid
+from jbod_model.image import Topic
+from jbod_model.java import JavaRandom
+from jbod_model.kafka_errors import (
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidTopicName,
+    KafkaError,
+    PolicyViolation,
+    RequestRefused,
+    TopicExists,
+    UnknownTopicOrPartition,
+)
+from jbod_model.profiles.controller_rules import Quirk
+from jbod_model.records import PartitionRecord, RemoveTopicRecord, TopicRecord, VersionedRecord
+from jbod_model.requests import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
+from jbod_model.responses import (
+    CreatableTopicResult,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsResponse,
+)
+
+MAX_PARTITIONS_PER_REQUEST = 10_000
+LONGEST_TOPIC_NAME = 249
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def create_topics(cluster: Cluster, request: CreateTopicsRequest) -> Result:
+    """Create each topic that can be, and say why the others cannot (R-CREATE-1)."""
+    _check_size(cluster, request)
+    random = JavaRandom.resume(cluster.context.random_state)
+    topic_ids = iter(cluster.context.new_topic_ids)
+    records: list[VersionedRecord] = []
+    results: list[CreatableTopicResult] = []
+    for topic in request.topics:
+        try:
+            if sum(other.name == topic.name for other in request.topics) > 1:
+                raise InvalidRequest(f"topic {topic.name} is named twice in one request")
+            _check_name(cluster, topic.name)
+            configs = new_topic_configs(cluster, topic)
+            replicas = _replicas_of_new_topic(cluster, topic, random)
+            topic_id = next(topic_ids, None)
+            if topic_id is None:
+                raise InvalidRequest(f"no id was given for topic {topic.name}: add one to new_topic_ids")
+        except RequestRefused as refused:
+            results.append(
+                CreatableTopicResult(name=topic.name, error_code=refused.code, error_message=refused.problem)
+            )
+            continue
+        records.append(VersionedRecord(TopicRecord(name=topic.name, topic_id=topic_id), 0))
+        records += configs
+        records += [_new_partition(cluster, topic_id, index, replicas[index]) for index in range(len(replicas))]
+        results.append(
+            CreatableTopicResult(
+                name=topic.name,
+                topic_id=topic_id,
+                num_partitions=len(replicas),
+                replication_factor=len(replicas[0]),
+            )
+        )
+    return Result(
+        records=() if request.validate_only else tuple(records),
+        response=CreateTopicsResponse(topics=tuple(results)),
+        random_state=random.state,
+    )
+
+
+def _check_size(cluster: Cluster, request: CreateTopicsRequest) -> None:
+    """A request may not ask for more than 10,000 partitions in all (R-CREATE-5)."""
+    partitions = 0
+    for topic in request.topics:
+        if topic.assignments:
+            partitions += len(topic.assignments)
+        elif topic.num_partitions == -1:
+            partitions += cluster.context.default_num_partitions
+        elif topic.num_partitions > 0:
+            partitions += topic.num_partitions
+    if partitions > MAX_PARTITIONS_PER_REQUEST:
+        raise PolicyViolation(f"{partitions} partitions in one request; at most {MAX_PARTITIONS_PER_REQUEST} are taken")
+
+
+def _check_name(cluster: Cluster, name: str) -> None:
+    """A legal name that no topic has, also not with ``.`` and ``_`` exchanged (R-CREATE-2)."""
+    present = cluster.image.topic_ids
+    if name in present:
+        raise TopicExists(f"topic {name} exists")
+    if name in (".", "..") or len(name) > LONGEST_TOPIC_NAME or not _LEGAL_NAME.fullmatch(name):
+        raise InvalidTopicName(f"{name!r} is no topic name: use 1 to 249 letters, digits, '.', '_' and '-'")
+    for other in present:
+        if ("." in name or "_" in name) and other.replace(".", "_") == name.replace(".", "_"):
+            raise InvalidTopicName(f"topic {name} differs from topic {other} only in '.' and '_'")
+
+
+def _replicas_of_new_topic(cluster: Cluster, topic: CreatableTopic, random: JavaRandom) -> list[tuple[int, ...]]:
+    """The replicas of each partition, as given or placed."""
+    if topic.assignments:
+        return _assigned(cluster, topic)
+    if topic.replication_factor < -1 or topic.replication_factor == 0:
+        raise InvalidReplicationFactor("the replication factor must be positive, or -1 for the default")
+    if topic.num_partitions < -1 or topic.num_partitions == 0:
+        raise InvalidPartitions("the number of partitions must be positive, or -1 for the default")
+    context = cluster.context
+    placed = place(
+        usable_brokers(cluster),
+        context.default_num_partitions if topic.num_partitions == -1 else topic.num_partitions,
+        context.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor,
+        random,
+    )
+    for replicas in placed:
+        _check_some_active(cluster, replicas, InvalidReplicationFactor)
+    return placed
+
+
+def _assigned(cluster: Cluster, topic: CreatableTopic) -> list[tuple[int, ...]]:
+    """A manual assignment: both numbers unset, partitions 0, 1, ..., all of the same size (R-CREATE-4)."""
+    if topic.replication_factor != -1:
+        raise InvalidRequest("an assignment was given, so the replication factor must be -1")
+    if topic.num_partitions != -1:
+        raise InvalidRequest("an assignment was given, so the number of partitions must be -1")
+    by_index: dict[int, tuple[int, ...]] = {}
+    size: int | None = None
+    for assignment in topic.assignments:
+        if assignment.partition_index in by_index:
+            raise InvalidReplicaAssignment(f"partition {assignment.partition_index} is assigned twice")
+        check_assignment(cluster, assignment.broker_ids, size)
+        size = len(assignment.broker_ids)
+        _check_some_active(cluster, assignment.broker_ids, InvalidReplicaAssignment)
+        by_index[assignment.partition_index] = assignment.broker_ids
+    if sorted(by_index) != list(range(len(by_index))):
+        raise InvalidReplicaAssignment("the partitions of an assignment must be 0, 1, 2 and so on")
+    return [by_index[index] for index in range(len(by_index))]
+
+
+def check_assignment(cluster: Cluster, replicas: Sequence[int], size: int | None) -> None:
+    """Registered brokers, none twice, as many as ``size`` if that is known (R-CREATE-4)."""
+    if not replicas:
+        raise InvalidReplicaAssignment("a partition is assigned to no broker")
+    for broker_id in sorted(replicas):
+        if broker_id not in cluster.image.brokers:
+            raise InvalidReplicaAssignment(f"broker {broker_id} is not registered")
+        if replicas.count(broker_id) > 1:
+            raise InvalidReplicaAssignment(f"broker {broker_id} is assigned twice to one partition")
+    if size is not None and len(replicas) != size:
+        raise InvalidReplicaAssignment(f"a partition has {len(replicas)} replicas, the ones before it {size}")
+
+
+def _check_some_active(cluster: Cluster, replicas: Sequence[int], error: type[RequestRefused]) -> None:
+    if not any(cluster.active(broker_id) for broker_id in replicas):
+        raise error(f"all of brokers {list(replicas)} are fenced or shutting down")
+
+
+def usable_brokers(cluster: Cluster) -> list[UsableBroker]:
+    """Brokers that can be given replicas: not shutting down, which fencing ends (R-PLACE-3)."""
+    if cluster.context.usable_brokers is not None:
+        return list(cluster.context.usable_brokers)
+    return [
+        UsableBroker(broker.broker_id, broker.rack, broker.fenced)
+        for broker in sorted(cluster.image.brokers.values(), key=lambda broker: broker.broker_id)
+        if broker.fenced or not broker.in_controlled_shutdown
+    ]
+
+
+def _new_partition(cluster: Cluster, topic_id: Uuid, index: int, replicas: tuple[int, ...]) -> VersionedRecord:
+    """A partition is born in sync on its active replicas and led by the first of them (R-CREATE-6, R-NEWDIR-1)."""
+    level = cluster.metadata_version
+    in_sync = tuple(broker_id for broker_id in replicas if cluster.active(broker_id))
+    directories = tuple(cluster.default_dir(broker_id) for broker_id in replicas)
+    record = PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=replicas,
+        isr=in_sync,
+        leader=in_sync[0],
+        leader_recovery_state=RECOVERED,
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=directories if directories_supported(level) else (),
+    )
+    return VersionedRecord(record, partition_record_version(level))
+
+
+def create_partitions(cluster: Cluster, request: CreatePartitionsRequest) -> Result:
+    """Grow each topic that can be, and say why the others cannot (R-CREATE-3)."""
+    random = JavaRandom.resume(cluster.context.random_state)
+    records: list[VersionedRecord] = []
+    results: list[CreatePartitionsTopicResult] = []
+    for asked in request.topics:
+        code, message = 0, None
+        added: list[VersionedRecord] = []
+        try:
+            _grow(cluster, asked, random, added)
+        except RequestRefused as refused:
+            code, message = refused.code.value, refused.problem
+            if not cluster.rules.has(Quirk.PARTIAL_GROWTH):
+                added = []
+        records += added
+        results.append(CreatePartitionsTopicResult(name=asked.name, error_code=code, error_message=message))
+    return Result(
+        records=() if request.validate_only else tuple(records),
+        response=CreatePartitionsResponse(results=tuple(results)),
+        random_state=random.state,
+    )
+
+
+def _grow(cluster: Cluster, asked: CreatePartitionsTopic, random: JavaRandom, added: list[VersionedRecord]) -> None:
+    """Append the record of each added partition; those placed first are there when a later one is refused."""
+    topic = cluster.image.topic(asked.name)
+    if topic is None:
+        raise UnknownTopicOrPartition(f"there is no topic {asked.name}")
+    first = len(topic.partitions)
+    for index, replicas in enumerate(_replicas_of_added(cluster, topic, asked, random)):
+        _check_some_active(cluster, replicas, InvalidReplicationFactor)
+        added.append(_new_partition(cluster, topic.topic_id, first + index, replicas))
+
+
+def _replicas_of_added(
+    cluster: Cluster, topic: Topic, asked: CreatePartitionsTopic, random: JavaRandom
+) -> list[tuple[int, ...]]:
+    """The replicas of each added partition, as many as the partition that stands for the topic has (R-CREATE-9)."""
+    present = len(topic.partitions)
+    if asked.count <= present:
+        raise InvalidPartitions(f"topic {topic.name} has {present} partitions; {asked.count} would be no increase")
+    additional = asked.count - present
+    if asked.assignments is not None and len(asked.assignments) != additional:
+        raise InvalidReplicaAssignment(f"{len(asked.assignments)} assignments for {additional} new partitions")
+    memory = cluster.context.memory
+    table = None if memory is None else memory.table(topic.topic_id)
+    size = len(first_partition(topic.partitions, table).replicas)
+    if asked.assignments is None:
+        return place(usable_brokers(cluster), additional, size, random)
+    for assignment in asked.assignments:
+        check_assignment(cluster, assignment.broker_ids, size)
+        _check_some_active(cluster, assignment.broker_ids, InvalidReplicaAssignment)
+    return [assignment.broker_ids for assignment in asked.assignments]
+
+
+def delete_topics(cluster: Cluster, request: DeleteTopicsRequest) -> Result:
+    """Delete each topic that is there (R-CREATE-7)."""
+    records: list[VersionedRecord] = []
+    results: list[DeletableTopicResult] = []
+    for topic_id in request.topic_ids:
+        if topic_id in cluster.image.topics:
+            records.append(VersionedRecord(RemoveTopicRecord(topic_id=topic_id), 0))
+            results.append(DeletableTopicResult(topic_id=topic_id))
+        else:
+            results.append(DeletableTopicResult(topic_id=topic_id, error_code=KafkaError.UNKNOWN_TOPIC_ID))
+    return Result(records=tuple(records), response=DeleteTopicsResponse(responses=tuple(results)))
