@@ -178,7 +178,7 @@ class _Replay:
             self.report.records += 1
 
     def _image(self, number: int, line: dict[str, Any]) -> None:
-        """The whole state, offline replicas included."""
+        """The whole state, offline replicas included (R-TRACE-7)."""
         self.report.images += 1
         differences = list(
             compare.values("image", line, image_as_json(self.image, self.offset - 1, profile=self.profile))

@@ -48,7 +48,7 @@ class Elected:
 
 
 def elect(election: Election, candidates: Candidates, acceptable: Acceptable) -> Elected:
-    """Hold an election (R-ELECT-2 to R-ELECT-5); it changes nothing by itself."""
+    """Hold an election (R-ELECT-2, R-ELECT-3, R-ELECT-4, R-ELECT-5); it changes nothing by itself."""
 
     def valid(replica: int) -> bool:
         in_sync = replica in candidates.isr or (not candidates.isr and replica in candidates.eligible)

@@ -28,20 +28,21 @@ NO_EPOCH = -2
 
 
 def register(cluster: Cluster, request: BrokerRegistrationRequest) -> Result:
-    """Clean up after the process before, then write the registration (R-REG-10 to R-REG-13).
+    """Clean up after the process before, then write the registration (R-REG-10).
 
     Nothing happens to partitions whose directory is no longer listed: they are offline until reported elsewhere.
     """
     # VALIDATE
     existing = cluster.image.brokers.get(request.broker_id)
     same_process = existing is not None and existing.incarnation_id == request.incarnation_id
+    # R-REG-1, R-REG-2, R-REG-3
     if cluster.context.cluster_id not in (None, request.cluster_id):
         raise WrongCluster(f"this is cluster {cluster.context.cluster_id}, the broker belongs to {request.cluster_id}")
     if existing is not None and cluster.context.has_valid_session and not same_process:
         raise DuplicateRegistration(f"broker {request.broker_id} is alive; wait until its session expires")
     if request.is_migrating_zk_broker:
         raise MigratingBrokerRefused("brokers in ZooKeeper mode are not supported")
-    if cluster.directories_supported:
+    if cluster.directories_supported:  # R-REG-13
         _check_directories(cluster, request.broker_id, request.log_dirs)
     _check_features(cluster, request)
 
@@ -59,17 +60,18 @@ def register(cluster: Cluster, request: BrokerRegistrationRequest) -> Result:
 
 
 def _check_directories(cluster: Cluster, broker_id: int, log_dirs: tuple[Uuid, ...]) -> None:
+    """R-REG-4 to R-REG-7, in this order."""
     if not log_dirs:
         error = InvalidRegistration if cluster.rules.empty_registration == "119" else EmptyRegistration
         raise error("the registration lists no directories")
     if not cluster.rules.checks_directory_ids:
         return
     for directory in log_dirs:
-        if reserved(directory):
+        if reserved(directory):  # R-REG-5
             raise InvalidRegistration(f"directory id {directory} is reserved")
-    if len(set(log_dirs)) != len(log_dirs):
+    if len(set(log_dirs)) != len(log_dirs):  # R-REG-6
         raise InvalidRegistration("a directory is listed twice")
-    for other in cluster.image.brokers.values():
+    for other in cluster.image.brokers.values():  # R-REG-7
         for directory in log_dirs:
             if other.broker_id != broker_id and directory in other.directories:
                 raise InvalidRegistration(f"directory {directory} is registered by broker {other.broker_id}")
