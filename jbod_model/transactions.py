@@ -1,0 +1,68 @@
+"""Metadata transactions by the controller's rule: all of it or nothing (R-TXN-*).
+
+Brokers in fact publish records of an aborted transaction when anything follows the abort before they flush; the
+controller never does, and neither does this. Source: Kafka's ``controller.OffsetControlManager``, KIP-868.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from jbod_model.errors import ReplayViolation
+from jbod_model.log import LogEntry
+from jbod_model.records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    VersionedRecord,
+)
+
+MARKERS = (BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord)
+
+
+class Transactions:
+    """Takes entries in order and lets through what holds; ``open_at`` is the offset of the open Begin."""
+
+    def __init__(self) -> None:
+        self.open_at: int | None = None
+        self._held: list[LogEntry] = []
+
+    def add(self, entry: LogEntry) -> list[LogEntry]:
+        """The entries that are settled by this one: none inside a transaction, all of it at its end."""
+        record = entry.record.record if isinstance(entry.record, VersionedRecord) else None
+        if isinstance(record, MARKERS):
+            self._check(entry, type(record).__name__, begins=isinstance(record, BeginTransactionRecord))
+        if isinstance(record, BeginTransactionRecord):
+            self.open_at = entry.offset
+        if self.open_at is None:
+            return [entry]
+        self._held.append(entry)
+        if isinstance(record, EndTransactionRecord):
+            return self._close(self._held)
+        if isinstance(record, AbortTransactionRecord):
+            return self._close([held for held in self._held if _has_no_effect(held)])
+        return []
+
+    def _check(self, entry: LogEntry, name: str, *, begins: bool) -> None:
+        if entry.in_snapshot:
+            raise ReplayViolation(entry.offset, f"{name} in a snapshot")
+        if begins and self.open_at is not None:
+            raise ReplayViolation(entry.offset, f"{name} while the transaction of offset {self.open_at} is open")
+        if not begins and self.open_at is None:
+            raise ReplayViolation(entry.offset, f"{name} while no transaction is open")
+
+    def _close(self, settled: list[LogEntry]) -> list[LogEntry]:
+        self._held, self.open_at = [], None
+        return settled
+
+
+def settle(entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
+    """The entries that hold. What belongs to an aborted transaction, or to one open at the end, is not among them."""
+    transactions = Transactions()
+    for entry in entries:
+        yield from transactions.add(entry)
+
+
+def _has_no_effect(entry: LogEntry) -> bool:
+    """Markers and raft's own records stay, for their offsets."""
+    return not isinstance(entry.record, VersionedRecord) or isinstance(entry.record.record, MARKERS)
