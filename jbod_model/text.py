@@ -5,10 +5,15 @@ from __future__ import annotations
 import base64
 import dataclasses
 import math
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+from jbod_model.codec import decode
+from jbod_model.compression import CODECS
 from jbod_model.control import CONTROL_NAMES, ControlRecord
 from jbod_model.ids import Uuid
+from jbod_model.log import read_file
 from jbod_model.records import TYPE_NAMES, Struct, UnknownRecord, VersionedRecord
 from jbod_model.schema import SCHEMAS, Field
 
@@ -63,3 +68,40 @@ def _value(value: Any, version: int = 0) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
     return value
+
+
+def dump_lines(path: Path, *, keep_unknown: bool = False) -> Iterator[dict[str, Any]]:
+    """Every record of a segment or snapshot, one JSON object each; MalformedLog at the first that cannot be read.
+
+    ``timestamp`` is in milliseconds since 1970; ``payload`` is a metadata record, ``control`` one of raft's own.
+    """
+    for batch in read_file(path):
+        header = batch.header
+        facts = {
+            "baseOffset": header.base_offset,
+            "lastOffset": header.last_offset,
+            "count": header.count,
+            "position": header.position,
+            "size": header.size,
+            "codec": CODECS[header.codec].name,
+            "crc": header.crc,
+            "isControl": header.is_control,
+        }
+        for index in range(header.count):
+            offset = header.base_offset + index
+            said = (
+                {"control": control_as_json(batch.control[index])}
+                if header.is_control
+                else {
+                    "payload": record_as_json(
+                        decode(batch.values[index], file=str(path), offset=offset, keep_unknown=keep_unknown)
+                    )
+                }
+            )
+            yield {
+                "offset": offset,
+                "timestamp": header.max_timestamp,
+                "epoch": header.epoch,
+                "batch": facts,
+                **said,
+            }
