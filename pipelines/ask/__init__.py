@@ -1,1 +1,10 @@
-"""Questions answered from a lake without a JVM."""
+"""Questions answered from a lake without a JVM: ``Lake.open`` and one function per question."""
+
+from pipelines.ask.directories import directories
+from pipelines.ask.history import history
+from pipelines.ask.image import image
+from pipelines.ask.lake import Lake
+from pipelines.ask.offline import offline
+from pipelines.ask.status import status
+
+__all__ = ["Lake", "directories", "history", "image", "offline", "status"]

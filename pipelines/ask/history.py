@@ -1,0 +1,211 @@
+"""What happened to one partition, record by record."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from jbod_model.errors import UsageError
+from jbod_model.ids import ID_TABLES
+from pipelines.ask.lake import Lake, time_of
+
+
+class Event(NamedTuple):
+    """Something that one record did to the partition."""
+
+    offset: int
+    time: datetime
+    what: str
+
+
+class State(NamedTuple):
+    """A row of the partitions table."""
+
+    topic_id: str
+    replicas: Sequence[int]
+    isr: Sequence[int]
+    elr: Sequence[int]
+    adding: Sequence[int]
+    removing: Sequence[int]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    leader_recovery: str
+    directories: Sequence[str]
+    from_offset: int
+    from_time: datetime
+    to_offset: int | None
+    to_time: datetime | None
+    from_snapshot: bool
+
+
+class OfflineSpell(NamedTuple):
+    """A row of the offline_replicas table."""
+
+    topic_id: str
+    broker_id: int
+    directory_id: str
+    reason: str
+    from_offset: int
+    from_time: datetime
+    to_offset: int | None
+    to_time: datetime | None
+    from_snapshot: bool
+
+
+@dataclass(frozen=True)
+class History:
+    """All of it up to the lake's offset, oldest first; a topic of the same name that was removed before counts in."""
+
+    name: str
+    states: Sequence[State]
+    offline: Sequence[OfflineSpell]
+    events: Sequence[Event]
+
+
+def history(lake: Lake, name: str) -> History:
+    """The history of ``topic-0``; UsageError, with names that are near, if the lake never knew it."""
+    topic, partition = _parse(lake, name)
+    wanted = [topic, partition]
+    states = [
+        State._make([*row[:12], time_of(row[12]), row[13], _time(row[14]), row[15]])
+        for row in lake.query(
+            f"""
+            SELECT topic_id, replicas, isr, elr, adding, removing, leader, leader_epoch, partition_epoch,
+                   leader_recovery, directories, from_offset, epoch_us(from_time), to_offset, epoch_us(to_time),
+                   from_snapshot
+            FROM {lake.until("partitions")} WHERE topic = $1 AND partition = $2 ORDER BY from_offset
+            """,
+            wanted,
+        )
+    ]
+    spells = [
+        OfflineSpell._make([*row[:5], time_of(row[5]), row[6], _time(row[7]), row[8]])
+        for row in lake.query(
+            f"""
+            SELECT topic_id, broker_id, directory_id, reason, from_offset, epoch_us(from_time), to_offset,
+                   epoch_us(to_time), from_snapshot
+            FROM {lake.until("offline_replicas")} WHERE topic = $1 AND partition = $2
+            ORDER BY from_offset, replica_index
+            """,
+            wanted,
+        )
+    ]
+    names = _reserved_names(lake)
+    # A change of the partition comes before what it makes of the replicas.
+    events = sorted([*_state_events(states, names), *_offline_events(spells)], key=lambda event: event.offset)
+    return History(f"{topic}-{partition}", states, spells, events)
+
+
+def _time(micros: int | None) -> datetime | None:
+    return None if micros is None else time_of(micros)
+
+
+def _parse(lake: Lake, name: str) -> tuple[str, int]:
+    topic, _, number = name.rpartition("-")
+    if topic and number.isascii() and number.isdigit() and len(number) < 10:
+        rows = lake.query(
+            f"SELECT 1 FROM {lake.until('partitions')} WHERE topic = $1 AND partition = $2 LIMIT 1",
+            [topic, int(number)],
+        )
+        if rows:
+            return topic, int(number)
+    topics = dict(
+        lake.query(f"SELECT topic, max(partition) FROM {lake.until('partitions')} GROUP BY topic ORDER BY topic")
+    )
+    for whole in (topic, name):
+        if whole in topics:
+            raise UsageError(f"{name}: {whole} has the partitions {whole}-0 to {whole}-{topics[whole]}")
+    near = difflib.get_close_matches(topic or name, topics, 3, 0.5)
+    hint = f"did you mean {' or '.join(f'{match}-{number or 0}' for match in near)}?" if near else _some(topics)
+    raise UsageError(f"{name}: no such partition up to offset {lake.offset}: {hint}")
+
+
+def _some(topics: dict[str, Any]) -> str:
+    listed = ", ".join(list(topics)[:5]) + (", ..." if len(topics) > 5 else "")
+    return f"the topics are {listed}" if topics else "there is no topic yet"
+
+
+def _reserved_names(lake: Lake) -> dict[str, str]:
+    ids = ID_TABLES[lake.published.ids]
+    return {str(ids.unassigned): "unassigned", str(ids.lost): "lost", str(ids.migrating): "migrating"}
+
+
+def _state_events(states: Sequence[State], names: dict[str, str]) -> Iterator[Event]:
+    before: State | None = None
+    for state in states:
+        if before is not None and before.to_offset != state.from_offset:
+            yield from _removed(before)
+            before = None
+        changes = _created(state, names) if before is None else _changes(before, state, names)
+        for change in changes:
+            yield Event(state.from_offset, state.from_time, change)
+        before = state
+    if before is not None:
+        yield from _removed(before)
+
+
+def _removed(last: State) -> Iterator[Event]:
+    if last.to_offset is not None and last.to_time is not None:
+        yield Event(last.to_offset, last.to_time, "removed with its topic")
+
+
+def _created(state: State, names: dict[str, str]) -> Iterator[str]:
+    verb = "found in a snapshot" if state.from_snapshot else "created"
+    where = ", ".join(
+        f"{broker} in {names.get(directory, directory)}"
+        for broker, directory in zip(state.replicas, state.directories, strict=True)
+    )
+    yield f"{verb} as topic {state.topic_id}: replicas {where}; leader {_leader(state.leader)}"
+
+
+def _changes(before: State, after: State, names: dict[str, str]) -> list[str]:
+    said = list(_replica_changes(before, after, names))
+    if (before.leader, before.leader_epoch) != (after.leader, after.leader_epoch):
+        kept = "stays" if before.leader == after.leader else f"{_leader(before.leader)} ->"
+        said.append(f"leader {kept} {_leader(after.leader)} (leader epoch {after.leader_epoch})")
+    lists = {what: (getattr(before, what), getattr(after, what)) for what in ("isr", "elr", "adding", "removing")}
+    said += [f"{what} {_ints(old)} -> {_ints(new)}" for what, (old, new) in lists.items() if old != new]
+    if before.leader_recovery != after.leader_recovery:
+        said.append(f"leader recovery {before.leader_recovery} -> {after.leader_recovery}")
+    return said or [f"nothing but the partition epoch: {before.partition_epoch} -> {after.partition_epoch}"]
+
+
+def _replica_changes(before: State, after: State, names: dict[str, str]) -> Iterator[str]:
+    old = dict(zip(before.replicas, before.directories, strict=True))
+    new = dict(zip(after.replicas, after.directories, strict=True))
+    for broker in old:
+        if broker not in new:
+            yield f"replica on {broker} removed from {names.get(old[broker], old[broker])}"
+    for broker, directory in new.items():
+        there = names.get(directory, directory)
+        if broker not in old:
+            yield f"replica on {broker} added in {there}"
+        elif old[broker] != directory:
+            verb = "moved" if old[broker] not in names and directory not in names else "now"
+            yield f"replica on {broker} {verb}: {names.get(old[broker], old[broker])} -> {there}"
+    if before.replicas != after.replicas and set(old) == set(new):
+        yield f"replicas in another order: {_ints(before.replicas)} -> {_ints(after.replicas)}"
+
+
+def _offline_events(spells: Sequence[OfflineSpell]) -> Iterator[Event]:
+    starts = {(spell.topic_id, spell.broker_id, spell.from_offset) for spell in spells}
+    for spell in spells:
+        yield Event(spell.from_offset, spell.from_time, f"replica on {spell.broker_id} is offline: {spell.reason}")
+        if (
+            spell.to_offset is not None
+            and spell.to_time is not None
+            and (spell.topic_id, spell.broker_id, spell.to_offset) not in starts
+        ):
+            yield Event(spell.to_offset, spell.to_time, f"replica on {spell.broker_id} is offline no more")
+
+
+def _leader(leader: int) -> str:
+    return "none" if leader == -1 else str(leader)
+
+
+def _ints(values: Sequence[int]) -> str:
+    return "[" + ",".join(map(str, values)) + "]"

@@ -1,0 +1,194 @@
+"""Which replicas are offline, why, since when, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from pipelines.ask.lake import Lake, time_of
+from pipelines.ask.trouble import Troubled, troubled
+
+
+class OfflineReplica(NamedTuple):
+    """A replica that is offline, and the record that made it so."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    replica_index: int
+    broker_id: int
+    directory_id: str
+    reason: str
+    since_offset: int
+    since_time: datetime
+    since_snapshot: bool
+    """The beginning is only known to be at or before the offset: a snapshot is the oldest witness."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What several offline replicas have in common."""
+
+    reason: str
+    broker_id: int
+    directory_id: str | None
+    """Where the directory is the reason."""
+    since_offset: int
+    since_time: datetime
+    since_snapshot: bool
+    replicas: int
+    finding: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class Offline:
+    """The answer."""
+
+    offset: int
+    time: datetime
+    replicas_in_all: int
+    partitions_in_all: int
+    replicas: Sequence[OfflineReplica]
+    causes: Sequence[Cause]
+    """Most replicas first."""
+    partitions: Sequence[Troubled]
+    """Those with a replica offline."""
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+
+        def names(chosen: str) -> list[str]:
+            return [partition.name for partition in self.partitions if getattr(partition, chosen)]
+
+        return {
+            "offset": self.offset,
+            "time": self.time.isoformat(),
+            "replicasInAll": self.replicas_in_all,
+            "partitionsInAll": self.partitions_in_all,
+            "offlineReplicas": len(self.replicas),
+            "partitionsWithoutLeader": names("without_leader"),
+            "partitionsLedFromOffline": names("led_from_offline"),
+            "partitionsAllOffline": names("all_offline"),
+            "partitionsUnderMinIsr": names("under_min_isr"),
+            "causes": [_camel(asdict(cause)) for cause in self.causes],
+            "replicas": [_camel(replica._asdict()) for replica in self.replicas],
+        }
+
+
+def offline(lake: Lake, default_min_isr: int = 1) -> Offline:
+    """What is offline at the lake's offset."""
+    rows = lake.query(
+        f"""
+        SELECT topic, topic_id, partition, replica_index, broker_id, directory_id, reason, from_offset,
+               epoch_us(from_time), from_snapshot
+        FROM {lake.at("offline_replicas")} ORDER BY topic, partition, replica_index
+        """
+    )
+    ((partitions, replicas),) = lake.query(
+        f"SELECT count(*), coalesce(sum(len(replicas)), 0)::BIGINT FROM {lake.at('partitions')}"
+    )
+    found = [OfflineReplica._make([*row[:8], time_of(row[8]), row[9]]) for row in rows]
+    hit = [partition for partition in troubled(lake, default_min_isr) if partition.offline] if found else []
+    return Offline(lake.offset, lake.time, replicas, partitions, found, _causes(lake, found), hit)
+
+
+def _causes(lake: Lake, replicas: Sequence[OfflineReplica]) -> list[Cause]:
+    groups: dict[tuple[str, int, str | None], list[OfflineReplica]] = {}
+    for replica in replicas:
+        directory = replica.directory_id if replica.reason == "directory offline" else None
+        groups.setdefault((replica.reason, replica.broker_id, directory), []).append(replica)
+    ends = _directory_ends(lake) if any(directory for _, _, directory in groups) else {}
+    stopping = _shutting_down(lake) if any(reason == "broker fenced" for reason, _, _ in groups) else set()
+    causes = []
+    for (reason, broker, directory), members in groups.items():
+        oldest = min(members, key=lambda replica: replica.since_offset)
+        if directory is not None:
+            finding, advice = _about_directory(broker, directory, ends.get(directory))
+        elif reason == "broker fenced":
+            finding, advice = _about_fenced(broker, broker in stopping)
+        elif reason == "broker missing":
+            finding = f"broker {broker} is not registered: it was unregistered, or never joined"
+            advice = f"start broker {broker} again, or reassign its replicas to other brokers"
+        else:
+            finding = f"broker {broker} said these replicas were in a directory that failed, not in which"
+            advice = f"run jbod disks on broker {broker} to find the failed directory; repair or replace the disk"
+        causes.append(
+            Cause(
+                reason,
+                broker,
+                directory,
+                oldest.since_offset,
+                oldest.since_time,
+                oldest.since_snapshot,
+                len(members),
+                finding,
+                advice,
+            )
+        )
+    return sorted(causes, key=lambda cause: (-cause.replicas, cause.broker_id, cause.directory_id or ""))
+
+
+def _about_fenced(broker: int, stopping: bool) -> tuple[str, str]:
+    if stopping:
+        return (
+            f"broker {broker} was shut down in order and is fenced since",
+            f"start broker {broker} if nobody meant to stop it",
+        )
+    return (
+        f"broker {broker} is fenced: down, still starting, or cut off from the controller",
+        f"look whether broker {broker} runs; if it does, its log says why it cannot reach the controller",
+    )
+
+
+def _about_directory(broker: int, directory: str, end: tuple[int, str | None, int] | None) -> tuple[str, str]:
+    """``end`` is the broker that had it last, why it went, and the offset."""
+    if end is None:
+        return (
+            f"broker {broker} never registered directory {directory}",
+            f"compare the meta.properties of broker {broker}'s disks with this id (jbod disks)",
+        )
+    holder, ended_by, offset = end
+    if ended_by is None:
+        return (
+            f"directory {directory} is now on broker {holder}",
+            f"the disk was moved from broker {broker} to {holder}: put it back, or reassign the replicas",
+        )
+    if ended_by == "failed":
+        return (
+            f"broker {broker} runs, but reported directory {directory} as failed (offset {offset})",
+            f"check that disk on broker {broker} (kernel log, mount); repair or replace it, then restart the broker",
+        )
+    return (
+        f"broker {broker} came back without directory {directory} (offset {offset})",
+        f"mount that disk again on broker {broker}, or let replicas be rebuilt by reassigning them",
+    )
+
+
+def _directory_ends(lake: Lake) -> dict[str, tuple[int, str | None, int]]:
+    rows = lake.query(
+        f"""
+        SELECT directory_id, arg_max(broker_id, from_offset),
+               arg_max(struct_pack(ended_by := ended_by), from_offset).ended_by, max(coalesce(to_offset, from_offset))
+        FROM {lake.until("directories")} GROUP BY directory_id
+        """
+    )
+    return {directory: (broker, ended_by, offset) for directory, broker, ended_by, offset in rows}
+
+
+def _shutting_down(lake: Lake) -> set[int]:
+    rows = lake.query(f"SELECT broker_id FROM {lake.at('brokers')} WHERE in_controlled_shutdown")
+    return {broker for (broker,) in rows}
+
+
+def _camel(fields: dict[str, Any]) -> dict[str, Any]:
+    """snake_case names in camelCase, times as ISO text."""
+    renamed = {}
+    for name, value in fields.items():
+        head, *rest = name.split("_")
+        renamed[head + "".join(word.capitalize() for word in rest)] = (
+            value.isoformat() if isinstance(value, datetime) else value
+        )
+    return renamed

@@ -1,0 +1,86 @@
+"""Dynamic configuration and features as of an offset, from the records that set them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jbod_model.codec import decode
+from jbod_model.records import TYPE_NAMES, ConfigRecord, FeatureLevelRecord, Record
+from pipelines.ask.lake import Lake
+
+MIN_ISR = "min.insync.replicas"
+_TOPIC, _BROKER = 2, 4
+
+
+@dataclass(frozen=True)
+class MinIsr:
+    """``min.insync.replicas`` as the log says it."""
+
+    topics: Mapping[str, int]
+    default: int
+
+    def of(self, topic: str, replicas: int) -> int:
+        """What counts for a partition: never more than it has replicas (Kafka's ``effectiveMinIsr``)."""
+        return min(self.topics.get(topic, self.default), replicas)
+
+
+def min_isr(lake: Lake, default: int = 1) -> MinIsr:
+    """What was configured for topics and for the whole cluster; ``default`` where neither was.
+
+    The static server.properties of the brokers is in no log.
+    """
+    events: list[tuple[int, str, str | None]] = []
+    for offset, value in _values(lake, ConfigRecord, MIN_ISR):
+        record = decode(value, file=lake.path, offset=offset).record
+        if isinstance(record, ConfigRecord) and record.name == MIN_ISR:
+            if record.resource_type == _TOPIC:
+                events.append((offset, record.resource_name, record.value))
+            elif record.resource_type == _BROKER and record.resource_name == "":
+                events.append((offset, "", record.value))
+    if any(name for _, name, _ in events):
+        events += [(offset, name, None) for offset, name in _removals(lake)]
+    found: dict[str, int] = {}
+    for _, name, setting in sorted(events, key=lambda event: event[0]):
+        if setting is None:
+            found.pop(name, None)
+        else:
+            found[name] = int(setting)
+    return MinIsr(found, found.get("", default))
+
+
+def features(lake: Lake) -> dict[str, int]:
+    """Levels of the finalized features, ``metadata.version`` among them."""
+    found: dict[str, int] = {}
+    for offset, value in _values(lake, FeatureLevelRecord):
+        record = decode(value, file=lake.path, offset=offset).record
+        if isinstance(record, FeatureLevelRecord):
+            found[record.name] = record.feature_level
+    return {name: level for name, level in sorted(found.items()) if level}
+
+
+def _values(lake: Lake, record_type: type[Record], containing: str = "") -> list[tuple[int, bytes]]:
+    """Offset and value of the records of a type that count: a snapshot replaces what was before it."""
+    rows = lake.query(
+        f"""
+        WITH r AS (SELECT log_offset, snapshot, snapshot_index, record_type, value FROM {lake.records()}),
+             s AS (SELECT coalesce(max(log_offset), -1) AS last FROM r WHERE snapshot)
+        SELECT log_offset, value FROM r, s
+        WHERE record_type = $1 AND (log_offset > s.last OR (snapshot AND log_offset = s.last))
+          AND contains(hex(value), $2)
+        ORDER BY log_offset, snapshot_index
+        """,
+        [TYPE_NAMES[record_type], containing.encode().hex().upper()],
+    )
+    return [(offset, bytes(value)) for offset, value in rows]
+
+
+def _removals(lake: Lake) -> list[tuple[int, str]]:
+    """Offset and name of every topic that was removed: its configuration went with it."""
+    return lake.query(
+        f"""
+        SELECT DISTINCT r.log_offset, p.topic
+        FROM {lake.records()} r JOIN {lake.until("partitions")} p USING (topic_id)
+        WHERE r.record_type = 'REMOVE_TOPIC_RECORD'
+        """
+    )

@@ -1,0 +1,71 @@
+"""The state of a lake and of its cluster on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from pipelines.ask.lake import Lake
+from pipelines.ask.settled import features
+from pipelines.ask.trouble import troubled
+
+
+@dataclass(frozen=True)
+class Status:
+    """Counts at the lake's offset."""
+
+    cluster_id: str
+    profile: str
+    offset: int
+    time: datetime
+    first_offset: int
+    newest_offset: int
+    newest_time: datetime
+    published_time: datetime
+    """When the newest offset became visible."""
+    features: Mapping[str, int]
+    brokers: int
+    brokers_fenced: int
+    directories: int
+    topics: int
+    partitions: int
+    replicas: Mapping[str, int]
+    """By kind: assigned, unassigned, lost, migrating."""
+    offline_replicas: int
+    partitions_without_leader: int
+    partitions_led_from_offline: int
+    partitions_under_min_isr: int
+    partitions_under_replicated: int
+
+
+def status(lake: Lake, default_min_isr: int = 1) -> Status:
+    """The status at the lake's offset."""
+    ((brokers, fenced),) = lake.query(f"SELECT count(*), count(*) FILTER (fenced) FROM {lake.at('brokers')}")
+    ((directories,),) = lake.query(f"SELECT count(*) FROM {lake.at('directories')}")
+    ((topics, partitions),) = lake.query(f"SELECT count(DISTINCT topic_id), count(*) FROM {lake.at('partitions')}")
+    kinds = lake.query(f"SELECT kind, count(*) FROM {lake.at('assignments')} GROUP BY kind ORDER BY kind")
+    ((offline,),) = lake.query(f"SELECT count(*) FROM {lake.at('offline_replicas')}")
+    hit = troubled(lake, default_min_isr)
+    return Status(
+        cluster_id=lake.published.cluster_id,
+        profile=lake.published.profile,
+        offset=lake.offset,
+        time=lake.time,
+        first_offset=lake.first,
+        newest_offset=lake.published.end_offset - 1,
+        newest_time=lake.published.end_time,
+        published_time=lake.published.published_time,
+        features=features(lake),
+        brokers=brokers,
+        brokers_fenced=fenced,
+        directories=directories,
+        topics=topics,
+        partitions=partitions,
+        replicas=dict(kinds),
+        offline_replicas=offline,
+        partitions_without_leader=sum(partition.without_leader for partition in hit),
+        partitions_led_from_offline=sum(partition.led_from_offline for partition in hit),
+        partitions_under_min_isr=sum(partition.under_min_isr for partition in hit),
+        partitions_under_replicated=sum(len(partition.isr) < len(partition.replicas) for partition in hit),
+    )
