@@ -43,7 +43,9 @@ _INTERVAL = [
     _column("from_time", TIME, "append time of that record"),
     _column("to_offset", pa.int64(), "offset of the record that ended it; null while true", null=True),
     _column("to_time", TIME, "append time of that record; null while true", null=True),
-    _column("from_snapshot", pa.bool_(), "true where a snapshot is the oldest witness: it began at or before from_offset"),
+    _column(
+        "from_snapshot", pa.bool_(), "true where a snapshot is the oldest witness: it began at or before from_offset"
+    ),
 ]
 _TOPIC = [
     _column("topic_id", pa.string(), "id of the topic"),
@@ -57,14 +59,18 @@ RECORDS = Table(
     "Every record read, in log order; what a rebuild starts from. Aborted transactions are left out.",
     pa.schema(
         [
-            _column("log_offset", pa.int64(), "offset of the record; for a snapshot's record its last contained offset"),
+            _column(
+                "log_offset", pa.int64(), "offset of the record; for a snapshot's record its last contained offset"
+            ),
             _column("epoch", pa.int32(), "raft epoch of the batch"),
             _column("append_time", TIME, "append time of the batch"),
             _column("batch_offset", pa.int64(), "base offset of the batch (within the snapshot for its records)"),
             _column("record_type", pa.string(), "Kafka's name of the type, control records included"),
             _column("record_version", pa.int16(), "version of the record's schema"),
             _column("snapshot", pa.bool_(), "read from a snapshot, not from the log"),
-            _column("snapshot_index", pa.int64(), "position within the snapshot; null for records of the log", null=True),
+            _column(
+                "snapshot_index", pa.int64(), "position within the snapshot; null for records of the log", null=True
+            ),
             _column("topic_id", pa.string(), "id of the topic it names", null=True),
             _column("partition", pa.int32(), "partition it names", null=True),
             _column("broker_id", pa.int32(), "broker it names", null=True),
@@ -132,7 +138,7 @@ PARTITIONS = Table(
         ]
     ),
     key=("topic_id", "partition", "from_offset"),
-    checks={**_INTERVAL_CHECK, "a_directory_per_replica": "size(directories) = size(replicas)"},
+    checks={**_INTERVAL_CHECK, "a_directory_per_replica": "cardinality(directories) = cardinality(replicas)"},
 )
 
 ASSIGNMENTS = Table(
@@ -147,7 +153,10 @@ ASSIGNMENTS = Table(
             _column("kind", pa.string(), "assigned, unassigned, lost or migrating"),
             *_INTERVAL,
             _column(
-                "ended_by", pa.string(), "assigned, moved, unassigned, lost, reassigned, reordered, removed, resync", null=True
+                "ended_by",
+                pa.string(),
+                "assigned, moved, unassigned, lost, reassigned, reordered, removed, resync",
+                null=True,
             ),
         ]
     ),

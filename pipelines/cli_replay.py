@@ -1,0 +1,96 @@
+"""``jbod replay``: the main job on the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from pipelines.settings import load
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("replay")(replay)
+
+
+def replay(
+    log_dir: Annotated[str, typer.Argument(help="a metadata.log.dir, its __cluster_metadata-0, or a URI")],
+    lake: Annotated[str | None, typer.Option(help="where the tables are; made if it is not there")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="go on as the log grows, until Ctrl-C")] = False,
+    max_records: Annotated[int | None, typer.Option(help="records of one micro-batch")] = None,
+    profile: Annotated[str | None, typer.Option(help="rules: kafka or kip858")] = None,
+    ids: Annotated[str, typer.Option(help="what the log's reserved ids mean: kafka or kip858")] = "kafka",
+    start: Annotated[str, typer.Option(help="where a new lake begins: auto, log or snapshot")] = "auto",
+    tail: Annotated[str | None, typer.Option(help="a batch cut off at the end: wait or stop")] = None,
+    keep_unknown: Annotated[bool, typer.Option("--keep-unknown", help="keep records of unknown types, unread")] = False,
+    shards: Annotated[
+        int | None, typer.Option(help="shards of a new lake; by the size of the log if not given")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="what changed, as JSON")] = False,
+) -> None:
+    """Replay a KRaft metadata log into Delta tables, from where the lake stands to the end of the log."""
+    started = time.monotonic()
+    settings = load(
+        lake=lake,
+        replay={"profile": profile, "max_records": max_records, "tail": tail, "keep_unknown": keep_unknown or None},
+    )
+    from pipelines.replay.run import Outcome, Replay, Runner
+    from pipelines.session import spark_session
+
+    runner = Runner(
+        Replay(
+            log_dir=log_dir,
+            lake=settings.lake,
+            profile=settings.replay.profile,
+            ids=ids,
+            start=start,
+            cut_tail="fail" if settings.replay.tail == "stop" else "wait",
+            keep_unknown=settings.replay.keep_unknown,
+            max_records=settings.replay.max_records,
+            follow_seconds=settings.replay.follow_seconds if follow else None,
+            shards=shards,
+        ),
+        progress=_progress,
+    )
+    outcome: Outcome
+    try:
+        outcome = runner.run(spark_session(settings.spark))
+    except KeyboardInterrupt:
+        outcome = runner.outcome
+    _report(outcome, settings.lake, time.monotonic() - started, as_json)
+
+
+def _progress(end_offset: int, batches: int) -> None:
+    if sys.stderr.isatty():
+        typer.echo(f"\rpublished up to offset {end_offset} (batch {batches})  ", err=True, nl=False)
+
+
+def _report(outcome: object, lake: str, seconds: float, as_json: bool) -> None:
+    from pipelines.replay.run import Outcome
+
+    assert isinstance(outcome, Outcome)
+    if sys.stderr.isatty():
+        typer.echo(err=True)
+    start, end = max(outcome.start_offset, 0), max(outcome.end_offset, 0)
+    if as_json:
+        said = {
+            "lake": lake,
+            "startOffset": start,
+            "endOffset": end,
+            "batches": outcome.batches,
+            "rows": outcome.rows,
+            "seconds": round(seconds, 1),
+        }
+        typer.echo(json.dumps(said))
+        return
+    if end == start:
+        typer.echo(f"{lake}: nothing new, the lake stands at offset {end}")
+        return
+    typer.echo(f"{lake}: replayed offsets {start} to {end - 1} in {seconds:.1f} s, {outcome.batches} batches")
+    for name, count in outcome.rows.items():
+        typer.echo(f"  {name:<17}{count:>12,} rows written")
+    typer.echo(f"next: jbod offline --lake {lake}")

@@ -1,0 +1,40 @@
+"""The parent of Spark's Python workers, with the engine loaded before it forks: workers start in milliseconds.
+
+Set as ``spark.python.daemon.module``. Everything compiled is read from numba's cache here, once, not in each worker.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas  # noqa: F401  transformWithStateInPandas needs it in every worker
+from pyspark.daemon import manager
+
+from pipelines.formats.batches import BATCH_DTYPE, scan
+from pipelines.formats.records import decode
+from pipelines.replay.blocks import events_of, split
+from pipelines.replay.brokers import timeline
+from pipelines.replay.rows import rows_of
+from pipelines.replay.rules import rules
+from pipelines.replay.shard import empty_state, step
+
+
+def warm() -> None:
+    """Call every kernel on nothing, so that it is loaded."""
+    data = np.frombuffer(b"", np.uint8)
+    scan(data, "")
+    records = decode(data, np.empty(0, BATCH_DTYPE), "")
+    events = split(events_of(records), 2)[0]
+    chosen = rules()
+    done = step(
+        empty_state(chosen.reserved_ids),
+        events,
+        lambda directories: timeline({}, [], directories),
+        absent=chosen.absent_directory,
+        literal=chosen.literal_offline,
+    )
+    rows_of(done)
+
+
+if __name__ == "__main__":
+    warm()
+    manager()

@@ -1,0 +1,138 @@
+"""Record batches of a segment or snapshot: where each begins, and whether its bytes are what was written.
+
+Layout and rules: semantics of Kafka's DefaultRecordBatch (magic 2) as the raft reader RecordsIterator takes them.
+A batch is the unit of atomicity: one that is not complete is not there yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from crc32c import crc32c
+from numba import njit
+
+from jbod_model.errors import MalformedLog
+from pipelines.formats.native import load_i16, load_i32, load_i64
+
+HEADER_BYTES = 61
+CODEC_BITS = 0x07
+CONTROL_BIT = 0x20
+# Kafka appends at most 8 MiB at once; a compressed batch may unfold to more, a larger claim is damage.
+MAX_BATCH_BYTES = 64 << 20
+
+_COMPLETE, _INCOMPLETE, _BAD_LENGTH, _BAD_MAGIC, _BAD_COUNT, _BAD_OFFSET = range(6)
+_PROBLEMS = {
+    _BAD_LENGTH: "batch length is out of range",
+    _BAD_MAGIC: "batch magic is not 2: not a metadata log, or damaged",
+    _BAD_COUNT: "record count does not fit the batch",
+    _BAD_OFFSET: "base offset of the batch does not follow on the one before: records are missing or repeated",
+}
+
+BATCH_DTYPE = np.dtype(
+    [
+        ("position", np.int64),
+        ("size", np.int32),
+        ("base_offset", np.int64),
+        ("count", np.int32),
+        ("epoch", np.int32),
+        ("attributes", np.int16),
+        ("timestamp", np.int64),
+        ("crc", np.uint32),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Headers of consecutive batches (``headers``: BATCH_DTYPE) and where they end.
+
+    ``end`` is the byte after the last complete batch; ``complete`` is false where bytes of another follow it.
+    """
+
+    headers: np.ndarray
+    end: int
+    complete: bool
+
+    @property
+    def next_offset(self) -> int:
+        """Offset after the last record, -1 when there is no batch."""
+        if not len(self.headers):
+            return -1
+        last = self.headers[-1]
+        return int(last["base_offset"]) + int(last["count"])
+
+
+@njit(cache=True, nogil=True)
+def _scan(data: Any, at: int, floor: int, headers: Any) -> tuple[int, int, int]:
+    rows = 0
+    end = len(data)
+    while rows < len(headers):
+        if end - at < HEADER_BYTES:
+            return rows, at, _COMPLETE if at == end else _INCOMPLETE
+        length = np.int64(load_i32(data, at + 8))
+        if length < HEADER_BYTES - 12 or length > MAX_BATCH_BYTES:
+            return rows, at, _BAD_LENGTH
+        if data[at + 16] != 2:
+            return rows, at, _BAD_MAGIC
+        size = length + 12
+        if size > end - at:
+            return rows, at, _INCOMPLETE
+        base = load_i64(data, at)
+        if base < 0 or (floor >= 0 and base != floor):
+            return rows, at, _BAD_OFFSET
+        attributes = load_i16(data, at + 21)
+        delta = np.int64(load_i32(data, at + 23))
+        count = np.int64(load_i32(data, at + 57))
+        # The smallest record is 7 bytes; a compressed blob is bounded when it is unfolded.
+        if count < 1 or delta != count - 1 or (attributes & CODEC_BITS == 0 and count > size // 7):
+            return rows, at, _BAD_COUNT
+        header = headers[rows]
+        header.position = at
+        header.size = size
+        header.base_offset = base
+        header.count = count
+        header.epoch = load_i32(data, at + 12)
+        header.attributes = attributes
+        header.timestamp = load_i64(data, at + 35)
+        header.crc = np.uint32(load_i32(data, at + 17))
+        rows += 1
+        at += size
+        floor = base + count
+    return rows, at, _COMPLETE
+
+
+def scan(data: np.ndarray, file: str, start: int = 0, *, next_offset: int = -1, most: int = 1 << 16) -> Batches:
+    """Headers of the complete batches of ``data`` (uint8) from byte ``start``.
+
+    ``next_offset`` is the base offset expected first, -1 for any. Raises MalformedLog where a header is
+    impossible; a batch cut off by the end of the data is no error, it may still be being written.
+    """
+    parts: list[np.ndarray] = []
+    at, status = start, _COMPLETE
+    while True:
+        headers = np.empty(most, BATCH_DTYPE)
+        rows, at, status = _scan(data, at, next_offset, headers)
+        parts.append(headers[:rows])
+        if rows:
+            next_offset = int(headers[rows - 1]["base_offset"]) + int(headers[rows - 1]["count"])
+        if status not in (_COMPLETE, _INCOMPLETE):
+            raise MalformedLog(file, max(next_offset, 0), f"{_PROBLEMS[status]} (byte {at})")
+        if status == _INCOMPLETE or at == len(data):
+            return Batches(np.concatenate(parts), at, complete=status == _COMPLETE)
+
+
+def verify(data: np.ndarray, headers: np.ndarray, file: str) -> None:
+    """Compare every batch's CRC-32C (bytes 21 to its end) with its header; MalformedLog names the first bad one."""
+    view = memoryview(data)
+    ends = headers["position"] + headers["size"]
+    for start, end, crc, base in zip(
+        (headers["position"] + 21).tolist(),
+        ends.tolist(),
+        headers["crc"].tolist(),
+        headers["base_offset"].tolist(),
+        strict=True,
+    ):
+        if crc32c(view[start:end]) != crc:
+            raise MalformedLog(file, base, "CRC-32C of the batch does not match its bytes")

@@ -1,0 +1,112 @@
+"""Compressed batches unfolded: gzip, snappy (Java's framing), lz4 and zstd, every size bounded before use."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pyarrow as pa
+
+from jbod_model.errors import MalformedLog
+from pipelines.formats.batches import CODEC_BITS, HEADER_BYTES, MAX_BATCH_BYTES
+
+GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+# The stream of snappy-java: this magic, two int32 versions, then blocks of int32 length and raw snappy.
+_SNAPPY_MAGIC = b"\x82SNAPPY\x00"
+
+
+class _TooLarge(ValueError):
+    pass
+
+
+def _gzip(blob: bytes) -> bytes:
+    inflate = zlib.decompressobj(wbits=31)
+    data = inflate.decompress(blob, MAX_BATCH_BYTES + 1)
+    if len(data) > MAX_BATCH_BYTES:
+        raise _TooLarge
+    if not inflate.eof:
+        raise ValueError("the stream is cut off")
+    return data
+
+
+def _raw_snappy(block: bytes) -> bytes:
+    size = shift = 0
+    for byte in block[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > MAX_BATCH_BYTES:
+        raise _TooLarge
+    body: bytes = pa.Codec("snappy").decompress(block, size, asbytes=True)
+    return body
+
+
+def _snappy(blob: bytes) -> bytes:
+    if not blob.startswith(_SNAPPY_MAGIC):
+        return _raw_snappy(blob)
+    parts, total, at = [], 0, 16
+    while at < len(blob):
+        size = int.from_bytes(blob[at : at + 4], "big")
+        at += 4
+        if size > len(blob) - at:
+            raise ValueError("a block is cut off")
+        parts.append(_raw_snappy(blob[at : at + size]))
+        total += len(parts[-1])
+        if total > MAX_BATCH_BYTES:
+            raise _TooLarge
+        at += size
+    return b"".join(parts)
+
+
+def _stream(blob: bytes, codec: str) -> bytes:
+    with pa.CompressedInputStream(pa.BufferReader(blob), codec) as stream:
+        data: bytes = stream.read(MAX_BATCH_BYTES + 1)
+    if len(data) > MAX_BATCH_BYTES:
+        raise _TooLarge
+    return data
+
+
+_READERS = {
+    GZIP: _gzip,
+    SNAPPY: _snappy,
+    LZ4: lambda blob: _stream(blob, "lz4"),
+    ZSTD: lambda blob: _stream(blob, "zstd"),
+}
+NAMES = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
+
+
+def unfold(data: np.ndarray, headers: np.ndarray, file: str) -> tuple[np.ndarray, np.ndarray]:
+    """The same batches with their records laid out flat: (data uint8, headers with new positions and sizes).
+
+    Raises MalformedLog where a blob cannot be unfolded or would exceed MAX_BATCH_BYTES.
+    """
+    parts: list[bytes] = []
+    flat = headers.copy()
+    at = 0
+    for row, header in enumerate(headers):
+        start, size = int(header["position"]), int(header["size"])
+        whole = data[start : start + size].tobytes()
+        codec = int(header["attributes"]) & CODEC_BITS
+        if codec:
+            whole = whole[:HEADER_BYTES] + _unfold_one(whole[HEADER_BYTES:], codec, int(header["base_offset"]), file)
+            if int(header["count"]) > len(whole) // 7:
+                raise MalformedLog(file, int(header["base_offset"]), "record count does not fit the batch")
+            flat[row]["attributes"] = int(header["attributes"]) & ~CODEC_BITS
+        flat[row]["position"], flat[row]["size"] = at, len(whole)
+        parts.append(whole)
+        at += len(whole)
+    return np.frombuffer(b"".join(parts), np.uint8), flat
+
+
+def _unfold_one(blob: bytes, codec: int, offset: int, file: str) -> bytes:
+    reader = _READERS.get(codec)
+    if reader is None:
+        raise MalformedLog(file, offset, f"batch has compression {codec}, which is none of Kafka's")
+    try:
+        unfolded: bytes = reader(blob)  # type: ignore[no-untyped-call]
+        return unfolded
+    except _TooLarge:
+        raise MalformedLog(file, offset, f"{NAMES[codec]} batch unfolds to over {MAX_BATCH_BYTES} bytes") from None
+    except (ValueError, OSError, zlib.error, pa.ArrowException) as problem:
+        raise MalformedLog(file, offset, f"{NAMES[codec]} batch cannot be unfolded: {problem}") from None

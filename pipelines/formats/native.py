@@ -1,0 +1,72 @@
+"""Loads from a byte array that compile to one instruction each: the only unsafe reads, always behind a bounds check.
+
+Every function takes a C-contiguous ``uint8`` array and an index that the caller has compared with the array's end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+
+def _address(context: Any, builder: Any, kind: Any, array: Any, index: Any, bits: int) -> Any:
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), ir.IntType(bits).as_pointer())
+
+
+def _loader(bits: int, result: Any, *, big_endian: bool) -> Any:
+    @intrinsic
+    def load(_typing: Any, array: Any, _index: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            value = builder.load(_address(context, builder, signature.args[0], args[0], args[1], bits))
+            value.align = 1
+            return builder.bswap(value) if big_endian else value
+
+        return result(array, types.int64), codegen
+
+    return load
+
+
+load_i16 = _loader(16, types.int16, big_endian=True)
+load_i32 = _loader(32, types.int32, big_endian=True)
+load_i64 = _loader(64, types.int64, big_endian=True)
+load_u64_raw = _loader(64, types.uint64, big_endian=False)
+
+TRUNCATED = np.int64(-1)
+OVERLONG = np.int64(-2)
+
+
+@njit(inline="always")
+def uvarint(data: Any, at: int, end: int) -> tuple[int, int]:
+    """Unsigned varint of at most five bytes. Returns (value, next index); the value is negative where it is broken."""
+    if at >= end:
+        return TRUNCATED, at
+    byte = np.int64(data[at])
+    if byte < 128:
+        return byte, at + 1
+    value = byte & 127
+    shift = 7
+    at += 1
+    while shift < 35:
+        if at >= end:
+            return TRUNCATED, at
+        byte = np.int64(data[at])
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value & 0xFFFFFFFF, at
+        shift += 7
+    return OVERLONG, at
+
+
+@njit(inline="always")
+def varint(data: Any, at: int, end: int) -> tuple[int, int, bool]:
+    """Zigzag varint of at most five bytes. Returns (value, next index, whether it is well formed)."""
+    raw, at = uvarint(data, at, end)
+    if raw < 0:
+        return np.int64(0), at, False
+    return (raw >> 1) ^ -(raw & 1), at, True

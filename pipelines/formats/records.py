@@ -1,0 +1,227 @@
+"""Records of whole batches in columns: the frame of each, and the fields that replay needs.
+
+Frame rules: Kafka's RecordsIterator (raft) and AbstractApiMessageSerde; bodies: pipelines.formats.walk and
+pipelines.formats.partitions. Each refusal names the offset and is worded by the plain codec of jbod_model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from jbod_model import codec
+from jbod_model.errors import MalformedLog
+from pipelines.formats.batches import CONTROL_BIT, HEADER_BYTES
+from pipelines.formats.explain import refusal
+from pipelines.formats.native import load_i16, uvarint, varint
+from pipelines.formats.partitions import PARTITION, PARTITION_CHANGE, PartitionRows, read_partition_rows
+from pipelines.formats.programs import programs
+from pipelines.formats.walk import BROKER_ID, check
+
+# A control record of type t is counted as record type CONTROL_BASE + t.
+CONTROL_BASE = 1000
+MAX_API_KEY = 32767
+
+(_FINE, _LENGTH, _ATTRIBUTES, _TIMESTAMP, _KEY, _NO_VALUE, _VALUE, _HEADERS, _FRAME, _REST, _COUNT) = range(11)
+_PROBLEMS = {
+    _LENGTH: "length of the record does not fit its batch",
+    _ATTRIBUTES: "record attributes are cut off",
+    _TIMESTAMP: "record timestamp delta is not 0",
+    _KEY: "a metadata record must have no key, a control record one of at least 4 bytes",
+    _NO_VALUE: "record has no value",
+    _VALUE: "value length does not fit the record",
+    _HEADERS: "record has headers",
+    _FRAME: "frame of the record value is broken (frame version 1, type and version expected)",
+    _REST: "bytes follow the last record of the batch",
+}
+
+
+@dataclass(frozen=True)
+class Records:
+    """Columns of the ``n`` records of some batches, in log order.
+
+    ``offsets`` int64[n]; ``batch`` int32[n]: row of ``headers``; ``types`` int16[n]: Kafka's apiKey, or CONTROL_BASE
+    plus the control type; ``versions`` int16[n]; ``value_starts``, ``value_ends`` int64[n] into ``data``: the whole
+    value, frame included. ``partition_at`` int64[m]: which records are the partition records of ``partitions``.
+    ``broker_ids`` int32[n] (-1 none), ``topic_at``, ``name_at`` int64[n] (-1 none) into ``data``,
+    ``name_sizes`` int64[n]: the few fields kept of the others.
+    """
+
+    file: str
+    data: np.ndarray
+    headers: np.ndarray
+    offsets: np.ndarray
+    batch: np.ndarray
+    types: np.ndarray
+    versions: np.ndarray
+    value_starts: np.ndarray
+    value_ends: np.ndarray
+    partition_at: np.ndarray
+    partitions: PartitionRows
+    broker_ids: np.ndarray
+    topic_at: np.ndarray
+    name_at: np.ndarray
+    name_sizes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def value(self, row: int) -> bytes:
+        """The record value of one row."""
+        return bytes(self.data[self.value_starts[row] : self.value_ends[row]])
+
+
+@njit(cache=True, nogil=True)
+def _frames(
+    data: Any, headers: Any, offsets: Any, batch: Any, types: Any, versions: Any, starts: Any, bodies: Any, ends: Any
+) -> tuple[int, int]:
+    row = 0
+    for b in range(len(headers)):
+        header = headers[b]
+        at = header.position + HEADER_BYTES
+        end = header.position + header.size
+        control = header.attributes & CONTROL_BIT != 0
+        for k in range(header.count):
+            length, at, fine = varint(data, at, end)
+            if not fine or length <= 0 or length > end - at:
+                return row, _LENGTH
+            stop = at + length
+            if length < 6:
+                return row, _LENGTH
+            at += 1
+            if data[at] != 0:
+                return row, _TIMESTAMP
+            _, at, fine = varint(data, at + 1, stop)
+            if not fine:
+                return row, _ATTRIBUTES
+            key, at, fine = varint(data, at, stop)
+            if not fine or (control and (key < 4 or key > stop - at)) or (not control and key != -1):
+                return row, _KEY
+            if control:
+                types[row] = CONTROL_BASE + load_i16(data, at + 2)
+                at += key
+            size, at, fine = varint(data, at, stop)
+            if not fine or size <= 0:
+                return row, _NO_VALUE
+            if size != stop - at - 1:
+                return row, _VALUE
+            if data[stop - 1] != 0:
+                return row, _HEADERS
+            offsets[row] = header.base_offset + k
+            batch[row] = b
+            starts[row] = at
+            ends[row] = at + size
+            if control:
+                versions[row] = 0
+                bodies[row] = at
+            else:
+                frame, at = uvarint(data, at, ends[row])
+                api_key, at = uvarint(data, at, ends[row])
+                version, at = uvarint(data, at, ends[row])
+                if frame != 1 or api_key < 0 or version < 0 or api_key > MAX_API_KEY or version > MAX_API_KEY:
+                    return row, _FRAME
+                types[row] = min(api_key, CONTROL_BASE - 1)
+                versions[row] = version
+                bodies[row] = at
+            row += 1
+            at = stop
+        if at != end:
+            return row - 1, _REST
+    return row, _FINE
+
+
+def decode(data: np.ndarray, headers: np.ndarray, file: str, *, keep_unknown: bool = False) -> Records:
+    """Columns of the records of ``headers`` (batches.scan), whose bytes were verified and are not compressed.
+
+    Raises MalformedLog at the first record that breaks a rule. With ``keep_unknown`` a record of an unknown type or
+    version is kept with its value, unread.
+    """
+    n = int(headers["count"].sum())
+    offsets = np.empty(n, np.int64)
+    batch = np.empty(n, np.int32)
+    types = np.empty(n, np.int16)
+    versions = np.empty(n, np.int16)
+    starts, bodies, ends = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    row, status = _frames(data, headers, offsets, batch, types, versions, starts, bodies, ends)
+    if status != _FINE:
+        raise MalformedLog(file, _offset_of(headers, row), _PROBLEMS[status])
+    entries = programs().entries_of(types, versions)
+    is_partition = ((types == PARTITION) | (types == PARTITION_CHANGE)) & (entries >= 0)
+    partition_at = np.flatnonzero(is_partition)
+    partitions, done = read_partition_rows(
+        data, bodies[partition_at], ends[partition_at], types[partition_at], versions[partition_at]
+    )
+    if done < len(partition_at):
+        raise _malformed(data, starts, ends, offsets, int(partition_at[done]), file)
+    walked = ~is_partition & (types < CONTROL_BASE)
+    if keep_unknown:
+        walked &= entries >= 0
+    kept = _walk_others(data, starts, bodies, ends, types, entries, offsets, np.flatnonzero(walked), file)
+    return Records(file, data, headers, offsets, batch, types, versions, starts, ends, partition_at, partitions, *kept)
+
+
+def _walk_others(
+    data: np.ndarray,
+    starts: np.ndarray,
+    bodies: np.ndarray,
+    ends: np.ndarray,
+    types: np.ndarray,
+    entries: np.ndarray,
+    offsets: np.ndarray,
+    rows: np.ndarray,
+    file: str,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    n, m = len(offsets), len(rows)
+    table = programs()
+    broker_ids = np.full(m, -1, np.int32)
+    topic_at, name_at = np.full(m, -1, np.int64), np.full(m, -1, np.int64)
+    name_sizes, suspect = np.zeros(m, np.int64), np.zeros(m, np.bool_)
+    done, _, _ = check(
+        data,
+        bodies[rows],
+        ends[rows],
+        entries[rows],
+        table.program,
+        table.tags,
+        table.no_tags,
+        broker_ids,
+        topic_at,
+        name_at,
+        name_sizes,
+        suspect,
+    )
+    if done < m:
+        raise _malformed(data, starts, ends, offsets, int(rows[done]), file)
+    # Text that is not ASCII, and nested structs, are rare: the plain codec judges them.
+    for row in rows[suspect | table.is_plain(types[rows])].tolist():
+        codec.decode(bytes(data[starts[row] : ends[row]]), file=file, offset=int(offsets[row]))
+    return (
+        _spread(broker_ids, rows, n, -1),
+        _spread(topic_at, rows, n, -1),
+        _spread(name_at, rows, n, -1),
+        _spread(name_sizes, rows, n, 0),
+    )
+
+
+def _spread(values: np.ndarray, rows: np.ndarray, n: int, fill: int) -> np.ndarray:
+    wide = np.full(n, fill, values.dtype)
+    wide[rows] = values
+    return wide
+
+
+def _offset_of(headers: np.ndarray, row: int) -> int:
+    firsts = np.cumsum(headers["count"]) - headers["count"]
+    b = int(np.searchsorted(firsts, max(row, 0), side="right")) - 1
+    return int(headers["base_offset"][b]) + max(row, 0) - int(firsts[b])
+
+
+def _malformed(
+    data: np.ndarray, starts: np.ndarray, ends: np.ndarray, offsets: np.ndarray, row: int, file: str
+) -> MalformedLog:
+    return refusal(bytes(data[starts[row] : ends[row]]), file, int(offsets[row]))
+
+
+__all__ = ["BROKER_ID", "CONTROL_BASE", "Records", "decode"]

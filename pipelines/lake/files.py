@@ -1,0 +1,105 @@
+"""Parquet files of a lake's tables: written where the data is, committed by the driver as one Delta version.
+
+A history table has files of closed rows, only ever added, and one file of open rows per shard, replaced when the
+shard changes. Names say which: ``open-SSSS-...`` and ``closed-...``.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from pipelines.lake.tables import BY_NAME
+
+# Columns with bounds in the file statistics: what readers skip files by.
+_BOUNDED = ("log_offset", "from_offset", "to_offset", "broker_id", "topic_id", "directory_id")
+_COUNTED = ("to_offset",)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A Parquet file that is written but not yet part of its table. ``shard``: that of open rows, -1 for closed ones."""
+
+    table: str
+    path: str
+    size: int
+    rows: int
+    stats: str
+    shard: int = -1
+
+    def to_json(self) -> str:
+        """As one line, to travel through Spark."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> DataFile:
+        """Undo ``to_json``."""
+        return cls(**json.loads(text))
+
+
+def open_prefix(shard: int) -> str:
+    """How the names of a shard's files of open rows begin."""
+    return f"open-{shard:04d}-"
+
+
+def lake_filesystem(lake: str) -> tuple[pafs.FileSystem, str]:
+    """The file system of a lake (a path or a URI of pyarrow.fs) and the lake's root in it."""
+    if "://" in lake:
+        fs, root = pafs.FileSystem.from_uri(lake)
+        return fs, root
+    from pathlib import Path
+
+    return pafs.LocalFileSystem(), str(Path(lake).absolute())
+
+
+def write(lake: str, table: str, rows: pa.Table, *, shard: int = -1) -> DataFile:
+    """Write ``rows`` (columns of the table's schema, dictionaries allowed) as one Parquet file of the table."""
+    fs, root = lake_filesystem(lake)
+    prefix = open_prefix(shard) if shard >= 0 else "closed-"
+    name = f"{prefix}{uuid.uuid4().hex}.parquet"
+    path = f"{root}/{table}/{name}"
+    with fs.open_output_stream(path) as sink:
+        pq.write_table(
+            rows,
+            sink,
+            compression="zstd",
+            compression_level=1,
+            store_schema=False,
+            use_dictionary=_dictionary_columns(table),
+            row_group_size=1 << 20,
+        )
+        size = sink.tell()
+    return DataFile(table, name, size, rows.num_rows, _statistics(rows), shard)
+
+
+def _dictionary_columns(table: str) -> list[str]:
+    return [field.name for field in BY_NAME[table].schema if pa.types.is_string(field.type)]
+
+
+def _statistics(rows: pa.Table) -> str:
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    for name in _BOUNDED:
+        if name not in rows.schema.names:
+            continue
+        column = rows[name]
+        if pa.types.is_dictionary(column.type):
+            column = pc.unique(column).cast(pa.string()) if rows.num_rows else column.cast(pa.string())
+        bounds = pc.min_max(column).as_py()
+        if bounds["min"] is not None:
+            low[name], high[name] = bounds["min"], bounds["max"]
+    nulls = {name: rows[name].null_count for name in _COUNTED if name in rows.schema.names}
+    return json.dumps({"numRecords": rows.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls})
+
+
+def total_rows(files: Sequence[DataFile]) -> int:
+    """Rows in all the files."""
+    return sum(file.rows for file in files)

@@ -1,0 +1,226 @@
+"""Publish a batch: one Delta version per table in a fixed order, the ledger last. Readers see all of it or nothing.
+
+The version of every table that belongs together stands in the ledger. A table found ahead of the ledger was left by
+a run that died between two commits: it is taken back to the ledger's version before anything is added.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from jbod_model.errors import JbodError, UsageError
+from pipelines.lake.files import DataFile, open_prefix
+from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, RECORDS, TABLES, Table
+
+FORMAT_VERSION = 1
+_END = "jbod.end_offset"
+
+
+class LakeConflict(JbodError):
+    """Another run wrote to the lake at the same time, or something else rewrote its files."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one micro-batch publishes: its range of offsets, the files, and the ledger's other columns."""
+
+    start_offset: int
+    end_offset: int
+    epoch: int
+    fingerprint: int
+    end_time: int
+    files: Sequence[DataFile]
+    touched: frozenset[tuple[str, int]]
+    metadata_version: int
+    from_snapshot: int | None
+    dropped: int
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a lake is a lake of: fixed when it is made, compared at every run."""
+
+    cluster_id: str
+    profile: str
+    ids: str
+    shards: int
+
+
+@dataclass
+class Lake:
+    """A lake open for writing."""
+
+    location: str
+    identity: Identity
+    tables: dict[str, DeltaTable] = field(default_factory=dict)
+    ledger: dict[str, Any] | None = None
+
+    @classmethod
+    def create_or_open(cls, location: str, identity: Identity) -> Lake:
+        """Open the lake at ``location``, made if it is not there. UsageError if it is a lake of something else."""
+        lake = cls(location, identity)
+        for table in TABLES:
+            uri = f"{location}/{table.name}"
+            try:
+                lake.tables[table.name] = DeltaTable(uri)
+            except TableNotFoundError:
+                lake.tables[table.name] = _create(uri, table, identity)
+            except (DeltaError, OSError) as problem:
+                raise UsageError(f"{uri}: cannot be opened ({problem})") from None
+        lake._check_identity()
+        lake._read_ledger()
+        lake._take_back()
+        return lake
+
+    @property
+    def end_offset(self) -> int:
+        """Offset after the last record published, -1 for an empty lake."""
+        return -1 if self.ledger is None else int(self.ledger["end_offset"])
+
+    def _check_identity(self) -> None:
+        described = json.loads(self.tables[LEDGER.name].metadata().description or "{}")
+        version = described.get("format")
+        if version != FORMAT_VERSION:
+            raise UsageError(
+                f"{self.location}: lake of format {version}, this is {FORMAT_VERSION}: jbod upgrade, or a new --lake"
+            )
+        for name in ("profile", "ids", "cluster_id"):
+            mine, theirs = getattr(self.identity, name), described.get(name)
+            if mine != theirs and not (name == "cluster_id" and "" in (mine, theirs)):
+                raise UsageError(
+                    f"{self.location}: lake was made with {name} {theirs!r}, this run has {mine!r}: use another --lake"
+                )
+        self.identity = Identity(
+            self.identity.cluster_id or described["cluster_id"],
+            self.identity.profile,
+            self.identity.ids,
+            described["shards"],
+        )
+
+    def _read_ledger(self) -> None:
+        rows = self.tables[LEDGER.name].to_pyarrow_table().sort_by("end_offset")
+        self.ledger = rows.slice(rows.num_rows - 1).to_pylist()[0] if rows.num_rows else None
+        if self.ledger is not None:
+            self.ledger["versions"] = dict(self.ledger["versions"])
+
+    def _take_back(self) -> None:
+        """Undo commits of a batch that never reached the ledger."""
+        for table in TABLES[:-1]:
+            delta = self.tables[table.name]
+            published = self.ledger["versions"][table.name] if self.ledger else len(table.checks)
+            ahead = delta.version() - published
+            if ahead < 0:
+                raise LakeConflict(
+                    f"{self.location}: the ledger names version {published} of {table.name}, which is not there: "
+                    "restore the table or start a new lake"
+                )
+            if ahead and any(_END in commit for commit in delta.history(ahead)[:ahead]):
+                delta.restore(published)
+                delta.update_incremental()
+
+    def publish(self, batch: Batch) -> dict[str, int]:
+        """Commit every table, then the ledger. Returns rows written per table; a batch already published is none."""
+        if batch.end_offset <= self.end_offset:
+            return {}
+        rows: dict[str, int] = {}
+        versions: dict[str, int] = {}
+        for table in (RECORDS, *HISTORY):
+            files = [file for file in batch.files if file.table == table.name]
+            shards = [shard for name, shard in batch.touched if name == table.name]
+            self._commit(table, files, shards, batch)
+            rows[table.name] = sum(file.rows for file in files)
+            versions[table.name] = self.tables[table.name].version()
+        self._append_ledger(batch, versions, rows)
+        return rows
+
+    def _commit(self, table: Table, files: Sequence[DataFile], shards: Sequence[int], batch: Batch) -> None:
+        delta = self.tables[table.name]
+        gone = self._open_files(delta, shards)
+        if not files and not gone:
+            return
+        now = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(file.path, file.size, {}, now, True, file.stats) for file in files
+        ]
+        actions += [RemoveAction(path, True, now) for path in gone]
+        application = f"jbod/{self.identity.cluster_id}/{table.name}"
+        try:
+            delta.create_write_transaction(
+                actions,
+                "append",
+                table.schema,
+                commit_properties=CommitProperties(
+                    custom_metadata={_END: str(batch.end_offset), "jbod.start_offset": str(batch.start_offset)},
+                    max_commit_retries=0,
+                    app_transactions=[Transaction(application, batch.end_offset)],
+                ),
+            )
+        except DeltaError as problem:
+            raise LakeConflict(
+                f"{self.location}/{table.name}: another run wrote at the same time ({problem}): run again, alone"
+            ) from None
+        delta.update_incremental()
+
+    def _open_files(self, delta: DeltaTable, shards: Sequence[int]) -> list[str]:
+        prefixes = tuple(open_prefix(shard) for shard in shards)
+        if not prefixes:
+            return []
+        names = [uri.rsplit("/", 1)[1] for uri in delta.file_uris()]
+        return [name for name in names if name.startswith(prefixes)]
+
+    def _append_ledger(self, batch: Batch, versions: dict[str, int], rows: dict[str, int]) -> None:
+        entry = {
+            "start_offset": batch.start_offset,
+            "end_offset": batch.end_offset,
+            "epoch": batch.epoch,
+            "fingerprint": batch.fingerprint,
+            "end_time": datetime.fromtimestamp(batch.end_time / 1e6, UTC),
+            "published_time": datetime.now(UTC),
+            "profile": self.identity.profile,
+            "ids": self.identity.ids,
+            "cluster_id": self.identity.cluster_id,
+            "metadata_version": batch.metadata_version,
+            "from_snapshot": batch.from_snapshot,
+            "dropped": batch.dropped,
+            "versions": versions,
+            "rows": rows,
+        }
+        delta = self.tables[LEDGER.name]
+        write_deltalake(delta, pa.Table.from_pylist([entry], schema=LEDGER.schema), mode="append")
+        delta.update_incremental()
+        self.ledger = entry
+
+
+def _create(uri: str, table: Table, identity: Identity) -> DeltaTable:
+    comment = table.comment
+    if table is LEDGER:
+        comment = json.dumps({"format": FORMAT_VERSION, **vars(identity)})
+    try:
+        delta = DeltaTable.create(
+            uri,
+            table.schema,
+            name=table.name,
+            description=comment,
+            configuration={
+                "delta.enableDeletionVectors": "false",
+                "delta.dataSkippingNumIndexedCols": "0" if table is LEDGER else "32",
+            },
+        )
+        for name, expression in table.checks.items():
+            delta.alter.add_constraint({name: expression})
+    except (DeltaError, OSError) as problem:
+        raise UsageError(f"{uri}: cannot be created ({problem})") from None
+    return delta
+
+
+__all__ = ["BY_NAME", "Batch", "Identity", "Lake", "LakeConflict"]

@@ -1,0 +1,227 @@
+"""The fold of broker registrations, and the timeline that every shard holds its replicas against (R-BROKER-*).
+
+Brokers are few and their records rare, so these are plain objects; what the shards get of them is columns. Source:
+Kafka's ClusterDelta, with the epoch checks of ClusterControlManager.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jbod_model.errors import ReplayViolation
+from jbod_model.ids import Uuid
+from jbod_model.records import (
+    BrokerRegistrationChangeRecord,
+    FenceBrokerRecord,
+    Record,
+    RegisterBrokerRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from pipelines.replay.lists import number_ids
+from pipelines.replay.offline import BROKER_ACTIVE, BROKER_FENCED, BROKER_MISSING, Timeline
+
+BROKER_TYPES = (0, 1, 7, 8, 17)
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A broker as it is registered; directories in Kafka's order."""
+
+    broker_id: int
+    epoch: int
+    incarnation: str
+    fenced: bool
+    in_controlled_shutdown: bool
+    rack: str | None
+    directories: tuple[str, ...]
+    cordoned: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class Event:
+    """A record that touches registrations, where and when. ``record`` None: the end of a snapshot."""
+
+    offset: int
+    time: int
+    snapshot: bool
+    record: Record | None
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one event made of one broker: ``after`` None where it is gone. ``cause`` is an ended_by of brokers."""
+
+    offset: int
+    time: int
+    snapshot: bool
+    broker_id: int
+    before: Registration | None
+    after: Registration | None
+    cause: str
+
+
+def _ordered(ids: Iterable[Uuid]) -> tuple[str, ...]:
+    return tuple(str(one) for one in sorted(ids))
+
+
+def _known(brokers: Mapping[int, Registration], broker_id: int, epoch: int, offset: int, what: str) -> Registration:
+    """R-BROKER-3: a record about a broker names one that is registered, with its epoch."""
+    broker = brokers.get(broker_id)
+    if broker is None:
+        raise ReplayViolation(offset, f"{what} of broker {broker_id}, which is not registered (R-BROKER-3)")
+    if broker.epoch != epoch:
+        raise ReplayViolation(
+            offset, f"{what} of broker {broker_id} with epoch {epoch}, registered with {broker.epoch} (R-BROKER-3)"
+        )
+    return broker
+
+
+def _apply(
+    brokers: Mapping[int, Registration], record: Record, offset: int, empty_means_none: bool
+) -> tuple[int, Registration | None, str]:
+    match record:
+        case RegisterBrokerRecord():
+            return record.broker_id, _registered(record), "registered"
+        case UnregisterBrokerRecord():
+            _known(brokers, record.broker_id, record.broker_epoch, offset, "UnregisterBrokerRecord")
+            return record.broker_id, None, "unregistered"
+        case FenceBrokerRecord() | UnfenceBrokerRecord():
+            broker = _known(brokers, record.id, record.epoch, offset, type(record).__name__)
+            return record.id, replace(broker, fenced=isinstance(record, FenceBrokerRecord)), "changed"
+        case BrokerRegistrationChangeRecord():
+            broker = _known(brokers, record.broker_id, record.broker_epoch, offset, type(record).__name__)
+            return record.broker_id, _changed(broker, record, offset, empty_means_none), "changed"
+    raise TypeError(f"{type(record).__name__} is no record of a broker")
+
+
+def _registered(record: RegisterBrokerRecord) -> Registration:
+    cordoned = record.cordoned_log_dirs
+    return Registration(
+        record.broker_id,
+        record.broker_epoch,
+        str(record.incarnation_id),
+        record.fenced,
+        record.in_controlled_shutdown,
+        record.rack,
+        _ordered(record.log_dirs),
+        None if cordoned is None else _ordered(cordoned),
+    )
+
+
+def _changed(
+    broker: Registration, record: BrokerRegistrationChangeRecord, offset: int, empty_means_none: bool
+) -> Registration:
+    """R-BROKER-4: fenced 1, 0, -1; shutdown is only ever entered; an empty list of directories changes nothing."""
+    if record.fenced not in (-1, 0, 1):
+        raise ReplayViolation(offset, f"BrokerRegistrationChangeRecord has fenced {record.fenced} (R-BROKER-4)")
+    if record.in_controlled_shutdown not in (0, 1):
+        raise ReplayViolation(
+            offset,
+            f"BrokerRegistrationChangeRecord has inControlledShutdown {record.in_controlled_shutdown} (R-BROKER-4)",
+        )
+    directories = broker.directories
+    if record.log_dirs:
+        directories = _ordered(record.log_dirs)
+    elif not empty_means_none and record.fenced == 0 and record.in_controlled_shutdown == 0:
+        # By the KIP's text an empty list is a list: every directory is offline.
+        directories = ()
+    cordoned = broker.cordoned if record.cordoned_log_dirs is None else _ordered(record.cordoned_log_dirs)
+    return replace(
+        broker,
+        fenced={1: True, -1: False}.get(record.fenced, broker.fenced),
+        in_controlled_shutdown=broker.in_controlled_shutdown or record.in_controlled_shutdown == 1,
+        directories=directories,
+        cordoned=cordoned,
+    )
+
+
+def fold_brokers(
+    brokers: Mapping[int, Registration], events: Iterable[Event], *, empty_means_none: bool
+) -> tuple[dict[int, Registration], list[Change]]:
+    """Apply events in log order: (registrations after, changes). An event that changes nothing makes no change."""
+    now = dict(brokers)
+    changes: list[Change] = []
+    seen: set[int] = set()
+    for event in events:
+        if event.record is None:
+            changes += [
+                Change(event.offset, event.time, True, gone, now.pop(gone), None, "resync")
+                for gone in sorted(set(now) - seen)
+            ]
+            seen.clear()
+            continue
+        broker_id, after, cause = _apply(now, event.record, event.offset, empty_means_none)
+        seen.add(broker_id)
+        before = now.get(broker_id)
+        if after == before:
+            continue
+        if after is None:
+            del now[broker_id]
+        else:
+            now[broker_id] = after
+        cause = "resync" if event.snapshot else cause
+        changes.append(Change(event.offset, event.time, event.snapshot, broker_id, before, after, cause))
+    return now, changes
+
+
+def timeline(
+    brokers: Mapping[int, Registration], changes: list[Change], directories: np.ndarray
+) -> tuple[Timeline, np.ndarray]:
+    """Steps of every broker, from its registration before the batch on; ``directories`` as numbered by a shard.
+
+    Returns the timeline and the directories with those of the brokers appended.
+    """
+    steps: dict[int, list[tuple[int, int, bool, Registration | None]]] = {
+        broker_id: [(-1, -1, False, broker)] for broker_id, broker in brokers.items()
+    }
+    for change in changes:
+        steps.setdefault(change.broker_id, [(-1, -1, False, None)]).append(
+            (change.offset, change.time, change.snapshot, change.after)
+        )
+    flat = [step for broker_id in sorted(steps) for step in steps[broker_id]]
+    texts = [text for *_, broker in flat if broker is not None for text in broker.directories]
+    ids = np.frombuffer(b"".join(Uuid.parse(text).bytes for text in texts), np.uint64).reshape(-1, 2)
+    numbers, distinct = number_ids(ids, directories)
+    sizes = [0 if broker is None else len(broker.directories) for *_, broker in flat]
+    line = Timeline(
+        brokers=np.array(sorted(steps), np.int32),
+        step_ends=np.cumsum([0] + [len(steps[broker_id]) for broker_id in sorted(steps)], dtype=np.int64),
+        offsets=np.array([offset for offset, *_ in flat], np.int64),
+        times=np.array([time for _, time, *_ in flat], np.int64),
+        states=np.array([_state(broker) for *_, broker in flat], np.int8),
+        snapshot=np.array([snapshot for _, _, snapshot, _ in flat], np.bool_),
+        directories=numbers,
+        dir_ends=np.cumsum([0, *sizes], dtype=np.int64),
+    )
+    return line, distinct
+
+
+def _state(broker: Registration | None) -> int:
+    if broker is None:
+        return BROKER_MISSING
+    return BROKER_FENCED if broker.fenced else BROKER_ACTIVE
+
+
+def dump_brokers(brokers: Mapping[int, Registration]) -> bytes:
+    """Registrations as JSON, for the state store."""
+    return json.dumps([vars(broker) for broker in brokers.values()]).encode()
+
+
+def load_brokers(data: bytes) -> dict[int, Registration]:
+    """Undo ``dump_brokers``."""
+    loaded = [
+        Registration(
+            **{
+                **row,
+                "directories": tuple(row["directories"]),
+                "cordoned": None if row["cordoned"] is None else tuple(row["cordoned"]),
+            }
+        )
+        for row in json.loads(data)
+    ]
+    return {broker.broker_id: broker for broker in loaded}

@@ -1,0 +1,66 @@
+"""What the executors report of one micro-batch, put together on the driver as a batch to publish."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.lake import files
+from pipelines.lake.files import DataFile
+from pipelines.lake.publish import Batch
+from pipelines.lake.tables import BY_NAME
+from pipelines.replay.stages import ERROR, FILE, ROWS, SUMMARY, raise_error, read_rows
+
+
+def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Batch | None:
+    """The batch that ``rows`` (kind, payload) report, None where nothing was read. Raises what a stage refused.
+
+    Closed rows that came as rows are written here, one file a table for all shards. ``metadata_version``: the level
+    before the batch.
+    """
+    written: list[DataFile] = []
+    small: dict[str, list[pa.Table]] = defaultdict(list)
+    touched: set[tuple[str, int]] = set()
+    slices: list[dict[str, Any]] = []
+    errors: list[bytes] = []
+    for kind, payload in rows:
+        if kind == ERROR:
+            errors.append(payload)
+        elif kind == FILE:
+            written.append(DataFile.from_json(payload))
+        elif kind == ROWS:
+            name, table = read_rows(payload)
+            small[name].append(table)
+        elif kind == SUMMARY:
+            summary = json.loads(payload)
+            if "touched" in summary:
+                touched.add((summary["touched"][0], summary["touched"][1]))
+            elif "metadata_version" in summary:
+                metadata_version = summary["metadata_version"]
+            else:
+                slices.append(summary)
+    if errors:
+        raise_error(min(errors, key=lambda payload: json.loads(payload)[1:]))
+    if not slices:
+        return None
+    for name in sorted(small):
+        rows_of_table = pa.concat_tables([part.cast(BY_NAME[name].schema) for part in small[name]])
+        written.append(files.write(lake, name, rows_of_table))
+    last = max(slices, key=lambda piece: (piece["end"], piece["snapshot"] < 0))
+    snapshots = [piece["snapshot"] for piece in slices if piece["snapshot"] >= 0]
+    return Batch(
+        start_offset=min(piece["start"] for piece in slices),
+        end_offset=last["end"],
+        epoch=last["epoch"],
+        fingerprint=last["crc"],
+        end_time=last["time"],
+        files=[file for file in written if file.rows],
+        touched=frozenset(touched),
+        metadata_version=metadata_version,
+        from_snapshot=max(snapshots) if snapshots else None,
+        dropped=sum(piece["dropped"] for piece in slices),
+    )

@@ -1,0 +1,190 @@
+"""The control shard: tables of brokers and directories, features, and what only the whole cluster can tell.
+
+It sees every broker record, feature level and topic name. The names let it refuse a topic created twice and an
+ELR cleared for a topic that does not exist, which no shard of topics can know.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from jbod_model.errors import ReplayViolation
+from jbod_model.ids import Uuid
+from pipelines.lake import tables
+from pipelines.replay.brokers import Change, Registration, load_brokers
+from pipelines.replay.events import CLEAR_ELR, REMOVE_TOPIC, SNAPSHOT_END, TOPIC, Events
+from pipelines.replay.rows import Rows
+
+METADATA_VERSION = "metadata.version"
+
+
+@dataclass
+class Since:
+    """Where a row of history began."""
+
+    offset: int
+    time: int
+    snapshot: bool
+
+
+@dataclass
+class ControlState:
+    """Registrations with where each row began, directories online, feature levels, topic ids by name."""
+
+    brokers: dict[int, Registration] = field(default_factory=dict)
+    broker_since: dict[int, Since] = field(default_factory=dict)
+    directory_since: dict[tuple[int, str], tuple[int, Since]] = field(default_factory=dict)
+    features: dict[str, int] = field(default_factory=dict)
+    topics: dict[str, str] = field(default_factory=dict)
+
+    def dump(self) -> bytes:
+        """As JSON, for the state store."""
+        return json.dumps(
+            {
+                "brokers": [vars(broker) for broker in self.brokers.values()],
+                "broker_since": [[broker, asdict(since)] for broker, since in self.broker_since.items()],
+                "directory_since": [[*key, epoch, asdict(at)] for key, (epoch, at) in self.directory_since.items()],
+                "features": self.features,
+                "topics": self.topics,
+            }
+        ).encode()
+
+    @classmethod
+    def load(cls, data: bytes) -> ControlState:
+        """Undo ``dump``."""
+        raw: dict[str, Any] = json.loads(data)
+        return cls(
+            brokers=load_brokers(json.dumps(raw["brokers"]).encode()),
+            broker_since={broker: Since(**since) for broker, since in raw["broker_since"]},
+            directory_since={(b, d): (epoch, Since(**at)) for b, d, epoch, at in raw["directory_since"]},
+            features=raw["features"],
+            topics=raw["topics"],
+        )
+
+    @property
+    def metadata_version(self) -> int:
+        """Feature level of metadata.version, -1 where no record gave it."""
+        return self.features.get(METADATA_VERSION, -1)
+
+
+def check_topics(topics: dict[str, str], events: Events) -> dict[str, str]:
+    """Topic ids by name after the events. ReplayViolation where a name is taken or unknown (R-TOPIC-1, R-ELR-1)."""
+    now = dict(topics)
+    name_of = {topic: name for name, topic in topics.items()}
+    seen: set[str] = set()
+    for row, kind in enumerate(events.kinds.tolist()):
+        offset = int(events.offsets[row])
+        topic = str(Uuid.from_bytes(events.topic_bytes(row)))
+        if kind == TOPIC:
+            name = events.name(row)
+            if now.get(name, topic) != topic and not events.snapshot[row]:
+                raise ReplayViolation(offset, f"TopicRecord of {name!r}, a name that is taken (R-TOPIC-1)")
+            now[name] = topic
+            name_of[topic] = name
+            seen.add(topic)
+        elif kind == REMOVE_TOPIC:
+            name = name_of.pop(topic, "")
+            if now.get(name) == topic:
+                del now[name]
+        elif kind == CLEAR_ELR:
+            name = events.name(row)
+            if name and name not in now:
+                raise ReplayViolation(offset, f"ClearElrRecord of {name!r}, a topic that does not exist (R-ELR-1)")
+        elif kind == SNAPSHOT_END:
+            now = {name: topic for name, topic in now.items() if topic in seen}
+            seen.clear()
+    return now
+
+
+def broker_rows(state: ControlState, changes: Sequence[Change]) -> dict[str, Rows]:
+    """Rows of ``brokers`` and ``directories`` for the changes; moves ``state`` on."""
+    closed: list[dict[str, Any]] = []
+    closed_dirs: list[dict[str, Any]] = []
+    for change in changes:
+        at = Since(change.offset, change.time, change.snapshot)
+        if change.before is not None:
+            row = _broker_row(change.before, state.broker_since.pop(change.broker_id))
+            closed.append({**row, **_end(at), "ended_by": change.cause})
+        before = set(change.before.directories) if change.before else set()
+        after = set(change.after.directories) if change.after else set()
+        for directory in sorted(before - after):
+            epoch, since = state.directory_since.pop((change.broker_id, directory))
+            why = _why_gone(state, change, directory)
+            closed_dirs.append(
+                {**_directory_row(change.broker_id, directory, epoch, since), **_end(at), "ended_by": why}
+            )
+        if change.after is None:
+            state.brokers.pop(change.broker_id, None)
+            continue
+        state.brokers[change.broker_id] = change.after
+        state.broker_since[change.broker_id] = at
+        for directory in after - before:
+            state.directory_since[(change.broker_id, directory)] = (change.after.epoch, at)
+    open_rows = [_broker_row(state.brokers[b], state.broker_since[b]) for b in sorted(state.brokers)]
+    open_dirs = [
+        _directory_row(broker, directory, epoch, since)
+        for (broker, directory), (epoch, since) in sorted(state.directory_since.items(), key=lambda item: item[0])
+    ]
+    return {
+        "brokers": Rows(_table(tables.BROKERS, closed), _table(tables.BROKERS, open_rows)),
+        "directories": Rows(_table(tables.DIRECTORIES, closed_dirs), _table(tables.DIRECTORIES, open_dirs)),
+    }
+
+
+def _why_gone(state: ControlState, change: Change, directory: str) -> str:
+    if change.cause == "changed":
+        return "failed"
+    if change.cause in ("unregistered", "resync"):
+        return change.cause
+    elsewhere = any(
+        directory in broker.directories for broker in state.brokers.values() if broker.broker_id != change.broker_id
+    )
+    return "moved" if elsewhere else "deregistered"
+
+
+def _end(at: Since) -> dict[str, Any]:
+    return {"to_offset": at.offset, "to_time": at.time}
+
+
+def _start(at: Since) -> dict[str, Any]:
+    return {
+        "from_offset": at.offset,
+        "from_time": at.time,
+        "to_offset": None,
+        "to_time": None,
+        "from_snapshot": at.snapshot,
+        "ended_by": None,
+    }
+
+
+def _broker_row(broker: Registration, since: Since) -> dict[str, Any]:
+    return {
+        "broker_id": broker.broker_id,
+        "broker_epoch": broker.epoch,
+        "incarnation_id": broker.incarnation,
+        "fenced": broker.fenced,
+        "in_controlled_shutdown": broker.in_controlled_shutdown,
+        "rack": broker.rack,
+        "log_dirs": list(broker.directories),
+        "cordoned_log_dirs": None if broker.cordoned is None else list(broker.cordoned),
+        **_start(since),
+    }
+
+
+def _directory_row(broker_id: int, directory: str, epoch: int, since: Since) -> dict[str, Any]:
+    return {"broker_id": broker_id, "directory_id": directory, "broker_epoch": epoch, **_start(since)}
+
+
+def _table(table: tables.Table, rows: list[dict[str, Any]]) -> pa.Table:
+    columns = [
+        pa.array([row[name] for row in rows], pa.int64()).cast(tables.TIME)
+        if kind == tables.TIME
+        else pa.array([row[name] for row in rows], kind)
+        for name, kind in zip(table.schema.names, table.schema.types, strict=True)
+    ]
+    return pa.table(columns, schema=table.schema)

@@ -1,0 +1,404 @@
+"""The fold of a shard's partitions: events in log order onto the state, every version kept (R-MERGE-*, R-TOPIC-*).
+
+Each list of a partition is "the last one that was given", so a version of a partition is a row of references: which
+source row (of the state, or an event) each list comes from. Two are not a row: ABSENT (directories never given: the
+profile's default for every replica) and EMPTY. Source: Kafka's PartitionRegistration#merge, TopicsDelta, and the
+stricter checks of ReplicationControlManager.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from pipelines.formats.partitions import (
+    DIRECTORIES,
+    ELR,
+    LAST_KNOWN_ELR,
+    LEADER,
+    LEADER_EPOCH,
+    NO_LEADER_CHANGE,
+    NO_RECOVERY_CHANGE,
+    PARTITION_EPOCH,
+    RECOVERY,
+    REPLICAS,
+)
+from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, REMOVE_TOPIC, SNAPSHOT_END, TOPIC
+
+ABSENT, EMPTY = -1, -2
+OPEN = -1
+ALL_TOPICS = -1
+# Why an assignment ended, as numbered in pipelines.replay.rows.ENDED_BY.
+ASSIGNED, MOVED, UNASSIGNED, LOST, REASSIGNED, REORDERED, REMOVED, RESYNC = range(8)
+# The first three directory numbers of every shard are the reserved ids, in this order.
+DIR_MIGRATING, DIR_UNASSIGNED, DIR_LOST = range(3)
+
+(
+    FINE,
+    NO_TOPIC,
+    NO_PARTITION,
+    TOPIC_EXISTS,
+    ARITY_RECORD,
+    ARITY_CHANGE,
+    ARITY_MERGED,
+    BAD_RECOVERY,
+) = range(8)
+PROBLEMS = {
+    NO_TOPIC: "names a topic that does not exist (R-TOPIC-2)",
+    NO_PARTITION: "changes a partition that does not exist (R-TOPIC-3)",
+    TOPIC_EXISTS: "creates a topic that exists (R-TOPIC-1)",
+    ARITY_RECORD: "lists a number of directories other than that of replicas (R-PART-1)",
+    ARITY_CHANGE: "changes replicas and directories to different numbers (R-MERGE-2)",
+    ARITY_MERGED: "leaves a number of directories other than that of replicas (R-MERGE-7)",
+    BAD_RECOVERY: "has a leader recovery state that is none (R-MERGE-4)",
+}
+
+# Columns of a version (int64) and of a slot's assignment (int64).
+V_PARTITION, V_FROM, V_FROM_TIME, V_FROM_SNAPSHOT, V_TO, V_TO_TIME = range(6)
+A_PARTITION, A_INDEX, A_BROKER, A_DIRECTORY, A_FROM, A_FROM_TIME, A_FROM_SNAPSHOT, A_TO, A_TO_TIME, A_ENDED = range(10)
+
+
+@njit(cache=True, nogil=True)
+def _wider(table: Any, rows: int) -> Any:
+    """The same table with room for at least ``rows`` rows."""
+    if rows <= len(table):
+        return table
+    wide = np.empty((max(rows, 2 * len(table)), table.shape[1]), table.dtype)
+    wide[: len(table)] = table
+    return wide
+
+
+@njit(cache=True, nogil=True)
+def _wider_flat(values: Any, rows: int) -> Any:
+    if rows <= len(values):
+        return values
+    wide = np.empty(max(rows, 2 * len(values)), values.dtype)
+    wide[: len(values)] = values
+    return wide
+
+
+@njit(cache=True, nogil=True)
+def _spot(table: Any, topics: Any, partitions: Any, topic: int, partition: int) -> int:
+    """Index in the hash table where (topic, partition) is, or where it would go."""
+    mask = len(table) - 1
+    word = (np.uint64(topic) << np.uint64(32)) ^ np.uint64(np.uint32(partition))
+    word = (word ^ (word >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    at = np.int64((word ^ (word >> np.uint64(32))) & np.uint64(mask))
+    while table[at] >= 0 and (topics[table[at]] != topic or partitions[table[at]] != partition):
+        at = (at + 1) & mask
+    return at
+
+
+@njit(inline="always")
+def _is_absent(directories: Any, start: int, size: int, default: int) -> bool:
+    """Whether a directory list says nothing: empty, or the default id throughout (R-PART-2)."""
+    for k in range(size):
+        if directories[start + k] != default:
+            return False
+    return True
+
+
+@njit(inline="always")
+def _same_list(values: Any, starts: Any, sizes: Any, one: int, other: int) -> bool:
+    """Whether two references name equal lists (null, EMPTY and [] are equal)."""
+    if one == other:
+        return True
+    size = max(sizes[one], 0) if one >= 0 else 0
+    if size != (max(sizes[other], 0) if other >= 0 else 0):
+        return False
+    for k in range(size):
+        if values[starts[one] + k] != values[starts[other] + k]:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def fold(
+    state_rows: int,
+    default: int,
+    event: Any,
+    lists: Any,
+    part_topic: Any,
+    part_number: Any,
+    alive: Any,
+    versions: Any,
+    refs: Any,
+    scalars: Any,
+    slots: Any,
+    slot_at: Any,
+    slot_size: Any,
+) -> Any:
+    """Apply all events. ``state_rows`` partitions exist before; row h < state_rows is partition h's open version.
+
+    ``event`` = (offsets, times, kinds, snapshot, topic numbers, partitions, scalars int32[4, m], list source rows);
+    ``lists`` = (int values, starts[6, S], sizes[6, S], directory numbers, starts[S], sizes[S]).
+    Tables grow as needed and are returned: (status, event, versions, refs, scalars, version count, slots, slot count,
+    part_topic, part_number, partition count). On a status other than FINE the event at that index broke the rule.
+    """
+    offsets, times, kinds, snapshot, topic_of, partition_of, change, source = event
+    values, starts, sizes, directories, dir_starts, dir_sizes = lists
+    parts = state_rows
+    rows = state_rows
+    slot_count = len(slots)
+    topics = len(alive)
+    room = np.int64(64)
+    while room < 2 * (state_rows + len(offsets)):
+        room *= 2
+    table = np.full(room, -1, np.int32)
+    first = np.full(topics, -1, np.int32)
+    following = np.full(len(part_topic), -1, np.int32)
+    latest = np.full(len(part_topic), -1, np.int32)
+    seen = np.zeros(len(part_topic), np.bool_)
+    seen_topic = np.zeros(topics, np.bool_)
+    heap = np.empty(max(slot_count, 64), np.int32)
+    heap_at = np.zeros(len(part_topic), np.int64)
+    heap_room = np.zeros(len(part_topic), np.int32)
+    fill = np.int64(0)
+    for p in range(state_rows):
+        table[_spot(table, part_topic, part_number, part_topic[p], part_number[p])] = p
+        following[p] = first[part_topic[p]]
+        first[part_topic[p]] = p
+        latest[p] = p
+        heap_at[p] = fill
+        heap_room[p] = slot_size[p]
+        heap = _wider_flat(heap, fill + slot_size[p])
+        for k in range(slot_size[p]):
+            heap[fill + k] = slot_at[p] + k
+        fill += slot_size[p]
+    new_refs = np.empty(7, np.int32)
+    status = FINE
+    failed = np.int64(-1)
+    for e in range(len(offsets)):
+        failed = e
+        kind = kinds[e]
+        topic = topic_of[e]
+        if kind == TOPIC:
+            if alive[topic] and not snapshot[e]:
+                status = TOPIC_EXISTS
+                break
+            alive[topic] = True
+            seen_topic[topic] = True
+            continue
+        if kind in (PARTITION, CHANGE):
+            if not alive[topic]:
+                status = NO_TOPIC
+                break
+            number = partition_of[e]
+            at = _spot(table, part_topic, part_number, topic, number)
+            p = np.int64(table[at])
+            row = source[e]
+            if kind == CHANGE and (p < 0 or latest[p] < 0):
+                status = NO_PARTITION
+                break
+            if p < 0:
+                p = np.int64(parts)
+                parts += 1
+                part_topic[p] = topic
+                part_number[p] = number
+                table[at] = p
+                following[p] = first[topic]
+                first[topic] = p
+                heap_at[p] = fill
+            before = np.int64(latest[p])
+            # REPLICAS (R-MERGE-1), ISR, REMOVING, ADDING, ELR (R-MERGE-4)
+            for k in range(DIRECTORIES):
+                if sizes[k, row] >= 0:
+                    new_refs[k] = row
+                else:
+                    new_refs[k] = refs[before, k] if kind == CHANGE else EMPTY
+            count = sizes[REPLICAS, new_refs[REPLICAS]] if new_refs[REPLICAS] >= 0 else 0
+            # DIRECTORIES (R-PART-1, R-PART-2, R-MERGE-2, R-MERGE-3)
+            given = dir_sizes[row]
+            if kind == PARTITION:
+                if given > 0 and given != count:
+                    status = ARITY_RECORD
+                    break
+                new_refs[DIRECTORIES] = row if given > 0 else ABSENT
+            else:
+                if given > 0 and sizes[REPLICAS, row] >= 0 and given != count:
+                    status = ARITY_CHANGE
+                    break
+                new_refs[DIRECTORIES] = row if given >= 0 else refs[before, DIRECTORIES]
+            reference = new_refs[DIRECTORIES]
+            if reference >= 0:
+                if _is_absent(directories, dir_starts[reference], dir_sizes[reference], default):
+                    new_refs[DIRECTORIES] = ABSENT
+                elif dir_sizes[reference] != count:
+                    status = ARITY_MERGED
+                    break
+            # SCALARS (R-MERGE-4, R-MERGE-5, R-MERGE-6)
+            recovery = change[RECOVERY, e]
+            if kind == CHANGE and recovery == NO_RECOVERY_CHANGE:
+                recovery = scalars[before, RECOVERY]
+            if recovery != 0 and recovery != 1:
+                status = BAD_RECOVERY
+                break
+            leader = change[LEADER, e]
+            leader_epoch = change[LEADER_EPOCH, e]
+            partition_epoch = change[PARTITION_EPOCH, e]
+            if kind == CHANGE:
+                partition_epoch = scalars[before, PARTITION_EPOCH] + 1
+                leader_epoch = scalars[before, LEADER_EPOCH]
+                if leader == NO_LEADER_CHANGE:
+                    leader = scalars[before, LEADER]
+                else:
+                    leader_epoch += 1
+            # SNAPSHOT onto an existing partition: what it repeats goes on (R-SNAP-2)
+            if snapshot[e] and before >= 0:
+                seen[p] = True
+                same = (
+                    leader == scalars[before, LEADER]
+                    and leader_epoch == scalars[before, LEADER_EPOCH]
+                    and partition_epoch == scalars[before, PARTITION_EPOCH]
+                    and recovery == scalars[before, RECOVERY]
+                )
+                for k in range(DIRECTORIES):
+                    same = same and _same_list(values, starts[k], sizes[k], new_refs[k], refs[before, k])
+                was = refs[before, DIRECTORIES]
+                if new_refs[DIRECTORIES] < 0 or was < 0:
+                    same = same and new_refs[DIRECTORIES] == was
+                else:
+                    same = same and _same_list(directories, dir_starts, dir_sizes, new_refs[DIRECTORIES], was)
+                if same:
+                    continue
+            # APPLY: a new version, the one before closed
+            versions = _wider(versions, rows + 1)
+            refs = _wider(refs, rows + 1)
+            scalars = _wider(scalars, rows + 1)
+            versions[rows, V_PARTITION] = p
+            versions[rows, V_FROM] = offsets[e]
+            versions[rows, V_FROM_TIME] = times[e]
+            versions[rows, V_FROM_SNAPSHOT] = snapshot[e]
+            versions[rows, V_TO] = OPEN
+            versions[rows, V_TO_TIME] = OPEN
+            for k in range(7):
+                refs[rows, k] = new_refs[k]
+            scalars[rows, LEADER] = leader
+            scalars[rows, LEADER_EPOCH] = leader_epoch
+            scalars[rows, PARTITION_EPOCH] = partition_epoch
+            scalars[rows, RECOVERY] = recovery
+            if before >= 0:
+                versions[before, V_TO] = offsets[e]
+                versions[before, V_TO_TIME] = times[e]
+            latest[p] = rows
+            seen[p] = True
+            # SLOTS: a replica's assignment lasts as long as its broker and directory do
+            unmoved = (
+                before >= 0
+                and refs[before, REPLICAS] == new_refs[REPLICAS]
+                and refs[before, DIRECTORIES] == new_refs[DIRECTORIES]
+            )
+            rows += 1
+            if unmoved:
+                continue
+            old_size = np.int64(slot_size[p]) if before >= 0 else np.int64(0)
+            replica_at = starts[REPLICAS, new_refs[REPLICAS]] if count > 0 else 0
+            if count > heap_room[p]:
+                heap = _wider_flat(heap, fill + count)
+                for k in range(old_size):
+                    heap[fill + k] = heap[heap_at[p] + k]
+                heap_at[p] = fill
+                heap_room[p] = count
+                fill += count
+            base = heap_at[p]
+            for k in range(max(count, old_size)):
+                broker = np.int64(values[replica_at + k]) if k < count else np.int64(-1)
+                directory = np.int64(default)
+                if k < count and new_refs[DIRECTORIES] >= 0:
+                    directory = np.int64(directories[dir_starts[new_refs[DIRECTORIES]] + k])
+                if k < old_size:
+                    slot = heap[base + k]
+                    held = slots[slot, A_DIRECTORY]
+                    if k < count and slots[slot, A_BROKER] == broker and held == directory:
+                        continue
+                    ended = REASSIGNED
+                    if k < count and slots[slot, A_BROKER] == broker:
+                        if directory == DIR_LOST:
+                            ended = LOST
+                        elif directory in (DIR_UNASSIGNED, DIR_MIGRATING):
+                            ended = UNASSIGNED
+                        elif held > DIR_LOST:
+                            ended = MOVED
+                        else:
+                            ended = ASSIGNED
+                    else:
+                        for other in range(count):
+                            if values[replica_at + other] == slots[slot, A_BROKER]:
+                                ended = REORDERED
+                    slots[slot, A_TO] = offsets[e]
+                    slots[slot, A_TO_TIME] = times[e]
+                    slots[slot, A_ENDED] = RESYNC if snapshot[e] else ended
+                if k < count:
+                    slots = _wider(slots, slot_count + 1)
+                    slots[slot_count, A_PARTITION] = p
+                    slots[slot_count, A_INDEX] = k
+                    slots[slot_count, A_BROKER] = broker
+                    slots[slot_count, A_DIRECTORY] = directory
+                    slots[slot_count, A_FROM] = offsets[e]
+                    slots[slot_count, A_FROM_TIME] = times[e]
+                    slots[slot_count, A_FROM_SNAPSHOT] = snapshot[e]
+                    slots[slot_count, A_TO] = OPEN
+                    slots[slot_count, A_TO_TIME] = OPEN
+                    slots[slot_count, A_ENDED] = OPEN
+                    heap[base + k] = slot_count
+                    slot_count += 1
+            slot_size[p] = count
+            continue
+        if kind == CLEAR_ELR:
+            if topic != ALL_TOPICS and not alive[topic]:
+                continue
+            for p in range(parts):
+                before = np.int64(latest[p])
+                if before < 0 or (topic != ALL_TOPICS and part_topic[p] != topic):
+                    continue
+                elr, known = refs[before, ELR], refs[before, LAST_KNOWN_ELR]
+                if (elr < 0 or sizes[ELR, elr] <= 0) and (known < 0 or sizes[LAST_KNOWN_ELR, known] <= 0):
+                    continue
+                versions = _wider(versions, rows + 1)
+                refs = _wider(refs, rows + 1)
+                scalars = _wider(scalars, rows + 1)
+                versions[rows] = versions[before]
+                versions[rows, V_FROM] = offsets[e]
+                versions[rows, V_FROM_TIME] = times[e]
+                versions[rows, V_FROM_SNAPSHOT] = 0
+                versions[before, V_TO] = offsets[e]
+                versions[before, V_TO_TIME] = times[e]
+                refs[rows] = refs[before]
+                refs[rows, ELR] = EMPTY
+                refs[rows, LAST_KNOWN_ELR] = EMPTY
+                scalars[rows] = scalars[before]
+                scalars[rows, PARTITION_EPOCH] += 1
+                latest[p] = rows
+                rows += 1
+            continue
+        # REMOVE_TOPIC, or SNAPSHOT_END (R-SNAP-1): whatever the snapshot did not mention is gone
+        if kind == REMOVE_TOPIC and not alive[topic]:
+            status = NO_TOPIC
+            break
+        ended = REMOVED if kind == REMOVE_TOPIC else RESYNC
+        for gone in range(topic if kind == REMOVE_TOPIC else 0, topic + 1 if kind == REMOVE_TOPIC else topics):
+            if kind == SNAPSHOT_END and alive[gone] and seen_topic[gone]:
+                p = np.int64(first[gone])
+            elif alive[gone]:
+                alive[gone] = False
+                p = np.int64(first[gone])
+            else:
+                continue
+            keep = alive[gone]
+            while p >= 0:
+                if latest[p] >= 0 and not (keep and seen[p]):
+                    versions[latest[p], V_TO] = offsets[e]
+                    versions[latest[p], V_TO_TIME] = times[e]
+                    latest[p] = -1
+                    for k in range(slot_size[p]):
+                        slot = heap[heap_at[p] + k]
+                        slots[slot, A_TO] = offsets[e]
+                        slots[slot, A_TO_TIME] = times[e]
+                        slots[slot, A_ENDED] = ended
+                    slot_size[p] = 0
+                p = np.int64(following[p])
+        seen[:] = False
+        seen_topic[:] = False
+    return status, failed, versions, refs, scalars, rows, slots, slot_count, part_topic, part_number, parts

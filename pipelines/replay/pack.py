@@ -1,0 +1,88 @@
+"""Named numpy arrays as one run of bytes: what travels between the stages and what the state store keeps.
+
+Layout: magic, length of the header, the header (JSON: name, dtype, shape of each array), then the arrays, each
+aligned to eight bytes. Reading copies nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from jbod_model.errors import JbodError
+
+_MAGIC = b"JBOD\x01"
+_ZSTD = b"JBOZ\x01"
+_HEAD = struct.Struct("<5sI")
+_BIG = struct.Struct("<5sQ")
+
+
+class CorruptState(JbodError):
+    """Bytes that are no packed arrays: a checkpoint of another version, or damaged. A new checkpoint cures it."""
+
+
+def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The arrays, in order, as bytes."""
+    header = json.dumps([[name, array.dtype.str, array.shape] for name, array in arrays.items()]).encode()
+    parts = [_HEAD.pack(_MAGIC, len(header)), header]
+    size = _HEAD.size + len(header)
+    for array in arrays.values():
+        gap = -size % 8
+        parts.append(bytes(gap))
+        data = np.ascontiguousarray(array)
+        parts.append(memoryview(data).cast("B") if data.size else b"")  # type: ignore[arg-type]
+        size += gap + data.nbytes
+    return b"".join(parts)
+
+
+def unpack(data: bytes) -> dict[str, np.ndarray]:
+    """The arrays of ``pack``, as read-only views."""
+    try:
+        magic, length = _HEAD.unpack_from(data)
+        if magic != _MAGIC or length > len(data) - _HEAD.size:
+            raise CorruptState("state or block of another version: start from a new checkpoint")
+        at = _HEAD.size + length
+        arrays: dict[str, np.ndarray] = {}
+        for name, kind, shape in json.loads(data[_HEAD.size : at]):
+            at += -at % 8
+            dtype = np.dtype(kind)
+            count = int(np.prod(shape, dtype=np.int64))
+            if count * dtype.itemsize > len(data) - at:
+                raise CorruptState(f"array {name} is cut off: start from a new checkpoint")
+            arrays[name] = np.frombuffer(data, dtype, count, at).reshape(shape)
+            at += count * dtype.itemsize
+    except (struct.error, ValueError, TypeError) as problem:
+        raise CorruptState(f"packed arrays are damaged ({problem}): start from a new checkpoint") from None
+    return arrays
+
+
+def narrow(values: np.ndarray) -> np.ndarray:
+    """Integers as the narrowest signed type that holds them."""
+    if not values.size:
+        return values.astype(np.int8)
+    low, high = int(values.min()), int(values.max())
+    for kind in (np.int8, np.int16, np.int32):
+        if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max:
+            return values.astype(kind)
+    return values
+
+
+def compress(data: bytes) -> bytes:
+    """``data`` under zstd, with its size in front."""
+    body: bytes = pa.Codec("zstd", compression_level=1).compress(data, asbytes=True)
+    return _BIG.pack(_ZSTD, len(data)) + body
+
+
+def decompress(data: bytes, limit: int = 1 << 34) -> bytes:
+    """Undo ``compress``; refuses a claim above ``limit`` bytes."""
+    if len(data) < _BIG.size:
+        raise CorruptState("compressed state is cut off: start from a new checkpoint")
+    magic, size = _BIG.unpack_from(data)
+    if magic != _ZSTD or size > limit:
+        raise CorruptState("compressed state of another version: start from a new checkpoint")
+    body: bytes = pa.Codec("zstd").decompress(memoryview(data)[_BIG.size :], size, asbytes=True)
+    return body

@@ -1,0 +1,85 @@
+"""Decoded records as rows of the ``records`` table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from jbod_model.records import API_KEYS, TYPE_NAMES
+from pipelines.formats.records import CONTROL_BASE, Records
+from pipelines.lake import tables
+from pipelines.replay.blocks import partition_rows, topic_ids
+from pipelines.replay.rows import id_texts
+
+CONTROL_NAMES = {
+    0: "ABORT", 1: "COMMIT", 2: "LEADER_CHANGE", 3: "SNAPSHOT_HEADER", 4: "SNAPSHOT_FOOTER",
+    5: "KRAFT_VERSION", 6: "KRAFT_VOTERS",
+}  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _gather(data: Any, starts: Any, sizes: Any, out: Any, ends: Any) -> None:
+    fill = 0
+    for i in range(len(starts)):
+        start = starts[i]
+        for k in range(sizes[i]):
+            out[fill + k] = data[start + k]
+        fill += sizes[i]
+        ends[i + 1] = fill
+
+
+def type_names(types: np.ndarray) -> pa.Array:
+    """Kafka's names of record types: dictionary<string>[n]."""
+    distinct, numbers = np.unique(types, return_inverse=True)
+    return pa.DictionaryArray.from_arrays(
+        pa.array(numbers.astype(np.int16)), pa.array([type_name(int(one)) for one in distinct], pa.string())
+    )
+
+
+def type_name(number: int) -> str:
+    """Kafka's name of a record type, UNKNOWN_n where it has none."""
+    if number >= CONTROL_BASE:
+        return CONTROL_NAMES.get(number - CONTROL_BASE, f"UNKNOWN_CONTROL_{number - CONTROL_BASE}")
+    return TYPE_NAMES[API_KEYS[number]] if number in API_KEYS else f"UNKNOWN_{number}"
+
+
+def record_rows(records: Records, kept: np.ndarray, snapshot: int | None) -> pa.Table:
+    """Rows of the records that count; ``snapshot``: last contained offset where they are those of a snapshot."""
+    rows = np.flatnonzero(kept)
+    n = len(rows)
+    headers = records.headers[records.batch[rows]]
+    part_row = partition_rows(records)[rows]
+    topics, ids = topic_ids(records, rows, part_row)
+    is_part = part_row >= 0
+    partitions = np.where(is_part, records.partitions.partitions[part_row], -1) if is_part.any() else np.full(n, -1)
+    offsets = records.offsets[rows]
+    brokers = records.broker_ids[rows]
+    return pa.table(
+        [
+            pa.array(offsets if snapshot is None else np.full(n, snapshot, np.int64)),
+            pa.array(np.ascontiguousarray(headers["epoch"])),
+            pa.array(headers["timestamp"] * 1000, pa.int64()).cast(tables.TIME),
+            pa.array(np.ascontiguousarray(headers["base_offset"])),
+            type_names(records.types[rows]),
+            pa.array(records.versions[rows]),
+            pa.array(np.full(n, snapshot is not None)),
+            pa.nulls(n, pa.int64()) if snapshot is None else pa.array(offsets),
+            pa.DictionaryArray.from_arrays(pa.array(topics, mask=topics < 0), id_texts(ids)),
+            pa.array(partitions.astype(np.int32), mask=~is_part),
+            pa.array(brokers, mask=brokers < 0),
+            values_of(records, rows),
+        ],
+        names=tables.RECORDS.schema.names,
+    )
+
+
+def values_of(records: Records, rows: np.ndarray) -> pa.Array:
+    """Record values of some rows: binary[n]."""
+    sizes = (records.value_ends - records.value_starts)[rows]
+    out = np.empty(int(sizes.sum()), np.uint8)
+    ends = np.zeros(len(rows) + 1, np.int32)
+    _gather(records.data, records.value_starts[rows], sizes, out, ends)
+    return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(ends), pa.py_buffer(out)])

@@ -1,0 +1,52 @@
+"""The rules a profile brings to the engine, as the numbers its kernels take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from jbod_model.errors import UsageError
+from jbod_model.ids import KAFKA_IDS, KIP858_IDS, IdTable
+
+ID_TABLES = {table.name: table for table in (KAFKA_IDS, KIP858_IDS)}
+# Directory numbers 0 and 1 of every shard: pipelines.replay.fold.DIR_MIGRATING, DIR_UNASSIGNED.
+_MIGRATING, _UNASSIGNED = 0, 1
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a log is replayed. ``profile`` has the rules, ``ids`` says what the log's reserved ids mean (R-ID-4).
+
+    ``absent_directory``: number of the id that stands where a record gives none (R-PART-2); ``literal_offline``: the
+    KIP's rule for offline replicas (R-OFF-5); ``empty_log_dirs_keep``: whether a registration change without
+    directories keeps them (R-BROKER-4).
+    """
+
+    profile: str
+    ids: str
+    absent_directory: int
+    literal_offline: bool
+    empty_log_dirs_keep: bool
+
+    @property
+    def reserved_ids(self) -> np.ndarray:
+        """Ids of MIGRATING, UNASSIGNED and LOST: uint64[3, 2], bytes as in the log."""
+        table: IdTable = ID_TABLES[self.ids]
+        raw = table.migrating.bytes + table.unassigned.bytes + table.lost.bytes
+        return np.frombuffer(raw, np.uint64).reshape(3, 2)
+
+
+PROFILES = {
+    "kafka": (_MIGRATING, False, True),
+    "kip858": (_UNASSIGNED, True, False),
+}
+
+
+def rules(profile: str = "kafka", ids: str = "kafka") -> Rules:
+    """The rules of a named profile over a log with the given table of ids."""
+    if profile not in PROFILES:
+        raise UsageError(f"--profile {profile}: no such profile, there are {', '.join(PROFILES)}")
+    if ids not in ID_TABLES:
+        raise UsageError(f"--ids {ids}: no such table of ids, there are {', '.join(ID_TABLES)}")
+    return Rules(profile, ids, *PROFILES[profile])

@@ -1,0 +1,170 @@
+"""The main job: replay a metadata log into a lake, once or following it."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jbod_model.errors import JbodError, MalformedLog, UsageError
+from pipelines.lake.publish import Identity, Lake
+from pipelines.replay.collect import batch_of
+from pipelines.replay.rules import Rules, rules
+from pipelines.replay.stages import Job
+from pipelines.source.log_dir import LogDir
+from pipelines.source.plan import Planner
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+CHECKPOINT = "_checkpoint"
+# A shard for every so many bytes of log, a power of two: few files for a small lake, bounded memory for a large one.
+BYTES_PER_SHARD = 48 << 20
+MOST_SHARDS = 64
+_ERROR = re.compile(r"jbod_model\.errors\.(\w+): ([^\n]*)")
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What to replay, into what, and how. Offsets and counts are of records."""
+
+    log_dir: str
+    lake: str
+    profile: str = "kafka"
+    ids: str = "kafka"
+    start: str = "auto"
+    cut_tail: str = "wait"
+    keep_unknown: bool = False
+    max_records: int = 10_000_000
+    follow_seconds: float | None = None
+    shards: int | None = None
+
+
+@dataclass
+class Outcome:
+    """What a run did: offsets ``[start, end)`` and rows written per table."""
+
+    start_offset: int
+    end_offset: int
+    batches: int = 0
+    rows: dict[str, int] = field(default_factory=dict)
+
+
+Progress = Callable[[int, int], None]
+
+
+def shards_for(size: int) -> int:
+    """How many shards a new lake gets for a log of ``size`` bytes."""
+    shards = 2
+    while shards < MOST_SHARDS and shards * BYTES_PER_SHARD < size:
+        shards *= 2
+    return shards
+
+
+class Runner:
+    """One run of the main job on a Spark session."""
+
+    def __init__(self, wanted: Replay, *, progress: Progress | None = None) -> None:
+        self.wanted = wanted
+        self.rules: Rules = rules(wanted.profile, wanted.ids)
+        self.log = LogDir(wanted.log_dir)
+        Planner(self.log).begin(wanted.start)
+        segments, _ = self.log.files()
+        size = sum(segment.size for segment in segments)
+        self.lake = Lake.create_or_open(
+            wanted.lake,
+            Identity(self.log.cluster_id(), wanted.profile, wanted.ids, wanted.shards or shards_for(size)),
+        )
+        self.outcome = Outcome(self.lake.end_offset, self.lake.end_offset)
+        self._progress = progress
+        self._problem: JbodError | None = None
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """End a run that follows, after the batch at hand."""
+        self._stop.set()
+
+    def run(self, spark: SparkSession) -> Outcome:
+        """Replay to the end, or until stopped. Raises what the log or the lake is refused for."""
+        query = self._start(spark)
+        try:
+            while not query.awaitTermination(1):
+                if self._stop.is_set():
+                    query.stop()
+        except Exception as problem:
+            query.stop()
+            raise self._explain(problem) from None
+        return self.outcome
+
+    def _start(self, spark: SparkSession) -> StreamingQuery:
+        from pipelines.replay.machine import state_machine
+        from pipelines.source.kraft_metadata import register
+
+        register(spark)
+        job = Job(self.wanted.lake, self.lake.identity.shards, self.rules, self.wanted.keep_unknown)
+        source = (
+            spark.readStream.format("kraft_metadata")
+            .option("path", self.wanted.log_dir)
+            .option("layout", "slices")
+            .option("start", self.wanted.start)
+            .option("maxRecords", self.wanted.max_records)
+            .option("cutTail", self.wanted.cut_tail)
+            .option("boundary", self._boundary())
+            .option("partitions", 2 * spark.sparkContext.defaultParallelism)
+        )
+        writer = (
+            state_machine(source.load(), job)
+            .writeStream.foreachBatch(self._publish)
+            .option("checkpointLocation", f"{self.wanted.lake}/{CHECKPOINT}")
+            .outputMode("append")
+        )
+        if self.wanted.follow_seconds is None:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{self.wanted.follow_seconds} seconds").start()
+
+    def _boundary(self) -> int:
+        """Where a lost checkpoint makes the log be read again: nothing is published before the lake's end."""
+        return self.lake.end_offset
+
+    def _publish(self, frame: DataFrame, _batch_id: int) -> None:
+        try:
+            known = self.lake.ledger["metadata_version"] if self.lake.ledger else -1
+            batch = batch_of(self.wanted.lake, frame.select("kind", "payload").collect(), known)
+            if batch is None:
+                return
+            rows = self.lake.publish(batch)
+        except JbodError as problem:
+            self._problem = problem
+            raise
+        self.outcome.end_offset = self.lake.end_offset
+        self.outcome.batches += 1
+        for name, count in rows.items():
+            self.outcome.rows[name] = self.outcome.rows.get(name, 0) + count
+        if self._progress is not None:
+            self._progress(batch.end_offset, self.outcome.batches)
+
+    def _explain(self, problem: Exception) -> Exception:
+        """The refusal behind Spark's report of a failed query."""
+        if self._problem is not None:
+            return self._problem
+        found = _ERROR.search(str(problem))
+        if found is None:
+            return problem
+        kinds: dict[str, Any] = {"UsageError": UsageError, "MalformedLog": _Reported}
+        return kinds.get(found[1], JbodError)(found[2])  # type: ignore[no-any-return]
+
+
+class _Reported(MalformedLog):
+    """A malformed log as another process told it: only the text is left."""
+
+    def __init__(self, text: str) -> None:
+        Exception.__init__(self, text)
+
+
+def lake_has_checkpoint(lake: str) -> bool:
+    """Whether a run can go on from its checkpoint."""
+    return Path(lake, CHECKPOINT, "offsets").is_dir()

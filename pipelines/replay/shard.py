@@ -1,0 +1,354 @@
+"""One shard of the state machine: its partitions in columns, and one step of it.
+
+A shard holds the topics whose id hashes to it. A step folds a batch of events and the timeline of all brokers into
+the next state, and gives the rows of history that closed and those that are open now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from jbod_model.errors import ReplayViolation
+from jbod_model.ids import Uuid
+from pipelines.formats.partitions import DIRECTORIES, INT_LISTS, REPLICAS
+from pipelines.replay import fold as f
+from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, SNAPSHOT_END, TOPIC, Events
+from pipelines.replay.lists import number_ids, take_lists
+from pipelines.replay.offline import Timeline, offline_intervals
+
+
+@dataclass(frozen=True)
+class ShardState:
+    """All that a shard knows between batches. P partitions, T topics, D directories, S replica slots.
+
+    ``topics`` uint64[T, 2] with ``names`` uint8[*], ``name_ends`` int32[T + 1]; ``directories`` uint64[D, 2], the
+    reserved ids first; ``part_topic``, ``part_number`` int32[P]; ``scalars`` int32[P, 4]; ``since`` int64[P, 3]
+    (offset, time, from a snapshot); int lists as in Events, ``dir_numbers`` with ``dir_starts``, ``dir_sizes`` int32[P]
+    (size -1: never given); ``slots`` int64[S, 10] ordered by partition with ``slot_sizes`` int32[P]; ``held``
+    int64[S, 4]: the open offline interval of each slot.
+    """
+
+    topics: np.ndarray
+    names: np.ndarray
+    name_ends: np.ndarray
+    directories: np.ndarray
+    part_topic: np.ndarray
+    part_number: np.ndarray
+    scalars: np.ndarray
+    since: np.ndarray
+    int_values: np.ndarray
+    int_starts: np.ndarray
+    int_sizes: np.ndarray
+    dir_numbers: np.ndarray
+    dir_starts: np.ndarray
+    dir_sizes: np.ndarray
+    slots: np.ndarray
+    slot_sizes: np.ndarray
+    held: np.ndarray
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The columns by name, for ``pack``."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def empty_state(reserved: np.ndarray) -> ShardState:
+    """A shard before the first record; ``reserved`` uint64[3, 2]: ids of MIGRATING, UNASSIGNED, LOST."""
+    none = np.empty(0, np.int32)
+    return ShardState(
+        topics=np.empty((0, 2), np.uint64),
+        names=np.empty(0, np.uint8),
+        name_ends=np.zeros(1, np.int32),
+        directories=reserved,
+        part_topic=none,
+        part_number=none,
+        scalars=np.empty((0, 4), np.int32),
+        since=np.empty((0, 3), np.int64),
+        int_values=none,
+        int_starts=np.empty((INT_LISTS, 0), np.int32),
+        int_sizes=np.empty((INT_LISTS, 0), np.int32),
+        dir_numbers=none,
+        dir_starts=none,
+        dir_sizes=none,
+        slots=np.empty((0, 10), np.int64),
+        slot_sizes=none,
+        held=np.empty((0, 4), np.int64),
+    )
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one batch made of a shard, as tables of numbers that pipelines.replay.rows turns into Arrow.
+
+    ``versions`` int64[h, 6], ``refs`` int32[h, 7] and ``scalars`` int32[h, 4]: every version of a partition that was
+    true during the batch; ``slots`` int64[s, 10] likewise for assignments, ``intervals`` int64[o, 7] for offline
+    replicas. List references point into ``lists``.
+    """
+
+    state: ShardState
+    topics: np.ndarray
+    topic_names: list[bytes]
+    directories: np.ndarray
+    part_topic: np.ndarray
+    part_number: np.ndarray
+    versions: np.ndarray
+    refs: np.ndarray
+    scalars: np.ndarray
+    slots: np.ndarray
+    intervals: np.ndarray
+    lists: tuple[np.ndarray, ...]
+    default: int
+
+    def int_lists(self, slot: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Int list ``slot`` of the versions at ``rows``: (values int32, ends int32)."""
+        values, starts, sizes = self.lists[:3]
+        return take_lists(values, starts[slot], sizes[slot], self.refs[rows, slot])
+
+    def directory_lists(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Directory numbers of the versions at ``rows``, the default filled in: (numbers int32, ends int32)."""
+        _, _, sizes, numbers, dir_starts, dir_sizes = self.lists
+        references = self.refs[rows, DIRECTORIES]
+        replicas = self.refs[rows, REPLICAS]
+        counts = np.where(replicas >= 0, sizes[REPLICAS][replicas], 0)
+        counts = np.maximum(counts, 0)
+        filled, ends = _fill_absent(numbers, dir_starts, dir_sizes, references, counts, self.default)
+        return filled, ends
+
+
+@njit(cache=True, nogil=True)
+def _fill_absent(numbers: Any, starts: Any, sizes: Any, references: Any, counts: Any, default: int) -> Any:
+    ends = np.empty(len(references) + 1, np.int32)
+    ends[0] = 0
+    for i in range(len(references)):
+        ends[i + 1] = ends[i] + (counts[i] if references[i] < 0 else sizes[references[i]])
+    filled = np.empty(ends[-1], np.int32)
+    for i in range(len(references)):
+        for k in range(ends[i + 1] - ends[i]):
+            filled[ends[i] + k] = default if references[i] < 0 else numbers[starts[references[i]] + k]
+    return filled, ends
+
+
+def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, literal: bool) -> Step:
+    """Fold ``events`` and a broker timeline into ``state``.
+
+    ``timeline_of(directories)`` gives (Timeline, directories with the brokers' own appended): a shard numbers
+    directories for itself. ``absent``: number of the default directory; ``literal``: the KIP's offline rule.
+    Raises ReplayViolation at the first event that breaks a rule.
+    """
+    topic_numbers, topics = number_ids(events.topics, state.topics)
+    # The last entry serves events that name no topic.
+    numbers = np.append(topic_numbers, np.int32(f.ALL_TOPICS))[events.topic_of]
+    names = _topic_names(state, events, numbers, len(topics))
+    events, numbers = _clear_by_name(events, numbers, names)
+    id_numbers, directories = number_ids(events.ids, state.directories)
+    dir_numbers = id_numbers[events.id_of]
+    timeline, directories = timeline_of(directories)
+    old = len(state.part_topic)
+    lists = _sources(state, events, dir_numbers)
+    room = old + int(np.count_nonzero(events.kinds == PARTITION))
+    part_topic, part_number = np.empty(room, np.int32), np.empty(room, np.int32)
+    part_topic[:old], part_number[:old] = state.part_topic, state.part_number
+    slot_at, slot_size = np.zeros(room, np.int64), np.zeros(room, np.int32)
+    slot_size[:old] = state.slot_sizes
+    slot_at[:old] = np.cumsum(state.slot_sizes) - state.slot_sizes
+    alive = np.zeros(len(topics), np.bool_)
+    alive[: len(state.topics)] = True
+    capacity = old + len(events)
+    versions = np.empty((capacity, 6), np.int64)
+    refs, scalars = np.empty((capacity, 7), np.int32), np.empty((capacity, 4), np.int32)
+    _open_versions(state, versions, refs, scalars)
+    status, failed, versions, refs, scalars, rows, slots, slot_count, part_topic, part_number, parts = f.fold(
+        old,
+        absent,
+        (
+            events.offsets,
+            events.times,
+            events.kinds,
+            events.snapshot,
+            numbers,
+            events.partitions,
+            events.scalars,
+            np.arange(old, old + len(events), dtype=np.int32),
+        ),
+        lists,
+        part_topic,
+        part_number,
+        alive,
+        versions,
+        refs,
+        scalars,
+        state.slots.copy(),
+        slot_at,
+        slot_size,
+    )
+    if status != f.FINE:
+        raise _violation(events, failed, status)
+    slots = slots[:slot_count]
+    intervals, count, held = _intervals(slots, state.held, timeline, literal)
+    done = Step(
+        state=state,
+        topics=topics,
+        topic_names=names,
+        directories=directories,
+        part_topic=part_topic[:parts],
+        part_number=part_number[:parts],
+        versions=versions[:rows],
+        refs=refs[:rows],
+        scalars=scalars[:rows],
+        slots=slots,
+        intervals=intervals[:count],
+        lists=lists,
+        default=absent,
+    )
+    return Step(**{**vars(done), "state": _next_state(done, alive, held)})
+
+
+def _intervals(slots: np.ndarray, held: np.ndarray, line: Timeline, literal: bool) -> Any:
+    return offline_intervals(
+        slots,
+        len(slots),
+        held,
+        line.brokers,
+        line.step_ends,
+        line.offsets,
+        line.times,
+        line.states,
+        line.snapshot,
+        line.directories,
+        line.dir_ends,
+        literal,
+    )
+
+
+def _topic_names(state: ShardState, events: Events, numbers: np.ndarray, topics: int) -> list[bytes]:
+    """Name of every topic number, in UTF-8; the last TopicRecord of an id has the say."""
+    raw = state.names.tobytes()
+    ends = state.name_ends.tolist()
+    names = [raw[ends[i] : ends[i + 1]] for i in range(len(state.topics))]
+    names += [b""] * (topics - len(names))
+    added = np.flatnonzero(events.kinds == TOPIC)
+    raw = events.names.tobytes()
+    for row, number in zip(added.tolist(), numbers[added].tolist(), strict=True):
+        names[number] = raw[events.name_ends[row] : events.name_ends[row + 1]]
+    return names
+
+
+def _clear_by_name(events: Events, numbers: np.ndarray, names: list[bytes]) -> tuple[Events, np.ndarray]:
+    """Give each ClearElrRecord the numbers of the topics it names: an event each, none where it is of another shard."""
+    rows = np.flatnonzero(events.kinds == CLEAR_ELR)
+    if not len(rows):
+        return events, numbers
+    kept = np.flatnonzero(events.kinds != CLEAR_ELR)
+    order, topics = [kept], [numbers[kept]]
+    for row in rows.tolist():
+        name = events.name(row).encode()
+        hits = [f.ALL_TOPICS] if not name else [number for number, known in enumerate(names) if known == name]
+        order.append(np.full(len(hits), row, np.int64))
+        topics.append(np.array(hits, np.int32))
+    rows = np.concatenate(order)
+    in_log_order = np.argsort(rows, kind="stable")
+    return events.take(rows[in_log_order]), np.concatenate(topics)[in_log_order]
+
+
+def _sources(state: ShardState, events: Events, dir_numbers: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Lists of the state and of the events as one set of source rows, the state's first."""
+    shift = np.int32(len(state.int_values))
+    dir_shift = np.int32(len(state.dir_numbers))
+    return (
+        np.concatenate([state.int_values, events.int_values]),
+        np.concatenate([state.int_starts, events.int_starts + shift], axis=1),
+        np.concatenate([state.int_sizes, events.int_sizes], axis=1),
+        np.concatenate([state.dir_numbers, dir_numbers]),
+        np.concatenate([state.dir_starts, events.id_starts + dir_shift]),
+        np.concatenate([state.dir_sizes, events.id_sizes]),
+    )
+
+
+def _open_versions(state: ShardState, versions: np.ndarray, refs: np.ndarray, scalars: np.ndarray) -> None:
+    old = len(state.part_topic)
+    rows = np.arange(old)
+    versions[:old, f.V_PARTITION] = rows
+    versions[:old, f.V_FROM : f.V_FROM_SNAPSHOT + 1] = state.since
+    versions[:old, f.V_TO :] = f.OPEN
+    refs[:old] = np.where(np.vstack([state.int_sizes, state.dir_sizes]).T >= 0, rows[:, None], f.EMPTY)
+    refs[:old, DIRECTORIES][state.dir_sizes < 0] = f.ABSENT
+    scalars[:old] = state.scalars
+
+
+def _violation(events: Events, row: int, status: int) -> ReplayViolation:
+    topic = Uuid.from_bytes(events.topic_bytes(row))
+    what = {PARTITION: "PartitionRecord", CHANGE: "PartitionChangeRecord", TOPIC: "TopicRecord"}.get(
+        int(events.kinds[row]), "RemoveTopicRecord"
+    )
+    where = f" partition {int(events.partitions[row])}" if events.kinds[row] in (PARTITION, CHANGE) else ""
+    return ReplayViolation(int(events.offsets[row]), f"{what} of topic {topic}{where} {f.PROBLEMS[status]}")
+
+
+@njit(cache=True, nogil=True)
+def _order_slots(slots: Any, part_of: Any, parts: int) -> Any:
+    """Open slots in the order of their new partition number and index: (rows, slots per partition)."""
+    sizes = np.zeros(parts, np.int32)
+    for s in range(len(slots)):
+        if slots[s, f.A_TO] == f.OPEN:
+            sizes[part_of[slots[s, f.A_PARTITION]]] += 1
+    at = np.zeros(parts + 1, np.int64)
+    for p in range(parts):
+        at[p + 1] = at[p] + sizes[p]
+    order = np.empty(at[parts], np.int64)
+    for s in range(len(slots)):
+        if slots[s, f.A_TO] == f.OPEN:
+            order[at[part_of[slots[s, f.A_PARTITION]]] + slots[s, f.A_INDEX]] = s
+    return order, sizes
+
+
+def _next_state(done: Step, alive: np.ndarray, held: np.ndarray) -> ShardState:
+    """What is open after the step, renumbered so that nothing gone is carried along."""
+    rows = np.flatnonzero(done.versions[:, f.V_TO] == f.OPEN)
+    parts = done.versions[rows, f.V_PARTITION]
+    new_part = np.full(len(done.part_topic), -1, np.int64)
+    new_part[parts] = np.arange(len(rows))
+    new_topic = np.cumsum(alive) - 1
+    order, slot_sizes = _order_slots(done.slots, new_part, len(rows))
+    slots = done.slots[order]
+    slots[:, f.A_PARTITION] = new_part[slots[:, f.A_PARTITION]]
+    given = done.refs[rows, DIRECTORIES]
+    _, _, _, numbers, dir_starts, dir_sizes = done.lists
+    dir_values, dir_ends = take_lists(numbers, dir_starts, dir_sizes, given)
+    used = np.unique(np.concatenate([dir_values, slots[:, f.A_DIRECTORY], np.arange(3)]))
+    new_dir = np.full(len(done.directories), -1, np.int32)
+    new_dir[used] = np.arange(len(used))
+    slots[:, f.A_DIRECTORY] = new_dir[slots[:, f.A_DIRECTORY]]
+    values: list[np.ndarray] = []
+    starts, sizes = np.empty((INT_LISTS, len(rows)), np.int32), np.empty((INT_LISTS, len(rows)), np.int32)
+    base = 0
+    for slot in range(INT_LISTS):
+        taken, ends = done.int_lists(slot, rows)
+        starts[slot], sizes[slot] = ends[:-1] + base, np.diff(ends)
+        base += len(taken)
+        values.append(taken)
+    names = [name for name, kept in zip(done.topic_names, alive.tolist(), strict=True) if kept]
+    return ShardState(
+        topics=done.topics[alive],
+        names=np.frombuffer(b"".join(names), np.uint8),
+        name_ends=np.cumsum([0, *map(len, names)], dtype=np.int32),
+        directories=done.directories[used],
+        part_topic=new_topic[done.part_topic[parts]].astype(np.int32),
+        part_number=done.part_number[parts],
+        scalars=done.scalars[rows],
+        since=done.versions[rows, f.V_FROM : f.V_FROM_SNAPSHOT + 1],
+        int_values=np.concatenate(values),
+        int_starts=starts,
+        int_sizes=sizes,
+        dir_numbers=new_dir[dir_values],
+        dir_starts=dir_ends[:-1],
+        dir_sizes=np.where(given < 0, -1, np.diff(dir_ends)).astype(np.int32),
+        slots=slots,
+        slot_sizes=slot_sizes,
+        held=held[order],
+    )
+
+
+__all__ = ["SNAPSHOT_END", "ShardState", "Step", "empty_state", "step"]

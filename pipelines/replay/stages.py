@@ -1,0 +1,254 @@
+"""The two stages that run on the executors: decode slices, and fold shards. Between them Spark only moves bytes.
+
+Rows between the stages: ``shard`` int32, ``sequence`` int64 (the slice's place in the batch), ``kind``, ``payload``.
+Both stages write Parquet where they run and send on what they wrote; the driver commits it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jbod_model import codec
+from jbod_model.errors import JbodError, MalformedLog, ReplayViolation
+from pipelines.formats.records import Records
+from pipelines.lake import files
+from pipelines.replay.blocks import events_of, split
+from pipelines.replay.brokers import BROKER_TYPES, Event, dump_brokers, fold_brokers, load_brokers, timeline
+from pipelines.replay.control import ControlState, broker_rows, check_topics
+from pipelines.replay.events import CLEAR_ELR, REMOVE_TOPIC, SNAPSHOT_END, TOPIC, Events, concat, end_of_snapshot
+from pipelines.replay.pack import compress, decompress, pack, unpack
+from pipelines.replay.record_rows import record_rows
+from pipelines.replay.rows import Rows, rows_of
+from pipelines.replay.rules import Rules
+from pipelines.replay.shard import ShardState, empty_state, step
+from pipelines.source.plan import Slice
+from pipelines.source.slices import read_slice
+
+STAGE_SCHEMA = pa.schema(
+    [
+        pa.field("shard", pa.int32(), nullable=False),
+        pa.field("sequence", pa.int64(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("payload", pa.binary(), nullable=False),
+    ]
+)
+# Kinds of rows: for the state machine, and (the last four) for the driver.
+EVENTS, BROKERS, FEATURES, TOPICS, FILE, ROWS, SUMMARY, ERROR = (
+    "events", "brokers", "features", "topics", "file", "rows", "summary", "error",
+)  # fmt: skip
+FEATURE_LEVEL = 12
+# Closed rows of a shard below this number travel to the driver, which writes one file for all shards.
+SMALL = 20_000
+
+
+@dataclass(frozen=True)
+class Job:
+    """What both stages need to know: where the lake is, how many shards it has, which rules hold."""
+
+    lake: str
+    shards: int
+    rules: Rules
+    keep_unknown: bool = False
+
+    @property
+    def control(self) -> int:
+        """Number of the control shard."""
+        return self.shards
+
+
+Row = tuple[int, int, str, bytes]
+
+
+def error_row(problem: JbodError) -> Row:
+    """A refusal on its way to the driver, which raises it there."""
+    kind = type(problem).__name__
+    return -1, -1, ERROR, json.dumps([kind, *problem.__reduce__()[1]]).encode()
+
+
+def raise_error(payload: bytes) -> None:
+    """Raise what ``error_row`` packed."""
+    kind, *arguments = json.loads(payload)
+    if kind == MalformedLog.__name__:
+        raise MalformedLog(*arguments)
+    if kind == ReplayViolation.__name__:
+        raise ReplayViolation(*arguments)
+    raise JbodError(*arguments)
+
+
+# -- decode -----------------------------------------------------------------------------------------------------------
+
+
+def decode_slice(job: Job, sequence: int, piece: Slice) -> Iterator[Row]:
+    """Rows of one slice: events for each shard, broker records for all, and the file of its ``records``."""
+    records, kept = read_slice(piece, keep_unknown=job.keep_unknown)
+    rows = record_rows(records, kept, piece.snapshot - 1 if piece.snapshot >= 0 else None)
+    written = files.write(job.lake, "records", rows)
+    yield -1, sequence, FILE, written.to_json().encode()
+    yield from shard_rows(job, sequence, piece, records, kept)
+
+
+def shard_rows(job: Job, sequence: int, piece: Slice, records: Records, kept: np.ndarray) -> Iterator[Row]:
+    """What the state machine gets of a slice."""
+    snapshot = piece.snapshot - 1 if piece.snapshot >= 0 else None
+    events = events_of(records, kept, snapshot=snapshot)
+    if piece.closes:
+        events = concat([events, end_of_snapshot(piece.snapshot - 1, int(records.headers["timestamp"][-1]) * 1000)])
+    # A large slice is mostly partitions; only then is it worth splitting the rest off first.
+    for shard, part in enumerate(split(events, job.shards)):
+        if len(part):
+            yield shard, sequence, EVENTS, part.to_bytes()
+    names = np.flatnonzero(np.isin(events.kinds, (TOPIC, REMOVE_TOPIC, CLEAR_ELR, SNAPSHOT_END)))
+    if len(names):
+        yield job.control, sequence, TOPICS, events.take(names).to_bytes()
+    control = _values(records, kept & np.isin(records.types, BROKER_TYPES), snapshot, piece.closes)
+    if control is not None:
+        for shard in range(job.shards + 1):
+            yield shard, sequence, BROKERS, control
+    features = _values(records, kept & (records.types == FEATURE_LEVEL), snapshot, False)
+    if features is not None:
+        yield job.control, sequence, FEATURES, features
+    yield -1, sequence, SUMMARY, json.dumps(_summary(records, kept, piece)).encode()
+
+
+def _values(records: Records, mask: np.ndarray, snapshot: int | None, closes: bool) -> bytes | None:
+    """The raw values of some records with their offsets and times, None where there are none."""
+    rows = np.flatnonzero(mask)
+    if not len(rows) and not closes:
+        return None
+    values = [records.value(row) for row in rows.tolist()]
+    offsets = records.offsets[rows] if snapshot is None else np.full(len(rows), snapshot, np.int64)
+    return pack(
+        {
+            "offsets": offsets,
+            "times": records.headers["timestamp"][records.batch[rows]] * 1000,
+            "values": np.frombuffer(b"".join(values), np.uint8),
+            "ends": np.cumsum([0, *map(len, values)], dtype=np.int64),
+            "snapshot": np.array([-1 if snapshot is None else snapshot, closes], np.int64),
+            "end_time": records.headers["timestamp"][-1:] * 1000,
+        }
+    )
+
+
+def _events_of_values(payload: bytes) -> Iterator[Event]:
+    arrays = unpack(payload)
+    raw, ends = arrays["values"].tobytes(), arrays["ends"].tolist()
+    snapshot, closes = arrays["snapshot"].tolist()
+    for row, (offset, time) in enumerate(zip(arrays["offsets"].tolist(), arrays["times"].tolist(), strict=True)):
+        yield Event(offset, time, snapshot >= 0, codec.decode(raw[ends[row] : ends[row + 1]]).record)
+    if closes:
+        yield Event(snapshot, int(arrays["end_time"][0]), True, None)
+
+
+def _summary(records: Records, kept: np.ndarray, piece: Slice) -> dict[str, int]:
+    last = records.headers[-1]
+    of_log = piece.snapshot < 0
+    return {
+        "start": piece.first if of_log else 0,
+        "end": piece.last if of_log else piece.snapshot,
+        "snapshot": piece.snapshot,
+        "dropped": piece.last - piece.first - int(kept.sum()),
+        "time": int(last["timestamp"]) * 1000,
+        "epoch": int(last["epoch"]),
+        "crc": int(last["crc"]),
+    }
+
+
+# -- fold -------------------------------------------------------------------------------------------------------------
+
+
+def fold_shard(job: Job, shard: int, state: bytes | None, rows: Iterable[Row]) -> tuple[bytes, list[Row]]:
+    """One batch of a shard: (next state, rows for the driver). ``rows`` in any order; tables are written."""
+    after, tables, out = fold_rows(job, shard, state, rows)
+    return after, [*_write(job, shard, tables), *out]
+
+
+def fold_rows(
+    job: Job, shard: int, state: bytes | None, rows: Iterable[Row]
+) -> tuple[bytes, dict[str, Rows], list[Row]]:
+    """One batch of a shard: (next state, rows of its tables, other rows for the driver)."""
+    ordered = sorted(rows, key=lambda row: row[1])
+    brokers_in = [event for _, _, kind, payload in ordered if kind == BROKERS for event in _events_of_values(payload)]
+    if shard == job.control:
+        return _fold_control(job, state, ordered, brokers_in)
+    before, shard_state = _load_shard(job, state)
+    after, changes = fold_brokers(before, brokers_in, empty_means_none=job.rules.empty_log_dirs_keep)
+    done = step(
+        shard_state,
+        concat([Events.from_bytes(payload) for _, _, kind, payload in ordered if kind == EVENTS]),
+        lambda directories: timeline(before, changes, directories),
+        absent=job.rules.absent_directory,
+        literal=job.rules.literal_offline,
+    )
+    packed = pack({"brokers": np.frombuffer(dump_brokers(after), np.uint8), **done.state.arrays()})
+    return compress(packed), rows_of(done), []
+
+
+def _load_shard(job: Job, state: bytes | None) -> tuple[dict[int, Any], ShardState]:
+    if state is None:
+        return {}, empty_state(job.rules.reserved_ids)
+    arrays = unpack(decompress(state))
+    return load_brokers(arrays.pop("brokers").tobytes()), ShardState(**arrays)
+
+
+def _fold_control(
+    job: Job, state: bytes | None, ordered: list[Row], events: list[Event]
+) -> tuple[bytes, dict[str, Rows], list[Row]]:
+    control = ControlState() if state is None else ControlState.load(decompress(state))
+    _, changes = fold_brokers(control.brokers, events, empty_means_none=job.rules.empty_log_dirs_keep)
+    for _, _, kind, payload in ordered:
+        if kind == TOPICS:
+            control.topics = check_topics(control.topics, Events.from_bytes(payload))
+        elif kind == FEATURES:
+            for event in _events_of_values(payload):
+                control.features[event.record.name] = event.record.feature_level  # type: ignore[union-attr]
+    said = json.dumps({"metadata_version": control.metadata_version}).encode()
+    tables = broker_rows(control, changes) if changes else {}
+    return compress(control.dump()), tables, [(job.control, -1, SUMMARY, said)]
+
+
+def _write(job: Job, shard: int, tables: dict[str, Rows]) -> list[Row]:
+    """Write a shard's rows: open ones to a file that replaces the shard's, many closed ones to a file, few as rows."""
+    out: list[Row] = []
+    for name, rows in tables.items():
+        if rows.open.num_rows:
+            written = files.write(job.lake, name, rows.open, shard=shard)
+            out.append((shard, -1, FILE, written.to_json().encode()))
+        out.append((shard, -1, SUMMARY, json.dumps({"touched": [name, shard]}).encode()))
+        if rows.closed.num_rows >= SMALL:
+            out.append((shard, -1, FILE, files.write(job.lake, name, rows.closed).to_json().encode()))
+        elif rows.closed.num_rows:
+            out.append((shard, -1, ROWS, name.encode() + b"\n" + _ipc(rows.closed)))
+    return out
+
+
+def _ipc(table: pa.Table) -> bytes:
+    plain = pa.table(
+        [pc.cast(c, pa.string()) if pa.types.is_dictionary(c.type) else _plain_lists(c) for c in table.columns],
+        names=table.schema.names,
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, plain.schema) as stream:
+        stream.write_table(plain)
+    return bytes(sink.getvalue())
+
+
+def _plain_lists(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_list(column.type) and pa.types.is_dictionary(column.type.value_type):
+        return column.cast(pa.list_(column.type.value_type.value_type))
+    return column
+
+
+def read_rows(payload: bytes) -> tuple[str, pa.Table]:
+    """Undo the ROWS payload: (table name, rows)."""
+    name, _, body = payload.partition(b"\n")
+    return name.decode(), pa.ipc.open_stream(body).read_all()
+
+
+__all__ = ["STAGE_SCHEMA", "Job", "decode_slice", "error_row", "fold_shard", "raise_error", "read_rows"]

@@ -1,0 +1,128 @@
+"""The files of a metadata log directory, on a local disk or anywhere pyarrow.fs reaches. Nothing is ever written."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+import numpy as np
+import pyarrow.fs as pafs
+
+from jbod_model.errors import UsageError
+
+LOG_NAME = "__cluster_metadata-0"
+_SEGMENT = re.compile(r"^(\d{20})\.log$")
+# Kafka's partial and deleted snapshots carry a suffix behind ".checkpoint" and are not these.
+_SNAPSHOT = re.compile(r"^(\d{20})-(\d{10})\.checkpoint$")
+_METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment: its first offset, path and size in bytes."""
+
+    base_offset: int
+    path: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A complete snapshot: the offset after its last record, its epoch, path and size in bytes."""
+
+    end_offset: int
+    epoch: int
+    path: str
+    size: int
+
+
+class LogDir:
+    """A ``__cluster_metadata-0`` folder, or the metadata.log.dir that holds it.
+
+    ``location`` is a path or a URI of pyarrow.fs. Raises UsageError where there is no metadata log.
+    """
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self._fs, root = _filesystem(location)
+        info = self._fs.get_file_info(root)
+        if info.type == pafs.FileType.NotFound:
+            raise UsageError(f"{location}: no such directory; give a metadata.log.dir or its {LOG_NAME}")
+        if info.type != pafs.FileType.Directory:
+            raise UsageError(
+                f"{location}: is a file; give a metadata.log.dir or its {LOG_NAME} (jbod dump reads files)"
+            )
+        inner = str(PurePosixPath(root) / LOG_NAME)
+        if self._fs.get_file_info(inner).type == pafs.FileType.Directory:
+            root = inner
+        self.root = root
+        segments, snapshots = self.files()
+        if not segments and not snapshots:
+            raise UsageError(f"{location}: holds no segment or snapshot of a metadata log ({LOG_NAME}/*.log)")
+        self._refuse_other_topics()
+
+    def files(self) -> tuple[list[Segment], list[Snapshot]]:
+        """Segments by first offset and complete snapshots by end offset, as they are now."""
+        segments, snapshots = [], []
+        for info in self._fs.get_file_info(pafs.FileSelector(self.root)):
+            if info.type != pafs.FileType.File:
+                continue
+            if found := _SEGMENT.match(info.base_name):
+                segments.append(Segment(int(found[1]), info.path, info.size))
+            elif found := _SNAPSHOT.match(info.base_name):
+                snapshots.append(Snapshot(int(found[1]), int(found[2]), info.path, info.size))
+        return sorted(segments, key=lambda s: s.base_offset), sorted(snapshots, key=lambda s: (s.end_offset, s.epoch))
+
+    def size(self, path: str) -> int:
+        """Bytes in a file now, -1 where it is gone."""
+        size = self._fs.get_file_info(path).size
+        return -1 if size is None else int(size)
+
+    def read(self, path: str, start: int, end: int) -> np.ndarray:
+        """Bytes ``[start, end)`` of a file, fewer where it ends before: uint8."""
+        return _read(self._fs, path, start, end)
+
+    def cluster_id(self) -> str:
+        """cluster.id of the meta.properties beside the log, empty where there is none."""
+        return self._property(str(PurePosixPath(self.root).parent / "meta.properties"), "cluster.id", "=")
+
+    def _refuse_other_topics(self) -> None:
+        topic = self._property(str(PurePosixPath(self.root) / "partition.metadata"), "topic_id", ":")
+        if topic and topic != _METADATA_TOPIC_ID:
+            raise UsageError(f"{self.location}: is the log of another topic (topic_id {topic}), not {LOG_NAME}")
+
+    def _property(self, path: str, key: str, separator: str) -> str:
+        if self._fs.get_file_info(path).type != pafs.FileType.File:
+            return ""
+        text = self.read(path, 0, 1 << 16).tobytes().decode("utf-8", "replace")
+        for line in text.splitlines():
+            name, _, value = line.partition(separator)
+            if name.strip() == key:
+                return value.strip()
+        return ""
+
+
+def read_bytes(location: str, path: str, start: int, end: int) -> np.ndarray:
+    """Bytes ``[start, end)`` of a file of the log at ``location``: uint8. For workers, which list nothing."""
+    return _read(_filesystem(location)[0], path, start, end)
+
+
+def _read(fs: pafs.FileSystem, path: str, start: int, end: int) -> np.ndarray:
+    try:
+        with fs.open_input_file(path) as file:
+            return np.frombuffer(file.read_at(max(end - start, 0), start), np.uint8)
+    except OSError as problem:
+        raise UsageError(f"{path}: cannot be read ({problem})") from None
+
+
+def _filesystem(location: str) -> tuple[pafs.FileSystem, str]:
+    if "://" in location:
+        try:
+            fs, path = pafs.FileSystem.from_uri(location)
+        except (ValueError, OSError) as problem:
+            raise UsageError(f"{location}: cannot be opened ({problem})") from None
+        return fs, path
+    from pathlib import Path
+
+    return pafs.LocalFileSystem(), str(Path(location).absolute())

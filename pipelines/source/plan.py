@@ -1,0 +1,371 @@
+"""What of a metadata log may be read now, and in which slices: transactions, snapshots and cut tails are settled here.
+
+The planner reads headers and transaction markers only; bodies are read by the workers, slice by slice. Rules:
+Kafka's OffsetControlManager for transactions, RecordsIterator for batches, the KRaft loader for snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from jbod_model.errors import MalformedLog, UsageError
+from pipelines.formats.batches import BATCH_DTYPE, CODEC_BITS, CONTROL_BIT, HEADER_BYTES, MAX_BATCH_BYTES, scan
+from pipelines.formats.codecs import unfold
+from pipelines.formats.native import uvarint, varint
+from pipelines.source.log_dir import LogDir, Segment, Snapshot
+
+_WINDOW = 32 << 20
+SLICE_BYTES = 8 << 20
+BEGIN, END, ABORT = 23, 24, 25
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a reader stands: everything below ``offset`` is read.
+
+    ``base``, ``epoch`` and ``crc`` are those of the batch before ``offset`` (-1, -1, 0 before the first): if they
+    differ later, history was rewritten. ``snapshot`` is the end offset of the last snapshot read, -1 for none.
+    """
+
+    offset: int = -1
+    base: int = -1
+    epoch: int = -1
+    crc: int = 0
+    snapshot: int = -1
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Whole batches of one file: bytes ``[start, end)``, of which records ``[first, last)`` count.
+
+    ``dropped`` are the aborted transactions: offsets (begin, abort), both exclusive. ``snapshot``: the file is the
+    snapshot with that end offset, its offsets count within it. ``closes``: it is the last slice of a snapshot.
+    """
+
+    location: str
+    path: str
+    start: int
+    end: int
+    first: int
+    last: int
+    next_offset: int
+    dropped: tuple[tuple[int, int], ...] = ()
+    snapshot: int = -1
+    closes: bool = False
+
+
+@njit(cache=True, nogil=True)
+def _find_markers(data: Any, headers: Any, found: Any) -> int:
+    """Offsets and types of the transaction markers; malformed frames are left to the decoder."""
+    count = 0
+    for b in range(len(headers)):
+        header = headers[b]
+        if header.attributes & CONTROL_BIT or header.attributes & CODEC_BITS:
+            continue
+        at = header.position + HEADER_BYTES
+        end = header.position + header.size
+        for k in range(header.count):
+            length, at, fine = varint(data, at, end)
+            if not fine or length < 6 or length > end - at:
+                break
+            stop = at + length
+            # attributes, timestamp delta, then offset delta, key length, value length, frame version, type
+            _, at, _ = varint(data, at + 2, stop)
+            _, at, _ = varint(data, at, stop)
+            _, at, _ = varint(data, at, stop)
+            _, at = uvarint(data, at, stop)
+            if at < stop and BEGIN <= data[at] <= ABORT:
+                if count < len(found):
+                    found[count, 0] = header.base_offset + k
+                    found[count, 1] = data[at]
+                count += 1
+            at = stop
+    return count
+
+
+def _markers(data: np.ndarray, headers: np.ndarray, file: str) -> list[tuple[int, int]]:
+    if (headers["attributes"] & CODEC_BITS).any():
+        data, headers = unfold(data, headers, file)
+    found = np.empty((64, 2), np.int64)
+    count = _find_markers(data, headers, found)
+    if count > len(found):
+        found = np.empty((count, 2), np.int64)
+        _find_markers(data, headers, found)
+    return [(int(offset), int(kind)) for offset, kind in found[:count]]
+
+
+@dataclass
+class _File:
+    segment: Segment
+    scanned: int = 0
+    headers: list[np.ndarray] = field(default_factory=list)
+
+
+class Planner:
+    """Follows one log directory. ``refresh`` looks at the disk; the other methods answer from what was seen."""
+
+    def __init__(self, log: LogDir, *, cut_tail: str = "wait") -> None:
+        self.log = log
+        self._cut_tail = cut_tail
+        self._files: dict[str, _File] = {}
+        self._begin: int | None = None
+        self._transactions: list[tuple[int, int, bool]] = []
+        self._next = -1
+        self._frozen: tuple[list[Segment], list[Snapshot]] | None = None
+        self.segments: list[Segment] = []
+        self.snapshots: list[Snapshot] = []
+
+    def freeze(self) -> None:
+        """Take what is on disk now for all there will be: a run that is to end has an end."""
+        self._frozen = self.log.files()
+
+    # -- where to begin -----------------------------------------------------------------------------------------
+
+    def begin(self, start: str = "auto") -> Position:
+        """Where a first read begins: offset 0, or before the newest snapshot (``start``: auto, log or snapshot)."""
+        self.segments, self.snapshots = self._frozen or self.log.files()
+        first = self.first_offset()
+        if start == "log" and first != 0:
+            raise UsageError(f"{self.log.location}: the log does not begin at 0 but at {first}; start from a snapshot")
+        if start == "log" or (start == "auto" and first == 0):
+            return Position(offset=0)
+        self._newest_snapshot(0)
+        return Position()
+
+    def _newest_snapshot(self, least: int) -> Snapshot:
+        """The newest snapshot, from which the log goes on; it must reach offset ``least``."""
+        snapshots = [s for s in self.snapshots if s.end_offset > 0]
+        first = self.first_offset()
+        if not snapshots:
+            raise MalformedLog(
+                self.log.location, max(first, 0), "the log does not begin at 0 and no snapshot holds what came before"
+            )
+        newest = snapshots[-1]
+        if first > newest.end_offset:
+            raise MalformedLog(
+                self.log.location,
+                newest.end_offset,
+                f"gap: the newest snapshot ends at {newest.end_offset}, the log begins at {first}",
+            )
+        if newest.end_offset < least:
+            raise MalformedLog(self.log.location, least, f"gap: no snapshot reaches offset {least}")
+        return newest
+
+    def advance(self, position: Position, most: int | None = None, *, boundary: int = -1) -> Position:
+        """Where the next micro-batch ends; ``position`` itself where there is nothing new.
+
+        A reader that stands nowhere, or below the first offset that is left, begins with the newest snapshot.
+        ``boundary``: an offset at which a batch must end. MalformedLog where history below ``position`` changed.
+        """
+        self.segments, self.snapshots = self._frozen or self.log.files()
+        if position.offset < 0 or self.first_offset() > position.offset:
+            snapshot = self._newest_snapshot(position.offset)
+            position = Position(snapshot.end_offset, snapshot=snapshot.end_offset)
+        self.refresh(position)
+        if self.changed(position):
+            raise MalformedLog(
+                self.log.location,
+                position.base,
+                "history changed: the batch that was read there is another one now; replay into a new lake",
+            )
+        end = self.target(position, most)
+        if position.offset < boundary < end:
+            end = boundary
+        return position if end <= position.offset else self.position(end, position.snapshot)
+
+    # -- what is on disk ----------------------------------------------------------------------------------------
+
+    def refresh(self, position: Position) -> None:
+        """Scan what is new on disk, from the segment that holds ``position`` on."""
+        self.segments, self.snapshots = self._frozen or self.log.files()
+        # The batch before the position, too: its fingerprint is compared.
+        floor = max(position.base if position.base >= 0 else position.offset, 0)
+        wanted = [s for i, s in enumerate(self.segments) if self._reaches(i, floor)]
+        for index, segment in enumerate(wanted):
+            known = self._files.get(segment.path)
+            if known is None:
+                if self._next >= 0 and segment.base_offset != self._next:
+                    raise MalformedLog(
+                        segment.path, self._next, f"gap: offset {self._next} is missing before {segment.base_offset}"
+                    )
+                known = self._files[segment.path] = _File(segment)
+                if self._next < 0:
+                    self._next = segment.base_offset
+            self._scan(known, segment.size, last=index == len(wanted) - 1)
+        for path in [path for path in self._files if path not in {s.path for s in wanted}]:
+            del self._files[path]
+
+    def _reaches(self, index: int, floor: int) -> bool:
+        return index + 1 == len(self.segments) or self.segments[index + 1].base_offset > floor
+
+    def _scan(self, file: _File, size: int, *, last: bool) -> None:
+        window = _WINDOW
+        while file.scanned < size:
+            data = self.log.read(file.segment.path, file.scanned, min(file.scanned + window, size))
+            batches = scan(data, file.segment.path, next_offset=self._next)
+            if not len(batches.headers):
+                if file.scanned + len(data) < size and window <= MAX_BATCH_BYTES:
+                    window *= 2
+                    continue
+                if not last or self._cut_tail == "fail":
+                    raise MalformedLog(
+                        file.segment.path, self._next, f"batch is cut off at the end of the file (byte {file.scanned})"
+                    )
+                return
+            for offset, kind in _markers(data, batches.headers, file.segment.path):
+                self._mark(file.segment.path, offset, kind)
+            headers = batches.headers
+            self._next = batches.next_offset
+            headers["position"] += file.scanned
+            file.headers.append(headers)
+            file.scanned += batches.end
+
+    def _mark(self, path: str, offset: int, kind: int) -> None:
+        if kind == BEGIN:
+            if self._begin is not None:
+                raise MalformedLog(
+                    path, offset, f"a transaction begins inside the one begun at {self._begin} (R-TXN-1)"
+                )
+            self._begin = offset
+            return
+        if self._begin is None:
+            raise MalformedLog(path, offset, "a transaction ends or aborts that never began (R-TXN-2)")
+        self._transactions.append((self._begin, offset, kind == ABORT))
+        self._begin = None
+
+    # -- what may be read ---------------------------------------------------------------------------------------
+
+    def end(self) -> int:
+        """Offset after the last record that may be read: the end of the complete batches, or an open transaction."""
+        return self._next if self._begin is None else min(self._begin, self._next)
+
+    def target(self, position: Position, most: int | None) -> int:
+        """The end of the next micro-batch: at most ``most`` records, whole batches, whole transactions."""
+        end = self.end()
+        start = position.offset
+        if most is None or start + most >= end:
+            return max(end, start)
+        ends = np.concatenate(
+            [h["base_offset"] + h["count"] for file in self._files.values() for h in file.headers] or [np.empty(0, int)]
+        )
+        ends = ends[(ends > start) & (ends <= end)]
+        if not len(ends):
+            return max(end, start)
+        fits = ends[ends <= start + most]
+        chosen = int(fits[-1]) if len(fits) else int(ends[0])
+        for begin, close, _ in self._transactions:
+            if begin < chosen <= close:
+                return begin if begin > start else close + 1
+        return chosen
+
+    def position(self, offset: int, snapshot: int) -> Position:
+        """The position at ``offset``, with the fingerprint of the batch before it."""
+        for file in reversed(self._files.values()):
+            for headers in reversed(file.headers):
+                rows = np.flatnonzero(headers["base_offset"] < offset)
+                if len(rows):
+                    header = headers[rows[-1]]
+                    return Position(
+                        offset, int(header["base_offset"]), int(header["epoch"]), int(header["crc"]), snapshot
+                    )
+        return Position(offset, snapshot=snapshot)
+
+    def changed(self, position: Position) -> bool:
+        """Whether the batch before ``position`` is another one now: history was rewritten below it."""
+        if position.base < 0:
+            return False
+        for file in self._files.values():
+            for headers in file.headers:
+                at = np.flatnonzero(headers["base_offset"] == position.base)
+                if len(at):
+                    found = headers[at[0]]
+                    return (int(found["epoch"]), int(found["crc"])) != (position.epoch, position.crc)
+        scanned = [file.segment.base_offset for file in self._files.values()]
+        return bool(scanned) and min(scanned) <= position.base
+
+    def covers(self, start: Position, end: Position) -> bool:
+        """Whether the batches between two positions are scanned."""
+        first = min((f.segment.base_offset for f in self._files.values()), default=-1)
+        return (
+            0 <= first <= max(start.offset, end.snapshot if end.snapshot != start.snapshot else 0, 0)
+            and end.offset <= self._next
+        )
+
+    def first_offset(self) -> int:
+        """The first offset that the log on disk still has, -1 where it has no segment."""
+        return self.segments[0].base_offset if self.segments else -1
+
+    # -- slices -------------------------------------------------------------------------------------------------
+
+    def slices(self, start: Position, end: Position) -> Iterator[Slice]:
+        """The slices between two positions, in log order: a snapshot first where ``end`` begins with another one."""
+        first = max(start.offset, 0)
+        if end.snapshot >= 0 and (end.snapshot != start.snapshot or start.offset < 0):
+            yield from self._snapshot_slices(end.snapshot)
+            first = max(first, end.snapshot)
+        dropped = [(begin, close) for begin, close, aborted in self._transactions if aborted]
+        for file in self._files.values():
+            if not file.headers:
+                continue
+            headers = np.concatenate(file.headers)
+            ends = headers["base_offset"] + headers["count"]
+            headers = headers[(ends > first) & (headers["base_offset"] < end.offset)]
+            for rows in _runs(headers):
+                bounds = int(rows[0]["base_offset"]), int(rows[-1]["base_offset"]) + int(rows[-1]["count"])
+                yield Slice(
+                    location=self.log.location,
+                    path=file.segment.path,
+                    start=int(rows[0]["position"]),
+                    end=int(rows[-1]["position"]) + int(rows[-1]["size"]),
+                    first=max(first, bounds[0]),
+                    last=min(end.offset, bounds[1]),
+                    next_offset=bounds[0],
+                    dropped=tuple((b, c) for b, c in dropped if b < bounds[1] and c > bounds[0]),
+                )
+
+    def _snapshot_slices(self, end_offset: int) -> Iterator[Slice]:
+        matches = [s for s in self.snapshots if s.end_offset == end_offset]
+        if not matches:
+            raise UsageError(f"{self.log.location}: snapshot {end_offset} is gone; start a new lake")
+        snapshot = matches[-1]
+        whole = scan(self.log.read(snapshot.path, 0, snapshot.size), snapshot.path)
+        if not whole.complete or not len(whole.headers):
+            raise MalformedLog(snapshot.path, max(whole.next_offset, 0), "the snapshot is cut off")
+        if not whole.headers[0]["attributes"] & CONTROL_BIT:
+            raise MalformedLog(snapshot.path, 0, "the snapshot does not begin with its header record")
+        runs = list(_runs(whole.headers))
+        for index, rows in enumerate(runs):
+            first, last = int(rows[0]["base_offset"]), int(rows[-1]["base_offset"]) + int(rows[-1]["count"])
+            yield Slice(
+                location=self.log.location,
+                path=snapshot.path,
+                start=int(rows[0]["position"]),
+                end=int(rows[-1]["position"]) + int(rows[-1]["size"]),
+                first=first,
+                last=last,
+                next_offset=first,
+                snapshot=end_offset,
+                closes=index == len(runs) - 1,
+            )
+
+
+def _runs(headers: np.ndarray) -> Iterator[np.ndarray]:
+    """Cut consecutive batches into runs of about SLICE_BYTES."""
+    if not len(headers):
+        return
+    sizes = np.cumsum(headers["size"].astype(np.int64))
+    cuts = np.flatnonzero(np.diff(sizes // SLICE_BYTES)) + 1
+    yield from np.split(headers, cuts)
+
+
+def records_in(slices: list[Slice]) -> int:
+    """How many records the slices hold."""
+    return sum(piece.last - piece.first for piece in slices)
+
+
+__all__ = ["BATCH_DTYPE", "Planner", "Position", "Slice", "records_in", "replace"]

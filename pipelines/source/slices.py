@@ -1,0 +1,34 @@
+"""Read one slice of a log: bytes, checksums, compression, frames and bodies; what does not count is masked."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jbod_model.errors import MalformedLog
+from pipelines.formats.batches import CODEC_BITS, scan, verify
+from pipelines.formats.codecs import unfold
+from pipelines.formats.records import Records, decode
+from pipelines.source.log_dir import read_bytes
+from pipelines.source.plan import Slice
+
+
+def read_slice(piece: Slice, *, keep_unknown: bool = False) -> tuple[Records, np.ndarray]:
+    """The records of the slice's batches, and which of them count (bool[n]): within its offsets, not aborted.
+
+    Raises MalformedLog naming the file and the offset; a slice that shrank on disk is one, too.
+    """
+    data = read_bytes(piece.location, piece.path, piece.start, piece.end)
+    batches = scan(data, piece.path, next_offset=piece.next_offset)
+    if batches.end != piece.end - piece.start:
+        raise MalformedLog(
+            piece.path, piece.next_offset, "the file changed while it was read: run again to start from what is there"
+        )
+    headers = batches.headers
+    verify(data, headers, piece.path)
+    if (headers["attributes"] & CODEC_BITS).any():
+        data, headers = unfold(data, headers, piece.path)
+    records = decode(data, headers, piece.path, keep_unknown=keep_unknown)
+    kept = (records.offsets >= piece.first) & (records.offsets < piece.last)
+    for begin, close in piece.dropped:
+        kept &= (records.offsets <= begin) | (records.offsets >= close)
+    return records, kept

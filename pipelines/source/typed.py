@@ -1,0 +1,143 @@
+"""Decoded records as rows for people: typed columns for what replay reads, JSON for the fields of everything else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from jbod_model import codec
+from jbod_model.records import NoOpRecord
+from jbod_model.text import record_as_json
+from pipelines.formats.partitions import DIRECTORIES, INT_LISTS, LEADER, NO_LEADER_CHANGE, RECOVERY, PartitionRows
+from pipelines.formats.records import CONTROL_BASE, Records
+from pipelines.lake.tables import IDS, INTS, TIME
+from pipelines.replay.blocks import partition_rows, topic_ids
+from pipelines.replay.lists import number_ids, take_lists
+from pipelines.replay.record_rows import type_names
+from pipelines.replay.rows import id_texts
+
+_INT_COLUMNS = ("replicas", "isr", "removing_replicas", "adding_replicas", "eligible_leader_replicas", "last_known_elr")
+TYPED_SCHEMA = pa.schema(
+    [
+        pa.field("log_offset", pa.int64(), nullable=False),
+        pa.field("epoch", pa.int32(), nullable=False),
+        pa.field("append_time", TIME, nullable=False),
+        pa.field("batch_offset", pa.int64(), nullable=False),
+        pa.field("record_type", pa.string(), nullable=False),
+        pa.field("record_version", pa.int16(), nullable=False),
+        pa.field("snapshot", pa.bool_(), nullable=False),
+        pa.field("topic_id", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("broker_id", pa.int32()),
+        pa.field("leader", pa.int32()),
+        pa.field("leader_epoch", pa.int32()),
+        pa.field("partition_epoch", pa.int32()),
+        pa.field("leader_recovery_state", pa.int32()),
+        *(pa.field(name, INTS) for name in _INT_COLUMNS),
+        pa.field("directories", IDS),
+        pa.field("fields", pa.string()),
+    ]
+)
+# Records of one Arrow batch.
+BATCH_ROWS = 1 << 16
+
+
+def typed_batches(records: Records, kept: np.ndarray, snapshot: int | None) -> Iterator[pa.RecordBatch]:
+    """Rows of the records that count, columns of TYPED_SCHEMA.
+
+    ``snapshot``: last contained offset where they are those of a snapshot. A list or scalar that a change record
+    leaves as it was is null.
+    """
+    part_row = partition_rows(records)
+    counted = np.flatnonzero(kept)
+    for start in range(0, len(counted), BATCH_ROWS):
+        rows = counted[start : start + BATCH_ROWS]
+        yield _batch(records, rows, part_row[rows], snapshot)
+
+
+def _batch(records: Records, rows: np.ndarray, part_row: np.ndarray, snapshot: int | None) -> pa.RecordBatch:
+    n = len(rows)
+    headers = records.headers[records.batch[rows]]
+    part = records.partitions
+    topics, ids = topic_ids(records, rows, part_row)
+    hits = part_row >= 0
+    at = np.where(hits, part_row, 0)
+    whole = hits & (records.types[rows] == 3)
+    offsets = records.offsets[rows]
+    brokers = records.broker_ids[rows]
+
+    def scalar(slot: int, mask: np.ndarray) -> pa.Array:
+        values = part.scalars[slot, at] if len(part.partitions) else np.zeros(n, np.int32)
+        return pa.array(values, mask=~mask)
+
+    leader = part.scalars[LEADER, at] if len(part.partitions) else np.zeros(n, np.int32)
+    recovery = part.scalars[RECOVERY, at] if len(part.partitions) else np.zeros(n, np.int32)
+    return pa.record_batch(
+        [
+            pa.array(offsets if snapshot is None else np.full(n, snapshot, np.int64)),
+            pa.array(np.ascontiguousarray(headers["epoch"])),
+            pa.array(headers["timestamp"] * 1000, pa.int64()).cast(TIME),
+            pa.array(np.ascontiguousarray(headers["base_offset"])),
+            type_names(records.types[rows]).cast(pa.string()),
+            pa.array(records.versions[rows]),
+            pa.array(np.full(n, snapshot is not None)),
+            _texts(topics, id_texts(ids), topics < 0),
+            pa.array(part.partitions[at] if len(part.partitions) else np.zeros(n, np.int32), mask=~hits),
+            pa.array(brokers, mask=brokers < 0),
+            scalar(LEADER, hits & (leader != NO_LEADER_CHANGE)),
+            scalar(1, whole),
+            scalar(2, whole),
+            scalar(RECOVERY, hits & (recovery >= 0)),
+            *(_ints(part, slot, part_row) for slot in range(INT_LISTS)),
+            _directories(part, part_row),
+            _fields(records, rows, hits),
+        ],
+        schema=TYPED_SCHEMA,
+    )
+
+
+def _texts(numbers: np.ndarray, dictionary: pa.Array, mask: np.ndarray | None = None) -> pa.Array:
+    return dictionary.take(pa.array(numbers, mask=mask))
+
+
+def _ints(part: PartitionRows, slot: int, part_row: np.ndarray) -> pa.Array:
+    given = _given(part, slot, part_row)
+    if not given.any():
+        return pa.nulls(len(part_row), INTS)
+    starts, sizes = part.int_ends[slot, :-1], np.diff(part.int_ends[slot])
+    values, ends = take_lists(part.ints[slot], starts, sizes, np.where(given, part_row, -1))
+    return _list(ends, pa.array(values), given, INTS)
+
+
+def _directories(part: PartitionRows, part_row: np.ndarray) -> pa.Array:
+    given = _given(part, DIRECTORIES, part_row)
+    if not given.any():
+        return pa.nulls(len(part_row), IDS)
+    numbers, distinct = number_ids(part.ids[: part.id_ends[-1]], np.empty((0, 2), np.uint64))
+    taken, ends = take_lists(numbers, part.id_ends[:-1], np.diff(part.id_ends), np.where(given, part_row, -1))
+    return _list(ends, _texts(taken, id_texts(distinct)), given, IDS)
+
+
+def _given(part: PartitionRows, slot: int, part_row: np.ndarray) -> np.ndarray:
+    given = np.zeros(len(part_row), np.bool_)
+    hits = part_row >= 0
+    given[hits] = part.present[slot, part_row[hits]]
+    return given
+
+
+def _list(ends: np.ndarray, values: pa.Array, given: np.ndarray, kind: pa.DataType) -> pa.Array:
+    mask = None if given.all() else pa.array(~given)
+    return pa.ListArray.from_arrays(pa.array(ends), values, type=kind, mask=mask)
+
+
+def _fields(records: Records, rows: np.ndarray, partition: np.ndarray) -> pa.Array:
+    """The fields of the records that have no columns, as kafka-dump-log prints them."""
+    texts: list[str | None] = [None] * len(rows)
+    for row in np.flatnonzero(~partition & (records.types[rows] < CONTROL_BASE)).tolist():
+        read = codec.decode(records.value(int(rows[row])), keep_unknown=True)
+        if not isinstance(read.record, NoOpRecord):
+            texts[row] = json.dumps(record_as_json(read)["data"])
+    return pa.array(texts, pa.string())
