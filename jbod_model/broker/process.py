@@ -1,4 +1,4 @@
-"""One running broker: its lifecycle, its queue of assignments and its replicas together (R-PROC-1 to R-PROC-6).
+"""One running broker: its lifecycle, its queue of assignments and its replicas together (R-PROC-1 to R-PROC-4).
 
 Sans-IO: each function takes the broker, an event and the time in milliseconds, and returns the next broker with the
 requests to send. Whoever runs it carries them to the controller and brings the answers back.
@@ -67,6 +67,11 @@ def start(broker: Broker, now: int) -> Next:
     """Start the process: it registers."""
     life, actions = lifecycle.start(broker.life, now)
     return replace(broker, life=life), actions
+
+
+def load_metadata(broker: Broker, offset: int) -> Broker:
+    """The metadata was read up to ``offset``, but is not applied: the broker has not caught up yet (R-PROC-4)."""
+    return replace(broker, metadata_offset=offset)
 
 
 def apply_metadata(
@@ -208,7 +213,7 @@ def answer_assignments(broker: Broker, response: AssignReplicasToDirsResponse | 
     state = broker.replicas
     for assignment in outcome.accepted:
         if assignment.reason is Reason.PROMOTION:
-            state = replicas.confirm(state, assignment.replica)
+            state = replicas.confirm(state, assignment.replica, assignment.directory)
     return replace(broker, queue=queue, replicas=state)
 
 

@@ -179,9 +179,15 @@ def catch_up(state: Replicas, replica: Replica) -> Result:
     return state, ()
 
 
-def confirm(state: Replicas, replica: Replica) -> Replicas:
-    """The controller accepted the new directory of a move; a move that is gone by now is not brought back."""
+def confirm(state: Replicas, replica: Replica, directory: Uuid) -> Replicas:
+    """The controller accepted ``directory`` as the target of a move (R-MOVE-8).
+
+    A move that is gone by now is not brought back. If another one has taken its place, Kafka takes the confirmation
+    for that one; by the KIP's text it says nothing about it.
+    """
     if replica not in state.moves:
+        return state
+    if state.moves[replica].target != directory and not state.rules.confirms_any_move:
         return state
     move, _ = advance(state.moves[replica], MoveEvent.CONFIRMED)
     return replace(state, moves={**state.moves, replica: move})
@@ -203,7 +209,7 @@ def _follow(state: Replicas, change: ReplicaChange) -> Replicas:
     elif step is Step.SKIP:
         hosted = Hosted.WITHOUT_LOG  # R-HOST-7
     moves = state.moves
-    if step is Step.PROMOTE and change.directory is not None:
+    if step is Step.PROMOTE and change.directory is not None and replica not in moves:
         moves = {**moves, replica: Move(disks.current[replica], change.directory, MoveState.ACCEPTED)}
     return replace(state, disks=disks, moves=moves, hosted={**state.hosted, replica: hosted})
 
@@ -231,9 +237,8 @@ def _corrections(state: Replicas, changes: Iterable[ReplicaChange]) -> list[Repo
         if change.directory is None or actual is None or actual == change.directory:
             continue
         move = state.moves.get(change.replica)
-        confirmed = move is not None and move.state is MoveState.ACCEPTED and move.target == change.directory
-        if confirmed and not state.rules.promote_future_at_start:
-            continue  # The KIP: the future log takes its place; nothing is wrong with the metadata.
+        if move is not None and move.target == change.directory and not state.rules.promote_future_at_start:
+            continue  # By the KIP the metadata is ahead of the move, which comes to an end or reports the original.
         reports.append(Report(change.replica, actual, Reason.METADATA))
     return reports
 

@@ -26,6 +26,9 @@ class BrokerRules:
     promote_future_at_start: bool = True
     """At start, a future replica in the assigned directory replaces the current one at once; else it catches up."""
 
+    confirms_any_move: bool = True
+    """A late confirmation counts for the replica's present move, whatever its directory; else only for its own."""
+
     source_failure_assigns_lost: bool = False
     """When the source disk of a move fails, report the id for lost directories, not the original one (R-MOVE-4)."""
 
@@ -44,6 +47,7 @@ KIP858 = BrokerRules(
     shut_down_only_if_leading=True,
     undelivered_assignments_count=True,
     promote_future_at_start=False,
+    confirms_any_move=False,
     format_adds_missing_ids=True,
     queue_metric="kafka.server:type=KafkaServer,name=QueuedReplicaToDirAssignments",
 )

@@ -54,7 +54,7 @@ def test_move_swaps_only_after_the_controller_confirmed() -> None:
     assert reports == (Report(P, B, Reason.PROMOTION),)
     state, reports = replicas.catch_up(state, P)
     assert (reports, state.disks.current[P]) == ((), A)
-    state = replicas.confirm(state, P)
+    state = replicas.confirm(state, P, B)
     assert state.disks.current[P] == A
     state, reports = replicas.catch_up(state, P)
     assert (reports, state.disks.current, state.disks.future, state.moves) == ((), {P: B}, {}, {})
@@ -143,16 +143,19 @@ def test_alter_replica_log_dirs_of_a_replica_to_come_is_remembered() -> None:
     assert reports == (Report(Q, C, Reason.METADATA),)
 
 
-def test_confirmation_that_comes_late_is_taken_for_the_next_move() -> None:
-    """R-MOVE-8: cancelled while the request was out, asked for again, then confirmed."""
-    state, _, _ = replicas.alter_replica_log_dir(moving(MoveState.QUEUED), P, A)
+@pytest.mark.parametrize(("rules", "after"), [(KAFKA, MoveState.ACCEPTED), (KIP858, MoveState.NONE)])
+def test_confirmation_that_comes_late_is_taken_for_the_next_move_by_kafka_only(
+    rules: BrokerRules, after: MoveState
+) -> None:
+    """R-MOVE-8: cancelled while the request was out, another move asked for, then confirmed."""
+    state, _, _ = replicas.alter_replica_log_dir(moving(MoveState.QUEUED, rules), P, A)
     state, _, _ = replicas.alter_replica_log_dir(state, P, C)
-    state = replicas.confirm(state, P)
-    assert state.moves == {P: Move(A, C, MoveState.ACCEPTED)}
+    state = replicas.confirm(state, P, B)
+    assert state.moves == {P: Move(A, C, after)}
 
 
 def test_confirmation_of_a_move_that_is_gone_changes_nothing() -> None:
-    assert replicas.confirm(hosting(), P) == hosting()
+    assert replicas.confirm(hosting(), P, B) == hosting()
 
 
 @pytest.mark.parametrize("event", [MoveEvent.CAUGHT_UP, MoveEvent.CONFIRMED])

@@ -1,0 +1,65 @@
+"""What a change of the metadata means for one broker (R-LOCAL-1 to R-LOCAL-3).
+
+Source: Kafka's ``TopicDelta.localChanges``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jbod_model.broker.assignments import Replica
+from jbod_model.broker.replicas import ReplicaChange
+from jbod_model.ids import Uuid
+from jbod_model.image import Image, Partition, Topic
+
+
+def local_changes(before: Image, after: Image, broker_id: int) -> tuple[tuple[ReplicaChange, ...], tuple[Replica, ...]]:
+    """The broker's replicas that changed between two images, and those it no longer has.
+
+    A replica changed where it is new or its partition has another epoch (R-LOCAL-1). Its directory is listed where
+    the replica is new or assigned elsewhere (R-LOCAL-2), so the first image after a start lists all of them. A
+    replica is gone with its topic, or when the broker is no replica any more (R-LOCAL-3).
+    """
+    changes = []
+    deletes = []
+    for topic_id, topic in after.topics.items():
+        old = before.topics.get(topic_id)
+        if old is topic:
+            continue
+        for number, partition in topic.partitions.items():
+            replica = Replica(topic_id, number)
+            previous = None if old is None else old.partitions.get(number)
+            if broker_id in partition.replicas:
+                change = _change(replica, previous, partition, broker_id)
+                if change is not None:
+                    changes.append(change)
+            elif previous is not None and broker_id in previous.replicas:
+                deletes.append(replica)
+    for topic_id, topic in before.topics.items():
+        if topic_id not in after.topics:
+            deletes += _replicas_of(topic, broker_id)
+    return tuple(changes), tuple(deletes)
+
+
+def assigned_directories(image: Image, broker_id: int) -> Mapping[Replica, Uuid]:
+    """The directory of every replica that the image gives to the broker."""
+    return {
+        Replica(topic_id, number): partition.directory(broker_id)
+        for topic_id, topic in image.topics.items()
+        for number, partition in topic.partitions.items()
+        if broker_id in partition.replicas
+    }
+
+
+def _change(replica: Replica, before: Partition | None, after: Partition, broker_id: int) -> ReplicaChange | None:
+    directory = after.directory(broker_id)
+    if before is None or broker_id not in before.replicas:
+        return ReplicaChange(replica, after.leader == broker_id, directory)
+    if before.partition_epoch == after.partition_epoch:
+        return None
+    listed = None if before.directory(broker_id) == directory else directory
+    return ReplicaChange(replica, after.leader == broker_id, listed)
+
+
+def _replicas_of(topic: Topic, broker_id: int) -> list[Replica]:
+    return [Replica(topic.topic_id, n) for n, partition in topic.partitions.items() if broker_id in partition.replicas]

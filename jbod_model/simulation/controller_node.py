@@ -1,0 +1,191 @@
+"""The active controller of a simulated cluster: the pure controller, its log, and what heartbeats tell it (R-SIM-2).
+
+Source: Kafka's ``QuorumController``, ``BrokerHeartbeatManager``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from jbod_model.controller import Context, Controller, ControllerMemory, Result
+from jbod_model.controller.broker_requests import state_of
+from jbod_model.controller.context import NEVER, SUPPORTED_FEATURES
+from jbod_model.ids import Uuid
+from jbod_model.image import Image
+from jbod_model.java import JavaRandom
+from jbod_model.kafka_errors import RequestRefused
+from jbod_model.profiles import Profile
+from jbod_model.records import RegisterBrokerRecord, VersionedRecord
+from jbod_model.requests import (
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+    CreateTopicsRequest,
+    Request,
+    SessionExpired,
+)
+from jbod_model.responses import BrokerHeartbeatResponse, Response
+from jbod_model.simulation.deciding import deciding
+
+SESSION_TIMEOUT_MS = 9_000
+NODE_ID = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records that were committed together; ``end_offset`` is the offset after the last one."""
+
+    base_offset: int
+    epoch: int
+    time_ms: int
+    records: tuple[VersionedRecord, ...]
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of what comes next."""
+        return self.base_offset + len(self.records)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderChange:
+    """A new controller begins its epoch: a control record, which takes an offset and changes nothing."""
+
+    base_offset: int
+    epoch: int
+    time_ms: int
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of what comes next."""
+        return self.base_offset + 1
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What heartbeats of one broker process say."""
+
+    epoch: int
+    last_contact: int
+    register_offset: int
+    directories: frozenset[Uuid]
+    metadata_offset: int = -1
+    shutdown_offset: int = -1
+
+
+@dataclass(slots=True)
+class ControllerNode:
+    """The controller with its log; the epoch counts controllers."""
+
+    profile: Profile
+    cluster_id: str
+    random_state: int
+    epoch: int = 0
+    image: Image = field(default_factory=Image)
+    next_offset: int = 0
+    log: list[Batch | LeaderChange] = field(default_factory=list)
+    memory: ControllerMemory = field(default_factory=ControllerMemory)
+    heard: dict[int, _Heard] = field(default_factory=dict)
+
+    @classmethod
+    def create(cls, profile: Profile, cluster_id: str, seed: int) -> ControllerNode:
+        """A controller with an empty log. The ids are Kafka's whatever the profile: Kafka is to read the log."""
+        node = cls(deciding(profile), cluster_id, JavaRandom(seed).state)
+        node.fail_over(0)
+        return node
+
+    def handle(self, request: Request, now: int, new_topic_ids: tuple[Uuid, ...] = ()) -> Response | RequestRefused:
+        """Answer the request and commit its records, or say why it is refused."""
+        broker_id = getattr(request, "broker_id", None)
+        try:
+            result = Controller(self.profile).handle(self.image, request, self._context(request, now, new_topic_ids))
+        except RequestRefused as refused:
+            return refused
+        base = self.next_offset
+        if result.records:
+            self.append(result.records, now)
+        if result.random_state is not None:
+            self.random_state = result.random_state
+        if broker_id is not None:
+            self._hear(request, result, base, now)
+        return result.response
+
+    def append(self, records: tuple[VersionedRecord, ...], now: int) -> None:
+        """Commit records as one batch."""
+        batch = Batch(self.next_offset, self.epoch, now, records)
+        for offset, versioned in enumerate(records, self.next_offset):
+            self.memory.before(versioned.record, self.image)
+            self.image = self.image.apply(versioned.record, offset, profile=self.profile)
+        self.next_offset = batch.end_offset
+        self.log.append(batch)
+
+    def expire_sessions(self, now: int) -> None:
+        """Fence one unfenced broker that was not heard of for too long."""
+        for broker_id, registration in self.image.brokers.items():
+            if not registration.fenced and not self._has_session(broker_id, now):
+                self.handle(SessionExpired(broker_id=broker_id), now)
+                return
+
+    def fail_over(self, now: int) -> None:
+        """Another controller takes over: a new epoch, and every session begins anew."""
+        self.epoch += 1
+        change = LeaderChange(self.next_offset, self.epoch, now)
+        self.log.append(change)
+        self.next_offset = change.end_offset
+        for broker_id in self.heard:
+            self.heard[broker_id].last_contact = now
+            self.heard[broker_id].shutdown_offset = -1
+
+    def hear_of(self, broker_id: int, now: int) -> None:
+        """A sign of life of a broker that this model does not run: one under ZooKeeper, during a migration."""
+        registration = self.image.brokers[broker_id]
+        self.heard[broker_id] = _Heard(registration.epoch, now, -1, frozenset(registration.directories))
+
+    def _has_session(self, broker_id: int, now: int) -> bool:
+        known = self.heard.get(broker_id)
+        return known is not None and now - known.last_contact < SESSION_TIMEOUT_MS
+
+    def _context(self, request: Request, now: int, new_topic_ids: tuple[Uuid, ...]) -> Context:
+        context = Context(
+            next_offset=self.next_offset,
+            cluster_id=self.cluster_id,
+            controller_id=NODE_ID,
+            memory=self.memory,
+            random_state=self.random_state,
+            new_topic_ids=new_topic_ids if isinstance(request, CreateTopicsRequest) else (),
+            supported_features=SUPPORTED_FEATURES,
+        )
+        broker_id = getattr(request, "broker_id", None)
+        known = self.heard.get(broker_id) if broker_id is not None else None
+        registration = self.image.brokers.get(broker_id) if broker_id is not None else None
+        if known is None or registration is None or broker_id is None:
+            return context
+        return replace(
+            context,
+            has_valid_session=self._has_session(broker_id, now),
+            register_broker_record_offset=known.register_offset,
+            registered_log_dirs=known.directories,
+            state=state_of(registration),
+            controlled_shutdown_offset=known.shutdown_offset,
+            lowest_active_offset=self._lowest_active_offset(),
+        )
+
+    def _lowest_active_offset(self) -> int:
+        active = [
+            self.heard[broker_id].metadata_offset
+            for broker_id, registration in self.image.brokers.items()
+            if not registration.fenced and not registration.in_controlled_shutdown and broker_id in self.heard
+        ]
+        return min(active, default=NEVER)
+
+    def _hear(self, request: Request, result: Result, base: int, now: int) -> None:
+        if isinstance(request, BrokerRegistrationRequest):
+            offset = next(
+                base + i for i, each in enumerate(result.records) if isinstance(each.record, RegisterBrokerRecord)
+            )
+            epoch = self.image.brokers[request.broker_id].epoch
+            self.heard[request.broker_id] = _Heard(epoch, now, offset, frozenset(request.log_dirs))
+        elif isinstance(request, BrokerHeartbeatRequest) and isinstance(result.response, BrokerHeartbeatResponse):
+            known = self.heard[request.broker_id]
+            known.last_contact = now
+            known.metadata_offset = request.current_metadata_offset
+            if result.response.in_controlled_shutdown and result.records:
+                known.shutdown_offset = self.next_offset - 1

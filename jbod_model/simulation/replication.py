@@ -1,0 +1,111 @@
+"""What goes on between brokers: followers fall behind and catch up, future replicas too (R-SIM-5).
+
+Source: Kafka's ``Partition`` (in-sync sets), ``ReplicaAlterLogDirsThread``; no bytes are modelled, only who serves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from jbod_model.broker import process
+from jbod_model.broker.assignments import Replica
+from jbod_model.ids import Uuid
+from jbod_model.image import Image, Partition
+from jbod_model.requests import AlterPartitionPartition, AlterPartitionRequest, AlterPartitionTopic, BrokerState
+from jbod_model.simulation.host import Host
+
+if TYPE_CHECKING:
+    from jbod_model.simulation.world import World
+
+REPLICA_LAG_TIME_MS = 30_000
+CHECK_INTERVAL_MS = 500
+# A follower that was away is in sync again after about this long.
+CATCH_UP_MS = 1_500
+# The first copy of a replica to another disk takes as long. After that the copying thread never rests: it is faster
+# than the delay with which assignments are sent, without which a move would begin anew again and again (R-MOVE-7).
+COPY_INTERVAL_MS = 20
+
+
+@dataclass(slots=True)
+class Replication:
+    """Follows every replica of every partition: since when it serves, or does not."""
+
+    world: World
+    since: dict[tuple[int, Replica], tuple[bool, int]] = field(default_factory=dict)
+    asked: set[Replica] = field(default_factory=set)
+    copying: dict[tuple[int, int, Replica, Uuid], int] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Look at everything again and again."""
+        self.world.scheduler.every(CHECK_INTERVAL_MS, self._check)
+        self.world.scheduler.every(COPY_INTERVAL_MS, self._copy)
+
+    def _check(self) -> None:
+        for host in self.world.hosts.values():
+            if host.broker is not None and not host.paused:
+                self._lead(host, host.applied)
+
+    def _copy(self) -> None:
+        """Future replicas catch up, one step of each move at a time."""
+        for host in self.world.hosts.values():
+            if host.broker is None or host.paused or not host.broker.replicas.moves:
+                continue
+            for replica, where in list(host.broker.replicas.disks.future.items()):
+                began = self.copying.setdefault((host.node_id, host.generation, replica, where), self.world.now)
+                if replica in host.broker.replicas.moves and self.world.now - began >= CATCH_UP_MS:
+                    host.broker = process.catch_up(host.broker, replica, self.world.now)
+            self.world.after_event(host)
+
+    def _lead(self, host: Host, image: Image) -> None:
+        """As a leader: take followers into the in-sync set that serve, and out those that have not for long."""
+        for topic_id, topic in image.topics.items():
+            for number, partition in topic.partitions.items():
+                replica = Replica(topic_id, number)
+                if partition.leader != host.node_id or not host.serves(replica) or replica in self.asked:
+                    continue
+                wanted = self._in_sync(replica, partition, image)
+                if set(wanted) != set(partition.isr):
+                    self._alter(host, replica, partition, wanted, image)
+
+    def _in_sync(self, replica: Replica, partition: Partition, image: Image) -> tuple[int, ...]:
+        members = [broker_id for broker_id in partition.isr if self._stays(broker_id, replica, partition)]
+        for broker_id in partition.replicas:
+            registration = image.brokers.get(broker_id)
+            active = registration is not None and not registration.fenced and not registration.in_controlled_shutdown
+            serves, since = self._state(broker_id, replica)
+            if broker_id not in members and active and serves and self.world.now - since >= CATCH_UP_MS:
+                members.append(broker_id)
+        return tuple(members)
+
+    def _stays(self, broker_id: int, replica: Replica, partition: Partition) -> bool:
+        serves, since = self._state(broker_id, replica)
+        return serves or broker_id == partition.leader or self.world.now - since < REPLICA_LAG_TIME_MS
+
+    def _state(self, broker_id: int, replica: Replica) -> tuple[bool, int]:
+        """Whether the broker serves the replica, and since when."""
+        host = self.world.hosts.get(broker_id)
+        serves = host is not None and host.serves(replica)
+        known = self.since.get((broker_id, replica))
+        if known is None or known[0] != serves:
+            known = (serves, self.world.now)
+            self.since[broker_id, replica] = known
+        return known
+
+    def _alter(self, host: Host, replica: Replica, partition: Partition, wanted: tuple[int, ...], image: Image) -> None:
+        change = AlterPartitionPartition(
+            partition_index=replica.partition,
+            leader_epoch=partition.leader_epoch,
+            new_isr_with_epochs=tuple(
+                BrokerState(broker_id=broker_id, broker_epoch=image.brokers[broker_id].epoch) for broker_id in wanted
+            ),
+            leader_recovery_state=0,
+            partition_epoch=partition.partition_epoch,
+        )
+        request = AlterPartitionRequest(
+            broker_id=host.node_id,
+            broker_epoch=image.brokers[host.node_id].epoch,
+            topics=(AlterPartitionTopic(topic_id=replica.topic_id, partitions=(change,)),),
+        )
+        self.asked.add(replica)
+        self.world.alter_partition(host, request, lambda: self.asked.discard(replica))

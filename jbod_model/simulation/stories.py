@@ -1,0 +1,21 @@
+"""Every scenario there is, by name (R-SIM-6)."""
+
+from jbod_model.errors import UsageError
+from jbod_model.simulation import disk_stories, upgrade_stories
+from jbod_model.simulation.scenario import SCENARIOS, Scenario
+from jbod_model.simulation.world import World
+
+MODULES = (disk_stories, upgrade_stories)
+"""Importing them enters their scenarios."""
+
+
+def play(name: str, seed: int, profile: str = "kafka") -> World:
+    """The world after a scenario. Raises :class:`UsageError` for a scenario or profile that does not exist."""
+    if name not in SCENARIOS:
+        raise UsageError(f"scenario {name!r} is not known; known are {', '.join(sorted(SCENARIOS))}")
+    world = World.create(seed, profile)
+    SCENARIOS[name].play(world)
+    return world
+
+
+__all__ = ["MODULES", "SCENARIOS", "Scenario", "play"]

@@ -1,0 +1,216 @@
+"""From clusters without directory assignment to those with it, and JBOD switched on and off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jbod_model.broker.assignments import Replica
+from jbod_model.controller.metadata_version import LEVELS, METADATA_VERSION
+from jbod_model.ids import Uuid
+from jbod_model.ids import random as random_id
+from jbod_model.records import (
+    BeginTransactionRecord,
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    EndTransactionRecord,
+    PartitionRecord,
+    Record,
+    RegisterBrokerRecord,
+    TopicRecord,
+    VersionedRecord,
+    ZkMigrationStateRecord,
+)
+from jbod_model.requests import (
+    AlterPartitionReassignmentsRequest,
+    FeatureUpdate,
+    ReassignablePartition,
+    ReassignableTopic,
+    UnregisterBrokerRequest,
+    UpdateFeaturesRequest,
+)
+from jbod_model.simulation.scenario import bootstrap, cluster, scenario, settle, topic
+from jbod_model.simulation.world import World
+
+# The states of a migration from ZooKeeper, as ZkMigrationStateRecord numbers them.
+MIGRATION, POST_MIGRATION, PRE_MIGRATION = 1, 3, 2
+
+
+@scenario(
+    "jbod-on",
+    "A broker with one disk gets two more: its assignments stay right.",
+    "Migrating a cluster in KRaft without JBOD",
+)
+def jbod_on(world: World) -> None:
+    cluster(world, (1, 1, 1))
+    topic(world, "orders")
+    for node_id, host in world.hosts.items():
+        host.log_dirs += [f"/disks/{node_id}-b", f"/disks/{node_id}-c"]
+        host.format()
+        world.restart_broker(node_id)
+        settle(world)
+    topic(world, "later")
+
+
+@scenario(
+    "jbod-off", "Brokers go back to one disk each; what was on the others is replicated anew.", "Replica management"
+)
+def jbod_off(world: World) -> None:
+    cluster(world)
+    topic(world, "orders")
+    for node_id, host in world.hosts.items():
+        del host.log_dirs[1:]
+        world.restart_broker(node_id)
+        settle(world, 30)
+    topic(world, "later")
+
+
+@scenario(
+    "upgrade",
+    "From metadata.version 3.6-IV2, which has no directories, to 3.9, then to JBOD.",
+    "Migrating a cluster in KRaft without JBOD",
+)
+def upgrade(world: World) -> None:
+    cluster(world, (1, 1, 1), version="3.6-IV2")
+    topic(world, "orders")
+    update = FeatureUpdate(feature=METADATA_VERSION, max_version_level=LEVELS["3.9-IV0"])
+    world.ask(UpdateFeaturesRequest(feature_updates=(update,)))
+    world.tell("metadata.version is raised to 3.9-IV0: brokers register again, with directories")
+    settle(world)
+    host = world.hosts[1]
+    host.log_dirs += ["/disks/1-b", "/disks/1-c"]
+    host.format()
+    for node_id in world.hosts:
+        world.restart_broker(node_id)
+        settle(world, 30)
+    topic(world, "later")
+    world.break_disk(1, "/disks/1-b")
+    settle(world)
+
+
+@scenario(
+    "zk-migration",
+    "A ZooKeeper cluster with JBOD moves to KRaft: MIGRATING until each broker has restarted.",
+    "Migrating a cluster in ZK mode running with JBOD",
+)
+def zk_migration(world: World) -> None:
+    bootstrap(world, "3.9-IV0", extra=(ZkMigrationStateRecord(zk_migration_state=PRE_MIGRATION),))
+    for node_id, disks in ((1, 2), (2, 2), (3, 1)):
+        _register_under_zookeeper(world, node_id, disks)
+        world.run(3)
+    waiting = set(world.hosts)
+
+    def heartbeats_under_zookeeper() -> None:
+        for broker_id in waiting:
+            world.controller.hear_of(broker_id, world.now)
+
+    world.scheduler.every(2_000, heartbeats_under_zookeeper)
+    _migrate_metadata(world, {"old": [(1, 2), (2, 3), (3, 1), (1, 3)], "solo": [(1,), (2,), (3,)]})
+    settle(world, 5)
+    for node_id in (1, 2, 3):
+        world.tell(f"broker {node_id} goes down to restart under KRaft")
+        waiting.discard(node_id)
+        world.run(12)
+        world.start_broker(node_id)
+        settle(world, 30)
+    world.write(VersionedRecord(ZkMigrationStateRecord(zk_migration_state=POST_MIGRATION), 0))
+    world.tell("the migration is finalised")
+    topic(world, "new", 3, 2)
+    world.break_disk(1, "/disks/1-b")
+    settle(world)
+
+
+@scenario("rolling-restart", "Every broker restarts in order: leaders move away and back.", "Broker registration")
+def rolling_restart(world: World) -> None:
+    cluster(world)
+    topic(world, "orders")
+    for node_id in list(world.hosts):
+        world.restart_broker(node_id)
+        settle(world)
+
+
+@scenario(
+    "reassignment",
+    "Partitions move to a new broker: new replicas get their directories, then the old one leaves.",
+    "Replica placement",
+)
+def reassignment(world: World) -> None:
+    cluster(world, (2, 2, 2, 3))
+    topic(world, "orders", 4, 3)
+    name = ReassignableTopic(
+        name="orders",
+        partitions=tuple(ReassignablePartition(partition_index=i, replicas=(4, 2, 3)) for i in range(4)),
+    )
+    world.ask(AlterPartitionReassignmentsRequest(topics=(name,)))
+    world.tell("every partition of orders is reassigned to brokers 4, 2, 3")
+    settle(world, 40)
+    world.stop_broker(1)
+    settle(world)
+    world.ask(UnregisterBrokerRequest(broker_id=1))
+    world.tell("broker 1 is unregistered")
+    settle(world)
+
+
+@scenario("controller-fails-over", "The controller changes while a disk dies.", "Handling log directory failures")
+def controller_fails_over(world: World) -> None:
+    cluster(world)
+    topic(world, "orders")
+    world.break_disk(1, "/disks/1-c")
+    world.fail_over()
+    settle(world)
+
+
+def _register_under_zookeeper(world: World, node_id: int, disks: int) -> None:
+    """A broker under ZooKeeper, prepared for the migration: it registers with the ids of its directories."""
+    host = world.add_host(node_id, disks)
+    for disk in host.disks.values():
+        if disk.meta is not None:
+            disk.meta = replace(disk.meta, version=0)
+    ids = tuple(sorted(id_ for path in host.log_dirs if (id_ := host.directory_id(path)) is not None))
+    epoch = world.controller.next_offset
+    registration = RegisterBrokerRecord(
+        broker_id=node_id,
+        is_migrating_zk_broker=True,
+        incarnation_id=random_id(world.scheduler.random),
+        broker_epoch=epoch,
+        end_points=(BrokerEndpoint(name="PLAINTEXT", host=f"host-{node_id}", port=9092),),
+        features=(BrokerFeature(name=METADATA_VERSION, min_supported_version=1, max_supported_version=21),),
+        log_dirs=ids,
+    )
+    world.write(VersionedRecord(registration, 3))
+    unfence = BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=epoch, fenced=-1)
+    world.write(VersionedRecord(unfence, 0))
+    world.controller.hear_of(node_id, world.now)
+    world.tell(f"broker {node_id} registers for the migration, still under ZooKeeper")
+
+
+def _migrate_metadata(world: World, topics: dict[str, list[tuple[int, ...]]]) -> None:
+    """The transaction that copies ZooKeeper's topics: partitions without directories, so all of them MIGRATING."""
+    records: list[Record] = [BeginTransactionRecord(name="ZK Migration")]
+    for name, partitions in topics.items():
+        topic_id = random_id(world.scheduler.random)
+        records.append(TopicRecord(name=name, topic_id=topic_id))
+        for number, brokers in enumerate(partitions):
+            _put_logs(world, topic_id, number, brokers)
+            records.append(
+                PartitionRecord(
+                    partition_id=number,
+                    topic_id=topic_id,
+                    replicas=brokers,
+                    isr=brokers,
+                    leader=brokers[0],
+                    leader_epoch=2,
+                    partition_epoch=2,
+                )
+            )
+    records += [ZkMigrationStateRecord(zk_migration_state=MIGRATION), EndTransactionRecord()]
+    world.write(*(VersionedRecord(record, 0) for record in records))
+    world.tell("the metadata is copied from ZooKeeper")
+
+
+def _put_logs(world: World, topic_id: Uuid, number: int, brokers: tuple[int, ...]) -> None:
+    """The replicas of a partition exist already, on some disk of each broker."""
+    for broker_id in brokers:
+        host = world.hosts[broker_id]
+        path = world.scheduler.random.choice(host.log_dirs)
+        host.disks[path].logs[Replica(topic_id, number)] = False
