@@ -38,9 +38,9 @@ demo: setup
 	@echo
 	$(BIN)/jbod status --lake $(DEMO)/lake
 	@echo
-	$(BIN)/jbod directories --lake $(DEMO)/lake --at-offset 305
+	$(BIN)/jbod directories --lake $(DEMO)/lake --at-offset 200
 	@echo
-	$(BIN)/jbod offline --lake $(DEMO)/lake --at-offset 305
+	$(BIN)/jbod offline --lake $(DEMO)/lake --at-offset 200
 
 lint: setup
 	$(BIN)/ruff check .

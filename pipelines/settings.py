@@ -23,6 +23,10 @@ DEFAULT_FILE = Path("conf/jbod.yaml")
 """Read where it exists; its values are the defaults below."""
 
 
+CONF = "JBOD_CONF"
+"""Names more files, separated as in PATH; what ``jbod --conf`` sets."""
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -81,12 +85,14 @@ class Settings(BaseSettings):
         return (init_settings, env_settings, *files)
 
 
-def load(files: Iterable[str | os.PathLike[str]] = (), **options: Any) -> Settings:
+def load(files: Iterable[str | os.PathLike[str]] | None = None, **options: Any) -> Settings:
     """The settings of the default file, ``files`` in order, the environment and ``options`` (nested mappings).
 
-    An option that is None counts as not given. UsageError, naming file and key, for a value that is no good.
+    Without ``files``, those that JBOD_CONF lists. An option that is None counts as not given. UsageError, naming
+    file and key, for a value that is no good.
     """
-    named = [Path(file) for file in files]
+    _check_variables()
+    named = [Path(file) for file in (os.environ.get(CONF, "").split(os.pathsep) if files is None else files) if file]
     contents = {file: _read(file) for file in [*([DEFAULT_FILE] if DEFAULT_FILE.is_file() else []), *named]}
     given = _without_none(options)
     scoped = type("Settings", (Settings,), {"_files": list(contents.values()), "__module__": __name__})
@@ -95,6 +101,19 @@ def load(files: Iterable[str | os.PathLike[str]] = (), **options: Any) -> Settin
     except ValidationError as problem:
         raise UsageError(_explain(problem, contents, given)) from None
     return Settings.model_construct(**{name: getattr(found, name) for name in Settings.model_fields})
+
+
+def _check_variables() -> None:
+    """A variable that sets nothing is a mistake that nobody would notice."""
+    for name in os.environ:
+        if name.startswith("JBOD_") and name != CONF:
+            fields: Any = Settings
+            keys = name.removeprefix("JBOD_").lower().split("__")
+            for depth, key in enumerate(keys):
+                known = getattr(fields, "model_fields", {})
+                if key not in known:
+                    raise UsageError(f"{name}: no such setting{_suggestion(keys[: depth + 1])}")
+                fields = known[key].annotation
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -159,5 +178,7 @@ def _suggestion(keys: list[str]) -> str:
     fields: Any = Settings
     for key in keys[:-1]:
         fields = fields.model_fields[key].annotation
+    if not hasattr(fields, "model_fields"):
+        return f"; {keys[-2]} is a single value"
     near = difflib.get_close_matches(keys[-1], fields.model_fields, 1)
     return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(fields.model_fields)}"

@@ -16,3 +16,4 @@ def _settings_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings in the environment of whoever runs the tests do not reach them."""
     for name in [name for name in os.environ if name.startswith("JBOD_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("JBOD_CONF", "")  # so that what a command sets is undone

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from pipelines.ask.form import jsonable
 from pipelines.ask.lake import Lake, time_of
 from pipelines.ask.trouble import Troubled, troubled
 
@@ -73,8 +74,8 @@ class Offline:
             "partitionsLedFromOffline": names("led_from_offline"),
             "partitionsAllOffline": names("all_offline"),
             "partitionsUnderMinIsr": names("under_min_isr"),
-            "causes": [_camel(asdict(cause)) for cause in self.causes],
-            "replicas": [_camel(replica._asdict()) for replica in self.replicas],
+            "causes": jsonable(list(self.causes)),
+            "replicas": jsonable(list(self.replicas)),
         }
 
 
@@ -181,14 +182,3 @@ def _directory_ends(lake: Lake) -> dict[str, tuple[int, str | None, int]]:
 def _shutting_down(lake: Lake) -> set[int]:
     rows = lake.query(f"SELECT broker_id FROM {lake.at('brokers')} WHERE in_controlled_shutdown")
     return {broker for (broker,) in rows}
-
-
-def _camel(fields: dict[str, Any]) -> dict[str, Any]:
-    """snake_case names in camelCase, times as ISO text."""
-    renamed = {}
-    for name, value in fields.items():
-        head, *rest = name.split("_")
-        renamed[head + "".join(word.capitalize() for word in rest)] = (
-            value.isoformat() if isinstance(value, datetime) else value
-        )
-    return renamed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,27 @@ def test_settings_bad_variable_and_option_are_named(monkeypatch: pytest.MonkeyPa
 def test_settings_missing_file_is_named() -> None:
     with pytest.raises(UsageError, match=r"^nowhere\.yaml: cannot read the settings: No such file"):
         load(["nowhere.yaml"])
+
+
+def test_settings_files_of_the_environment_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text("lake: one\n")
+    (tmp_path / "two.yaml").write_text("ask: {min_insync_replicas: 2}\n")
+    monkeypatch.setenv("JBOD_CONF", f"one.yaml{os.pathsep}two.yaml")
+    assert (load().lake, load().ask.min_insync_replicas) == ("one", 2)
+    assert load([]).lake == "lake"
+
+
+@pytest.mark.parametrize(
+    ("variable", "hint"),
+    [
+        ("JBOD_REPLAY__MAXRECORDS", "did you mean max_records?"),
+        ("JBOD_LAK", "did you mean lake?"),
+        ("JBOD_LAKE__PATH", "lake is a single value"),
+    ],
+)
+def test_settings_variable_that_sets_nothing_is_refused(
+    monkeypatch: pytest.MonkeyPatch, variable: str, hint: str
+) -> None:
+    monkeypatch.setenv(variable, "1")
+    with pytest.raises(UsageError, match=f"^{variable}: no such setting; {re.escape(hint)}$"):
+        load()

@@ -1,0 +1,26 @@
+"""Answers as JSON: names in camelCase, times as ISO text."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime
+from typing import Any
+
+
+def jsonable(answer: Any) -> Any:
+    """Dataclasses and named tuples as objects, and what is in them likewise. Keys of mappings stay as they are."""
+    if dataclasses.is_dataclass(answer) and not isinstance(answer, type):
+        return {camel_case(field.name): jsonable(getattr(answer, field.name)) for field in dataclasses.fields(answer)}
+    if isinstance(answer, tuple) and hasattr(answer, "_asdict"):
+        return {camel_case(name): jsonable(value) for name, value in answer._asdict().items()}
+    if isinstance(answer, dict):
+        return {name: jsonable(value) for name, value in answer.items()}
+    if isinstance(answer, list | tuple):
+        return [jsonable(value) for value in answer]
+    return answer.isoformat() if isinstance(answer, datetime) else answer
+
+
+def camel_case(name: str) -> str:
+    """``since_offset`` -> ``sinceOffset``."""
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)

@@ -1,0 +1,70 @@
+"""``jbod``: the command line. Exit codes: 0 done, 1 a check found something, 2 bad usage, input or lake.
+
+Data goes to standard output, progress and errors to standard error. A command imports what it needs when it runs, so
+that a question does not wait for Spark.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from jbod_model.errors import JbodError
+from pipelines import cli_ask
+
+OTHERS = ("replay", "model", "storage", "simulate")
+"""``pipelines/cli_NAME.py``: each adds its commands with ``register(app)``."""
+
+
+def application(arguments: Sequence[str] = ()) -> typer.Typer:
+    """The commands that ``arguments`` may mean: one that only asks does not wait for the others' modules."""
+    app = typer.Typer(
+        name="jbod",
+        help="What every disk of a Kafka cluster holds, and what is lost when one fails.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_for_all_commands)
+    cli_ask.register(app)
+    if not any(word in cli_ask.COMMANDS for word in arguments[:3]):
+        for name in OTHERS:
+            if importlib.util.find_spec(f"pipelines.cli_{name}"):
+                importlib.import_module(f"pipelines.cli_{name}").register(app)
+    return app
+
+
+def _for_all_commands(
+    conf: Annotated[list[str] | None, typer.Option(help="A file of settings; of several, later ones win.")] = None,
+) -> None:
+    if conf:
+        os.environ["JBOD_CONF"] = os.pathsep.join(conf)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and leave with its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        application(words)(words, prog_name="jbod")
+    except JbodError as problem:
+        _refuse(str(problem))
+    except OSError as problem:
+        _refuse(f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem))
+
+
+def _refuse(problem: str) -> None:
+    """One line on standard error, after what was printed so far."""
+    sys.stdout.flush()
+    print("jbod:", " ".join(problem.split()), file=sys.stderr)  # noqa: T201
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

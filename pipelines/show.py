@@ -1,0 +1,62 @@
+"""Text for people: aligned columns in a pipe, tables on a terminal, times and counts in words."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+def console() -> Console:
+    """Standard output. In a pipe lines are never wrapped."""
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(highlight=False, soft_wrap=True, color_system=None)
+
+
+def say(out: Console, text: str = "", style: str = "") -> None:
+    """A line of text, none of it markup."""
+    out.print(Text(text, style))
+
+
+def show_table(
+    out: Console, columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = ()
+) -> None:
+    """Rows under headings; the columns at the indexes ``numbers`` are set flush right."""
+    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    right = set(numbers)
+    if out.is_terminal:
+        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+        for index, column in enumerate(columns):
+            table.add_column(column, justify="right" if index in right else "left", overflow="fold")
+        for row in cells:
+            table.add_row(*(Text(cell) for cell in row))
+        out.print(table)
+        return
+    widths = [max(len(row[index]) for row in [list(columns), *cells]) for index in range(len(columns))]
+    for row in [list(columns), *cells]:
+        aligned = (
+            cell.rjust(width) if index in right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        say(out, "  ".join(aligned).rstrip())
+
+
+def when(time: datetime) -> str:
+    """``2026-11-21 02:21:05.123Z``: sorts as text and can be given back to --at-time."""
+    return f"{time:%Y-%m-%d %H:%M:%S}.{time.microsecond // 1000:03d}Z"
+
+
+def many(count: int, what: str, plural: str = "") -> str:
+    """``1 replica``, ``1,200 replicas``."""
+    return f"{count:,} {what if count == 1 else plural or what + 's'}"
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """The first few of the names, and how many more there are."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")

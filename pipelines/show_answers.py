@@ -1,0 +1,166 @@
+"""Answers as text for a person: first the answer, then the reason, then what to do, then the list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from rich.console import Console
+
+from pipelines.ask.directories import Directory
+from pipelines.ask.history import History
+from pipelines.ask.offline import Offline
+from pipelines.ask.status import Status
+from pipelines.show import console, listed, many, say, show_table, when
+
+SCREENFUL = 40
+"""Rows of a list on a terminal, unless all are asked for."""
+
+
+def show_offline(answer: Offline, every: bool = False) -> None:
+    """What is offline."""
+    out = console()
+    at = f"At offset {answer.offset}, {when(answer.time)}:"
+    if not answer.replicas:
+        say(out, f"{at} every replica is online.", "green")
+        say(out, f"{many(answer.replicas_in_all, 'replica')} of {many(answer.partitions_in_all, 'partition')}.")
+        return
+    say(
+        out,
+        f"{at} {len(answer.replicas):,} of {many(answer.replicas_in_all, 'replica')} offline, "
+        f"in {len(answer.partitions):,} of {many(answer.partitions_in_all, 'partition')}.",
+        "bold red",
+    )
+    _show_hurt(out, answer)
+    say(out)
+    say(out, "Why", "bold")
+    width = max(len(many(cause.replicas, "replica")) for cause in answer.causes)
+    for cause in answer.causes:
+        since = "at or before" if cause.since_snapshot else "since"
+        say(out, f"  {many(cause.replicas, 'replica'):<{width}}  {cause.finding}")
+        say(out, f"  {'':<{width}}  {since} offset {cause.since_offset}, {when(cause.since_time)}", "dim")
+    say(out)
+    say(out, "What to do", "bold")
+    for number, advice in enumerate(dict.fromkeys(cause.advice for cause in answer.causes), 1):
+        say(out, f"  {number}. {advice}")
+    say(out)
+    shown = answer.replicas if every or not out.is_terminal else answer.replicas[:SCREENFUL]
+    show_table(
+        out,
+        ("PARTITION", "BROKER", "DIRECTORY", "REASON", "SINCE OFFSET", "SINCE"),
+        (
+            (
+                f"{one.topic}-{one.partition}",
+                one.broker_id,
+                one.directory_id,
+                one.reason,
+                one.since_offset,
+                when(one.since_time),
+            )
+            for one in shown
+        ),
+        numbers=(1, 4),
+    )
+    if len(shown) < len(answer.replicas):
+        say(out, f"and {len(answer.replicas) - len(shown):,} more: --all, or --json", "dim")
+
+
+def _show_hurt(out: Console, answer: Offline) -> None:
+    """What clients notice."""
+    lines = (
+        ("without_leader", "without a leader: no reads, no writes"),
+        ("led_from_offline", "led by a replica that is offline: reads and writes fail until another leads"),
+        ("under_min_isr", "under min.insync.replicas: writes with acks=all fail"),
+    )
+    fine = True
+    for chosen, meaning in lines:
+        names = [partition.name for partition in answer.partitions if getattr(partition, chosen)]
+        if names:
+            fine = False
+            say(out, f"{many(len(names), 'partition')} {meaning}:", "red")
+            say(out, f"  {listed(names)}")
+    if fine:
+        say(out, "All of these partitions still have a leader and enough in-sync replicas.")
+
+
+def show_status(answer: Status) -> None:
+    """The lake and its cluster."""
+    out = console()
+    behind = "" if answer.offset == answer.newest_offset else f" (newest is {answer.newest_offset})"
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in answer.replicas.items() if kind != "assigned")
+    levels = ", ".join(f"{name} {level}" for name, level in answer.features.items())
+    rows = [
+        ("cluster", answer.cluster_id or "id unknown"),
+        ("offset", f"{answer.offset}{behind}; known from {answer.first_offset} on"),
+        ("as of", when(answer.time)),
+        ("published", when(answer.published_time)),
+        ("features", levels or "none set"),
+        ("rules", answer.profile),
+        ("brokers", f"{answer.brokers:,}, {answer.brokers_fenced:,} fenced"),
+        ("directories", f"{answer.directories:,} online"),
+        ("topics", f"{answer.topics:,} with {many(answer.partitions, 'partition')}"),
+        ("replicas", f"{sum(answer.replicas.values()):,}" + (f", of which {kinds}" if kinds else ", all assigned")),
+    ]
+    for name, value in rows:
+        say(out, f"{name:<12} {value}")
+    troubles = (
+        (answer.offline_replicas, "offline replica"),
+        (answer.partitions_without_leader, "partition without a leader", "partitions without a leader"),
+        (answer.partitions_led_from_offline, "partition led from offline", "partitions led from offline"),
+        (answer.partitions_under_min_isr, "partition under min ISR", "partitions under min ISR"),
+        (answer.partitions_under_replicated, "partition under-replicated", "partitions under-replicated"),
+    )
+    found = [many(*trouble) for trouble in troubles if trouble[0]]
+    if found:
+        say(out, f"{'trouble':<12} {', '.join(found)}", "bold red")
+        if answer.offline_replicas:
+            say(out, f"{'':<12} jbod offline tells why")
+    else:
+        say(out, f"{'trouble':<12} none", "green")
+
+
+def show_directories(offset: int, time: datetime, answer: Sequence[Directory]) -> None:
+    """The directories, by broker."""
+    out = console()
+    registered = [one for one in answer if one.state == "online"]
+    dark = sum(one.broker != "online" for one in registered)
+    gone = [one for one in answer if one.state not in ("online", "unassigned", "migrating")]
+    said = [f"{many(len(registered) - dark, 'directory', 'directories')} online"]
+    if dark:
+        said.append(f"{dark} on brokers that are fenced")
+    if gone:
+        held = many(sum(one.replicas for one in gone), "replica")
+        said.append(f"{held} in {many(len(gone), 'directory', 'directories')} that are gone")
+    say(out, f"At offset {offset}, {when(time)}: {', '.join(said)}.", "bold")
+    show_table(
+        out,
+        ("BROKER", "BROKER IS", "DIRECTORY", "DIRECTORY IS", "REPLICAS", "LEADERS", "SINCE OFFSET", "SINCE"),
+        (
+            (
+                one.broker_id,
+                one.broker,
+                one.directory_id,
+                one.state,
+                one.replicas,
+                one.leaders,
+                one.since_offset,
+                one.since_time and when(one.since_time),
+            )
+            for one in answer
+        ),
+        numbers=(0, 4, 5, 6),
+    )
+
+
+def show_history(offset: int, answer: History) -> None:
+    """What happened to a partition, oldest first."""
+    out = console()
+    last = answer.states[-1]
+    if last.to_offset is None:
+        leader = "no leader" if last.leader == -1 else f"leader {last.leader}"
+        off = [str(spell.broker_id) for spell in answer.offline if spell.to_offset is None]
+        tail = f", offline on {', '.join(off)}" if off else ", all replicas online"
+        say(out, f"{answer.name} at offset {offset}: {leader}, isr {list(last.isr)}{tail}.", "bold")
+    else:
+        say(out, f"{answer.name} at offset {offset}: removed at offset {last.to_offset}.", "bold")
+    show_table(out, ("OFFSET", "TIME", "WHAT"), ((one.offset, when(one.time), one.what) for one in answer.events), (0,))

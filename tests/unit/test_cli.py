@@ -1,0 +1,183 @@
+"""The command line: answers on standard output, one line per error, exit codes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from jbod_model.errors import UsageError
+from pipelines import cli, cli_ask
+from tests.lakes import write_lake
+from tests.logs import read_log
+from tests.paths import CLUSTERS, ROOT, metadata_dir
+
+KAFKA = "kafka-4.1.2"
+HEAVY = {"pyspark", "numba", "pandas", "pyarrow", "great_expectations"}
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("cli") / "lake"
+    write_lake(path, read_log(metadata_dir(KAFKA)), cluster_id="JBODtestCluster0123456")
+    return str(path)
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as left:
+        cli.main(words)
+    return int(left.value.code or 0)
+
+
+def test_image_prints_kafkas_image_as_one_object(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("image", "--lake", lake, "--at-offset", "288", "--json") == 0
+    with gzip.open(CLUSTERS / KAFKA / "images.jsonl.gz", "rt") as lines:
+        expected = next(image for line in lines if (image := json.loads(line))["offset"] == 288)
+    assert json.loads(capsys.readouterr().out) == expected
+
+
+def test_offline_says_answer_then_why_then_what_to_do(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("offline", "--lake", lake, "--at-offset", "200") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "At offset 200, 2026-11-21 02:22:08.166Z: 13 of 89 replicas offline, in 13 of 39 partitions."
+    assert lines.index("Why") < lines.index("What to do")
+    table = next(line for line in lines if line.startswith("PARTITION"))
+    assert table.split() == ["PARTITION", "BROKER", "DIRECTORY", "REASON", "SINCE", "OFFSET", "SINCE"]
+    assert len(lines) - lines.index(table) - 1 == 13
+    assert "reported directory r60JqwAFn7gsit5hNSGjVw as failed (offset 162)" in "\n".join(lines)
+
+
+def test_offline_in_json_has_the_same(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("offline", "--lake", lake, "--at-offset", "200", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["offset"], said["offlineReplicas"], said["replicasInAll"]) == (200, 13, 89)
+    assert {cause["reason"] for cause in said["causes"]} == {"directory offline"}
+    assert sum(cause["replicas"] for cause in said["causes"]) == len(said["replicas"]) == 13
+    assert set(said["replicas"][0]) >= {"topic", "partition", "brokerId", "directoryId", "sinceOffset", "sinceTime"}
+
+
+@pytest.mark.parametrize("words", [["status"], ["directories"], ["history", "clicks-3"], ["offline"]])
+def test_question_in_json_is_one_object(lake: str, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert run(*words, "--lake", lake, "--json") == 0
+    assert json.loads(capsys.readouterr().out)
+
+
+def test_status_names_cluster_offset_and_trouble(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("status", "--lake", lake, "--at-offset", "200") == 0
+    said = capsys.readouterr().out
+    assert "JBODtestCluster0123456" in said
+    assert "200 (newest is 629); known from 0 on" in said
+    assert "13 offline replicas" in said
+
+
+def test_directories_show_failed_ones_that_still_hold_replicas(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("directories", "--lake", lake, "--at-offset", "200") == 0
+    said = capsys.readouterr().out
+    assert "7 directories online, 13 replicas in 2 directories that are gone" in said
+    assert sum(" failed " in line for line in said.splitlines()) == 2
+
+
+def test_history_starts_with_the_creation(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("history", "clicks-3", "--lake", lake) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("clicks-3 at offset 629: no leader")
+    assert "created as topic" in lines[2]
+
+
+def test_lake_and_files_of_settings_come_from_options(
+    lake: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text(json.dumps({"lake": lake}))
+    assert run("--conf", str(tmp_path / "mine.yaml"), "status") == 0
+    assert "JBODtestCluster" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["offline", "--lake", "nowhere"], "nowhere: no lake there: make one with jbod replay"),
+        (["offline", "--at-offset", "3", "--at-time", "2026-01-01"], "--at-offset and --at-time: give one of them"),
+        (["status", "--at-time", "yesterday"], "--at-time yesterday: not a time: write 2026-11-21T02:21:05Z"),
+        (["--conf", "nowhere.yaml", "status"], "nowhere.yaml: cannot read the settings"),
+        (["dump", "nowhere.log"], "nowhere.log: No such file or directory"),
+    ],
+)
+def test_error_is_one_line_and_exit_code_2(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    problem: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(*words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"jbod: {problem}")
+    assert said.err.count("\n") == 1
+
+
+def test_unknown_command_and_option_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("nosuch") == 2
+    assert run("offline", "--nosuch") == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_dump_prints_every_record_of_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    segment = metadata_dir(KAFKA) / "__cluster_metadata-0" / "00000000000000000000.log"
+    assert run("dump", str(segment)) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["offset"] for line in lines] == list(range(len(lines)))
+    assert set(lines[0]["control"]) == {"LeaderChange"}
+    assert any(line.get("payload", {}).get("type") == "REGISTER_BROKER_RECORD" for line in lines)
+
+
+def test_version_names_what_it_stands_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("version", "--json") == 0
+    assert {"jbod", "pyspark", "deltalake", "python"} <= set(json.loads(capsys.readouterr().out))
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("2026-11-21T02:21:05Z", datetime(2026, 11, 21, 2, 21, 5, tzinfo=UTC)),
+        ("2026-11-21 02:21:05.123", datetime(2026, 11, 21, 2, 21, 5, 123000, tzinfo=UTC)),
+        ("2026-11-21T03:21:05+01:00", datetime(2026, 11, 21, 2, 21, 5, tzinfo=UTC)),
+        ("1795227665000", datetime(2026, 11, 21, 2, 21, 5, tzinfo=UTC)),
+    ],
+)
+def test_time_is_utc_unless_it_says_otherwise(text: str, time: datetime) -> None:
+    assert cli_ask.parse_time(text) == time
+
+
+@pytest.mark.parametrize("text", ["", "now", "9" * 30, "2026-13-01"])
+def test_time_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--at-time"):
+        cli_ask.parse_time(text)
+
+
+def test_question_never_loads_spark_numba_or_pandas(lake: str) -> None:
+    code = (
+        "import sys; from pipelines.cli import main\n"
+        f"try: main(['offline', '--lake', {lake!r}])\n"
+        "except SystemExit: pass\n"
+        f"print(*sorted({HEAVY!r} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr.split() == []
+    assert done.stdout.startswith("At offset 629")
+
+
+def test_output_cut_off_by_a_reader_is_no_error(lake: str) -> None:
+    words = [sys.executable, "-m", "pipelines.cli", "image", "--lake", lake]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        assert b"Traceback" not in process.stderr.read()
