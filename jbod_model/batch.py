@@ -1,4 +1,4 @@
-"""Record batches, the unit in which a metadata log grows (R-FMT-13 to 23).
+"""Record batches, the unit in which a metadata log grows (R-FMT-11 to 20).
 
 Source: Kafka's ``common.record.DefaultRecordBatch`` and ``raft.internals.RecordsIterator``, but stricter: what no
 Kafka writes is refused here, where Kafka's readers would look away.
@@ -72,7 +72,7 @@ class BatchHeader:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch: either ``values`` of metadata records or ``control`` records, never both (R-FMT-20)."""
+    """A batch: either ``values`` of metadata records or ``control`` records, never both (R-FMT-17)."""
 
     header: BatchHeader
     values: tuple[bytes, ...]
@@ -80,7 +80,7 @@ class Batch:
 
 
 def read_batch(data: Data, at: int, *, file: str, limit: int = DEFAULT_LIMIT) -> Batch | None:
-    """The batch at byte ``at``, or None if it is not all there yet (R-FMT-16).
+    """The batch at byte ``at``, or None if it is not all there yet (R-FMT-14).
 
     MalformedLog, naming the batch's base offset, for one that no Kafka writes or that was damaged. A compressed batch
     may grow to ``limit`` bytes.
@@ -101,7 +101,7 @@ def read_batch(data: Data, at: int, *, file: str, limit: int = DEFAULT_LIMIT) ->
 
 
 def read_header(data: Data, at: int, *, file: str) -> BatchHeader | None:
-    """The head of the batch at byte ``at``, checked but for the CRC; None if the batch is not all there (R-FMT-13)."""
+    """The head of the batch at byte ``at``, checked but for the CRC; None if the batch is not all there (R-FMT-11)."""
     remaining = len(data) - at
     if remaining > _MAGIC_AT and data[at + _MAGIC_AT] != MAGIC:
         raise MalformedLog(file, -1, f"byte {at} starts no record batch: magic is {data[at + _MAGIC_AT]}, not {MAGIC}")
@@ -151,7 +151,7 @@ def read_header(data: Data, at: int, *, file: str) -> BatchHeader | None:
 
 
 def _read_records(body: bytes, header: BatchHeader) -> list[tuple[bytes | None, bytes | None]]:
-    """Key and value of each record (R-FMT-15)."""
+    """Key and value of each record (R-FMT-13)."""
     if header.count > len(body):
         raise Undecodable(f"{header.count} records are announced in {len(body)} bytes")
     records = []
@@ -202,7 +202,7 @@ def _data_value(key: bytes | None, value: bytes | None) -> bytes:
 
 
 def _read_control(key: bytes | None, value: bytes | None) -> ControlRecord:
-    """R-FMT-21 to 23."""
+    """R-FMT-18 to 20."""
     if key is None or value is None or len(key) < _CONTROL_KEY.size or len(value) < 2:
         raise Undecodable("a control record has no key or no value")
     key_version, number = _CONTROL_KEY.unpack_from(key)

@@ -1,4 +1,4 @@
-"""Record values to records and back, by the table of ``jbod_model.schema`` (R-FMT-1 to 12)."""
+"""Record values to records and back, by the table of ``jbod_model.schema`` (R-FMT-1 to 10)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def decode(value: bytes, *, file: str = "record", offset: int = -1, keep_unknown
     MalformedLog, naming ``file`` and ``offset``, for bytes that no known Kafka writes. With ``keep_unknown`` a type or
     version that is not known here becomes an UnknownRecord instead, so that nothing is lost.
 
-    Source: Kafka's ``AbstractApiMessageSerde``, but stricter (R-FMT-3, R-FMT-11).
+    Source: Kafka's ``AbstractApiMessageSerde``, but stricter (R-FMT-2, R-FMT-9).
     """
     try:
         return _decode(value, keep_unknown)
@@ -64,7 +64,7 @@ def _read_frame_part(value: bytes, at: int, what: str) -> tuple[int, int]:
 
 
 def encode(versioned: VersionedRecord) -> bytes:
-    """The value for the record; UsageError if its version cannot say what it says (R-FMT-10)."""
+    """The value for the record; UsageError if its version cannot say what it says (R-FMT-8)."""
     record, version = versioned.record, versioned.version
     if isinstance(record, UnknownRecord):
         return write_uvarint(FRAME_VERSION) + write_uvarint(record.api_key) + write_uvarint(version) + record.body
@@ -96,14 +96,14 @@ def read_struct(name: str, version: int, buffer: bytes, at: int) -> tuple[Struct
             field, read, _ = plan.tagged[tag]
             values[field.name] = _read_tagged(field, read, content)
         elif tag in plan.later_tags:
-            raise Undecodable(f"tag {tag} is not valid at version {version}")  # R-FMT-9
+            raise Undecodable(f"tag {tag} is not valid at version {version}")  # R-FMT-7
         else:
             unknown.append((tag, content))
     return plan.cls(unknown_tags=tuple(unknown), **values), at
 
 
 def _read_tagged(field: Field, read: Read, content: bytes) -> Any:
-    """R-FMT-11: the size of a known tag must be what it takes."""
+    """R-FMT-9: the size of a known tag must be what it takes."""
     try:
         value, end = read(content, 0)
     except Undecodable as problem:
@@ -114,7 +114,7 @@ def _read_tagged(field: Field, read: Read, content: bytes) -> Any:
 
 
 def write_struct(struct: Struct, version: int) -> bytes:
-    """A struct of the table with its tagged section, tags ascending (R-FMT-9, R-FMT-10)."""
+    """A struct of the table with its tagged section, tags ascending (R-FMT-7, R-FMT-8)."""
     name = type(struct).__name__
     plan = _plan(name, version)
     out = [write(getattr(struct, field.name)) for field, _, write in plan.ordinary]
@@ -180,7 +180,7 @@ def _write_element(version: int, struct: Struct) -> bytes:
 
 
 def _array(read_one: Read, write_one: Write) -> tuple[Read, Write]:
-    """R-FMT-8."""
+    """R-FMT-6."""
 
     def read(buffer: bytes, at: int) -> tuple[Any, int]:
         count, at = read_uvarint(buffer, at)

@@ -1,4 +1,4 @@
-"""The records that raft keeps for itself, in batches of their own (R-FMT-20 to 23).
+"""The records that raft keeps for itself, in batches of their own (R-FMT-17 to 20).
 
 Source: Kafka's ``common.record.ControlRecordUtils`` and the schemas in ``common/message``.
 """
@@ -97,7 +97,7 @@ CONTROL_TYPES: Mapping[int, type[ControlRecord]] = {
     5: KRaftVersionRecord,
     6: VotersRecord,
 }
-"""The class of each control type. 0 and 1 end a producer's transaction and have no place here (R-FMT-22)."""
+"""The class of each control type. 0 and 1 end a producer's transaction and have no place here (R-FMT-19)."""
 
 CONTROL_TYPE_OF: Mapping[type[ControlRecord], int] = {record: number for number, record in CONTROL_TYPES.items()}
 

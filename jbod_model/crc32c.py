@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli), the checksum of record batches (R-FMT-14)."""
+"""CRC-32C (Castagnoli), the checksum of record batches (R-FMT-12)."""
 
 from __future__ import annotations
 

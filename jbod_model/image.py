@@ -83,7 +83,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """Everything at one offset. ``apply`` makes the next one; mappings that did not change are shared.
+    """Everything at one offset. ``apply`` makes the next one; mappings that did not change are shared (R-REPLAY-4).
 
     Source: Kafka's ``image.MetadataImage`` and, for the checks, its ``controller`` package.
     """
@@ -244,7 +244,7 @@ def _set_partition(image: Image, record: PartitionRecord, profile: Profile) -> I
 
 
 def _change_partition(image: Image, record: PartitionChangeRecord, profile: Profile) -> Image:
-    """R-MERGE-1 to 8."""
+    """R-MERGE-1 to 7."""
     topic = _existing(image, record.topic_id)
     before = topic.partitions.get(record.partition_id)
     if before is None:

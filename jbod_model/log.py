@@ -28,7 +28,7 @@ Start = Literal["earliest", "snapshot"]
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of the log."""
+    """A piece of the log (R-LOG-2)."""
 
     path: Path
     base_offset: int
@@ -36,7 +36,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state before ``end_offset``, as records."""
+    """The state before ``end_offset``, as records (R-LOG-2)."""
 
     path: Path
     end_offset: int

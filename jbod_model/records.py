@@ -1,4 +1,4 @@
-"""Every record type of the metadata log up to Kafka 4.3.1, as Kafka names it and with Kafka's defaults (R-REC-*).
+"""Every record type of the metadata log up to Kafka 4.3.1, as Kafka names it and with Kafka's defaults (R-REC-2).
 
 Attributes are the schema's field names in snake_case and in the schema's order; lists are tuples, a null is None.
 Source: the JSON schemas in ``metadata/src/main/resources/common/metadata`` of Kafka.
@@ -28,7 +28,7 @@ class Record(Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownRecord(Record):
-    """A record that this version cannot read, kept on request so that nothing is lost (R-REC-7)."""
+    """A record that this version cannot read, kept on request so that nothing is lost (R-REC-4)."""
 
     api_key: int
     body: bytes
@@ -368,7 +368,7 @@ API_KEYS: Mapping[int, type[Record]] = {
     27: RegisterControllerRecord,
     28: ClearElrRecord,
 }
-"""The class of each api key. 6, 13 and 16 were never released."""
+"""The class of each api key (R-REC-1). 6, 13 and 16 are not used."""
 
 MAX_VERSIONS: Mapping[type[Record], int] = dict.fromkeys(API_KEYS.values(), 0) | {
     RegisterBrokerRecord: 4,

@@ -131,7 +131,7 @@ class Partition:
         )
 
     def merge(self, change: PartitionChangeRecord, ids: IdTable = KAFKA_IDS, profile: Profile = KAFKA) -> Partition:
-        """The state after a change (R-MERGE-1 to 8)."""
+        """The state after a change (R-MERGE-1 to 7)."""
         # VALIDATE
         if change.replicas is not None and change.directories and len(change.directories) != len(change.replicas):
             raise IllegalRecord(f"{len(change.directories)} directories for {len(change.replicas)} replicas")

@@ -1,4 +1,4 @@
-"""The layout of every record version: one table, read once (R-FMT-5).
+"""The layout of every record version: one table, read once (R-FMT-3).
 
 A line that is not indented starts a type: its api key if it is a record of the metadata log, its name, its versions
 (nested structs have those of the record around them). An indented line is a field: name, type, versions if not all,

@@ -1,4 +1,4 @@
-"""Records as the JSON that Kafka's own log dump prints (R-REC-5)."""
+"""Records as the JSON that Kafka's own log dump prints (R-REC-3)."""
 
 from __future__ import annotations
 

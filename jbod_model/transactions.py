@@ -21,14 +21,14 @@ MARKERS = (BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord)
 
 
 class Transactions:
-    """Takes entries in order and lets through what holds; ``open_at`` is the offset of the open Begin."""
+    """Takes entries in order and lets through what holds; ``open_at`` is the offset of the open Begin (R-TXN-4)."""
 
     def __init__(self) -> None:
         self.open_at: int | None = None
         self._held: list[LogEntry] = []
 
     def add(self, entry: LogEntry) -> list[LogEntry]:
-        """The entries that are settled by this one: none inside a transaction, all of it at its end."""
+        """The entries that are settled by this one: none inside a transaction, all of it at its end (R-TXN-5)."""
         record = entry.record.record if isinstance(entry.record, VersionedRecord) else None
         if isinstance(record, MARKERS):
             self._check(entry, type(record).__name__, begins=isinstance(record, BeginTransactionRecord))
@@ -45,7 +45,7 @@ class Transactions:
 
     def _check(self, entry: LogEntry, name: str, *, begins: bool) -> None:
         if entry.in_snapshot:
-            raise ReplayViolation(entry.offset, f"{name} in a snapshot")
+            raise ReplayViolation(entry.offset, f"{name} in a snapshot")  # R-TXN-6
         if begins and self.open_at is not None:
             raise ReplayViolation(entry.offset, f"{name} while the transaction of offset {self.open_at} is open")
         if not begins and self.open_at is None:

@@ -1,4 +1,4 @@
-"""Kafka's primitive types as bytes: big-endian numbers, varints, and what carries its length before it (R-FMT-6 to 9).
+"""Kafka's primitive types as bytes: big-endian numbers, varints, and what carries its length before it (R-FMT-4 to 7).
 
 A reader takes a buffer and a position and gives the value and the position after it. Nothing is allocated from a
 length before it was compared with what remains.
@@ -34,7 +34,7 @@ class Primitive:
 
 
 def read_uvarint(buffer: bytes, at: int) -> tuple[int, int]:
-    """An unsigned number of at most 32 bits, seven a byte, lowest first (R-FMT-6)."""
+    """An unsigned number of at most 32 bits, seven a byte, lowest first (R-FMT-4)."""
     value = 0
     for shift in range(0, 35, 7):
         if at >= len(buffer):
@@ -60,7 +60,7 @@ def write_uvarint(value: int) -> bytes:
 
 
 def read_varlong(buffer: bytes, at: int) -> tuple[int, int]:
-    """A signed number of at most 64 bits in zigzag: 0, -1, 1, -2 are 0, 1, 2, 3 (R-FMT-6)."""
+    """A signed number of at most 64 bits in zigzag: 0, -1, 1, -2 are 0, 1, 2, 3 (R-FMT-4)."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(buffer):
@@ -81,7 +81,7 @@ def write_varlong(value: int) -> bytes:
 
 
 def read_varint(buffer: bytes, at: int) -> tuple[int, int]:
-    """A signed number of at most 32 bits in zigzag (R-FMT-6)."""
+    """A signed number of at most 32 bits in zigzag (R-FMT-4)."""
     value, at = read_uvarint(buffer, at)
     return (value >> 1) ^ -(value & 1), at
 
@@ -164,4 +164,4 @@ PRIMITIVES: Mapping[str, Primitive] = {
     "string": Primitive(_read_string, _write_string),
     "bytes": Primitive(_read_bytes, _write_bytes),
 }
-"""``string`` and ``bytes`` read None where the length says null; whether that is allowed is the field's (R-FMT-8)."""
+"""``string`` and ``bytes`` read None where the length says null; whether that is allowed is the field's (R-FMT-6)."""

@@ -1,4 +1,4 @@
-"""The five codecs of record batches, in plain Python (R-FMT-18, R-FMT-19).
+"""The five codecs of record batches, in plain Python (R-FMT-15, R-FMT-16).
 
 Reading is complete; writing uses the simplest form that every reader takes.
 """

@@ -6,7 +6,7 @@ from jbod_model.wire import Undecodable
 
 
 class Output:
-    """Bytes that come out, at most ``limit`` of them: a small input must not fill the memory (R-FMT-19)."""
+    """Bytes that come out, at most ``limit`` of them: a small input must not fill the memory (R-FMT-16)."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

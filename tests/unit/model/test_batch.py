@@ -46,7 +46,7 @@ def record(tail: bytes) -> bytes:
 
 @given(st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=8), st.integers(0, 4), st.integers(0, 2**62))
 def test_batch_comes_back(values: list[bytes], codec: int, base_offset: int) -> None:
-    """R-FMT-13, R-FMT-15, R-FMT-18."""
+    """R-FMT-11, R-FMT-13, R-FMT-15."""
     raw = write_batch(values, base_offset=base_offset, epoch=7, timestamp=123, codec=codec)
     found = read_batch(raw + b"more", 0, file="f")
     assert found is not None
@@ -59,7 +59,7 @@ def test_batch_comes_back(values: list[bytes], codec: int, base_offset: int) -> 
 
 @pytest.mark.parametrize("number", CONTROL_TYPES)
 def test_control_batch_comes_back(number: int) -> None:
-    """R-FMT-20, R-FMT-21."""
+    """R-FMT-17, R-FMT-18."""
     said = CONTROL_TYPES[number]()
     found = read_batch(write_batch([said], base_offset=0, epoch=0, timestamp=0), 0, file="f")
     assert found is not None
@@ -67,7 +67,7 @@ def test_control_batch_comes_back(number: int) -> None:
 
 
 def test_leader_change_of_a_later_version_is_read_by_its_own_number() -> None:
-    """R-FMT-23."""
+    """R-FMT-20."""
     said = LeaderChangeMessage(version=1, leader_id=3, voters=(Voter(voter_id=3, voter_directory_id=Uuid(4, 4)),))
     found = read_batch(write_batch([said], base_offset=0, epoch=0, timestamp=0), 0, file="f")
     assert found is not None
@@ -75,7 +75,7 @@ def test_leader_change_of_a_later_version_is_read_by_its_own_number() -> None:
 
 
 def test_batches_in_every_codec_of_kafka_itself() -> None:
-    """R-FMT-18: written by Kafka's own classes with its libraries."""
+    """R-FMT-15: written by Kafka's own classes with its libraries."""
     batches = list(read_file(GOLDEN / "codecs_kafka_4.1.2.log"))
     assert [found.header.codec for found in batches] == [0, 1, 2, 3, 4]
     for found in batches:
@@ -120,14 +120,14 @@ def test_batches_in_every_codec_of_kafka_itself() -> None:
     ],
 )
 def test_damaged_batch_is_refused_with_the_reason(raw: bytes, problem: str) -> None:
-    """R-FMT-13 to 23."""
+    """R-FMT-11 to 20."""
     with pytest.raises(MalformedLog, match=problem) as caught:
         read_batch(raw, 0, file="a.log")
     assert caught.value.file == "a.log"
 
 
 def test_batch_that_is_not_all_there_is_awaited() -> None:
-    """R-FMT-16."""
+    """R-FMT-14."""
     raw = batch()
     for size in range(len(raw)):
         assert read_batch(raw[:size], 0, file="f") is None
@@ -135,7 +135,7 @@ def test_batch_that_is_not_all_there_is_awaited() -> None:
 
 
 def test_compressed_batch_over_the_limit_is_refused() -> None:
-    """R-FMT-19."""
+    """R-FMT-16."""
     raw = write_batch([b"\0" * 5000], base_offset=0, epoch=0, timestamp=0, codec=1)
     with pytest.raises(MalformedLog, match="limit of 4000"):
         read_batch(raw, 0, file="f", limit=4000)
@@ -144,7 +144,7 @@ def test_compressed_batch_over_the_limit_is_refused() -> None:
 @settings(max_examples=200)
 @given(st.binary(max_size=120), st.integers(1, 4), st.booleans())
 def test_any_body_is_read_or_malformed(body: bytes, count: int, control: bool) -> None:
-    """R-FMT-12: behind a CRC that fits, no other error."""
+    """R-FMT-10: behind a CRC that fits, no other error."""
     try:
         read_batch(with_body(body, count=count, attributes=32 if control else 0), 0, file="f")
     except MalformedLog as problem:

@@ -70,7 +70,7 @@ def as_golden(field: Field, version: int) -> list[str]:
 
 
 def test_schema_table_equals_kafkas_own_of_every_version() -> None:
-    """R-FMT-5."""
+    """R-FMT-3."""
     ours: dict[str, dict[int, list[str]]] = {}
     for record in API_KEYS.values():
         ours[record.__name__] = {}
@@ -98,7 +98,7 @@ def test_schema_table_and_classes_have_the_same_fields() -> None:
 
 @pytest.mark.parametrize(("label", "version", "value", "text"), golden(), ids=lambda part: part[:30])
 def test_golden_record_is_read_and_written_the_same(label: str, version: str, value: str, text: str) -> None:
-    """R-FMT-1 to 10: what Kafka's own serializer wrote."""
+    """R-FMT-1 to 8: what Kafka's own serializer wrote."""
     decoded = decode(bytes.fromhex(value))
     assert decoded.version == int(version)
     assert encode(decoded).hex() == value
@@ -163,7 +163,7 @@ VERSIONED = st.sampled_from(
 @settings(max_examples=400)
 @given(VERSIONED)
 def test_record_of_any_type_and_version_comes_back(versioned: VersionedRecord) -> None:
-    """R-FMT-10."""
+    """R-FMT-8."""
     value = encode(versioned)
     assert decode(value) == versioned
     assert encode(decode(value)) == value
@@ -180,7 +180,7 @@ def test_record_cut_anywhere_is_malformed(versioned: VersionedRecord, data: st.D
 @settings(max_examples=400)
 @given(st.binary(max_size=60), st.sampled_from([*sorted(API_KEYS), 6, 29]), st.integers(0, 5), st.booleans())
 def test_arbitrary_bytes_are_a_record_or_malformed(body: bytes, api_key: int, version: int, keep: bool) -> None:
-    """R-FMT-12: no other error, ever."""
+    """R-FMT-10: no other error, ever."""
     try:
         versioned = decode(bytes([1, api_key, version]) + body, keep_unknown=keep)
     except MalformedLog as problem:
@@ -191,14 +191,14 @@ def test_arbitrary_bytes_are_a_record_or_malformed(body: bytes, api_key: int, ve
 
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_varlong_comes_back(number: int) -> None:
-    """R-FMT-6."""
+    """R-FMT-4."""
     assert read_varlong(write_varlong(number), 0) == (number, len(write_varlong(number)))
 
 
 @settings(max_examples=100)
 @given(st.sampled_from(sorted(CONTROL_TYPES)).flatmap(lambda t: structs(CONTROL_TYPES[t].__name__, 0)))
 def test_control_struct_comes_back(struct: Struct) -> None:
-    """R-FMT-21."""
+    """R-FMT-18."""
     raw = write_struct(struct, 0)
     assert read_struct(type(struct).__name__, 0, raw, 0) == (struct, len(raw))
 
@@ -207,7 +207,7 @@ def test_control_struct_comes_back(struct: Struct) -> None:
 
 
 def test_tags_in_any_order_and_twice_are_read_as_kafka_does() -> None:
-    """R-FMT-9: any order, the last of the same tag wins, unknown ones are kept."""
+    """R-FMT-7: any order, the last of the same tag wins, unknown ones are kept."""
     leader_twice = decode(bytes.fromhex(f"010501{CHANGE}02 0104 00000002 0104 00000003"))
     assert leader_twice.record == records.PartitionChangeRecord(partition_id=0, topic_id=Uuid(1, 1), leader=3)
     descending = decode(bytes.fromhex(f"010500{CHANGE}02 0104 00000002 0005 02 00000002"))
@@ -246,14 +246,14 @@ def test_tags_in_any_order_and_twice_are_read_as_kafka_does() -> None:
     ],
 )
 def test_malformed_value_is_refused_with_the_reason(value: str, problem: str) -> None:
-    """R-FMT-1 to 12."""
+    """R-FMT-1 to 10."""
     with pytest.raises(MalformedLog, match=problem) as caught:
         decode(bytes.fromhex(value), file="a.log", offset=7)
     assert str(caught.value).startswith("a.log: offset 7: ")
 
 
 def test_string_longer_than_kafka_reads_is_refused_both_ways() -> None:
-    """R-FMT-8."""
+    """R-FMT-6."""
     record = records.ClearElrRecord(topic_name="n" * LONGEST_STRING)
     assert decode(encode(VersionedRecord(record, 0))).record == record
     with pytest.raises(UsageError):
@@ -264,7 +264,7 @@ def test_string_longer_than_kafka_reads_is_refused_both_ways() -> None:
 
 @pytest.mark.parametrize("value", ["011d0500ff", "01140942"])
 def test_unknown_record_is_kept_on_request(value: str) -> None:
-    """R-REC-7."""
+    """R-REC-4."""
     kept = decode(bytes.fromhex(value), keep_unknown=True)
     assert isinstance(kept.record, UnknownRecord)
     assert encode(kept).hex() == value
@@ -290,13 +290,13 @@ def test_unknown_record_is_kept_on_request(value: str) -> None:
     ids=repr,
 )
 def test_record_that_its_version_cannot_say_is_refused(record: Record, version: int) -> None:
-    """R-FMT-10."""
+    """R-FMT-8."""
     with pytest.raises(UsageError):
         encode(VersionedRecord(record, version))
 
 
 def test_not_a_number_has_its_json_form() -> None:
-    """R-REC-5."""
+    """R-REC-3."""
     for value, text in ((math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity"), (1.5, 1.5)):
         said = record_as_json(VersionedRecord(records.ClientQuotaRecord(value=value), 0))
         assert said["data"]["value"] == text

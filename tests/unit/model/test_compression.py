@@ -34,7 +34,7 @@ def samples() -> list[bytes]:
 @pytest.mark.parametrize("codec", ARROW)
 @pytest.mark.parametrize("data", samples(), ids=len)
 def test_codec_agrees_with_the_real_library(codec: int, data: bytes) -> None:
-    """R-FMT-18: both ways."""
+    """R-FMT-15: both ways."""
     ours, theirs = CODECS[codec], pa.Codec(ARROW[codec])
     assert ours.decompress(theirs.compress(data, asbytes=True), len(data)) == data
     written = ours.compress(data)
@@ -57,7 +57,7 @@ def test_codec_of_nothing(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_decompression_stops_at_the_limit(codec: int) -> None:
-    """R-FMT-19."""
+    """R-FMT-16."""
     bomb = b"\0" * 1_000_000
     packed = pa.Codec(ARROW[codec]).compress(bomb, asbytes=True) if codec else bomb
     with pytest.raises(Undecodable, match="limit"):
@@ -68,7 +68,7 @@ def test_decompression_stops_at_the_limit(codec: int) -> None:
 @given(st.sampled_from(sorted(CODECS)), st.binary(max_size=200), st.booleans())
 @example(2, snappy.JAVA_MAGIC, False)
 def test_damaged_data_is_refused_and_never_crashes(codec: int, junk: bytes, whole: bool) -> None:
-    """R-FMT-19."""
+    """R-FMT-16."""
     good = CODECS[codec].compress(b"some text, some text")
     with contextlib.suppress(Undecodable):
         CODECS[codec].decompress(junk if whole else good[: len(junk)] + junk, 10_000)
@@ -76,7 +76,7 @@ def test_damaged_data_is_refused_and_never_crashes(codec: int, junk: bytes, whol
 
 @pytest.mark.parametrize("codec", ARROW)
 def test_every_flipped_bit_and_every_cut_is_refused_or_bounded(codec: int) -> None:
-    """R-FMT-19."""
+    """R-FMT-16."""
     packed = pa.Codec(ARROW[codec]).compress(samples()[4][:400], asbytes=True)
     for at in range(len(packed)):
         for damaged in (packed[:at], packed[:at] + bytes([packed[at] ^ 1 << at % 8]) + packed[at + 1 :]):
@@ -85,7 +85,7 @@ def test_every_flipped_bit_and_every_cut_is_refused_or_bounded(codec: int) -> No
 
 
 def test_checksums_of_published_vectors() -> None:
-    """R-FMT-14."""
+    """R-FMT-12."""
     assert crc32c(b"") == 0
     assert crc32c(b"123456789") == 0xE3069283
     assert crc32c(bytes(32)) == 0x8A9136AA

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from jbod_model import json_form
 from jbod_model.history import images
+from jbod_model.ids import ZERO
 from jbod_model.image import Image
 from jbod_model.log import LogReader, MetadataLog, Start
 from jbod_model.log_writer import LogWriter, write_snapshot
@@ -73,6 +75,18 @@ def test_written_snapshot_and_tail_equal_the_log_at_every_offset(kafka: str, tmp
         (again,) = dict(images(LogReader(MetadataLog.open(tmp_path)))).items()
         assert again == (offset, image)
         path.unlink()
+
+
+def test_written_snapshot_before_directories_has_none(tmp_path: Path) -> None:
+    """R-SNAP-2: what Kafka itself writes at metadata.version 3.6-IV2, and then reads as MIGRATING."""
+    reader = LogReader(MetadataLog.open(metadata_dir("kafka-3.9.2-upgrade")))
+    image = next(i for _, i in images(reader) if i.topics and i.features["metadata.version"] < 17)
+    old = replace(image, brokers={n: replace(b, directories=(ZERO,)) for n, b in image.brokers.items()})
+    path = write_snapshot(tmp_path, snapshot_records(old), end_offset=1, epoch=1, timestamp=1)
+    assert path.exists()
+    ((_, again),) = images(LogReader(MetadataLog.open(tmp_path)))
+    assert {broker.directories for broker in again.brokers.values()} == {()}
+    assert again.topics == image.topics
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])

@@ -178,7 +178,7 @@ def test_epochs_count_the_changes(leaders: list[int]) -> None:
     ids=repr,
 )
 def test_illegal_record_raises_and_leaves_the_image(record: Record) -> None:
-    """R-REPLAY-1."""
+    """R-REPLAY-1: among them R-BROKER-2, R-BROKER-5, R-BROKER-8, R-TOPIC-1, R-PART-2, R-PART-4, R-MERGE-4."""
     before = replay(image=BORN)
     with pytest.raises(ReplayViolation) as caught:
         BORN.apply(record, 42)

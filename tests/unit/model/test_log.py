@@ -119,7 +119,7 @@ def test_empty_snapshot_of_a_formatted_quorum_leaves_everything_to_the_log(tmp_p
 
 
 def test_log_alone_and_snapshot_with_tail_give_the_same_image(tmp_path: Path) -> None:
-    """R-LOG-4, invariant 23."""
+    """R-LOG-4, R-LOG-6, invariant 23."""
     segment(tmp_path, 0, features("a", "b"))
     segment(tmp_path, 2, features("c"), features("d"))
     write_snapshot(tmp_path, features("a", "b", "c"), end_offset=3, epoch=1, timestamp=1)
@@ -235,7 +235,7 @@ def test_log_cut_at_every_byte_gives_what_is_complete_and_says_so(tmp_path: Path
 
 
 def test_log_with_any_byte_flipped_is_the_same_or_waits_or_is_malformed(tmp_path: Path) -> None:
-    """R-FMT-14, reliability test 4: never other records, never another error."""
+    """R-FMT-12, reliability test 4: never other records, never another error."""
     whole = small_log(tmp_path)
     expected = names(read(tmp_path)[0])
     for at in range(len(whole)):
@@ -262,7 +262,7 @@ def test_segment_cut_off_before_another_is_refused(tmp_path: Path) -> None:
 
 
 def test_unknown_record_stops_unless_it_is_kept(tmp_path: Path) -> None:
-    """R-REC-7."""
+    """R-REC-4."""
     unknown = VersionedRecord(r.UnknownRecord(api_key=99, body=b"x"), 3)
     segment(tmp_path, 0, features("a"), [unknown, *features("b")])
     with pytest.raises(MalformedLog, match="offset 1: record type 99"):

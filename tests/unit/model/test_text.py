@@ -21,7 +21,7 @@ def without_control_content(line: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kafka", KAFKAS)
 def test_dump_equals_kafkas_own_of_every_record(kafka: str) -> None:
-    """R-REC-5: offsets, epochs, batches and JSON; Kafkas before 4.0 print nothing of a control record."""
+    """R-REC-3: offsets, epochs, batches and JSON; Kafkas before 4.0 print nothing of a control record."""
     expected = list(kafka_dump.lines(gzip.decompress((CLUSTERS / kafka / "dump-log.txt.gz").read_bytes()).decode()))
     ours = [line for s in MetadataLog.open(metadata_dir(kafka)).segments for line in dump_lines(s.path)]
     if any(line.get("control") for line in expected):
