@@ -116,7 +116,7 @@ class World:
     # ASKING
 
     def look(self, request: Request, **context: Any) -> Result:
-        """The answer to a request, without applying it."""
+        """The answer to a request, without applying it; the state is as it was (R-CTL-6)."""
         before = copy.deepcopy(self.image)
         circumstances = {"next_offset": self.offset, "memory": self.memory, "cluster_id": CLUSTER} | context
         result = Controller(self.profile).handle(self.image, request, Context(**circumstances))

@@ -53,7 +53,7 @@ BUNDLED = sorted(path.name.removesuffix(".jsonl.gz") for path in TRACES.glob("*.
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "seed5" else []) for name in BUNDLED]
 )
 def test_conform_bundled_trace_matches_whole(name: str) -> None:
-    """Every operation, every record and every image (R-TRACE-1 to 7)."""
+    """Every operation, every record and every image (R-TRACE-1, R-TRACE-3, R-TRACE-4, R-TRACE-5, R-TRACE-7)."""
     report = replayed(name)
     assert report.mismatches == []
     assert report.images_matched == report.images > 0
@@ -232,7 +232,7 @@ def tampered(tmp_path: Path, lines: list[Line], tamper: Callable[[list[Line]], N
 def test_conform_tampered_trace_is_caught(
     tmp_path: Path, beginning: list[Line], tamper: Callable[[list[Line]], None]
 ) -> None:
-    """R-TRACE-4 to 7: each says the line, the operation, the offset and the field."""
+    """R-TRACE-4, R-TRACE-5, R-TRACE-7: each says the line, the operation, the offset and the field."""
     report = tampered(tmp_path, beginning, tamper)
     assert not report.ok
     assert all(mismatch.field and mismatch.operation > 0 for mismatch in report.mismatches)
@@ -294,6 +294,7 @@ def test_conform_missing_file_is_bad_usage(tmp_path: Path) -> None:
     ],
 )
 def test_conform_file_that_is_no_trace_is_malformed(tmp_path: Path, text: str, problem: str) -> None:
+    """R-TRACE-2."""
     path = tmp_path / "trace.jsonl"
     path.write_text(text)
     with pytest.raises(MalformedLog, match=problem):

@@ -147,7 +147,7 @@ def test_create_topics_without_an_id_is_refused() -> None:
 
 
 def test_create_topics_one_bad_topic_does_not_hurt_the_other() -> None:
-    """R-CREATE-1, R-CTL-2."""
+    """R-CREATE-1, R-CTL-2, R-CTL-6."""
     world = World().brokers(0)
     request = CreateTopicsRequest(topics=(manual((9,), name="bad"), manual((0,), name="good")))
     result = world.ask(request, new_topic_ids=(topic_id(7),))

@@ -13,6 +13,7 @@ from jbod_model.responses import CreatePartitionsTopicResult
 
 
 def test_camel_case_matches_the_schemas() -> None:
+    """R-CTL-4."""
     names = ["last_known_elr", "is_migrating_zk_broker", "want_shut_down", "id"]
     assert [camel_case(name) for name in names] == ["lastKnownElr", "isMigratingZkBroker", "wantShutDown", "id"]
 
