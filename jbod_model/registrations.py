@@ -77,7 +77,8 @@ class BrokerRegistration:
             )
         # APPLY
         directories = tuple(sorted(change.log_dirs))
-        if not directories and profile.empty_log_dirs_change == "ignore":
+        says_more = change.fenced != 0 or change.in_controlled_shutdown != 0
+        if not directories and (says_more or profile.empty_log_dirs_change == "ignore"):
             directories = self.directories  # R-BROKER-6: "all offline" cannot be said
         return replace(
             self,
