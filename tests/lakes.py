@@ -95,7 +95,8 @@ class Reference:
                     loading = self.image.emptied()
                     self.snapshots.append(entry.offset + 1)
                 loading = self._applied(loading, entry)
-                last = entry
+                if entry.record is not None:
+                    last = entry
             else:
                 self._settle(self._applied(self.image, entry), entry)
         if loading is not None:
