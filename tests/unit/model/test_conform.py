@@ -15,9 +15,11 @@ import pytest
 from jbod_model.conformance import Report, conform
 from jbod_model.errors import MalformedLog, UsageError
 from jbod_model.profiles import KIP858
-from tests.paths import TRACES
+from tests.paths import FIXTURES, TRACES
 
 Line = dict[str, Any]
+
+REQUESTS = FIXTURES / "requests"
 
 THROWN = {"seed1": 118, "seed2": 0, "seed3": 0, "seed4": 0, "seed6": 0, "seed22": 176}
 """Operations of each bundled trace on which Kafka itself threw."""
@@ -58,6 +60,16 @@ def test_conform_bundled_trace_matches_whole(name: str) -> None:
     assert report.mismatches == []
     assert report.images_matched == report.images > 0
     assert report.matched + len(report.thrown) == report.operations > 2000
+
+
+@pytest.mark.parametrize("name", ["eligible", "racks", "upgrade"])
+def test_conform_trace_of_every_kind_of_request_matches_whole(name: str) -> None:
+    """R-PLACE-2, R-CFG-4, R-FEAT-2, R-CREATE-9 and all errors, against Kafka."""
+    report = conform(REQUESTS / f"{name}.jsonl.gz")
+    assert report.mismatches == []
+    assert report.images_matched == report.images > 0
+    assert report.matched + len(report.thrown) == report.operations > 600
+    assert all(thrown.fault for thrown in report.thrown)
 
 
 @pytest.mark.parametrize("name", sorted(THROWN))

@@ -21,7 +21,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The beginning of a trace on which Kafka threw."""
     path = tmp_path_factory.mktemp("traces") / "trace.jsonl"
     with gzip.open(TRACES / "seed22.jsonl.gz", "rt") as lines:
-        path.write_text("".join(line for line, _ in zip(lines, range(1600), strict=False)))
+        path.write_text("".join(line for line, _ in zip(lines, range(1000), strict=False)))
     return path
 
 
