@@ -18,7 +18,8 @@ from jbod_model.ids import Uuid
 from jbod_model.image import BrokerRegistration, Image, Partition, Topic
 from jbod_model.kafka_errors import ControllerFault, RequestRefused
 from jbod_model.profiles import Profile
-from jbod_model.requests import Request
+from jbod_model.records import BrokerRegistrationChangeRecord
+from jbod_model.requests import BrokerHeartbeatRequest, Request
 from jbod_model.responses import Response
 
 OLD, NEW = Uuid(7, 1), Uuid(7, 2)
@@ -110,8 +111,19 @@ class ControllerPart:
             after=after,
             profile=self.profile,
         )
+        breaches = check_step(step) + self._repeated(after, request, context)
         records = tuple(_short(each.record) for each in result.records)
-        return Answered(self.number(after), result.response, check_step(step), records)
+        return Answered(self.number(after), result.response, breaches, records)
+
+    def _repeated(self, after: Image, request: Request, context: Context) -> tuple[Breach, ...]:
+        """R-INV-19: a heartbeat that reports the same directories again does not change the registration again."""
+        if not isinstance(request, BrokerHeartbeatRequest) or not request.offline_log_dirs:
+            return ()
+        again = replace(context, state=state_of(after.brokers[request.broker_id]))
+        records = Controller(self.profile).handle(after, request, again).records
+        if any(isinstance(each.record, BrokerRegistrationChangeRecord) and each.record.log_dirs for each in records):
+            return (Breach(19, f"broker {request.broker_id}: the same report changes the registration again"),)
+        return ()
 
 
 def _all_directories(image: Image, broker_id: int) -> frozenset[Uuid]:

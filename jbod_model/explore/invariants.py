@@ -1,4 +1,4 @@
-"""What must hold of the metadata in every state, and of every answered request (R-INV-1 to R-INV-30).
+"""What must hold of the metadata in every state, and of every answered request (R-INV-1 to R-INV-29).
 
 The numbers are those of docs/spec/invariants.md, which says for each invariant whether Kafka and the KIP keep it and
 where it is checked. Each check yields a text for every breach.
@@ -14,6 +14,7 @@ from jbod_model.controller.context import Context
 from jbod_model.ids import Uuid, reserved
 from jbod_model.image import Image, Partition
 from jbod_model.kafka_errors import RequestRefused
+from jbod_model.offline import offline_replicas
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.records import PartitionChangeRecord, RegisterBrokerRecord, VersionedRecord
 from jbod_model.requests import (
@@ -107,11 +108,24 @@ def leaders_can_lead(image: Image) -> Iterator[str]:
             yield f"partition {place[1]}: leader {partition.leader} has its replica in a directory that is offline"
 
 
+def unreachable_replicas_are_shown(image: Image) -> Iterator[str]:
+    """R-INV-28: clients see as offline at least the replicas of unknown and fenced brokers, and lost ones."""
+    for place, partition in partitions(image):
+        if len(partition.directories) != len(partition.replicas):
+            continue
+        shown = offline_replicas(image, partition)
+        for broker_id, directory in zip(partition.replicas, partition.directories, strict=True):
+            broker = image.brokers.get(broker_id)
+            if (broker is None or broker.fenced or directory == image.ids.lost) and broker_id not in shown:
+                yield f"partition {place[1]}: the replica of broker {broker_id} is shown as online"
+
+
 STATE_INVARIANTS: dict[int, Callable[[Image], Iterator[str]]] = {
     1: one_directory_per_replica,
     2: replica_sets_fit,
     6: directories_have_one_broker,
     9: leaders_can_lead,
+    28: unreachable_replicas_are_shown,
 }
 
 
@@ -258,6 +272,21 @@ def online_assignments_keep_eligible(step: Step) -> Iterator[str]:
             yield f"partition {place[1]}: an assignment emptied the eligible leaders {before.eligible_leader_replicas}"
 
 
+def assignments_end_leaderlessness(step: Step) -> Iterator[str]:
+    """R-INV-18, where assignments elect: one to an online directory gives a leaderless partition its leader.
+
+    In Kafka the election sees the directory from before, so that a later event is needed.
+    """
+    if step.profile.controller.election_after_assignment == "new directory":
+        broker_id = _asking(step)
+        for place, directory, error, before, after in _assignments(step):
+            if error or before is None or after is None or before.leader != NO_LEADER:
+                continue
+            can_lead = broker_id in before.isr and _active(step.before, broker_id)
+            if can_lead and is_online(step.before, broker_id, directory) and after.leader == NO_LEADER:
+                yield f"partition {place[1]}: still without a leader, though broker {broker_id} can lead"
+
+
 def foreign_directories_change_nothing(step: Step) -> Iterator[str]:
     """R-INV-20: directories that a broker never registered change nothing when it reports them alone."""
     if not isinstance(step.request, BrokerHeartbeatRequest) or not step.request.offline_log_dirs:
@@ -299,6 +328,7 @@ STEP_INVARIANTS: dict[int, Callable[[Step], Iterator[str]]] = {
     15: offline_assignments_move_leaders,
     16: repeated_assignments_are_idle,
     17: online_assignments_keep_eligible,
+    18: assignments_end_leaderlessness,
     20: foreign_directories_change_nothing,
     29: unfenced_brokers_are_assigned,
 }

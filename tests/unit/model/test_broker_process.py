@@ -130,6 +130,15 @@ def test_heartbeat_names_the_offset_of_the_metadata_that_was_applied() -> None:
     assert request.current_metadata_offset == 77
 
 
+def test_metadata_that_is_read_but_not_applied_counts_for_heartbeats_only() -> None:
+    """R-PROC-4: a broker that has not caught up with its registration creates no logs."""
+    node = process.load_metadata(running(), 42)
+    assert node.replicas == running().replicas
+    _, (request,) = process.tick(node, 5000)
+    assert isinstance(request, BrokerHeartbeatRequest)
+    assert request.current_metadata_offset == 42
+
+
 def test_first_image_without_own_directories_makes_the_broker_register_again() -> None:
     """The first record after an upgrade of the metadata version (R-IDENT-3)."""
     node = publish(running(), {}, 20, registration=(5, ()), registration_changed=True)

@@ -1,4 +1,4 @@
-"""The rules of docs/spec/storage.md and docs/spec/broker.md: each is named by code and by a test."""
+"""The rules of storage, broker and simulation in docs/spec: each is named by code and by a test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 RULES = [
     rule
-    for page in ("storage.md", "broker.md")
+    for page in ("storage.md", "broker.md", "simulation.md")
     for rule in re.findall(r"^\| (R-[A-Z]+-[0-9]+) \|", (ROOT / "docs" / "spec" / page).read_text(), re.MULTILINE)
 ]
 
@@ -26,6 +26,15 @@ TESTS = text("tests")
 
 def test_rules_have_ids_of_their_own() -> None:
     assert len(RULES) == len(set(RULES)) > 70
+
+
+def test_invariants_that_are_explored_are_named_by_the_explorer() -> None:
+    page = (ROOT / "docs" / "spec" / "invariants.md").read_text()
+    listed = re.findall(r"^\| (R-INV-[0-9]+) \|.*\| ([^|]+) \|$", page, re.MULTILINE)
+    assert [int(rule.rpartition("-")[2]) for rule, _ in listed] == list(range(1, 36))
+    for rule, where in listed:
+        if where.startswith("explorer"):
+            assert re.search(rf"{rule}\b", CODE), f"no code names {rule}"
 
 
 @pytest.mark.parametrize("rule", RULES)

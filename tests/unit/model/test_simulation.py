@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,15 @@ from jbod_model.broker.assignments import Replica
 from jbod_model.errors import UsageError
 from jbod_model.explore.invariants import check_state
 from jbod_model.history import image_at
+from jbod_model.image import Image
 from jbod_model.kafka_errors import RequestRefused
 from jbod_model.offline import image_as_json, offline_replicas
-from jbod_model.records import BrokerRegistrationChangeRecord, PartitionRecord, RegisterBrokerRecord
+from jbod_model.records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+)
 from jbod_model.requests import (
     AssignReplicasToDirsRequest,
     BrokerHeartbeatRequest,
@@ -26,6 +33,7 @@ from jbod_model.requests import (
 from jbod_model.simulation.controller_node import LeaderChange
 from jbod_model.simulation.output import START, metadata_log, write_world
 from jbod_model.simulation.request_log import request_log_lines
+from jbod_model.simulation.scenario import cluster, topic
 from jbod_model.simulation.scheduler import Scheduler
 from jbod_model.simulation.stories import SCENARIOS, play
 from jbod_model.simulation.world import World
@@ -297,6 +305,119 @@ def test_everything_under_the_kip_is_safe(seed: int) -> None:
     world = play("everything", seed, "kip858")
     assert as_the_brokers_have_it(world), f"seed {seed}"
     assert check_state(world.image) == (), f"seed {seed}"
+
+
+@pytest.mark.parametrize("name", sorted(set(SCENARIOS) - {"disk-dies-while-hanging"}))
+def test_scenario_keeps_the_invariants_after_every_batch(name: str) -> None:
+    """R-INV-1, R-INV-2, R-INV-6, R-INV-9, R-INV-28; and R-INV-35: partition by partition it comes to the same."""
+    world = play(name, 4)
+    image = Image()
+    others, by_partition = [], {}  # type: ignore[var-annotated]
+    for batch in world.controller.log:
+        if isinstance(batch, LeaderChange):
+            continue
+        for offset, each in enumerate(batch.records, batch.base_offset):
+            image = image.apply(each.record, offset)
+            if isinstance(each.record, PartitionRecord | PartitionChangeRecord):
+                by_partition.setdefault((each.record.topic_id, each.record.partition_id), []).append(each.record)
+            else:
+                others.append(each.record)
+        assert check_state(image) == ()
+    shuffled = Image()
+    for record in [*others, *(record for group in reversed(by_partition.values()) for record in group)]:
+        shuffled = shuffled.apply(record, 0)
+    assert image_as_json(shuffled, 0) == image_as_json(image, 0)
+
+
+def test_reassignment_keeps_directories_of_replicas_that_stay() -> None:
+    """R-INV-5."""
+    world = play("reassignment", 1)
+    image = Image()
+    seen = 0
+    for batch in world.controller.log:
+        if isinstance(batch, LeaderChange):
+            continue
+        before = image
+        for offset, each in enumerate(batch.records, batch.base_offset):
+            image = image.apply(each.record, offset)
+            if isinstance(each.record, PartitionChangeRecord) and each.record.replicas is not None:
+                old = before.topics[each.record.topic_id].partitions[each.record.partition_id]
+                new = image.topics[each.record.topic_id].partitions[each.record.partition_id]
+                for broker_id in new.replicas:
+                    stays = broker_id in old.replicas
+                    expected = old.directory(broker_id) if stays else image.ids.unassigned
+                    assert new.directory(broker_id) == expected
+                    seen += 1
+    assert seen > 8
+
+
+def small_world() -> World:
+    world = World.create(1)
+    cluster(world, (2, 2))
+    topic(world, "orders", 4, 2)
+    return world
+
+
+def in_sync(world: World, node_id: int) -> int:
+    return sum(node_id in p.isr for each in world.image.topics.values() for p in each.partitions.values())
+
+
+def test_disk_that_breaks_keeps_what_was_on_it_and_a_stopped_broker_leaves_its_logs() -> None:
+    """R-SIM-3."""
+    world = small_world()
+    host = world.hosts[1]
+    before = {path: dict(disk.logs) for path, disk in host.disks.items()}
+    assert sum(map(len, before.values())) == 4
+    world.break_disk(1, "/disks/1-b")
+    world.run(5)
+    assert host.broker is not None
+    assert host.broker.replicas.disks.has_offline
+    assert host.disks["/disks/1-b"].logs == before["/disks/1-b"]
+    world.kill_broker(1)
+    assert {path: disk.logs for path, disk in host.disks.items()} == before
+
+
+def test_broker_that_is_cut_off_is_fenced_and_reads_what_it_missed_when_it_is_back() -> None:
+    """R-SIM-4, R-SIM-2: its requests time out, its session ends after nine seconds."""
+    world = small_world()
+    world.set_connected(1, False)
+    world.run(8)
+    assert not world.image.brokers[1].fenced
+    world.run(6)
+    assert world.image.brokers[1].fenced
+    topic(world, "missed", 2, 1)
+    assert world.hosts[1].applied.topic("missed") is None
+    world.set_connected(1, True)
+    world.run(5)
+    assert not world.image.brokers[1].fenced
+    assert world.hosts[1].applied.topic("missed") is not None
+
+
+def test_follower_that_was_away_is_in_sync_again_after_a_while() -> None:
+    """R-SIM-5."""
+    world = small_world()
+    world.restart_broker(2)
+    world.run(0.5)
+    assert in_sync(world, 2) == 0
+    world.run(15)
+    assert in_sync(world, 2) == 4
+
+
+def test_follower_that_serves_nothing_leaves_the_in_sync_set_after_half_a_minute() -> None:
+    """R-SIM-5: its broker is alive, but the log is gone from its disk."""
+    world = small_world()
+    host = world.hosts[2]
+    assert host.broker is not None
+    held = {replica: where for replica, where in host.broker.replicas.disks.current.items() if replica.partition != 0}
+    host.broker = replace(
+        host.broker, replicas=replace(host.broker.replicas, disks=replace(host.broker.replicas.disks, current=held))
+    )
+    partition = next(iter(world.image.topics.values())).partitions[0]
+    leads = partition.leader == 2
+    world.run(20)
+    assert 2 in next(iter(world.image.topics.values())).partitions[0].isr
+    world.run(15)
+    assert (2 in next(iter(world.image.topics.values())).partitions[0].isr) is leads
 
 
 def test_scheduler_runs_events_by_time_and_leaves_the_rest() -> None:
