@@ -294,7 +294,7 @@ def test_conform_missing_file_is_bad_usage(tmp_path: Path) -> None:
         ('{"op": "bootstrap", "records": []}\n{"op": "brokerHeartbeat", "request": {"brokerId": "1"}}\n', "brokerId"),
         (
             '{"op": "bootstrap", "records": []}\n{"op": "brokerHeartbeat", "request": {"brokerId": 1}, "context": 3}\n',
-            "",
+            "context",
         ),
         (
             '{"op": "bootstrap", "records": []}\n'

@@ -507,6 +507,17 @@ def test_session_expired_fences_the_broker() -> None:
     assert (world.partition("a").leader, world.partition("a").isr) == (1, (1,))
 
 
+def test_session_expired_of_two_brokers_is_handled_one_by_one() -> None:
+    """R-HB-6, R-CTL-7 (testFenceMultipleBrokers): the second expiry sees what the first one wrote."""
+    world = World().brokers(0, 1, 2, 3, 4)
+    world.topic("a", (0, 1, 2), (1, 2, 0))
+    world.ask(SessionExpired(broker_id=0))
+    assert (world.partition("a").isr, world.partition("a").leader) == ((1, 2), 1)
+    world.ask(SessionExpired(broker_id=1))
+    assert [world.partition("a", index).isr for index in (0, 1)] == [(2,), (2,)]
+    assert [world.partition("a", index).leader for index in (0, 1)] == [2, 2]
+
+
 def test_session_expired_of_an_unknown_broker_is_a_fault() -> None:
     """R-CTL-1: it has no number of its own."""
     assert World().refuse(ControllerFault, SessionExpired(broker_id=3)).code == -1

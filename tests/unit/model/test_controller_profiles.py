@@ -308,6 +308,16 @@ def test_memory_without_one_reads_the_metadata() -> None:
     assert len(world.look(world.heartbeat(0, directory(0)), memory=None).records) == 1
 
 
+def test_memory_forgets_who_was_eligible_with_the_topic() -> None:
+    """R-MEM-1 (testEligibleLeaderReplicas_DeleteTopic)."""
+    world = World(elr=True, min_isr=2).brokers(0, 1)
+    topic = world.topic("a", (0, 1))
+    world.ask(world.isr_request("a", 0))
+    assert list(world.memory.eligible(1)) == [(topic, 0)]
+    world.ask(DeleteTopicsRequest(topic_ids=(topic,)))
+    assert list(world.memory.eligible(1)) == []
+
+
 def test_memory_listed_twice_leaves_a_zero_behind() -> None:
     """R-QUIRK-6: cleared, eligible again, then in sync: Kafka's array keeps an entry for partition 0."""
     world = World(elr=True, min_isr=2).brokers(0, 1)

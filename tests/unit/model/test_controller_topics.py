@@ -480,6 +480,16 @@ def test_reassign_keeps_the_size_if_asked_to(target: tuple[int, ...], code: int)
     assert reassign_errors(world.look(request).response) == [code]
 
 
+def test_cancel_ignores_the_wish_to_keep_the_size() -> None:
+    """R-REASSIGN-7 (testDisallowReplicationFactorChangeNoEffectWhenCancelAlterPartition)."""
+    world = World().brokers(0, 1, 2, 3)
+    world.topic("foo", (0, 1))
+    world.ask(reassign("foo", (2, 3)))
+    result = world.ask(reassign("foo", None, allow_replication_factor_change=False))
+    assert reassign_errors(result.response) == [0]
+    assert world.partition("foo").replicas == (0, 1)
+
+
 def test_reassign_again_replaces_what_was_under_way() -> None:
     """R-REASSIGN-7 (testReassignPartitionsHandlesNewReassignmentThatRemovesPreviouslyAddingReplicas)."""
     world = World().brokers(0, 1, 2, 3)
