@@ -39,7 +39,13 @@ def spark_session(settings: Spark | None = None, *, delta: bool = False) -> Spar
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", wanted.shuffle_partitions)
         .config("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+        .config("spark.sql.streaming.minBatchesToRetain", 10)
         .config("spark.databricks.delta.snapshotPartitions", 2)
+        # Workers fork from a parent that has the engine loaded.
+        .config("spark.python.daemon.module", "pipelines.daemon")
+        # The JVM only moves bytes: a second compiler would take the cores from the workers.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC")
     )
     if delta:
         from delta import configure_spark_with_delta_pip

@@ -22,10 +22,11 @@ CONTROL_BIT = 0x20
 # Kafka appends at most 8 MiB at once; a compressed batch may unfold to more, a larger claim is damage.
 MAX_BATCH_BYTES = 64 << 20
 
-_COMPLETE, _INCOMPLETE, _BAD_LENGTH, _BAD_MAGIC, _BAD_COUNT, _BAD_OFFSET = range(6)
+_COMPLETE, _INCOMPLETE, _BAD_LENGTH, _BAD_MAGIC, _BAD_COUNT, _BAD_OFFSET, _BAD_EPOCH = range(7)
 _PROBLEMS = {
     _BAD_LENGTH: "batch length is out of range",
     _BAD_MAGIC: "batch magic is not 2: not a metadata log, or damaged",
+    _BAD_EPOCH: "epoch of a batch is negative",
     _BAD_COUNT: "record count does not fit the batch",
     _BAD_OFFSET: "base offset of the batch does not follow on the one before: records are missing or repeated",
 }
@@ -82,6 +83,8 @@ def _scan(data: Any, at: int, floor: int, headers: Any) -> tuple[int, int, int]:
         base = load_i64(data, at)
         if base < 0 or (floor >= 0 and base != floor):
             return rows, at, _BAD_OFFSET
+        if load_i32(data, at + 12) < 0:
+            return rows, at, _BAD_EPOCH
         attributes = load_i16(data, at + 21)
         delta = np.int64(load_i32(data, at + 23))
         count = np.int64(load_i32(data, at + 57))

@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from jbod_model import codec
+from jbod_model.batch import read_batch
 from jbod_model.errors import MalformedLog
 from pipelines.formats.batches import CONTROL_BIT, HEADER_BYTES
 from pipelines.formats.explain import refusal
@@ -25,10 +26,10 @@ from pipelines.formats.walk import BROKER_ID, check
 CONTROL_BASE = 1000
 MAX_API_KEY = 32767
 
-(_FINE, _LENGTH, _ATTRIBUTES, _TIMESTAMP, _KEY, _NO_VALUE, _VALUE, _HEADERS, _FRAME, _REST, _COUNT) = range(11)
+(_FINE, _LENGTH, _DELTA, _TIMESTAMP, _KEY, _NO_VALUE, _VALUE, _HEADERS, _FRAME, _REST, _COUNT) = range(11)
 _PROBLEMS = {
     _LENGTH: "length of the record does not fit its batch",
-    _ATTRIBUTES: "record attributes are cut off",
+    _DELTA: "record has an offset delta that is not its place in the batch",
     _TIMESTAMP: "record timestamp delta is not 0",
     _KEY: "a metadata record must have no key, a control record one of at least 4 bytes",
     _NO_VALUE: "record has no value",
@@ -94,9 +95,9 @@ def _frames(
             at += 1
             if data[at] != 0:
                 return row, _TIMESTAMP
-            _, at, fine = varint(data, at + 1, stop)
-            if not fine:
-                return row, _ATTRIBUTES
+            delta, at, fine = varint(data, at + 1, stop)
+            if not fine or delta != k:
+                return row, _DELTA
             key, at, fine = varint(data, at, stop)
             if not fine or (control and (key < 4 or key > stop - at)) or (not control and key != -1):
                 return row, _KEY
@@ -161,6 +162,13 @@ def decode(data: np.ndarray, headers: np.ndarray, file: str, *, keep_unknown: bo
         walked &= entries >= 0
     kept = _walk_others(data, starts, bodies, ends, types, entries, offsets, np.flatnonzero(walked), file)
     return Records(file, data, headers, offsets, batch, types, versions, starts, ends, partition_at, partitions, *kept)
+
+
+def check_control(data: np.ndarray, headers: np.ndarray, file: str) -> None:
+    """Let the plain reader judge control batches, a handful: MalformedLog for a type or content that is none."""
+    control = (headers["attributes"] & CONTROL_BIT) != 0
+    for position, size in zip(headers["position"][control].tolist(), headers["size"][control].tolist(), strict=True):
+        read_batch(data[position : position + size].tobytes(), 0, file=file)
 
 
 def _walk_others(

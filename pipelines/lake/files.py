@@ -26,7 +26,7 @@ _COUNTED = ("to_offset",)
 
 @dataclass(frozen=True)
 class DataFile:
-    """A Parquet file that is written but not yet part of its table. ``shard``: that of open rows, -1 for closed ones."""
+    """A Parquet file that is written but not yet part of its table; ``shard``: of open rows, -1 for closed ones."""
 
     table: str
     path: str

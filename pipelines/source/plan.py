@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from jbod_model.batch import read_batch
+from jbod_model.control import SnapshotFooterRecord, SnapshotHeaderRecord
 from jbod_model.errors import MalformedLog, UsageError
 from pipelines.formats.batches import BATCH_DTYPE, CODEC_BITS, CONTROL_BIT, HEADER_BYTES, MAX_BATCH_BYTES, scan
 from pipelines.formats.codecs import unfold
@@ -44,7 +46,8 @@ class Slice:
     """Whole batches of one file: bytes ``[start, end)``, of which records ``[first, last)`` count.
 
     ``dropped`` are the aborted transactions: offsets (begin, abort), both exclusive. ``snapshot``: the file is the
-    snapshot with that end offset, its offsets count within it. ``closes``: it is the last slice of a snapshot.
+    snapshot with that end offset, its offsets count within it; ``snapshot_time`` is the append time of the last record
+    it contains (milliseconds), ``closes``: it is its last slice.
     """
 
     location: str
@@ -56,6 +59,7 @@ class Slice:
     next_offset: int
     dropped: tuple[tuple[int, int], ...] = ()
     snapshot: int = -1
+    snapshot_time: int = -1
     closes: bool = False
 
 
@@ -116,6 +120,7 @@ class Planner:
         self._begin: int | None = None
         self._transactions: list[tuple[int, int, bool]] = []
         self._next = -1
+        self._epoch = -1
         self._frozen: tuple[list[Segment], list[Snapshot]] | None = None
         self.segments: list[Segment] = []
         self.snapshots: list[Snapshot] = []
@@ -139,13 +144,12 @@ class Planner:
 
     def _newest_snapshot(self, least: int) -> Snapshot:
         """The newest snapshot, from which the log goes on; it must reach offset ``least``."""
-        snapshots = [s for s in self.snapshots if s.end_offset > 0]
+        newest = next((s for s in reversed(self.snapshots) if s.end_offset > 0 and self._is_complete(s)), None)
         first = self.first_offset()
-        if not snapshots:
+        if newest is None:
             raise MalformedLog(
                 self.log.location, max(first, 0), "the log does not begin at 0 and no snapshot holds what came before"
             )
-        newest = snapshots[-1]
         if first > newest.end_offset:
             raise MalformedLog(
                 self.log.location,
@@ -155,6 +159,17 @@ class Planner:
         if newest.end_offset < least:
             raise MalformedLog(self.log.location, least, f"gap: no snapshot reaches offset {least}")
         return newest
+
+    def _is_complete(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot ends with its footer; one that does not is passed over, as Kafka's loader does."""
+        data = self.log.read(snapshot.path, 0, snapshot.size)
+        whole = scan(data, snapshot.path, next_offset=0)
+        if not whole.complete or not len(whole.headers):
+            return False
+        last = whole.headers[-1]
+        start = int(last["position"])
+        batch = read_batch(data[start : start + int(last["size"])].tobytes(), 0, file=snapshot.path)
+        return batch is not None and bool(batch.control) and type(batch.control[-1]) is SnapshotFooterRecord
 
     def advance(self, position: Position, most: int | None = None, *, boundary: int = -1) -> Position:
         """Where the next micro-batch ends; ``position`` itself where there is nothing new.
@@ -220,10 +235,21 @@ class Planner:
             for offset, kind in _markers(data, batches.headers, file.segment.path):
                 self._mark(file.segment.path, offset, kind)
             headers = batches.headers
+            self._check_epochs(headers, file.segment.path)
             self._next = batches.next_offset
             headers["position"] += file.scanned
             file.headers.append(headers)
             file.scanned += batches.end
+
+    def _check_epochs(self, headers: np.ndarray, path: str) -> None:
+        epochs = np.concatenate([[self._epoch], headers["epoch"]])
+        back = np.flatnonzero(np.diff(epochs) < 0)
+        if len(back):
+            at = headers[back[0]]
+            raise MalformedLog(
+                path, int(at["base_offset"]), f"epoch {int(at['epoch'])} follows epoch {int(epochs[back[0]])}"
+            )
+        self._epoch = int(epochs[-1])
 
     def _mark(self, path: str, offset: int, kind: int) -> None:
         if kind == BEGIN:
@@ -333,12 +359,15 @@ class Planner:
         if not matches:
             raise UsageError(f"{self.log.location}: snapshot {end_offset} is gone; start a new lake")
         snapshot = matches[-1]
-        whole = scan(self.log.read(snapshot.path, 0, snapshot.size), snapshot.path)
-        if not whole.complete or not len(whole.headers):
-            raise MalformedLog(snapshot.path, max(whole.next_offset, 0), "the snapshot is cut off")
-        if not whole.headers[0]["attributes"] & CONTROL_BIT:
+        data = self.log.read(snapshot.path, 0, snapshot.size)
+        headers = scan(data, snapshot.path, next_offset=0).headers
+        first_batch = read_batch(data[: int(headers[0]["size"])].tobytes(), 0, file=snapshot.path)
+        if first_batch is None or not first_batch.control or type(first_batch.control[0]) is not SnapshotHeaderRecord:
             raise MalformedLog(snapshot.path, 0, "the snapshot does not begin with its header record")
-        runs = list(_runs(whole.headers))
+        if (headers["epoch"] != snapshot.epoch).any():
+            raise MalformedLog(snapshot.path, 0, f"a batch is not of the snapshot's epoch {snapshot.epoch}")
+        taken_at = first_batch.control[0].last_contained_log_timestamp
+        runs = list(_runs(headers))
         for index, rows in enumerate(runs):
             first, last = int(rows[0]["base_offset"]), int(rows[-1]["base_offset"]) + int(rows[-1]["count"])
             yield Slice(
@@ -350,6 +379,7 @@ class Planner:
                 last=last,
                 next_offset=first,
                 snapshot=end_offset,
+                snapshot_time=taken_at,
                 closes=index == len(runs) - 1,
             )
 

@@ -7,7 +7,7 @@ import numpy as np
 from jbod_model.errors import MalformedLog
 from pipelines.formats.batches import CODEC_BITS, scan, verify
 from pipelines.formats.codecs import unfold
-from pipelines.formats.records import Records, decode
+from pipelines.formats.records import Records, check_control, decode
 from pipelines.source.log_dir import read_bytes
 from pipelines.source.plan import Slice
 
@@ -15,7 +15,8 @@ from pipelines.source.plan import Slice
 def read_slice(piece: Slice, *, keep_unknown: bool = False) -> tuple[Records, np.ndarray]:
     """The records of the slice's batches, and which of them count (bool[n]): within its offsets, not aborted.
 
-    Raises MalformedLog naming the file and the offset; a slice that shrank on disk is one, too.
+    Records of a snapshot have the append time of the last record it contains. Raises MalformedLog naming the file
+    and the offset; a slice that shrank on disk is one, too.
     """
     data = read_bytes(piece.location, piece.path, piece.start, piece.end)
     batches = scan(data, piece.path, next_offset=piece.next_offset)
@@ -25,8 +26,12 @@ def read_slice(piece: Slice, *, keep_unknown: bool = False) -> tuple[Records, np
         )
     headers = batches.headers
     verify(data, headers, piece.path)
+    check_control(data, headers, piece.path)
     if (headers["attributes"] & CODEC_BITS).any():
         data, headers = unfold(data, headers, piece.path)
+    if piece.snapshot_time >= 0:
+        headers = headers.copy()
+        headers["timestamp"] = piece.snapshot_time
     records = decode(data, headers, piece.path, keep_unknown=keep_unknown)
     kept = (records.offsets >= piece.first) & (records.offsets < piece.last)
     for begin, close in piece.dropped:
