@@ -6,7 +6,7 @@ time would bring, a session that expires or a report that is due, can happen whe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from jbod_model.broker.assignments import Replica
 from jbod_model.controller.context import SUPPORTED_FEATURES
@@ -41,6 +41,22 @@ State = tuple[int, ...]
 
 TOPIC = Uuid(1, 1)
 VERSION = LEVELS["4.1-IV1"]
+
+
+SENTENCES = {
+    "expire": "the session of broker {broker} expires",
+    "start": "broker {broker} starts and registers",
+    "crash": "broker {broker} is killed",
+    "fail": "directory {directory} of broker {broker} fails",
+    "heartbeat": "heartbeat of broker {broker}",
+    "deliver": "broker {broker} applies the metadata",
+    "assign": "broker {broker} reports its assignments",
+    "assign, answer lost": "broker {broker} reports its assignments and does not hear the answer",
+    "move": "broker {broker} is asked to move partition {partition} to directory {directory}",
+    "catch up": "the copy of partition {partition} on broker {broker} has caught up",
+    "rejoin": "partition {partition} of broker {broker} is in sync again",
+}
+"""Every kind of step, for people."""
 
 
 def directory_ids(broker_id: int, count: int) -> tuple[Uuid, ...]:
@@ -269,22 +285,20 @@ class Cluster:
 
     def describe(self, state: State, action: Action, names: Mapping[Uuid, str]) -> str:
         """A step for people: what happens, and what the metadata then says."""
-        for each, after, _ in self.steps(state):
-            if each == action:
-                what = f"{action.kind} broker {action.broker_id}"
-                if action.replica is not None:
-                    what += f", partition {action.replica.partition}"
-                if action.directory is not None:
-                    what += f", directory {names[action.directory]}"
-                return f"{what}: {self._summary(after[0], names)}"
-        raise AssertionError(f"{action} cannot happen here")
+        after = next(after for each, after, _ in self.steps(state) if each == action)
+        what = SENTENCES[action.kind].format(
+            broker=action.broker_id,
+            partition=None if action.replica is None else action.replica.partition,
+            directory=None if action.directory is None else names[action.directory],
+        )
+        return f"{what}: {self._summary(after[0], names)}"
 
     def _summary(self, controller: int, names: Mapping[Uuid, str]) -> str:
         image = self.controller.images[controller]
         special = {image.ids.unassigned: "unassigned", image.ids.lost: "lost", image.ids.migrating: "migrating"}
         shown = {**special, **names}
         brokers = [
-            f"broker {b.broker_id} {'' if b.fenced else 'un'}fenced with {'+'.join(shown[d] for d in b.directories)}"
+            f"broker {b.broker_id} {'' if b.fenced else 'un'}fenced with {_joined(shown[d] for d in b.directories)}"
             for b in image.brokers.values()
         ]
         partitions = [
@@ -292,6 +306,10 @@ class Cluster:
             for n, p in image.topics[TOPIC].partitions.items()
         ]
         return "; ".join([*brokers, *partitions])
+
+
+def _joined(names: Iterable[str]) -> str:
+    return "+".join(sorted(names)) or "no directory"
 
 
 def _with(state: State, i: int, number: int) -> State:

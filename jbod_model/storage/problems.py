@@ -66,7 +66,7 @@ class ClusterIdMismatch(StorageProblem):
     """Two directories of one broker belong to different clusters."""
 
     rule = "R-STORE-6"
-    advice = "this disk comes from another cluster: put it back, or wipe it and format it for this one"
+    advice = "this disk comes from another cluster, or the id asked for is wrong: put it back, or wipe and format it"
 
 
 class NodeIdMissing(StorageProblem):
@@ -80,7 +80,7 @@ class NodeIdMismatch(StorageProblem):
     """The directory belongs to another node than the first one, or than the configured one."""
 
     rule = "R-STORE-6"
-    advice = "this disk comes from another broker: put it back, or wipe it and format it for this one"
+    advice = "this disk comes from another broker, or the id asked for is wrong: put it back, or wipe and format it"
 
 
 class ReservedDirectoryId(StorageProblem):

@@ -68,7 +68,7 @@ def test_explore_prints_the_shortest_way_into_the_hole() -> None:
     result = run("explore", "--brokers", "1", "--dirs", "2", "--partitions", "1", "--depth", "6")
     assert result.exit_code == 1
     assert "invariant 9 breaks" in result.output
-    assert "  5. heartbeat broker 1" in result.output
+    assert "  5. heartbeat of broker 1: broker 1 unfenced with 1b; partition 0 leader 1" in result.output
 
 
 def test_explore_of_the_kip_finds_nothing_and_exits_0() -> None:
