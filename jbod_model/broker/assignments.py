@@ -26,11 +26,11 @@ class Replica(NamedTuple):
 
 
 class Reason(Enum):
-    """Why an assignment is queued; the value is the text that Kafka logs."""
+    """Why an assignment is queued."""
 
-    METADATA = "Applying metadata delta"
-    PROMOTION = "Future replica promotion"
-    REVERT = "Reverting reassignment for canceled future replica"
+    METADATA = "the metadata has the replica elsewhere"
+    PROMOTION = "a move has caught up"
+    REVERT = "a move has ended before its swap"
 
 
 @dataclass(frozen=True, slots=True)

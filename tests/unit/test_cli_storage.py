@@ -77,6 +77,19 @@ def test_disks_of_a_migrated_broker_are_clean_with_a_note(tmp_path: Path) -> Non
     assert "R-STORE-4" in result.output
 
 
+@pytest.mark.parametrize(("kind", "words"), [("empty", "no meta.properties"), ("missing", "no such"), ("file", "read")])
+def test_disks_of_a_path_without_a_formatted_directory(tmp_path: Path, kind: str, words: str) -> None:
+    """StorageToolTest.testInfoCommandOnEmptyDirectory, ...OnMissingDirectory, ...OnDirectoryAsFile."""
+    path = tmp_path / kind
+    if kind == "empty":
+        path.mkdir()
+    elif kind == "file":
+        path.write_text("")
+    result = run("disks", path)
+    assert result.exit_code == 1
+    assert words in result.output
+
+
 def test_disks_without_a_directory_are_bad_usage() -> None:
     assert isinstance(run("disks").exception, UsageError)
 

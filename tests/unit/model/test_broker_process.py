@@ -14,7 +14,7 @@ from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown
 from jbod_model.broker.moves import MoveState
 from jbod_model.broker.process import Action, Broker
 from jbod_model.broker.replicas import ReplicaChange, Replicas
-from jbod_model.broker.rules import KAFKA, KIP858, BrokerRules
+from jbod_model.broker.rules import BROKER_RULES, KAFKA, KIP858, BrokerRules
 from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.requests import (
     AssignedDirectory,
@@ -246,7 +246,10 @@ def test_registration_repeats_the_directories_of_the_start_even_those_that_faile
 
 
 def test_replicas_and_lifecycle_follow_the_same_rules() -> None:
-    """R-RULES-1."""
+    """R-RULES-1; and the gauge of R-QUEUE-8 has another name in each."""
     node = broker(KIP858)
     assert node.life.rules is node.replicas.rules
     assert isinstance(node.replicas, replicas.Replicas)
+    names = [rules.queue_metric.rpartition("=")[2] for rules in BROKER_RULES.values()]
+    assert names == ["QueuedReplicaToDirAssignments"] * 2 + ["NumMismatchingReplicaToLogDirAssignments"]
+    assert len({rules.queue_metric for rules in BROKER_RULES.values()}) == 3
