@@ -17,9 +17,9 @@ SCREENFUL = 40
 """Rows of a list on a terminal, unless all are asked for."""
 
 
-def show_offline(answer: Offline, every: bool = False) -> None:
+def show_offline(answer: Offline, every: bool = False, out: Console | None = None) -> None:
     """What is offline."""
-    out = console()
+    out = out or console()
     at = f"At offset {answer.offset}, {when(answer.time)}:"
     if not answer.replicas:
         say(out, f"{at} every replica is online.", "green")
@@ -119,9 +119,9 @@ def show_status(answer: Status) -> None:
         say(out, f"{'trouble':<12} none", "green")
 
 
-def show_directories(offset: int, time: datetime, answer: Sequence[Directory]) -> None:
+def show_directories(offset: int, time: datetime, answer: Sequence[Directory], out: Console | None = None) -> None:
     """The directories, by broker."""
-    out = console()
+    out = out or console()
     registered = [one for one in answer if one.state == "online"]
     dark = sum(one.broker != "online" for one in registered)
     gone = [one for one in answer if one.state not in ("online", "unassigned", "migrating")]

@@ -193,8 +193,11 @@ def _replica_changes(before: State, after: State, names: dict[str, str]) -> Iter
 
 def _offline_events(spells: Sequence[OfflineSpell]) -> Iterator[Event]:
     starts = {(spell.topic_id, spell.broker_id, spell.from_offset) for spell in spells}
+    ends = {(spell.topic_id, spell.broker_id, spell.to_offset, spell.reason) for spell in spells}
     for spell in spells:
-        yield Event(spell.from_offset, spell.from_time, f"replica on {spell.broker_id} is offline: {spell.reason}")
+        # Where only the directory changed the replica was offline for this reason before, and still is.
+        if (spell.topic_id, spell.broker_id, spell.from_offset, spell.reason) not in ends:
+            yield Event(spell.from_offset, spell.from_time, f"replica on {spell.broker_id} is offline: {spell.reason}")
         if (
             spell.to_offset is not None
             and spell.to_time is not None

@@ -144,14 +144,14 @@ def _about_fenced(broker: int, stopping: bool) -> tuple[str, str]:
     )
 
 
-def _about_directory(broker: int, directory: str, end: tuple[int, str | None, int] | None) -> tuple[str, str]:
-    """``end`` is the broker that had it last, why it went, and the offset."""
+def _about_directory(broker: int, directory: str, end: tuple[int, str | None] | None) -> tuple[str, str]:
+    """``end`` is the broker that had it last, and why it went."""
     if end is None:
         return (
             f"broker {broker} never registered directory {directory}",
             f"compare the meta.properties of broker {broker}'s disks with this id (jbod disks)",
         )
-    holder, ended_by, offset = end
+    holder, ended_by = end
     if ended_by is None:
         return (
             f"directory {directory} is now on broker {holder}",
@@ -159,24 +159,24 @@ def _about_directory(broker: int, directory: str, end: tuple[int, str | None, in
         )
     if ended_by == "failed":
         return (
-            f"broker {broker} runs, but reported directory {directory} as failed (offset {offset})",
-            f"check that disk on broker {broker} (kernel log, mount); repair or replace it, then restart the broker",
+            f"broker {broker} runs, but reported that directory {directory} failed",
+            f"find that disk on broker {broker} (its meta.properties holds the id) and look at the kernel log and its "
+            "mount; repair or replace it, then restart the broker",
         )
     return (
-        f"broker {broker} came back without directory {directory} (offset {offset})",
+        f"broker {broker} came back without directory {directory}",
         f"mount that disk again on broker {broker}, or let replicas be rebuilt by reassigning them",
     )
 
 
-def _directory_ends(lake: Lake) -> dict[str, tuple[int, str | None, int]]:
+def _directory_ends(lake: Lake) -> dict[str, tuple[int, str | None]]:
     rows = lake.query(
         f"""
-        SELECT directory_id, arg_max(broker_id, from_offset),
-               arg_max(struct_pack(ended_by := ended_by), from_offset).ended_by, max(coalesce(to_offset, from_offset))
-        FROM {lake.until("directories")} GROUP BY directory_id
+        SELECT directory_id, broker_id, ended_by FROM {lake.until("directories")}
+        QUALIFY row_number() OVER (PARTITION BY directory_id ORDER BY from_offset DESC) = 1
         """
     )
-    return {directory: (broker, ended_by, offset) for directory, broker, ended_by, offset in rows}
+    return {directory: (broker, ended_by) for directory, broker, ended_by in rows}
 
 
 def _shutting_down(lake: Lake) -> set[int]:

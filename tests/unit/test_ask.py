@@ -140,7 +140,7 @@ def test_offline_names_cause_and_hurt_partitions(tmp_path: Path) -> None:
     (cause,) = found.causes
     assert (cause.reason, cause.broker_id, cause.directory_id, cause.replicas) == ("directory offline", 1, str(A), 2)
     assert (cause.since_offset, cause.since_time) == (5, datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC))
-    assert "reported directory" in cause.finding
+    assert "reported that directory" in cause.finding
     said = found.as_json()
     assert said["partitionsWithoutLeader"] == ["orders-1"]
     assert said["partitionsAllOffline"] == ["orders-1"]

@@ -49,7 +49,9 @@ def test_offline_says_answer_then_why_then_what_to_do(lake: str, capsys: pytest.
     table = next(line for line in lines if line.startswith("PARTITION"))
     assert table.split() == ["PARTITION", "BROKER", "DIRECTORY", "REASON", "SINCE", "OFFSET", "SINCE"]
     assert len(lines) - lines.index(table) - 1 == 13
-    assert "reported directory r60JqwAFn7gsit5hNSGjVw as failed (offset 162)" in "\n".join(lines)
+    why = lines.index("Why")
+    assert "broker 1 runs, but reported that directory r60JqwAFn7gsit5hNSGjVw failed" in lines[why + 1]
+    assert "since offset 162, 2026-11-21 02:21:46.234Z" in lines[why + 2]
 
 
 def test_offline_in_json_has_the_same(lake: str, capsys: pytest.CaptureFixture[str]) -> None:

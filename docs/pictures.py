@@ -1,0 +1,45 @@
+"""Draw docs/offline.svg: what ``jbod offline`` prints on a terminal, from a lake. Run: docs/pictures.py LAKE OFFSET."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from pathlib import Path
+
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+from rich.terminal_theme import TerminalTheme
+
+from pipelines.ask import Lake, offline
+from pipelines.show_answers import show_offline
+
+# Any monospaced font of the reader's: no font is fetched.
+FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL).replace("Fira Code", "monospace")
+THEME = TerminalTheme(
+    (24, 27, 33),
+    (214, 218, 226),
+    [
+        (24, 27, 33),
+        (242, 112, 112),
+        (128, 200, 140),
+        (229, 192, 110),
+        (110, 165, 240),
+        (198, 140, 220),
+        (100, 190, 200),
+        (214, 218, 226),
+    ],
+)
+
+
+def draw(lake: str, offset: int) -> None:
+    """Write the picture beside this file."""
+    out = Console(record=True, force_terminal=True, width=118, file=io.StringIO(), highlight=False)
+    show_offline(offline(Lake.open(lake, at_offset=offset)), out=out)
+    picture = Path(__file__).with_name("offline.svg")
+    title = f"jbod offline --at-offset {offset}"
+    picture.write_text(out.export_svg(title=title, theme=THEME, code_format=FORMAT), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    draw(sys.argv[1], int(sys.argv[2]))
