@@ -107,8 +107,8 @@ class InvalidRegistration(RequestRefused):
     code = KafkaError.INVALID_REGISTRATION
 
 
-class EmptyRegistration(RequestRefused):
-    """A registration without directories, as the page of KIP-858 refuses it (R-REG-4)."""
+class InvalidRegistrationRequest(RequestRefused):
+    """The directories of a registration are not acceptable, with the page's error (R-REG-4, R-REG-7)."""
 
     code = KafkaError.INVALID_REQUEST
 

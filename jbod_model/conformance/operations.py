@@ -75,7 +75,14 @@ UNANSWERED = frozenset(
 """Operations of which a trace need not keep a response."""
 
 SHORT_RESPONSES = {"createTopics": "topics", "createPartitions": "results", "deleteTopics": "responses"}
-"""Operations of which a trace with one topic may keep that topic's error (and id) as the response."""
+"""Operations of which a trace with one topic may keep that topic's fields as the response."""
+
+SHORT_FIELDS = {
+    "createTopics": ("errorCode", "topicId"),
+    "createPartitions": ("errorCode",),
+    "deleteTopics": ("errorCode",),
+}
+"""The fields that it keeps then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +109,8 @@ def read_request(line: dict[str, Any]) -> Request:
         raise JsonMismatch(f"{op}: the request is missing, or the operation is not known")
     if op == "deleteTopics":
         ids = request.get("topicIds", [request.get("topicId")])
+        if not isinstance(ids, list):
+            raise JsonMismatch(f"deleteTopics.topicIds: a list is needed, not {ids!r:.60}")
         return DeleteTopicsRequest(topic_ids=tuple(_uuid(text) for text in ids))
     if op == "config":
         resource_type = _RESOURCE_TYPES.get(str(request.get("resourceType")))
@@ -153,11 +162,9 @@ def response_form(line: dict[str, Any], result: Result) -> Any:
         return None
     ours = write(result.response)
     if op in SHORT_RESPONSES and isinstance(recorded, dict):
-        if SHORT_RESPONSES[op] not in recorded:
-            (entry,) = ours[SHORT_RESPONSES[op]]
-            return {
-                name: entry[name] for name in ("errorCode", "topicId") if name in entry and op != "deleteTopics"
-            } | {"errorCode": entry["errorCode"]}
+        entries = ours[SHORT_RESPONSES[op]]
+        if SHORT_RESPONSES[op] not in recorded and len(entries) == 1:
+            return {name: entries[0][name] for name in SHORT_FIELDS[op]}
         if "randomState" in recorded:
             ours["randomState"] = result.random_state
     return ours

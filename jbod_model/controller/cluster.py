@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -20,6 +21,14 @@ from jbod_model.requests import BROKER_RESOURCE, TOPIC_RESOURCE
 MIN_ISR = "min.insync.replicas"
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 TOPIC_CONFIG_DEFAULTS: Mapping[str, str] = {MIN_ISR: "1", UNCLEAN_ELECTION: "false"}
+
+
+_NUMBER = re.compile(r"\s*[+-]?[0-9]{1,10}\s*", re.ASCII)
+
+
+def is_number(text: str) -> bool:
+    """Whether Kafka reads the value as a whole number."""
+    return _NUMBER.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +202,13 @@ class Cluster:
         raise ControllerFault(f"configuration {key} has no default")
 
     def min_isr(self, topic: Topic) -> int:
-        """The minimum in-sync size, at most the replicas of the first partition (R-CFG-3)."""
-        return min(int(self.topic_config(topic.name, MIN_ISR)), len(topic.partitions[0].replicas))
+        """The minimum in-sync size, at most the replicas of partition 0; ControllerFault if either is not (R-CFG-3)."""
+        value = self.topic_config(topic.name, MIN_ISR)
+        if 0 not in topic.partitions:
+            raise ControllerFault(f"topic {topic.name} has no partition 0")
+        if not is_number(value):
+            raise ControllerFault(f"{MIN_ISR} of topic {topic.name} is {value!r}, which is no number: set it")
+        return min(int(value), len(topic.partitions[0].replicas))
 
     def unclean_election(self, topic_name: str) -> Election:
         """UNCLEAN where the topic allows it, else ONLINE (R-ELECT-8)."""

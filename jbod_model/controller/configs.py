@@ -1,13 +1,13 @@
 """Configuration that is set and deleted, as far as leaders depend on it (R-CFG-*).
 
-Source: Kafka's ``ConfigurationControlManager``. Values are not checked against the schema of each key.
+Source: Kafka's ``ConfigurationControlManager``. Only the values that decide about leaders are checked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from jbod_model.controller.cluster import MIN_ISR, Cluster
+from jbod_model.controller.cluster import MIN_ISR, UNCLEAN_ELECTION, Cluster, is_number
 from jbod_model.controller.context import Result
 from jbod_model.java import hash_order, string_hash
 from jbod_model.kafka_errors import InvalidConfig, InvalidRequest, RequestRefused, UnknownTopicOrPartition
@@ -102,12 +102,17 @@ def _changes(cluster: Cluster, resource: AlterConfigsResource) -> list[Versioned
 
 
 def _checked(cluster: Cluster, record: ConfigRecord) -> VersionedRecord:
-    """The record, unless it is one of the changes that must not happen (R-CFG-2)."""
+    """The record, unless it is one of the changes that must not happen (R-CFG-2, R-CFG-6)."""
     if record.name == MIN_ISR and record.resource_type == BROKER_RESOURCE and cluster.elr_enabled:
         if record.resource_name:
             raise InvalidConfig(f"{MIN_ISR} of one broker cannot change while eligible leader replicas are on")
         if record.value is None:
             raise InvalidConfig(f"{MIN_ISR} of all brokers cannot be removed while eligible leader replicas are on")
+    if record.value is not None and record.resource_type == TOPIC_RESOURCE:
+        if record.name == MIN_ISR and not (is_number(record.value) and int(record.value) > 0):
+            raise InvalidConfig(f"{MIN_ISR} is {record.value!r:.40}; use a number from 1 on")
+        if record.name == UNCLEAN_ELECTION and record.value.strip().lower() not in ("true", "false"):
+            raise InvalidConfig(f"{UNCLEAN_ELECTION} is {record.value!r:.40}; use true or false")
     if record.value is not None and len(record.value) > LONGEST_VALUE:
         raise InvalidConfig(f"the value of {record.name} has {len(record.value)} characters; at most {LONGEST_VALUE}")
     return VersionedRecord(record, 0)

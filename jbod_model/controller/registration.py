@@ -13,9 +13,9 @@ from jbod_model.ids import Uuid, reserved
 from jbod_model.image import BrokerRegistration
 from jbod_model.kafka_errors import (
     DuplicateRegistration,
-    EmptyRegistration,
     FeatureNotSupported,
     InvalidRegistration,
+    InvalidRegistrationRequest,
     MigratingBrokerRefused,
     WrongCluster,
 )
@@ -61,20 +61,19 @@ def register(cluster: Cluster, request: BrokerRegistrationRequest) -> Result:
 
 def _check_directories(cluster: Cluster, broker_id: int, log_dirs: tuple[Uuid, ...]) -> None:
     """R-REG-4 to R-REG-7, in this order."""
+    error = InvalidRegistration if cluster.rules.registration_error == "119" else InvalidRegistrationRequest
     if not log_dirs:
-        error = InvalidRegistration if cluster.rules.empty_registration == "119" else EmptyRegistration
         raise error("the registration lists no directories")
-    if not cluster.rules.checks_directory_ids:
-        return
-    for directory in log_dirs:
-        if reserved(directory):  # R-REG-5
-            raise InvalidRegistration(f"directory id {directory} is reserved")
-    if len(set(log_dirs)) != len(log_dirs):  # R-REG-6
-        raise InvalidRegistration("a directory is listed twice")
+    if cluster.rules.checks_directory_ids:
+        for directory in log_dirs:
+            if reserved(directory):  # R-REG-5
+                raise error(f"directory id {directory} is reserved")
+        if len(set(log_dirs)) != len(log_dirs):  # R-REG-6
+            raise error("a directory is listed twice")
     for other in cluster.image.brokers.values():  # R-REG-7
         for directory in log_dirs:
             if other.broker_id != broker_id and directory in other.directories:
-                raise InvalidRegistration(f"directory {directory} is registered by broker {other.broker_id}")
+                raise error(f"directory {directory} is registered by broker {other.broker_id}")
 
 
 def _check_features(cluster: Cluster, request: BrokerRegistrationRequest) -> None:

@@ -37,10 +37,10 @@ class ControllerRules:
     """A new replica on a broker that registered no directories is "migrating", else unassigned (R-NEWDIR-1)."""
     unknown_offline_directory: Literal["ignore", "refuse"]
     """A heartbeat that reports a directory which is not registered: nothing, or error 57 (R-FAIL-2)."""
-    empty_registration: Literal["119", "42"]
-    """The error of a registration without directories (R-REG-4)."""
+    registration_error: Literal["119", "42"]
+    """The error of a registration without directories, or with another broker's (R-REG-4, R-REG-7)."""
     checks_directory_ids: bool
-    """Registrations with reserved, repeated or other brokers' directories are refused (R-REG-5 to R-REG-7)."""
+    """Registrations with reserved or repeated directories are refused (R-REG-5, R-REG-6)."""
     registration_change: Literal["last", "first"]
     """Where the registration's record stands among those of a directory failure (R-FAIL-1)."""
     fences_until_assigned: bool
@@ -62,7 +62,7 @@ KAFKA_RULES = ControllerRules(
     preselects_single_directory=True,
     migrating_without_directories=True,
     unknown_offline_directory="ignore",
-    empty_registration="119",
+    registration_error="119",
     checks_directory_ids=True,
     registration_change="last",
     fences_until_assigned=False,
@@ -75,7 +75,7 @@ KIP858_RULES = ControllerRules(
     preselects_single_directory=True,
     migrating_without_directories=False,
     unknown_offline_directory="refuse",
-    empty_registration="42",
+    registration_error="42",
     checks_directory_ids=False,
     registration_change="first",
     fences_until_assigned=True,

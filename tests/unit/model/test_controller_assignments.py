@@ -172,6 +172,16 @@ def test_assign_an_online_directory_leaves_a_leaderless_partition_to_the_next_ch
     assert changes(world.assign(0, directory(0), "a")) == [{"leader": 0}]
 
 
+def test_assign_an_offline_directory_right_after_an_online_one_is_led_from_there() -> None:
+    """R-ASSIGN-6: its own record elects the broker by the directory before, the later one is made without that."""
+    world = World().brokers(0)
+    world.topic("a", (0,))
+    world.assign(0, LOST, "a")
+    world.assign(0, directory(0), "a")
+    assert changes(world.assign(0, LOST, "a")) == [{"directories": (LOST,), "leader": 0}]
+    assert (world.partition("a").leader, world.partition("a").directories) == (0, (LOST,))
+
+
 def test_assign_moves_a_leader_that_is_shutting_down() -> None:
     """R-ASSIGN-6, R-ELECT-6: its record's election looks at everything else."""
     world = World().brokers(0, 1)

@@ -24,6 +24,7 @@ from jbod_model.records import (
     NoOpRecord,
     PartitionRecord,
     RegisterControllerRecord,
+    TopicRecord,
 )
 from jbod_model.requests import (
     SAFE_DOWNGRADE,
@@ -44,6 +45,7 @@ from tests.unit.model.controller_world import (
     directory,
     of,
     plain,
+    topic_id,
     versions,
 )
 
@@ -123,6 +125,36 @@ def test_configs_only_validated_writes_nothing() -> None:
 def test_configs_that_cannot_be_are_refused(request_: IncrementalAlterConfigsRequest, code: int) -> None:
     """R-CFG-2, R-CFG-5, R-CTL-3: the first four only with eligible leaders."""
     assert alter_error(World(elr=True).brokers(0), request_) == code
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        *((MIN_ISR, "many", 40), (MIN_ISR, "0", 40), (MIN_ISR, "-1", 40), (MIN_ISR, "", 40), (MIN_ISR, "2", 0)),
+        *((UNCLEAN, "perhaps", 40), (UNCLEAN, "TRUE", 0), (UNCLEAN, "false", 0), ("retention.ms", "soon", 0)),
+    ],
+)
+def test_configs_of_topics_that_decide_about_leaders_are_checked(name: str, value: str, code: int) -> None:
+    """R-CFG-6."""
+    world = World().brokers(0)
+    world.topic("foo", (0,))
+    assert alter_error(world, alter(2, "foo", (name, value))) == code
+
+
+def test_min_isr_that_is_no_number_is_a_fault() -> None:
+    """R-CFG-3, R-CTL-1: a broker's value is not checked when it is set."""
+    world = World().brokers(0)
+    world.topic("foo", (0,))
+    world.ask(alter(4, "", (MIN_ISR, "many")))
+    assert world.refuse(ControllerFault, world.isr_request("foo", 0)).code == -1
+
+
+def test_min_isr_without_a_partition_0_is_a_fault() -> None:
+    """R-CFG-3: no controller writes such a topic."""
+    world = World().brokers(0)
+    world.apply(TopicRecord(name="odd", topic_id=topic_id(70)))
+    world.apply(PartitionRecord(partition_id=1, topic_id=topic_id(70), replicas=(0,), isr=(0,), leader=0))
+    world.refuse(ControllerFault, world.heartbeat(0, want_fence=True))
 
 
 def test_configs_without_eligible_leaders_brokers_may_have_their_own_minimum() -> None:

@@ -12,7 +12,7 @@ from jbod_model.controller.memory import ControllerMemory, first_partition, grow
 from jbod_model.controller.topics import usable_brokers
 from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.image import Partition
-from jbod_model.kafka_errors import ControllerFault, EmptyRegistration, InvalidRegistration, LogDirNotFound
+from jbod_model.kafka_errors import ControllerFault, InvalidRegistration, InvalidRegistrationRequest, LogDirNotFound
 from jbod_model.profiles import DRAFT, KAFKA, KIP858, PROFILES, Profile
 from jbod_model.profiles.controller_rules import Quirk
 from jbod_model.records import BrokerRegistrationChangeRecord, PartitionChangeRecord, PartitionRecord
@@ -224,7 +224,8 @@ def test_profile_unknown_offline_directory(name: str, records: int | None) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "error"), [("kafka", InvalidRegistration), ("kip858", EmptyRegistration), ("draft", EmptyRegistration)]
+    ("name", "error"),
+    [("kafka", InvalidRegistration), ("kip858", InvalidRegistrationRequest), ("draft", InvalidRegistrationRequest)],
 )
 def test_profile_registration_without_directories(name: str, error: type[InvalidRegistration]) -> None:
     """R-REG-4: 119 in Kafka, 42 on the page."""
@@ -238,6 +239,14 @@ def test_profile_directory_checks(log_dirs: tuple[Uuid, ...]) -> None:
     World().refuse(InvalidRegistration, World().registration(0, *log_dirs))
     world = World(profile=KIP858)
     assert len(world.look(world.registration(0, *log_dirs)).records) == 1
+
+
+@pytest.mark.parametrize(("name", "code"), [("kafka", 119), ("kip858", 42), ("draft", 42)])
+def test_profile_directory_of_another_broker(name: str, code: int) -> None:
+    """R-REG-7: refused by all, since no log may hold it."""
+    world = World(profile=PROFILES[name]).brokers(0)
+    error = InvalidRegistration if code == 119 else InvalidRegistrationRequest
+    assert world.refuse(error, world.registration(1, directory(0))).code == code
 
 
 @pytest.mark.parametrize(
