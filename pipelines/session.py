@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.jvm import use_java
@@ -44,8 +48,7 @@ def spark_session(settings: Spark | None = None, *, delta: bool = False) -> Spar
         .config("spark.databricks.delta.snapshotPartitions", 2)
         # Workers fork from a parent that has the engine loaded.
         .config("spark.python.daemon.module", "pipelines.daemon")
-        # The JVM only moves bytes: a second compiler would take the cores from the workers.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC")
+        .config("spark.driver.extraJavaOptions", wanted.java_options)
     )
     if delta:
         from delta import configure_spark_with_delta_pip
@@ -55,6 +58,26 @@ def spark_session(settings: Spark | None = None, *, delta: bool = False) -> Spar
                 "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
             )
         )
-    session = builder.getOrCreate()
+    with _said_to_a_file():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel(wanted.log_level)
     return session
+
+
+@contextmanager
+def _said_to_a_file() -> Iterator[None]:
+    """What the JVM and its workers say on standard error goes to a file of the temporary directory.
+
+    They inherit the descriptor when they start. Our own lines, and those of errors that are raised, stay.
+    """
+    kept = os.dup(2)
+    name = Path(tempfile.gettempdir(), f"jbod-spark-{os.getpid()}.log")
+    try:
+        with name.open("ab") as log:
+            sys.stderr.flush()
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)

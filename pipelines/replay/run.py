@@ -79,6 +79,15 @@ class Runner:
             wanted.lake,
             Identity(self.log.cluster_id(), wanted.profile, wanted.ids, wanted.shards or shards_for(size)),
         )
+        if (
+            self.lake.end_offset >= 0
+            and not lake_has_checkpoint(wanted.lake)
+            and self.log.files()[0][0].base_offset > 0
+        ):
+            raise UsageError(
+                f"{wanted.lake}: its checkpoint is gone and the log no longer begins at 0, so the state cannot be made "
+                "again: replay into a new lake"
+            )
         self.outcome = Outcome(self.lake.end_offset, self.lake.end_offset)
         self._progress = progress
         self._problem: JbodError | None = None
