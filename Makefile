@@ -57,7 +57,7 @@ test: lint
 	$(BIN)/python -m pytest -q tests
 
 bench: setup
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/run.py $(BENCH)
 
 clean:
 	rm -rf build $(VENV) .pytest_cache .mypy_cache .ruff_cache
