@@ -17,7 +17,8 @@ def local_changes(before: Image, after: Image, broker_id: int) -> tuple[tuple[Re
     """The broker's replicas that changed between two images, and those it no longer has.
 
     A replica changed where it is new or its partition has another epoch (R-LOCAL-1). Its directory is listed where
-    the replica is new or assigned elsewhere (R-LOCAL-2), so the first image after a start lists all of them. A
+    the replica is new, so the first image after a start lists all of them, and where any replica of the partition is
+    assigned elsewhere (R-LOCAL-2): Kafka compares objects, and a change of one directory brings new ones for all. A
     replica is gone with its topic, or when the broker is no replica any more (R-LOCAL-3).
     """
     changes = []
@@ -57,7 +58,7 @@ def _change(replica: Replica, before: Partition | None, after: Partition, broker
         return ReplicaChange(replica, after.leader == broker_id, directory)
     if before.partition_epoch == after.partition_epoch:
         return None
-    listed = None if before.directory(broker_id) == directory else directory
+    listed = None if before.directories == after.directories else directory
     return ReplicaChange(replica, after.leader == broker_id, listed)
 
 

@@ -69,11 +69,6 @@ def start(broker: Broker, now: int) -> Next:
     return replace(broker, life=life), actions
 
 
-def load_metadata(broker: Broker, offset: int) -> Broker:
-    """The metadata was read up to ``offset``, but is not applied: the broker has not caught up yet (R-PROC-4)."""
-    return replace(broker, metadata_offset=offset)
-
-
 def apply_metadata(
     broker: Broker,
     *,
@@ -87,6 +82,8 @@ def apply_metadata(
     now: int,
 ) -> Broker:
     """Apply an image up to ``offset`` (R-PROC-1): the changes to this broker's replicas, and its own registration.
+
+    A process does so as soon as it has read the log to its end, registered or not (R-PROC-4).
 
     ``assigned`` is the directory of every replica of the broker in the image, ``registration`` its epoch and
     directories there, ``registration_changed`` says whether that or the metadata version changed.
@@ -108,12 +105,7 @@ def apply_metadata(
         assigned=assigned,
         published=True,
     )
-    return _submit(broker, reports, now)
-
-
-def become_ready(broker: Broker, now: int) -> Broker:
-    """The broker has caught up with the metadata and applied it: it may be unfenced."""
-    return replace(broker, life=lifecycle.become_ready(broker.life, now))
+    return _ready_if_caught_up(_submit(broker, reports, now), now)
 
 
 def fail_directory(broker: Broker, directory: Uuid, now: int) -> Next:
@@ -193,7 +185,7 @@ def answer_registration(broker: Broker, epoch: int | None, now: int) -> Broker:
 def answer_heartbeat(broker: Broker, response: BrokerHeartbeatResponse | None, now: int) -> Next:
     """The answer to a heartbeat, None for an error."""
     life, actions = lifecycle.answer_heartbeat(broker.life, response, now)
-    return replace(broker, life=life), actions
+    return _ready_if_caught_up(replace(broker, life=life), now), actions
 
 
 def answer_assignments(broker: Broker, response: AssignReplicasToDirsResponse | GlobalFailure, now: int) -> Broker:
@@ -215,6 +207,14 @@ def answer_assignments(broker: Broker, response: AssignReplicasToDirsResponse | 
         if assignment.reason is Reason.PROMOTION:
             state = replicas.confirm(state, assignment.replica, assignment.directory)
     return replace(broker, queue=queue, replicas=state)
+
+
+def _ready_if_caught_up(broker: Broker, now: int) -> Broker:
+    """Once the controller finds it caught up and it has applied an image, the broker may be unfenced (R-LIFE-3)."""
+    caught_up = broker.life.state not in (BrokerState.NOT_RUNNING, BrokerState.STARTING, BrokerState.SHUTTING_DOWN)
+    if not caught_up or not broker.published or broker.life.ready_to_unfence:
+        return broker
+    return replace(broker, life=lifecycle.become_ready(broker.life, now))
 
 
 def _submit(broker: Broker, reports: Iterable[Report], now: int) -> Broker:

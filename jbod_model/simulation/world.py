@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from jbod_model.broker import process
 from jbod_model.broker.assignments import GlobalFailure, Replica
-from jbod_model.broker.lifecycle import BrokerState, Shutdown
+from jbod_model.broker.lifecycle import Shutdown
 from jbod_model.broker.local_changes import assigned_directories, local_changes
 from jbod_model.broker.rules import BROKER_RULES
 from jbod_model.controller.context import SUPPORTED_FEATURES
@@ -307,7 +307,8 @@ class World:
             epoch = answer.broker_epoch if isinstance(answer, BrokerRegistrationResponse) else None
             host.broker = process.answer_registration(host.broker, epoch, self.now)
         elif isinstance(request, BrokerHeartbeatRequest):
-            self._answer_heartbeat(host, answer if isinstance(answer, BrokerHeartbeatResponse) else None)
+            heard = answer if isinstance(answer, BrokerHeartbeatResponse) else None
+            self._broker_event(host, lambda broker: process.answer_heartbeat(broker, heard, self.now))
         elif isinstance(request, AssignReplicasToDirsRequest):
             known: AssignReplicasToDirsResponse | GlobalFailure = GlobalFailure.TIMEOUT
             if isinstance(answer, RequestRefused):
@@ -316,12 +317,6 @@ class World:
                 known = answer
             host.broker = process.answer_assignments(host.broker, known, self.now)
         self.after_event(host)
-
-    def _answer_heartbeat(self, host: Host, response: BrokerHeartbeatResponse | None) -> None:
-        before = None if host.broker is None else host.broker.life.state
-        self._broker_event(host, lambda broker: process.answer_heartbeat(broker, response, self.now))
-        if host.broker is not None and before is BrokerState.STARTING is not host.broker.life.state:
-            self._deliver(host)
 
     def alter_partition(self, host: Host, request: AlterPartitionRequest, done: Callable[[], None]) -> None:
         """Carry a leader's change of in-sync sets to the controller; ``done`` happens when it was answered."""
@@ -347,20 +342,15 @@ class World:
         broker = host.broker
         if broker is None or host.generation != generation or host.paused or not host.connected:
             return
-        image, offset = self.image, self.controller.next_offset - 1
-        if broker.life.state is BrokerState.STARTING:
-            host.broker = process.load_metadata(broker, offset)
-            self.after_event(host)
-            return
+        image = self.image
         changes, deletes = local_changes(host.applied, image, host.node_id)
         registration = image.brokers.get(host.node_id)
         version = image.features.get(METADATA_VERSION, 0)
-        first = not broker.published
         changed = host.applied.brokers.get(host.node_id) is not registration
         changed = changed or host.applied.features.get(METADATA_VERSION, 0) != version
         host.broker = process.apply_metadata(
             broker,
-            offset=offset,
+            offset=self.controller.next_offset - 1,
             changes=changes,
             deletes=deletes,
             assigned=assigned_directories(image, host.node_id),
@@ -370,8 +360,6 @@ class World:
             now=self.now,
         )
         host.applied = image
-        if first:
-            host.broker = process.become_ready(host.broker, self.now)
         self.after_event(host)
 
     # REQUEST LOG

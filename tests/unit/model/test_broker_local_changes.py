@@ -64,10 +64,11 @@ def test_change_of_a_leader_lists_no_directory() -> None:
     assert local_changes(BEFORE, after, 2)[0] == (ReplicaChange(Replica(FOO, 0), True, None),)
 
 
-def test_change_of_the_own_directory_lists_it_and_of_anothers_does_not() -> None:
+def test_change_of_any_directory_lists_the_own_one() -> None:
+    """R-LOCAL-2: that is how brokers that did not restart come to report after an upgrade."""
     after = image(PartitionChangeRecord(partition_id=0, topic_id=FOO, directories=(B, C)), before=BEFORE)
     assert local_changes(BEFORE, after, 1)[0] == (ReplicaChange(Replica(FOO, 0), True, B),)
-    assert local_changes(BEFORE, after, 2)[0] == (ReplicaChange(Replica(FOO, 0), False, None),)
+    assert local_changes(BEFORE, after, 2)[0] == (ReplicaChange(Replica(FOO, 0), False, C),)
 
 
 def test_replica_that_is_taken_away_is_deleted_and_one_that_comes_is_new() -> None:

@@ -65,7 +65,7 @@ def publish(
 def running(rules: BrokerRules = KAFKA, *directories: Uuid) -> Broker:
     node, _ = process.start(broker(rules, *directories), 0)
     node = process.answer_registration(node, 5, 0)
-    node = process.become_ready(node, 0)
+    node = publish(node, {}, 0)
     for now in (0, 10):
         node, _ = process.tick(node, now)
         node, _ = process.answer_heartbeat(node, FINE, now)
@@ -130,13 +130,15 @@ def test_heartbeat_names_the_offset_of_the_metadata_that_was_applied() -> None:
     assert request.current_metadata_offset == 77
 
 
-def test_metadata_that_is_read_but_not_applied_counts_for_heartbeats_only() -> None:
-    """R-PROC-4: a broker that has not caught up with its registration creates no logs."""
-    node = process.load_metadata(running(), 42)
-    assert node.replicas == running().replicas
-    _, (request,) = process.tick(node, 5000)
-    assert isinstance(request, BrokerHeartbeatRequest)
-    assert request.current_metadata_offset == 42
+def test_process_that_is_not_registered_yet_reports_under_the_epoch_of_the_one_before() -> None:
+    """R-PROC-4: seen on real brokers that were killed and came back before their session had ended."""
+    node, _ = process.start(broker(), 0)
+    node = process.answer_registration(node, None, 5)
+    node = publish(node, {P: KAFKA_IDS.unassigned}, 10, registration=(13, (A, B)))
+    assert not node.life.ready_to_unfence
+    node, actions = process.tick(node, 110)
+    requests = [action for action in actions if isinstance(action, AssignReplicasToDirsRequest)]
+    assert [request.broker_epoch for request in requests] == [13]
 
 
 def test_first_image_without_own_directories_makes_the_broker_register_again() -> None:
