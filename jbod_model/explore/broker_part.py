@@ -23,7 +23,8 @@ class Machine:
     """A broker's disks and, while it runs, its process.
 
     ``stored`` are the logs on its disks as (replica, directory, future) where no process has them in hand: all of
-    them without one, those of failed disks with one. ``queue`` are assignments to report, the newest per replica.
+    them without one, those of failed disks with one. ``registered`` is what the process registers with, ``accepted``
+    whether the controller took it. ``queue`` are assignments to report, the newest per replica.
     """
 
     broker_id: int
@@ -32,6 +33,7 @@ class Machine:
     stored: frozenset[tuple[Replica, Uuid, bool]] = frozenset()
     process: Replicas | None = None
     registered: tuple[Uuid, ...] = ()
+    accepted: bool = False
     offline: tuple[Uuid, ...] = ()
     queue: tuple[Report, ...] = ()
     view: View | None = None
@@ -67,11 +69,17 @@ def start(machine: Machine, rules: BrokerRules) -> Machine:
         stored=frozenset(kept),
         process=Replicas(disks=disks, rules=rules),
         registered=configured,
+        accepted=False,
         offline=(),
         queue=(),
         view=None,
         asked_to_unfence=False,
     )
+
+
+def accept(machine: Machine) -> Machine:
+    """The controller took the registration."""
+    return replace(machine, accepted=True)
 
 
 def stop(machine: Machine) -> Machine:
@@ -81,6 +89,7 @@ def stop(machine: Machine) -> Machine:
         stored=machine.stored | _logs(machine.process, machine.working),
         process=None,
         registered=(),
+        accepted=False,
         offline=(),
         queue=(),
         view=None,
@@ -164,6 +173,7 @@ def key(machine: Machine) -> object:
         machine.working,
         machine.stored,
         machine.registered,
+        machine.accepted,
         machine.offline,
         machine.queue,
         machine.view,

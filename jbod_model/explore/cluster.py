@@ -13,7 +13,7 @@ from jbod_model.controller.context import SUPPORTED_FEATURES
 from jbod_model.controller.metadata_version import ELR_FEATURE, LEVELS, METADATA_VERSION
 from jbod_model.explore import symmetry
 from jbod_model.explore.broker_part import Machine
-from jbod_model.explore.controller_part import NEW, OLD, Answered, ControllerPart
+from jbod_model.explore.controller_part import NEW, OLD, ControllerPart
 from jbod_model.explore.invariants import Breach
 from jbod_model.explore.machines import Action, Machines
 from jbod_model.ids import Uuid
@@ -45,7 +45,8 @@ VERSION = LEVELS["4.1-IV1"]
 
 SENTENCES = {
     "expire": "the session of broker {broker} expires",
-    "start": "broker {broker} starts and registers",
+    "start": "broker {broker} starts",
+    "register": "broker {broker} registers",
     "crash": "broker {broker} is killed",
     "fail": "directory {directory} of broker {broker} fails",
     "heartbeat": "heartbeat of broker {broker}",
@@ -135,9 +136,12 @@ class Cluster:
                 yield self._expire(state, broker_id)
             if machine.process is None:
                 if machine.working:
-                    yield self._start(state, i, number)
+                    yield Action("start", broker_id), _with(state, i, self.machines.start(number)), ()
                 continue
-            yield self._heartbeat(state, i, number, machine)
+            if machine.accepted:
+                yield self._heartbeat(state, i, number, machine)
+            elif image.brokers[broker_id].fenced:
+                yield self._register(state, i, number, machine)
             view = self.controller.view(controller, broker_id)
             if machine.view != view:
                 yield Action("deliver", broker_id), _with(state, i, self.machines.deliver(number, view)), ()
@@ -159,15 +163,11 @@ class Cluster:
         answered = self.controller.ask(state[0], ("expire", broker_id), lambda: SessionExpired(broker_id=broker_id))
         return Action("expire", broker_id), _with(state, 0, answered.state), answered.breaches
 
-    def _start(self, state: State, i: int, number: int) -> tuple[Action, State, tuple[Breach, ...]]:
-        """A process starts and registers."""
-        started = self.machines.start(number)
-        machine = self.machines.states[started]
-        answered = self._register(state[0], machine)
-        after = _with(_with(state, 0, answered.state), i, started)
-        return Action("start", machine.broker_id), after, answered.breaches
+    def _register(
+        self, state: State, i: int, number: int, machine: Machine
+    ) -> tuple[Action, State, tuple[Breach, ...]]:
+        """A process registers; as long as the one before has its session, it would be refused."""
 
-    def _register(self, controller: int, machine: Machine) -> Answered:
         def request() -> BrokerRegistrationRequest:
             return BrokerRegistrationRequest(
                 broker_id=machine.broker_id,
@@ -179,7 +179,9 @@ class Cluster:
                 ),
             )
 
-        return self.controller.ask(controller, ("register", machine.broker_id, machine.registered), request)
+        answered = self.controller.ask(state[0], ("register", machine.broker_id, machine.registered), request)
+        after = _with(_with(state, 0, answered.state), i, self.machines.accept(number))
+        return Action("register", machine.broker_id), after, answered.breaches
 
     def _heartbeat(
         self, state: State, i: int, number: int, machine: Machine
@@ -253,7 +255,8 @@ class Cluster:
             view = self.controller.view(controller, machine.broker_id)
             process = machine.process
             found: tuple[Breach, ...] = ()
-            if process is not None and not machine.queue and machine.view == view and not process.moves:
+            done = machine.accepted and not machine.queue and machine.view == view
+            if process is not None and done and not process.moves:
                 found = tuple(
                     Breach(
                         31, f"broker {machine.broker_id}: partition {replica.partition} is elsewhere, and nobody tells"

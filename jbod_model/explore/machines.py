@@ -57,6 +57,10 @@ class Machines:
         """A process starts."""
         return self.after(machine, "start", lambda state: broker_part.start(state, self.rules))
 
+    def accept(self, machine: int) -> int:
+        """The controller took the registration of the process."""
+        return self.after(machine, "accept", broker_part.accept)
+
     def stop(self, machine: int) -> int:
         """The process ends."""
         return self.after(machine, "stop", broker_part.stop)

@@ -92,8 +92,10 @@ class Search:
         """Every broker runs, is registered and unfenced; the partitions were just created, nothing is delivered."""
         image = first_image(self.cluster.controller.profile, self.names, self.bounds.partitions, elr=self.bounds.elr)
         machines = [
-            broker_part.start(
-                Machine(broker_id=b, directories=names, working=frozenset(names)), self.cluster.machines.rules
+            broker_part.accept(
+                broker_part.start(
+                    Machine(broker_id=b, directories=names, working=frozenset(names)), self.cluster.machines.rules
+                )
             )
             for b, names in self.names.items()
         ]
