@@ -19,14 +19,16 @@ from pipelines.formats.native import load_i16, load_i32, load_i64
 HEADER_BYTES = 61
 CODEC_BITS = 0x07
 CONTROL_BIT = 0x20
+MAX_CODEC = 4
 # Kafka appends at most 8 MiB at once; a compressed batch may unfold to more, a larger claim is damage.
 MAX_BATCH_BYTES = 64 << 20
 
-_COMPLETE, _INCOMPLETE, _BAD_LENGTH, _BAD_MAGIC, _BAD_COUNT, _BAD_OFFSET, _BAD_EPOCH = range(7)
+_COMPLETE, _INCOMPLETE, _BAD_LENGTH, _BAD_MAGIC, _BAD_COUNT, _BAD_OFFSET, _BAD_EPOCH, _BAD_CODEC = range(8)
 _PROBLEMS = {
     _BAD_LENGTH: "batch length is out of range",
     _BAD_MAGIC: "batch magic is not 2: not a metadata log, or damaged",
     _BAD_EPOCH: "epoch of a batch is negative",
+    _BAD_CODEC: "compression of the batch is none of Kafka's",
     _BAD_COUNT: "record count does not fit the batch",
     _BAD_OFFSET: "base offset of the batch does not follow on the one before: records are missing or repeated",
 }
@@ -70,27 +72,37 @@ def _scan(data: Any, at: int, floor: int, headers: Any) -> tuple[int, int, int]:
     rows = 0
     end = len(data)
     while rows < len(headers):
+        # A batch that is not all there is awaited, but its head is checked as far as it is there (R-FMT-14).
+        if end - at > 16 and data[at + 16] != 2:
+            return rows, at, _BAD_MAGIC
         if end - at < HEADER_BYTES:
             return rows, at, _COMPLETE if at == end else _INCOMPLETE
-        length = np.int64(load_i32(data, at + 8))
-        if length < HEADER_BYTES - 12 or length > MAX_BATCH_BYTES:
-            return rows, at, _BAD_LENGTH
-        if data[at + 16] != 2:
-            return rows, at, _BAD_MAGIC
-        size = length + 12
-        if size > end - at:
-            return rows, at, _INCOMPLETE
         base = load_i64(data, at)
-        if base < 0 or (floor >= 0 and base != floor):
+        if base < 0:
             return rows, at, _BAD_OFFSET
+        length = np.int64(load_i32(data, at + 8))
+        if length < HEADER_BYTES - 12:
+            return rows, at, _BAD_LENGTH
         if load_i32(data, at + 12) < 0:
             return rows, at, _BAD_EPOCH
         attributes = load_i16(data, at + 21)
+        if attributes & CODEC_BITS > MAX_CODEC:
+            return rows, at, _BAD_CODEC
         delta = np.int64(load_i32(data, at + 23))
         count = np.int64(load_i32(data, at + 57))
-        # The smallest record is 7 bytes; a compressed blob is bounded when it is unfolded.
-        if count < 1 or delta != count - 1 or (attributes & CODEC_BITS == 0 and count > size // 7):
+        if count < 1 or delta != count - 1:
             return rows, at, _BAD_COUNT
+        size = length + 12
+        if size > end - at:
+            return rows, at, _INCOMPLETE
+        if floor >= 0 and base != floor:
+            return rows, at, _BAD_OFFSET
+        # The smallest record is 7 bytes; a compressed blob is bounded when it is unfolded.
+        if attributes & CODEC_BITS == 0:
+            if size - HEADER_BYTES > MAX_BATCH_BYTES:
+                return rows, at, _BAD_LENGTH
+            if count > size // 7:
+                return rows, at, _BAD_COUNT
         header = headers[rows]
         header.position = at
         header.size = size
@@ -127,7 +139,7 @@ def scan(data: np.ndarray, file: str, start: int = 0, *, next_offset: int = -1, 
 
 
 def verify(data: np.ndarray, headers: np.ndarray, file: str) -> None:
-    """Compare every batch's CRC-32C (bytes 21 to its end) with its header; MalformedLog names the first bad one."""
+    """Compare every batch's CRC-32C (R-FMT-12) with its header; MalformedLog names the first bad one."""
     view = memoryview(data)
     ends = headers["position"] + headers["size"]
     for start, end, crc, base in zip(

@@ -20,13 +20,17 @@ class _TooLarge(ValueError):
 
 
 def _gzip(blob: bytes) -> bytes:
-    inflate = zlib.decompressobj(wbits=31)
-    data = inflate.decompress(blob, MAX_BATCH_BYTES + 1)
-    if len(data) > MAX_BATCH_BYTES:
-        raise _TooLarge
-    if not inflate.eof:
-        raise ValueError("the stream is cut off")
-    return data
+    data = b""
+    while True:
+        member = zlib.decompressobj(wbits=31)
+        data += member.decompress(blob, MAX_BATCH_BYTES - len(data) + 1)
+        if len(data) > MAX_BATCH_BYTES:
+            raise _TooLarge
+        if not member.eof:
+            raise ValueError("the stream is cut off")
+        blob = member.unused_data
+        if not blob:
+            return data
 
 
 def _raw_snappy(block: bytes) -> bytes:

@@ -42,7 +42,7 @@ OVERLONG = np.int64(-2)
 
 @njit(inline="always")
 def uvarint(data: Any, at: int, end: int) -> tuple[int, int]:
-    """Unsigned varint of at most five bytes. Returns (value, next index); the value is negative where it is broken."""
+    """Unsigned varint of at most 32 bits (R-FMT-4): (value, next index); the value is negative where it is broken."""
     if at >= end:
         return TRUNCATED, at
     byte = np.int64(data[at])
@@ -58,7 +58,7 @@ def uvarint(data: Any, at: int, end: int) -> tuple[int, int]:
         at += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            return value & 0xFFFFFFFF, at
+            return value if value <= 0xFFFFFFFF else OVERLONG, at
         shift += 7
     return OVERLONG, at
 
@@ -70,3 +70,14 @@ def varint(data: Any, at: int, end: int) -> tuple[int, int, bool]:
     if raw < 0:
         return np.int64(0), at, False
     return (raw >> 1) ^ -(raw & 1), at, True
+
+
+@njit(inline="always")
+def zero(data: Any, at: int, end: int, most: int) -> int:
+    """Index after a varint of at most ``most`` bytes that is 0, -1 where there is none: nearly always one byte."""
+    for k in range(min(most, end - at)):
+        if data[at + k] == 0:
+            return at + k + 1
+        if data[at + k] != 128:
+            return -1
+    return -1

@@ -17,13 +17,13 @@ from jbod_model.batch import read_batch
 from jbod_model.errors import MalformedLog
 from pipelines.formats.batches import CONTROL_BIT, HEADER_BYTES
 from pipelines.formats.explain import refusal
-from pipelines.formats.native import load_i16, uvarint, varint
+from pipelines.formats.native import load_i16, uvarint, varint, zero
 from pipelines.formats.partitions import PARTITION, PARTITION_CHANGE, PartitionRows, read_partition_rows
 from pipelines.formats.programs import programs
 from pipelines.formats.walk import BROKER_ID, check
 
-# A control record of type t is counted as record type CONTROL_BASE + t.
-CONTROL_BASE = 1000
+# A control record of type t is counted as record type CONTROL_BASE + t, above every api key.
+CONTROL_BASE = 1 << 16
 MAX_API_KEY = 32767
 
 (_FINE, _LENGTH, _DELTA, _TIMESTAMP, _KEY, _NO_VALUE, _VALUE, _HEADERS, _FRAME, _REST, _COUNT) = range(11)
@@ -34,7 +34,7 @@ _PROBLEMS = {
     _KEY: "a metadata record must have no key, a control record one of at least 4 bytes",
     _NO_VALUE: "record has no value",
     _VALUE: "value length does not fit the record",
-    _HEADERS: "record has headers",
+    _HEADERS: "record has headers, or bytes after them",
     _FRAME: "frame of the record value is broken (frame version 1, type and version expected)",
     _REST: "bytes follow the last record of the batch",
 }
@@ -44,7 +44,7 @@ _PROBLEMS = {
 class Records:
     """Columns of the ``n`` records of some batches, in log order.
 
-    ``offsets`` int64[n]; ``batch`` int32[n]: row of ``headers``; ``types`` int16[n]: Kafka's apiKey, or CONTROL_BASE
+    ``offsets`` int64[n]; ``batch`` int32[n]: row of ``headers``; ``types`` int32[n]: Kafka's apiKey, or CONTROL_BASE
     plus the control type; ``versions`` int16[n]; ``value_starts``, ``value_ends`` int64[n] into ``data``: the whole
     value, frame included. ``partition_at`` int64[m]: which records are the partition records of ``partitions``.
     ``broker_ids`` int32[n] (-1 none), ``topic_at``, ``name_at`` int64[n] (-1 none) into ``data``,
@@ -92,14 +92,14 @@ def _frames(
             stop = at + length
             if length < 6:
                 return row, _LENGTH
-            at += 1
-            if data[at] != 0:
+            at = zero(data, at + 1, stop, 10)
+            if at < 0:
                 return row, _TIMESTAMP
-            delta, at, fine = varint(data, at + 1, stop)
+            delta, at, fine = varint(data, at, stop)
             if not fine or delta != k:
                 return row, _DELTA
             key, at, fine = varint(data, at, stop)
-            if not fine or (control and (key < 4 or key > stop - at)) or (not control and key != -1):
+            if not fine or (control and (key < 4 or key > stop - at)) or (not control and key >= 0):
                 return row, _KEY
             if control:
                 types[row] = CONTROL_BASE + load_i16(data, at + 2)
@@ -107,16 +107,16 @@ def _frames(
             size, at, fine = varint(data, at, stop)
             if not fine or size <= 0:
                 return row, _NO_VALUE
-            if size != stop - at - 1:
+            if size > stop - at:
                 return row, _VALUE
-            if data[stop - 1] != 0:
+            if zero(data, at + size, stop, 5) != stop:
                 return row, _HEADERS
             offsets[row] = header.base_offset + k
             batch[row] = b
             starts[row] = at
             ends[row] = at + size
             if control:
-                versions[row] = 0
+                versions[row] = load_i16(data, at) if size >= 2 else 0
                 bodies[row] = at
             else:
                 frame, at = uvarint(data, at, ends[row])
@@ -124,7 +124,7 @@ def _frames(
                 version, at = uvarint(data, at, ends[row])
                 if frame != 1 or api_key < 0 or version < 0 or api_key > MAX_API_KEY or version > MAX_API_KEY:
                     return row, _FRAME
-                types[row] = min(api_key, CONTROL_BASE - 1)
+                types[row] = api_key
                 versions[row] = version
                 bodies[row] = at
             row += 1
@@ -143,7 +143,7 @@ def decode(data: np.ndarray, headers: np.ndarray, file: str, *, keep_unknown: bo
     n = int(headers["count"].sum())
     offsets = np.empty(n, np.int64)
     batch = np.empty(n, np.int32)
-    types = np.empty(n, np.int16)
+    types = np.empty(n, np.int32)
     versions = np.empty(n, np.int16)
     starts, bodies, ends = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     row, status = _frames(data, headers, offsets, batch, types, versions, starts, bodies, ends)

@@ -70,15 +70,27 @@ def _ordered(ids: Iterable[Uuid]) -> tuple[str, ...]:
 
 
 def _known(brokers: Mapping[int, Registration], broker_id: int, epoch: int, offset: int, what: str) -> Registration:
-    """R-BROKER-3: a record about a broker names one that is registered, with its epoch."""
+    """R-BROKER-5: a record about a broker names one that is registered, with its epoch."""
     broker = brokers.get(broker_id)
     if broker is None:
-        raise ReplayViolation(offset, f"{what} of broker {broker_id}, which is not registered (R-BROKER-3)")
+        raise ReplayViolation(offset, f"{what} of broker {broker_id}, which is not registered (R-BROKER-5)")
     if broker.epoch != epoch:
         raise ReplayViolation(
-            offset, f"{what} of broker {broker_id} with epoch {epoch}, registered with {broker.epoch} (R-BROKER-3)"
+            offset, f"{what} of broker {broker_id} with epoch {epoch}, registered with {broker.epoch} (R-BROKER-5)"
         )
     return broker
+
+
+def _alone(brokers: Mapping[int, Registration], after: Registration, offset: int) -> Registration:
+    """R-BROKER-8: a directory is registered by one broker at a time."""
+    for other in brokers.values():
+        shared = set(other.directories) & set(after.directories)
+        if other.broker_id != after.broker_id and shared:
+            raise ReplayViolation(
+                offset,
+                f"broker {after.broker_id} registers directory {min(shared)} of broker {other.broker_id} (R-BROKER-8)",
+            )
+    return after
 
 
 def _apply(
@@ -86,7 +98,7 @@ def _apply(
 ) -> tuple[int, Registration | None, str]:
     match record:
         case RegisterBrokerRecord():
-            return record.broker_id, _registered(record), "registered"
+            return record.broker_id, _alone(brokers, _registered(record), offset), "registered"
         case UnregisterBrokerRecord():
             _known(brokers, record.broker_id, record.broker_epoch, offset, "UnregisterBrokerRecord")
             return record.broker_id, None, "unregistered"
@@ -95,7 +107,8 @@ def _apply(
             return record.id, replace(broker, fenced=isinstance(record, FenceBrokerRecord)), "changed"
         case BrokerRegistrationChangeRecord():
             broker = _known(brokers, record.broker_id, record.broker_epoch, offset, type(record).__name__)
-            return record.broker_id, _changed(broker, record, offset, empty_means_none), "changed"
+            changed = _changed(broker, record, offset, empty_means_none)
+            return record.broker_id, _alone(brokers, changed, offset), "changed"
     raise TypeError(f"{type(record).__name__} is no record of a broker")
 
 
@@ -116,19 +129,19 @@ def _registered(record: RegisterBrokerRecord) -> Registration:
 def _changed(
     broker: Registration, record: BrokerRegistrationChangeRecord, offset: int, empty_means_none: bool
 ) -> Registration:
-    """R-BROKER-4: fenced 1, 0, -1; shutdown is only ever entered; an empty list of directories changes nothing."""
+    """R-BROKER-4, 6 and 7: fenced 1, 0, -1; an empty list changes nothing; shutdown is only ever entered."""
     if record.fenced not in (-1, 0, 1):
         raise ReplayViolation(offset, f"BrokerRegistrationChangeRecord has fenced {record.fenced} (R-BROKER-4)")
     if record.in_controlled_shutdown not in (0, 1):
         raise ReplayViolation(
             offset,
-            f"BrokerRegistrationChangeRecord has inControlledShutdown {record.in_controlled_shutdown} (R-BROKER-4)",
+            f"BrokerRegistrationChangeRecord has inControlledShutdown {record.in_controlled_shutdown} (R-BROKER-7)",
         )
     directories = broker.directories
     if record.log_dirs:
         directories = _ordered(record.log_dirs)
     elif not empty_means_none and record.fenced == 0 and record.in_controlled_shutdown == 0:
-        # By the KIP's text an empty list is a list: every directory is offline.
+        # In the draft an empty list is a list: every directory is offline.
         directories = ()
     cordoned = broker.cordoned if record.cordoned_log_dirs is None else _ordered(record.cordoned_log_dirs)
     return replace(
@@ -143,20 +156,29 @@ def _changed(
 def fold_brokers(
     brokers: Mapping[int, Registration], events: Iterable[Event], *, empty_means_none: bool
 ) -> tuple[dict[int, Registration], list[Change]]:
-    """Apply events in log order: (registrations after, changes). An event that changes nothing makes no change."""
+    """Apply events in log order: (registrations after, changes). An event that changes nothing makes no change.
+
+    A snapshot builds registrations of its own, which replace the others at its end (R-REPLAY-2).
+    """
     now = dict(brokers)
     changes: list[Change] = []
-    seen: set[int] = set()
+    loading: dict[int, Registration] = {}
     for event in events:
         if event.record is None:
             changes += [
-                Change(event.offset, event.time, True, gone, now.pop(gone), None, "resync")
-                for gone in sorted(set(now) - seen)
+                Change(event.offset, event.time, True, broker_id, now.get(broker_id), loading.get(broker_id), "resync")
+                for broker_id in sorted({*now, *loading})
+                if now.get(broker_id) != loading.get(broker_id)
             ]
-            seen.clear()
+            now, loading = loading, {}
             continue
-        broker_id, after, cause = _apply(now, event.record, event.offset, empty_means_none)
-        seen.add(broker_id)
+        known = loading if event.snapshot else now
+        broker_id, after, cause = _apply(known, event.record, event.offset, empty_means_none)
+        if event.snapshot:
+            loading.pop(broker_id, None)
+            if after is not None:
+                loading[broker_id] = after
+            continue
         before = now.get(broker_id)
         if after == before:
             continue
@@ -164,8 +186,7 @@ def fold_brokers(
             del now[broker_id]
         else:
             now[broker_id] = after
-        cause = "resync" if event.snapshot else cause
-        changes.append(Change(event.offset, event.time, event.snapshot, broker_id, before, after, cause))
+        changes.append(Change(event.offset, event.time, False, broker_id, before, after, cause))
     return now, changes
 
 

@@ -44,7 +44,7 @@ def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Batch | N
             else:
                 slices.append(summary)
     if errors:
-        raise_error(min(errors, key=lambda payload: json.loads(payload)[1:]))
+        raise_error(min(errors, key=_rank))
     if not slices:
         return None
     for name in sorted(small):
@@ -64,3 +64,9 @@ def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Batch | N
         from_snapshot=max(snapshots) if snapshots else None,
         dropped=sum(piece["dropped"] for piece in slices),
     )
+
+
+def _rank(payload: bytes) -> tuple[bool, int]:
+    """Bytes that cannot be read come first: what follows from not having read them is no finding. Then by offset."""
+    _, *said = json.loads(payload)
+    return len(said) < 3, said[-2] if len(said) > 1 else -1

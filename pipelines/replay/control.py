@@ -73,31 +73,33 @@ class ControlState:
 
 
 def check_topics(topics: dict[str, str], events: Events) -> dict[str, str]:
-    """Topic ids by name after the events. ReplayViolation where a name is taken or unknown (R-TOPIC-1, R-ELR-1)."""
+    """Topic ids by name after the events; those of a snapshot replace all others at its end (R-REPLAY-2).
+
+    ReplayViolation where a name is taken (R-TOPIC-1) or unknown (R-CLEAR-1).
+    """
     now = dict(topics)
+    loading: dict[str, str] = {}
     name_of = {topic: name for name, topic in topics.items()}
-    seen: set[str] = set()
     for row, kind in enumerate(events.kinds.tolist()):
         offset = int(events.offsets[row])
         topic = str(Uuid.from_bytes(events.topic_bytes(row)))
+        known = loading if events.snapshot[row] else now
         if kind == TOPIC:
             name = events.name(row)
-            if now.get(name, topic) != topic and not events.snapshot[row]:
+            if known.get(name, topic) != topic:
                 raise ReplayViolation(offset, f"TopicRecord of {name!r}, a name that is taken (R-TOPIC-1)")
-            now[name] = topic
+            known[name] = topic
             name_of[topic] = name
-            seen.add(topic)
         elif kind == REMOVE_TOPIC:
-            name = name_of.pop(topic, "")
-            if now.get(name) == topic:
-                del now[name]
+            name = name_of.get(topic, "")
+            if known.get(name) == topic:
+                del known[name]
         elif kind == CLEAR_ELR:
             name = events.name(row)
-            if name and name not in now:
-                raise ReplayViolation(offset, f"ClearElrRecord of {name!r}, a topic that does not exist (R-ELR-1)")
+            if name and name not in known:
+                raise ReplayViolation(offset, f"ClearElrRecord of {name!r}, a topic that does not exist (R-CLEAR-1)")
         elif kind == SNAPSHOT_END:
-            now = {name: topic for name, topic in now.items() if topic in seen}
-            seen.clear()
+            now, loading = loading, {}
     return now
 
 

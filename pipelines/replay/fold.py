@@ -46,13 +46,13 @@ DIR_MIGRATING, DIR_UNASSIGNED, DIR_LOST = range(3)
     BAD_RECOVERY,
 ) = range(8)
 PROBLEMS = {
-    NO_TOPIC: "names a topic that does not exist (R-TOPIC-2)",
-    NO_PARTITION: "changes a partition that does not exist (R-TOPIC-3)",
+    NO_TOPIC: "names a topic that does not exist (R-TOPIC-2, R-PART-1)",
+    NO_PARTITION: "changes a partition that does not exist (R-MERGE-1)",
     TOPIC_EXISTS: "creates a topic that exists (R-TOPIC-1)",
-    ARITY_RECORD: "lists a number of directories other than that of replicas (R-PART-1)",
+    ARITY_RECORD: "lists a number of directories other than that of replicas (R-PART-2)",
     ARITY_CHANGE: "changes replicas and directories to different numbers (R-MERGE-2)",
-    ARITY_MERGED: "leaves a number of directories other than that of replicas (R-MERGE-7)",
-    BAD_RECOVERY: "has a leader recovery state that is none (R-MERGE-4)",
+    ARITY_MERGED: "leaves a number of directories other than that of replicas (R-MERGE-4)",
+    BAD_RECOVERY: "has a leader recovery state that is none (R-PART-4, R-MERGE-7)",
 }
 
 # Columns of a version (int64) and of a slot's assignment (int64).
@@ -93,7 +93,7 @@ def _spot(table: Any, topics: Any, partitions: Any, topic: int, partition: int) 
 
 @njit(inline="always")
 def _is_absent(directories: Any, start: int, size: int, default: int) -> bool:
-    """Whether a directory list says nothing: empty, or the default id throughout (R-PART-2)."""
+    """Whether a directory list says nothing: empty, or the default id throughout (R-PART-3)."""
     for k in range(size):
         if directories[start + k] != default:
             return False
@@ -175,21 +175,22 @@ def fold(
         kind = kinds[e]
         topic = topic_of[e]
         if kind == TOPIC:
-            if alive[topic] and not snapshot[e]:
+            if alive[topic] and (not snapshot[e] or seen_topic[topic]):
                 status = TOPIC_EXISTS
                 break
             alive[topic] = True
             seen_topic[topic] = True
             continue
         if kind in (PARTITION, CHANGE):
-            if not alive[topic]:
+            # A snapshot replaces everything: only what it said before counts (R-REPLAY-2).
+            if not alive[topic] or (snapshot[e] and not seen_topic[topic]):
                 status = NO_TOPIC
                 break
             number = partition_of[e]
             at = _spot(table, part_topic, part_number, topic, number)
             p = np.int64(table[at])
             row = source[e]
-            if kind == CHANGE and (p < 0 or latest[p] < 0):
+            if kind == CHANGE and (p < 0 or latest[p] < 0 or (snapshot[e] and not seen[p])):
                 status = NO_PARTITION
                 break
             if p < 0:
@@ -202,14 +203,14 @@ def fold(
                 first[topic] = p
                 heap_at[p] = fill
             before = np.int64(latest[p])
-            # REPLICAS (R-MERGE-1), ISR, REMOVING, ADDING, ELR (R-MERGE-4)
+            # LISTS (R-PART-1, R-PART-4, R-MERGE-1)
             for k in range(DIRECTORIES):
                 if sizes[k, row] >= 0:
                     new_refs[k] = row
                 else:
                     new_refs[k] = refs[before, k] if kind == CHANGE else EMPTY
             count = sizes[REPLICAS, new_refs[REPLICAS]] if new_refs[REPLICAS] >= 0 else 0
-            # DIRECTORIES (R-PART-1, R-PART-2, R-MERGE-2, R-MERGE-3)
+            # DIRECTORIES (R-PART-2, R-PART-3, R-MERGE-2, R-MERGE-3, R-MERGE-4)
             given = dir_sizes[row]
             if kind == PARTITION:
                 if given > 0 and given != count:
@@ -228,7 +229,7 @@ def fold(
                 elif dir_sizes[reference] != count:
                     status = ARITY_MERGED
                     break
-            # SCALARS (R-MERGE-4, R-MERGE-5, R-MERGE-6)
+            # SCALARS (R-MERGE-5, R-MERGE-6, R-MERGE-7)
             recovery = change[RECOVERY, e]
             if kind == CHANGE and recovery == NO_RECOVERY_CHANGE:
                 recovery = scalars[before, RECOVERY]
@@ -245,7 +246,7 @@ def fold(
                     leader = scalars[before, LEADER]
                 else:
                     leader_epoch += 1
-            # SNAPSHOT onto an existing partition: what it repeats goes on (R-SNAP-2)
+            # SNAPSHOT onto an existing partition: what it repeats goes on (R-REPLAY-2)
             if snapshot[e] and before >= 0:
                 seen[p] = True
                 same = (
@@ -346,7 +347,7 @@ def fold(
                     slot_count += 1
             slot_size[p] = count
             continue
-        if kind == CLEAR_ELR:
+        if kind == CLEAR_ELR:  # R-CLEAR-1
             if topic != ALL_TOPICS and not alive[topic]:
                 continue
             for p in range(parts):
@@ -373,8 +374,8 @@ def fold(
                 latest[p] = rows
                 rows += 1
             continue
-        # REMOVE_TOPIC, or SNAPSHOT_END (R-SNAP-1): whatever the snapshot did not mention is gone
-        if kind == REMOVE_TOPIC and not alive[topic]:
+        # REMOVE_TOPIC (R-TOPIC-2), or SNAPSHOT_END (R-REPLAY-2): whatever the snapshot did not mention is gone
+        if kind == REMOVE_TOPIC and (not alive[topic] or (snapshot[e] and not seen_topic[topic])):
             status = NO_TOPIC
             break
         ended = REMOVED if kind == REMOVE_TOPIC else RESYNC
@@ -399,6 +400,7 @@ def fold(
                         slots[slot, A_ENDED] = ended
                     slot_size[p] = 0
                 p = np.int64(following[p])
-        seen[:] = False
-        seen_topic[:] = False
+        if kind == SNAPSHOT_END:
+            seen[:] = False
+            seen_topic[:] = False
     return status, failed, versions, refs, scalars, rows, slots, slot_count, part_topic, part_number, parts

@@ -57,7 +57,7 @@ class Timeline:
 
 @njit(inline="always")
 def _reason(state: int, directory: int, directories: Any, start: int, end: int, literal: bool) -> int:
-    """Why a replica is offline, ONLINE if it is not. ``literal``: by the KIP's text (R-OFF-5), else as Kafka does."""
+    """Why a replica is offline, ONLINE if it is not. ``literal``: by the KIP's text (R-OFF-8), else as Kafka does."""
     if state == BROKER_MISSING:
         return MISSING
     if state == BROKER_FENCED:

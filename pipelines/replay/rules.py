@@ -18,9 +18,9 @@ _MIGRATING, _UNASSIGNED = 0, 1
 class Rules:
     """How a log is replayed. ``profile`` has the rules, ``ids`` says what the log's reserved ids mean (R-ID-4).
 
-    ``absent_directory``: number of the id that stands where a record gives none (R-PART-2); ``literal_offline``: the
-    KIP's rule for offline replicas (R-OFF-5); ``empty_log_dirs_keep``: whether a registration change without
-    directories keeps them (R-BROKER-4).
+    ``absent_directory``: number of the id that stands where a record gives none (R-PART-3); ``literal_offline``: the
+    KIP's rule for offline replicas (R-OFF-8); ``empty_log_dirs_keep``: whether a registration change without
+    directories keeps them (R-BROKER-6).
     """
 
     profile: str
@@ -39,7 +39,7 @@ class Rules:
 
 PROFILES = {
     "kafka": (_MIGRATING, False, True),
-    "kip858": (_UNASSIGNED, True, False),
+    "kip858": (_UNASSIGNED, True, True),
 }
 
 

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-from numba import njit
 
 from jbod_model.batch import read_batch
 from jbod_model.control import SnapshotFooterRecord, SnapshotHeaderRecord
-from jbod_model.errors import MalformedLog, UsageError
-from pipelines.formats.batches import BATCH_DTYPE, CODEC_BITS, CONTROL_BIT, HEADER_BYTES, MAX_BATCH_BYTES, scan
-from pipelines.formats.codecs import unfold
-from pipelines.formats.native import uvarint, varint
+from jbod_model.errors import MalformedLog, ReplayViolation, UsageError
+from pipelines.formats.batches import (
+    BATCH_DTYPE,
+    MAX_BATCH_BYTES,
+    scan,
+    verify,
+)
 from pipelines.source.log_dir import LogDir, Segment, Snapshot
+from pipelines.source.markers import ABORT, BEGIN, markers
 
 _WINDOW = 32 << 20
 SLICE_BYTES = 8 << 20
-BEGIN, END, ABORT = 23, 24, 25
 
 
 @dataclass(frozen=True)
@@ -63,46 +64,6 @@ class Slice:
     closes: bool = False
 
 
-@njit(cache=True, nogil=True)
-def _find_markers(data: Any, headers: Any, found: Any) -> int:
-    """Offsets and types of the transaction markers; malformed frames are left to the decoder."""
-    count = 0
-    for b in range(len(headers)):
-        header = headers[b]
-        if header.attributes & CONTROL_BIT or header.attributes & CODEC_BITS:
-            continue
-        at = header.position + HEADER_BYTES
-        end = header.position + header.size
-        for k in range(header.count):
-            length, at, fine = varint(data, at, end)
-            if not fine or length < 6 or length > end - at:
-                break
-            stop = at + length
-            # attributes, timestamp delta, then offset delta, key length, value length, frame version, type
-            _, at, _ = varint(data, at + 2, stop)
-            _, at, _ = varint(data, at, stop)
-            _, at, _ = varint(data, at, stop)
-            _, at = uvarint(data, at, stop)
-            if at < stop and BEGIN <= data[at] <= ABORT:
-                if count < len(found):
-                    found[count, 0] = header.base_offset + k
-                    found[count, 1] = data[at]
-                count += 1
-            at = stop
-    return count
-
-
-def _markers(data: np.ndarray, headers: np.ndarray, file: str) -> list[tuple[int, int]]:
-    if (headers["attributes"] & CODEC_BITS).any():
-        data, headers = unfold(data, headers, file)
-    found = np.empty((64, 2), np.int64)
-    count = _find_markers(data, headers, found)
-    if count > len(found):
-        found = np.empty((count, 2), np.int64)
-        _find_markers(data, headers, found)
-    return [(int(offset), int(kind)) for offset, kind in found[:count]]
-
-
 @dataclass
 class _File:
     segment: Segment
@@ -121,6 +82,7 @@ class Planner:
         self._transactions: list[tuple[int, int, bool]] = []
         self._next = -1
         self._epoch = -1
+        self._floor = 0
         self._frozen: tuple[list[Segment], list[Snapshot]] | None = None
         self.segments: list[Segment] = []
         self.snapshots: list[Snapshot] = []
@@ -139,24 +101,21 @@ class Planner:
             raise UsageError(f"{self.log.location}: the log does not begin at 0 but at {first}; start from a snapshot")
         if start == "log" or (start == "auto" and first == 0):
             return Position(offset=0)
-        self._newest_snapshot(0)
-        return Position()
+        return Position(offset=0) if self._snapshot(0) is None else Position()
 
-    def _newest_snapshot(self, least: int) -> Snapshot:
-        """The newest snapshot, from which the log goes on; it must reach offset ``least``."""
+    def _snapshot(self, least: int) -> Snapshot | None:
+        """The newest complete snapshot (R-LOG-3), None where the log alone is enough (R-LOG-4).
+
+        It must reach offset ``least`` and where the log begins.
+        """
         newest = next((s for s in reversed(self.snapshots) if s.end_offset > 0 and self._is_complete(s)), None)
+        end = 0 if newest is None else newest.end_offset
         first = self.first_offset()
-        if newest is None:
+        if first > end:
             raise MalformedLog(
-                self.log.location, max(first, 0), "the log does not begin at 0 and no snapshot holds what came before"
+                self.segments[0].path, end, f"gap: the log begins at {first} and no complete snapshot reaches it"
             )
-        if first > newest.end_offset:
-            raise MalformedLog(
-                self.log.location,
-                newest.end_offset,
-                f"gap: the newest snapshot ends at {newest.end_offset}, the log begins at {first}",
-            )
-        if newest.end_offset < least:
+        if end < least:
             raise MalformedLog(self.log.location, least, f"gap: no snapshot reaches offset {least}")
         return newest
 
@@ -178,10 +137,14 @@ class Planner:
         ``boundary``: an offset at which a batch must end. MalformedLog where history below ``position`` changed.
         """
         self.segments, self.snapshots = self._frozen or self.log.files()
+        begun = None
         if position.offset < 0 or self.first_offset() > position.offset:
-            snapshot = self._newest_snapshot(position.offset)
-            position = Position(snapshot.end_offset, snapshot=snapshot.end_offset)
+            begun = self._snapshot(position.offset)
+            end = 0 if begun is None else begun.end_offset
+            position = Position(end, snapshot=-1 if begun is None else end)
         self.refresh(position)
+        if begun is not None:
+            self._check_follows(begun)
         if self.changed(position):
             raise MalformedLog(
                 self.log.location,
@@ -198,6 +161,7 @@ class Planner:
     def refresh(self, position: Position) -> None:
         """Scan what is new on disk, from the segment that holds ``position`` on."""
         self.segments, self.snapshots = self._frozen or self.log.files()
+        self._floor = max(self._floor, position.offset)
         # The batch before the position, too: its fingerprint is compared.
         floor = max(position.base if position.base >= 0 else position.offset, 0)
         wanted = [s for i, s in enumerate(self.segments) if self._reaches(i, floor)]
@@ -224,7 +188,11 @@ class Planner:
             data = self.log.read(file.segment.path, file.scanned, min(file.scanned + window, size))
             batches = scan(data, file.segment.path, next_offset=self._next)
             if not len(batches.headers):
-                if file.scanned + len(data) < size and window <= MAX_BATCH_BYTES:
+                if file.scanned + len(data) < size:
+                    if window > MAX_BATCH_BYTES:
+                        raise MalformedLog(
+                            file.segment.path, self._next, f"batch length is out of range (byte {file.scanned})"
+                        )
                     window *= 2
                     continue
                 if not last or self._cut_tail == "fail":
@@ -232,9 +200,11 @@ class Planner:
                         file.segment.path, self._next, f"batch is cut off at the end of the file (byte {file.scanned})"
                     )
                 return
-            for offset, kind in _markers(data, batches.headers, file.segment.path):
-                self._mark(file.segment.path, offset, kind)
             headers = batches.headers
+            # What is decided here, about transactions above all, stands on these bytes.
+            verify(data, headers, file.segment.path)
+            for offset, kind in markers(data, headers, file.segment.path):
+                self._mark(offset, kind)
             self._check_epochs(headers, file.segment.path)
             self._next = batches.next_offset
             headers["position"] += file.scanned
@@ -251,16 +221,35 @@ class Planner:
             )
         self._epoch = int(epochs[-1])
 
-    def _mark(self, path: str, offset: int, kind: int) -> None:
+    def _check_follows(self, snapshot: Snapshot) -> None:
+        """R-LOG-5: a snapshot ends where a batch does, and epochs do not fall after it."""
+        for file in self._files.values():
+            for headers in file.headers:
+                ends = headers["base_offset"] + headers["count"]
+                for header in headers[(ends > snapshot.end_offset)][:1]:
+                    base, epoch = int(header["base_offset"]), int(header["epoch"])
+                    if base < snapshot.end_offset:
+                        raise MalformedLog(
+                            file.segment.path, base, f"the snapshot ends inside this batch, at {snapshot.end_offset}"
+                        )
+                    if epoch < snapshot.epoch:
+                        raise MalformedLog(
+                            file.segment.path, base, f"epoch {epoch} follows epoch {snapshot.epoch} of the snapshot"
+                        )
+
+    def _mark(self, offset: int, kind: int) -> None:
+        if offset < self._floor:
+            return  # read before, when all of its transaction was seen
         if kind == BEGIN:
             if self._begin is not None:
-                raise MalformedLog(
-                    path, offset, f"a transaction begins inside the one begun at {self._begin} (R-TXN-1)"
+                raise ReplayViolation(
+                    offset, f"BeginTransactionRecord while the transaction of offset {self._begin} is open (R-TXN-1)"
                 )
             self._begin = offset
             return
         if self._begin is None:
-            raise MalformedLog(path, offset, "a transaction ends or aborts that never began (R-TXN-2)")
+            name = "AbortTransactionRecord" if kind == ABORT else "EndTransactionRecord"
+            raise ReplayViolation(offset, f"{name} while no transaction is open (R-TXN-2, R-TXN-3)")
         self._transactions.append((self._begin, offset, kind == ABORT))
         self._begin = None
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from jbod_model.errors import MalformedLog
+from jbod_model.errors import MalformedLog, ReplayViolation
 from pipelines.formats.batches import CODEC_BITS, scan, verify
 from pipelines.formats.codecs import unfold
-from pipelines.formats.records import Records, check_control, decode
+from pipelines.formats.records import CONTROL_BASE, Records, check_control, decode
 from pipelines.source.log_dir import read_bytes
+from pipelines.source.markers import ABORT, BEGIN, END
 from pipelines.source.plan import Slice
 
 
@@ -34,6 +35,9 @@ def read_slice(piece: Slice, *, keep_unknown: bool = False) -> tuple[Records, np
         headers["timestamp"] = piece.snapshot_time
     records = decode(data, headers, piece.path, keep_unknown=keep_unknown)
     kept = (records.offsets >= piece.first) & (records.offsets < piece.last)
+    if piece.snapshot >= 0 and np.isin(records.types, (BEGIN, END, ABORT)).any():
+        raise ReplayViolation(piece.snapshot - 1, f"{piece.path}: a transaction in a snapshot (R-TXN-6)")
     for begin, close in piece.dropped:
-        kept &= (records.offsets <= begin) | (records.offsets >= close)
+        # Raft's own records inside an aborted transaction hold.
+        kept &= (records.offsets <= begin) | (records.offsets >= close) | (records.types >= CONTROL_BASE)
     return records, kept

@@ -1,0 +1,59 @@
+"""Where transactions begin and end: found in the frames of records alone, so that a log is planned without decoding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from pipelines.formats.batches import CODEC_BITS, CONTROL_BIT, HEADER_BYTES
+from pipelines.formats.codecs import unfold
+from pipelines.formats.native import uvarint, varint, zero
+
+BEGIN, END, ABORT = 23, 24, 25
+
+
+@njit(cache=True, nogil=True)
+def _find_markers(data: Any, headers: Any, found: Any) -> int:
+    """Offsets and types of the transaction markers; malformed frames are left to the decoder."""
+    count = 0
+    for b in range(len(headers)):
+        header = headers[b]
+        if header.attributes & CONTROL_BIT or header.attributes & CODEC_BITS:
+            continue
+        at = header.position + HEADER_BYTES
+        end = header.position + header.size
+        for k in range(header.count):
+            length, at, fine = varint(data, at, end)
+            if not fine or length < 6 or length > end - at:
+                break
+            stop = at + length
+            at = zero(data, at + 1, stop, 10)  # attributes, timestamp delta
+            if at < 0:
+                break
+            _, at, _ = varint(data, at, stop)  # offset delta
+            _, at, _ = varint(data, at, stop)  # no key
+            _, at, _ = varint(data, at, stop)  # size of the value
+            frame, at = uvarint(data, at, stop)
+            kind, at = uvarint(data, at, stop)
+            version, at = uvarint(data, at, stop)
+            if frame == 1 and BEGIN <= kind <= ABORT and version == 0:
+                if count < len(found):
+                    found[count, 0] = header.base_offset + k
+                    found[count, 1] = kind
+                count += 1
+            at = stop
+    return count
+
+
+def markers(data: np.ndarray, headers: np.ndarray, file: str) -> list[tuple[int, int]]:
+    """(offset, record type) of every transaction marker in the batches of ``headers``, verified before."""
+    if (headers["attributes"] & CODEC_BITS).any():
+        data, headers = unfold(data, headers, file)
+    found = np.empty((64, 2), np.int64)
+    count = _find_markers(data, headers, found)
+    if count > len(found):
+        found = np.empty((count, 2), np.int64)
+        _find_markers(data, headers, found)
+    return [(int(offset), int(kind)) for offset, kind in found[:count]]
