@@ -135,13 +135,7 @@ class Lake:
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """The rows of a query."""
-        try:
-            return self.connection.execute(sql, list(parameters)).fetchall()
-        except duckdb.IOException as problem:
-            raise UsageError(
-                f"{self.path}: a file of the lake cannot be read ({str(problem).splitlines()[0]}): ask again, "
-                "or rebuild the lake if it keeps happening"
-            ) from None
+        return _run(self.path, self.connection, sql, parameters)
 
     def _read(self, table: str, files: Sequence[str]) -> str:
         return _read_parquet(self.path, table, self.tables[table], files)
@@ -166,6 +160,18 @@ class Lake:
                 f"of {time_of(oldest or 0):%Y-%m-%d %H:%M:%S} UTC (offset {self.first})"
             )
         return int(found)
+
+
+def _run(
+    root: str, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
+) -> list[tuple[Any, ...]]:
+    try:
+        return connection.execute(sql, list(parameters)).fetchall()
+    except (duckdb.IOException, duckdb.InvalidInputException) as problem:
+        what = str(problem).splitlines()[0]
+        raise UsageError(
+            f"{root}: a file of the lake is damaged or gone ({what}): ask again; if it stays, rebuild the lake"
+        ) from None
 
 
 def _local(path: str) -> str:
@@ -237,9 +243,8 @@ def _read_ledger(
     A snapshot begins a range: what the log said between the range before and its last offset was gone by then.
     """
     files = [file["path"] for file in _files(ledger)]
-    rows = connection.execute(
-        f"SELECT {_PUBLISHED} FROM {_read_parquet(root, 'ledger', ledger, files)} ORDER BY end_offset"
-    ).fetchall()
+    source = _read_parquet(root, "ledger", ledger, files)
+    rows = _run(root, connection, f"SELECT {_PUBLISHED} FROM {source} ORDER BY end_offset")
     found = [
         Published(start, end, time_of(ended), time_of(written), *rest) for start, end, ended, written, *rest in rows
     ]

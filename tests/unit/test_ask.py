@@ -331,6 +331,27 @@ def test_lake_answers_from_the_published_version_while_a_table_is_ahead(tmp_path
     assert image(Lake.open(tmp_path / "lake")) == before
 
 
+@pytest.mark.parametrize("damage", ["cut", "gone", "foreign"])
+@pytest.mark.parametrize("table", ["ledger", "partitions"])
+def test_lake_with_a_damaged_file_names_it(tmp_path: Path, table: str, damage: str) -> None:
+    write_lake(tmp_path / "lake", entries(*FAILURE))
+    file = max((tmp_path / "lake" / table).glob("*.parquet"), key=lambda path: path.stat().st_size)
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-9] if damage == "cut" else b"not a table" * 9)
+    with pytest.raises(UsageError, match=f"a file of the lake is damaged or gone .*{file.name}"):
+        image(Lake.open(tmp_path / "lake"))
+
+
+@pytest.mark.parametrize("table", ["brokers", "partitions"])
+def test_lake_without_a_table_names_it(tmp_path: Path, table: str) -> None:
+    write_lake(tmp_path / "lake", entries(*FAILURE))
+    (tmp_path / "lake" / table).rename(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match=f"lake/{table}: cannot be opened at version"):
+        Lake.open(tmp_path / "lake")
+
+
 def test_reference_tables_end_rows_with_the_reason() -> None:
     reference = Reference().add(read_log(metadata_dir("kafka-4.1.2")))
     reasons = {row["ended_by"] for row in reference.assignments.rows}
