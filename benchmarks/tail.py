@@ -43,9 +43,12 @@ def run(log_dir: str) -> dict[str, float]:
         for path in Path(log_dir).glob("*.log"):
             shutil.copy(path, part)
         stamps: list[float] = []
-        Runner(
-            Replay(str(part), lake, max_records=BATCH), progress=lambda _end, _n: stamps.append(time.perf_counter())
-        ).run(spark)
+
+        def note(line: str) -> None:
+            if line.startswith("published"):
+                stamps.append(time.perf_counter())
+
+        Runner(Replay(str(part), lake, max_records=BATCH), progress=note).run(spark)
     gaps = [after - before for before, after in itertools.pairwise(stamps[2:])]
     return {
         "batches": len(gaps),

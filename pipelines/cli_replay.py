@@ -56,6 +56,7 @@ def replay(
         ),
         progress=_progress,
     )
+    _progress("starting Spark")
     outcome: Outcome
     try:
         outcome = runner.run(spark_session(settings.spark))
@@ -64,17 +65,16 @@ def replay(
     _report(outcome, settings.lake, time.monotonic() - started, as_json)
 
 
-def _progress(end_offset: int, batches: int) -> None:
+def _progress(line: str) -> None:
     if sys.stderr.isatty():
-        typer.echo(f"\rpublished up to offset {end_offset} (batch {batches})  ", err=True, nl=False)
+        typer.echo(f"\r\033[K{line}", err=True, nl=False)
 
 
 def _report(outcome: object, lake: str, seconds: float, as_json: bool) -> None:
     from pipelines.replay.run import Outcome
 
     assert isinstance(outcome, Outcome)
-    if sys.stderr.isatty():
-        typer.echo(err=True)
+    _progress("")
     start, end = max(outcome.start_offset, 0), max(outcome.end_offset, 0)
     if as_json:
         said = {

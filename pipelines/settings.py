@@ -35,7 +35,7 @@ class Replay(_Section):
     """How a log is read and replayed."""
 
     profile: Literal["kafka", "kip858"] = "kafka"
-    max_records: int = Field(default=1_000_000, ge=1)
+    max_records: int = Field(default=10_000_000, ge=1)
     """Records of one micro-batch."""
     tail: Literal["wait", "stop"] = "wait"
     """What to do at a batch that is cut off at the end of the log."""

@@ -54,7 +54,8 @@ class Outcome:
     rows: dict[str, int] = field(default_factory=dict)
 
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[str], None]
+"""Takes a line that says how far a run is; the next one replaces it."""
 
 
 def shards_for(size: int) -> int:
@@ -89,7 +90,7 @@ class Runner:
                 "again: replay into a new lake"
             )
         self.outcome = Outcome(self.lake.end_offset, self.lake.end_offset)
-        self._progress = progress
+        self._say = progress or (lambda _line: None)
         self._problem: JbodError | None = None
         self._stop = threading.Event()
 
@@ -99,15 +100,24 @@ class Runner:
 
     def run(self, spark: SparkSession) -> Outcome:
         """Replay to the end, or until stopped. Raises what the log or the lake is refused for."""
+        self._say("planning")
         query = self._start(spark)
         try:
-            while not query.awaitTermination(1):
+            while not query.awaitTermination(0.5):
+                self._say_stage(spark)
                 if self._stop.is_set():
                     query.stop()
         except Exception as problem:
             query.stop()
             raise self._explain(problem) from None
         return self.outcome
+
+    def _say_stage(self, spark: SparkSession) -> None:
+        tracker = spark.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        done = [f"{stage.numCompletedTasks} of {stage.numTasks} tasks" for stage in stages if stage is not None]
+        if done:
+            self._say(f"reading batch {self.outcome.batches + 1}: {', '.join(done)}")
 
     def _start(self, spark: SparkSession) -> StreamingQuery:
         from pipelines.replay.machine import state_machine
@@ -153,8 +163,7 @@ class Runner:
         self.outcome.batches += 1
         for name, count in rows.items():
             self.outcome.rows[name] = self.outcome.rows.get(name, 0) + count
-        if self._progress is not None:
-            self._progress(batch.end_offset, self.outcome.batches)
+        self._say(f"published up to offset {batch.end_offset - 1}, batch {self.outcome.batches}")
 
     def _explain(self, problem: Exception) -> Exception:
         """The refusal behind Spark's report of a failed query."""

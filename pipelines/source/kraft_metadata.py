@@ -13,7 +13,7 @@ Nothing past the last complete batch or inside an open transaction is read, nor 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -44,8 +44,8 @@ class Options:
     boundary: int = -1
 
     @classmethod
-    def read(cls, raw: dict[str, str]) -> Options:
-        """From Spark's options; UsageError names the one that is wrong."""
+    def read(cls, raw: Mapping[str, str]) -> Options:
+        """From Spark's options, whose names have no case; UsageError names the one that is wrong."""
         if not raw.get("path"):
             raise UsageError("kraft_metadata: no path: load(DIR) or option path")
         return cls(
@@ -60,14 +60,14 @@ class Options:
         )
 
 
-def _one_of(raw: dict[str, str], name: str, *values: str) -> str:
+def _one_of(raw: Mapping[str, str], name: str, *values: str) -> str:
     value = raw.get(name, values[0])
     if value not in values:
         raise UsageError(f"kraft_metadata: option {name} is {value!r}, not one of {', '.join(values)}")
     return value
 
 
-def _number(raw: dict[str, str], name: str, default: int) -> int:
+def _number(raw: Mapping[str, str], name: str, default: int) -> int:
     try:
         return int(raw.get(name, default))
     except ValueError:
@@ -84,7 +84,7 @@ class KraftMetadata(DataSource):
 
     def schema(self) -> StructType | str:
         """Columns of the layout."""
-        if Options.read(dict(self.options)).layout == SLICES:
+        if Options.read(self.options).layout == SLICES:
             return SLICES_SCHEMA
         from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -94,11 +94,11 @@ class KraftMetadata(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
         """A read of all there is."""
-        return BatchReader(Options.read(dict(self.options)))
+        return BatchReader(Options.read(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         """A read that goes on."""
-        return StreamReader(Options.read(dict(self.options)))
+        return StreamReader(Options.read(self.options))
 
 
 class Part(InputPartition):
