@@ -1,4 +1,4 @@
-"""What a change of the metadata means for one broker (R-LOCAL-1 to R-LOCAL-3).
+"""What a change of the metadata means for one broker (R-LOCAL-1 to R-LOCAL-4).
 
 Source: Kafka's ``TopicDelta.localChanges``.
 """
@@ -9,17 +9,21 @@ from collections.abc import Mapping
 
 from jbod_model.broker.assignments import Replica
 from jbod_model.broker.replicas import ReplicaChange
+from jbod_model.broker.rules import KAFKA, BrokerRules
 from jbod_model.ids import Uuid
 from jbod_model.image import Image, Partition, Topic
 
 
-def local_changes(before: Image, after: Image, broker_id: int) -> tuple[tuple[ReplicaChange, ...], tuple[Replica, ...]]:
+def local_changes(
+    before: Image, after: Image, broker_id: int, rules: BrokerRules = KAFKA
+) -> tuple[tuple[ReplicaChange, ...], tuple[Replica, ...]]:
     """The broker's replicas that changed between two images, and those it no longer has.
 
     A replica changed where it is new or its partition has another epoch (R-LOCAL-1). Its directory is listed where
-    the replica is new, so the first image after a start lists all of them, and where any replica of the partition is
-    assigned elsewhere (R-LOCAL-2): Kafka compares objects, and a change of one directory brings new ones for all. A
-    replica is gone with its topic, or when the broker is no replica any more (R-LOCAL-3).
+    the partition is new, so the first image after a start lists all of them, and where any replica of the partition
+    is assigned elsewhere (R-LOCAL-2): Kafka compares objects, and a change of one directory brings new ones for all.
+    Kafka overlooks it where the broker joins a partition that exists (R-LOCAL-4). A replica is gone with its topic,
+    or when the broker is no replica any more (R-LOCAL-3).
     """
     changes = []
     deletes = []
@@ -31,7 +35,7 @@ def local_changes(before: Image, after: Image, broker_id: int) -> tuple[tuple[Re
             replica = Replica(topic_id, number)
             previous = None if old is None else old.partitions.get(number)
             if broker_id in partition.replicas:
-                change = _change(replica, previous, partition, broker_id)
+                change = _change(replica, previous, partition, broker_id, rules)
                 if change is not None:
                     changes.append(change)
             elif previous is not None and broker_id in previous.replicas:
@@ -52,14 +56,18 @@ def assigned_directories(image: Image, broker_id: int) -> Mapping[Replica, Uuid]
     }
 
 
-def _change(replica: Replica, before: Partition | None, after: Partition, broker_id: int) -> ReplicaChange | None:
+def _change(
+    replica: Replica, before: Partition | None, after: Partition, broker_id: int, rules: BrokerRules
+) -> ReplicaChange | None:
+    leads = after.leader == broker_id
     directory = after.directory(broker_id)
-    if before is None or broker_id not in before.replicas:
-        return ReplicaChange(replica, after.leader == broker_id, directory)
+    if before is None:
+        return ReplicaChange(replica, leads, directory)
     if before.partition_epoch == after.partition_epoch:
         return None
-    listed = None if before.directories == after.directories else directory
-    return ReplicaChange(replica, after.leader == broker_id, listed)
+    if broker_id not in before.replicas:
+        return ReplicaChange(replica, leads, None if rules.overlooks_added_replicas else directory)
+    return ReplicaChange(replica, leads, None if before.directories == after.directories else directory)
 
 
 def _replicas_of(topic: Topic, broker_id: int) -> list[Replica]:

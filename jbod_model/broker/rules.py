@@ -26,6 +26,9 @@ class BrokerRules:
     promote_future_at_start: bool = True
     """At start, a future replica in the assigned directory replaces the current one at once; else it catches up."""
 
+    overlooks_added_replicas: bool = True
+    """The directory of a replica that joins an existing partition is not compared, so not reported (R-LOCAL-4)."""
+
     confirms_any_move: bool = True
     """A late confirmation counts for the replica's present move, whatever its directory; else only for its own."""
 
@@ -47,6 +50,7 @@ KIP858 = BrokerRules(
     shut_down_only_if_leading=True,
     undelivered_assignments_count=True,
     promote_future_at_start=False,
+    overlooks_added_replicas=False,
     confirms_any_move=False,
     format_adds_missing_ids=True,
     queue_metric="kafka.server:type=KafkaServer,name=QueuedReplicaToDirAssignments",

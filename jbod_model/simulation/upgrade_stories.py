@@ -151,6 +151,29 @@ def reassignment(world: World) -> None:
     settle(world)
 
 
+@scenario(
+    "replica-added",
+    "Partitions get one more replica: Kafka's broker does not say where it is, so the death of its disk goes unseen.",
+    "Replica management",
+)
+def replica_added(world: World) -> None:
+    cluster(world)
+    topic(world, "orders", 4, 2)
+    everywhere = ReassignableTopic(
+        name="orders",
+        partitions=tuple(
+            ReassignablePartition(partition_index=n, replicas=(*p.replicas, *({1, 2, 3} - set(p.replicas))))
+            for n, p in next(iter(world.image.topics.values())).partitions.items()
+        ),
+    )
+    world.ask(AlterPartitionReassignmentsRequest(topics=(everywhere,)))
+    world.tell("every partition of orders gets a replica on the third broker")
+    settle(world)
+    for node_id in world.hosts:
+        world.break_disk(node_id, f"/disks/{node_id}-b")
+    settle(world)
+
+
 @scenario("controller-fails-over", "The controller changes while a disk dies.", "Handling log directory failures")
 def controller_fails_over(world: World) -> None:
     cluster(world)

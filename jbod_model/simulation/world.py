@@ -343,7 +343,7 @@ class World:
         if broker is None or host.generation != generation or host.paused or not host.connected:
             return
         image = self.image
-        changes, deletes = local_changes(host.applied, image, host.node_id)
+        changes, deletes = local_changes(host.applied, image, host.node_id, host.rules)
         registration = image.brokers.get(host.node_id)
         version = image.features.get(METADATA_VERSION, 0)
         changed = host.applied.brokers.get(host.node_id) is not registration

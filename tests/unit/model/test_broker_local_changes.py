@@ -5,6 +5,7 @@ from __future__ import annotations
 from jbod_model.broker.assignments import Replica
 from jbod_model.broker.local_changes import assigned_directories, local_changes
 from jbod_model.broker.replicas import ReplicaChange
+from jbod_model.broker.rules import KIP858
 from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.image import Image
 from jbod_model.records import PartitionChangeRecord, PartitionRecord, Record, RemoveTopicRecord, TopicRecord
@@ -72,10 +73,11 @@ def test_change_of_any_directory_lists_the_own_one() -> None:
 
 
 def test_replica_that_is_taken_away_is_deleted_and_one_that_comes_is_new() -> None:
-    """R-LOCAL-3, testLocalReassignmentChanges."""
+    """R-LOCAL-3, R-LOCAL-4, testLocalReassignmentChanges: Kafka does not look at the directory of the new one."""
     change = PartitionChangeRecord(partition_id=0, topic_id=BAR, replicas=(1,), directories=(B,), isr=(1,), leader=1)
     after = image(change, before=BEFORE)
-    assert local_changes(BEFORE, after, 1) == ((ReplicaChange(Replica(BAR, 0), True, B),), ())
+    assert local_changes(BEFORE, after, 1) == ((ReplicaChange(Replica(BAR, 0), True, None),), ())
+    assert local_changes(BEFORE, after, 1, KIP858) == ((ReplicaChange(Replica(BAR, 0), True, B),), ())
     assert local_changes(BEFORE, after, 2) == ((), (Replica(BAR, 0),))
 
 

@@ -6,15 +6,7 @@ request that shows it. Everything else the model must say itself: which request 
 
 from __future__ import annotations
 
-import gzip
-import json
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,69 +17,16 @@ from jbod_model.ids import Uuid
 from jbod_model.requests import BrokerHeartbeatRequest, BrokerRegistrationRequest
 from jbod_model.responses import BrokerHeartbeatResponse
 from jbod_model.storage.meta_properties import read_meta_properties
+from tests.paths import CLUSTERS
+from tests.real_brokers import ALL, ASSIGNMENT, HEARTBEAT, REGISTRATION, Exchange, ids, processes
 
-CLUSTERS = Path(__file__).parents[2] / "fixtures" / "clusters"
-LINE = re.compile(r"\[(.{23})\] DEBUG Completed request:(\{.*\}) \(kafka\.request\.logger\)")
-REGISTRATION, HEARTBEAT, ASSIGNMENT = 62, 63, 73
 # The clusters ran with broker.heartbeat.interval.ms=1000.
 INTERVAL_MS = 1_000
 # From the controller's clock to the broker's and back, on a busy machine.
 LATE_MS = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """A request with the times at which it arrived and was answered, in milliseconds."""
-
-    arrived: int
-    answered: int
-    key: int
-    request: dict[str, Any]
-    response: dict[str, Any]
-
-
-def exchanges(cluster: Path) -> dict[int, list[Exchange]]:
-    """What each broker sent to the controller, in order."""
-    sent: dict[int, list[Exchange]] = {}
-    with gzip.open(cluster / "requests-100.log.gz", "rt") as lines:
-        for line in lines:
-            match = LINE.fullmatch(line.rstrip("\n"))
-            if match is None:
-                continue
-            body = json.loads(match[2])
-            key = body["requestHeader"]["requestApiKey"]
-            if key in (REGISTRATION, HEARTBEAT, ASSIGNMENT):
-                time = datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S,%f").replace(tzinfo=UTC)
-                answered = int(time.timestamp() * 1000)
-                arrived = int(answered - body["totalTimeMs"])
-                exchange = Exchange(arrived, answered, key, body["request"], body["response"])
-                sent.setdefault(body["request"]["brokerId"], []).append(exchange)
-    return {broker_id: sorted(each, key=lambda e: e.arrived) for broker_id, each in sorted(sent.items())}
-
-
-ALL = {
-    (cluster.name, broker_id): sent
-    for cluster in sorted(CLUSTERS.iterdir())
-    for broker_id, sent in exchanges(cluster).items()
-}
 BROKERS = pytest.mark.parametrize(("cluster", "broker_id"), sorted(ALL), ids=lambda part: str(part))
-
-
-def ids(texts: list[str]) -> tuple[Uuid, ...]:
-    return tuple(Uuid.parse(text) for text in texts)
-
-
-def processes(sent: list[Exchange]) -> Iterator[list[Exchange]]:
-    """The requests of each process of a broker: a new incarnation begins with its registration."""
-    current: list[Exchange] = []
-    incarnation = None
-    for each in sent:
-        if each.key == REGISTRATION and each.request["incarnationId"] != incarnation:
-            if current:
-                yield current
-            current, incarnation = [], each.request["incarnationId"]
-        current.append(each)
-    yield current
 
 
 def begin(first: Exchange) -> Lifecycle:
