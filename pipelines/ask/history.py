@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES
-from pipelines.ask.lake import Lake, time_of
+from pipelines.ask.lake import Lake
+from pipelines.ask.ledger import time_of
 
 
 class Event(NamedTuple):

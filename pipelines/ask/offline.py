@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from pipelines.ask.form import jsonable
-from pipelines.ask.lake import Lake, time_of
+from pipelines.ask.lake import Lake
+from pipelines.ask.ledger import time_of
 from pipelines.ask.trouble import Troubled, troubled
 
 

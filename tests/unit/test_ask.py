@@ -322,6 +322,17 @@ def test_lake_with_a_gap_answers_beside_it_only(tmp_path: Path) -> None:
         Lake.open(tmp_path / "lake", at_offset=12)
 
 
+def test_lake_published_in_many_parts_opens_few_files_of_the_ledger(tmp_path: Path) -> None:
+    every = entries(*FAILURE)
+    write_lake(tmp_path / "lake", *([entry] for entry in every))
+    ledger = sorted((tmp_path / "lake" / "ledger").glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    assert len(ledger) == len(every)
+    for file in ledger[:-1]:
+        file.unlink()
+    found = Lake.open(tmp_path / "lake", at_offset=3)
+    assert (found.first, found.published.end_offset) == (0, 8)
+
+
 def test_lake_answers_from_the_published_version_while_a_table_is_ahead(tmp_path: Path) -> None:
     from deltalake import DeltaTable
 

@@ -1,0 +1,100 @@
+"""The files of a Delta table at a version, and DuckDB over them: neither needs a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import duckdb
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from jbod_model.errors import UsageError
+
+_SQL_TYPES = {
+    "string": "VARCHAR",
+    "byte": "TINYINT",
+    "short": "SMALLINT",
+    "integer": "INTEGER",
+    "long": "BIGINT",
+    "boolean": "BOOLEAN",
+    "timestamp": "TIMESTAMPTZ",
+    "binary": "BLOB",
+}
+_BOUNDS = (
+    "min.from_offset",
+    "max.to_offset",
+    "null_count.to_offset",
+    "min.log_offset",
+    "min.start_offset",
+    "max.end_offset",
+    "null_count.from_snapshot",
+    "num_records",
+)
+
+
+def local_path(path: str) -> str:
+    """``path`` without a file:// in front, which not every reader understands."""
+    return unquote(urlsplit(path).path) if path.startswith("file://") else path
+
+
+def _uri(path: str) -> str:
+    """A local path as a URI, in which delta-rs takes characters that it refuses in a path."""
+    return path if "://" in path else Path(path).absolute().as_uri()
+
+
+def open_table(root: str, name: str, version: int | None) -> DeltaTable:
+    try:
+        return DeltaTable(_uri(f"{root}/{name}"), version=version)
+    except (TableNotFoundError, DeltaError, OSError) as problem:
+        if name == "ledger":
+            raise UsageError(f"{root}: no lake there: make one with jbod replay LOG_DIR --lake {root}") from None
+        what = str(problem).splitlines()[0]
+        raise UsageError(f"{root}/{name}: cannot be opened at version {version} ({what})") from None
+
+
+def data_files(table: DeltaTable) -> list[dict[str, Any]]:
+    """Path and statistics of every data file; a statistic that is not there is None."""
+    actions = table.get_add_actions(flatten=True)
+    names = set(actions.schema.names)
+    columns = {name: actions.column(name).to_pylist() if name in names else None for name in ("path", *_BOUNDS)}
+    return [
+        {name: None if column is None else column[row] for name, column in columns.items()}
+        for row in range(actions.num_rows)
+    ]
+
+
+def read_parquet(root: str, name: str, table: DeltaTable, files: Sequence[str]) -> str:
+    if not files:
+        columns = (f"NULL::{_sql_type(field.type)} AS {field.name}" for field in table.schema().fields)
+        return f"(SELECT {', '.join(columns)} WHERE false)"
+    quoted = ", ".join(_quoted(f"{root}/{name}/{file}") for file in files)
+    return f"read_parquet([{quoted}])"
+
+
+def _quoted(path: str) -> str:
+    """A path as an SQL text, none of its characters a wildcard."""
+    plain = "".join(f"[{char}]" if char in "*?[" else char for char in path)
+    return "'" + plain.replace("'", "''") + "'"
+
+
+def _sql_type(kind: Any) -> str:
+    if kind.type == "array":
+        return _sql_type(kind.element_type) + "[]"
+    if kind.type == "map":
+        return f"MAP({_sql_type(kind.key_type)}, {_sql_type(kind.value_type)})"
+    return _SQL_TYPES[kind.type]
+
+
+def run_query(
+    root: str, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
+) -> list[tuple[Any, ...]]:
+    try:
+        return connection.execute(sql, list(parameters)).fetchall()
+    except (duckdb.IOException, duckdb.InvalidInputException) as problem:
+        what = str(problem).splitlines()[0]
+        raise UsageError(
+            f"{root}: a file of the lake is damaged or gone ({what}): ask again; if it stays, rebuild the lake"
+        ) from None
