@@ -19,6 +19,7 @@ from jbod_model.conformance.operations import (
     read_request,
     response_form,
 )
+from jbod_model.conformance.phases import phases
 from jbod_model.conformance.report import Mismatch, Report, Thrown
 from jbod_model.conformance.trace import read_trace, recorded_records
 from jbod_model.controller import Context, Controller, ControllerMemory, Result
@@ -110,6 +111,8 @@ class _Replay:
             self._thrown(number, line, request, context, ours, recorded)
         else:
             differences += _differences(line, ours, recorded)
+            if not differences:
+                differences += self._phases(request, circumstances, recorded, ours.records)
             self.report.matched += not differences
         self._note(number, line, differences)
         self._apply(number, line, recorded)
@@ -123,6 +126,19 @@ class _Replay:
             return _Answer(error=refused.code, problem=refused.problem)
         records = result.records or _unchanged_config(line["op"], request, result)
         return _Answer(records, response_form(line, result))
+
+    def _phases(
+        self,
+        request: Request,
+        circumstances: Circumstances,
+        recorded: tuple[VersionedRecord, ...],
+        ours: tuple[VersionedRecord, ...],
+    ) -> Iterator[Difference]:
+        """Records that are the same must also come group by group (R-TRACE-8)."""
+        theirs = phases(request, self.image, circumstances.memory, recorded)
+        own = phases(request, self.image, circumstances.memory, ours)
+        if theirs != own:
+            yield "records.order of groups", theirs, own
 
     def _position(self, line: dict[str, Any]) -> Iterator[Difference]:
         """Offsets follow each other and time does not go back."""

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from jbod_model.conformance import Report, conform
+from jbod_model.conformance.phases import phases
 from jbod_model.errors import MalformedLog, UsageError
 from jbod_model.profiles import KIP858
 from tests.paths import FIXTURES, TRACES
+from tests.unit.model.controller_world import World, directory
 
 Line = dict[str, Any]
 
@@ -260,6 +262,39 @@ def test_conform_changed_leader_is_named_where_it_is(tmp_path: Path, beginning: 
     assert (found.operation, found.op, found.offset) == (number, line["op"], line["baseOffset"])
     assert found.field.endswith(".leader")
     assert found.recorded == found.ours + 1
+
+
+def test_phases_of_directories_that_failed_together_come_one_after_the_other() -> None:
+    """R-TRACE-8: four partitions in two directories, in the order of the directories."""
+    world = World().brokers(0, dirs=3).brokers(1)
+    world.topic("a", *[(0, 1)] * 4)
+    for partition in range(4):
+        world.assign(0, directory(0, partition % 2), "a", partition)
+    request = world.heartbeat(0, directory(0, 1), directory(0, 0))
+    records = world.look(request).records
+    assert phases(request, world.image, world.memory, records) == [0, 0, 1, 1]
+    mixed = (records[2], *records[:2], *records[3:])
+    assert phases(request, world.image, world.memory, mixed) == [1, 0, 0, 1]
+
+
+def test_phases_of_an_unclean_registration_are_in_sync_then_eligible() -> None:
+    """R-TRACE-8."""
+    world = World(elr=True, min_isr=2).brokers(0, 1)
+    world.topic("a", (1, 0), (0, 1))
+    world.ask(world.isr_request("a", 1))
+    request = world.registration(0, directory(0), process=1)
+    records = world.look(request).records
+    assert phases(request, world.image, world.memory, records) == [0, 1]
+    assert phases(request, world.image, world.memory, records[::-1]) == [1, 0]
+
+
+def test_phases_of_a_heartbeat_that_also_changes_the_state_are_not_told_apart() -> None:
+    """R-TRACE-8: one partition can be in two groups there."""
+    world = World().brokers(0)
+    world.topic("a", (0,))
+    world.fence(0)
+    request = world.heartbeat(0, directory(0))
+    assert phases(request, world.image, world.memory, world.look(request).records) is None
 
 
 def test_conform_illegal_record_ends_the_replay(tmp_path: Path, beginning: list[Line]) -> None:

@@ -1,0 +1,84 @@
+"""Groups of records whose order Kafka defines although the order within each is that of a hash table (R-TRACE-8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jbod_model.controller import ControllerMemory
+from jbod_model.ids import Uuid
+from jbod_model.image import BrokerRegistration, Image, Partition
+from jbod_model.records import BrokerRegistrationChangeRecord, PartitionChangeRecord, VersionedRecord
+from jbod_model.requests import (
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+    Request,
+    UnregisterBrokerRequest,
+)
+
+NOWHERE = -1
+"""The group of a partition in none of the broker's directories: its record has another cause."""
+
+Phase = Callable[[PartitionChangeRecord], int]
+
+
+def phases(
+    request: Request, image: Image, memory: ControllerMemory, records: tuple[VersionedRecord, ...]
+) -> list[int] | None:
+    """The group of each partition's record, in order; None where the request has no groups.
+
+    A failure of directories writes one directory after the other, a registration or unregistration the in-sync
+    partitions before the eligible ones. A heartbeat that also changes the broker's state, and an index that is stale,
+    are left out: there one partition can be in two groups.
+    """
+    phase = _phase(request, image, memory, records)
+    if phase is None:
+        return None
+    found = [phase(one.record) for one in records if isinstance(one.record, PartitionChangeRecord)]
+    return None if NOWHERE in found else found
+
+
+def _phase(
+    request: Request, image: Image, memory: ControllerMemory, records: tuple[VersionedRecord, ...]
+) -> Phase | None:
+    if isinstance(request, BrokerHeartbeatRequest):
+        broker = image.brokers.get(request.broker_id)
+        if broker is None or any(_changes_state(one) for one in records):
+            return None
+        return lambda record: _directory_index(image, record, broker)
+    if isinstance(request, (BrokerRegistrationRequest, UnregisterBrokerRequest)):
+        broker_id = request.broker_id
+        if any(_stale(image, broker_id, *entry) for entry in memory.eligible(broker_id)):
+            return None
+        return lambda record: _out_of_sync(image, record, broker_id)
+    return None
+
+
+def _changes_state(one: VersionedRecord) -> bool:
+    record = one.record
+    return isinstance(record, BrokerRegistrationChangeRecord) and (
+        record.fenced != 0 or record.in_controlled_shutdown != 0
+    )
+
+
+def _partition(image: Image, topic_id: Uuid, partition_id: int) -> Partition | None:
+    topic = image.topics.get(topic_id)
+    return None if topic is None else topic.partitions.get(partition_id)
+
+
+def _directory_index(image: Image, record: PartitionChangeRecord, broker: BrokerRegistration) -> int:
+    """Which of the broker's directories the partition is in."""
+    partition = _partition(image, record.topic_id, record.partition_id)
+    if partition is None or broker.broker_id not in partition.replicas:
+        return NOWHERE
+    directory = partition.directory(broker.broker_id)
+    return broker.directories.index(directory) if directory in broker.directories else NOWHERE
+
+
+def _out_of_sync(image: Image, record: PartitionChangeRecord, broker_id: int) -> int:
+    partition = _partition(image, record.topic_id, record.partition_id)
+    return int(partition is None or broker_id not in partition.isr)
+
+
+def _stale(image: Image, broker_id: int, topic_id: Uuid, partition_id: int) -> bool:
+    partition = _partition(image, topic_id, partition_id)
+    return partition is None or broker_id not in partition.eligible_leader_replicas
