@@ -13,7 +13,7 @@ from pipelines.lake.tables import HISTORY
 from pipelines.replay.rules import rules
 from pipelines.replay.stages import Job, fold_rows, shard_rows
 from pipelines.source.log_dir import LogDir
-from pipelines.source.plan import Planner
+from pipelines.source.plan import Planner, Slice
 from pipelines.source.slices import read_slice
 
 
@@ -48,6 +48,17 @@ def replay(
         ]
         for table in HISTORY
     }
+
+
+def slices(
+    log_dir: Path | str, *, most: int | None = None, start: str = "auto", cut_tail: str = "wait"
+) -> Iterator[Slice]:
+    """What a run would read, micro-batch after micro-batch."""
+    planner = Planner(LogDir(str(log_dir)), cut_tail=cut_tail)
+    position = planner.begin(start)
+    while (end := planner.advance(position, most)) != position:
+        yield from planner.slices(position, end)
+        position = end
 
 
 def true_at(rows: list[dict[str, Any]], offset: int) -> Iterator[dict[str, Any]]:

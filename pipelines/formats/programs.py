@@ -35,6 +35,7 @@ _SLOTS = {
     ("BrokerRegistrationChangeRecord", "broker_id"): w.BROKER_ID,
     ("FenceBrokerRecord", "id"): w.BROKER_ID,
     ("UnfenceBrokerRecord", "id"): w.BROKER_ID,
+    ("ProducerIdsRecord", "broker_id"): w.BROKER_ID,
 }
 _TYPES = max(API_KEYS) + 2
 _VERSIONS = max(schema.max_version for schema in SCHEMAS.values() if schema.max_version < 32767) + 2

@@ -48,7 +48,7 @@ class Records:
     plus the control type; ``versions`` int16[n]; ``value_starts``, ``value_ends`` int64[n] into ``data``: the whole
     value, frame included. ``partition_at`` int64[m]: which records are the partition records of ``partitions``.
     ``broker_ids`` int32[n] (-1 none), ``topic_at``, ``name_at`` int64[n] (-1 none) into ``data``,
-    ``name_sizes`` int64[n]: the few fields kept of the others.
+    ``name_sizes`` int64[n]: the few fields kept of the others. ``known`` bool[n]: false for records kept unread.
     """
 
     file: str
@@ -66,6 +66,7 @@ class Records:
     topic_at: np.ndarray
     name_at: np.ndarray
     name_sizes: np.ndarray
+    known: np.ndarray
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -161,7 +162,10 @@ def decode(data: np.ndarray, headers: np.ndarray, file: str, *, keep_unknown: bo
     if keep_unknown:
         walked &= entries >= 0
     kept = _walk_others(data, starts, bodies, ends, types, entries, offsets, np.flatnonzero(walked), file)
-    return Records(file, data, headers, offsets, batch, types, versions, starts, ends, partition_at, partitions, *kept)
+    known = (entries >= 0) | (types >= CONTROL_BASE)
+    return Records(
+        file, data, headers, offsets, batch, types, versions, starts, ends, partition_at, partitions, *kept, known
+    )
 
 
 def check_control(data: np.ndarray, headers: np.ndarray, file: str) -> None:

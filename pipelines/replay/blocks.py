@@ -67,7 +67,7 @@ def events_of(records: Records, kept: np.ndarray | None = None, *, snapshot: int
     records are those of a snapshot and all hold at that offset.
     """
     types = records.types
-    wanted = np.isin(types, (TOPIC, PARTITION, CHANGE, REMOVE_TOPIC, CLEAR_ELR))
+    wanted = np.isin(types, (TOPIC, PARTITION, CHANGE, REMOVE_TOPIC, CLEAR_ELR)) & records.known
     if kept is not None:
         wanted &= kept
     rows = np.flatnonzero(wanted)

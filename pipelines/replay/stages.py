@@ -107,11 +107,12 @@ def shard_rows(job: Job, sequence: int, piece: Slice, records: Records, kept: np
     names = np.flatnonzero(np.isin(events.kinds, (TOPIC, REMOVE_TOPIC, CLEAR_ELR, SNAPSHOT_END)))
     if len(names):
         yield job.control, sequence, TOPICS, events.take(names).to_bytes()
-    control = _values(records, kept & np.isin(records.types, BROKER_TYPES), snapshot, piece.closes)
+    known = kept & records.known
+    control = _values(records, known & np.isin(records.types, BROKER_TYPES), snapshot, piece.closes)
     if control is not None:
         for shard in range(job.shards + 1):
             yield shard, sequence, BROKERS, control
-    features = _values(records, kept & (records.types == FEATURE_LEVEL), snapshot, False)
+    features = _values(records, known & (records.types == FEATURE_LEVEL), snapshot, False)
     if features is not None:
         yield job.control, sequence, FEATURES, features
     yield -1, sequence, SUMMARY, json.dumps(_summary(records, kept, piece)).encode()

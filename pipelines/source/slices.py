@@ -35,7 +35,7 @@ def read_slice(piece: Slice, *, keep_unknown: bool = False) -> tuple[Records, np
         headers["timestamp"] = piece.snapshot_time
     records = decode(data, headers, piece.path, keep_unknown=keep_unknown)
     kept = (records.offsets >= piece.first) & (records.offsets < piece.last)
-    if piece.snapshot >= 0 and np.isin(records.types, (BEGIN, END, ABORT)).any():
+    if piece.snapshot >= 0 and (np.isin(records.types, (BEGIN, END, ABORT)) & records.known).any():
         raise ReplayViolation(piece.snapshot - 1, f"{piece.path}: a transaction in a snapshot (R-TXN-6)")
     for begin, close in piece.dropped:
         # Raft's own records inside an aborted transaction hold.

@@ -11,7 +11,15 @@ import pyarrow as pa
 from jbod_model import codec
 from jbod_model.records import NoOpRecord
 from jbod_model.text import record_as_json
-from pipelines.formats.partitions import DIRECTORIES, INT_LISTS, LEADER, NO_LEADER_CHANGE, RECOVERY, PartitionRows
+from pipelines.formats.partitions import (
+    DIRECTORIES,
+    INT_LISTS,
+    LEADER,
+    NO_LEADER_CHANGE,
+    NO_RECOVERY_CHANGE,
+    RECOVERY,
+    PartitionRows,
+)
 from pipelines.formats.records import CONTROL_BASE, Records
 from pipelines.lake.tables import IDS, INTS, TIME
 from pipelines.replay.blocks import partition_rows, topic_ids
@@ -87,10 +95,10 @@ def _batch(records: Records, rows: np.ndarray, part_row: np.ndarray, snapshot: i
             _texts(topics, id_texts(ids), topics < 0),
             pa.array(part.partitions[at] if len(part.partitions) else np.zeros(n, np.int32), mask=~hits),
             pa.array(brokers, mask=brokers < 0),
-            scalar(LEADER, hits & (leader != NO_LEADER_CHANGE)),
+            scalar(LEADER, hits & (whole | (leader != NO_LEADER_CHANGE))),
             scalar(1, whole),
             scalar(2, whole),
-            scalar(RECOVERY, hits & (recovery >= 0)),
+            scalar(RECOVERY, hits & (whole | (recovery != NO_RECOVERY_CHANGE))),
             *(_ints(part, slot, part_row) for slot in range(INT_LISTS)),
             _directories(part, part_row),
             _fields(records, rows, hits),
