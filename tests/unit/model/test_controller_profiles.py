@@ -10,7 +10,7 @@ from jbod_model.controller.cluster import Cluster
 from jbod_model.controller.context import Context
 from jbod_model.controller.memory import ControllerMemory, first_partition, grown
 from jbod_model.controller.topics import usable_brokers
-from jbod_model.ids import KAFKA_IDS, Uuid
+from jbod_model.ids import KAFKA_IDS, KIP858_IDS, Uuid
 from jbod_model.image import Partition
 from jbod_model.kafka_errors import ControllerFault, InvalidRegistration, InvalidRegistrationRequest, LogDirNotFound
 from jbod_model.profiles import DRAFT, KAFKA, KIP858, PROFILES, Profile
@@ -384,3 +384,14 @@ def test_memory_of_an_unknown_topic_is_empty() -> None:
     memory = ControllerMemory()
     assert memory.table(Uuid(1, 1)) is None
     assert list(memory.eligible(1)) == []
+
+
+def test_profile_page_ids_are_those_of_the_image() -> None:
+    """R-NEWDIR-1, R-ASSIGN-5: what an id means belongs to the log, not to the rules."""
+    world = World(profile=KIP858)
+    world.image = replace(world.image, ids=KIP858_IDS)
+    world.brokers(0, dirs=2).brokers(1, dirs=1)
+    world.topic("a", (0, 1))
+    assert world.partition("a").directories == (KIP858_IDS.unassigned, directory(1))
+    world.assign(0, KIP858_IDS.lost, "a")
+    assert world.partition("a").leader == 1
