@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.broker_pictures import decision_table, moves_diagram
+
 ROOT = Path(__file__).parents[3]
 RULES = [
     rule
@@ -26,6 +28,12 @@ TESTS = text("tests")
 
 def test_rules_have_ids_of_their_own() -> None:
     assert len(RULES) == len(set(RULES)) > 70
+
+
+def test_pictures_in_the_docs_are_the_tables_in_the_code() -> None:
+    page = (ROOT / "docs" / "spec" / "broker.md").read_text()
+    assert decision_table() in page
+    assert moves_diagram() in page
 
 
 def test_invariants_that_are_explored_are_named_by_the_explorer() -> None:

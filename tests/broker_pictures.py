@@ -1,0 +1,39 @@
+"""The broker's tables as docs/spec/broker.md shows them."""
+
+from __future__ import annotations
+
+from jbod_model.broker.decisions import DECISIONS
+from jbod_model.broker.moves import TRANSITIONS, Effect
+
+
+def moves_diagram() -> str:
+    """The life of a move as a Mermaid state diagram: what happens / what the broker does."""
+    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> none: a future replica is created"]
+    for (state, event), (following, effects) in TRANSITIONS.items():
+        does = "; ".join(_words(effect.name) for effect in effects)
+        goal = "[*]" if Effect.FORGET in effects else following.value
+        lines.append(f"    {state.value} --> {goal}: {_words(event.name)}" + (f" / {does}" if does else ""))
+    return "\n".join([*lines, "```"])
+
+
+def decision_table() -> str:
+    """What a broker does with a replica, one row for each situation."""
+    rows: dict[tuple[str, ...], list[bool]] = {}
+    for (target, holding, offline), decision in DECISIONS.items():
+        reported = "yes" if decision.report else "no"
+        row = (decision.rule, target.value, holding.value, decision.step.value, reported)
+        rows.setdefault(row, []).append(offline)
+    lines = ["| rule | assigned to | the broker has | another directory is offline | what it does | reports |"]
+    lines.append("| --- | --- | --- | --- | --- | --- |")
+    for (rule, target, holding, step, reported), offline in sorted(rows.items(), key=lambda row: _number(row[0][0])):
+        when = "either" if len(offline) == 2 else "yes" if offline[0] else "no"
+        lines.append(f"| {rule} | {target} | {holding} | {when} | {step} | {reported} |")
+    return "\n".join(lines)
+
+
+def _words(name: str) -> str:
+    return name.lower().replace("_", " ")
+
+
+def _number(rule: str) -> int:
+    return int(rule.rpartition("-")[2])
