@@ -23,11 +23,11 @@ def decision_table() -> str:
         reported = "yes" if decision.report else "no"
         row = (decision.rule, target.value, holding.value, decision.step.value, reported)
         rows.setdefault(row, []).append(offline)
-    lines = ["| rule | assigned to | the broker has | another directory is offline | what it does | reports |"]
+    lines = ["| assigned to | the broker has | another directory is offline | what it does | reports | rule |"]
     lines.append("| --- | --- | --- | --- | --- | --- |")
     for (rule, target, holding, step, reported), offline in sorted(rows.items(), key=lambda row: _number(row[0][0])):
         when = "either" if len(offline) == 2 else "yes" if offline[0] else "no"
-        lines.append(f"| {rule} | {target} | {holding} | {when} | {step} | {reported} |")
+        lines.append(f"| {target} | {holding} | {when} | {step} | {reported} | {rule} |")
     return "\n".join(lines)
 
 
