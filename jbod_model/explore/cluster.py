@@ -7,6 +7,7 @@ time would bring, a session that expires or a report that is due, can happen whe
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 from jbod_model.broker.assignments import Replica
 from jbod_model.controller.context import SUPPORTED_FEATURES
@@ -240,11 +241,7 @@ class Cluster:
             if leading.process is None or replica not in leading.process.disks.current:
                 continue
             isr = (*partition.isr, machine.broker_id)
-            answered = self.controller.ask(
-                state[0],
-                ("isr", number, isr),
-                lambda n=number, i=isr, b=leader: _isr_change(n, i, b),  # type: ignore[misc]
-            )
+            answered = self.controller.ask(state[0], ("isr", number, isr), partial(_isr_change, number, isr, leader))
             yield Action("rejoin", machine.broker_id, replica), _with(state, 0, answered.state), answered.breaches
 
     def _at_rest(self, controller: int, number: int) -> tuple[Breach, ...]:

@@ -59,7 +59,7 @@ def publish(
         "directories_supported": True,
         "now": now,
     }
-    return process.apply_metadata(node, **{**arguments, **options})  # type: ignore[arg-type]
+    return process.apply_metadata(node, **{**arguments, **options})
 
 
 def running(rules: BrokerRules = KAFKA, *directories: Uuid) -> Broker:

@@ -48,7 +48,7 @@ P = Replica(TOPIC, 0)
 
 
 def found(profile: Profile, **bounds: int | bool) -> Findings:
-    return explore(profile, Bounds(**bounds))  # type: ignore[arg-type]
+    return explore(profile, Bounds(**bounds))
 
 
 def test_explorer_finds_the_two_in_one_heartbeat_by_itself() -> None:
@@ -182,12 +182,12 @@ IMAGE = first_image(KAFKA, {1: (A, B), 2: directory_ids(2, 2)}, 1, elr=False)
 
 def with_partition(image: Image, **changes: object) -> Image:
     topic = image.topics[TOPIC]
-    partition = replace(topic.partitions[0], **changes)  # type: ignore[arg-type]
+    partition = replace(topic.partitions[0], **changes)
     return replace(image, topics={TOPIC: replace(topic, partitions={0: partition})})
 
 
 def with_broker(image: Image, broker_id: int = 1, **changes: object) -> Image:
-    broker = replace(image.brokers[broker_id], **changes)  # type: ignore[arg-type]
+    broker = replace(image.brokers[broker_id], **changes)
     return replace(image, brokers={**image.brokers, broker_id: broker})
 
 
@@ -216,7 +216,7 @@ IDLE = Response()
 
 
 def change(**fields: object) -> tuple[VersionedRecord, ...]:
-    return (VersionedRecord(PartitionChangeRecord(partition_id=0, topic_id=TOPIC, **fields), 2),)  # type: ignore[arg-type]
+    return (VersionedRecord(PartitionChangeRecord(partition_id=0, topic_id=TOPIC, **fields), 2),)
 
 
 def assign(directory: Uuid, error: int = 0) -> dict[str, object]:
@@ -268,7 +268,7 @@ BROKEN_STEPS = [
 @pytest.mark.parametrize(("number", "changes"), BROKEN_STEPS)
 def test_step_that_breaks_an_invariant_is_told(number: int, changes: dict[str, object]) -> None:
     good = {"before": IN_A, "request": HEARTBEAT, "records": (), "response": IDLE, "after": IN_A}
-    step = Step(**{**good, **changes})  # type: ignore[arg-type]
+    step = Step(**{**good, **changes})
     assert number in {breach.number for breach in check_step(step)}
 
 
@@ -317,7 +317,7 @@ class Walk(RuleBasedStateMachine):
             steps = list(self.cluster.steps(self.state))
             if not steps:
                 return
-            _, self.state, breaches = choice.choice(steps)  # type: ignore[attr-defined]
+            _, self.state, breaches = choice.choice(steps)
             numbers = {breach.number for breach in (*breaches, *self.cluster.breaches(self.state))}
             assert numbers <= self.allowed, (self.profile, numbers)
 

@@ -33,7 +33,7 @@ MOVE = Move(A, B)
 def hosting(rules: BrokerRules = KAFKA, **changes: object) -> Replicas:
     """A broker with disks A, B, C that hosts P on A."""
     state = Replicas(disks=Disks(configured=(A, B, C), current={P: A}), hosted={P: Hosted.ONLINE}, rules=rules)
-    return replace(state, **changes)  # type: ignore[arg-type]
+    return replace(state, **changes)
 
 
 def moving(state: MoveState, rules: BrokerRules = KAFKA) -> Replicas:

@@ -321,7 +321,7 @@ def test_scenario_keeps_the_invariants_after_every_batch(name: str) -> None:
     """R-INV-1, R-INV-2, R-INV-6, R-INV-9, R-INV-28; and R-INV-35: partition by partition it comes to the same."""
     world = play(name, 4)
     image = Image()
-    others, by_partition = [], {}  # type: ignore[var-annotated]
+    others, by_partition = [], {}
     for batch in world.controller.log:
         if isinstance(batch, LeaderChange):
             continue
@@ -439,7 +439,7 @@ def test_scheduler_runs_events_by_time_and_leaves_the_rest() -> None:
     scheduler = Scheduler(1)
     seen: list[int] = []
     for delay in (30, 10, 20, 500):
-        scheduler.after(delay, lambda d=delay: seen.append(d))  # type: ignore[misc]
+        scheduler.after(delay, lambda d=delay: seen.append(d))
     scheduler.run(100)
     assert (seen, scheduler.now) == ([10, 20, 30], 100)
     scheduler.at(5, lambda: seen.append(scheduler.now))

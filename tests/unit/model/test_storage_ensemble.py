@@ -37,7 +37,7 @@ def directory(tmp_path: Path, name: str, meta: MetaProperties | None = META, **c
     path = tmp_path / name
     path.mkdir()
     if meta is not None:
-        write_meta_properties(str(path), replace(meta, **changes))  # type: ignore[arg-type]
+        write_meta_properties(str(path), replace(meta, **changes))
     return str(path)
 
 
@@ -48,7 +48,7 @@ def broken(tmp_path: Path, name: str) -> str:
 
 
 def rules(ensemble: Ensemble, **expected: object) -> list[str]:
-    return [type(problem).__name__ for problem in find_problems(ensemble, **expected)]  # type: ignore[arg-type]
+    return [type(problem).__name__ for problem in find_problems(ensemble, **expected)]
 
 
 def test_ensemble_tells_empty_failed_and_read_directories_apart() -> None:
@@ -62,7 +62,7 @@ def test_ensemble_tells_empty_failed_and_read_directories_apart() -> None:
 
 @pytest.mark.parametrize("expected", [{}, {"cluster_id": "fooClusterId"}, {"cluster_id": "fooClusterId", "node_id": 2}])
 def test_ensemble_that_is_consistent_has_no_problem(expected: dict[str, object]) -> None:
-    verify(FOO, need_one_readable=True, need_metadata_dir=True, **expected)  # type: ignore[arg-type]
+    verify(FOO, need_one_readable=True, need_metadata_dir=True, **expected)
 
 
 def with_ids(*ids: Uuid | None) -> Ensemble:
@@ -70,7 +70,7 @@ def with_ids(*ids: Uuid | None) -> Ensemble:
 
 
 def mixed(**changes: object) -> Ensemble:
-    return Ensemble(found={"/d0": META, "/d1": replace(META, **changes)})  # type: ignore[arg-type]
+    return Ensemble(found={"/d0": META, "/d1": replace(META, **changes)})
 
 
 FAILED_METADATA = Ensemble(found={"/m": problems.UnreadableDirectory("/m", "I/O error")}, metadata_dir="/m")
@@ -108,7 +108,7 @@ def test_ensemble_verification_names_every_broken_rule(
     assert rules(ensemble, **expected) == names
     if names:
         with pytest.raises(getattr(problems, names[0])):
-            verify(ensemble, **expected)  # type: ignore[arg-type]
+            verify(ensemble, **expected)
 
 
 def test_ensemble_is_loaded_with_one_state_per_directory(tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ def paths(tmp_path: Path, count: int) -> list[str]:
 def formatted(directories: list[str], **options: object) -> Plan:
     plan = plan_format(
         load_ensemble(directories, directories[0]),
-        cluster_id=options.pop("cluster_id", CLUSTER),  # type: ignore[arg-type]
-        node_id=options.pop("node_id", 1),  # type: ignore[arg-type]
-        **options,  # type: ignore[arg-type]
+        cluster_id=options.pop("cluster_id", CLUSTER),
+        node_id=options.pop("node_id", 1),
+        **options,
     )
     apply_plan(plan)
     return plan
