@@ -34,7 +34,7 @@ THEME = TerminalTheme(
 
 def draw(lake: str, offset: int) -> None:
     """Write the picture beside this file."""
-    out = Console(record=True, force_terminal=True, width=118, file=io.StringIO(), highlight=False)
+    out = Console(record=True, force_terminal=True, width=100, file=io.StringIO(), highlight=False)
     show_offline(offline(Lake.open(lake, at_offset=offset)), out=out)
     picture = Path(__file__).with_name("offline.svg")
     title = f"jbod offline --at-offset {offset}"

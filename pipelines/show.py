@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
@@ -18,8 +19,10 @@ def console() -> Console:
     return Console(highlight=False, soft_wrap=True, color_system=None)
 
 
-def say(out: Console, text: str = "", style: str = "") -> None:
-    """A line of text, none of it markup."""
+def say(out: Console, text: str = "", style: str = "", hang: int = 0) -> None:
+    """A line of text, none of it markup. Where it is wrapped, the lines after the first are indented by ``hang``."""
+    if out.is_terminal and len(text) > out.width:
+        text = textwrap.fill(text, out.width, subsequent_indent=" " * hang, break_on_hyphens=False)
     out.print(Text(text, style))
 
 
@@ -49,6 +52,15 @@ def show_table(
 def when(time: datetime) -> str:
     """``2026-11-21 02:21:05.123Z``: sorts as text and can be given back to --at-time."""
     return f"{time:%Y-%m-%d %H:%M:%S}.{time.microsecond // 1000:03d}Z"
+
+
+def age(since: datetime, now: datetime) -> str:
+    """How long ago: ``14 s``, ``3 min``, ``2 h``, ``6 d``, whole units rounded down."""
+    seconds = int((now - since).total_seconds())
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{max(seconds, 0)} s"
 
 
 def many(count: int, what: str, plural: str = "") -> str:

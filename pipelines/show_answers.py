@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from rich.console import Console
 
@@ -11,7 +11,7 @@ from pipelines.ask.directories import Directory
 from pipelines.ask.history import History
 from pipelines.ask.offline import Offline
 from pipelines.ask.status import Status
-from pipelines.show import console, listed, many, say, show_table, when
+from pipelines.show import age, console, listed, many, say, show_table, when
 
 SCREENFUL = 40
 """Rows of a list on a terminal, unless all are asked for."""
@@ -37,17 +37,18 @@ def show_offline(answer: Offline, every: bool = False, out: Console | None = Non
     width = max(len(many(cause.replicas, "replica")) for cause in answer.causes)
     for cause in answer.causes:
         since = "at or before" if cause.since_snapshot else "since"
-        say(out, f"  {many(cause.replicas, 'replica'):<{width}}  {cause.finding}")
-        say(out, f"  {'':<{width}}  {since} offset {cause.since_offset}, {when(cause.since_time)}", "dim")
+        say(out, f"  {many(cause.replicas, 'replica'):<{width}}  {cause.finding}", hang=width + 4)
+        begin = f"{since} offset {cause.since_offset}, {when(cause.since_time)}"
+        say(out, f"  {'':<{width}}  {begin} ({age(cause.since_time, answer.time)} before)", "dim", width + 4)
     say(out)
     say(out, "What to do", "bold")
     for number, advice in enumerate(dict.fromkeys(cause.advice for cause in answer.causes), 1):
-        say(out, f"  {number}. {advice}")
+        say(out, f"  {number}. {advice}", hang=5)
     say(out)
     shown = answer.replicas if every or not out.is_terminal else answer.replicas[:SCREENFUL]
     show_table(
         out,
-        ("PARTITION", "BROKER", "DIRECTORY", "REASON", "SINCE OFFSET", "SINCE"),
+        ("PARTITION", "BROKER", "DIRECTORY", "REASON", "SINCE", "FOR"),
         (
             (
                 f"{one.topic}-{one.partition}",
@@ -55,11 +56,11 @@ def show_offline(answer: Offline, every: bool = False, out: Console | None = Non
                 one.directory_id,
                 one.reason,
                 one.since_offset,
-                when(one.since_time),
+                age(one.since_time, answer.time),
             )
             for one in shown
         ),
-        numbers=(1, 4),
+        numbers=(1, 4, 5),
     )
     if len(shown) < len(answer.replicas):
         say(out, f"and {len(answer.replicas) - len(shown):,} more: --all, or --json", "dim")
@@ -87,12 +88,13 @@ def show_status(answer: Status) -> None:
     """The lake and its cluster."""
     out = console()
     behind = "" if answer.offset == answer.newest_offset else f" (newest is {answer.newest_offset})"
+    ago = "" if behind else f", {age(answer.time, datetime.now(UTC))} ago"
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in answer.replicas.items() if kind != "assigned")
     levels = ", ".join(f"{name} {level}" for name, level in answer.features.items())
     rows = [
         ("cluster", answer.cluster_id or "id unknown"),
         ("offset", f"{answer.offset}{behind}; known from {answer.first_offset} on"),
-        ("as of", when(answer.time)),
+        ("as of", f"{when(answer.time)}{ago}"),
         ("published", when(answer.published_time)),
         ("features", levels or "none set"),
         ("rules", answer.profile),
@@ -102,7 +104,7 @@ def show_status(answer: Status) -> None:
         ("replicas", f"{sum(answer.replicas.values()):,}" + (f", of which {kinds}" if kinds else ", all assigned")),
     ]
     for name, value in rows:
-        say(out, f"{name:<12} {value}")
+        say(out, f"{name:<12} {value}", hang=13)
     troubles = (
         (answer.offline_replicas, "offline replica"),
         (answer.partitions_without_leader, "partition without a leader", "partitions without a leader"),
@@ -112,7 +114,7 @@ def show_status(answer: Status) -> None:
     )
     found = [many(*trouble) for trouble in troubles if trouble[0]]
     if found:
-        say(out, f"{'trouble':<12} {', '.join(found)}", "bold red")
+        say(out, f"{'trouble':<12} {', '.join(found)}", "bold red", 13)
         if answer.offline_replicas:
             say(out, f"{'':<12} jbod offline tells why")
     else:
@@ -134,21 +136,20 @@ def show_directories(offset: int, time: datetime, answer: Sequence[Directory], o
     say(out, f"At offset {offset}, {when(time)}: {', '.join(said)}.", "bold")
     show_table(
         out,
-        ("BROKER", "BROKER IS", "DIRECTORY", "DIRECTORY IS", "REPLICAS", "LEADERS", "SINCE OFFSET", "SINCE"),
+        ("BROKER", "DIRECTORY", "IS", "REPLICAS", "LEADERS", "SINCE", "FOR"),
         (
             (
-                one.broker_id,
-                one.broker,
+                one.broker_id if one.broker == "online" else f"{one.broker_id} {one.broker}",
                 one.directory_id,
                 one.state,
                 one.replicas,
                 one.leaders,
                 one.since_offset,
-                one.since_time and when(one.since_time),
+                one.since_time and age(one.since_time, time),
             )
             for one in answer
         ),
-        numbers=(0, 4, 5, 6),
+        numbers=(3, 4, 5, 6),
     )
 
 

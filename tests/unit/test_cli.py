@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from jbod_model.errors import UsageError
-from pipelines import cli, cli_ask
+from pipelines import cli, cli_ask, show
 from tests.lakes import write_lake
 from tests.logs import read_log
 from tests.paths import CLUSTERS, ROOT, metadata_dir
@@ -47,7 +49,7 @@ def test_offline_says_answer_then_why_then_what_to_do(lake: str, capsys: pytest.
     assert lines[0] == "At offset 200, 2026-11-21 02:22:08.166Z: 13 of 89 replicas offline, in 13 of 39 partitions."
     assert lines.index("Why") < lines.index("What to do")
     table = next(line for line in lines if line.startswith("PARTITION"))
-    assert table.split() == ["PARTITION", "BROKER", "DIRECTORY", "REASON", "SINCE", "OFFSET", "SINCE"]
+    assert table.split() == ["PARTITION", "BROKER", "DIRECTORY", "REASON", "SINCE", "FOR"]
     assert len(lines) - lines.index(table) - 1 == 13
     why = lines.index("Why")
     assert "broker 1 runs, but reported that directory r60JqwAFn7gsit5hNSGjVw failed" in lines[why + 1]
@@ -183,3 +185,21 @@ def test_output_cut_off_by_a_reader_is_no_error(lake: str) -> None:
         process.stdout.read(10)
         process.stdout.close()
         assert b"Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-3, "0 s"), (0.4, "0 s"), (59, "59 s"), (60, "1 min"), (7199, "1 h"), (200_000, "2 d")]
+)
+def test_age_is_in_whole_units(seconds: float, text: str) -> None:
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    assert show.age(now - timedelta(seconds=seconds), now) == text
+
+
+def test_terminal_wraps_with_a_hanging_indent_and_prints_no_markup() -> None:
+    out = Console(file=io.StringIO(), force_terminal=True, width=24, color_system=None)
+    show.say(out, "  1. mount [bold]that disk again on broker 3", hang=5)
+    assert out.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
+        "  1. mount [bold]that",
+        "     disk again on",
+        "     broker 3",
+    ]
