@@ -6,8 +6,10 @@ import copy
 import functools
 import gzip
 import json
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -353,3 +355,41 @@ def test_conform_truncated_gzip_is_malformed(tmp_path: Path) -> None:
     path.write_bytes((TRACES / "seed2.jsonl.gz").read_bytes()[:5000])
     with pytest.raises(MalformedLog, match="cannot be read to its end"):
         conform(path)
+
+
+WRONG_VALUES: list[Any] = [
+    *(None, 0, 1, -1, 2**31, 2**63, 10**30, True, 1.5, "", "x", "AAAAAAAAAAAAAAAAAAAAAg"),
+    *([], [0], [99, 99], ["x"], [[]], {}),
+]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a JSON value."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in entries:
+        yield (*path, key)
+        yield from places(inner, (*path, key))
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_conform_any_damage_is_reported_or_refused(tmp_path: Path, seed: int) -> None:
+    """R-TRACE-1, R-TRACE-2: a value replaced or dropped anywhere never makes it fail in another way."""
+    random = Random(seed)
+    with gzip.open(REQUESTS / "eligible.jsonl.gz", "rt") as trace:
+        lines = [json.loads(line) for line, _ in zip(trace, range(60), strict=False)]
+    for _ in range(random.choice([1, 1, 2])):
+        line = random.choice(lines)
+        *path, last = random.choice(list(places(line)))
+        holder: Any = functools.reduce(operator.getitem, path, line)
+        if random.random() < 0.2:
+            del holder[last]
+        else:
+            holder[last] = copy.deepcopy(random.choice(WRONG_VALUES))
+    path_of_trace = write_trace(tmp_path / "damaged.jsonl", lines)
+    try:
+        report = conform(path_of_trace)
+    except MalformedLog as problem:
+        assert problem.file == str(path_of_trace)
+    else:
+        assert report.ok or list(report.lines())[1:]
+        json.dumps(report.as_json())
