@@ -42,10 +42,11 @@ class BrokerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """The broker ends: in order, or (``halt``) at once and without a word to the controller."""
+    """The broker ends: with the controller's leave (``allowed``), without it, or (``halt``) at once, as it is."""
 
     reason: str
     halt: bool = False
+    allowed: bool = False
 
 
 Action = BrokerRegistrationRequest | BrokerHeartbeatRequest | Shutdown
@@ -164,7 +165,7 @@ def answer_heartbeat(
         first = not life.shutdown_answered
         life = replace(life, shutdown_answered=True)
         if response.should_shut_down:
-            return _end(life, "the controller allowed the controlled shutdown")
+            return _end(life, "the controller allowed it", allowed=True)
         return _communicate(life, now, SHUTDOWN_INTERVAL_MS if first else life.heartbeat_interval), ()
     return life, ()
 
@@ -249,7 +250,7 @@ def _must_end(life: Lifecycle, directory: Uuid, around: Surroundings) -> bool:
     return directory in around.leading_in or not life.rules.shut_down_only_if_leading
 
 
-def _end(life: Lifecycle, reason: str) -> tuple[Lifecycle, tuple[Action, ...]]:
+def _end(life: Lifecycle, reason: str, *, allowed: bool = False) -> tuple[Lifecycle, tuple[Action, ...]]:
     life = replace(
         life,
         state=BrokerState.SHUTTING_DOWN,
@@ -257,7 +258,7 @@ def _end(life: Lifecycle, reason: str) -> tuple[Lifecycle, tuple[Action, ...]]:
         registration_limit=None,
         failure_check=None,
     )
-    return life, (Shutdown(reason),)
+    return life, (Shutdown(reason, allowed=allowed),)
 
 
 def _after_failure(life: Lifecycle, now: int) -> Lifecycle:

@@ -74,7 +74,7 @@ class World:
 
     @classmethod
     def create(cls, seed: int, profile: str = "kafka") -> World:
-        """An empty world with a controller. Raises :class:`UsageError` for a profile it does not know."""
+        """An empty world with a controller. Raises :class:`UsageError` for a profile that does not exist."""
         if profile not in PROFILES:
             raise UsageError(f"profile {profile!r} is not known; known are {', '.join(PROFILES)}")
         scheduler = Scheduler(seed)
@@ -258,9 +258,8 @@ class World:
     def _act(self, host: Host, actions: tuple[process.Action, ...]) -> None:
         for action in actions:
             if isinstance(action, Shutdown):
-                clean = not action.halt and "controller allowed" in action.reason
                 self.tell(f"broker {host.node_id} {'halts' if action.halt else 'shuts down'}: {action.reason}")
-                host.end(clean=clean)
+                host.end(clean=action.allowed)
             else:
                 self._send(host, self._complete(host, action))
 

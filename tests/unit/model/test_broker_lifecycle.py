@@ -103,7 +103,7 @@ def test_controlled_shutdown_waits_for_the_controller() -> None:
     life, _ = lifecycle.tick(life, AROUND, 170)
     life, actions = lifecycle.answer_heartbeat(life, replace(FINE, should_shut_down=True), 171)
     assert life.state is BrokerState.SHUTTING_DOWN
-    assert isinstance(actions[0], Shutdown)
+    assert actions == (Shutdown("the controller allowed it", allowed=True),)
     assert lifecycle.answer_heartbeat(life, FINE, 172) == (life, ())
 
 
