@@ -59,7 +59,7 @@ def replay(
     _progress("starting Spark")
     outcome: Outcome
     try:
-        outcome = runner.run(spark_session(settings.spark))
+        outcome = runner.run(spark_session(settings.spark, brief=True))
     except KeyboardInterrupt:
         outcome = runner.outcome
     _report(outcome, settings.lake, time.monotonic() - started, as_json)

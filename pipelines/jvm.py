@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import hashlib
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -57,6 +59,14 @@ def find_java() -> Java | None:
         if (version := _version(Path(JAVA_HOME))) >= OLDEST:
             return Java(Path(JAVA_HOME), version, bundled=True)
     return None
+
+
+def class_archive(java: Java) -> Path:
+    """Where the classes that Spark loads are archived for this Java and this Spark (pipelines.warm writes it)."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jbod"
+    spark = importlib.metadata.version("pyspark")
+    home = hashlib.sha256(str(java.home).encode()).hexdigest()[:12]
+    return cache / f"spark-{spark}-java-{java.version}-{home}.jsa"
 
 
 def use_java() -> Java:

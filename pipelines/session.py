@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.jvm import use_java
+from pipelines.jvm import class_archive, use_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def spark_session(settings: Spark | None = None, *, delta: bool = False) -> SparkSession:
+def spark_session(
+    settings: Spark | None = None, *, delta: bool = False, brief: bool = False, archive: bool = True
+) -> SparkSession:
     """The session of this process, made at the first call. ``delta`` adds Delta Lake, fetched at the first use.
 
+    ``brief``: the JVM only moves bytes and is soon done, so it leaves the cores to the workers instead of optimising
+    its code. ``archive``: load Spark's classes from the archive of pipelines.warm where there is one.
     UsageError where there is no Java. Workers run this very interpreter, so they find the same packages.
     """
     from pyspark.sql import SparkSession
@@ -30,7 +34,14 @@ def spark_session(settings: Spark | None = None, *, delta: bool = False) -> Spar
     from pipelines.settings import Spark
 
     wanted = settings or Spark()
-    use_java()
+    java = use_java()
+    options = [wanted.java_options]
+    if brief:
+        options.append("-XX:TieredStopAtLevel=1")
+    if archive and class_archive(java).is_file():
+        options.append(f"-XX:SharedArchiveFile={class_archive(java)}")
+    # What the JVM itself logs would go to standard output, among our data.
+    options.append("-Xlog:disable -Xlog:all=error:stderr")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -48,7 +59,7 @@ def spark_session(settings: Spark | None = None, *, delta: bool = False) -> Spar
         .config("spark.databricks.delta.snapshotPartitions", 2)
         # Workers fork from a parent that has the engine loaded.
         .config("spark.python.daemon.module", "pipelines.daemon")
-        .config("spark.driver.extraJavaOptions", wanted.java_options)
+        .config("spark.driver.extraJavaOptions", " ".join(options))
     )
     if delta:
         from delta import configure_spark_with_delta_pip

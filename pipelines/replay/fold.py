@@ -26,6 +26,7 @@ from pipelines.formats.partitions import (
     REPLICAS,
 )
 from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, REMOVE_TOPIC, SNAPSHOT_END, TOPIC
+from pipelines.replay.grow import wider, wider_flat
 
 ABSENT, EMPTY = -1, -2
 OPEN = -1
@@ -58,25 +59,6 @@ PROBLEMS = {
 # Columns of a version (int64) and of a slot's assignment (int64).
 V_PARTITION, V_FROM, V_FROM_TIME, V_FROM_SNAPSHOT, V_TO, V_TO_TIME = range(6)
 A_PARTITION, A_INDEX, A_BROKER, A_DIRECTORY, A_FROM, A_FROM_TIME, A_FROM_SNAPSHOT, A_TO, A_TO_TIME, A_ENDED = range(10)
-
-
-@njit(cache=True, nogil=True)
-def _wider(table: Any, rows: int) -> Any:
-    """The same table with room for at least ``rows`` rows."""
-    if rows <= len(table):
-        return table
-    wide = np.empty((max(rows, 2 * len(table)), table.shape[1]), table.dtype)
-    wide[: len(table)] = table
-    return wide
-
-
-@njit(cache=True, nogil=True)
-def _wider_flat(values: Any, rows: int) -> Any:
-    if rows <= len(values):
-        return values
-    wide = np.empty(max(rows, 2 * len(values)), values.dtype)
-    wide[: len(values)] = values
-    return wide
 
 
 @njit(cache=True, nogil=True)
@@ -163,7 +145,7 @@ def fold(
         latest[p] = p
         heap_at[p] = fill
         heap_room[p] = slot_size[p]
-        heap = _wider_flat(heap, fill + slot_size[p])
+        heap = wider_flat(heap, fill + slot_size[p])
         for k in range(slot_size[p]):
             heap[fill + k] = slot_at[p] + k
         fill += slot_size[p]
@@ -265,9 +247,9 @@ def fold(
                 if same:
                     continue
             # APPLY: a new version, the one before closed
-            versions = _wider(versions, rows + 1)
-            refs = _wider(refs, rows + 1)
-            scalars = _wider(scalars, rows + 1)
+            versions = wider(versions, rows + 1)
+            refs = wider(refs, rows + 1)
+            scalars = wider(scalars, rows + 1)
             versions[rows, V_PARTITION] = p
             versions[rows, V_FROM] = offsets[e]
             versions[rows, V_FROM_TIME] = times[e]
@@ -297,7 +279,7 @@ def fold(
             old_size = np.int64(slot_size[p]) if before >= 0 else np.int64(0)
             replica_at = starts[REPLICAS, new_refs[REPLICAS]] if count > 0 else 0
             if count > heap_room[p]:
-                heap = _wider_flat(heap, fill + count)
+                heap = wider_flat(heap, fill + count)
                 for k in range(old_size):
                     heap[fill + k] = heap[heap_at[p] + k]
                 heap_at[p] = fill
@@ -332,7 +314,7 @@ def fold(
                     slots[slot, A_TO_TIME] = times[e]
                     slots[slot, A_ENDED] = RESYNC if snapshot[e] else ended
                 if k < count:
-                    slots = _wider(slots, slot_count + 1)
+                    slots = wider(slots, slot_count + 1)
                     slots[slot_count, A_PARTITION] = p
                     slots[slot_count, A_INDEX] = k
                     slots[slot_count, A_BROKER] = broker
@@ -357,9 +339,9 @@ def fold(
                 elr, known = refs[before, ELR], refs[before, LAST_KNOWN_ELR]
                 if (elr < 0 or sizes[ELR, elr] <= 0) and (known < 0 or sizes[LAST_KNOWN_ELR, known] <= 0):
                     continue
-                versions = _wider(versions, rows + 1)
-                refs = _wider(refs, rows + 1)
-                scalars = _wider(scalars, rows + 1)
+                versions = wider(versions, rows + 1)
+                refs = wider(refs, rows + 1)
+                scalars = wider(scalars, rows + 1)
                 versions[rows] = versions[before]
                 versions[rows, V_FROM] = offsets[e]
                 versions[rows, V_FROM_TIME] = times[e]

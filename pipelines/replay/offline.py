@@ -24,8 +24,8 @@ from pipelines.replay.fold import (
     DIR_MIGRATING,
     DIR_UNASSIGNED,
     OPEN,
-    _wider,
 )
+from pipelines.replay.grow import wider
 
 REASONS = ("broker missing", "broker fenced", "directory offline", "directory lost")
 ONLINE, MISSING, FENCED, DIRECTORY_OFFLINE, DIRECTORY_LOST = range(5)
@@ -143,7 +143,7 @@ def offline_intervals(
             )
             if now != reason:
                 if reason != ONLINE:
-                    intervals = _wider(intervals, count + 1)
+                    intervals = wider(intervals, count + 1)
                     intervals[count, O_SLOT] = s
                     intervals[count, O_REASON] = reason
                     intervals[count, O_FROM] = start
@@ -162,7 +162,7 @@ def offline_intervals(
             after[s, H_FROM] = start
             after[s, H_FROM_TIME] = start_time
             after[s, H_FROM_SNAPSHOT] = start_snapshot
-        intervals = _wider(intervals, count + 1)
+        intervals = wider(intervals, count + 1)
         intervals[count, O_SLOT] = s
         intervals[count, O_REASON] = reason
         intervals[count, O_FROM] = start

@@ -103,7 +103,7 @@ class Runner:
         self._say("planning")
         query = self._start(spark)
         try:
-            while not query.awaitTermination(0.5):
+            while not query.awaitTermination(1):
                 self._say_stage(spark)
                 if self._stop.is_set():
                     query.stop()
