@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from pipelines.ask import Lake, image
 from pipelines.replay.run import Replay, Runner
 from tests.lakes import Reference
 from tests.logs import read_log
-from tests.paths import KAFKAS, metadata_dir
+from tests.paths import CLUSTERS, KAFKAS, metadata_dir
 from tests.tables import differences, expected_rows, rows_of
 
 pytestmark = pytest.mark.spark
@@ -32,3 +35,18 @@ def test_replay_writes_what_the_reference_says(
     lake = tmp_path / "lake"
     Runner(Replay(str(source), str(lake), start=start, max_records=max_records)).run(spark)
     assert differences(rows_of(lake), expected_rows(Reference().add(read_log(source, start)))) == []
+
+
+@pytest.mark.parametrize(("start", "max_records"), [("log", 50), ("snapshot", 50), ("snapshot", 1_000_000)])
+def test_image_of_what_the_engine_wrote_is_kafkas(
+    spark: SparkSession, tmp_path: Path, start: str, max_records: int
+) -> None:
+    source = metadata_dir("kafka-4.1.2")
+    Runner(Replay(str(source), str(tmp_path / "lake"), start=start, max_records=max_records)).run(spark)
+    newest = Lake.open(tmp_path / "lake")
+    with gzip.open(CLUSTERS / "kafka-4.1.2" / "images.jsonl.gz", "rt") as lines:
+        images = [one for line in lines if (one := json.loads(line))["offset"] >= newest.first]
+    assert newest.first == (0 if start == "log" else 405)
+    assert newest.offset == images[-1]["offset"]
+    for expected in images[::4]:
+        assert image(Lake.open(tmp_path / "lake", at_offset=expected["offset"])) == expected
