@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from jbod_model import codec
 from pipelines.formats.batches import CODEC_BITS, CONTROL_BIT, HEADER_BYTES
 from pipelines.formats.codecs import unfold
 from pipelines.formats.native import uvarint, varint, zero
@@ -16,7 +17,7 @@ BEGIN, END, ABORT = 23, 24, 25
 
 @njit(cache=True, nogil=True)
 def _find_markers(data: Any, headers: Any, found: Any) -> int:
-    """Offsets and types of the transaction markers; malformed frames are left to the decoder."""
+    """Offset, type and value of each marker, rows of ``found``; malformed frames are left to the decoder."""
     count = 0
     for b in range(len(headers)):
         header = headers[b]
@@ -32,28 +33,41 @@ def _find_markers(data: Any, headers: Any, found: Any) -> int:
             at = zero(data, at + 1, stop, 10)  # attributes, timestamp delta
             if at < 0:
                 break
-            _, at, _ = varint(data, at, stop)  # offset delta
-            _, at, _ = varint(data, at, stop)  # no key
-            _, at, _ = varint(data, at, stop)  # size of the value
+            delta, at, _ = varint(data, at, stop)
+            key, at, _ = varint(data, at, stop)
+            size, at, fine = varint(data, at, stop)
+            start = at
             frame, at = uvarint(data, at, stop)
             kind, at = uvarint(data, at, stop)
             version, at = uvarint(data, at, stop)
+            if not fine or delta != k or key >= 0 or not 0 < size <= stop - start:
+                break
+            if zero(data, start + size, stop, 5) != stop:
+                break
             if frame == 1 and BEGIN <= kind <= ABORT and version == 0:
                 if count < len(found):
                     found[count, 0] = header.base_offset + k
                     found[count, 1] = kind
+                    found[count, 2] = start
+                    found[count, 3] = start + size
                 count += 1
             at = stop
     return count
 
 
 def markers(data: np.ndarray, headers: np.ndarray, file: str) -> list[tuple[int, int]]:
-    """(offset, record type) of every transaction marker in the batches of ``headers``, verified before."""
+    """(offset, record type) of every transaction marker in the batches of ``headers``, verified before.
+
+    MalformedLog for a marker that the plain codec refuses; all other records are left to the workers.
+    """
     if (headers["attributes"] & CODEC_BITS).any():
         data, headers = unfold(data, headers, file)
-    found = np.empty((64, 2), np.int64)
+    found = np.empty((64, 4), np.int64)
     count = _find_markers(data, headers, found)
     if count > len(found):
-        found = np.empty((count, 2), np.int64)
+        found = np.empty((count, 4), np.int64)
         _find_markers(data, headers, found)
-    return [(int(offset), int(kind)) for offset, kind in found[:count]]
+    said = found[:count].tolist()
+    for offset, _, start, end in said:
+        codec.decode(data[start:end].tobytes(), file=file, offset=offset)
+    return [(offset, kind) for offset, kind, _, _ in said]
