@@ -5,8 +5,9 @@ Set as ``spark.python.daemon.module``. Everything compiled is read from numba's 
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
-import pandas  # noqa: F401  transformWithStateInPandas needs it in every worker
 from pyspark.daemon import manager
 
 from pipelines.formats.batches import BATCH_DTYPE, scan
@@ -16,6 +17,21 @@ from pipelines.replay.brokers import timeline
 from pipelines.replay.rows import rows_of
 from pipelines.replay.rules import rules
 from pipelines.replay.shard import empty_state, step
+
+# What Spark's workers import before they do anything.
+PRELOADED = (
+    "pandas",
+    "pyspark.worker",
+    "pyspark.sql.pandas.serializers",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    "pyspark.sql.streaming.stateful_processor_api_client",
+    "pyspark.sql.streaming.stateful_processor_util",
+    "pyspark.sql.streaming.transform_with_state_driver_worker",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pipelines.replay.machine",
+    "pipelines.source.kraft_metadata",
+)
 
 
 def warm() -> None:
@@ -36,5 +52,7 @@ def warm() -> None:
 
 
 if __name__ == "__main__":
+    for name in PRELOADED:
+        importlib.import_module(name)
     warm()
     manager()
