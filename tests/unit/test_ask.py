@@ -28,8 +28,8 @@ from jbod_model.records import (
 from pipelines.ask import Lake, directories, history, image, offline, status
 from pipelines.ask.settled import features, min_isr
 from tests.lakes import Reference, write_lake
-from tests.logs import Entry, read_log
-from tests.paths import CLUSTERS, KAFKAS, metadata_dir
+from tests.logs import Entry, read_file, read_log
+from tests.paths import CLUSTERS, KAFKAS, TRACES, metadata_dir
 
 A, B, C = (Uuid(9, lsb) for lsb in (1, 2, 3))
 TOPIC, AGAIN = Uuid(1, 1), Uuid(1, 2)
@@ -109,6 +109,18 @@ def test_image_from_snapshot_and_tail_equals_kafkas(tmp_path: Path) -> None:
     known = [expected for expected in kafka_images("kafka-4.1.2") if expected["offset"] >= first]
     assert len(known) > 5
     for expected in known:
+        assert image(Lake.open(tmp_path / "lake", at_offset=expected["offset"])) == expected
+
+
+def test_image_of_random_operations_equals_kafkas(tmp_path: Path) -> None:
+    segment = tmp_path / "seed2.log"
+    segment.write_bytes(gzip.decompress((TRACES / "seed2.log.gz").read_bytes()))
+    some = [entry for entry in read_file(segment) if entry.offset < 3000]
+    with gzip.open(TRACES / "seed2.jsonl.gz", "rt") as lines:
+        images = [one for line in lines if (one := json.loads(line))["op"] == "image" and one["offset"] < 3000]
+    write_lake(tmp_path / "lake", some[:1000], some[1000:])
+    assert len(images) > 5
+    for expected in images:
         assert image(Lake.open(tmp_path / "lake", at_offset=expected["offset"])) == expected
 
 
