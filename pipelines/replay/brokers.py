@@ -7,8 +7,9 @@ Kafka's ClusterDelta, with the epoch checks of ClusterControlManager.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -191,7 +192,7 @@ def fold_brokers(
 
 
 def timeline(
-    brokers: Mapping[int, Registration], changes: list[Change], directories: np.ndarray
+    brokers: Mapping[int, Registration], changes: Sequence[Change], directories: np.ndarray
 ) -> tuple[Timeline, np.ndarray]:
     """Steps of every broker, from its registration before the batch on; ``directories`` as numbered by a shard.
 
@@ -206,7 +207,7 @@ def timeline(
         )
     flat = [step for broker_id in sorted(steps) for step in steps[broker_id]]
     texts = [text for *_, broker in flat if broker is not None for text in broker.directories]
-    ids = np.frombuffer(b"".join(Uuid.parse(text).bytes for text in texts), np.uint64).reshape(-1, 2)
+    ids = np.frombuffer(b"".join(map(_raw, texts)), np.uint64).reshape(-1, 2)
     numbers, distinct = number_ids(ids, directories)
     sizes = [0 if broker is None else len(broker.directories) for *_, broker in flat]
     line = Timeline(
@@ -220,6 +221,11 @@ def timeline(
         dir_ends=np.cumsum([0, *sizes], dtype=np.int64),
     )
     return line, distinct
+
+
+@lru_cache(maxsize=1 << 14)
+def _raw(text: str) -> bytes:
+    return Uuid.parse(text).bytes
 
 
 def _state(broker: Registration | None) -> int:

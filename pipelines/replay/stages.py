@@ -7,9 +7,9 @@ Both stages write Parquet where they run and send on what they wrote; the driver
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,16 @@ from jbod_model.errors import JbodError, MalformedLog, ReplayViolation
 from pipelines.formats.records import Records
 from pipelines.lake import files
 from pipelines.replay.blocks import events_of, split
-from pipelines.replay.brokers import BROKER_TYPES, Event, dump_brokers, fold_brokers, load_brokers, timeline
+from pipelines.replay.brokers import (
+    BROKER_TYPES,
+    Change,
+    Event,
+    Registration,
+    dump_brokers,
+    fold_brokers,
+    load_brokers,
+    timeline,
+)
 from pipelines.replay.control import ControlState, broker_rows, check_topics
 from pipelines.replay.events import CLEAR_ELR, REMOVE_TOPIC, SNAPSHOT_END, TOPIC, Events, concat, end_of_snapshot
 from pipelines.replay.pack import compress, decompress, pack, unpack
@@ -175,11 +184,11 @@ def fold_rows(
 ) -> tuple[bytes, dict[str, Rows], list[Row]]:
     """One batch of a shard: (next state, rows of its tables, other rows for the driver)."""
     ordered = sorted(rows, key=lambda row: row[1])
-    brokers_in = [event for _, _, kind, payload in ordered if kind == BROKERS for event in _events_of_values(payload)]
+    registrations = tuple(payload for _, _, kind, payload in ordered if kind == BROKERS)
     if shard == job.control:
-        return _fold_control(job, state, ordered, brokers_in)
-    before, shard_state = _load_shard(job, state)
-    after, changes = fold_brokers(before, brokers_in, empty_means_none=job.rules.empty_log_dirs_keep)
+        return _fold_control(job, state, ordered, registrations)
+    held, shard_state = _load_shard(job, state)
+    before, after, changes = _fold_registrations(held, registrations, job.rules.empty_log_dirs_keep)
     done = step(
         shard_state,
         concat([Events.from_bytes(payload) for _, _, kind, payload in ordered if kind == EVENTS]),
@@ -187,22 +196,34 @@ def fold_rows(
         absent=job.rules.absent_directory,
         literal=job.rules.literal_offline,
     )
-    packed = pack({"brokers": np.frombuffer(dump_brokers(after), np.uint8), **done.state.arrays()})
+    packed = pack({"brokers": np.frombuffer(after, np.uint8), **done.state.arrays()})
     return compress(packed), rows_of(done), []
 
 
-def _load_shard(job: Job, state: bytes | None) -> tuple[dict[int, Any], ShardState]:
+@lru_cache(maxsize=4)
+def _fold_registrations(
+    held: bytes, payloads: tuple[bytes, ...], empty_means_none: bool
+) -> tuple[Mapping[int, Registration], bytes, Sequence[Change]]:
+    """Registrations before, those after as bytes, and the changes: the same for every shard, so folded once."""
+    before = load_brokers(held)
+    events = [event for payload in payloads for event in _events_of_values(payload)]
+    after, changes = fold_brokers(before, events, empty_means_none=empty_means_none)
+    return before, dump_brokers(after), changes
+
+
+def _load_shard(job: Job, state: bytes | None) -> tuple[bytes, ShardState]:
     if state is None:
-        return {}, empty_state(job.rules.reserved_ids)
+        return dump_brokers({}), empty_state(job.rules.reserved_ids)
     arrays = unpack(decompress(state))
-    return load_brokers(arrays.pop("brokers").tobytes()), ShardState(**arrays)
+    return arrays.pop("brokers").tobytes(), ShardState(**arrays)
 
 
 def _fold_control(
-    job: Job, state: bytes | None, ordered: list[Row], events: list[Event]
+    job: Job, state: bytes | None, ordered: list[Row], registrations: tuple[bytes, ...]
 ) -> tuple[bytes, dict[str, Rows], list[Row]]:
     control = ControlState() if state is None else ControlState.load(decompress(state))
-    _, changes = fold_brokers(control.brokers, events, empty_means_none=job.rules.empty_log_dirs_keep)
+    held = dump_brokers(control.brokers)
+    _, _, changes = _fold_registrations(held, registrations, job.rules.empty_log_dirs_keep)
     for _, _, kind, payload in ordered:
         if kind == TOPICS:
             control.topics = check_topics(control.topics, Events.from_bytes(payload))
