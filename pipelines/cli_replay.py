@@ -56,12 +56,13 @@ def replay(
         ),
         progress=_progress,
     )
-    _progress("starting Spark")
-    outcome: Outcome
+    outcome: Outcome = runner.outcome
     try:
-        outcome = runner.run(spark_session(settings.spark, brief=True))
+        if not runner.up_to_date():
+            _progress("starting Spark")
+            outcome = runner.run(spark_session(settings.spark, brief=True))
     except KeyboardInterrupt:
-        outcome = runner.outcome
+        pass
     _report(outcome, settings.lake, time.monotonic() - started, as_json)
 
 

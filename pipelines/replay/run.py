@@ -15,7 +15,7 @@ from pipelines.replay.collect import batch_of
 from pipelines.replay.rules import Rules, rules
 from pipelines.replay.stages import Job
 from pipelines.source.log_dir import LogDir
-from pipelines.source.plan import Planner
+from pipelines.source.plan import Planner, Position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,6 +93,18 @@ class Runner:
         self._say = progress or (lambda _line: None)
         self._problem: JbodError | None = None
         self._stop = threading.Event()
+
+    def up_to_date(self) -> bool:
+        """Whether a run that does not follow has nothing to do: told from the last segment, without Spark."""
+        ledger = self.lake.ledger
+        if ledger is None or self.wanted.follow_seconds is not None or not lake_has_checkpoint(self.wanted.lake):
+            return False
+        planner = Planner(self.log, cut_tail=self.wanted.cut_tail)
+        here = Position(offset=self.lake.end_offset)
+        if planner.advance(here) != here:
+            return False
+        last = planner.position(here.offset, -1)
+        return (last.epoch, last.crc) == (ledger["epoch"], ledger["fingerprint"])
 
     def stop(self) -> None:
         """End a run that follows, after the batch at hand."""
