@@ -91,6 +91,17 @@ def read_log(metadata_dir: Path, start: str = "log") -> list[Entry]:
     return snapshot + list(_settled(entry for entry in log if entry.offset >= end))
 
 
+def first_batches(segment: bytes, end_offset: int) -> bytes:
+    """The batches of a segment that begin before an offset."""
+    at = 0
+    while at < len(segment):
+        base, length, *_ = _BATCH.unpack_from(segment, at)
+        if base >= end_offset:
+            break
+        at += 12 + length
+    return segment[:at]
+
+
 def _settled(entries: Iterator[Entry] | list[Entry]) -> Iterator[Entry]:
     """The controller's rule: nothing of an aborted or still open transaction counts (R-TXN-*)."""
     held: list[Entry] | None = None

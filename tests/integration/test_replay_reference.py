@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from pipelines.ask import Lake, image
 from pipelines.replay.run import Replay, Runner
 from tests.lakes import Reference
-from tests.logs import read_log
-from tests.paths import CLUSTERS, KAFKAS, metadata_dir
+from tests.logs import first_batches, read_log
+from tests.paths import CLUSTERS, KAFKAS, TRACES, metadata_dir
 from tests.tables import differences, expected_rows, rows_of
 
 pytestmark = pytest.mark.spark
@@ -35,6 +35,17 @@ def test_replay_writes_what_the_reference_says(
     lake = tmp_path / "lake"
     Runner(Replay(str(source), str(lake), start=start, max_records=max_records)).run(spark)
     assert differences(rows_of(lake), expected_rows(Reference().add(read_log(source, start)))) == []
+
+
+def test_replay_of_random_operations_writes_what_the_reference_says(spark: SparkSession, tmp_path: Path) -> None:
+    segment = first_batches(gzip.decompress((TRACES / "seed2.log.gz").read_bytes()), 3000)
+    folder = tmp_path / "log" / "__cluster_metadata-0"
+    folder.mkdir(parents=True)
+    (folder / "00000000000000000000.log").write_bytes(segment)
+    Runner(Replay(str(tmp_path / "log"), str(tmp_path / "lake"), max_records=700)).run(spark)
+    expected = expected_rows(Reference().add(read_log(tmp_path / "log")))
+    assert {row["ended_by"] for row in expected["assignments"]} >= {"lost", "reassigned", "reordered", "removed"}
+    assert differences(rows_of(tmp_path / "lake"), expected) == []
 
 
 @pytest.mark.parametrize(("start", "max_records"), [("log", 50), ("snapshot", 50), ("snapshot", 1_000_000)])
