@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,37 +17,62 @@ from pipelines.source.plan import Planner, Slice
 from pipelines.source.slices import read_slice
 
 
-def replay(
-    log_dir: Path | str, *, most: int | None = None, shards: int = 3, start: str = "auto", profile: str = "kafka"
-) -> dict[str, list[dict[str, Any]]]:
-    """All history rows of a log, by table, replayed in micro-batches of at most ``most`` records."""
-    job = Job("", shards, rules(profile))
-    planner = Planner(LogDir(str(log_dir)))
-    position = planner.begin(start)
-    states: dict[int, bytes] = {}
-    closed: dict[str, list[pa.Table]] = defaultdict(list)
-    still_open: dict[tuple[str, int], pa.Table] = {}
-    while (end := planner.advance(position, most)) != position:
+class Run:
+    """Micro-batches into the state of every shard; ``tables`` are all history rows so far, by table."""
+
+    def __init__(self, *, shards: int = 3, profile: str = "kafka", ids: str = "kafka") -> None:
+        self._job = Job("", shards, rules(profile, ids))
+        self._states: dict[int, bytes] = {}
+        self._closed: dict[str, list[pa.Table]] = defaultdict(list)
+        self._open: dict[tuple[str, int], pa.Table] = {}
+
+    def add(self, pieces: Iterable[Slice]) -> None:
+        """One micro-batch. What goes to a shard comes in any order."""
         rows = [
             row
-            for sequence, piece in enumerate(planner.slices(position, end))
-            for row in shard_rows(job, sequence, piece, *read_slice(piece))
+            for sequence, piece in enumerate(pieces)
+            for row in shard_rows(self._job, sequence, piece, *read_slice(piece))
         ]
         for shard in sorted({row[0] for row in rows if row[0] >= 0}):
             mine = [row for row in rows if row[0] == shard]
-            states[shard], tables, _ = fold_rows(job, shard, states.get(shard), reversed(mine))
+            self._states[shard], tables, _ = fold_rows(self._job, shard, self._states.get(shard), reversed(mine))
             for name, found in tables.items():
-                closed[name].append(found.closed)
-                still_open[(name, shard)] = found.open
+                self._closed[name].append(found.closed)
+                self._open[(name, shard)] = found.open
+
+    @property
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """Rows that are closed, and those that are open now."""
+        return {
+            table.name: [
+                row
+                for part in [
+                    *self._closed[table.name],
+                    *(rows for (name, _), rows in self._open.items() if name == table.name),
+                ]
+                for row in part.to_pylist()
+            ]
+            for table in HISTORY
+        }
+
+
+def replay(
+    log_dir: Path | str,
+    *,
+    most: int | None = None,
+    shards: int = 3,
+    start: str = "auto",
+    profile: str = "kafka",
+    ids: str = "kafka",
+) -> dict[str, list[dict[str, Any]]]:
+    """All history rows of a log, by table, replayed in micro-batches of at most ``most`` records."""
+    run = Run(shards=shards, profile=profile, ids=ids)
+    planner = Planner(LogDir(str(log_dir)))
+    position = planner.begin(start)
+    while (end := planner.advance(position, most)) != position:
+        run.add(planner.slices(position, end))
         position = end
-    return {
-        table.name: [
-            row
-            for part in [*closed[table.name], *(open_ for (name, _), open_ in still_open.items() if name == table.name)]
-            for row in part.to_pylist()
-        ]
-        for table in HISTORY
-    }
+    return run.tables
 
 
 def slices(
