@@ -1,7 +1,8 @@
 """Metadata transactions by the controller's rule: all of it or nothing (R-TXN-*).
 
 Brokers in fact publish records of an aborted transaction when anything follows the abort before they flush; the
-controller never does, and neither does this. Source: Kafka's ``controller.OffsetControlManager``, KIP-868.
+controller never does, and neither does this unless the quirk ``abort_leak`` is asked for (R-TXN-7). Source: Kafka's
+``controller.OffsetControlManager`` and, for the quirk, ``image.loader.MetadataBatchLoader``; KIP-868.
 """
 
 from __future__ import annotations
@@ -21,15 +22,23 @@ MARKERS = (BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord)
 
 
 class Transactions:
-    """Takes entries in order and lets through what holds; ``open_at`` is the offset of the open Begin (R-TXN-4)."""
+    """Takes entries in order and lets through what holds; ``open_at`` is the offset of the open Begin (R-TXN-4).
 
-    def __init__(self) -> None:
+    ``abort_leak``: as a broker that loads all the entries at once, with the flaw of R-TXN-7.
+    """
+
+    def __init__(self, *, abort_leak: bool = False) -> None:
         self.open_at: int | None = None
+        self.abort_leak = abort_leak
         self._held: list[LogEntry] = []
+        self._aborted: list[LogEntry] = []
 
     def add(self, entry: LogEntry) -> list[LogEntry]:
         """The entries that are settled by this one: none inside a transaction, all of it at its end (R-TXN-5)."""
         record = entry.record.record if isinstance(entry.record, VersionedRecord) else None
+        if record is not None and self._aborted:
+            leaked, self._aborted = self._aborted, []
+            return [*leaked, *self.add(entry)]
         if isinstance(record, MARKERS):
             self._check(entry, type(record).__name__, begins=isinstance(record, BeginTransactionRecord))
         if isinstance(record, BeginTransactionRecord):
@@ -40,6 +49,8 @@ class Transactions:
         if isinstance(record, EndTransactionRecord):
             return self._close(self._held)
         if isinstance(record, AbortTransactionRecord):
+            if self.abort_leak:
+                self._aborted = [held for held in self._held if not _has_no_effect(held)]
             return self._close([held for held in self._held if _has_no_effect(held)])
         return []
 
@@ -56,9 +67,12 @@ class Transactions:
         return settled
 
 
-def settle(entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
-    """The entries that hold. What belongs to an aborted transaction, or to one open at the end, is not among them."""
-    transactions = Transactions()
+def settle(entries: Iterable[LogEntry], *, abort_leak: bool = False) -> Iterator[LogEntry]:
+    """The entries that hold. What belongs to an aborted transaction, or to one open at the end, is not among them.
+
+    With ``abort_leak`` aborted records come after all, in front of the record that follows the abort (R-TXN-7).
+    """
+    transactions = Transactions(abort_leak=abort_leak)
     for entry in entries:
         yield from transactions.add(entry)
 

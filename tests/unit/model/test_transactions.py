@@ -7,6 +7,7 @@ import pytest
 from jbod_model.control import ControlRecord, LeaderChangeMessage
 from jbod_model.errors import ReplayViolation
 from jbod_model.history import image_at, images
+from jbod_model.image import Image
 from jbod_model.log import LogReader, MetadataLog
 from jbod_model.log_writer import LogWriter, write_snapshot
 from jbod_model.records import (
@@ -64,6 +65,35 @@ def test_transaction_is_seen_as_a_whole_or_not_at_all(
 ) -> None:
     """R-TXN-1 to 5."""
     assert history(tmp_path, *batches) == seen
+
+
+@pytest.mark.parametrize(
+    ("batches", "repaired", "leaking"),
+    [
+        # As Kafka's own loader showed it for each of these.
+        ([[BEGIN, A, ABORT, B]], {"b"}, {"a", "b"}),
+        ([[BEGIN, A], [ABORT, NOOP]], set(), {"a"}),
+        ([[BEGIN, A], [ABORT, BEGIN, B, END]], {"b"}, {"a", "b"}),
+        ([[BEGIN, A], [ABORT]], set(), set()),
+        ([[BEGIN, A, END, B]], {"a", "b"}, {"a", "b"}),
+    ],
+)
+def test_abort_leak_shows_aborted_records_only_when_switched_on(
+    tmp_path: Path, batches: list[Part], repaired: set[str], leaking: set[str]
+) -> None:
+    """R-TXN-3, R-TXN-7."""
+    history(tmp_path, *batches)
+
+    def features(*, abort_leak: bool) -> set[str]:
+        entries = settle(LogReader(MetadataLog.open(tmp_path)), abort_leak=abort_leak)
+        image = Image()
+        for entry in entries:
+            if isinstance(entry.record, VersionedRecord):
+                image = image.apply(entry.record.record, entry.offset)
+        return set(image.features)
+
+    assert features(abort_leak=False) == repaired
+    assert features(abort_leak=True) == leaking
 
 
 @pytest.mark.parametrize(
