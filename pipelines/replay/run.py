@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jbod_model.errors import JbodError, MalformedLog, UsageError
+from jbod_model.errors import JbodError, MalformedLog, ReplayViolation, UsageError
 from pipelines.lake.publish import Identity, Lake
 from pipelines.replay.collect import batch_of
 from pipelines.replay.rules import Rules, rules
@@ -83,7 +83,7 @@ class Runner:
         if (
             self.lake.end_offset >= 0
             and not lake_has_checkpoint(wanted.lake)
-            and self.log.files()[0][0].base_offset > 0
+            and (not segments or segments[0].base_offset > 0)
         ):
             raise UsageError(
                 f"{wanted.lake}: its checkpoint is gone and the log no longer begins at 0, so the state cannot be made "
@@ -121,6 +121,7 @@ class Runner:
                     query.stop()
         except Exception as problem:
             query.stop()
+            self.lake.discard(CHECKPOINT)
             raise self._explain(problem) from None
         return self.outcome
 
@@ -184,12 +185,19 @@ class Runner:
         found = _ERROR.search(str(problem))
         if found is None:
             return problem
-        kinds: dict[str, Any] = {"UsageError": UsageError, "MalformedLog": _Reported}
+        kinds: dict[str, Any] = {"UsageError": UsageError, "MalformedLog": _Reported, "ReplayViolation": _Refused}
         return kinds.get(found[1], JbodError)(found[2])  # type: ignore[no-any-return]
 
 
 class _Reported(MalformedLog):
     """A malformed log as another process told it: only the text is left."""
+
+    def __init__(self, text: str) -> None:
+        Exception.__init__(self, text)
+
+
+class _Refused(ReplayViolation):
+    """An illegal history as another process told it: only the text is left."""
 
     def __init__(self, text: str) -> None:
         Exception.__init__(self, text)
