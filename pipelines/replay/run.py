@@ -123,6 +123,9 @@ class Runner:
             query.stop()
             self.lake.discard(CHECKPOINT)
             raise self._explain(problem) from None
+        finally:
+            # Also after Ctrl-C: the batch at hand is published or not, never half.
+            query.stop()
         return self.outcome
 
     def _say_stage(self, spark: SparkSession) -> None:
