@@ -79,7 +79,7 @@ def read_log(metadata_dir: Path, start: str = "log") -> list[Entry]:
     """The entries of a ``metadata.log.dir`` in order, without those of aborted transactions.
 
     ``start`` is "log" for all segments, or "snapshot" for the newest snapshot and what follows it. The entries of a
-    snapshot carry its last contained offset and their place in it.
+    snapshot carry its last contained offset, the time of that offset, and their place in it.
     """
     folder = metadata_dir / "__cluster_metadata-0"
     log = [entry for segment in sorted(folder.glob("*.log")) for entry in read_file(segment)]
@@ -87,7 +87,10 @@ def read_log(metadata_dir: Path, start: str = "log") -> list[Entry]:
         return list(_settled(log))
     newest = max(path for path in folder.glob("*.checkpoint") if re.fullmatch(r"\d{20}-\d{10}\.checkpoint", path.name))
     end = int(newest.name[:20])
-    snapshot = [replace(entry, offset=end - 1, snapshot_index=entry.offset) for entry in read_file(newest)]
+    header, *rest = read_file(newest)
+    assert header.control == "SNAPSHOT_HEADER"
+    time = int.from_bytes(header.value[2:10], "big") * 1000
+    snapshot = [replace(one, offset=end - 1, time=time, snapshot_index=one.offset) for one in (header, *rest)]
     return snapshot + list(_settled(entry for entry in log if entry.offset >= end))
 
 
