@@ -14,12 +14,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.lake.files import DataFile, open_prefix
+from pipelines.lake.files import DataFile, lake_filesystem, open_prefix
 from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, RECORDS, TABLES, Table
 
 FORMAT_VERSION = 1
@@ -64,6 +65,8 @@ class Lake:
     identity: Identity
     tables: dict[str, DeltaTable] = field(default_factory=dict)
     ledger: dict[str, Any] | None = None
+    made: int = 0
+    """How many tables this run created."""
 
     @classmethod
     def create_or_open(cls, location: str, identity: Identity) -> Lake:
@@ -75,6 +78,7 @@ class Lake:
                 lake.tables[table.name] = DeltaTable(uri)
             except TableNotFoundError:
                 lake.tables[table.name] = _create(uri, table, identity)
+                lake.made += 1
             except (DeltaError, OSError) as problem:
                 raise UsageError(f"{uri}: cannot be opened ({problem})") from None
         lake._check_identity()
@@ -127,6 +131,17 @@ class Lake:
             if ahead and any(_END in commit for commit in delta.history(ahead)[:ahead]):
                 delta.restore(published)
                 delta.update_incremental()
+
+    def discard(self, *more: str) -> None:
+        """Remove a lake that this run made and never published to, with the folders ``more``: it was not there."""
+        if self.ledger is not None or self.made < len(TABLES):
+            return
+        fs, root = lake_filesystem(self.location)
+        for name in (*(table.name for table in TABLES), *more):
+            if fs.get_file_info(f"{root}/{name}").type == pafs.FileType.Directory:
+                fs.delete_dir(f"{root}/{name}")
+        if not fs.get_file_info(pafs.FileSelector(root, allow_not_found=True)):
+            fs.delete_dir(root)
 
     def publish(self, batch: Batch) -> dict[str, int]:
         """Commit every table, then the ledger. Returns rows written per table; a batch already published is none."""

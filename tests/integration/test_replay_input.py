@@ -1,0 +1,241 @@
+"""Bad input to ``jbod replay``: one line that names the file and the offset, exit 2, the lake as it was before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copy, copytree
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jbod_model.batch import write_batch
+from jbod_model.codec import encode
+from jbod_model.log import read_file
+from jbod_model.log_writer import LogWriter, write_snapshot
+from jbod_model.records import FeatureLevelRecord, NoOpRecord, PartitionRecord, Record, UnknownRecord, VersionedRecord
+from pipelines import cli
+from pipelines.lake.publish import Identity, Lake
+from tests.paths import metadata_dir
+from tests.tables import rows_of
+from tests.written import TIME
+
+SOURCE = metadata_dir("kafka-3.7.2")
+LOG = "__cluster_metadata-0"
+LAST = f"{535:020d}.log"
+END = 619
+Damage = Callable[[Path], None]
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as left:
+        cli.main(words)
+    return int(left.value.code or 0)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line that a refused ``jbod replay`` prints."""
+    assert run("replay", *words) == 2
+    said = capsys.readouterr()
+    line = [line for line in said.err.splitlines() if line.startswith("jbod: ")]
+    assert len(line) == 1, said.err
+    assert said.out == ""
+    return line[0]
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """A log that one can spoil."""
+    target = tmp_path / "log"
+    (target / LOG).mkdir(parents=True)
+    copy(SOURCE / "meta.properties", target)
+    for path in (SOURCE / LOG).glob("*.log"):
+        copy(path, target / LOG)
+    return target
+
+
+# WHAT IS SEEN BEFORE SPARK
+
+
+@pytest.mark.parametrize(
+    ("case", "problem"),
+    [
+        ("missing", "no such directory"),
+        ("file", "is a file"),
+        ("empty", "holds no segment or snapshot"),
+        ("foreign names", "holds no segment or snapshot"),
+        ("another topic", "is the log of another topic"),
+        ("gap", "offset 0: gap: the log begins at 131"),
+        ("gap after snapshot", "offset 100: gap: the log begins at 131"),
+        ("damaged snapshot", "offset 0: "),
+    ],
+)
+def test_path_that_is_no_whole_log_is_refused(
+    log_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str, problem: str
+) -> None:
+    given = log_dir
+    if case == "missing":
+        given = tmp_path / "nowhere"
+    elif case == "file":
+        given = log_dir / "meta.properties"
+    elif case in ("empty", "foreign names"):
+        given = tmp_path / "other"
+        given.mkdir()
+        if case == "foreign names":
+            (given / "server.log").write_text("hello")
+    elif case == "another topic":
+        (log_dir / LOG / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABQ\n")
+    else:
+        (log_dir / LOG / f"{0:020d}.log").unlink()
+    if case.endswith("snapshot"):
+        path = write_snapshot(log_dir / LOG, (), end_offset=100, epoch=1, timestamp=TIME)
+        if case == "damaged snapshot":
+            path.chmod(0o600)
+            path.write_bytes(path.read_bytes()[:16] + b"\1" + path.read_bytes()[17:])
+    said = refused(capsys, str(given), "--lake", str(tmp_path / "lake"))
+    assert problem in said
+    assert str(given) in said
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize(
+    ("made", "words", "problem"),
+    [
+        (("", "kip858", "kafka"), (), "made with profile 'kip858', this run has 'kafka'"),
+        (("", "kafka", "kip858"), (), "made with ids 'kip858', this run has 'kafka'"),
+        (("AnotherClusterAltogeth", "kafka", "kafka"), (), "made with cluster_id 'AnotherClusterAltogeth'"),
+        (("", "kafka", "kafka"), ("--profile", "kip858"), "made with profile 'kafka', this run has 'kip858'"),
+        (("", "kafka", "kafka"), ("--profile", "zookeeper"), "zookeeper"),
+        (("", "kafka", "kafka"), ("--ids", "none"), "--ids none: no such table of ids"),
+    ],
+)
+def test_lake_of_something_else_is_refused(
+    log_dir: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    made: tuple[str, str, str],
+    words: tuple[str, ...],
+    problem: str,
+) -> None:
+    lake = tmp_path / "lake"
+    Lake.create_or_open(str(lake), Identity(*made, shards=2))
+    before = {path: path.read_bytes() for path in lake.rglob("*") if path.is_file()}
+    assert problem in refused(capsys, str(log_dir), "--lake", str(lake), *words)
+    assert {path: path.read_bytes() for path in lake.rglob("*") if path.is_file()} == before
+
+
+# WHAT IS SEEN WHEN IT IS READ
+
+
+def cut(segment: Path) -> None:
+    segment.write_bytes(segment.read_bytes()[:-5])
+
+
+def flip(segment: Path) -> None:
+    raw = bytearray(segment.read_bytes())
+    raw[-5] ^= 1
+    segment.write_bytes(raw)
+
+
+def append(*values: bytes) -> Damage:
+    def damage(segment: Path) -> None:
+        *_, last = read_file(segment)
+        batch = write_batch(values, base_offset=last.header.last_offset + 1, epoch=last.header.epoch, timestamp=TIME)
+        segment.write_bytes(segment.read_bytes() + batch)
+
+    return damage
+
+
+def value(record: Record, version: int = 0) -> bytes:
+    return encode(VersionedRecord(record, version))
+
+
+NOOP = value(NoOpRecord())
+UNKNOWN = value(UnknownRecord(api_key=99, body=b"x"), 3)
+LATER = value(UnknownRecord(api_key=3, body=b"x"), 7)
+CASES: list[tuple[str, Damage, tuple[str, ...], str]] = [
+    ("cut off", cut, ("--tail", "stop"), "batch is cut off at the end of the file"),
+    ("bad CRC", flip, (), "CRC-32C of the batch does not match its bytes"),
+    ("unknown type", append(NOOP, UNKNOWN), (), "record type 99 is not known"),
+    ("unknown version", append(NOOP, LATER), (), "PartitionRecord version 7 is not known"),
+    ("trailing bytes", append(NOOP, NOOP + b"x"), (), "1 bytes follow its end"),
+    ("foreign bytes", lambda path: path.write_bytes(b"not a log at all, by no means"), (), "magic is not 2"),
+]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("case", "damage", "words", "problem"), CASES, ids=[case[0] for case in CASES])
+def test_damaged_log_is_refused_and_leaves_no_new_lake(
+    spark: SparkSession,
+    log_dir: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    case: str,
+    damage: Damage,
+    words: tuple[str, ...],
+    problem: str,
+) -> None:
+    damage(log_dir / LOG / LAST)
+    said = refused(capsys, str(log_dir), "--lake", str(tmp_path / "lake"), *words)
+    assert problem in said
+    assert LAST in said
+    assert "offset " in said
+    if "append" in damage.__qualname__:
+        assert f"offset {END + 1}: " in said
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.fixture(scope="module")
+def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake of the first segments."""
+    root = tmp_path_factory.mktemp("begun")
+    (root / "log" / LOG).mkdir(parents=True)
+    copy(SOURCE / "meta.properties", root / "log")
+    for path in (SOURCE / LOG).glob("*.log"):
+        if path.name != LAST:
+            copy(path, root / "log" / LOG)
+    assert run("replay", str(root / "log"), "--lake", str(root / "lake")) == 0
+    return root / "lake"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("case", "damage", "words", "problem"), CASES[:3], ids=[case[0] for case in CASES[:3]])
+def test_damaged_log_leaves_a_lake_as_it_was_and_can_be_mended(
+    begun: Path,
+    log_dir: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    case: str,
+    damage: Damage,
+    words: tuple[str, ...],
+    problem: str,
+) -> None:
+    lake = copytree(begun, tmp_path / "lake")
+    before = rows_of(lake)
+    whole = (log_dir / LOG / LAST).read_bytes()
+    damage(log_dir / LOG / LAST)
+    assert problem in refused(capsys, str(log_dir), "--lake", str(lake), *words)
+    assert rows_of(lake) == before
+    if case == "unknown type":
+        words = ("--keep-unknown",)
+    else:
+        (log_dir / LOG / LAST).write_bytes(whole)
+    assert run("replay", str(log_dir), "--lake", str(lake), *words) == 0
+    kinds = [row["record_type"] for row in rows_of(lake)["records"]]
+    assert ("UNKNOWN_99" in kinds) == (case == "unknown type")
+    assert len(kinds) > len(before["records"])
+
+
+@pytest.mark.spark
+def test_illegal_history_is_refused_with_its_offset(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """R-REPLAY-1."""
+    writer = LogWriter()
+    records = (FeatureLevelRecord(name="a", feature_level=1), PartitionRecord(replicas=(1,)))
+    writer.append([VersionedRecord(record, 0) for record in records], epoch=1, timestamp=TIME)
+    writer.write(tmp_path)
+    said = refused(capsys, str(tmp_path), "--lake", str(tmp_path / "lake"))
+    assert said.startswith("jbod: offset 1: PartitionRecord of topic AAAAAAAAAAAAAAAAAAAAAA")
+    assert "R-TOPIC-2" in said
+    assert not (tmp_path / "lake").exists()

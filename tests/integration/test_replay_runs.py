@@ -1,0 +1,158 @@
+"""Runs of the main job: images at every offset, stopping, going on, dying, and who else can read the tables."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from shutil import copy, copytree, rmtree
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from pipelines import ask
+from pipelines.lake.publish import Lake
+from pipelines.lake.tables import BY_NAME, HISTORY, TABLES
+from pipelines.replay.run import CHECKPOINT, Replay, Runner
+from tests import engine
+from tests.lakes import Row
+from tests.paths import CLUSTERS, KAFKAS, metadata_dir
+from tests.tables import rows_of
+
+pytestmark = pytest.mark.spark
+
+KAFKA = "kafka-4.1.2"
+LOG = "__cluster_metadata-0"
+Tables = dict[str, list[Row]]
+
+
+def replay(spark: SparkSession, log_dir: Path, lake: Path, **options: Any) -> Runner:
+    runner = Runner(Replay(str(log_dir), str(lake), **options))
+    runner.run(spark)
+    return runner
+
+
+@pytest.fixture(scope="module")
+def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake of the whole log of one cluster."""
+    lake = tmp_path_factory.mktemp("whole") / "lake"
+    replay(spark, metadata_dir(KAFKA), lake)
+    return lake
+
+
+def segments(source: Path, target: Path, *, most: int | None = None) -> Path:
+    """Copy a metadata.log.dir with its first ``most`` segments and no snapshot."""
+    (target / LOG).mkdir(parents=True, exist_ok=True)
+    copy(source / "meta.properties", target)
+    for path in sorted((source / LOG).glob("*.log"))[:most]:
+        copy(path, target / LOG)
+    return target
+
+
+@pytest.mark.parametrize(("kafka", "most"), [*((kafka, 50) for kafka in KAFKAS), ("kafka-3.9.2-zk-migration", 10**6)])
+def test_image_at_every_known_offset_is_kafkas(spark: SparkSession, tmp_path: Path, kafka: str, most: int) -> None:
+    """Also at offset 39 of the migration, inside a transaction that commits later: history is exact to the record."""
+    replay(spark, metadata_dir(kafka), tmp_path / "lake", start="log", max_records=most)
+    tables = rows_of(tmp_path / "lake")
+    with gzip.open(CLUSTERS / kafka / "images.jsonl.gz", "rt") as lines:
+        images = [json.loads(line) for line in lines]
+    for expected in images:
+        assert engine.image(tables, expected["offset"]) == expected
+    for expected in (images[0], images[len(images) // 2], images[-1]):
+        assert ask.image(ask.Lake.open(tmp_path / "lake", at_offset=expected["offset"])) == expected
+
+
+def test_second_run_changes_nothing(spark: SparkSession, tmp_path: Path, whole: Path) -> None:
+    lake = copytree(whole, tmp_path / "lake")
+    versions = {table.name: DeltaTable(str(lake / table.name)).version() for table in TABLES}
+    runner = replay(spark, metadata_dir(KAFKA), lake)
+    assert (runner.outcome.batches, runner.outcome.rows) == (0, {})
+    assert {table.name: DeltaTable(str(lake / table.name)).version() for table in TABLES} == versions
+
+
+def test_run_goes_on_where_it_stopped_also_without_its_checkpoint(
+    spark: SparkSession, tmp_path: Path, whole: Path
+) -> None:
+    """Segments in three steps; before the last one the checkpoint is lost, and the log is read again from 0."""
+    for most in (2, 4, None):
+        log_dir = segments(metadata_dir(KAFKA), tmp_path / "log", most=most)
+        if most is None:
+            rmtree(tmp_path / "lake" / CHECKPOINT)
+        replay(spark, log_dir, tmp_path / "lake")
+    assert rows_of(tmp_path / "lake") == rows_of(whole)
+    ledger = DeltaTable(str(tmp_path / "lake" / "ledger")).to_pyarrow_table().sort_by("end_offset").to_pylist()
+    assert len(ledger) == 3
+    assert [row["start_offset"] for row in ledger[1:]] == [row["end_offset"] for row in ledger[:-1]]
+
+
+@pytest.mark.parametrize("where", ["_append_ledger", "_commit"])
+def test_run_that_died_while_it_published_is_made_good_by_the_next(
+    spark: SparkSession, tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Reliability test 12: between the commit of a table and the next, or the ledger's."""
+    log_dir = segments(metadata_dir(KAFKA), tmp_path / "log", most=3)
+    replay(spark, log_dir, tmp_path / "lake")
+    before = rows_of(tmp_path / "lake")
+    segments(metadata_dir(KAFKA), log_dir)
+    good = getattr(Lake, where)
+
+    def dies(lake: Lake, *arguments: Any) -> None:
+        if where == "_append_ledger" or arguments[0].name == HISTORY[3].name:
+            raise OSError("the disk is gone")
+        good(lake, *arguments)
+
+    monkeypatch.setattr(Lake, where, dies)
+    with pytest.raises(Exception, match="the disk is gone"):
+        replay(spark, log_dir, tmp_path / "lake")
+    assert rows_of(tmp_path / "lake") == before
+    monkeypatch.undo()
+    replay(spark, log_dir, tmp_path / "lake")
+    assert rows_of(tmp_path / "lake") == rows_of(whole)
+
+
+def test_tables_are_declared_with_constraints_and_comments_and_without_deletion_vectors(whole: Path) -> None:
+    for table in TABLES:
+        delta = DeltaTable(str(whole / table.name))
+        properties = delta.metadata().configuration
+        assert properties["delta.enableDeletionVectors"] == "false"
+        assert "deletionVectors" not in (delta.protocol().writer_features or [])
+        declared = {
+            name.removeprefix("delta.constraints."): said for name, said in properties.items() if "constraints" in name
+        }
+        assert set(declared) == set(table.checks)
+        assert all(field.metadata.get("comment") for field in delta.schema().fields)
+        assert {field.name for field in delta.schema().fields if not field.nullable} == {
+            field.name for field in table.schema if not field.nullable
+        }
+
+
+@pytest.mark.parametrize("name", [table.name for table in TABLES])
+def test_every_reader_sees_the_same_rows(whole: Path, name: str) -> None:
+    """delta-rs, polars and DuckDB."""
+    path = str(whole / name)
+    expected = canonical(DeltaTable(path).to_pyarrow_table().to_pylist(), name)
+    assert canonical(pl.read_delta(path).to_arrow().to_pylist(), name) == expected
+    files = DeltaTable(path).file_uris()
+    found = duckdb.sql(f"select * from read_parquet({files})").to_arrow_table()
+    assert canonical(found.to_pylist(), name) == expected
+    assert expected
+
+
+def canonical(rows: list[Row], name: str) -> list[str]:
+    """Rows as text, whatever a reader makes of maps and times."""
+    kept = [{column: _plain(value) for column, value in row.items()} for row in rows]
+    return sorted(json.dumps({column: row[column] for column in BY_NAME[name].schema.names}) for row in kept)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dict):
+        return sorted(value.items())
+    if isinstance(value, list):
+        return [tuple(_plain(v) for v in item.values()) if isinstance(item, dict) else item for item in value]
+    return value.timestamp() if hasattr(value, "timestamp") else value

@@ -1,0 +1,73 @@
+"""The data source ``kraft_metadata`` in Spark, batch and streaming."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.source.kraft_metadata import register
+from pipelines.source.typed import TYPED_SCHEMA
+from tests.paths import KAFKAS, metadata_dir
+from tests.unit.engine.decoded import plain
+
+pytestmark = pytest.mark.spark
+
+
+def rows(frame: Any) -> list[dict[str, Any]]:
+    return [row.asDict(recursive=True) for row in frame.collect()]
+
+
+def expected(log_dir: Path, start: str = "auto") -> list[dict[str, Any]]:
+    kept = (*(name for name in TYPED_SCHEMA.names if name not in ("snapshot", "append_time")),)
+    return [{name: row[name] for name in kept} for row in plain(log_dir, start=start)]
+
+
+def compared(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name not in ("snapshot", "append_time")} for row in found]
+
+
+@pytest.mark.parametrize("kafka", KAFKAS)
+def test_read_gives_every_record_of_the_model(spark: SparkSession, kafka: str) -> None:
+    register(spark)
+    found = rows(spark.read.format("kraft_metadata").load(str(metadata_dir(kafka))))
+    assert compared(sorted(found, key=lambda row: row["log_offset"])) == expected(metadata_dir(kafka))
+    assert not any(row["snapshot"] for row in found)
+
+
+def test_read_from_a_snapshot_and_a_uri_gives_the_records_of_the_model(spark: SparkSession) -> None:
+    register(spark)
+    log_dir = metadata_dir("kafka-4.1.2")
+    reader = spark.read.format("kraft_metadata").option("start", "snapshot").option("partitions", "1")
+    found = rows(reader.load(log_dir.as_uri()))
+    assert compared(found) == expected(log_dir, "snapshot")
+    assert sum(row["snapshot"] for row in found) > 50
+
+
+def test_stream_gives_every_record_once_in_bounded_batches(spark: SparkSession, tmp_path: Path) -> None:
+    register(spark)
+    log_dir = metadata_dir("kafka-4.1.2")
+    query = (
+        spark.readStream.format("kraft_metadata")
+        .option("maxRecords", "150")
+        .load(str(log_dir))
+        .writeStream.format("memory")
+        .queryName("every_record")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    sizes = [progress["numInputRows"] for progress in query.recentProgress]
+    found = sorted(rows(spark.table("every_record")), key=lambda row: row["log_offset"])
+    assert compared(found) == expected(log_dir)
+    assert len([size for size in sizes if size]) >= 4
+    assert max(sizes) <= 150
+
+
+def test_option_that_is_wrong_is_refused_by_name(spark: SparkSession) -> None:
+    register(spark)
+    with pytest.raises(Exception, match="option maxRecords is 'many', not a number"):
+        spark.read.format("kraft_metadata").option("maxRecords", "many").load("somewhere").collect()
