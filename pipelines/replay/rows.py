@@ -147,17 +147,19 @@ def _offline_rows(build: _Columns, intervals: np.ndarray) -> pa.Table:
 def rows_of(step: Step) -> dict[str, Rows]:
     """Rows of ``partitions``, ``assignments`` and ``offline_replicas``, by table name."""
     build = _Columns(step)
+    # What a snapshot says twice was true at no offset.
     still = step.versions[:, f.V_TO] == f.OPEN
+    done = ~still & (step.versions[:, f.V_TO] != step.versions[:, f.V_FROM])
     slot_open = step.slots[:, f.A_TO] == f.OPEN
+    slot_done = ~slot_open & (step.slots[:, f.A_TO] != step.slots[:, f.A_FROM])
     interval_open = step.intervals[:, o.O_TO] == f.OPEN
+    interval_done = ~interval_open & (step.intervals[:, o.O_TO] != step.intervals[:, o.O_FROM])
     return {
-        "partitions": Rows(
-            _partition_rows(build, np.flatnonzero(~still)), _partition_rows(build, np.flatnonzero(still))
-        ),
+        "partitions": Rows(_partition_rows(build, np.flatnonzero(done)), _partition_rows(build, np.flatnonzero(still))),
         "assignments": Rows(
-            _assignment_rows(build, step.slots[~slot_open]), _assignment_rows(build, step.slots[slot_open])
+            _assignment_rows(build, step.slots[slot_done]), _assignment_rows(build, step.slots[slot_open])
         ),
         "offline_replicas": Rows(
-            _offline_rows(build, step.intervals[~interval_open]), _offline_rows(build, step.intervals[interval_open])
+            _offline_rows(build, step.intervals[interval_done]), _offline_rows(build, step.intervals[interval_open])
         ),
     }

@@ -13,7 +13,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from jbod_model import records as r
-from jbod_model.errors import JbodError, ReplayViolation
+from jbod_model.errors import JbodError, MalformedLog, ReplayViolation
 from jbod_model.history import images
 from jbod_model.ids import KAFKA_IDS, KIP858_IDS, Uuid
 from jbod_model.image import Image
@@ -25,6 +25,8 @@ from jbod_model.records import Record, VersionedRecord
 from jbod_model.snapshot import snapshot_records
 from pipelines.lake.tables import HISTORY
 from pipelines.replay import fold
+from pipelines.replay.collect import batch_of
+from pipelines.replay.stages import error_row
 from pipelines.source.log_dir import LogDir
 from pipelines.source.plan import Planner, Position
 from tests import engine
@@ -315,6 +317,28 @@ def test_snapshot_ends_what_it_does_not_repeat_with_resync(tmp_path: Path) -> No
         for row in in_order("assignments", tables["assignments"])
     ]
     assert slots == [(0, 2, None, False, None), (1, 2, 8, False, "resync"), (1, 8, None, True, None)]
+
+
+def test_snapshot_that_says_a_partition_twice_counts_the_last(tmp_path: Path) -> None:
+    """R-PART-1, R-REPLAY-2: no row that was true at no offset."""
+    again = r.PartitionRecord(topic_id=TOPIC, partition_id=0, replicas=(2, 3), isr=(2,), directories=(D1, D0))
+    changed = r.PartitionChangeRecord(topic_id=TOPIC, partition_id=0, leader=3)
+    fenced = r.FenceBrokerRecord(id=1, epoch=5)
+    records = [VersionedRecord(record, LAST[type(record)]) for record in (BROKER, *CREATED, again, changed, fenced)]
+    write_snapshot(tmp_path, records, end_offset=9, epoch=1, timestamp=TIME)
+    found = sorted_rows(engine.replay(tmp_path))
+    assert differences(found, of_history(reference_of(tmp_path))) == []
+    assert all(row["to_offset"] is None for rows in found.values() for row in rows)
+
+
+def test_bytes_that_cannot_be_read_are_told_before_what_follows_from_it() -> None:
+    """A shard that missed the records of a damaged slice may find fault with the next ones."""
+    found = [ReplayViolation(3, "no topic"), MalformedLog("b", 9, "cut"), MalformedLog("c", 5, "CRC")]
+    rows = [(kind, payload) for _, _, kind, payload in map(error_row, found)]
+    with pytest.raises(MalformedLog, match="c: offset 5: CRC"):
+        batch_of("lake", rows, -1)
+    with pytest.raises(ReplayViolation, match="offset 3"):
+        batch_of("lake", rows[:1], -1)
 
 
 # PROFILES
