@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jbod_model import codec
-from jbod_model.records import NoOpRecord
 from jbod_model.text import record_as_json
 from pipelines.formats.partitions import (
     DIRECTORIES,
@@ -20,6 +20,7 @@ from pipelines.formats.partitions import (
     RECOVERY,
     PartitionRows,
 )
+from pipelines.formats.programs import programs
 from pipelines.formats.records import CONTROL_BASE, Records
 from pipelines.lake.tables import IDS, INTS, TIME
 from pipelines.replay.blocks import partition_rows, topic_ids
@@ -38,6 +39,7 @@ TYPED_SCHEMA = pa.schema(
         pa.field("record_version", pa.int16(), nullable=False),
         pa.field("snapshot", pa.bool_(), nullable=False),
         pa.field("topic_id", pa.string()),
+        pa.field("topic", pa.string()),
         pa.field("partition", pa.int32()),
         pa.field("broker_id", pa.int32()),
         pa.field("leader", pa.int32()),
@@ -49,8 +51,10 @@ TYPED_SCHEMA = pa.schema(
         pa.field("fields", pa.string()),
     ]
 )
-# Records of one Arrow batch.
-BATCH_ROWS = 1 << 16
+# TopicRecord, RemoveTopicRecord, NoOpRecord, ClearElrRecord: columns say all there is.
+_IN_COLUMNS = (2, 9, 20, 28)
+# Records of one Arrow batch: a few megabytes, which stay in the processor's cache on the way to the JVM.
+BATCH_ROWS = 1 << 15
 
 
 def typed_batches(records: Records, kept: np.ndarray, snapshot: int | None) -> Iterator[pa.RecordBatch]:
@@ -93,6 +97,7 @@ def _batch(records: Records, rows: np.ndarray, part_row: np.ndarray, snapshot: i
             pa.array(records.versions[rows]),
             pa.array(np.full(n, snapshot is not None)),
             _texts(topics, id_texts(ids), topics < 0),
+            _names(records, rows),
             pa.array(part.partitions[at] if len(part.partitions) else np.zeros(n, np.int32), mask=~hits),
             pa.array(brokers, mask=brokers < 0),
             scalar(LEADER, hits & (whole | (leader != NO_LEADER_CHANGE))),
@@ -105,6 +110,16 @@ def _batch(records: Records, rows: np.ndarray, part_row: np.ndarray, snapshot: i
         ],
         schema=TYPED_SCHEMA,
     )
+
+
+def _names(records: Records, rows: np.ndarray) -> pa.Array:
+    """Topic names, of the few records that have one."""
+    given = records.name_at[rows] >= 0
+    if not given.any():
+        return pa.nulls(len(rows), pa.string())
+    names, ends = take_lists(records.data, records.name_at, records.name_sizes, rows)
+    raw = pa.Array.from_buffers(pa.string(), len(rows), [None, pa.py_buffer(ends), pa.py_buffer(names)])
+    return pc.if_else(pa.array(given), raw, pa.scalar(None, pa.string()))
 
 
 def _texts(numbers: np.ndarray, dictionary: pa.Array, mask: np.ndarray | None = None) -> pa.Array:
@@ -143,9 +158,13 @@ def _list(ends: np.ndarray, values: pa.Array, given: np.ndarray, kind: pa.DataTy
 
 def _fields(records: Records, rows: np.ndarray, partition: np.ndarray) -> pa.Array:
     """The fields of the records that have no columns, as kafka-dump-log prints them."""
+    types = records.types[rows]
+    said = np.isin(types, _IN_COLUMNS) & (programs().entries_of(types, records.versions[rows]) >= 0)
+    asked = np.flatnonzero(~partition & ~said & (types < CONTROL_BASE)).tolist()
+    if not asked:
+        return pa.nulls(len(rows), pa.string())
     texts: list[str | None] = [None] * len(rows)
-    for row in np.flatnonzero(~partition & (records.types[rows] < CONTROL_BASE)).tolist():
+    for row in asked:
         read = codec.decode(records.value(int(rows[row])), keep_unknown=True)
-        if not isinstance(read.record, NoOpRecord):
-            texts[row] = json.dumps(record_as_json(read)["data"])
+        texts[row] = json.dumps(record_as_json(read)["data"])
     return pa.array(texts, pa.string())

@@ -93,6 +93,9 @@ def _row(entry: LogEntry, index: int | None) -> Row:
         topic_id = getattr(record, "topic_id", None)
         broker = record.id if isinstance(record, r.FenceBrokerRecord | r.UnfenceBrokerRecord) else None
         broker = getattr(record, "broker_id", broker)
+        found["topic"] = getattr(record, "name", None) if isinstance(record, r.TopicRecord) else None
+        if isinstance(record, r.ClearElrRecord):
+            found["topic"] = record.topic_name
         found["topic_id"] = None if topic_id is None else str(topic_id)
         found["partition"] = getattr(record, "partition_id", None)
         found["broker_id"] = None if broker is None or broker < 0 else broker
@@ -100,7 +103,7 @@ def _row(entry: LogEntry, index: int | None) -> Row:
             found["event"] = _event(entry)
     if isinstance(record, r.PartitionRecord | r.PartitionChangeRecord):
         found |= _partition(entry.record)
-    elif not isinstance(record, r.NoOpRecord):
+    elif not isinstance(record, r.NoOpRecord | r.TopicRecord | r.RemoveTopicRecord | r.ClearElrRecord):
         found["fields"] = json.dumps(record_as_json(entry.record)["data"])
     return found
 
