@@ -71,6 +71,8 @@ class Lake:
     @classmethod
     def create_or_open(cls, location: str, identity: Identity) -> Lake:
         """Open the lake at ``location``, made if it is not there. UsageError if it is a lake of something else."""
+        if "[" in location or "]" in location:
+            raise UsageError(f"{location}: delta-rs cannot write to a path with brackets: choose another --lake")
         lake = cls(location, identity)
         for table in TABLES:
             uri = f"{location}/{table.name}"
@@ -226,10 +228,7 @@ def _create(uri: str, table: Table, identity: Identity) -> DeltaTable:
             table.schema,
             name=table.name,
             description=comment,
-            configuration={
-                "delta.enableDeletionVectors": "false",
-                "delta.dataSkippingNumIndexedCols": "0" if table is LEDGER else "32",
-            },
+            configuration={"delta.enableDeletionVectors": "false"},
         )
         for name, expression in table.checks.items():
             delta.alter.add_constraint({name: expression})

@@ -16,7 +16,7 @@ import pyarrow as pa
 from jbod_model.errors import JbodError
 
 _MAGIC = b"JBOD\x01"
-_ZSTD = b"JBOZ\x01"
+_LZ4 = b"JBOL\x01"
 _HEAD = struct.Struct("<5sI")
 _BIG = struct.Struct("<5sQ")
 
@@ -72,9 +72,9 @@ def narrow(values: np.ndarray) -> np.ndarray:
 
 
 def compress(data: bytes) -> bytes:
-    """``data`` under zstd, with its size in front."""
-    body: bytes = pa.Codec("zstd", compression_level=1).compress(data, asbytes=True)
-    return _BIG.pack(_ZSTD, len(data)) + body
+    """``data`` under lz4, with its size in front."""
+    body: bytes = pa.Codec("lz4_raw").compress(data, asbytes=True)
+    return _BIG.pack(_LZ4, len(data)) + body
 
 
 def decompress(data: bytes, limit: int = 1 << 34) -> bytes:
@@ -82,7 +82,7 @@ def decompress(data: bytes, limit: int = 1 << 34) -> bytes:
     if len(data) < _BIG.size:
         raise CorruptState("compressed state is cut off: start from a new checkpoint")
     magic, size = _BIG.unpack_from(data)
-    if magic != _ZSTD or size > limit:
+    if magic != _LZ4 or size > limit:
         raise CorruptState("compressed state of another version: start from a new checkpoint")
-    body: bytes = pa.Codec("zstd").decompress(memoryview(data)[_BIG.size :], size, asbytes=True)
+    body: bytes = pa.Codec("lz4_raw").decompress(memoryview(data)[_BIG.size :], size, asbytes=True)
     return body

@@ -317,7 +317,9 @@ def _next_state(done: Step, alive: np.ndarray, held: np.ndarray) -> ShardState:
     given = done.refs[rows, DIRECTORIES]
     _, _, _, numbers, dir_starts, dir_sizes = done.lists
     dir_values, dir_ends = take_lists(numbers, dir_starts, dir_sizes, given)
-    used = np.unique(np.concatenate([dir_values, slots[:, f.A_DIRECTORY], np.arange(3)]))
+    in_use = np.zeros(len(done.directories), np.bool_)
+    in_use[:3] = in_use[dir_values] = in_use[slots[:, f.A_DIRECTORY]] = True
+    used = np.flatnonzero(in_use)
     new_dir = np.full(len(done.directories), -1, np.int32)
     new_dir[used] = np.arange(len(used))
     slots[:, f.A_DIRECTORY] = new_dir[slots[:, f.A_DIRECTORY]]
