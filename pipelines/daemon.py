@@ -1,41 +1,40 @@
 """The parent of Spark's Python workers, with the engine loaded before it forks: workers start in milliseconds.
 
 Set as ``spark.python.daemon.module``. Everything compiled is read from numba's cache here, once, not in each worker.
+Spark starts one such parent for each kind of worker; only that of ``pyspark.worker``, which runs the stages, needs it.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 
-import numpy as np
 from pyspark.daemon import manager
 
-from pipelines.formats.batches import BATCH_DTYPE, scan
-from pipelines.formats.records import decode
-from pipelines.replay.blocks import events_of, split
-from pipelines.replay.brokers import timeline
-from pipelines.replay.rows import rows_of
-from pipelines.replay.rules import rules
-from pipelines.replay.shard import empty_state, step
-
-# What Spark's workers import before they do anything.
+# What these workers import before they do anything.
 PRELOADED = (
     "pandas",
     "pyspark.worker",
     "pyspark.sql.pandas.serializers",
-    "pyspark.sql.streaming.python_streaming_source_runner",
     "pyspark.sql.streaming.stateful_processor_api_client",
     "pyspark.sql.streaming.stateful_processor_util",
-    "pyspark.sql.streaming.transform_with_state_driver_worker",
-    "pyspark.sql.worker.create_data_source",
-    "pyspark.sql.worker.plan_data_source_read",
     "pipelines.replay.machine",
-    "pipelines.source.kraft_metadata",
+    "pipelines.source.readers",
 )
 
 
 def warm() -> None:
     """Call every kernel on nothing, so that it is loaded."""
+    import numpy as np
+
+    from pipelines.formats.batches import BATCH_DTYPE, scan
+    from pipelines.formats.records import decode
+    from pipelines.replay.blocks import events_of, split
+    from pipelines.replay.brokers import timeline
+    from pipelines.replay.rows import rows_of
+    from pipelines.replay.rules import rules
+    from pipelines.replay.shard import empty_state, step
+
     data = np.frombuffer(b"", np.uint8)
     scan(data, "")
     records = decode(data, np.empty(0, BATCH_DTYPE), "")
@@ -52,7 +51,8 @@ def warm() -> None:
 
 
 if __name__ == "__main__":
-    for name in PRELOADED:
-        importlib.import_module(name)
-    warm()
+    if "pyspark.worker" in sys.argv:
+        for name in PRELOADED:
+            importlib.import_module(name)
+        warm()
     manager()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,6 +62,10 @@ def spark_session(
         .config("spark.python.daemon.module", "pipelines.daemon")
         .config("spark.driver.extraJavaOptions", " ".join(options))
     )
+    if brief:
+        # A few thousand rows are not worth the compiling of code for them.
+        builder = builder.config("spark.sql.codegen.wholeStage", "false")
+        builder = builder.config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     if delta:
         from delta import configure_spark_with_delta_pip
 
@@ -72,7 +77,15 @@ def spark_session(
     with _said_to_a_file():
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel(wanted.log_level)
+    if brief:
+        threading.Thread(target=_wake, args=(session,), daemon=True).start()
     return session
+
+
+def _wake(session: SparkSession) -> None:
+    """Start the parent of the workers and load the state store's library while the query is still being planned."""
+    session.range(2).mapInArrow(lambda batches: batches, "id long").collect()
+    session.sparkContext._jvm.org.rocksdb.RocksDB.loadLibrary()  # type: ignore[union-attr]
 
 
 @contextmanager

@@ -1,0 +1,112 @@
+"""Readers of the data source ``kraft_metadata``: which slices there are, and what is in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from pipelines.source.kraft_metadata import SLICES, Options
+from pipelines.source.log_dir import LogDir
+from pipelines.source.plan import Planner, Position, Slice
+
+
+class Part(InputPartition):
+    """Consecutive slices for one task, numbered from ``first``."""
+
+    def __init__(self, first: int, slices: Sequence[Slice]) -> None:
+        self.first = first
+        self.slices = tuple(slices)
+
+
+def _parts(slices: Sequence[Slice], most: int) -> list[Part]:
+    size = max(-(-len(slices) // most), 1)
+    return [Part(at, slices[at : at + size]) for at in range(0, len(slices), size)]
+
+
+def _read(options: Options, part: Part) -> Iterator[pa.RecordBatch]:
+    if options.layout == SLICES:
+        numbers = list(range(part.first, part.first + len(part.slices)))
+        texts = [json.dumps(asdict(piece)) for piece in part.slices]
+        yield pa.record_batch(
+            [pa.array(numbers, pa.int64()), pa.array(texts, pa.string())], names=["sequence", "slice"]
+        )
+        return
+    from pipelines.source.slices import read_slice
+    from pipelines.source.typed import typed_batches
+
+    for piece in part.slices:
+        records, kept = read_slice(piece, keep_unknown=options.keep_unknown)
+        yield from typed_batches(records, kept, piece.snapshot - 1 if piece.snapshot >= 0 else None)
+
+
+class BatchReader(DataSourceReader):
+    """Reads from the beginning (or the newest snapshot) to what is settled now."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Slices, spread over tasks in log order."""
+        planner = Planner(LogDir(self._options.path), cut_tail=self._options.cut_tail)
+        start = planner.begin(self._options.start)
+        return _parts(list(planner.slices(start, planner.advance(start))), self._options.partitions)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of one task."""
+        assert isinstance(partition, Part)
+        return _read(self._options, partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the log. Its offsets are positions with the fingerprint of the last batch read."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._planner: Planner | None = None
+
+    def _plan(self) -> Planner:
+        if self._planner is None:
+            self._planner = Planner(LogDir(self._options.path), cut_tail=self._options.cut_tail)
+        return self._planner
+
+    def initialOffset(self) -> dict[str, int]:
+        """Where the first batch begins."""
+        return asdict(self._plan().begin(self._options.start))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The option maxRecords."""
+        return ReadMaxRows(self._options.max_records) if self._options.max_records > 0 else ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """Where the next batch ends: whole batches, whole transactions."""
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        position = Position(**start)
+        end = self._plan().advance(position, most, boundary=self._options.boundary)
+        return asdict(end)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the end of this run at what is settled now."""
+        self._plan().freeze()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """Slices between two positions, spread over tasks in log order."""
+        first, last = Position(**start), Position(**end)
+        if first == last:
+            return []
+        planner = self._plan()
+        if not planner.covers(first, last):
+            planner.advance(first)
+        return _parts(list(planner.slices(first, last)), self._options.partitions)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of one task."""
+        assert isinstance(partition, Part)
+        return _read(self._options, partition)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Forget what is behind; nothing is kept in Kafka's directory."""
