@@ -60,6 +60,8 @@ def spark_session(
         .config("spark.databricks.delta.snapshotPartitions", 2)
         # Workers fork from a parent that has the engine loaded.
         .config("spark.python.daemon.module", "pipelines.daemon")
+        # With simplified tracebacks the workers of mapInArrow and of the stateful stage have different parents.
+        .config("spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled", "false")
         .config("spark.driver.extraJavaOptions", " ".join(options))
     )
     if brief:
