@@ -11,7 +11,7 @@ from pipelines.formats.partitions import INT_LISTS
 from pipelines.formats.records import decode
 from pipelines.source.log_dir import LogDir
 
-CHUNK = 4 << 20
+CHUNK = 2 << 20
 
 
 def run(log_dir: str) -> dict[str, float]:
