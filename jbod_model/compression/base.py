@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jbod_model.wire import Undecodable
+
+SKIPPABLE = range(0x184D2A50, 0x184D2A60)
+"""Magic numbers of frames that both lz4 and zstd pass over."""
 
 
 class Output:
@@ -49,3 +54,25 @@ def cut(data: bytes, at: int, size: int) -> bytes:
     if size > len(data) - at:
         raise Undecodable(f"compressed data ends early: {len(data) - at} bytes remain where {size} are needed")
     return data[at : at + size]
+
+
+def read_frames(
+    data: bytes, limit: int, name: str, magic: int, read_frame: Callable[[bytes, int, Output], int]
+) -> bytes:
+    """The content of frames one after the other, those that lz4 and zstd both skip passed over.
+
+    ``read_frame(data, at, out)`` reads the frame whose magic ends at ``at`` and returns where the next begins.
+    """
+    out = Output(limit)
+    at = 0
+    while at < len(data):
+        found = little(data, at, 4)
+        if found in SKIPPABLE:
+            size = little(data, at + 4, 4)
+            cut(data, at + 8, size)
+            at += 8 + size
+        elif found == magic:
+            at = read_frame(data, at + 4, out)
+        else:
+            raise Undecodable(f"{name}: a frame starts with {found:#x}")
+    return bytes(out.bytes)

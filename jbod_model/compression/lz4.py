@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from jbod_model.compression.base import Output, cut, little
+from jbod_model.compression.base import Output, cut, little, read_frames
 from jbod_model.compression.xxhash import xxh32
 from jbod_model.wire import Undecodable
 
 MAGIC = 0x184D2204
-SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 _STORED = 0x80000000
 _BLOCK_SIZES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 _WRITTEN_FLAGS = bytes([0b0110_0000, 4 << 4])  # version 1, independent blocks of at most 64 KiB, no checksums
@@ -15,19 +14,7 @@ _WRITTEN_FLAGS = bytes([0b0110_0000, 4 << 4])  # version 1, independent blocks o
 
 def decompress(data: bytes, limit: int) -> bytes:
     """All frames, one after the other."""
-    out = Output(limit)
-    at = 0
-    while at < len(data):
-        magic = little(data, at, 4)
-        if magic in SKIPPABLE:
-            size = little(data, at + 4, 4)
-            cut(data, at + 8, size)
-            at += 8 + size
-        elif magic == MAGIC:
-            at = _frame(data, at + 4, out)
-        else:
-            raise Undecodable(f"lz4: a frame starts with {magic:#x}")
-    return bytes(out.bytes)
+    return read_frames(data, limit, "lz4", MAGIC, _frame)
 
 
 def _frame(data: bytes, at: int, out: Output) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from jbod_model.compression.base import Output, cut, little
+from jbod_model.compression.base import Output, cut, little, read_frames
 from jbod_model.compression.bits import BackwardBits
 from jbod_model.compression.entropy import (
     FseTable,
@@ -19,7 +19,6 @@ from jbod_model.compression.xxhash import xxh64
 from jbod_model.wire import Undecodable
 
 MAGIC = 0xFD2FB528
-SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 _LARGEST_BLOCK = 128 * 1024
 _WRITTEN_FLAGS = 0b1010_0000  # one segment, its size in four bytes
 
@@ -66,19 +65,7 @@ class _Frame:
 
 def decompress(data: bytes, limit: int) -> bytes:
     """All frames, one after the other."""
-    out = Output(limit)
-    at = 0
-    while at < len(data):
-        magic = little(data, at, 4)
-        if magic in SKIPPABLE:
-            size = little(data, at + 4, 4)
-            cut(data, at + 8, size)
-            at += 8 + size
-        elif magic == MAGIC:
-            at = _frame(data, at + 4, out)
-        else:
-            raise Undecodable(f"zstd: a frame starts with {magic:#x}")
-    return bytes(out.bytes)
+    return read_frames(data, limit, "zstd", MAGIC, _frame)
 
 
 def _frame(data: bytes, at: int, out: Output) -> int:

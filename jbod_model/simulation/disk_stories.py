@@ -227,14 +227,7 @@ def move_cancelled(world: World) -> None:
     "Intra-broker replica movement",
 )
 def move_source_fails(world: World) -> None:
-    cluster(world)
-    topic(world, "orders")
-    for replica in replicas_in(world, 1, _disk(1, "b")):
-        world.move_replica(1, replica, _disk(1, "c"))
-    wait_for_moves(world, 1, MoveState.QUEUED)
-    world.run(0.1)
-    world.break_disk(1, _disk(1, "b"))
-    settle(world, 30)
+    _break_during_move(world, "b")
 
 
 @scenario(
@@ -243,13 +236,18 @@ def move_source_fails(world: World) -> None:
     "Intra-broker replica movement",
 )
 def move_destination_fails(world: World) -> None:
+    _break_during_move(world, "c")
+
+
+def _break_during_move(world: World, disk: str) -> None:
+    """Move all of broker 1's disk b to its disk c, and break one of the two before the swap."""
     cluster(world)
     topic(world, "orders")
     for replica in replicas_in(world, 1, _disk(1, "b")):
         world.move_replica(1, replica, _disk(1, "c"))
     wait_for_moves(world, 1, MoveState.QUEUED)
     world.run(0.1)
-    world.break_disk(1, _disk(1, "c"))
+    world.break_disk(1, _disk(1, disk))
     settle(world, 30)
 
 

@@ -20,7 +20,7 @@ from pipelines.formats.explain import refusal
 from pipelines.formats.native import load_i16, uvarint, varint, zero
 from pipelines.formats.partitions import PARTITION, PARTITION_CHANGE, PartitionRows, read_partition_rows
 from pipelines.formats.programs import programs
-from pipelines.formats.walk import BROKER_ID, check
+from pipelines.formats.walk import check
 
 # A control record of type t is counted as record type CONTROL_BASE + t, above every api key.
 CONTROL_BASE = 1 << 16
@@ -234,6 +234,3 @@ def _malformed(
     data: np.ndarray, starts: np.ndarray, ends: np.ndarray, offsets: np.ndarray, row: int, file: str
 ) -> MalformedLog:
     return refusal(bytes(data[starts[row] : ends[row]]), file, int(offsets[row]))
-
-
-__all__ = ["BROKER_ID", "CONTROL_BASE", "Records", "decode"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -98,8 +97,3 @@ def _statistics(rows: pa.Table) -> str:
             low[name], high[name] = bounds["min"], bounds["max"]
     nulls = {name: rows[name].null_count for name in _COUNTED if name in rows.schema.names}
     return json.dumps({"numRecords": rows.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls})
-
-
-def total_rows(files: Sequence[DataFile]) -> int:
-    """Rows in all the files."""
-    return sum(file.rows for file in files)

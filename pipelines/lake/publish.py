@@ -21,7 +21,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.lake.files import DataFile, lake_filesystem, open_prefix
-from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, RECORDS, TABLES, Table
+from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, TABLES, Table
 
 FORMAT_VERSION = 1
 _END = "jbod.end_offset"
@@ -235,6 +235,3 @@ def _create(uri: str, table: Table, identity: Identity) -> DeltaTable:
     except (DeltaError, OSError) as problem:
         raise UsageError(f"{uri}: cannot be created ({problem})") from None
     return delta
-
-
-__all__ = ["BY_NAME", "Batch", "Identity", "Lake", "LakeConflict"]

@@ -148,7 +148,8 @@ class Runner:
             .option("start", self.wanted.start)
             .option("maxRecords", self.wanted.max_records)
             .option("cutTail", self.wanted.cut_tail)
-            .option("boundary", self._boundary())
+            # A lost checkpoint makes the log be read again: nothing is published before the lake's end.
+            .option("boundary", self.lake.end_offset)
             .option("partitions", 2 * spark.sparkContext.defaultParallelism)
         )
         writer = (
@@ -160,10 +161,6 @@ class Runner:
         if self.wanted.follow_seconds is None:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{self.wanted.follow_seconds} seconds").start()
-
-    def _boundary(self) -> int:
-        """Where a lost checkpoint makes the log be read again: nothing is published before the lake's end."""
-        return self.lake.end_offset
 
     def _publish(self, frame: DataFrame, _batch_id: int) -> None:
         try:

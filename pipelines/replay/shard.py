@@ -16,7 +16,7 @@ from jbod_model.errors import ReplayViolation
 from jbod_model.ids import Uuid
 from pipelines.formats.partitions import DIRECTORIES, INT_LISTS, REPLICAS
 from pipelines.replay import fold as f
-from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, SNAPSHOT_END, TOPIC, Events
+from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, TOPIC, Events
 from pipelines.replay.lists import number_ids, take_lists
 from pipelines.replay.offline import Timeline, offline_intervals
 
@@ -351,6 +351,3 @@ def _next_state(done: Step, alive: np.ndarray, held: np.ndarray) -> ShardState:
         slot_sizes=slot_sizes,
         held=held[order],
     )
-
-
-__all__ = ["SNAPSHOT_END", "ShardState", "Step", "empty_state", "step"]

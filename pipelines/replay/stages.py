@@ -271,6 +271,3 @@ def read_rows(payload: bytes) -> tuple[str, pa.Table]:
     """Undo the ROWS payload: (table name, rows)."""
     name, _, body = payload.partition(b"\n")
     return name.decode(), pa.ipc.open_stream(body).read_all()
-
-
-__all__ = ["STAGE_SCHEMA", "Job", "decode_slice", "error_row", "fold_shard", "raise_error", "read_rows"]

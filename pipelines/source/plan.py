@@ -7,7 +7,7 @@ Kafka's OffsetControlManager for transactions, RecordsIterator for batches, the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from jbod_model.batch import read_batch
 from jbod_model.control import SnapshotFooterRecord, SnapshotHeaderRecord
 from jbod_model.errors import MalformedLog, ReplayViolation, UsageError
 from pipelines.formats.batches import (
-    BATCH_DTYPE,
     MAX_BATCH_BYTES,
     scan,
     verify,
@@ -380,11 +379,3 @@ def _runs(headers: np.ndarray) -> Iterator[np.ndarray]:
     sizes = np.cumsum(headers["size"].astype(np.int64))
     cuts = np.flatnonzero(np.diff(sizes // SLICE_BYTES)) + 1
     yield from np.split(headers, cuts)
-
-
-def records_in(slices: list[Slice]) -> int:
-    """How many records the slices hold."""
-    return sum(piece.last - piece.first for piece in slices)
-
-
-__all__ = ["BATCH_DTYPE", "Planner", "Position", "Slice", "records_in", "replace"]
