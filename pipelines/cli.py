@@ -10,16 +10,29 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
 
 from jbod_model.errors import JbodError
-from pipelines import cli_ask
 
-OTHERS = ("replay", "model", "storage", "simulate")
-"""``pipelines/cli_NAME.py``: each adds its commands with ``register(app)``."""
+MODULES: Mapping[str, Sequence[str]] = {
+    "ask": ("offline", "status", "directories", "history", "image", "dump", "version"),
+    "risk": ("risk", "whatif", "safe-to-remove"),
+    "incidents": ("incidents",),
+    "check": ("check",),
+    "report": ("report",),
+    "metrics": ("metrics", "alert"),
+    "replay": ("replay",),
+    "upkeep": ("optimize", "vacuum", "rebuild", "verify", "upgrade"),
+    "jobs": ("jobs",),
+    "audit": ("audit", "control"),
+    "storage": ("disks", "format"),
+    "model": ("conform",),
+    "simulate": ("simulate", "explore"),
+}
+"""The commands of each ``pipelines/cli_NAME.py``, which adds them with ``register(app)``."""
 
 
 def application(arguments: Sequence[str] = ()) -> typer.Typer:
@@ -33,11 +46,10 @@ def application(arguments: Sequence[str] = ()) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_for_all_commands)
-    cli_ask.register(app)
-    if not any(word in cli_ask.COMMANDS for word in arguments[:3]):
-        for name in OTHERS:
-            if importlib.util.find_spec(f"pipelines.cli_{name}"):
-                importlib.import_module(f"pipelines.cli_{name}").register(app)
+    wanted = [name for name, commands in MODULES.items() if any(word in commands for word in arguments[:3])]
+    for name in wanted or MODULES:
+        if importlib.util.find_spec(f"pipelines.cli_{name}"):
+            importlib.import_module(f"pipelines.cli_{name}").register(app)
     return app
 
 

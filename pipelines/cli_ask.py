@@ -24,8 +24,6 @@ AtTime = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
 All = Annotated[bool, typer.Option("--all", help="List everything, however long.")]
 
-COMMANDS = ("image", "offline", "status", "history", "directories", "dump", "version")
-
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""

@@ -8,9 +8,12 @@ import json
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 
 from jbod_model.errors import UsageError
@@ -203,3 +206,12 @@ def test_terminal_wraps_with_a_hanging_indent_and_prints_no_markup() -> None:
         "     disk again on",
         "     broker 3",
     ]
+
+
+@pytest.mark.parametrize("name", [name for name in cli.MODULES if find_spec(f"pipelines.cli_{name}")])
+def test_module_of_commands_registers_exactly_those_it_is_listed_for(name: str) -> None:
+    app = typer.Typer()
+    import_module(f"pipelines.cli_{name}").register(app)
+    found = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    found |= {group.name for group in app.registered_groups}
+    assert found == set(cli.MODULES[name])
