@@ -1,0 +1,41 @@
+"""Metrics as Prometheus text: to be printed, or put where node_exporter's textfile collector looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, generate_latest, write_to_textfile
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from jbod_model.errors import UsageError
+
+
+class _Measured(Collector):
+    """Families that were measured once."""
+
+    def __init__(self, families: Sequence[GaugeMetricFamily]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        return self._families
+
+
+def as_text(families: Iterable[GaugeMetricFamily]) -> str:
+    """The exposition format, version 0.0.4."""
+    return generate_latest(_registry(families)).decode()
+
+
+def write(families: Iterable[GaugeMetricFamily], out: Path) -> None:
+    """The same as a file, which is replaced in one step: a reader sees the old one or the new one."""
+    try:
+        write_to_textfile(str(out), _registry(families))
+    except OSError as problem:
+        raise UsageError(f"--out {out}: cannot be written: {problem.strerror}") from None
+
+
+def _registry(families: Iterable[GaugeMetricFamily]) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(_Measured(list(families)))
+    return registry
