@@ -61,6 +61,33 @@ class Ask(_Section):
     """Assumed for a topic where neither it nor the cluster's dynamic default says."""
 
 
+class Check(_Section):
+    """What checks compare with. Times are the log's."""
+
+    grace_seconds: float = Field(default=30, ge=0)
+    """How long a replica may be unassigned while its broker runs: three times the longest wait between two tries."""
+    grace_offsets: int = Field(default=10, ge=0)
+    """And how many records, so that a quiet log is not taken for a long time."""
+    window_hours: float = Field(default=168, gt=0)
+    """How long something that happened is news."""
+    soon_seconds: int = Field(default=600, ge=0)
+    """Two events within this time probably belong together."""
+    flaps: int = Field(default=4, ge=2)
+    """So many changes of one replica's directory ..."""
+    flap_seconds: float = Field(default=3600, gt=0)
+    """... within this time are too many."""
+    offline_hours: float = Field(default=1, ge=0)
+    """How long a directory may be away."""
+    stale_seconds: float = Field(default=60, gt=0)
+    """How old the newest record may be when it is published."""
+    blast_partitions: int = Field(default=100, ge=1)
+    """So many partitions that one directory would leave without a leader are a risk worth a warning."""
+    skew_factor: float = Field(default=2, gt=1)
+    """A directory holds too much where it holds this many times the mean of its broker's directories ..."""
+    skew_replicas: int = Field(default=10, ge=1)
+    """... and at least so many replicas more."""
+
+
 class Settings(BaseSettings):
     """Everything that can be set. Immutable."""
 
@@ -70,6 +97,7 @@ class Settings(BaseSettings):
     replay: Replay = Replay()
     spark: Spark = Spark()
     ask: Ask = Ask()
+    check: Check = Check()
 
     _files: ClassVar[list[dict[str, Any]]] = []
 

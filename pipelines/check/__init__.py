@@ -1,0 +1,1 @@
+"""Checks: what is wrong with a cluster's disks, told before anybody asks."""

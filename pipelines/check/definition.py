@@ -1,0 +1,120 @@
+"""What a check is, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, get_args
+
+Severity = Literal["critical", "warning", "info"]
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+"""Most severe first."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One rule over the tables. A row of ``sql`` is something found.
+
+    ``sql`` is plain enough for DuckDB, in whose dialect it is written, and through sqlglot for Spark. It reads the
+    views of ``pipelines.check.views`` and gives any of the columns broker_id, directory_id, topic_id, topic,
+    partition, replica_index (whom it is about, at most one row each), since_offset, since_time (the record that caused
+    it), severity (where it differs from the check's) and others, which ``message`` and ``todo`` name in braces.
+    """
+
+    id: str
+    name: str
+    severity: Severity
+    title: str
+    """What is wrong, in one line."""
+    why: str
+    """Why it matters."""
+    sql: str
+    message: str
+    """The cause of one finding; whom it is about is said by its subject."""
+    todo: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A check that the tables cannot decide, and what decides it."""
+
+    id: str
+    name: str
+    title: str
+    decided_by: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something a check found, as of one offset of a lake."""
+
+    check: Check
+    severity: Severity
+    broker_id: int | None
+    directory_id: str | None
+    topic: str | None
+    topic_id: str | None
+    partition: int | None
+    replica_index: int | None
+    offset: int
+    """Of the record that caused it."""
+    time: datetime
+    message: str
+    todo: str
+
+    @property
+    def key(self) -> str:
+        """Check and subject: the same as long as the same thing is wrong with the same replica, directory or broker."""
+        subject = (self.broker_id, self.directory_id, self.topic_id, self.partition)
+        return "/".join([self.check.id, *("" if part is None else str(part) for part in subject)])
+
+    @property
+    def subject(self) -> str:
+        """Whom it is about: ``orders-3 on broker 2``, ``directory X of broker 2``, ``the cluster``."""
+        place = "" if self.broker_id is None else f"broker {self.broker_id}"
+        if self.topic_id is not None:
+            name = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
+            return f"{name} on {place}" if place else str(name)
+        if self.directory_id is not None:
+            return f"directory {self.directory_id} of {place}" if place else f"directory {self.directory_id}"
+        return place or "the cluster"
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        return {
+            "key": self.key,
+            "check": self.check.id,
+            "name": self.check.name,
+            "severity": self.severity,
+            "subject": self.subject,
+            "brokerId": self.broker_id,
+            "directoryId": self.directory_id,
+            "topic": self.topic,
+            "topicId": self.topic_id,
+            "partition": self.partition,
+            "replicaIndex": self.replica_index,
+            "offset": self.offset,
+            "time": self.time.isoformat(),
+            "message": self.message,
+            "todo": self.todo,
+        }
+
+
+def finding(check: Check, row: Mapping[str, Any], offset: int, time: datetime) -> Finding:
+    """The finding that a row of the check's SQL says; where it names no record, ``offset`` and ``time`` stand."""
+    return Finding(
+        check=check,
+        severity=row.get("severity") or check.severity,
+        broker_id=row.get("broker_id"),
+        directory_id=row.get("directory_id"),
+        topic=row.get("topic"),
+        topic_id=row.get("topic_id"),
+        partition=row.get("partition"),
+        replica_index=row.get("replica_index"),
+        offset=offset if row.get("since_offset") is None else row["since_offset"],
+        time=row.get("since_time") or time,
+        message=check.message.format_map(row),
+        todo=check.todo.format_map(row),
+    )
