@@ -10,7 +10,18 @@ from jbod_model.records import TYPE_NAMES, ConfigRecord, FeatureLevelRecord, Rec
 from pipelines.ask.lake import Lake
 
 MIN_ISR = "min.insync.replicas"
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
 _TOPIC, _BROKER = 2, 4
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A topic configuration as the log says it."""
+
+    topics: Mapping[str, str]
+    """Of the topics that have their own."""
+    cluster: str | None
+    """The dynamic default of all brokers; None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -30,23 +41,33 @@ def min_isr(lake: Lake, default: int = 1) -> MinIsr:
 
     The static server.properties of the brokers is in no log.
     """
+    said = setting(lake, MIN_ISR)
+    return MinIsr(
+        {topic: int(value) for topic, value in said.topics.items()},
+        default if said.cluster is None else int(said.cluster),
+    )
+
+
+def setting(lake: Lake, name: str) -> Setting:
+    """The values of one topic configuration. What is set on a single broker does not count."""
     events: list[tuple[int, str, str | None]] = []
-    for offset, value in _values(lake, ConfigRecord, MIN_ISR):
+    for offset, value in _values(lake, ConfigRecord, name):
         record = decode(value, file=lake.path, offset=offset).record
-        if isinstance(record, ConfigRecord) and record.name == MIN_ISR:
+        if isinstance(record, ConfigRecord) and record.name == name:
             if record.resource_type == _TOPIC:
                 events.append((offset, record.resource_name, record.value))
             elif record.resource_type == _BROKER and record.resource_name == "":
                 events.append((offset, "", record.value))
-    if any(name for _, name, _ in events):
-        events += [(offset, name, None) for offset, name in _removals(lake)]
-    found: dict[str, int] = {}
-    for _, name, setting in sorted(events, key=lambda event: event[0]):
-        if setting is None:
-            found.pop(name, None)
+    if any(topic for _, topic, _ in events):
+        events += [(offset, topic, None) for offset, topic in _removals(lake)]
+    found: dict[str, str] = {}
+    for _, topic, given in sorted(events, key=lambda event: event[0]):
+        if given is None:
+            found.pop(topic, None)
         else:
-            found[name] = int(setting)
-    return MinIsr(found, found.get("", default))
+            found[topic] = given
+    cluster = found.pop("", None)
+    return Setting(found, cluster)
 
 
 def features(lake: Lake) -> dict[str, int]:
