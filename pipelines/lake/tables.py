@@ -34,23 +34,23 @@ class Table:
         return "to_offset" in self.schema.names
 
 
-def _column(name: str, kind: pa.DataType, comment: str, *, null: bool = False) -> pa.Field:
+def column(name: str, kind: pa.DataType, comment: str, *, null: bool = False) -> pa.Field:
     return pa.field(name, kind, nullable=null, metadata={"comment": comment})
 
 
 _INTERVAL = [
-    _column("from_offset", pa.int64(), "offset of the record that made the row true"),
-    _column("from_time", TIME, "append time of that record"),
-    _column("to_offset", pa.int64(), "offset of the record that ended it; null while true", null=True),
-    _column("to_time", TIME, "append time of that record; null while true", null=True),
-    _column(
+    column("from_offset", pa.int64(), "offset of the record that made the row true"),
+    column("from_time", TIME, "append time of that record"),
+    column("to_offset", pa.int64(), "offset of the record that ended it; null while true", null=True),
+    column("to_time", TIME, "append time of that record; null while true", null=True),
+    column(
         "from_snapshot", pa.bool_(), "true where a snapshot is the oldest witness: it began at or before from_offset"
     ),
 ]
 _TOPIC = [
-    _column("topic_id", pa.string(), "id of the topic"),
-    _column("topic", pa.string(), "name of the topic"),
-    _column("partition", pa.int32(), "index of the partition"),
+    column("topic_id", pa.string(), "id of the topic"),
+    column("topic", pa.string(), "name of the topic"),
+    column("partition", pa.int32(), "index of the partition"),
 ]
 _INTERVAL_CHECK = {"interval_is_ordered": "to_offset IS NULL OR to_offset > from_offset"}
 
@@ -59,22 +59,20 @@ RECORDS = Table(
     "Every record read, in log order; what a rebuild starts from. Aborted transactions are left out.",
     pa.schema(
         [
-            _column(
-                "log_offset", pa.int64(), "offset of the record; for a snapshot's record its last contained offset"
-            ),
-            _column("epoch", pa.int32(), "raft epoch of the batch"),
-            _column("append_time", TIME, "append time of the batch"),
-            _column("batch_offset", pa.int64(), "base offset of the batch (within the snapshot for its records)"),
-            _column("record_type", pa.string(), "Kafka's name of the type, control records included"),
-            _column("record_version", pa.int16(), "version of the record's schema"),
-            _column("snapshot", pa.bool_(), "read from a snapshot, not from the log"),
-            _column(
+            column("log_offset", pa.int64(), "offset of the record; for a snapshot's record its last contained offset"),
+            column("epoch", pa.int32(), "raft epoch of the batch"),
+            column("append_time", TIME, "append time of the batch"),
+            column("batch_offset", pa.int64(), "base offset of the batch (within the snapshot for its records)"),
+            column("record_type", pa.string(), "Kafka's name of the type, control records included"),
+            column("record_version", pa.int16(), "version of the record's schema"),
+            column("snapshot", pa.bool_(), "read from a snapshot, not from the log"),
+            column(
                 "snapshot_index", pa.int64(), "position within the snapshot; null for records of the log", null=True
             ),
-            _column("topic_id", pa.string(), "id of the topic it names", null=True),
-            _column("partition", pa.int32(), "partition it names", null=True),
-            _column("broker_id", pa.int32(), "broker it names", null=True),
-            _column("value", pa.binary(), "the record value as it is in the log", null=True),
+            column("topic_id", pa.string(), "id of the topic it names", null=True),
+            column("partition", pa.int32(), "partition it names", null=True),
+            column("broker_id", pa.int32(), "broker it names", null=True),
+            column("value", pa.binary(), "the record value as it is in the log", null=True),
         ]
     ),
     key=("log_offset", "snapshot_index"),
@@ -85,16 +83,16 @@ BROKERS = Table(
     "A broker's registration over time.",
     pa.schema(
         [
-            _column("broker_id", pa.int32(), "id of the broker"),
-            _column("broker_epoch", pa.int64(), "epoch of the registration"),
-            _column("incarnation_id", pa.string(), "id of the broker process"),
-            _column("fenced", pa.bool_(), "whether it is fenced"),
-            _column("in_controlled_shutdown", pa.bool_(), "whether it is shutting down"),
-            _column("rack", pa.string(), "its rack", null=True),
-            _column("log_dirs", IDS, "ids of its online directories, in Kafka's order"),
-            _column("cordoned_log_dirs", IDS, "ids of its cordoned directories (4.3 and later)", null=True),
+            column("broker_id", pa.int32(), "id of the broker"),
+            column("broker_epoch", pa.int64(), "epoch of the registration"),
+            column("incarnation_id", pa.string(), "id of the broker process"),
+            column("fenced", pa.bool_(), "whether it is fenced"),
+            column("in_controlled_shutdown", pa.bool_(), "whether it is shutting down"),
+            column("rack", pa.string(), "its rack", null=True),
+            column("log_dirs", IDS, "ids of its online directories, in Kafka's order"),
+            column("cordoned_log_dirs", IDS, "ids of its cordoned directories (4.3 and later)", null=True),
             *_INTERVAL,
-            _column("ended_by", pa.string(), "why the row ended: registered, changed, unregistered, resync", null=True),
+            column("ended_by", pa.string(), "why the row ended: registered, changed, unregistered, resync", null=True),
         ]
     ),
     key=("broker_id", "from_offset"),
@@ -106,11 +104,11 @@ DIRECTORIES = Table(
     "A directory online on a broker.",
     pa.schema(
         [
-            _column("broker_id", pa.int32(), "id of the broker"),
-            _column("directory_id", pa.string(), "id of the directory"),
-            _column("broker_epoch", pa.int64(), "epoch of the registration that first listed it"),
+            column("broker_id", pa.int32(), "id of the broker"),
+            column("directory_id", pa.string(), "id of the directory"),
+            column("broker_epoch", pa.int64(), "epoch of the registration that first listed it"),
             *_INTERVAL,
-            _column("ended_by", pa.string(), "failed, deregistered, moved, unregistered or resync", null=True),
+            column("ended_by", pa.string(), "failed, deregistered, moved, unregistered or resync", null=True),
         ]
     ),
     key=("broker_id", "directory_id", "from_offset"),
@@ -123,17 +121,17 @@ PARTITIONS = Table(
     pa.schema(
         [
             *_TOPIC,
-            _column("replicas", INTS, "brokers that hold a replica"),
-            _column("isr", INTS, "in-sync replicas"),
-            _column("elr", INTS, "eligible leader replicas"),
-            _column("last_known_elr", INTS, "last known eligible leader replicas"),
-            _column("adding", INTS, "replicas being added by a reassignment"),
-            _column("removing", INTS, "replicas being removed by a reassignment"),
-            _column("leader", pa.int32(), "leader, -1 when there is none"),
-            _column("leader_epoch", pa.int32(), "leader epoch"),
-            _column("partition_epoch", pa.int32(), "partition epoch"),
-            _column("leader_recovery", pa.string(), "RECOVERED, or RECOVERING after an unclean election"),
-            _column("directories", IDS, "directory of each replica, parallel to replicas"),
+            column("replicas", INTS, "brokers that hold a replica"),
+            column("isr", INTS, "in-sync replicas"),
+            column("elr", INTS, "eligible leader replicas"),
+            column("last_known_elr", INTS, "last known eligible leader replicas"),
+            column("adding", INTS, "replicas being added by a reassignment"),
+            column("removing", INTS, "replicas being removed by a reassignment"),
+            column("leader", pa.int32(), "leader, -1 when there is none"),
+            column("leader_epoch", pa.int32(), "leader epoch"),
+            column("partition_epoch", pa.int32(), "partition epoch"),
+            column("leader_recovery", pa.string(), "RECOVERED, or RECOVERING after an unclean election"),
+            column("directories", IDS, "directory of each replica, parallel to replicas"),
             *_INTERVAL,
         ]
     ),
@@ -147,12 +145,12 @@ ASSIGNMENTS = Table(
     pa.schema(
         [
             *_TOPIC,
-            _column("replica_index", pa.int32(), "position in the partition's replicas"),
-            _column("broker_id", pa.int32(), "broker of the replica"),
-            _column("directory_id", pa.string(), "directory of the replica"),
-            _column("kind", pa.string(), "assigned, unassigned, lost or migrating"),
+            column("replica_index", pa.int32(), "position in the partition's replicas"),
+            column("broker_id", pa.int32(), "broker of the replica"),
+            column("directory_id", pa.string(), "directory of the replica"),
+            column("kind", pa.string(), "assigned, unassigned, lost or migrating"),
             *_INTERVAL,
-            _column(
+            column(
                 "ended_by",
                 pa.string(),
                 "assigned, moved, unassigned, lost, reassigned, reordered, removed, resync",
@@ -175,10 +173,10 @@ OFFLINE_REPLICAS = Table(
     pa.schema(
         [
             *_TOPIC,
-            _column("replica_index", pa.int32(), "position in the partition's replicas"),
-            _column("broker_id", pa.int32(), "broker of the replica"),
-            _column("directory_id", pa.string(), "directory of the replica"),
-            _column("reason", pa.string(), "broker missing, broker fenced, directory offline or directory lost"),
+            column("replica_index", pa.int32(), "position in the partition's replicas"),
+            column("broker_id", pa.int32(), "broker of the replica"),
+            column("directory_id", pa.string(), "directory of the replica"),
+            column("reason", pa.string(), "broker missing, broker fenced, directory offline or directory lost"),
             *_INTERVAL,
         ]
     ),
@@ -194,20 +192,20 @@ LEDGER = Table(
     "A published batch: readers open every other table at the version its newest row names.",
     pa.schema(
         [
-            _column("start_offset", pa.int64(), "first offset of the batch"),
-            _column("end_offset", pa.int64(), "offset after the last record of the batch"),
-            _column("epoch", pa.int32(), "raft epoch of the last batch"),
-            _column("fingerprint", pa.int64(), "CRC-32C of the last batch: tells a rewritten history"),
-            _column("end_time", TIME, "append time of the last record"),
-            _column("published_time", TIME, "when the row was written"),
-            _column("profile", pa.string(), "rules: kafka or kip858"),
-            _column("ids", pa.string(), "table of reserved ids the log was written with: kafka or kip858"),
-            _column("cluster_id", pa.string(), "cluster.id of the metadata directory, empty if unknown"),
-            _column("metadata_version", pa.int32(), "feature level of metadata.version, -1 before the first"),
-            _column("from_snapshot", pa.int64(), "end offset of the snapshot the batch began with", null=True),
-            _column("dropped", pa.int64(), "records of aborted transactions left out"),
-            _column("versions", pa.map_(pa.string(), pa.int64()), "version of every table"),
-            _column("rows", pa.map_(pa.string(), pa.int64()), "rows written to every table"),
+            column("start_offset", pa.int64(), "first offset of the batch"),
+            column("end_offset", pa.int64(), "offset after the last record of the batch"),
+            column("epoch", pa.int32(), "raft epoch of the last batch"),
+            column("fingerprint", pa.int64(), "CRC-32C of the last batch: tells a rewritten history"),
+            column("end_time", TIME, "append time of the last record"),
+            column("published_time", TIME, "when the row was written"),
+            column("profile", pa.string(), "rules: kafka or kip858"),
+            column("ids", pa.string(), "table of reserved ids the log was written with: kafka or kip858"),
+            column("cluster_id", pa.string(), "cluster.id of the metadata directory, empty if unknown"),
+            column("metadata_version", pa.int32(), "feature level of metadata.version, -1 before the first"),
+            column("from_snapshot", pa.int64(), "end offset of the snapshot the batch began with", null=True),
+            column("dropped", pa.int64(), "records of aborted transactions left out"),
+            column("versions", pa.map_(pa.string(), pa.int64()), "version of every table"),
+            column("rows", pa.map_(pa.string(), pa.int64()), "rows written to every table"),
         ]
     ),
     key=("end_offset",),

@@ -1,0 +1,204 @@
+"""The table ``findings``: every finding of every run, and how long it lasted.
+
+A row is one life of a finding: seen first, seen last, and cleared once a run no longer found it. One that comes back
+gets a new row. Offsets and times are the log's, so a run at the same offset changes nothing. Only runs at the newest
+offset are written: what a question about the past finds is no news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from jbod_model.errors import JbodError, UsageError
+from pipelines.ask.lake import Lake
+from pipelines.check.definition import SEVERITIES, Check, Finding
+from pipelines.lake.tables import TIME, Table, column
+
+FINDINGS = Table(
+    "findings",
+    "What checks found, and how long it lasted.",
+    pa.schema(
+        [
+            column("key", pa.string(), "check and subject: the same as long as the same is wrong with the same"),
+            column("check_id", pa.string(), "id of the check, B-01 and so on"),
+            column("name", pa.string(), "name of the check"),
+            column("severity", pa.string(), "critical, warning or info"),
+            column("broker_id", pa.int32(), "broker it is about", null=True),
+            column("directory_id", pa.string(), "directory it is about", null=True),
+            column("topic_id", pa.string(), "id of the topic it is about", null=True),
+            column("topic", pa.string(), "name of that topic", null=True),
+            column("partition", pa.int32(), "partition it is about", null=True),
+            column("replica_index", pa.int32(), "position in the partition's replicas", null=True),
+            column("cause_offset", pa.int64(), "offset of the record that caused it"),
+            column("cause_time", TIME, "append time of that record"),
+            column("message", pa.string(), "what is wrong"),
+            column("todo", pa.string(), "what to do next"),
+            column("source", pa.string(), "where the rule comes from"),
+            column("cluster_id", pa.string(), "cluster.id, empty if unknown"),
+            column("profile", pa.string(), "rules: kafka or kip858"),
+            column("first_seen_offset", pa.int64(), "newest offset when a run first found it"),
+            column("first_seen_time", TIME, "time of that offset"),
+            column("last_seen_offset", pa.int64(), "newest offset when a run last found it"),
+            column("last_seen_time", TIME, "time of that offset"),
+            column(
+                "cleared_offset", pa.int64(), "newest offset when a run found it no more; null till then", null=True
+            ),
+            column("cleared_time", TIME, "time of that offset; null till then", null=True),
+        ]
+    ),
+    key=("key", "first_seen_offset"),
+    checks={
+        "severity_is_known": f"severity IN {SEVERITIES}",
+        "life_is_ordered": "last_seen_offset >= first_seen_offset AND "
+        "(cleared_offset IS NULL OR cleared_offset >= last_seen_offset)",
+    },
+)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a run changed."""
+
+    new: int
+    lasting: int
+    cleared: int
+
+
+def record(lake: Lake, ran: Iterable[Check], found: Sequence[Finding]) -> Recorded:
+    """Write what the checks that ``ran`` found at the newest offset of ``lake``; others' findings are left alone.
+
+    UsageError where the lake is not asked at its newest offset, or ends before what is recorded, or cannot be
+    written; JbodError where another run was faster.
+    """
+    if lake.offset != lake.published.end_offset - 1:
+        raise UsageError("findings are recorded at the newest offset only")
+    location = f"{lake.path}/{FINDINGS.name}"
+    table = _open_or_create(location)
+    rows = table.to_pyarrow_dataset()
+    newest = rows.to_table(columns=["last_seen_offset", "cleared_offset"])
+    for name in newest.column_names:
+        known = pc.max(newest[name]).as_py()
+        if known is not None and known > lake.offset:
+            raise UsageError(
+                f"{location}: findings are recorded up to offset {known}, but the lake ends at {lake.offset}: "
+                "--no-keep only looks"
+            )
+    before = {row["key"]: row for row in rows.to_table(filter=pc.field("cleared_offset").is_null()).to_pylist()}
+    now = {one.key: _row(lake, one) for one in found}
+    checked = {check.id for check in ran}
+    changed = []
+    for key, row in now.items():
+        if key in before:
+            row |= {name: before[key][name] for name in ("first_seen_offset", "first_seen_time")}
+        if row != before.get(key):
+            changed.append(row)
+    gone = [row for key, row in before.items() if key not in now and row["check_id"] in checked]
+    changed += [row | {"cleared_offset": lake.offset, "cleared_time": lake.time} for row in gone]
+    if changed:
+        _merge(location, table, changed)
+    lasting = len(now.keys() & before.keys())
+    return Recorded(len(now) - lasting, lasting, len(gone))
+
+
+def findings(lake: str, *, only_open: bool = False) -> list[dict[str, Any]]:
+    """The rows of the table, in order of first seen; none where no check ran yet."""
+    try:
+        table = DeltaTable(_uri(f"{lake}/{FINDINGS.name}"))
+    except TableNotFoundError:
+        return []
+    wanted = pc.field("cleared_offset").is_null() if only_open else None
+    rows = table.to_pyarrow_dataset().to_table(filter=wanted)
+    return rows.sort_by([("first_seen_offset", "ascending"), ("key", "ascending")]).to_pylist()
+
+
+def _row(lake: Lake, one: Finding) -> dict[str, Any]:
+    return {
+        "key": one.key,
+        "check_id": one.check.id,
+        "name": one.check.name,
+        "severity": one.severity,
+        "broker_id": one.broker_id,
+        "directory_id": one.directory_id,
+        "topic_id": one.topic_id,
+        "topic": one.topic,
+        "partition": one.partition,
+        "replica_index": one.replica_index,
+        "cause_offset": one.offset,
+        "cause_time": one.time,
+        "message": one.message,
+        "todo": one.todo,
+        "source": one.check.source,
+        "cluster_id": lake.published.cluster_id,
+        "profile": lake.published.profile,
+        "first_seen_offset": lake.offset,
+        "first_seen_time": lake.time,
+        "last_seen_offset": lake.offset,
+        "last_seen_time": lake.time,
+        "cleared_offset": None,
+        "cleared_time": None,
+    }
+
+
+def _uri(location: str) -> str:
+    return Path(location).absolute().as_uri()
+
+
+def _open_or_create(location: str) -> DeltaTable:
+    try:
+        table = DeltaTable(_uri(location))
+    except TableNotFoundError:
+        return _create(location)
+    except (DeltaError, OSError) as problem:
+        raise UsageError(f"{location}: cannot be opened ({_first_line(problem)})") from None
+    if [field.name for field in table.schema().fields] != FINDINGS.schema.names:
+        raise UsageError(f"{location}: findings of another version of jbod: move that folder away, and check again")
+    return table
+
+
+def _create(location: str) -> DeltaTable:
+    try:
+        table = DeltaTable.create(
+            _uri(location),
+            FINDINGS.schema,
+            name=FINDINGS.name,
+            description=FINDINGS.comment,
+            configuration={"delta.enableDeletionVectors": "false"},
+        )
+        for name, expression in FINDINGS.checks.items():
+            table.alter.add_constraint({name: expression})
+    except (DeltaError, OSError) as problem:
+        raise UsageError(f"{location}: cannot be created ({_first_line(problem)}): --no-keep only looks") from None
+    return table
+
+
+def _merge(location: str, table: DeltaTable, rows: list[dict[str, Any]]) -> None:
+    """One commit: rows replace those of the same finding that are open, or are added."""
+    try:
+        (
+            table.merge(
+                pa.Table.from_pylist(rows, schema=FINDINGS.schema),
+                "kept.cleared_offset IS NULL AND kept.key = now.key",
+                source_alias="now",
+                target_alias="kept",
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+            .when_matched_update_all()
+            .when_not_matched_insert_all()
+            .execute()
+        )
+    except CommitFailedError:
+        raise JbodError(f"{location}: another check was written at the same time: run again") from None
+    except (DeltaError, OSError) as problem:
+        raise UsageError(f"{location}: cannot be written ({_first_line(problem)}): --no-keep only looks") from None
+
+
+def _first_line(problem: Exception) -> str:
+    return str(problem).splitlines()[0]
