@@ -115,8 +115,11 @@ def findings(lake: str, *, only_open: bool = False) -> list[dict[str, Any]]:
     except TableNotFoundError:
         return []
     wanted = pc.field("cleared_offset").is_null() if only_open else None
-    rows = table.to_pyarrow_dataset().to_table(filter=wanted)
-    return rows.sort_by([("first_seen_offset", "ascending"), ("key", "ascending")]).to_pylist()
+    kept = table.to_pyarrow_dataset().to_table(filter=wanted)
+    rows: list[dict[str, Any]] = kept.sort_by(
+        [(name, "ascending") for name in ("first_seen_offset", "key")]
+    ).to_pylist()
+    return rows
 
 
 def _row(lake: Lake, one: Finding) -> dict[str, Any]:

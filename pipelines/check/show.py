@@ -1,0 +1,63 @@
+"""Findings for a terminal: the answer first, then what it stands on, most severe first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import groupby
+
+from pipelines.check.catalogue import CHECKS, ELSEWHERE
+from pipelines.check.definition import SEVERITIES, Check, Finding
+from pipelines.show import age, console, listed, many, say, show_table, when
+
+_STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
+
+
+def show_findings(
+    offset: int, time: datetime, ran: Sequence[Check], found: Sequence[Finding], every: bool = False
+) -> None:
+    """What was found, by check and by cause; at most a few subjects of each, or ``every`` one."""
+    out = console()
+    say(out, f"At offset {offset}, {when(time)}: {_answer(ran, found)}.", "bold")
+    for (severity, check), group in groupby(found, key=lambda one: (one.severity, one.check)):
+        say(out)
+        say(out, f"{severity.upper()} {check.id} {check.name}: {check.title}", _STYLES[severity], hang=2)
+        for (message, todo), members in _causes(group).items():
+            subjects = [one.subject for one in members]
+            since = min(members, key=lambda one: one.offset)
+            began = f"since offset {since.offset}, {age(since.time, time)}"
+            if len(subjects) == 1:
+                say(out, f"  {subjects[0]}: {message} ({began})", hang=4)
+            else:
+                say(out, f"  {message} ({began})", hang=4)
+                most = len(subjects) if every else 8
+                say(out, f"    {len(subjects):,}: {listed(subjects, most)}", hang=6)
+            say(out, f"    do: {todo}", hang=8)
+        say(out, f"  why it matters: {check.why}", "dim", hang=4)
+
+
+def show_catalogue() -> None:
+    """Every check, and what decides those that the tables cannot."""
+    out = console()
+    show_table(out, ("ID", "NAME", "SEVERITY", "WHAT IT FINDS"), ((c.id, c.name, c.severity, c.title) for c in CHECKS))
+    say(out)
+    say(out, "The tables cannot decide these:", "bold")
+    show_table(out, ("ID", "NAME", "WHAT", "DECIDED BY"), ((e.id, e.name, e.title, e.decided_by) for e in ELSEWHERE))
+
+
+def _answer(ran: Sequence[Check], found: Sequence[Finding]) -> str:
+    checks = many(len(ran), "check")
+    if not found:
+        return f"{checks}, nothing found"
+    counts = Counter(one.severity for one in found)
+    said = ", ".join(f"{counts[severity]:,} {severity}" for severity in SEVERITIES if counts[severity])
+    return f"{checks}, {many(len(found), 'finding')}: {said}"
+
+
+def _causes(found: Iterable[Finding]) -> dict[tuple[str, str], list[Finding]]:
+    """Findings with the same cause and the same cure, most of them first."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for one in found:
+        groups.setdefault((one.message, one.todo), []).append(one)
+    return dict(sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])))
