@@ -61,7 +61,7 @@ def read_ledger(
         else:
             spans.append((end, first, None))
     source = read_parquet(root, "ledger", ledger, unread)
-    rows = run_query(root, connection, f"SELECT {_PUBLISHED} FROM {source} ORDER BY end_offset")
+    rows = run_query(root, connection, f"SELECT {_PUBLISHED} FROM {source} ORDER BY end_offset, published_time")
     found = [
         Published(start, end, time_of(ended), time_of(written), *rest) for start, end, ended, written, *rest in rows
     ]
@@ -69,7 +69,8 @@ def read_ledger(
         return None, []
     spans += [(row.end_offset, row.start_offset, row.from_snapshot) for row in found]
     ranges: list[tuple[int, int]] = []
-    for end, start, snapshot in sorted(spans, key=lambda span: span[0]):
+    # What was published of requests has a row of its own at the same end, with no records: it comes after theirs.
+    for end, start, snapshot in sorted(spans, key=lambda span: span[:2]):
         if snapshot is not None:
             ranges.append((snapshot - 1, end))
         else:

@@ -21,7 +21,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.lake.files import DataFile, lake_filesystem, open_prefix
-from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, TABLES, Table
+from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, REQUESTS, TABLES, Table
 
 FORMAT_VERSION = 1
 _END = "jbod.end_offset"
@@ -74,19 +74,29 @@ class Lake:
         if "[" in location or "]" in location:
             raise UsageError(f"{location}: delta-rs cannot write to a path with brackets: choose another --lake")
         lake = cls(location, identity)
-        for table in TABLES:
-            uri = f"{location}/{table.name}"
-            try:
-                lake.tables[table.name] = DeltaTable(uri)
-            except TableNotFoundError:
-                lake.tables[table.name] = _create(uri, table, identity)
-                lake.made += 1
-            except (DeltaError, OSError) as problem:
-                raise UsageError(f"{uri}: cannot be opened ({problem})") from None
+        lake._open(TABLES)
         lake._check_identity()
         lake._read_ledger()
-        lake._take_back()
+        lake._take_back(TABLES[:-1])
         return lake
+
+    def open_requests(self) -> None:
+        """Open the tables of the request stream too, made if they are not there."""
+        made = self.made
+        self._open(REQUESTS)
+        self.made = made
+        self._take_back(REQUESTS)
+
+    def _open(self, tables: Sequence[Table]) -> None:
+        for table in tables:
+            uri = f"{self.location}/{table.name}"
+            try:
+                self.tables[table.name] = DeltaTable(uri)
+            except TableNotFoundError:
+                self.tables[table.name] = _create(uri, table, self.identity)
+                self.made += 1
+            except (DeltaError, OSError) as problem:
+                raise UsageError(f"{uri}: cannot be opened ({problem})") from None
 
     @property
     def end_offset(self) -> int:
@@ -114,16 +124,18 @@ class Lake:
         )
 
     def _read_ledger(self) -> None:
-        rows = self.tables[LEDGER.name].to_pyarrow_table().sort_by("end_offset")
+        rows = self.tables[LEDGER.name].to_pyarrow_table()
+        rows = rows.sort_by([("end_offset", "ascending"), ("published_time", "ascending")])
         self.ledger = rows.slice(rows.num_rows - 1).to_pylist()[0] if rows.num_rows else None
         if self.ledger is not None:
             self.ledger["versions"] = dict(self.ledger["versions"])
 
-    def _take_back(self) -> None:
+    def _take_back(self, tables: Sequence[Table]) -> None:
         """Undo commits of a batch that never reached the ledger."""
-        for table in TABLES[:-1]:
+        known = self.ledger["versions"] if self.ledger else {}
+        for table in tables:
             delta = self.tables[table.name]
-            published = self.ledger["versions"][table.name] if self.ledger else len(table.checks)
+            published = known.get(table.name, len(table.checks))
             ahead = delta.version() - published
             if ahead < 0:
                 raise LakeConflict(
@@ -149,9 +161,31 @@ class Lake:
         """Commit every table, then the ledger. Returns rows written per table; a batch already published is none."""
         if batch.end_offset <= self.end_offset:
             return {}
+        return self._publish(batch, (RECORDS, *HISTORY))
+
+    def publish_requests(self, files: Sequence[DataFile], replaced: frozenset[tuple[str, int]]) -> dict[str, int]:
+        """Commit the tables of the request stream, then a ledger row that names them; the log's tables stay."""
+        if self.ledger is None:
+            raise UsageError(f"{self.location}: nothing of a log was published yet, so requests cannot be joined to it")
+        at = self.ledger
+        here = Batch(
+            start_offset=at["end_offset"],
+            end_offset=at["end_offset"],
+            epoch=at["epoch"],
+            fingerprint=at["fingerprint"],
+            end_time=int(at["end_time"].timestamp() * 1e6),
+            files=files,
+            touched=replaced,
+            metadata_version=at["metadata_version"],
+            from_snapshot=None,
+            dropped=0,
+        )
+        return self._publish(here, REQUESTS)
+
+    def _publish(self, batch: Batch, tables: Sequence[Table]) -> dict[str, int]:
         rows: dict[str, int] = {}
-        versions: dict[str, int] = {}
-        for table in (RECORDS, *HISTORY):
+        versions: dict[str, int] = dict(self.ledger["versions"]) if self.ledger else {}
+        for table in tables:
             files = [file for file in batch.files if file.table == table.name]
             shards = [shard for name, shard in batch.touched if name == table.name]
             self._commit(table, files, shards, batch)
@@ -179,7 +213,8 @@ class Lake:
                 commit_properties=CommitProperties(
                     custom_metadata={_END: str(batch.end_offset), "jbod.start_offset": str(batch.start_offset)},
                     max_commit_retries=0,
-                    app_transactions=[Transaction(application, batch.end_offset)],
+                    # Rows of requests carry their own identity, and one offset has several commits of them.
+                    app_transactions=[] if table in REQUESTS else [Transaction(application, batch.end_offset)],
                 ),
             )
         except DeltaError as problem:

@@ -187,6 +187,60 @@ OFFLINE_REPLICAS = Table(
     },
 )
 
+ASSIGNMENT_REQUESTS = Table(
+    "assignment_requests",
+    "A replica's directory as a broker asked for it (an entry of AssignReplicasToDirs), and what became of that.",
+    pa.schema(
+        [
+            column("broker_id", pa.int32(), "broker that asked"),
+            column("broker_epoch", pa.int64(), "its epoch, as it said"),
+            column("topic_id", pa.string(), "id of the topic"),
+            column("topic", pa.string(), "name of the topic, null where the log does not know it", null=True),
+            column("partition", pa.int32(), "index of the partition"),
+            column("directory_id", pa.string(), "directory that holds the replica, as the broker says"),
+            column("requested_time", TIME, "when the request arrived, by the controller's clock"),
+            column("answered_time", TIME, "when it was answered, by the controller's clock"),
+            column("attempt", pa.int32(), "1, or one more than refusals in a row before it, in the order read"),
+            column("first_requested_time", TIME, "requested_time of the first of these attempts"),
+            column("error", pa.int32(), "error code of the entry, or of the whole request; 0: accepted"),
+            column("outcome", pa.string(), "refused, recorded, already true, pending or not in the log"),
+            column("why", pa.string(), "what the log lacks, where it does not show an accepted request", null=True),
+            column("realised_offset", pa.int64(), "offset of the record that made it true", null=True),
+            column("realised_time", TIME, "append time of that record", null=True),
+            column("latency_ms", pa.int64(), "from the first attempt to that record, where it followed", null=True),
+            column("controller", pa.string(), "address at which the controller took the request"),
+            column("connection", pa.string(), "the connection, as the controller named it"),
+            column("correlation_id", pa.int32(), "number of the request on its connection"),
+            column("entry", pa.int32(), "position of the entry in its request"),
+            column("entries", pa.int32(), "how many entries that request has"),
+        ]
+    ),
+    key=("connection", "correlation_id", "answered_time", "entry"),
+    checks={
+        "outcome_is_known": "outcome IN ('refused', 'recorded', 'already true', 'pending', 'not in the log')",
+        "true_by_a_record": "(outcome IN ('recorded', 'already true')) = (realised_offset IS NOT NULL)",
+    },
+)
+
+REQUEST_REJECTS = Table(
+    "request_rejects",
+    "Lines of request logs that could not be read: where, how many and why. Their text is not kept.",
+    pa.schema(
+        [
+            column("file", pa.string(), "path of the file when it was read"),
+            column("file_id", pa.string(), "what the file is known by under any name: the hash of how it begins"),
+            column("position", pa.int64(), "byte at which the first of the lines begins, in the unpacked file"),
+            column("last_position", pa.int64(), "byte at which the last of them begins"),
+            column("lines", pa.int64(), "how many they are"),
+            column("bytes", pa.int64(), "bytes of them all, as far as they were read"),
+            column("reason", pa.string(), "what is wrong; it never quotes the line"),
+            column("api", pa.string(), "Kafka's name of the request, where that much can be seen", null=True),
+            column("first_time", TIME, "time of the first of them, where it has one", null=True),
+        ]
+    ),
+    key=("file_id", "position", "reason", "api"),
+)
+
 LEDGER = Table(
     "ledger",
     "A published batch: readers open every other table at the version its newest row names.",
@@ -213,4 +267,6 @@ LEDGER = Table(
 
 HISTORY = (BROKERS, DIRECTORIES, PARTITIONS, ASSIGNMENTS, OFFLINE_REPLICAS)
 TABLES = (RECORDS, *HISTORY, LEDGER)
-BY_NAME: Mapping[str, Table] = {table.name: table for table in TABLES}
+REQUESTS = (ASSIGNMENT_REQUESTS, REQUEST_REJECTS)
+"""Of the request stream: a lake has them from its first ``jbod replay --requests`` on."""
+BY_NAME: Mapping[str, Table] = {table.name: table for table in (*TABLES, *REQUESTS)}
