@@ -1,4 +1,4 @@
-"""``jbod``: the command line. Exit codes: 0 done, 1 a check found something, 2 bad usage, input or lake.
+"""``jbod``: the command line. Exit codes: 0 done, 1 a check found something, 2 bad usage, input or lake, 3 own fault.
 
 Data goes to standard output, progress and errors to standard error. A command imports what it needs when it runs, so
 that a question does not wait for Spark.
@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
@@ -69,6 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _refuse(str(problem))
     except OSError as problem:
         _refuse(f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem))
+    except Exception:
+        # Python's own exit code for this is 1, which here means that a check found something.
+        traceback.print_exc()
+        sys.exit(3)
 
 
 def _refuse(problem: str) -> None:

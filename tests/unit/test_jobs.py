@@ -1,57 +1,68 @@
-"""The bundle's files are what a runner expects of them."""
+"""The bundle's files are what Databricks and the local runner expect of them."""
 
 from __future__ import annotations
 
-import re
+import copy
+from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
-from typer.main import get_command
+from databricks.bundles.jobs import Job
 
-from pipelines.cli import application
+from jbod_model.errors import UsageError
+from pipelines import cli
+from pipelines.jobs.bundle import read_bundle
 from tests.paths import ROOT
 
 
-def loaded(name: str) -> dict[str, Any]:
-    content = yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
-    assert isinstance(content, dict)
-    return content
-
-
 def jobs() -> dict[str, Any]:
-    found: dict[str, Any] = loaded("jobs.yaml")["resources"]["jobs"]
+    found: dict[str, Any] = yaml.safe_load((ROOT / "jobs.yaml").read_text(encoding="utf-8"))["resources"]["jobs"]
     return found
 
 
-def test_bundle_includes_the_jobs() -> None:
-    assert loaded("databricks.yml")["include"] == ["jobs.yaml"]
+@pytest.mark.parametrize("name", jobs())
+def test_job_is_one_of_the_bundle_schema(name: str) -> None:
+    job = Job.from_dict(jobs()[name])
+    assert job.max_concurrent_runs == 1
+    assert job.email_notifications.on_failure
+    assert all(task.timeout_seconds for task in job.tasks)
 
 
-def test_jobs_use_only_variables_and_parameters_that_are_declared() -> None:
-    variables = set(loaded("databricks.yml")["variables"])
-    for job in jobs().values():
-        text = yaml.safe_dump(job)
-        parameters = {parameter["name"] for parameter in job.get("parameters", [])}
-        assert set(re.findall(r"\$\{var\.(\w+)\}", text)) <= variables
-        assert set(re.findall(r"\{\{job\.parameters\.(\w+)\}\}", text)) <= parameters
+@pytest.mark.parametrize(
+    "path", [(), ("tasks", 0), ("tasks", 0, "python_wheel_task"), ("schedule",), ("parameters", 0)]
+)
+def test_unknown_key_at_any_depth_is_refused_by_the_schema_and_by_the_runner(
+    path: tuple[str | int, ...], tmp_path: Path
+) -> None:
+    job = copy.deepcopy(jobs()["replay"])
+    place = job
+    for step in path:
+        place = place[step]
+    place["timeout"] = 1
+    with pytest.raises(ValueError, match="Unexpected field 'timeout'"):
+        Job.from_dict(job)
+    bundle = yaml.safe_load((ROOT / "databricks.yml").read_text(encoding="utf-8"))
+    bundle |= {"include": [], "resources": {"jobs": {"replay": job}}}
+    (tmp_path / "databricks.yml").write_text(yaml.safe_dump(bundle))
+    with pytest.raises(UsageError, match="timeout: no such key"):
+        read_bundle(tmp_path / "databricks.yml")
 
 
-def test_jobs_call_commands_that_exist_with_tasks_in_order() -> None:
-    commands = get_command(application()).commands  # type: ignore[attr-defined]
-    for job in jobs().values():
-        before: set[str] = set()
-        environments = {environment["environment_key"] for environment in job["environments"]}
-        for task in job["tasks"]:
-            wheel = task["python_wheel_task"]
-            assert (wheel["package_name"], wheel["entry_point"]) == ("jbod", "jbod")
-            assert wheel["parameters"][0] in commands
-            assert {needed["task_key"] for needed in task.get("depends_on", [])} <= before
-            assert task["environment_key"] in environments
-            before.add(task["task_key"])
+def test_shipped_bundle_is_read_with_tasks_in_order() -> None:
+    found = read_bundle(ROOT / "databricks.yml")
+    assert {name: [task.key for task in job.tasks] for name, job in found.items()} == {
+        "replay": ["replay", "metrics"],
+        "check": ["check", "alert"],
+        "report": ["report"],
+        "upkeep": ["optimize", "vacuum"],
+        "backfill": ["replay", "verify", "optimize"],
+    }
 
 
-def test_schedules_are_quartz_expressions() -> None:
-    for job in jobs().values():
-        fields = job["schedule"]["quartz_cron_expression"].split()
-        assert len(fields) in (6, 7)
-        assert "?" in (fields[3], fields[5])
+def test_tasks_call_commands_that_exist() -> None:
+    commands = {command for names in cli.MODULES.values() for command in names}
+    for job in read_bundle(ROOT / "databricks.yml").values():
+        for task in job.tasks:
+            assert (task.package, task.entry_point) == ("jbod", "jbod")
+            assert task.arguments[0] in commands

@@ -1,0 +1,73 @@
+"""No more runs of a job on a lake than its ``max_concurrent_runs``, whichever process starts them."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from jbod_model.errors import UsageError
+
+
+class Busy(UsageError):
+    """The job runs already, as often as it may."""
+
+
+def lock_folder(lake: str | None) -> Path:
+    """Where the locks of a lake's jobs lie: in the lake; for one on object storage, or none, on this machine."""
+    if lake and "://" not in lake:
+        return Path(lake, "_jobs")
+    name = hashlib.sha256((lake or "").encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir(), f"jbod-jobs-{getpass.getuser()}", name)
+
+
+@contextmanager
+def held(job: str, lake: str | None, most: int) -> Iterator[None]:
+    """Hold one of the ``most`` places of a job; Busy, naming who holds them, where none is free.
+
+    The system frees the place of a process that dies, however it dies.
+    """
+    folder = lock_folder(lake)
+    folder.mkdir(parents=True, exist_ok=True)
+    holders = []
+    for place in range(most):
+        owner = folder / f"{job}-{place}.json"
+        lock = FileLock(folder / f"{job}-{place}.lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            holders.append(_holder(owner))
+            continue
+        try:
+            owner.write_text(
+                json.dumps(
+                    {
+                        "pid": os.getpid(),
+                        "host": socket.gethostname(),
+                        "user": getpass.getuser(),
+                        "since": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}",
+                    }
+                )
+            )
+            yield
+        finally:
+            owner.unlink(missing_ok=True)
+            lock.release()
+        return
+    raise Busy(f"job {job} is running on {lake or 'this machine'}: {'; '.join(holders)}: wait for it, or end it")
+
+
+def _holder(owner: Path) -> str:
+    with suppress(OSError, ValueError, KeyError):
+        said = json.loads(owner.read_text())
+        return f"process {said['pid']} of {said['user']} on {said['host']} since {said['since']}"
+    return "another process"
