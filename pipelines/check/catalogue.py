@@ -5,12 +5,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jbod_model.errors import UsageError
-from pipelines.check import directories, partitions
+from pipelines.check import assignments, brokers, directories, log, moves, partitions, placement
 from pipelines.check.definition import Check, Elsewhere
 
-CHECKS: tuple[Check, ...] = tuple(sorted((*directories.CHECKS, *partitions.CHECKS), key=lambda check: check.id))
+_MODULES = (assignments, brokers, directories, log, moves, partitions, placement)
 
-ELSEWHERE: tuple[Elsewhere, ...] = ()
+CHECKS: tuple[Check, ...] = tuple(sorted((one for module in _MODULES for one in module.CHECKS), key=lambda one: one.id))
+"""Those that the tables decide, by id."""
+
+ELSEWHERE: tuple[Elsewhere, ...] = (
+    Elsewhere(
+        "B-02",
+        "assignment-retry-loop",
+        "A broker repeats assignments that are refused",
+        "jbod audit: refusals are in the controller's request log, not in the metadata log",
+    ),
+    Elsewhere(
+        "B-19",
+        "safe-to-remove",
+        "Whether a disk holds nothing any more",
+        "jbod safe-to-remove BROKER:DIR: a verdict about one disk, not something wrong",
+    ),
+    Elsewhere(
+        "B-26",
+        "path-uuid-mismatch",
+        "meta.properties of a disk is missing, copied or of another node",
+        "jbod disks, where the disks are mounted",
+    ),
+    Elsewhere(
+        "B-27",
+        "log-integrity",
+        "A checksum, offset, epoch or record of the log is wrong",
+        "jbod replay: it stops there, so what is in the tables has passed",
+    ),
+    Elsewhere(
+        "B-30",
+        "epoch-fork",
+        "Two copies of the log differ at one offset",
+        "jbod replay of the other copy into the same lake: it is refused",
+    ),
+)
+"""Those that they cannot decide, and what does."""
 
 
 def chosen(only: Sequence[str] = ()) -> tuple[Check, ...]:

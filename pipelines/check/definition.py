@@ -17,9 +17,9 @@ class Check:
     """One rule over the tables. A row of ``sql`` is something found.
 
     ``sql`` is plain enough for DuckDB, in whose dialect it is written, and through sqlglot for Spark. It reads the
-    views of ``pipelines.check.views`` and gives any of the columns broker_id, directory_id, topic_id, topic,
-    partition, replica_index (whom it is about, at most one row each), since_offset, since_time (the record that caused
-    it), severity (where it differs from the check's) and others, which ``message`` and ``todo`` name in braces.
+    views of ``pipelines.check.views`` and gives the columns since_offset and since_time (the record that caused it),
+    any of broker_id, directory_id, topic_id, topic, partition, replica_index (whom it is about, one row each), severity
+    where it differs from the check's, and others, which ``message`` and ``todo`` name in braces.
     """
 
     id: str
@@ -72,14 +72,8 @@ class Finding:
 
     @property
     def subject(self) -> str:
-        """Whom it is about: ``orders-3 on broker 2``, ``directory X of broker 2``, ``the cluster``."""
-        place = "" if self.broker_id is None else f"broker {self.broker_id}"
-        if self.topic_id is not None:
-            name = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
-            return f"{name} on {place}" if place else str(name)
-        if self.directory_id is not None:
-            return f"directory {self.directory_id} of {place}" if place else f"directory {self.directory_id}"
-        return place or "the cluster"
+        """Whom it is about, in words."""
+        return subject(self.broker_id, self.directory_id, self.topic_id, self.topic, self.partition)
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
@@ -102,8 +96,21 @@ class Finding:
         }
 
 
-def finding(check: Check, row: Mapping[str, Any], offset: int, time: datetime) -> Finding:
-    """The finding that a row of the check's SQL says; where it names no record, ``offset`` and ``time`` stand."""
+def subject(
+    broker_id: int | None, directory_id: str | None, topic_id: str | None, topic: str | None, partition: int | None
+) -> str:
+    """Whom something is about: ``orders-3 on broker 2``, ``directory X of broker 2``, ``the cluster``."""
+    place = "" if broker_id is None else f"broker {broker_id}"
+    if topic_id is not None:
+        name = topic if partition is None else f"{topic}-{partition}"
+        return f"{name} on {place}" if place else str(name)
+    if directory_id is not None:
+        return f"directory {directory_id} of {place}" if place else f"directory {directory_id}"
+    return place or "the cluster"
+
+
+def finding(check: Check, row: Mapping[str, Any]) -> Finding:
+    """The finding that a row of the check's SQL says."""
     return Finding(
         check=check,
         severity=row.get("severity") or check.severity,
@@ -113,8 +120,8 @@ def finding(check: Check, row: Mapping[str, Any], offset: int, time: datetime) -
         topic_id=row.get("topic_id"),
         partition=row.get("partition"),
         replica_index=row.get("replica_index"),
-        offset=offset if row.get("since_offset") is None else row["since_offset"],
-        time=row.get("since_time") or time,
+        offset=row["since_offset"],
+        time=row["since_time"],
         message=check.message.format_map(row),
         todo=check.todo.format_map(row),
     )

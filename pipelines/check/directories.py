@@ -1,4 +1,4 @@
-"""Checks of directories, and of the replicas that need one."""
+"""Checks of directories: gone, shared, too few, too many."""
 
 from pipelines.check.definition import Check
 
@@ -9,34 +9,151 @@ UNKNOWN_DIRECTORY = Check(
     title="Replicas are assigned to a directory that their broker does not have",
     why="They are offline until the disk is back or they are made anew elsewhere; until then another copy must hold.",
     sql="""
-        WITH ends AS (
-            SELECT broker_id, directory_id, ended_by, to_offset, to_time,
-                   row_number() OVER (PARTITION BY broker_id, directory_id ORDER BY from_offset DESC) AS newest
-            FROM directories_history
-        ), owners AS (
-            SELECT directory_id, max(broker_id) AS owner FROM directories GROUP BY directory_id
-        )
+        WITH owners AS (SELECT directory_id, max(broker_id) AS owner FROM directories GROUP BY directory_id)
         SELECT a.broker_id, a.directory_id, a.topic_id, a.topic, a.partition, a.replica_index,
-               greatest(a.from_offset, coalesce(e.to_offset, a.from_offset)) AS since_offset,
-               greatest(a.from_time, coalesce(e.to_time, a.from_time)) AS since_time,
+               greatest(a.from_offset, coalesce(w.to_offset, a.from_offset)) AS since_offset,
+               greatest(a.from_time, coalesce(w.to_time, a.from_time)) AS since_time,
                CASE WHEN o.owner IS NOT NULL THEN concat('is on broker ', CAST(o.owner AS VARCHAR))
-                    WHEN e.ended_by = 'failed' THEN 'failed while the broker ran'
-                    WHEN e.ended_by IS NULL THEN 'was never registered by the broker'
+                    WHEN w.ended_by = 'failed' THEN 'failed while the broker ran'
+                    WHEN w.ended_by IS NULL THEN 'was never registered by the broker'
                     ELSE 'is gone since the broker registered again' END AS what,
                CASE WHEN o.owner IS NOT NULL THEN 'put the disk back into its broker, or reassign the replicas'
-                    WHEN e.ended_by = 'failed' THEN 'repair or replace the disk, then restart the broker'
-                    WHEN e.ended_by IS NULL THEN 'compare the id with the meta.properties of the disks (jbod disks)'
+                    WHEN w.ended_by = 'failed' THEN 'repair or replace the disk, then restart the broker'
+                    WHEN w.ended_by IS NULL THEN 'compare the id with the meta.properties of the disks (jbod disks)'
                     ELSE 'mount the disk again and restart the broker, or reassign the replicas' END AS advice
         FROM assignments a
         JOIN brokers b ON b.broker_id = a.broker_id
         LEFT JOIN directories d ON d.broker_id = a.broker_id AND d.directory_id = a.directory_id
-        LEFT JOIN ends e ON e.broker_id = a.broker_id AND e.directory_id = a.directory_id AND e.newest = 1
+        LEFT JOIN away w ON w.broker_id = a.broker_id AND w.directory_id = a.directory_id
         LEFT JOIN owners o ON o.directory_id = a.directory_id
         WHERE a.kind = 'assigned' AND d.directory_id IS NULL AND array_length(b.log_dirs) > 0
     """,
     message="directory {directory_id} of broker {broker_id} {what}",
     todo="{advice}",
-    source="KIP-858, Metadata caching; R-DIR-1",
+    source="KIP-858, Metadata caching; KafkaMetadataCache getOfflineReplicas",
 )
 
-CHECKS = (UNKNOWN_DIRECTORY,)
+SHARED = Check(
+    id="B-10",
+    name="shared-dir-id",
+    severity="critical",
+    title="A directory id is registered twice, or is a reserved one",
+    why="A replica can no longer be told to be here or there. Copied disks do this; Kafka refuses such registrations.",
+    sql="""
+        SELECT d.broker_id, d.directory_id, d.from_offset AS since_offset, d.from_time AS since_time,
+               concat('is registered by broker ', CAST(max(o.broker_id) AS VARCHAR), ' too') AS what
+        FROM directories d
+        JOIN directories o ON o.directory_id = d.directory_id AND o.broker_id <> d.broker_id
+        GROUP BY d.broker_id, d.directory_id, d.from_offset, d.from_time
+        UNION ALL
+        SELECT broker_id, directory_id, from_offset, from_time, 'is a reserved id'
+        FROM directories
+        WHERE directory_id LIKE 'AAAAAAAAAAC%' OR directory_id LIKE 'AAAAAAAAAAD%'
+           OR (directory_id LIKE 'AAAAAAAAAAAAAAAAAAAA%' AND substr(directory_id, 21, 1) BETWEEN 'A' AND 'Y')
+        UNION ALL
+        SELECT broker_id, NULL, from_offset, from_time, 'is listed twice'
+        FROM brokers WHERE array_length(array_distinct(log_dirs)) < array_length(log_dirs)
+    """,
+    message="a directory id of broker {broker_id} {what}",
+    todo="stop broker {broker_id}, give the copied disk's meta.properties an id of its own (jbod disks), start again",
+    source="MetaPropertiesEnsemble.verify; ClusterControlManager.registerBroker",
+)
+
+LAST_STANDING = Check(
+    id="B-16",
+    name="last-dir-standing",
+    severity="critical",
+    title="Brokers have lost all disks but one, or all of them",
+    why="With the last disk the broker halts, and everything on it is offline at once. A report that the last one "
+    "failed cannot be recorded: an empty list means no change.",
+    sql="""
+        WITH failed AS (
+            SELECT w.broker_id, count(*) AS gone, max(w.to_offset) AS to_offset, max(w.to_time) AS to_time
+            FROM away w
+            JOIN processes r ON r.broker_id = w.broker_id AND w.to_offset >= r.from_offset
+            WHERE w.ended_by = 'failed'
+            GROUP BY w.broker_id
+        ), silent AS (
+            SELECT e.broker_id, min(e.log_offset) AS log_offset, min(e.append_time) AS append_time
+            FROM records e
+            JOIN processes r ON r.broker_id = e.broker_id AND e.log_offset >= r.from_offset
+            WHERE e.record_type = 'BROKER_REGISTRATION_CHANGE_RECORD' AND e.record_version = 2
+              AND octet_length(e.value) = 16
+            GROUP BY e.broker_id
+        )
+        SELECT b.broker_id, coalesce(s.log_offset, f.to_offset) AS since_offset,
+               coalesce(s.append_time, f.to_time) AS since_time,
+               CASE WHEN s.log_offset IS NOT NULL THEN 'reported that its last directory failed'
+                    ELSE concat('one directory left, failed since it started: ', CAST(f.gone AS VARCHAR)) END AS what
+        FROM brokers b
+        LEFT JOIN failed f ON f.broker_id = b.broker_id
+        LEFT JOIN silent s ON s.broker_id = b.broker_id
+        WHERE s.broker_id IS NOT NULL OR (f.broker_id IS NOT NULL AND array_length(b.log_dirs) = 1)
+    """,
+    message="{what}",
+    todo="move what broker {broker_id} leads to others, then replace its disks and restart it",
+    source="KIP-858, Handling log directory failures; BrokerRegistration.cloneWith",
+)
+
+STRAYS = Check(
+    id="B-20",
+    name="expected-strays",
+    severity="info",
+    title="Disks that are away still hold replicas of topics that were deleted",
+    why="When such a disk or broker comes back, these logs are strays: they take room until Kafka or somebody deletes "
+    "them, and versions before 3.7 may refuse to start.",
+    sql="""
+        SELECT broker_id, directory_id, topic_id, topic, partition, replica_index, reason,
+               removed_offset AS since_offset, removed_time AS since_time
+        FROM strays
+    """,
+    message="deleted while its replica in directory {directory_id} of broker {broker_id} was offline ({reason})",
+    todo="expect strays in the log of broker {broker_id} when the disk is back; a blank replacement has none",
+    source="KAFKA-14616, KAFKA-16814",
+)
+
+RECREATED_TOPIC = Check(
+    id="B-21",
+    name="recreated-topic-over-offline",
+    severity="warning",
+    title="A topic was made again while a disk with its former life is away",
+    why="The disk returns with a log of the same name and another topic id. Kafka has failed to start over this.",
+    sql="""
+        SELECT s.broker_id, s.directory_id, s.topic_id, s.topic, s.partition, s.replica_index,
+               s.removed_offset AS since_offset, s.removed_time AS since_time, max(p.topic_id) AS topic_id_now
+        FROM strays s
+        JOIN partitions p ON p.topic = s.topic AND p.topic_id <> s.topic_id
+        GROUP BY s.broker_id, s.directory_id, s.topic_id, s.topic, s.partition, s.replica_index, s.removed_offset,
+                 s.removed_time
+    """,
+    message="made again as {topic_id_now}; directory {directory_id} of broker {broker_id} holds {topic_id}",
+    todo="before the disk goes back into broker {broker_id}, see that its Kafka is 3.7.1 or later, or start it blank",
+    source="KAFKA-16157",
+)
+
+AGE = Check(
+    id="B-23",
+    name="offline-dir-age",
+    severity="warning",
+    title="Directories have been away for too long",
+    why="As long as a disk is away every partition on it has one copy less.",
+    sql="""
+        WITH held AS (
+            SELECT broker_id, directory_id, count(*) AS replicas
+            FROM assignments WHERE kind = 'assigned' GROUP BY broker_id, directory_id
+        )
+        SELECT w.broker_id, w.directory_id, w.to_offset AS since_offset, w.to_time AS since_time, w.ended_by,
+               coalesce(h.replicas, 0) AS replicas
+        FROM away w
+        CROSS JOIN params
+        LEFT JOIN held h ON h.broker_id = w.broker_id AND h.directory_id = w.directory_id
+        LEFT JOIN processes r ON r.broker_id = w.broker_id
+        WHERE w.to_time <= params.offline_time
+          AND (h.replicas > 0 OR (w.ended_by = 'failed' AND w.to_offset >= r.from_offset))
+    """,
+    message="{ended_by}, replicas still assigned to it: {replicas:,}",
+    todo="replace the disk and restart broker {broker_id}, or reassign its replicas",
+    source="KIP-858, Motivation",
+)
+
+CHECKS = (UNKNOWN_DIRECTORY, SHARED, LAST_STANDING, STRAYS, RECREATED_TOPIC, AGE)

@@ -63,4 +63,20 @@ NOT_AVAILABLE = Check(
     source="KIP-858, Motivation; KIP-966",
 )
 
-CHECKS = (LEADER_ON_OFFLINE_DIRECTORY, NOT_AVAILABLE)
+ARITY = Check(
+    id="B-11",
+    name="directories-arity",
+    severity="critical",
+    title="Partitions have more or fewer directories than replicas",
+    why="Nobody can say which replica is where. Kafka refuses such records, so the log or the lake is damaged.",
+    sql="""
+        SELECT topic_id, topic, partition, from_offset AS since_offset, from_time AS since_time,
+               array_length(directories) AS directories, array_length(replicas) AS replicas
+        FROM partitions WHERE array_length(directories) <> array_length(replicas)
+    """,
+    message="{directories} directories for {replicas} replicas",
+    todo="rebuild the lake; if it stays, keep a copy of the log and compare with another controller's",
+    source="PartitionRegistration",
+)
+
+CHECKS = (LEADER_ON_OFFLINE_DIRECTORY, ARITY, NOT_AVAILABLE)

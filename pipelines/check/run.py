@@ -21,25 +21,19 @@ def run_checks(lake: Lake, only: Sequence[str] = (), settings: Settings | None =
     checks = chosen(only)
     connection = with_views(lake, settings or load())
     try:
-        found = [
-            finding(check, row, lake.offset, lake.time) for check in checks for row in _rows(lake, connection, check)
-        ]
+        found = [finding(check, row) for check in checks for row in _rows(lake, connection, check)]
     finally:
         connection.close()
     return sorted(found, key=_order)
 
 
 def _rows(lake: Lake, connection: duckdb.DuckDBPyConnection, check: Check) -> list[dict[str, Any]]:
-    described = run_query(lake.path, connection, f"DESCRIBE {check.sql}")
-    names = [name for name, *_ in described]
-    # Times as microseconds: fetching them as times needs the time zones of the machine.
-    columns = [f"epoch_us({name})" if name == "since_time" else name for name in names]
-    rows = run_query(lake.path, connection, f"SELECT {', '.join(columns)} FROM ({check.sql})")
+    # The time as microseconds: to fetch it as a time needs the time zones of the machine.
+    sql = f"SELECT * REPLACE (epoch_us(since_time) AS since_time) FROM ({check.sql})"
+    rows = run_query(lake.path, connection, sql)
+    names = [column[0] for column in connection.description or ()]
     dicts = [dict(zip(names, row, strict=True)) for row in rows]
-    for one in dicts:
-        if one.get("since_time") is not None:
-            one["since_time"] = time_of(one["since_time"])
-    return dicts
+    return [one | {"since_time": time_of(one["since_time"])} for one in dicts]
 
 
 def _order(one: Finding) -> tuple[Any, ...]:

@@ -2,7 +2,8 @@
 
 For every history table ``T`` of a lake: ``T``, the rows true at the offset asked about, and ``T_history``, those that
 began by then, with ends that came later not known. ``records``: the records up to it. ``min_isr``: topic and
-min_insync_replicas, where the log says it. ``params``: one row, of ``Params``.
+min_insync_replicas, where the log says it. ``params``: one row, of ``Params``. And those of ``DERIVED``, which stand on
+them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,50 @@ from pipelines.ask.settled import features, min_isr
 from pipelines.settings import Settings
 
 HISTORY_TABLES = ("brokers", "directories", "partitions", "assignments", "offline_replicas")
+
+DERIVED: Mapping[str, str] = {
+    # A registered broker: since when its process runs, and when it was last unfenced (null: never seen fenced).
+    "processes": """
+        SELECT b.broker_id, min(h.from_offset) AS from_offset,
+               max(CASE WHEN h.fenced THEN h.to_offset END) AS unfenced_offset,
+               max(CASE WHEN h.fenced THEN h.to_time END) AS unfenced_time
+        FROM brokers b
+        JOIN brokers_history h ON h.broker_id = b.broker_id AND h.incarnation_id = b.incarnation_id
+        GROUP BY b.broker_id
+    """,
+    # A directory that a broker had and has no more: when it left and why, and the broker that has it now.
+    "away": """
+        SELECT h.broker_id, h.directory_id, max(h.to_offset) AS to_offset, max(h.to_time) AS to_time,
+               max_by(h.ended_by, h.from_offset) AS ended_by, max(o.broker_id) AS owner
+        FROM directories_history h
+        LEFT JOIN directories d ON d.broker_id = h.broker_id AND d.directory_id = h.directory_id
+        LEFT JOIN directories o ON o.directory_id = h.directory_id
+        WHERE d.directory_id IS NULL
+        GROUP BY h.broker_id, h.directory_id
+    """,
+    # A replica that went from one directory of its broker to another: since when it was in the first, when it left.
+    "moves": """
+        SELECT a.topic_id, a.topic, a.partition, a.replica_index, a.broker_id, a.directory_id AS source,
+               b.directory_id AS target, a.from_offset AS came_offset, b.from_offset AS moved_offset,
+               b.from_time AS moved_time
+        FROM assignments_history a
+        JOIN assignments_history b ON b.topic_id = a.topic_id AND b.partition = a.partition
+             AND b.replica_index = a.replica_index AND b.from_offset = a.to_offset
+        WHERE a.ended_by = 'moved'
+    """,
+    # A replica whose topic was removed while its disk or broker was away, and that is still away: its log lies there.
+    "strays": """
+        SELECT a.topic_id, a.topic, a.partition, a.replica_index, a.broker_id, a.directory_id, o.reason,
+               a.to_offset AS removed_offset, a.to_time AS removed_time
+        FROM assignments_history a
+        JOIN offline_replicas_history o ON o.topic_id = a.topic_id AND o.partition = a.partition
+             AND o.replica_index = a.replica_index AND o.to_offset = a.to_offset
+        LEFT JOIN directories d ON d.broker_id = a.broker_id AND d.directory_id = a.directory_id
+        LEFT JOIN brokers b ON b.broker_id = a.broker_id
+        WHERE a.ended_by = 'removed' AND a.kind = 'assigned' AND o.reason <> 'directory lost'
+          AND (d.directory_id IS NULL OR b.broker_id IS NULL OR b.fenced)
+    """,
+}
 
 
 @dataclass(frozen=True)
@@ -83,6 +128,8 @@ def with_views(lake: Lake, settings: Settings) -> duckdb.DuckDBPyConnection:
         connection.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM {lake.at(table)}")
         connection.execute(f"CREATE TEMP VIEW {table}_history AS SELECT * FROM {lake.until(table)}")
     connection.execute(f"CREATE TEMP VIEW records AS SELECT * FROM {lake.records()}")
+    for name, query in DERIVED.items():
+        connection.execute(f"CREATE TEMP VIEW {name} AS {query}")
     row, topics = inputs(lake, settings)
     connection.execute("CREATE TEMP TABLE min_isr (topic VARCHAR, min_insync_replicas INTEGER)")
     connection.execute("INSERT INTO min_isr SELECT unnest($1), unnest($2)", [list(topics), list(topics.values())])

@@ -1,0 +1,33 @@
+"""Checks of the log itself, as far as its records say it."""
+
+from pipelines.check.definition import Check
+
+STALE = Check(
+    id="B-28",
+    name="stale-copy",
+    severity="warning",
+    title="The log was old when it was read",
+    why="A controller writes a record twice a second. A log that ends earlier is an old copy, or its node is cut off: "
+    "all answers are about that time.",
+    sql="""
+        SELECT at_offset AS since_offset, at_time AS since_time, CAST(read_time AS VARCHAR) AS read_time
+        FROM params WHERE at_time < stale_time
+    """,
+    message="the newest record was appended long before it was read, at {read_time}",
+    todo="read the log where it is written: the metadata directory of a running controller or broker",
+    source="metadata.max.idle.interval.ms",
+)
+
+WITHOUT_VERSION = Check(
+    id="B-29",
+    name="mv-missing",
+    severity="warning",
+    title="The log has no metadata.version",
+    why="Kafka then acts by the oldest version there is, and records no directories.",
+    sql="SELECT at_offset AS since_offset, at_time AS since_time FROM params WHERE metadata_version < 0",
+    message="no FeatureLevelRecord sets metadata.version",
+    todo="kafka-features describe says what the controllers believe; upgrade --metadata sets it",
+    source="KAFKA-20839",
+)
+
+CHECKS = (STALE, WITHOUT_VERSION)

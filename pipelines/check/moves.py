@@ -1,0 +1,129 @@
+"""Checks of what moved, came back or should not have moved."""
+
+from pipelines.check.definition import Check
+
+# A process that starts may report directories before it is registered, under the fenced registration of the one before
+# (R-PROC-4): only a broker that is not fenced is the process that saw its disk fail.
+RECREATED = Check(
+    id="B-05",
+    name="recreated-after-failure",
+    severity="critical",
+    title="Replicas were made anew on another disk while their own was offline",
+    why="A running broker must wait for its failed disk: to make the replica anew discards what the disk still holds, "
+    "and copies everything once more.",
+    sql="""
+        SELECT m.broker_id, m.source AS directory_id, m.topic_id, m.topic, m.partition,
+               max(m.replica_index) AS replica_index, max(m.moved_offset) AS since_offset,
+               max(m.moved_time) AS since_time, max_by(m.target, m.moved_offset) AS target
+        FROM moves m
+        JOIN directories_history d ON d.broker_id = m.broker_id AND d.directory_id = m.source
+             AND d.ended_by = 'failed' AND d.to_offset <= m.moved_offset
+        JOIN brokers_history f ON f.broker_id = m.broker_id AND f.from_offset <= d.to_offset
+             AND (f.to_offset IS NULL OR f.to_offset > d.to_offset)
+        JOIN brokers_history n ON n.broker_id = m.broker_id AND n.from_offset <= m.moved_offset
+             AND (n.to_offset IS NULL OR n.to_offset > m.moved_offset)
+        LEFT JOIN directories_history s ON s.broker_id = m.broker_id AND s.directory_id = m.source
+             AND s.from_offset >= d.to_offset AND s.from_offset <= m.moved_offset
+        CROSS JOIN params
+        WHERE f.incarnation_id = n.incarnation_id AND NOT n.fenced AND s.directory_id IS NULL AND m.moved_time >= params.window_time
+        GROUP BY m.broker_id, m.source, m.topic_id, m.topic, m.partition
+    """,
+    message="directory {directory_id} of broker {broker_id} had failed, and the replica appeared in {target}",
+    todo="upgrade broker {broker_id} to 3.7.1 or later; wipe the failed disk only when every copy is in sync",
+    source="KAFKA-16234; R-HOST-3",
+)
+
+FLAPPING = Check(
+    id="B-13",
+    name="dir-flapping",
+    severity="warning",
+    title="The recorded directory of a replica keeps changing",
+    why="A move that is confirmed, undone and confirmed again means that broker and controller do not agree.",
+    sql="""
+        SELECT c.broker_id, c.topic_id, c.topic, c.partition, c.replica_index, c.since_offset, c.since_time, c.times
+        FROM (
+            SELECT m.broker_id, m.topic_id, m.topic, m.partition, max(m.replica_index) AS replica_index,
+                   max(m.moved_offset) AS since_offset, max(m.moved_time) AS since_time, count(*) AS times
+            FROM moves m CROSS JOIN params
+            WHERE m.moved_time >= params.flap_time
+            GROUP BY m.broker_id, m.topic_id, m.topic, m.partition
+        ) c
+        CROSS JOIN params
+        WHERE c.times >= params.flaps
+    """,
+    message="the replica on broker {broker_id} changed its directory {times} times",
+    todo="see what moves replicas on broker {broker_id} (kafka-reassign-partitions, Cruise Control), and its log",
+    source="KAFKA-16365; R-MOVE-7",
+)
+
+REVERTED = Check(
+    id="B-14",
+    name="move-reverted",
+    severity="warning",
+    title="Moves between disks were undone soon after they were recorded",
+    why="The controller had accepted the new directory, and the broker went back: the move did not take place.",
+    sql="""
+        SELECT b.broker_id, b.source AS directory_id, b.topic_id, b.topic, b.partition,
+               max(b.replica_index) AS replica_index, max(b.moved_offset) AS since_offset,
+               max(b.moved_time) AS since_time, max_by(b.target, b.moved_offset) AS home
+        FROM moves a
+        JOIN moves b ON b.topic_id = a.topic_id AND b.partition = a.partition AND b.broker_id = a.broker_id
+             AND b.came_offset = a.moved_offset AND b.target = a.source
+        CROSS JOIN params
+        WHERE b.moved_time >= params.window_time AND b.moved_time <= a.moved_time + INTERVAL '1' SECOND * params.soon
+        GROUP BY b.broker_id, b.source, b.topic_id, b.topic, b.partition
+    """,
+    message="moved to {directory_id} of broker {broker_id} and back to {home}",
+    todo="if the move is still wanted, start it again; the log of broker {broker_id} says what ended it",
+    source="KAFKA-16297; R-MOVE-4, R-MOVE-7",
+)
+
+DIED_AFTER_MOVE = Check(
+    id="B-15",
+    name="dir-died-after-move",
+    severity="info",
+    title="Directories failed soon after replicas were moved into them or deleted from them",
+    why="Such a failure may be Kafka's own and the disk sound: races of moves and deletions have taken directories "
+    "offline.",
+    sql="""
+        WITH died AS (
+            SELECT d.broker_id, d.directory_id, d.to_offset, d.to_time
+            FROM directories_history d CROSS JOIN params
+            WHERE d.ended_by = 'failed' AND d.to_time >= params.window_time
+        ), touched AS (
+            SELECT broker_id, target AS directory_id, moved_offset AS at_offset, moved_time AS at_time, 1 AS moved
+            FROM moves
+            UNION ALL
+            SELECT broker_id, directory_id, to_offset, to_time, 0
+            FROM assignments_history WHERE ended_by = 'removed' AND kind = 'assigned'
+        )
+        SELECT d.broker_id, d.directory_id, max(d.to_offset) AS since_offset, max(d.to_time) AS since_time,
+               sum(t.moved) AS moved, count(*) - sum(t.moved) AS deleted
+        FROM died d
+        JOIN touched t ON t.broker_id = d.broker_id AND t.directory_id = d.directory_id AND t.at_offset <= d.to_offset
+        CROSS JOIN params
+        WHERE d.to_time <= t.at_time + INTERVAL '1' SECOND * params.soon
+        GROUP BY d.broker_id, d.directory_id
+    """,
+    message="failed soon after replicas were moved in ({moved}) or deleted ({deleted})",
+    todo="look at the log of broker {broker_id} before the disk is replaced: it names the file that could not be used",
+    source="KAFKA-16082, KAFKA-15391",
+)
+
+IN_FLIGHT = Check(
+    id="B-31",
+    name="move-in-flight",
+    severity="info",
+    title="Reassignments are going on",
+    why="Replicas that are being added are no copies yet, and what was planned with them is not so yet.",
+    sql="""
+        SELECT topic_id, topic, partition, adding, removing, from_offset AS since_offset, from_time AS since_time
+        FROM partitions
+        WHERE array_length(adding) > 0 OR array_length(removing) > 0
+    """,
+    message="adding {adding}, removing {removing}",
+    todo="wait, or kafka-reassign-partitions --verify",
+    source="KIP-455; KIP-113",
+)
+
+CHECKS = (RECREATED, FLAPPING, REVERTED, DIED_AFTER_MOVE, IN_FLIGHT)

@@ -1,0 +1,109 @@
+"""Checks of how replicas lie on the disks: what hangs on one, and what is uneven."""
+
+from pipelines.check.definition import Check
+
+BLAST_RADIUS = Check(
+    id="B-18",
+    name="blast-radius",
+    severity="info",
+    title="Partitions would lose their leader with one disk",
+    why="No other replica of them is in sync and online. A warning from many partitions on.",
+    sql="""
+        WITH off AS (
+            SELECT o.topic_id, o.partition, count(*) AS replicas,
+                   count(CASE WHEN array_contains(p.isr, o.broker_id) THEN 1 END) AS in_sync
+            FROM offline_replicas o
+            JOIN partitions p ON p.topic_id = o.topic_id AND p.partition = o.partition
+            GROUP BY o.topic_id, o.partition
+        ), led AS (
+            SELECT a.broker_id, a.directory_id, d.from_offset, d.from_time, count(*) AS leaderless,
+                   count(CASE WHEN array_length(p.replicas) - coalesce(f.replicas, 0) = 1 THEN 1 END) AS last_copies
+            FROM partitions p
+            JOIN assignments a ON a.topic_id = p.topic_id AND a.partition = p.partition AND a.broker_id = p.leader
+            JOIN directories d ON d.broker_id = a.broker_id AND d.directory_id = a.directory_id
+            LEFT JOIN off f ON f.topic_id = p.topic_id AND f.partition = p.partition
+            WHERE array_contains(p.isr, p.leader) AND array_length(p.isr) - coalesce(f.in_sync, 0) = 1
+            GROUP BY a.broker_id, a.directory_id, d.from_offset, d.from_time
+        )
+        SELECT l.broker_id, l.directory_id, l.from_offset AS since_offset, l.from_time AS since_time, l.leaderless,
+               l.last_copies,
+               CASE WHEN l.leaderless >= params.blast_partitions THEN 'warning' ELSE 'info' END AS severity
+        FROM led l CROSS JOIN params
+    """,
+    message="if it failed now, {leaderless:,} would be without a leader, {last_copies:,} of them without any copy online",
+    todo="wait until replicas are in sync again, or give these partitions more replicas (jbod risk names them)",
+    source="KIP-858, Motivation",
+)
+
+UNEVEN = Check(
+    id="B-24",
+    name="dir-skew",
+    severity="info",
+    title="Disks hold far more than others of the same broker, or nothing",
+    why="Kafka places new replicas by count, when they are made, and never evens out. An empty disk is idle.",
+    sql="""
+        WITH held AS (
+            SELECT d.broker_id, d.directory_id, d.from_offset, d.from_time, count(a.topic_id) AS replicas,
+                   count(CASE WHEN p.leader = d.broker_id THEN 1 END) AS leaders
+            FROM directories d
+            LEFT JOIN assignments a ON a.broker_id = d.broker_id AND a.directory_id = d.directory_id
+            LEFT JOIN partitions p ON p.topic_id = a.topic_id AND p.partition = a.partition
+            GROUP BY d.broker_id, d.directory_id, d.from_offset, d.from_time
+        ), means AS (
+            SELECT broker_id, count(*) AS directories, avg(replicas) AS replicas, avg(leaders) AS leaders
+            FROM held GROUP BY broker_id
+        ), judged AS (
+            SELECT h.broker_id, h.directory_id, h.from_offset AS since_offset, h.from_time AS since_time, h.replicas,
+                   h.leaders, CAST(round(m.replicas) AS BIGINT) AS mean_replicas,
+                   CAST(round(m.leaders) AS BIGINT) AS mean_leaders,
+                   h.replicas = 0 AND m.replicas > 0 AS unused,
+                   (h.replicas > params.skew_factor * m.replicas AND h.replicas >= m.replicas + params.skew_replicas)
+                   OR (h.leaders > params.skew_factor * m.leaders AND h.leaders >= m.leaders + params.skew_replicas)
+                       AS heavy
+            FROM held h
+            JOIN means m ON m.broker_id = h.broker_id
+            CROSS JOIN params
+        )
+        SELECT broker_id, directory_id, since_offset, since_time, replicas, leaders, mean_replicas, mean_leaders
+        FROM judged WHERE unused OR heavy
+    """,
+    message="replicas: {replicas:,} (mean of the broker's directories {mean_replicas:,}), leaders: {leaders:,} "
+    "({mean_leaders:,})",
+    todo="move replicas between the disks of broker {broker_id} (kafka-reassign-partitions with log dirs)",
+    source="KIP-113; LogManager",
+)
+
+CORDONED = Check(
+    id="B-25",
+    name="cordon-leftover",
+    severity="info",
+    title="Cordoned disks are empty and still cordoned, or were given replicas all the same",
+    why="A cordon that was forgotten keeps a good disk unused; a replica placed after it defeats the drain.",
+    sql="""
+        WITH cordons AS (
+            SELECT d.broker_id, d.directory_id,
+                   coalesce(max(CASE WHEN NOT coalesce(array_contains(h.cordoned_log_dirs, d.directory_id), FALSE)
+                                     THEN h.to_offset END), min(h.from_offset)) AS from_offset,
+                   coalesce(max(CASE WHEN NOT coalesce(array_contains(h.cordoned_log_dirs, d.directory_id), FALSE)
+                                     THEN h.to_time END), min(h.from_time)) AS from_time
+            FROM directories d
+            JOIN brokers b ON b.broker_id = d.broker_id
+            JOIN brokers_history h ON h.broker_id = d.broker_id
+            WHERE array_contains(b.cordoned_log_dirs, d.directory_id)
+            GROUP BY d.broker_id, d.directory_id
+        ), held AS (
+            SELECT c.broker_id, c.directory_id, c.from_offset, c.from_time, count(a.topic_id) AS replicas,
+                   count(CASE WHEN a.from_offset > c.from_offset THEN 1 END) AS later
+            FROM cordons c
+            LEFT JOIN assignments a ON a.broker_id = c.broker_id AND a.directory_id = c.directory_id
+            GROUP BY c.broker_id, c.directory_id, c.from_offset, c.from_time
+        )
+        SELECT broker_id, directory_id, from_offset AS since_offset, from_time AS since_time, replicas, later
+        FROM held WHERE replicas = 0 OR later > 0
+    """,
+    message="cordoned; replicas in it: {replicas:,}, placed there since: {later:,}",
+    todo="remove the disk from broker {broker_id} or lift the cordon; replicas placed since must be moved first",
+    source="KIP-1066",
+)
+
+CHECKS = (BLAST_RADIUS, UNEVEN, CORDONED)
