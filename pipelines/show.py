@@ -21,6 +21,7 @@ def console() -> Console:
 
 def say(out: Console, text: str = "", style: str = "", hang: int = 0) -> None:
     """A line of text, none of it markup. Where it is wrapped, the lines after the first are indented by ``hang``."""
+    text = harmless(text)
     if out.is_terminal and len(text) > out.width:
         text = textwrap.fill(text, out.width, subsequent_indent=" " * hang, break_on_hyphens=False)
     out.print(Text(text, style))
@@ -30,7 +31,7 @@ def show_table(
     out: Console, columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = ()
 ) -> None:
     """Rows under headings; the columns at the indexes ``numbers`` are set flush right."""
-    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    cells = [["" if cell is None else harmless(str(cell)) for cell in row] for row in rows]
     right = set(numbers)
     if out.is_terminal:
         table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
@@ -47,6 +48,13 @@ def show_table(
             for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         say(out, "  ".join(aligned).rstrip())
+
+
+def harmless(text: str) -> str:
+    """Characters that steer a terminal as escapes: names in a log may hold any."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def when(time: datetime) -> str:
