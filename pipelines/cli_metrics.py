@@ -5,16 +5,22 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli_ask import LakePath, _open
+from jbod_model.errors import JbodError, UsageError
+from pipelines.cli_ask import AsJson, LakePath, _open, _print_json
+from pipelines.cli_check import FailOn
+
+if TYPE_CHECKING:
+    from pipelines.metrics.destinations import Destination
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     app.command("metrics", rich_help_panel="Questions, answered without a JVM")(metrics)
+    app.command("alert", rich_help_panel="Checks")(alert)
 
 
 def metrics(
@@ -30,12 +36,59 @@ def metrics(
     """The state of the cluster and of the lake as Prometheus text."""
     from pipelines.metrics.behind import behind
     from pipelines.metrics.exposition import as_text, write
+    from pipelines.metrics.findings import recorded
     from pipelines.metrics.measure import measure
 
     opened, default = _open(lake, None, None)
     log = None if log_dir is None else behind(log_dir, opened.published.end_offset)
-    families = measure(opened, datetime.now(UTC), default_min_isr=default, log=log)
+    families = measure(opened, datetime.now(UTC), default_min_isr=default, log=log, found=recorded(opened))
     if out is None:
         sys.stdout.write(as_text(families))
     else:
         write(families, out)
+
+
+def alert(
+    lake: LakePath = None,
+    webhook: Annotated[str | None, typer.Option(metavar="URL", help="Post to this URL.")] = None,
+    command: Annotated[
+        str | None, typer.Option(metavar="CMD", help="Start this program, which reads its standard input; no shell.")
+    ] = None,
+    severity: Annotated[FailOn, typer.Option(help="Send findings of this severity, or worse.")] = FailOn.warning,
+    fail_on: Annotated[
+        FailOn | None,
+        typer.Option("--fail-on", help="Leave with 1 where findings of this severity, or worse, are open."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell a webhook or a command what jbod check found: once when it is new, once more when it is cleared."""
+    from pipelines.check.definition import at_least
+    from pipelines.metrics.alerts import Patience
+    from pipelines.metrics.alerts import alert as send
+    from pipelines.metrics.destinations import Command, Webhook
+    from pipelines.metrics.findings import recorded
+    from pipelines.settings import load
+
+    settings = load(lake=lake).alert
+    if webhook is None and command is None:
+        webhook, command = settings.webhook or None, settings.command or None
+    to: Destination
+    if webhook is not None and command is None:
+        to = Webhook(webhook)
+    elif command is not None and webhook is None:
+        to = Command(command)
+    else:
+        raise UsageError("--webhook URL or --command CMD: give one of them")
+    opened, _ = _open(lake, None, None)
+    found = recorded(opened)
+    if found is None:
+        raise UsageError(f"{opened.path}: no findings are kept there yet: run jbod check --lake {opened.path}")
+    outcome = send(found, to, severity.value, Patience(settings.timeout_seconds, settings.tries))
+    if as_json:
+        _print_json(outcome)
+    else:
+        typer.echo(f"{outcome.new} new and {outcome.cleared} cleared sent to {outcome.destination}")
+    if outcome.problem is not None:
+        raise JbodError(f"{outcome.destination}: {outcome.problem}: {outcome.kept} kept, to be sent by the next run")
+    if fail_on is not None and any(severity in at_least(fail_on.value) for _, severity in found.counts()):
+        raise typer.Exit(1)

@@ -88,6 +88,16 @@ class Check(_Section):
     """... and at least so many replicas more."""
 
 
+class Alert(_Section):
+    """Where findings are sent, and how long that may take."""
+
+    webhook: str = ""
+    command: str = ""
+    timeout_seconds: float = Field(default=10, gt=0, le=600)
+    """For a message, names and connection included."""
+    tries: int = Field(default=3, ge=1, le=20)
+
+
 class Settings(BaseSettings):
     """Everything that can be set. Immutable."""
 
@@ -98,6 +108,7 @@ class Settings(BaseSettings):
     spark: Spark = Spark()
     ask: Ask = Ask()
     check: Check = Check()
+    alert: Alert = Alert()
 
     _files: ClassVar[list[dict[str, Any]]] = []
 

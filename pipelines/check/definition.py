@@ -12,6 +12,11 @@ SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """Most severe first."""
 
 
+def at_least(severity: Severity) -> tuple[Severity, ...]:
+    """The severity and those worse."""
+    return SEVERITIES[: SEVERITIES.index(severity) + 1]
+
+
 @dataclass(frozen=True)
 class Check:
     """One rule over the tables. A row of ``sql`` is something found.

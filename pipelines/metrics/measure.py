@@ -12,17 +12,26 @@ from prometheus_client.core import GaugeMetricFamily
 from pipelines.ask.directories import directories
 from pipelines.ask.lake import Lake
 from pipelines.ask.trouble import troubled
+from pipelines.check.catalogue import CHECKS
 from pipelines.metrics.behind import Behind
+from pipelines.metrics.findings import Recorded
 
 
 def measure(
-    lake: Lake, now: datetime, *, default_min_isr: int = 1, log: Behind | None = None
+    lake: Lake,
+    now: datetime,
+    *,
+    default_min_isr: int = 1,
+    log: Behind | None = None,
+    found: Recorded | None = None,
 ) -> Iterator[GaugeMetricFamily]:
-    """The metrics of a lake at its offset, and of ``log`` where it is given."""
+    """The metrics of a lake at its offset, of ``log`` and of the findings ``found`` where they are given."""
     yield from _freshness(lake, now, log)
     yield from _brokers_and_directories(lake)
     yield from _offline(lake)
     yield from _partitions(lake, default_min_isr)
+    if found is not None:
+        yield from _findings(found)
 
 
 def gauge(name: str, help_text: str, value: float) -> GaugeMetricFamily:
@@ -119,3 +128,12 @@ def _partitions(lake: Lake, default_min_isr: int) -> Iterator[GaugeMetricFamily]
         ),
     ):
         yield gauge(f"partitions_{name}", f"Partitions {help_text}.", count)
+
+
+def _findings(found: Recorded) -> Iterator[GaugeMetricFamily]:
+    counts: dict[tuple[str, str, str], int] = {(check.id, check.name, check.severity): 0 for check in CHECKS}
+    names = {check.id: check.name for check in CHECKS}
+    for (check_id, severity), count in found.counts().items():
+        counts[(check_id, names.get(check_id, ""), severity)] = count
+    yield gauges("findings", "Open findings, as jbod check kept them.", ["check", "name", "severity"], counts)
+    yield gauge("findings_offset", "Newest offset at which a check found, or found no more.", found.offset)

@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ from typer.testing import CliRunner
 from jbod_model.errors import MalformedLog, UsageError
 from pipelines import cli
 from pipelines.ask import Lake, directories, offline, status
+from pipelines.check.catalogue import CHECKS
+from pipelines.check.findings import record
+from pipelines.check.run import run_checks
 from pipelines.metrics.behind import behind
 from tests.lakes import write_lake
 from tests.logs import read_file, read_log
@@ -83,6 +87,24 @@ def test_metrics_equal_what_the_questions_answer(lake: Path) -> None:
         assert found["directory_replicas", where] == one.replicas
         assert found["directory_leaders", where] == one.leaders
         assert found["directory_online", where] == (one.state == one.broker == "online")
+
+
+def test_metrics_count_open_findings_by_check_and_severity(tmp_path: Path) -> None:
+    path = tmp_path / "lake"
+    write_lake(path, [entry for entry in read_log(metadata_dir("kafka-4.1.2")) if entry.offset <= 200])
+    assert not any(name.startswith("findings") for name, _ in samples(metrics("--lake", path)))
+    opened = Lake.open(path)
+    found = run_checks(opened)
+    record(opened, CHECKS, found)
+    told = samples(metrics("--lake", path))
+    counts = {key: value for (name, key), value in told.items() if name == "findings"}
+    expected = Counter((one.check.id, one.check.name, one.severity) for one in found)
+    assert expected
+    for check in CHECKS:
+        expected.setdefault((check.id, check.name, check.severity), 0)
+    labels = ("check", "name", "severity")
+    assert counts == {tuple(zip(labels, key, strict=True)): value for key, value in expected.items()}
+    assert told["findings_offset", ()] == 200
 
 
 @pytest.mark.parametrize("kafka", KAFKAS)

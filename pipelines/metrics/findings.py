@@ -1,0 +1,66 @@
+"""What checks found, as the table ``findings`` has it, read without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.ask.delta import data_files, open_table, read_parquet
+from pipelines.ask.lake import Lake
+from pipelines.ask.ledger import time_of
+
+TABLE = "findings"
+_COLUMNS = (
+    "key, check_id, name, severity, broker_id, directory_id, topic_id, topic, partition, message, todo, "
+    "cause_offset, first_seen_offset, cleared_offset"
+)
+_TIMES = "cause_time, first_seen_time, cleared_time"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The findings of a lake."""
+
+    lake: Lake
+    _source: str
+
+    @property
+    def offset(self) -> int:
+        """The newest offset at which a check found, or found no more; -1 where none ever did."""
+        ((newest,),) = self.lake.query(f"SELECT max(greatest(last_seen_offset, cleared_offset)) FROM {self._source}")
+        return -1 if newest is None else int(newest)
+
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """How many are open, by id of the check and severity."""
+        rows = self.lake.query(
+            f"SELECT check_id, severity, count(*) FROM {self._source} WHERE cleared_offset IS NULL GROUP BY ALL"
+        )
+        return {(check, severity): count for check, severity, count in rows}
+
+    def rows(self, cleared_since: int) -> list[dict[str, Any]]:
+        """Those that are open, and those that were cleared at ``cleared_since`` or later; in order of first seen."""
+        names = [*_COLUMNS.split(", "), *_TIMES.split(", ")]
+        times = ", ".join(f"epoch_us({name})" for name in _TIMES.split(", "))
+        found = self.lake.query(
+            f"""
+            SELECT {_COLUMNS}, {times} FROM {self._source}
+            WHERE cleared_offset IS NULL OR cleared_offset >= $1 ORDER BY first_seen_offset, key
+            """,
+            [cleared_since],
+        )
+        rows = [dict(zip(names, row, strict=True)) for row in found]
+        for row in rows:
+            for name in _TIMES.split(", "):
+                row[name] = None if row[name] is None else time_of(row[name])
+        return rows
+
+
+def recorded(lake: Lake) -> Recorded | None:
+    """The findings of a lake; None where no check was kept yet."""
+    if not Path(lake.path, TABLE, "_delta_log").is_dir():
+        return None
+    table = open_table(lake.path, TABLE, None)
+    files = [file["path"] for file in data_files(table)]
+    return Recorded(lake, read_parquet(lake.path, TABLE, table, files))
