@@ -1,15 +1,17 @@
 """Publish a batch: one Delta version per table in a fixed order, the ledger last. Readers see all of it or nothing.
 
 The version of every table that belongs together stands in the ledger. A table found ahead of the ledger was left by
-a run that died between two commits: it is taken back to the ledger's version before anything is added.
+a run that died between two commits: it is taken back to the ledger's version before anything is added. Upkeep rewrites
+files between two batches, so a run looks again at what is there before it publishes.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +22,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from jbod_model.errors import JbodError, UsageError
+from pipelines.lake.alone import LOCK, alone
 from pipelines.lake.files import DataFile, lake_filesystem, open_prefix
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, REQUESTS, TABLES, Table
 
@@ -74,18 +77,39 @@ class Lake:
         if "[" in location or "]" in location:
             raise UsageError(f"{location}: delta-rs cannot write to a path with brackets: choose another --lake")
         lake = cls(location, identity)
-        lake._open(TABLES)
-        lake._check_identity()
-        lake._read_ledger()
-        lake._take_back(TABLES[:-1])
+        with alone(location):
+            lake._load(TABLES[:-1])
         return lake
+
+    @classmethod
+    @contextmanager
+    def held(cls, location: str, trusted: Sequence[Table] = TABLES[:-1]) -> Iterator[Lake]:
+        """A lake that something was published into, with nobody else writing to it until the end of the block.
+
+        UsageError where there is none. Tables that are not ``trusted`` may be damaged or ahead of the ledger.
+        """
+        described = json.loads(read_description(location))
+        identity = Identity(*(described[part.name] for part in fields(Identity)))
+        with alone(location):
+            lake = cls(location, identity)
+            lake._load(trusted)
+            if lake.ledger is None:
+                raise UsageError(f"{location}: nothing was published into this lake yet")
+            yield lake
+
+    def _load(self, trusted: Sequence[Table]) -> None:
+        self._open(TABLES)
+        self._check_identity()
+        self.read_ledger()
+        self._take_back(trusted)
 
     def open_requests(self) -> None:
         """Open the tables of the request stream too, made if they are not there."""
         made = self.made
-        self._open(REQUESTS)
+        with alone(self.location):
+            self._open(REQUESTS)
+            self._take_back(REQUESTS)
         self.made = made
-        self._take_back(REQUESTS)
 
     def _open(self, tables: Sequence[Table]) -> None:
         for table in tables:
@@ -123,7 +147,7 @@ class Lake:
             described["shards"],
         )
 
-    def _read_ledger(self) -> None:
+    def read_ledger(self) -> None:
         rows = self.tables[LEDGER.name].to_pyarrow_table()
         rows = rows.sort_by([("end_offset", "ascending"), ("published_time", "ascending")])
         self.ledger = rows.slice(rows.num_rows - 1).to_pylist()[0] if rows.num_rows else None
@@ -151,6 +175,8 @@ class Lake:
         if self.ledger is not None or self.made < len(TABLES):
             return
         fs, root = lake_filesystem(self.location)
+        if fs.get_file_info(f"{root}/{LOCK}").type == pafs.FileType.File:
+            fs.delete_file(f"{root}/{LOCK}")
         for name in (*(table.name for table in TABLES), *more):
             if fs.get_file_info(f"{root}/{name}").type == pafs.FileType.Directory:
                 fs.delete_dir(f"{root}/{name}")
@@ -161,26 +187,50 @@ class Lake:
         """Commit every table, then the ledger. Returns rows written per table; a batch already published is none."""
         if batch.end_offset <= self.end_offset:
             return {}
-        return self._publish(batch, (RECORDS, *HISTORY))
+        with alone(self.location):
+            self._look_again()
+            return self._publish(batch, (RECORDS, *HISTORY))
 
     def publish_requests(self, files: Sequence[DataFile], replaced: frozenset[tuple[str, int]]) -> dict[str, int]:
         """Commit the tables of the request stream, then a ledger row that names them; the log's tables stay."""
         if self.ledger is None:
             raise UsageError(f"{self.location}: nothing of a log was published yet, so requests cannot be joined to it")
+        with alone(self.location):
+            self._look_again()
+            return self._publish(self._here(files, replaced), REQUESTS)
+
+    def publish_rewritten(self) -> None:
+        """A ledger row for tables that were rewritten without a change of what they say; the lock is held."""
+        self._publish(self._here((), frozenset()), (RECORDS, *HISTORY))
+
+    def _here(self, files: Sequence[DataFile], touched: frozenset[tuple[str, int]]) -> Batch:
+        """A batch without records, where the lake stands."""
+        assert self.ledger is not None
         at = self.ledger
-        here = Batch(
+        return Batch(
             start_offset=at["end_offset"],
             end_offset=at["end_offset"],
             epoch=at["epoch"],
             fingerprint=at["fingerprint"],
-            end_time=int(at["end_time"].timestamp() * 1e6),
+            end_time=round(at["end_time"].timestamp() * 1e6),
             files=files,
-            touched=replaced,
+            touched=touched,
             metadata_version=at["metadata_version"],
             from_snapshot=None,
             dropped=0,
         )
-        return self._publish(here, REQUESTS)
+
+    def _look_again(self) -> None:
+        """See what upkeep did since the lake was opened. LakeConflict where another run published."""
+        end = self.end_offset
+        for delta in self.tables.values():
+            delta.update_incremental()
+        self.read_ledger()
+        if self.end_offset != end:
+            raise LakeConflict(
+                f"{self.location}: another run published up to offset {self.end_offset - 1} meanwhile: run again, alone"
+            )
+        self._take_back([table for table in (*TABLES[:-1], *REQUESTS) if table.name in self.tables])
 
     def _publish(self, batch: Batch, tables: Sequence[Table]) -> dict[str, int]:
         rows: dict[str, int] = {}
@@ -195,10 +245,14 @@ class Lake:
         return rows
 
     def _commit(self, table: Table, files: Sequence[DataFile], shards: Sequence[int], batch: Batch) -> None:
-        delta = self.tables[table.name]
-        gone = self._open_files(delta, shards)
+        gone = self._open_files(self.tables[table.name], shards)
+        self.commit(table, files, gone, batch.start_offset, batch.end_offset)
+
+    def commit(self, table: Table, files: Sequence[DataFile], gone: Sequence[str], start: int, end: int) -> None:
+        """One version of a table: ``files`` added, the files named ``gone`` removed. LakeConflict if not alone."""
         if not files and not gone:
             return
+        delta = self.tables[table.name]
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
             AddAction(file.path, file.size, {}, now, True, file.stats) for file in files
@@ -211,10 +265,10 @@ class Lake:
                 "append",
                 table.schema,
                 commit_properties=CommitProperties(
-                    custom_metadata={_END: str(batch.end_offset), "jbod.start_offset": str(batch.start_offset)},
+                    custom_metadata={_END: str(end), "jbod.start_offset": str(start)},
                     max_commit_retries=0,
                     # Rows of requests carry their own identity, and one offset has several commits of them.
-                    app_transactions=[] if table in REQUESTS else [Transaction(application, batch.end_offset)],
+                    app_transactions=[] if table in REQUESTS else [Transaction(application, end)],
                 ),
             )
         except DeltaError as problem:
@@ -248,9 +302,19 @@ class Lake:
             "rows": rows,
         }
         delta = self.tables[LEDGER.name]
-        write_deltalake(delta, pa.Table.from_pylist([entry], schema=LEDGER.schema), mode="append")
+        # A lake of an earlier version lacks the newest columns, which are all nullable.
+        rows_of_ledger = pa.Table.from_pylist([entry], schema=LEDGER.schema)
+        write_deltalake(delta, rows_of_ledger, mode="append", schema_mode="merge")
         delta.update_incremental()
         self.ledger = entry
+
+
+def read_description(location: str) -> str:
+    """What a lake says of itself: JSON of its format and identity. UsageError where there is no lake."""
+    try:
+        return DeltaTable(f"{location}/{LEDGER.name}").metadata().description or "{}"
+    except (DeltaError, OSError) as problem:
+        raise UsageError(f"{location}: no lake there ({str(problem).splitlines()[0]})") from None
 
 
 def _create(uri: str, table: Table, identity: Identity) -> DeltaTable:
