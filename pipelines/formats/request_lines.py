@@ -1,0 +1,105 @@
+"""Lines of a request log: cut out of bytes within bounded memory, and read by the rules of ``jbod_model.request_log``.
+
+Most lines of a real log are of APIs that are not read (FETCH). They are told by their first bytes, without a copy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol
+from zoneinfo import ZoneInfo
+
+from jbod_model.request_log import APIS, HIGHEST_API_KEY, LONGEST_LINE, Reject, RequestLine, parse_line
+
+CHUNK = 1 << 20
+_START = b"Completed request:"
+_KEY = re.compile(rb'\{"isForwarded":(?:true|false),"requestHeader":\{"requestApiKey":(\d{1,5}),')
+_OTHERS = frozenset(b"%d" % key for key in range(HIGHEST_API_KEY + 1) if key not in APIS)
+_ZONED = re.compile(rb"\[?[\d-]{10}[ T][\d:]{8}(?:[,.]\d{1,9})?(?:Z|[+-]\d\d)")
+
+
+class Source(Protocol):
+    """Text that is read forwards."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes, fewer than ``size`` only at the end."""
+
+    def seek(self, position: int, /) -> object:
+        """Go on at a position."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooLong:
+    """A line of more than `LONGEST_LINE` bytes, of which only the size was looked at."""
+
+    size: int
+
+
+def lines(source: Source, start: int, end: int) -> Iterator[tuple[int, bytes | TooLong]]:
+    """(position, line without its newline) of every whole line that begins in ``[start, end)`` of ``source``.
+
+    So ranges that meet read each line once, wherever they were cut. Blank lines, and a last line without a newline,
+    are no lines. Holds at most `LONGEST_LINE` and two chunks, however long a line is. Seeks once, forwards.
+    """
+    at = max(start - 1, 0)
+    source.seek(at)
+    passing = start > 0
+    """Whether what comes next belongs to a line that is not read: one that began before, or is too long."""
+    begun: int | None = None
+    """Where the line that is too long began."""
+    rest = b""
+    while begun is not None or at < end:
+        chunk = source.read(CHUNK)
+        if not chunk:
+            return
+        if passing:
+            found = chunk.find(b"\n")
+            if found < 0:
+                at += len(chunk)
+                continue
+            at += found + 1
+            chunk = chunk[found + 1 :]
+            if begun is not None:
+                yield begun, TooLong(at - begun)
+            passing, begun = False, None
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            if at >= end:
+                return
+            if len(line) > LONGEST_LINE:
+                yield at, TooLong(len(line) + 1)
+            elif line and not line.isspace():
+                yield at, line
+            at += len(line) + 1
+        if len(rest) > LONGEST_LINE and at < end:
+            passing, begun = True, at
+            at += len(rest)
+            rest = b""
+
+
+class Parser:
+    """`parse_line` with a time zone for lines whose time has none, and a short way for what is not read."""
+
+    def __init__(self, zone: str = "UTC") -> None:
+        self._zone = None if zone.upper() == "UTC" else ZoneInfo(zone)
+
+    def __call__(self, line: bytes) -> RequestLine | Reject | None:
+        """The request of a line, None for an API that is not read, a `Reject` for what cannot be."""
+        at = line.find(_START)
+        if at >= 0:
+            key = _KEY.match(line, at + len(_START))
+            if key is not None and key[1] in _OTHERS and line.isascii():
+                return None
+        parsed = parse_line(line)
+        if self._zone is None or parsed is None or parsed.completed_ms is None or _ZONED.match(line):
+            return parsed
+        return replace(parsed, completed_ms=self._shifted(parsed.completed_ms))
+
+    def _shifted(self, wall_ms: int) -> int:
+        """Milliseconds since 1970 of a clock that shows ``wall_ms``; of an hour that came twice the first."""
+        seconds, millis = divmod(wall_ms, 1000)
+        wall = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=self._zone)
+        return int(wall.timestamp()) * 1000 + millis

@@ -1,0 +1,237 @@
+"""What request logs say as columns: a row per request, per requested assignment, and per run of unreadable lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from jbod_model.json_form import write
+from jbod_model.request_log import APIS, LONGEST_LINE, Reject, RequestLine
+from jbod_model.requests import AssignReplicasToDirsRequest
+from jbod_model.responses import AssignReplicasToDirsResponse
+from pipelines.formats.request_lines import TooLong
+
+TIME = pa.timestamp("us", tz="UTC")
+TEXTS = pa.list_(pa.field("element", pa.string(), nullable=False))
+BLOCK = 1 << 20
+"""Unreadable lines of one kind are counted together per so many bytes of a file."""
+UNANSWERED = -1
+"""Error of an entry that the answer leaves out: to the broker, too, it has failed. Kafka's UNKNOWN_SERVER_ERROR."""
+
+REQUESTS_SCHEMA = pa.schema(
+    [
+        ("file", pa.string()),
+        ("position", pa.int64()),
+        ("api", pa.string()),
+        ("api_key", pa.int32()),
+        ("api_version", pa.int32()),
+        ("received_time", TIME),
+        ("answered_time", TIME),
+        ("total_ms", pa.float64()),
+        ("client_id", pa.string()),
+        ("connection", pa.string()),
+        ("controller", pa.string()),
+        ("correlation_id", pa.int32()),
+        ("forwarded", pa.bool_()),
+        ("error", pa.int32()),
+        ("errors", pa.list_(pa.field("element", pa.int32(), nullable=False))),
+        ("broker_id", pa.int32()),
+        ("broker_epoch", pa.int64()),
+        ("cluster_id", pa.string()),
+        ("incarnation_id", pa.string()),
+        ("log_dirs", TEXTS),
+        ("offline_log_dirs", TEXTS),
+        ("want_fence", pa.bool_()),
+        ("want_shut_down", pa.bool_()),
+        ("fenced", pa.bool_()),
+        ("assignments", pa.int32()),
+        ("request", pa.string()),
+        ("response", pa.string()),
+    ]
+)
+"""Errors: ``error`` of the whole request, ``errors`` all that it or an entry has but 0. Typed columns of an API's own
+fields are null for the others; ``request`` and ``response`` are JSON with Kafka's names, of known fields only."""
+
+ASSIGNMENTS_SCHEMA = pa.schema(
+    [
+        ("broker_id", pa.int32()),
+        ("broker_epoch", pa.int64()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("directory_id", pa.string()),
+        ("requested_time", TIME),
+        ("answered_time", TIME),
+        ("error", pa.int32()),
+        ("controller", pa.string()),
+        ("connection", pa.string()),
+        ("correlation_id", pa.int32()),
+        ("entry", pa.int32()),
+        ("entries", pa.int32()),
+    ]
+)
+
+REJECTS_SCHEMA = pa.schema(
+    [
+        ("file", pa.string()),
+        ("file_id", pa.string()),
+        ("position", pa.int64()),
+        ("last_position", pa.int64()),
+        ("lines", pa.int64()),
+        ("bytes", pa.int64()),
+        ("reason", pa.string()),
+        ("api", pa.string()),
+        ("first_time", TIME),
+    ]
+)
+
+_KEYS = {api.name: api.key for api in APIS.values()}
+
+
+_LONGEST_MS = 10 * 365 * 86_400_000
+"""No request takes longer: what claims to is taken for this, so that times stay what every engine can count with."""
+
+
+def received_micros(line: RequestLine) -> int:
+    """Microseconds since 1970 at which a request arrived."""
+    return line.completed_ms * 1000 - round(min(line.total_ms, _LONGEST_MS) * 1000)
+
+
+def controller_of(connection: str) -> str:
+    """``127.0.0.1:9093`` of ``127.0.0.1:9093-127.0.0.1:41234-0``: where the controller took the request."""
+    return connection.partition("-")[0]
+
+
+def requests_batch(file: str, lines: Sequence[tuple[int, RequestLine]]) -> pa.RecordBatch:
+    """A row per request, as `REQUESTS_SCHEMA`."""
+    return pa.RecordBatch.from_pylist([_request_row(file, *each) for each in lines], schema=REQUESTS_SCHEMA)
+
+
+def _request_row(file: str, position: int, line: RequestLine) -> dict[str, Any]:
+    request, response = write(line.request), write(line.response)
+    errors = sorted({code for code in (line.error_code, *_error_codes(response)) if code})
+    return {
+        "file": file,
+        "position": position,
+        "api": line.api,
+        "api_key": _KEYS[line.api],
+        "api_version": line.version,
+        "received_time": received_micros(line),
+        "answered_time": line.completed_ms * 1000,
+        "total_ms": line.total_ms,
+        "client_id": line.client_id,
+        "connection": line.connection,
+        "controller": controller_of(line.connection),
+        "correlation_id": line.correlation_id,
+        "forwarded": line.forwarded,
+        "error": line.error_code,
+        "errors": errors,
+        "broker_id": request.get("brokerId"),
+        "broker_epoch": request.get("brokerEpoch", response.get("brokerEpoch")),
+        "cluster_id": request.get("clusterId"),
+        "incarnation_id": request.get("incarnationId"),
+        "log_dirs": request.get("logDirs"),
+        "offline_log_dirs": request.get("offlineLogDirs"),
+        "want_fence": request.get("wantFence"),
+        "want_shut_down": request.get("wantShutDown"),
+        "fenced": response.get("isFenced"),
+        "assignments": _size(line.request) if isinstance(line.request, AssignReplicasToDirsRequest) else None,
+        "request": json.dumps(request, separators=(",", ":")),
+        "response": json.dumps(response, separators=(",", ":")),
+    }
+
+
+def _error_codes(value: Any) -> Iterator[int]:
+    if isinstance(value, dict):
+        if "errorCode" in value:
+            yield value["errorCode"]
+        for item in value.values():
+            yield from _error_codes(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _error_codes(item)
+
+
+def _size(request: AssignReplicasToDirsRequest) -> int:
+    return sum(len(topic.partitions) for directory in request.directories for topic in directory.topics)
+
+
+Entry = tuple[str, str, int]
+"""Directory, topic and partition of an entry."""
+
+
+def _entries(said: AssignReplicasToDirsRequest | AssignReplicasToDirsResponse) -> Iterator[tuple[Entry, Any]]:
+    for directory in said.directories:
+        name = str(directory.id)
+        for topic in directory.topics:
+            topic_id = str(topic.topic_id)
+            for partition in topic.partitions:
+                yield (name, topic_id, partition.partition_index), partition
+
+
+def assignments_table(lines: Sequence[RequestLine]) -> pa.Table:
+    """A row per entry of the AssignReplicasToDirs requests among ``lines``, as `ASSIGNMENTS_SCHEMA`."""
+    columns: dict[str, list[Any]] = {name: [] for name in ASSIGNMENTS_SCHEMA.names}
+    for line in lines:
+        request = line.request
+        if not isinstance(request, AssignReplicasToDirsRequest):
+            continue
+        asked = [entry for entry, _ in _entries(request)]
+        answers: Mapping[Entry, int] = {}
+        if isinstance(line.response, AssignReplicasToDirsResponse):
+            answers = {entry: result.error_code for entry, result in _entries(line.response)}
+        whole = line.error_code
+        columns["topic_id"] += [topic_id for _, topic_id, _ in asked]
+        columns["partition"] += [partition for _, _, partition in asked]
+        columns["directory_id"] += [directory for directory, _, _ in asked]
+        columns["error"] += [whole or answers.get(entry, UNANSWERED) for entry in asked]
+        columns["entry"] += range(len(asked))
+        for name, value in (
+            ("broker_id", request.broker_id),
+            ("broker_epoch", request.broker_epoch),
+            ("requested_time", received_micros(line)),
+            ("answered_time", line.completed_ms * 1000),
+            ("controller", controller_of(line.connection)),
+            ("connection", line.connection),
+            ("correlation_id", line.correlation_id),
+            ("entries", len(asked)),
+        ):
+            columns[name] += [value] * len(asked)
+    return pa.Table.from_pydict(columns, schema=ASSIGNMENTS_SCHEMA)
+
+
+@dataclass
+class Rejects:
+    """The unreadable lines of one file, those of a kind in one `BLOCK` as one row: as many rows as there are kinds."""
+
+    file: str
+    file_id: str
+    rows: dict[tuple[int, str, str | None], dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, position: int, reject: Reject | TooLong) -> None:
+        """A line, the lines in order."""
+        if isinstance(reject, TooLong):
+            reject = Reject(f"the line is longer than {LONGEST_LINE} bytes", reject.size)
+        kind = (position // BLOCK, reject.reason, reject.api)
+        row = self.rows.get(kind)
+        if row is None:
+            row = self.rows[kind] = {
+                "file": self.file,
+                "file_id": self.file_id,
+                "position": position,
+                "lines": 0,
+                "bytes": 0,
+                "reason": reject.reason,
+                "api": reject.api,
+                "first_time": None if reject.completed_ms is None else reject.completed_ms * 1000,
+            }
+        row["last_position"] = position
+        row["lines"] += 1
+        row["bytes"] += reject.size
+
+    def table(self) -> pa.Table:
+        """The rows, as `REJECTS_SCHEMA`."""
+        return pa.Table.from_pylist(list(self.rows.values()), schema=REJECTS_SCHEMA)

@@ -1,0 +1,201 @@
+"""The files of request logs: under which name a log lies now, how far it is written, and what of it was read.
+
+A log is known by how it begins, not by its name, so that a rename, a copy or gzip neither hides lines nor shows them
+twice: positions count bytes of the unpacked text. Nothing is ever written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from glob import glob, has_magic
+from pathlib import Path
+
+from jbod_model.errors import UsageError
+from pipelines.formats.request_lines import CHUNK
+from pipelines.source.request_text import Text, is_packed
+
+HEAD = 1 << 16
+"""Bytes within which a log must show who it is."""
+_REMEMBERED = 10_000
+_REQUEST = b"Completed request:"
+_TIME = re.compile(rb"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A log as it lies there now: ``end`` is the position after its last whole line."""
+
+    file_id: str
+    path: str
+    end: int
+    begins: bytes
+    """The first time in it, to read older logs first."""
+    packed: bool = False
+    problem: str = ""
+    """Why a packed file cannot be read beyond ``end``."""
+
+
+def file_id(path: str) -> tuple[str, bytes] | None:
+    """What a log is known by, and the first time in it; None while it has no whole line. OSError if it is gone.
+
+    That is a hash of all up to its first request, which has times and a connection that no other has; where the first
+    64 KiB have none, of its first line.
+    """
+    with Text(path) as source:
+        head = source.read(HEAD)
+    request = head.find(_REQUEST)
+    end = head.find(b"\n", max(request, 0)) + 1
+    if end == 0 and (request < 0 or len(head) == HEAD):
+        end = head.find(b"\n") + 1 or (HEAD if len(head) == HEAD else 0)
+    if end == 0:
+        return None
+    time = _TIME.search(head, 0, end)
+    return hashlib.sha256(head[:end]).hexdigest()[:24], time[0] if time else b""
+
+
+class RequestFiles:
+    """The logs that some paths and globs mean, looked at again and again."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns = tuple(patterns)
+        self._packed: dict[tuple[str, int, int], tuple[int, str]] = {}
+        """(path, size, mtime) -> end and problem: a packed file is read through only once."""
+        self._whole: dict[str, tuple[int, int]] = {}
+        """file_id -> (end, up to where no further newline is): a line without end is looked at only once."""
+        self._ids: dict[tuple[str, int, int], tuple[str, bytes] | None] = {}
+        """(path, size, mtime) -> what it is: files that rest are not opened again."""
+
+    def check(self) -> None:
+        """UsageError for a path or glob that means nothing, or a directory."""
+        for pattern in self._patterns:
+            found = list(self._expand([pattern]))
+            if not found:
+                what = "matches no file" if has_magic(pattern) else "no such file"
+                raise UsageError(f"{pattern}: {what}; give a controller's request log, rotated ones as a glob")
+            for path in found:
+                if Path(path).is_dir():
+                    raise UsageError(f"{path}: is a directory; give the request logs in it, for instance {path}/*.log*")
+                try:
+                    Path(path).open("rb").close()
+                except OSError as problem:
+                    raise UsageError(f"{path}: cannot be read ({problem.strerror})") from None
+
+    def scan(self, known: Mapping[str, int]) -> list[LogFile]:
+        """The logs, oldest first. One that was begun (``known``: its position) is looked for under other names too."""
+        found = self._identify(self._expand(self._patterns), {})
+        missing = known.keys() - found.keys()
+        if missing:
+            found = self._identify(self._siblings(), found, only=missing)
+        logs = [self._measured(*each, known) for each in found.items()]
+        return sorted(logs, key=lambda log: (log.begins, log.path))
+
+    def find(self, wanted: str) -> str | None:
+        """Where a log lies now, under whatever name."""
+        for paths in (self._expand(self._patterns), self._siblings()):
+            for path in paths:
+                if _id_of(path) == wanted:
+                    return path
+        return None
+
+    def _identify(
+        self, paths: Iterable[str], found: dict[str, tuple[str, bytes]], only: Iterable[str] | None = None
+    ) -> dict[str, tuple[str, bytes]]:
+        """file_id -> path and first time; of two copies the one that is not packed, then the longer one."""
+        wanted = None if only is None else set(only)
+        for path in paths:
+            try:
+                seen = self._identity(path)
+            except OSError:
+                continue
+            if seen is None or (wanted is not None and seen[0] not in wanted):
+                continue
+            other = found.get(seen[0])
+            if other is None or _preferred(path) > _preferred(other[0]):
+                found[seen[0]] = path, seen[1]
+        return found
+
+    def _identity(self, path: str) -> tuple[str, bytes] | None:
+        status = Path(path).stat()
+        key = (path, status.st_size, status.st_mtime_ns)
+        if key not in self._ids:
+            if len(self._ids) > _REMEMBERED:
+                self._ids.clear()
+            self._ids[key] = file_id(path)
+        return self._ids[key]
+
+    def _expand(self, patterns: Iterable[str]) -> Iterator[str]:
+        for pattern in patterns:
+            if Path(pattern).exists():
+                yield pattern
+            elif has_magic(pattern):
+                yield from sorted(glob(pattern, recursive=True))  # noqa: PTH207 - it may begin at the root
+
+    def _siblings(self) -> Iterator[str]:
+        """Files beside those that were given, where a rotation may have moved them."""
+        for folder in sorted({str(Path(pattern).parent) for pattern in self._patterns}):
+            if not has_magic(folder) and Path(folder).is_dir():
+                yield from sorted(str(path) for path in Path(folder).iterdir() if path.is_file())
+
+    def _measured(self, identity: str, found: tuple[str, bytes], known: Mapping[str, int]) -> LogFile:
+        path, begins = found
+        try:
+            if is_packed(path):
+                end, problem = self._packed_end(path)
+                return LogFile(identity, path, end, begins, packed=True, problem=problem)
+            return LogFile(identity, path, self._plain_end(identity, path, known.get(identity, 0)), begins)
+        except OSError:
+            return LogFile(identity, path, known.get(identity, 0), begins)
+
+    def _plain_end(self, identity: str, path: str, position: int) -> int:
+        """Position after the last newline, looked for from the end backwards."""
+        end, searched = self._whole.get(identity, (position, position))
+        with Path(path).open("rb") as source:
+            size = source.seek(0, 2)
+            at = size
+            while at > searched:
+                begin = max(at - CHUNK, searched)
+                source.seek(begin)
+                found = source.read(at - begin).rfind(b"\n")
+                if found >= 0:
+                    end = begin + found + 1
+                    break
+                at = begin
+        self._whole[identity] = end, max(size, end)
+        return end
+
+    def _packed_end(self, path: str) -> tuple[int, str]:
+        status = Path(path).stat()
+        key = (path, status.st_size, status.st_mtime_ns)
+        if key not in self._packed:
+            self._packed[key] = _unpacked_end(path)
+        return self._packed[key]
+
+
+def _unpacked_end(path: str) -> tuple[int, str]:
+    """Position after the last newline of a packed file, and why not all of it can be read."""
+    end = at = 0
+    with Text(path) as source:
+        while chunk := source.read(CHUNK):
+            found = chunk.rfind(b"\n")
+            if found >= 0:
+                end = at + found + 1
+            at += len(chunk)
+    return end, source.problem
+
+
+def _preferred(path: str) -> tuple[bool, int]:
+    try:
+        return not is_packed(path), Path(path).stat().st_size
+    except OSError:
+        return False, -1
+
+
+def _id_of(path: str) -> str | None:
+    try:
+        seen = file_id(path)
+    except OSError:
+        return None
+    return seen[0] if seen else None

@@ -1,0 +1,224 @@
+"""Readers of the data source ``kafka_request_log``: which bytes of which logs are new, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+
+from jbod_model.request_log import Reject, RequestLine
+from pipelines.formats.request_lines import Parser, TooLong, lines
+from pipelines.formats.request_rows import Rejects, assignments_table, requests_batch
+from pipelines.source.kafka_request_log import PARTS, REJECTS, REQUESTS, Options
+from pipelines.source.request_files import LogFile, RequestFiles, file_id
+from pipelines.source.request_text import Text
+
+SLICE = 16 << 20
+"""Bytes of a log for one task. A packed log is not divided: whoever reads its end unpacks it from its beginning."""
+ROWS = 2_000
+FORGOTTEN = 1_000
+"""So many logs that lie nowhere any more are remembered, should they come back."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The lines of a log that begin in ``[start, end)``; ``problem``: why nothing follows, where something should."""
+
+    file_id: str
+    path: str
+    start: int
+    end: int
+    problem: str = ""
+
+
+class Part(InputPartition):
+    """Pieces for one task."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self.pieces = tuple(pieces)
+
+
+def cut(log: LogFile, start: int, end: int) -> Iterator[Piece]:
+    """The pieces of ``[start, end)`` of a log."""
+    size = end - start if log.packed else SLICE
+    for at in range(start, end, max(size, 1)):
+        last = min(at + size, end)
+        yield Piece(log.file_id, log.path, at, last, log.problem if last == log.end else "")
+    if start == end and log.problem:
+        yield Piece(log.file_id, log.path, start, end, log.problem)
+
+
+def parts(pieces: Sequence[Piece], most: int) -> list[Part]:
+    """Pieces put together so that there are at least ``most`` tasks, if there is enough, and none is large."""
+    share = max(min(sum(piece.end - piece.start for piece in pieces) // most, SLICE), 1)
+    found: list[Part] = []
+    held: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += piece.end - piece.start
+        if size >= share:
+            found.append(Part(held))
+            held, size = [], 0
+    return [*found, Part(held)] if held else found
+
+
+def read_pieces(options: Options, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
+    """What pieces of logs say, in the columns of the layout."""
+    parser = Parser(options.time_zone)
+    for piece in pieces:
+        rejects = Rejects(piece.path, piece.file_id)
+        asked = _requests(options, piece, parser, rejects)
+        while some := list(islice(asked, ROWS)):
+            if options.layout == REQUESTS:
+                yield requests_batch(piece.path, some)
+            elif options.layout == PARTS:
+                yield from _packed("assignments", assignments_table([line for _, line in some]))
+        if options.layout == REJECTS:
+            yield from rejects.table().to_batches()
+        elif options.layout == PARTS:
+            yield from _packed("rejects", rejects.table())
+
+
+def _requests(options: Options, piece: Piece, parser: Parser, rejects: Rejects) -> Iterator[tuple[int, RequestLine]]:
+    """The requests of a piece; what cannot be read goes to ``rejects``."""
+    source = _open(options, piece)
+    if source is None:
+        rejects.add(piece.start, Reject("the file went away before it was read", piece.end - piece.start))
+        return
+    with source:
+        for position, line in lines(source, piece.start, piece.end):
+            parsed = line if isinstance(line, TooLong) else parser(line)
+            if isinstance(parsed, RequestLine):
+                yield position, parsed
+            elif parsed is not None:
+                rejects.add(position, parsed)
+    if piece.problem:
+        rejects.add(piece.end, Reject(piece.problem, 0))
+
+
+def _open(options: Options, piece: Piece) -> Text | None:
+    """The log where it lies now: a rotation may have moved it since the batch was planned."""
+    try:
+        if (seen := file_id(piece.path)) and seen[0] == piece.file_id:
+            return Text(piece.path)
+    except OSError:
+        pass
+    path = RequestFiles(options.paths).find(piece.file_id)
+    return None if path is None else Text(path)
+
+
+def _packed(kind: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
+    if table.num_rows:
+        sink = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+            writer.write_table(table)
+        payload = sink.getvalue().to_pybytes()
+        yield pa.RecordBatch.from_pydict({"kind": [kind], "payload": [payload]})
+
+
+class BatchReader(DataSourceReader):
+    """Reads all whole lines there are now."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Pieces of the logs, oldest first."""
+        files = RequestFiles(self._options.paths)
+        files.check()
+        pieces = [piece for log in files.scan({}) for piece in cut(log, 0, log.end)]
+        return parts(pieces, self._options.partitions)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of one task."""
+        assert isinstance(partition, Part)
+        return read_pieces(self._options, partition.pieces)
+
+
+Offset = dict[str, Any]
+"""``{"files": [[file_id, position, path], ...]}`` in the order in which they were begun."""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the logs. Its offset has of each log what it is known by and how far it was read."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._files = RequestFiles(options.paths)
+        self._files.check()
+        self._scanned: list[LogFile] | None = None
+        self._frozen = False
+
+    def initialOffset(self) -> Offset:
+        """Nothing was read."""
+        return {"files": []}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The option maxBytes."""
+        return ReadMaxBytes(self._options.max_bytes)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Where the next batch ends: the oldest logs first, up to the limit."""
+        known = _positions(start)
+        if not self._frozen or self._scanned is None:
+            self._scanned = self._files.scan(known)
+        budget = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        if isinstance(limit, ReadAllAvailable):
+            budget = None
+        return next_offset(start, self._scanned, budget)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """The next look at the files is the last: it fixes the end of this run."""
+        self._scanned = None
+        self._frozen = True
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Pieces between two offsets."""
+        known = _positions(start)
+        scanned = self._files.scan(known) if self._scanned is None else self._scanned
+        logs = {log.file_id: log for log in scanned}
+        pieces: list[Piece] = []
+        for identity, position, path in end["files"]:
+            begun = known.get(identity, 0)
+            if position > begun or identity not in known:
+                log = logs.get(identity, LogFile(identity, path, position, b""))
+                pieces += cut(log, begun, position)
+        return parts(pieces, self._options.partitions)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of one task."""
+        assert isinstance(partition, Part)
+        return read_pieces(self._options, partition.pieces)
+
+    def commit(self, end: Offset) -> None:
+        """Nothing is kept where the logs are."""
+
+
+def _positions(offset: Offset) -> dict[str, int]:
+    return {identity: position for identity, position, _ in offset["files"]}
+
+
+def next_offset(start: Offset, logs: Sequence[LogFile], budget: int | None) -> Offset:
+    """``start`` moved on by at most ``budget`` bytes of ``logs``; one that lies nowhere any more keeps its place."""
+    files = {identity: (position, path) for identity, position, path in start["files"]}
+    for log in logs:
+        position, path = files.get(log.file_id, (0, log.path))
+        new = max(log.end - position, 0)
+        take = new if budget is None else min(new, budget)
+        if take or (log.problem and log.file_id not in files and (budget is None or budget > 0)):
+            files[log.file_id] = position + take, log.path
+        elif log.file_id in files:
+            files[log.file_id] = position, path
+        if budget is not None:
+            budget -= take
+    gone = [identity for identity in files if identity not in {log.file_id for log in logs}]
+    for identity in gone[:-FORGOTTEN]:
+        del files[identity]
+    return {"files": [[identity, position, path] for identity, (position, path) in files.items()]}
