@@ -2,6 +2,7 @@
 
 from pipelines.check.definition import Check
 
+# What a fenced broker never registered may be a disk that its next process has found already (R-PROC-4).
 UNKNOWN_DIRECTORY = Check(
     id="B-03",
     name="replica-in-unknown-dir",
@@ -27,6 +28,7 @@ UNKNOWN_DIRECTORY = Check(
         LEFT JOIN away w ON w.broker_id = a.broker_id AND w.directory_id = a.directory_id
         LEFT JOIN owners o ON o.directory_id = a.directory_id
         WHERE a.kind = 'assigned' AND d.directory_id IS NULL AND array_length(b.log_dirs) > 0
+          AND NOT (b.fenced AND w.ended_by IS NULL AND o.owner IS NULL)
     """,
     message="directory {directory_id} of broker {broker_id} {what}",
     todo="{advice}",

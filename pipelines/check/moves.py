@@ -25,7 +25,8 @@ RECREATED = Check(
         LEFT JOIN directories_history s ON s.broker_id = m.broker_id AND s.directory_id = m.source
              AND s.from_offset >= d.to_offset AND s.from_offset <= m.moved_offset
         CROSS JOIN params
-        WHERE f.incarnation_id = n.incarnation_id AND NOT n.fenced AND s.directory_id IS NULL AND m.moved_time >= params.window_time
+        WHERE f.incarnation_id = n.incarnation_id AND NOT n.fenced AND s.directory_id IS NULL
+          AND m.moved_time >= params.window_time
         GROUP BY m.broker_id, m.source, m.topic_id, m.topic, m.partition
     """,
     message="directory {directory_id} of broker {broker_id} had failed, and the replica appeared in {target}",
@@ -61,7 +62,8 @@ REVERTED = Check(
     name="move-reverted",
     severity="warning",
     title="Moves between disks were undone soon after they were recorded",
-    why="The controller had accepted the new directory, and the broker went back: the move did not take place.",
+    why="The controller had accepted the new directory, its disk is well, and the broker went back: the move did not "
+    "take place.",
     sql="""
         SELECT b.broker_id, b.source AS directory_id, b.topic_id, b.topic, b.partition,
                max(b.replica_index) AS replica_index, max(b.moved_offset) AS since_offset,
@@ -69,6 +71,8 @@ REVERTED = Check(
         FROM moves a
         JOIN moves b ON b.topic_id = a.topic_id AND b.partition = a.partition AND b.broker_id = a.broker_id
              AND b.came_offset = a.moved_offset AND b.target = a.source
+        JOIN directories_history d ON d.broker_id = b.broker_id AND d.directory_id = b.source
+             AND d.from_offset <= b.moved_offset AND (d.to_offset IS NULL OR d.to_offset > b.moved_offset)
         CROSS JOIN params
         WHERE b.moved_time >= params.window_time AND b.moved_time <= a.moved_time + INTERVAL '1' SECOND * params.soon
         GROUP BY b.broker_id, b.source, b.topic_id, b.topic, b.partition

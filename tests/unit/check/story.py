@@ -1,0 +1,157 @@
+"""Short logs written by hand: a record a second, each a batch of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from jbod_model import records as r
+from jbod_model.codec import encode
+from jbod_model.ids import KAFKA_IDS, Uuid
+from jbod_model.records import Record, VersionedRecord
+from pipelines.ask.lake import Lake
+from tests.lakes import write_lake
+from tests.logs import Entry
+
+START = 1_700_000_000
+KINDS = {"unassigned": KAFKA_IDS.unassigned, "lost": KAFKA_IDS.lost, "migrating": KAFKA_IDS.migrating}
+
+
+def disk(name: str) -> Uuid:
+    """The id of the directory called ``name``: a letter, or a reserved id by its name."""
+    return KINDS[name] if name in KINDS else Uuid(ord(name), 1)
+
+
+def topic_id(name: str, life: int = 1) -> Uuid:
+    return Uuid(sum(map(ord, name)), 1000 + life)
+
+
+class Story:
+    """Builds a log; every method appends one record and returns the story."""
+
+    def __init__(self, version: int | None = 17) -> None:
+        self.entries: list[Entry] = []
+        self.time = START
+        self.epochs: dict[int, int] = {}
+        self.replicas: dict[tuple[str, int], dict[int, str]] = {}
+        self.lives: dict[str, int] = {}
+        if version is None:
+            self.append(r.NoOpRecord(), 0)
+        else:
+            self.append(r.FeatureLevelRecord(name="metadata.version", feature_level=version), 0)
+
+    def append(self, record: Record, version: int) -> Story:
+        self.time += 1
+        offset = len(self.entries)
+        versioned = VersionedRecord(record, version)
+        value = encode(versioned)
+        self.entries.append(Entry(offset, 1, self.time * 1_000_000, offset, value, versioned=versioned))
+        return self
+
+    def wait(self, seconds: int) -> Story:
+        """Time passes, a record now and then."""
+        for _ in range(15):
+            self.time += seconds // 15
+            self.append(r.NoOpRecord(), 0)
+        return self
+
+    def version(self, level: int) -> Story:
+        return self.append(r.FeatureLevelRecord(name="metadata.version", feature_level=level), 0)
+
+    def broker(
+        self,
+        broker: int,
+        disks: str = "",
+        *,
+        process: int = 1,
+        fenced: bool = False,
+        epoch: int | None = None,
+        cordoned: str | None = None,
+    ) -> Story:
+        """Registers; an epoch of its own where none is given."""
+        self.epochs[broker] = len(self.entries) if epoch is None else epoch
+        return self.append(
+            r.RegisterBrokerRecord(
+                broker_id=broker,
+                incarnation_id=Uuid(broker, 5000 + process),
+                broker_epoch=self.epochs[broker],
+                fenced=fenced,
+                log_dirs=tuple(disk(name) for name in disks),
+                cordoned_log_dirs=None if cordoned is None else tuple(disk(name) for name in cordoned),
+            ),
+            3 if cordoned is None else 4,
+        )
+
+    def broker_with(self, broker: int, *ids: Uuid) -> Story:
+        """Registers with directories of these ids."""
+        return self.append(r.RegisterBrokerRecord(broker_id=broker, fenced=False, log_dirs=ids), 3)
+
+    def left(self, broker: int, disks: str) -> Story:
+        """The broker reports that only these disks are left."""
+        change = r.BrokerRegistrationChangeRecord(
+            broker_id=broker, broker_epoch=self.epochs[broker], log_dirs=tuple(disk(name) for name in disks)
+        )
+        return self.append(change, 2)
+
+    def fence(self, broker: int, up: bool = False) -> Story:
+        change = r.BrokerRegistrationChangeRecord(
+            broker_id=broker, broker_epoch=self.epochs[broker], fenced=-1 if up else 1
+        )
+        return self.append(change, 0)
+
+    def topic(self, name: str, *partitions: Mapping[int, str], isr: Sequence[int] | None = None) -> Story:
+        """A topic whose partitions are led by the first of ``{broker: disk}``; in sync all, or ``isr``."""
+        self.lives[name] = self.lives.get(name, 0) + 1
+        self.append(r.TopicRecord(name=name, topic_id=self._id(name)), 0)
+        for number, placed in enumerate(partitions):
+            self.replicas[name, number] = dict(placed)
+            brokers = tuple(placed)
+            in_sync = brokers if isr is None else tuple(isr)
+            self.append(
+                r.PartitionRecord(
+                    topic_id=self._id(name),
+                    partition_id=number,
+                    replicas=brokers,
+                    isr=in_sync,
+                    leader=in_sync[0],
+                    leader_epoch=0,
+                    partition_epoch=0,
+                    directories=tuple(disk(where) for where in placed.values()),
+                ),
+                1,
+            )
+        return self
+
+    def assign(self, name: str, number: int, broker: int, where: str) -> Story:
+        """The broker's replica is now in another directory."""
+        placed = self.replicas[name, number]
+        placed[broker] = where
+        directories = tuple(disk(one) for one in placed.values())
+        return self.change(name, number, directories=directories)
+
+    def join(self, name: str, number: int, broker: int, where: str) -> Story:
+        """A broker becomes one more replica."""
+        placed = self.replicas[name, number]
+        placed[broker] = where
+        directories = tuple(disk(one) for one in placed.values())
+        return self.change(name, number, replicas=tuple(placed), directories=directories)
+
+    def change(self, name: str, number: int, **fields: object) -> Story:
+        record = r.PartitionChangeRecord(topic_id=self._id(name), partition_id=number, **fields)  # type: ignore[arg-type]
+        return self.append(record, 1)
+
+    def remove(self, name: str) -> Story:
+        return self.append(r.RemoveTopicRecord(topic_id=self._id(name)), 0)
+
+    def configure(self, name: str, value: str | None) -> Story:
+        """Sets min.insync.replicas of a topic."""
+        return self.append(
+            r.ConfigRecord(resource_type=2, resource_name=name, name="min.insync.replicas", value=value), 0
+        )
+
+    def lake(self, path: Path) -> Lake:
+        write_lake(path, self.entries)
+        return Lake.open(path)
+
+    def _id(self, name: str) -> Uuid:
+        return topic_id(name, self.lives[name])

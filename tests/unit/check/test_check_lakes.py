@@ -1,0 +1,56 @@
+"""Checks of what no log says: lakes that were damaged by hand, or read late; and runs over bad lakes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from pipelines.ask.lake import Lake
+from pipelines.check.run import run_checks
+from pipelines.lake.tables import BY_NAME
+from tests.unit.check.story import Story, disk
+
+
+def rewrite(lake: Path, table: str, **columns: Any) -> None:
+    """Set columns of every row of a table, or change them, and publish that."""
+    uri = (lake / table).as_uri()
+    rows = DeltaTable(uri).to_pyarrow_table().to_pylist()
+    for row in rows:
+        row |= {name: value(row) if callable(value) else value for name, value in columns.items()}
+    write_deltalake(uri, pa.Table.from_pylist(rows, schema=BY_NAME[table].schema), mode="overwrite")
+    if table != "ledger":
+        version = DeltaTable(uri).version()
+        rewrite(lake, "ledger", versions=lambda row: [*(dict(row["versions"]) | {table: version}).items()])
+
+
+def test_partition_with_fewer_directories_than_replicas_is_found(tmp_path: Path) -> None:
+    Story().broker(1, "a").broker(2, "b").topic("t", {1: "a", 2: "b"}).lake(tmp_path)
+    rewrite(tmp_path, "partitions", directories=[str(disk("a"))])
+    (found,) = run_checks(Lake.open(tmp_path), ["B-11"])
+    assert (found.subject, found.severity, found.message) == ("t-0", "critical", "1 directories for 2 replicas")
+
+
+def test_partition_with_a_directory_per_replica_is_well(tmp_path: Path) -> None:
+    lake = Story().broker(1, "a").broker(2, "b").topic("t", {1: "a", 2: "b"}).lake(tmp_path)
+    assert run_checks(lake, ["B-11"]) == []
+
+
+def test_directory_of_two_brokers_is_found_at_both(tmp_path: Path) -> None:
+    Story().broker(1, "a").broker(2, "b").lake(tmp_path)
+    rewrite(tmp_path, "directories", directory_id=str(disk("a")))
+    found = run_checks(Lake.open(tmp_path), ["B-10"])
+    assert [(one.broker_id, one.directory_id) for one in found] == [(1, str(disk("a"))), (2, str(disk("a")))]
+    assert [one.message[-29:] for one in found] == ["is registered by broker 2 too", "is registered by broker 1 too"]
+
+
+def test_log_that_was_old_when_it_was_read_is_found_at_its_end_only(tmp_path: Path) -> None:
+    story = Story().broker(1, "a").broker(2, "b")
+    assert run_checks(story.lake(tmp_path), ["B-28"]) == []
+    rewrite(tmp_path, "ledger", published_time=lambda row: row["end_time"] + timedelta(hours=13))
+    (found,) = run_checks(Lake.open(tmp_path), ["B-28"])
+    assert (found.subject, found.severity, found.offset) == ("the cluster", "warning", 2)
+    assert run_checks(Lake.open(tmp_path, at_offset=1), ["B-28"]) == []
