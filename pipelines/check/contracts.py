@@ -1,0 +1,324 @@
+"""Contracts: what holds of the tables of every lake, whatever the cluster does. The pipeline checks itself by them.
+
+A row of a contract's SQL breaks it, and says so in one text column, ``what``. The SQL is DuckDB's, plain enough to be
+put into Spark's by sqlglot. It reads all rows of the published versions: ``T_history`` of every history table,
+``records`` and ``ledger``; and ``lake`` (one row: end_offset, profile, and the ids unassigned, lost and migrating),
+``slots`` (a row for each replica of each row of partitions), ``ledger_versions`` (a row for each version that a row of
+the ledger names) and ``table_versions`` (the newest version of every table).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pipelines.check.definition import Severity
+from pipelines.lake.tables import (
+    ASSIGNMENTS,
+    BROKERS,
+    DIRECTORIES,
+    HISTORY,
+    LEDGER,
+    OFFLINE_REPLICAS,
+    PARTITIONS,
+    Table,
+)
+
+
+@dataclass(frozen=True)
+class Contract:
+    """One rule about one table. Several tables may have the same rule, and so the same id."""
+
+    id: str
+    table: str
+    title: str
+    severity: Severity
+    sql: str
+
+    @property
+    def name(self) -> str:
+        """``C-04 brokers``"""
+        return f"{self.id} {self.table}"
+
+
+def _rows(table: Table) -> str:
+    return f"{table.name}_history" if table.history else table.name
+
+
+def _key(table: Table, *more: str) -> str:
+    """SQL that names a row ``t`` of a table by its key."""
+    columns = (f"'{name}', coalesce(CAST(t.{name} AS VARCHAR), 'null')" for name in (*table.key, *more))
+    return f"concat_ws(' ', {', '.join(columns)}) AS what"
+
+
+def _same(columns: str, left: str, right: str) -> str:
+    return " AND ".join(f"{left}.{name} = {right}.{name}" for name in columns.split())
+
+
+# How long an interval lasts, in offsets; one that is true now lasts until the end of the lake.
+def _end(alias: str) -> str:
+    return f"coalesce({alias}.to_offset, lake.end_offset)"
+
+
+def _overlap(left: str, right: str) -> str:
+    return f"least({_end(left)}, {_end(right)}) - greatest({left}.from_offset, {right}.from_offset)"
+
+
+def _meet(left: str, right: str) -> str:
+    return f"{left}.from_offset < {_end(right)} AND {right}.from_offset < {_end(left)}"
+
+
+# RULES THAT SEVERAL TABLES HAVE
+
+
+def _keys_are_complete(table: Table) -> str:
+    nulls = " OR ".join(f"t.{name} IS NULL" for name in table.key)
+    return f"SELECT {_key(table)} FROM {_rows(table)} t WHERE {nulls}"
+
+
+def _keys_are_unique(table: Table) -> str:
+    return f"SELECT {_key(table)} FROM {_rows(table)} t GROUP BY {', '.join(table.key)} HAVING count(*) > 1"
+
+
+def _intervals_are_ordered(table: Table) -> str:
+    return f"""
+        SELECT {_key(table, "to_offset")} FROM {_rows(table)} t CROSS JOIN lake
+        WHERE t.to_offset <= t.from_offset OR t.from_offset >= lake.end_offset OR t.to_offset >= lake.end_offset
+           OR (t.to_offset IS NULL) <> (t.to_time IS NULL)
+    """
+
+
+def _intervals_do_not_overlap(table: Table) -> str:
+    subject = ", ".join(name for name in table.key if name != "from_offset")
+    return f"""
+        WITH t AS (
+            SELECT {", ".join(table.key)}, to_offset,
+                   lead(from_offset) OVER (PARTITION BY {subject} ORDER BY from_offset) AS next_offset
+            FROM {_rows(table)}
+        )
+        SELECT {_key(table, "to_offset", "next_offset")} FROM t
+        WHERE next_offset IS NOT NULL AND (to_offset IS NULL OR to_offset > next_offset)
+    """
+
+
+def _causes_are_records(table: Table) -> str:
+    return f"""
+        SELECT {_key(table, "to_offset")} FROM {_rows(table)} t
+        LEFT JOIN (SELECT DISTINCT log_offset FROM records) f ON f.log_offset = t.from_offset
+        LEFT JOIN (SELECT DISTINCT log_offset FROM records) e ON e.log_offset = t.to_offset
+        WHERE f.log_offset IS NULL OR (t.to_offset IS NOT NULL AND e.log_offset IS NULL)
+    """
+
+
+# 16 bytes are 22 characters, of which the last carries two bits.
+_ID = "[A-Za-z0-9_-]{21}[AQgw]"
+_ID_COLUMNS = {
+    "brokers": ("incarnation_id", "array_to_string(t.log_dirs, ' ')"),
+    "directories": ("directory_id",),
+    "partitions": ("topic_id", "array_to_string(t.directories, ' ')"),
+    "assignments": ("topic_id", "directory_id"),
+    "offline_replicas": ("topic_id", "directory_id"),
+}
+
+
+def _ids_are_base64(table: Table) -> str:
+    columns = (name if "(" in name else f"t.{name}" for name in _ID_COLUMNS[table.name])
+    wrong = " OR ".join(f"NOT regexp_matches({column}, '^({_ID}( |$))*$')" for column in columns)
+    return f"SELECT {_key(table)} FROM {_rows(table)} t WHERE {wrong}"
+
+
+# RULES OF ONE TABLE
+
+_LIFE_HAS_NO_GAP = f"""
+    WITH t AS (
+        SELECT topic_id, partition, from_offset, to_offset,
+               lead(from_offset) OVER (PARTITION BY topic_id, partition ORDER BY from_offset) AS next_offset
+        FROM partitions_history
+    )
+    SELECT {_key(PARTITIONS, "to_offset", "next_offset")} FROM t WHERE next_offset > to_offset
+"""
+
+_A_DIRECTORY_PER_REPLICA = f"""
+    SELECT {_key(PARTITIONS)} FROM partitions_history t WHERE array_length(t.directories) <> array_length(t.replicas)
+"""
+
+_ONE_ID_PER_NAME = f"""
+    WITH names AS (
+        SELECT topic FROM partitions_history WHERE to_offset IS NULL GROUP BY topic HAVING count(DISTINCT topic_id) > 1
+    ), ids AS (
+        SELECT topic_id FROM partitions_history GROUP BY topic_id HAVING count(DISTINCT topic) > 1
+    )
+    SELECT {_key(PARTITIONS)} FROM partitions_history t
+    WHERE t.topic_id IN (SELECT topic_id FROM ids)
+       OR (t.to_offset IS NULL AND t.topic IN (SELECT topic FROM names))
+"""
+
+_RESERVED_IDS_HAVE_THEIR_KIND = f"""
+    SELECT {_key(ASSIGNMENTS, "kind")} FROM assignments_history t CROSS JOIN lake
+    WHERE t.kind <> CASE t.directory_id WHEN lake.unassigned THEN 'unassigned' WHEN lake.lost THEN 'lost'
+                                        WHEN lake.migrating THEN 'migrating' ELSE 'assigned' END
+"""
+
+_REPLICA = "topic_id partition replica_index broker_id directory_id"
+
+_ASSIGNMENTS_ARE_WHAT_PARTITIONS_SAY = f"""
+    WITH said AS (
+        SELECT a.topic_id, a.partition, a.replica_index, a.from_offset, sum({_overlap("a", "s")}) AS offsets
+        FROM assignments_history a CROSS JOIN lake JOIN slots s ON {_same(_REPLICA, "a", "s")} AND {_meet("a", "s")}
+        GROUP BY a.topic_id, a.partition, a.replica_index, a.from_offset
+    )
+    SELECT {_key(ASSIGNMENTS, "broker_id", "directory_id")} FROM assignments_history t CROSS JOIN lake
+    LEFT JOIN said ON {_same("topic_id partition replica_index from_offset", "said", "t")}
+    WHERE coalesce(said.offsets, 0) <> {_end("t")} - t.from_offset
+"""
+
+_PARTITIONS_HAVE_THEIR_ASSIGNMENTS = f"""
+    WITH said AS (
+        SELECT s.topic_id, s.partition, s.from_offset, sum({_overlap("a", "s")}) AS offsets
+        FROM slots s CROSS JOIN lake JOIN assignments_history a ON {_same(_REPLICA, "a", "s")} AND {_meet("a", "s")}
+        GROUP BY s.topic_id, s.partition, s.from_offset
+    )
+    SELECT {_key(PARTITIONS)} FROM partitions_history t CROSS JOIN lake
+    LEFT JOIN said ON {_same("topic_id partition from_offset", "said", "t")}
+    WHERE coalesce(said.offsets, 0) <> array_length(t.replicas) * ({_end("t")} - t.from_offset)
+"""
+
+_DIRECTORIES_ARE_LISTED_BY_BROKERS = f"""
+    WITH listed AS (
+        SELECT d.broker_id, d.directory_id, d.from_offset, sum({_overlap("d", "b")}) AS offsets
+        FROM directories_history d CROSS JOIN lake
+        JOIN brokers_history b
+            ON b.broker_id = d.broker_id AND list_contains(b.log_dirs, d.directory_id) AND {_meet("d", "b")}
+        GROUP BY d.broker_id, d.directory_id, d.from_offset
+    )
+    SELECT {_key(DIRECTORIES)} FROM directories_history t CROSS JOIN lake
+    LEFT JOIN listed ON {_same("broker_id directory_id from_offset", "listed", "t")}
+    WHERE coalesce(listed.offsets, 0) <> {_end("t")} - t.from_offset
+"""
+
+_BROKERS_HAVE_THEIR_DIRECTORIES = f"""
+    WITH listed AS (
+        SELECT b.broker_id, b.from_offset, sum({_overlap("d", "b")}) AS offsets
+        FROM brokers_history b CROSS JOIN lake
+        JOIN directories_history d
+            ON b.broker_id = d.broker_id AND list_contains(b.log_dirs, d.directory_id) AND {_meet("d", "b")}
+        GROUP BY b.broker_id, b.from_offset
+    )
+    SELECT {_key(BROKERS)} FROM brokers_history t CROSS JOIN lake
+    LEFT JOIN listed ON {_same("broker_id from_offset", "listed", "t")}
+    WHERE coalesce(listed.offsets, 0) <> array_length(array_distinct(t.log_dirs)) * ({_end("t")} - t.from_offset)
+"""
+
+# Why each replica was offline when, from assignments and registrations alone (R-OFF-1 to 8; Kafka's
+# DirectoryId#isOnline). A broker's life is its registrations, and between, before and after them its absence.
+_DERIVED = f"""
+    ends AS (
+        SELECT broker_id, from_offset, {_end("b")} AS to_offset FROM brokers_history b CROSS JOIN lake
+        UNION ALL
+        SELECT DISTINCT broker_id, end_offset, end_offset FROM assignments_history CROSS JOIN lake
+    ), absent AS (
+        SELECT broker_id, from_offset AS to_offset, coalesce(lag(to_offset)
+               OVER (PARTITION BY broker_id ORDER BY from_offset), -1) AS from_offset
+        FROM ends
+    ), life AS (
+        SELECT broker_id, from_offset, to_offset, fenced, log_dirs, FALSE AS missing FROM brokers_history
+        UNION ALL
+        SELECT broker_id, from_offset, to_offset, FALSE, NULL, TRUE FROM absent WHERE from_offset < to_offset
+    ), derived AS (
+        SELECT a.topic_id, a.partition, a.replica_index, a.broker_id, a.directory_id,
+               greatest(a.from_offset, b.from_offset) AS from_offset, least({_end("a")}, {_end("b")}) AS to_offset,
+               CASE WHEN b.missing THEN 'broker missing'
+                    WHEN b.fenced THEN 'broker fenced'
+                    WHEN list_contains(b.log_dirs, a.directory_id) THEN 'online'
+                    WHEN a.directory_id = lake.lost THEN 'directory lost'
+                    WHEN lake.profile = 'kip858' AND array_length(b.log_dirs) <= 1 THEN 'online'
+                    WHEN lake.profile = 'kip858' THEN 'directory offline'
+                    WHEN a.directory_id IN (lake.unassigned, lake.migrating) THEN 'online'
+                    WHEN array_length(b.log_dirs) = 0 THEN 'online'
+                    ELSE 'directory offline' END AS reason
+        FROM assignments_history a CROSS JOIN lake JOIN life b ON b.broker_id = a.broker_id AND {_meet("a", "b")}
+    )
+"""
+
+_OFFLINE_REPLICAS_ARE_DERIVED = f"""
+    WITH {_DERIVED}, told AS (
+        SELECT o.topic_id, o.partition, o.replica_index, o.from_offset, sum({_overlap("o", "d")}) AS offsets
+        FROM offline_replicas_history o CROSS JOIN lake
+        JOIN derived d ON {_same(_REPLICA + " reason", "d", "o")} AND {_meet("o", "d")}
+        GROUP BY o.topic_id, o.partition, o.replica_index, o.from_offset
+    )
+    SELECT {_key(OFFLINE_REPLICAS, "reason")} FROM offline_replicas_history t CROSS JOIN lake
+    LEFT JOIN told ON {_same("topic_id partition replica_index from_offset", "told", "t")}
+    WHERE coalesce(told.offsets, 0) <> {_end("t")} - t.from_offset
+"""
+
+_WHAT_IS_DERIVED_IS_THERE = f"""
+    WITH {_DERIVED}, told AS (
+        SELECT d.topic_id, d.partition, d.replica_index, d.from_offset, sum({_overlap("o", "d")}) AS offsets
+        FROM derived d CROSS JOIN lake
+        JOIN offline_replicas_history o ON {_same(_REPLICA + " reason", "d", "o")} AND {_meet("o", "d")}
+        GROUP BY d.topic_id, d.partition, d.replica_index, d.from_offset
+    )
+    SELECT {_key(OFFLINE_REPLICAS, "reason")} FROM derived t
+    LEFT JOIN told ON {_same("topic_id partition replica_index from_offset", "told", "t")}
+    WHERE t.reason <> 'online' AND coalesce(told.offsets, 0) <> t.to_offset - t.from_offset
+"""
+
+_LEDGER_IS_CONTIGUOUS = f"""
+    WITH t AS (
+        SELECT start_offset, end_offset, from_snapshot, lag(end_offset) OVER (ORDER BY end_offset) AS before
+        FROM ledger
+    )
+    SELECT {_key(LEDGER, "start_offset", "before")} FROM t
+    WHERE end_offset <= start_offset
+       OR (from_snapshot IS NULL AND start_offset <> coalesce(before, 0))
+       OR from_snapshot <= before OR from_snapshot > end_offset
+"""
+
+_VERSIONS_EXIST = f"""
+    WITH t AS (
+        SELECT v.end_offset, v.table_name, v.version, n.version AS newest,
+               lag(v.version) OVER (PARTITION BY v.table_name ORDER BY v.end_offset) AS before
+        FROM ledger_versions v LEFT JOIN table_versions n ON n.table_name = v.table_name
+    )
+    SELECT {_key(LEDGER, "table_name", "version", "newest")} FROM t
+    WHERE newest IS NULL OR version > newest OR version < before
+"""
+
+_RECORDS_ARE_COMPLETE = """
+    WITH said AS (
+        SELECT sum(end_offset - coalesce(from_snapshot, start_offset) - dropped) AS records FROM ledger
+    ), t AS (
+        SELECT count(DISTINCT log_offset) AS held FROM records WHERE NOT snapshot
+    )
+    SELECT concat_ws(' ', 'records', said.records, 'held', t.held) AS what FROM said CROSS JOIN t
+    WHERE said.records <> t.held
+"""
+
+
+def _for_each(id_: str, title: str, sql: Callable[[Table], str], *tables: Table) -> Iterator[Contract]:
+    for table in tables or HISTORY:
+        yield Contract(id_, table.name, title, "critical", sql(table))
+
+
+CONTRACTS: tuple[Contract, ...] = (
+    *_for_each("C-01", "no column of the key is null", _keys_are_complete),
+    *_for_each("C-02", "no two rows have the same key", _keys_are_unique),
+    *_for_each("C-03", "an interval ends after it begins, and by the end of the lake", _intervals_are_ordered),
+    *_for_each("C-04", "the intervals of one subject do not overlap", _intervals_do_not_overlap),
+    *_for_each("C-05", "records of the lake began and ended each interval", _causes_are_records),
+    *_for_each("C-06", "ids are 16 bytes as 22 characters of base64", _ids_are_base64),
+    Contract("C-07", "partitions", "a partition is there from its first row to its last", "critical", _LIFE_HAS_NO_GAP),
+    Contract("C-08", "partitions", "there is a directory for each replica", "critical", _A_DIRECTORY_PER_REPLICA),
+    Contract("C-09", "partitions", "a topic has one name, and a name one topic", "critical", _ONE_ID_PER_NAME),
+    Contract("C-10", "partitions", "every replica has its assignment", "critical", _PARTITIONS_HAVE_THEIR_ASSIGNMENTS),
+    Contract("C-11", "assignments", "partitions say the same", "critical", _ASSIGNMENTS_ARE_WHAT_PARTITIONS_SAY),
+    Contract("C-12", "assignments", "reserved ids have their kind", "critical", _RESERVED_IDS_HAVE_THEIR_KIND),
+    Contract("C-13", "brokers", "every listed directory has its row", "critical", _BROKERS_HAVE_THEIR_DIRECTORIES),
+    Contract("C-14", "directories", "its broker lists it", "critical", _DIRECTORIES_ARE_LISTED_BY_BROKERS),
+    Contract("C-15", "offline_replicas", "the rule says so too", "critical", _OFFLINE_REPLICAS_ARE_DERIVED),
+    Contract("C-16", "offline_replicas", "what the rule says is there", "critical", _WHAT_IS_DERIVED_IS_THERE),
+    Contract("C-17", "ledger", "each range begins where the one before ends", "critical", _LEDGER_IS_CONTIGUOUS),
+    Contract("C-18", "ledger", "the versions it names exist", "critical", _VERSIONS_EXIST),
+    Contract("C-19", "ledger", "the records of its ranges are there", "critical", _RECORDS_ARE_COMPLETE),
+)
