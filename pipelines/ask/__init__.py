@@ -3,8 +3,10 @@
 from pipelines.ask.directories import directories
 from pipelines.ask.history import history
 from pipelines.ask.image import image
+from pipelines.ask.incidents import incidents
 from pipelines.ask.lake import Lake
 from pipelines.ask.offline import offline
+from pipelines.ask.risk import risk
 from pipelines.ask.status import status
 
-__all__ = ["Lake", "directories", "history", "image", "offline", "status"]
+__all__ = ["Lake", "directories", "history", "image", "incidents", "offline", "risk", "status"]

@@ -1,0 +1,158 @@
+"""Every directory failure and broker loss in a lake's history as one story, from the tables alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from jbod_model.errors import UsageError
+from pipelines.ask.incidents_brokers import broker_stories
+from pipelines.ask.incidents_directories import Online, directory_stories
+from pipelines.ask.incidents_effects import Effects, LeaderLoss, Outage, effects, leader_losses, outages
+from pipelines.ask.incidents_story import Event, Registration, Story
+from pipelines.ask.lake import Lake
+from pipelines.ask.ledger import time_of
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One failure, from its beginning to its end."""
+
+    number: int
+    """From 1, in the order of their beginnings; the same for every later question about this lake."""
+    kind: str
+    """directory failed, directory gone, broker stopped (in order), broker lost, broker restarted, broker
+    unregistered, or broker re-registered (the same process, which loses nothing)."""
+    broker_id: int
+    directory_id: str | None
+    """Where a directory is what failed."""
+    start_offset: int
+    start_time: datetime
+    since_snapshot: bool
+    """A snapshot is the oldest witness: it began at or before."""
+    end_offset: int | None
+    """When what failed was back, or nothing was left to wait for it; None: still going."""
+    end_time: datetime | None
+    ending: str
+    """How it came back, or what is missing still: same disk, blank disk, moved, and so on."""
+    replicas: int
+    """Replicas that it took offline."""
+    already_offline: int
+    """Those of them that were offline before, for another reason."""
+    replicas_offline: int
+    """Those that are offline still."""
+    longest_offline: timedelta
+    """The longest time that one of them was offline, up to the lake's offset."""
+    leaders: int
+    """Partitions that lost their leader."""
+    successors: Mapping[int, int]
+    """Broker -> partitions that it took over at once."""
+    without_leader: int
+    """Partitions that nobody took over at once."""
+    without_leader_now: int
+    """Those that have had no leader since."""
+    longest_without_leader: timedelta
+    events: Sequence[Event]
+    """What happened, oldest first."""
+
+    @property
+    def going_on(self) -> bool:
+        """Whether it has not ended by the lake's offset."""
+        return self.end_offset is None
+
+    @property
+    def what(self) -> str:
+        """``broker 1: directory failed``"""
+        return f"broker {self.broker_id}: {self.kind.removeprefix('broker ')}"
+
+
+@dataclass(frozen=True)
+class Details:
+    """One incident, replica by replica and leader by leader."""
+
+    incident: Incident
+    outages: Sequence[Outage]
+    leader_losses: Sequence[LeaderLoss]
+
+
+def incidents(lake: Lake) -> list[Incident]:
+    """All that began by the lake's offset, oldest first."""
+    stories = _stories(lake)
+    return [
+        _incident(number, story, done)
+        for number, (story, done) in enumerate(zip(stories, effects(lake, stories), strict=True), 1)
+    ]
+
+
+def details(lake: Lake, number: int) -> Details:
+    """One of them in full; UsageError if there is none of this number."""
+    stories = _stories(lake)
+    if not 1 <= number <= len(stories):
+        known = f"there are 1 to {len(stories)}" if stories else "there is none"
+        raise UsageError(f"incident {number}: no such incident up to offset {lake.offset}: {known}")
+    done = effects(lake, stories)[number - 1]
+    return Details(
+        _incident(number, stories[number - 1], done),
+        outages(lake, stories, number - 1),
+        leader_losses(lake, stories, number - 1),
+    )
+
+
+def _stories(lake: Lake) -> list[Story]:
+    registrations = [
+        Registration._make([*row[:7], time_of(row[7]), row[8], _time(row[9]), *row[10:]])
+        for row in lake.query(
+            f"""
+            SELECT broker_id, broker_epoch, incarnation_id, fenced, in_controlled_shutdown, log_dirs, from_offset,
+                   epoch_us(from_time), to_offset, epoch_us(to_time), from_snapshot, ended_by
+            FROM {lake.until("brokers")} ORDER BY broker_id, from_offset
+            """
+        )
+    ]
+    directories = [
+        Online._make([*row[:3], time_of(row[3]), row[4], _time(row[5]), row[6]])
+        for row in lake.query(
+            f"""
+            SELECT broker_id, directory_id, from_offset, epoch_us(from_time), to_offset, epoch_us(to_time), ended_by
+            FROM {lake.until("directories")} ORDER BY from_offset, broker_id, directory_id
+            """
+        )
+    ]
+    told = broker_stories(registrations) + directory_stories(directories, registrations)
+    return sorted(told, key=lambda story: (story.offset, story.broker_id, story.directory_id or ""))
+
+
+def _incident(number: int, story: Story, done: Effects) -> Incident:
+    end_offset, end_time = story.end_offset, story.end_time
+    if story.ends_with_replicas and done.replicas:
+        end_offset, end_time = (None, None) if done.offline else (done.last_offset, done.last_time)
+    elif story.ends_with_replicas and story.directory_id is None and story.end_offset is None:
+        end_offset, end_time = story.events[-1].offset, story.events[-1].time
+    leaders = sum(done.successors.values())
+    return Incident(
+        number=number,
+        kind=story.kind,
+        broker_id=story.broker_id,
+        directory_id=story.directory_id,
+        start_offset=story.offset,
+        start_time=story.time,
+        since_snapshot=story.since_snapshot,
+        end_offset=end_offset,
+        end_time=end_time,
+        ending=story.ending,
+        replicas=done.replicas,
+        already_offline=done.already_offline,
+        replicas_offline=done.offline,
+        longest_offline=done.longest_offline,
+        leaders=leaders,
+        successors={broker: count for broker, count in done.successors.items() if broker != -1},
+        without_leader=done.successors.get(-1, 0),
+        without_leader_now=done.leaderless,
+        longest_without_leader=done.longest_leaderless,
+        events=tuple(sorted(story.events, key=lambda event: event.offset)),
+    )
+
+
+def _time(micros: int | None) -> datetime | None:
+    return None if micros is None else time_of(micros)

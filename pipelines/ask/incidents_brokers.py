@@ -1,0 +1,109 @@
+"""Brokers that left and came back, as their registrations tell it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from pipelines.ask.incidents_story import Registration, Story
+
+
+def broker_stories(registrations: Iterable[Registration]) -> list[Story]:
+    """The losses of every broker. A broker that was never unfenced has lost nothing yet."""
+    ordered = sorted(registrations, key=lambda row: (row.broker_id, row.from_offset))
+    told = []
+    for _, rows in itertools.groupby(ordered, lambda row: row.broker_id):
+        life = _Life()
+        for row in rows:
+            life.add(row)
+        told += life.stories
+    return told
+
+
+@dataclass
+class _Life:
+    """One broker, registration after registration."""
+
+    stories: list[Story] = field(default_factory=list)
+    now: Story | None = None
+    """The story that has not ended."""
+    listed: Sequence[str] = ()
+    """The directories before it."""
+    before: Registration | None = None
+    leaving_since: datetime | None = None
+    """When the shutdown began that is under way."""
+
+    def add(self, row: Registration) -> None:
+        """The next row of the broker."""
+        before = self.before if self.before is not None and self.before.to_offset == row.from_offset else None
+        if not row.in_controlled_shutdown:
+            self.leaving_since = None
+        self.leaving_since = self.leaving_since or (row.from_time if row.in_controlled_shutdown else None)
+        if before is None:
+            self._appeared(row)
+        else:
+            self._changed(before, row)
+        if self.now is not None and not row.fenced:
+            self.now.tell(row.from_offset, row.from_time, "unfenced")
+            self.now.end(row.from_offset, row.from_time, f"came back with {_compared(self.listed, row.log_dirs)}")
+            self.now = None
+        if row.ended_by == "unregistered" and row.to_offset is not None and row.to_time is not None:
+            if self.now is None:
+                self._begin(row, "broker unregistered", row.to_offset, row.to_time)
+            if self.now is not None:
+                self.now.tell(row.to_offset, row.to_time, "unregistered")
+                self.now.ending, self.now.ends_with_replicas = "unregistered", True
+        self.before = row
+
+    def _appeared(self, row: Registration) -> None:
+        """There was no registration before."""
+        if self.now is not None:
+            self.now.tell(row.from_offset, row.from_time, f"registered again, with {_names(row.log_dirs)}")
+        elif row.from_snapshot and row.fenced:
+            self._begin(row, "broker stopped" if row.in_controlled_shutdown else "broker lost")
+
+    def _changed(self, before: Registration, row: Registration) -> None:
+        registered = before.ended_by == "registered"
+        new = before.incarnation_id != row.incarnation_id
+        if not before.fenced and (row.fenced or registered):
+            if registered:
+                kind = "broker restarted" if new else "broker re-registered"
+            else:
+                kind = "broker stopped" if row.in_controlled_shutdown else "broker lost"
+            self._begin(row, kind)
+            self.listed = before.log_dirs
+        if registered and self.now is not None:
+            process = "a new process" if new else "the same process"
+            self.now.tell(
+                row.from_offset, row.from_time, f"{process} registered, with {_compared(self.listed, row.log_dirs)}"
+            )
+
+    def _begin(self, row: Registration, kind: str, offset: int | None = None, time: datetime | None = None) -> None:
+        self.now = Story(
+            kind,
+            row.broker_id,
+            None,
+            row.from_offset if offset is None else offset,
+            time or row.from_time,
+            row.from_snapshot and offset is None,
+            self.leaving_since,
+        )
+        self.listed = row.log_dirs
+        self.stories.append(self.now)
+
+
+def _compared(old: Sequence[str], new: Sequence[str]) -> str:
+    """The directories of a registration, told by what is different."""
+    if set(old) == set(new):
+        return "the same directories"
+    came, went = [one for one in new if one not in old], [one for one in old if one not in new]
+    said = [f"{_names(came)} new"] if came else []
+    return ", ".join([*said, *([f"{_names(went)} gone"] if went else [])])
+
+
+def _names(directories: Sequence[str]) -> str:
+    if not directories:
+        return "no directories"
+    return ("directory " if len(directories) == 1 else "directories ") + ", ".join(directories)

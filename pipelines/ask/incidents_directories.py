@@ -1,0 +1,104 @@
+"""Directories that left their broker, and whether they, or others in their place, came back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from pipelines.ask.incidents_story import Registration, Story
+
+WITHOUT_THE_BROKER = ("failed", "deregistered", "moved", "resync")
+"""Ends of a directory's row that are its own story; an unregistration is the broker's."""
+
+
+class Online(NamedTuple):
+    """A row of the directories table."""
+
+    broker_id: int
+    directory_id: str
+    from_offset: int
+    from_time: datetime
+    to_offset: int | None
+    to_time: datetime | None
+    ended_by: str | None
+
+
+def directory_stories(rows: Sequence[Online], registrations: Sequence[Registration]) -> list[Story]:
+    """Every directory that left while its broker stayed registered."""
+    rows = sorted(rows, key=lambda row: row.from_offset)
+    return [
+        _story(row, row.to_offset, row.to_time, rows, registrations)
+        for row in rows
+        if row.ended_by in WITHOUT_THE_BROKER and row.to_offset is not None and row.to_time is not None
+    ]
+
+
+def _story(
+    gone: Online, offset: int, time: datetime, rows: Sequence[Online], registrations: Sequence[Registration]
+) -> Story:
+    failed = gone.ended_by == "failed"
+    story = Story(
+        "directory failed" if failed else "directory gone",
+        gone.broker_id,
+        gone.directory_id,
+        offset,
+        time,
+        since_snapshot=gone.ended_by == "resync",
+        ends_with_replicas=True,
+    )
+    if failed:
+        story.tell(offset, time, f"the broker reported that directory {gone.directory_id} failed")
+    back = _back(gone, offset, rows)
+    for registration in _registered(gone.broker_id, offset, registrations):
+        if back is not None and registration.from_offset >= back.from_offset:
+            break
+        new = _new_directories(registration, rows)
+        with_what = f"with directory {', '.join(new)} new" if new else "no directory is new"
+        story.tell(registration.from_offset, registration.from_time, f"the broker registered without it, {with_what}")
+        if not story.ending:
+            story.end(registration.from_offset, registration.from_time, _instead(new))
+        elif new and story.ending == _instead([]):
+            story.ending = _instead(new)
+    if back is not None:
+        where = "same disk" if back.broker_id == gone.broker_id else f"moved to broker {back.broker_id}"
+        story.tell(back.from_offset, back.from_time, f"directory {gone.directory_id} is online: {where}")
+        story.end(back.from_offset, back.from_time, f"{where} came back" if where == "same disk" else where)
+    elif not story.ending:
+        story.ending = "not back"
+    return story
+
+
+def _back(gone: Online, offset: int, rows: Sequence[Online]) -> Online | None:
+    """Where the directory was online next, on whatever broker."""
+    for row in rows:
+        if row.directory_id == gone.directory_id and row is not gone:
+            elsewhere = row.broker_id != gone.broker_id and (row.to_offset is None or row.to_offset > offset)
+            if row.from_offset >= offset or elsewhere:
+                return row
+    return None
+
+
+def _registered(broker_id: int, offset: int, registrations: Sequence[Registration]) -> Iterator[Registration]:
+    """The registrations of a broker from an offset on, each by its first row."""
+    before: Registration | None = None
+    for row in registrations:
+        if row.broker_id == broker_id:
+            begins = before is None or before.to_offset != row.from_offset or before.ended_by == "registered"
+            if begins and row.from_offset >= offset:
+                yield row
+            before = row
+
+
+def _new_directories(registration: Registration, rows: Sequence[Online]) -> list[str]:
+    """Directories that the broker had never registered before."""
+    known = {
+        row.directory_id
+        for row in rows
+        if row.broker_id == registration.broker_id and row.from_offset < registration.from_offset
+    }
+    return [directory for directory in registration.log_dirs if directory not in known]
+
+
+def _instead(new: Sequence[str]) -> str:
+    return f"blank disk in its place: {', '.join(new)}" if new else "not back: the broker runs without it"

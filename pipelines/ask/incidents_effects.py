@@ -1,0 +1,234 @@
+"""What failures did to replicas and leaders, from the history tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from pipelines.ask.incidents_story import Story
+from pipelines.ask.lake import Lake
+from pipelines.ask.ledger import EPOCH, time_of
+
+LEADERS_LEAVE_BEFORE = timedelta(seconds=1)
+"""The controller writes new leaders before the record that fences a broker or takes a directory out (R-LEADER-2,
+R-FAIL-1), in one append."""
+
+
+class Outage(NamedTuple):
+    """A replica that an incident took offline, until it was online again for whatever reason."""
+
+    topic: str
+    partition: int
+    broker_id: int
+    directory_id: str
+    already: bool
+    """It was offline before, for another reason."""
+    from_offset: int
+    from_time: datetime
+    to_offset: int | None
+    to_time: datetime | None
+
+
+class LeaderLoss(NamedTuple):
+    """A partition that lost its leader to an incident."""
+
+    topic: str
+    partition: int
+    leader: int
+    successor: int
+    """Who took over in the same record; -1: nobody."""
+    offset: int
+    time: datetime
+    led_again_offset: int | None
+    """Where nobody took over: when somebody led again, or the topic was removed."""
+    led_again_time: datetime | None
+    led_again_by: int | None
+    uncleanly: bool
+    """Who leads after it may lack what was written before."""
+
+
+@dataclass
+class Effects:
+    """Counts for one story."""
+
+    replicas: int = 0
+    already_offline: int = 0
+    offline: int = 0
+    longest_offline: timedelta = timedelta()
+    last_offset: int | None = None
+    last_time: datetime | None = None
+    successors: dict[int, int] = field(default_factory=dict)
+    """By broker; -1 for partitions that nobody took over."""
+    leaderless: int = 0
+    longest_leaderless: timedelta = timedelta()
+
+
+def effects(lake: Lake, stories: Sequence[Story]) -> list[Effects]:
+    """The effects of each story, in their order."""
+    found = [Effects() for _ in stories]
+    if not stories:
+        return found
+    now = _micros(lake.time)
+    rows = lake.query(
+        f"""
+        WITH {_outages(lake, stories)}
+        SELECT story, count(*), count(*) FILTER (already), count(*) FILTER (to_offset IS NULL),
+               max(coalesce(epoch_us(to_time), {now}) - epoch_us(from_time)), max(to_offset), epoch_us(max(to_time))
+        FROM outages GROUP BY story
+        """
+    )
+    for story, replicas, already, offline, longest, last, last_time in rows:
+        one = found[story]
+        one.replicas, one.already_offline, one.offline = replicas, already, offline
+        one.longest_offline = timedelta(microseconds=longest)
+        one.last_offset, one.last_time = last, _time(last_time)
+    rows = lake.query(
+        f"""
+        WITH {_outages(lake, stories)}, {_losses(lake)}
+        SELECT story, successor, count(*), count(*) FILTER (again IS NULL),
+               max(coalesce(epoch_us(again_time), {now}) - epoch_us(x_time))
+        FROM losses GROUP BY story, successor ORDER BY story, successor
+        """
+    )
+    for story, successor, partitions, open_, longest in rows:
+        one = found[story]
+        one.successors[successor] = partitions
+        if successor == -1:
+            one.leaderless = open_
+            one.longest_leaderless = timedelta(microseconds=longest)
+    return found
+
+
+def outages(lake: Lake, stories: Sequence[Story], story: int) -> list[Outage]:
+    """The replicas that one story took offline."""
+    return [
+        Outage._make([*row[:6], time_of(row[6]), row[7], _time(row[8])])
+        for row in lake.query(
+            f"""
+            WITH {_outages(lake, stories)}
+            SELECT topic, partition, broker_id, directory_id, already, from_offset, epoch_us(from_time),
+                   to_offset, epoch_us(to_time)
+            FROM outages WHERE story = {story} ORDER BY topic, partition, broker_id, from_offset
+            """
+        )
+    ]
+
+
+def leader_losses(lake: Lake, stories: Sequence[Story], story: int) -> list[LeaderLoss]:
+    """The partitions that one story took the leader from, in the order of the records."""
+    return [
+        LeaderLoss._make([*row[:5], time_of(row[5]), row[6], _time(row[7]), *row[8:]])
+        for row in lake.query(
+            f"""
+            WITH {_outages(lake, stories)}, {_losses(lake)}
+            SELECT topic, partition, leader, successor, x, epoch_us(x_time), again, epoch_us(again_time), again_by,
+                   uncleanly
+            FROM losses WHERE story = {story} ORDER BY x, topic, partition
+            """
+        )
+    ]
+
+
+def _outages(lake: Lake, stories: Sequence[Story]) -> str:
+    """Every stretch in which a replica was offline for one kind of reason, under the last story that explains it.
+
+    A directory's outages last until the replica is online; a broker's until the broker is back.
+    """
+    return f"""
+        stories AS (SELECT * FROM (VALUES {_values(stories)}) AS v(story, place, start, leaders_from)),
+        spells AS (
+            SELECT *, reason LIKE 'broker%' AS of_broker,
+                   coalesce(from_offset = lag(to_offset) OVER replica, false) AS goes_on
+            FROM {lake.until("offline_replicas")}
+            WINDOW replica AS (PARTITION BY topic_id, partition, broker_id ORDER BY from_offset)
+        ),
+        marked AS (
+            SELECT *, sum((NOT goes_on)::INT) OVER replica AS chain,
+                   (NOT goes_on OR of_broker <> lag(of_broker) OVER replica)::INT AS other
+            FROM spells WINDOW replica AS (PARTITION BY topic_id, partition, broker_id ORDER BY from_offset)
+        ),
+        counted AS (
+            SELECT *, sum(other) OVER (PARTITION BY topic_id, partition, broker_id ORDER BY from_offset) AS stretch,
+                   CASE WHEN bool_and(to_offset IS NOT NULL) OVER chain THEN max(to_offset) OVER chain END AS chain_end,
+                   CASE WHEN bool_and(to_offset IS NOT NULL) OVER chain THEN max(to_time) OVER chain END AS chain_time
+            FROM marked WINDOW chain AS (PARTITION BY topic_id, partition, broker_id, chain)
+        ),
+        stretches AS (
+            SELECT topic_id, topic, partition, broker_id, arg_min(directory_id, from_offset) AS directory_id,
+                   arg_min(goes_on, from_offset) AS already, min(from_offset) AS from_offset,
+                   min(from_time) AS from_time,
+                   CASE WHEN NOT of_broker THEN any_value(chain_end)
+                        WHEN bool_and(to_offset IS NOT NULL) THEN max(to_offset) END AS to_offset,
+                   CASE WHEN NOT of_broker THEN any_value(chain_time)
+                        WHEN bool_and(to_offset IS NOT NULL) THEN max(to_time) END AS to_time,
+                   broker_id || CASE WHEN of_broker THEN '' ELSE '/' || arg_min(directory_id, from_offset) END AS place
+            FROM counted GROUP BY topic_id, topic, partition, broker_id, chain, stretch, of_broker
+        ),
+        outages AS (
+            SELECT story, start, leaders_from, topic_id, topic, partition, broker_id,
+                   arg_min(directory_id, from_offset) AS directory_id, arg_min(already, from_offset) AS already,
+                   min(from_offset) AS from_offset, min(from_time) AS from_time,
+                   CASE WHEN bool_and(to_offset IS NOT NULL) THEN max(to_offset) END AS to_offset,
+                   CASE WHEN bool_and(to_offset IS NOT NULL) THEN max(to_time) END AS to_time
+            FROM stretches s ASOF JOIN stories t ON s.place = t.place AND s.from_offset >= t.start
+            GROUP BY story, start, leaders_from, topic_id, topic, partition, broker_id
+        )
+    """
+
+
+def _losses(lake: Lake) -> str:
+    """Leaders that an outage took, with who led next."""
+    partitions = lake.until("partitions")
+    return f"""
+        states AS (
+            SELECT topic_id, partition, leader, leader_recovery, from_offset, from_time, to_offset, to_time
+            FROM {partitions}
+        ),
+        left_behind AS (
+            SELECT a.topic_id, a.partition, a.leader, b.leader AS successor, b.from_offset AS x, b.from_time AS x_time,
+                   b.leader_recovery = 'RECOVERING' AND b.leader_recovery <> a.leader_recovery AS recovers
+            FROM states a JOIN states b
+            ON a.to_offset = b.from_offset AND a.topic_id = b.topic_id AND a.partition = b.partition
+            WHERE a.leader >= 0 AND a.leader <> b.leader
+        ),
+        taken AS (
+            SELECT o.story, o.topic, l.* FROM outages o JOIN left_behind l
+            ON o.topic_id = l.topic_id AND o.partition = l.partition AND o.broker_id = l.leader
+            WHERE (NOT already AND x_time >= leaders_from AND x <= start)
+               OR (x > start AND (o.to_offset IS NULL OR x < o.to_offset))
+        ),
+        next AS (
+            SELECT topic_id, partition, x, min(s.from_offset) FILTER (s.leader >= 0) AS led,
+                   arg_min(s.leader, s.from_offset) FILTER (s.leader >= 0) AS led_by,
+                   min(s.from_time) FILTER (s.leader >= 0) AS led_time,
+                   arg_min(s.leader_recovery, s.from_offset) FILTER (s.leader >= 0) = 'RECOVERING' AS recovering,
+                   CASE WHEN bool_and(s.to_offset IS NOT NULL) THEN max(s.to_offset) END AS removed,
+                   CASE WHEN bool_and(s.to_offset IS NOT NULL) THEN max(s.to_time) END AS removed_time
+            FROM (SELECT DISTINCT topic_id, partition, x FROM taken WHERE successor = -1) t
+            JOIN states s USING (topic_id, partition) WHERE s.from_offset >= x GROUP BY ALL
+        ),
+        losses AS (
+            SELECT t.*, coalesce(led, removed) AS again, coalesce(led_time, removed_time) AS again_time,
+                   led_by AS again_by, coalesce(recovers OR recovering, recovers) AS uncleanly
+            FROM taken t LEFT JOIN next USING (topic_id, partition, x)
+        )
+    """
+
+
+def _values(stories: Sequence[Story]) -> str:
+    rows = []
+    for number, story in enumerate(stories):
+        place = f"{story.broker_id}" if story.directory_id is None else f"{story.broker_id}/{story.directory_id}"
+        since = story.leaders_from or story.time - LEADERS_LEAVE_BEFORE
+        rows.append(f"({number}, '{place}', {story.offset}, make_timestamptz({_micros(since)}))")
+    return ", ".join(rows)
+
+
+def _micros(time: datetime) -> int:
+    return (time - EPOCH) // timedelta(microseconds=1)
+
+
+def _time(micros: int | None) -> datetime | None:
+    return None if micros is None else time_of(micros)

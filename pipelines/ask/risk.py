@@ -1,0 +1,154 @@
+"""What would be lost if one directory or one broker failed now, for each of them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from jbod_model.controller.metadata_version import ELR_FEATURE, LEVELS, METADATA_VERSION, directories_supported
+from jbod_model.ids import ID_TABLES
+from pipelines.ask.form import jsonable
+from pipelines.ask.lake import Lake
+from pipelines.ask.risk_sql import COUNTS, Rules, by_place, strays, totals
+from pipelines.ask.settled import UNCLEAN_ELECTION, features, min_isr, setting
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """What the failure of one directory, or of a whole broker, would do. Only what it adds to what is lost already."""
+
+    broker_id: int
+    directory_id: str | None
+    """None: the whole broker."""
+    replicas: int = 0
+    """Replicas in it that are online."""
+    leaders: int = 0
+    """Partitions that the broker leads from it."""
+    without_leader: int = 0
+    """Partitions that would have no leader."""
+    last_replicas: int = 0
+    """Partitions with no other replica online: nobody could serve them, and if the disk is dead the data is gone."""
+    unclean: int = 0
+    """Partitions that would elect a replica that was not in sync, and lose what it has not."""
+    under_min_isr: int = 0
+    """Partitions that would fall below min.insync.replicas."""
+    moved: int = 0
+    """Partitions that another replica would lead."""
+    unplaced: int = 0
+    """Online replicas of the broker in no directory that the log names: some of them may be in this one."""
+    only_directory: bool = False
+    """The broker's last one online: Kafka stops when it fails, so the whole broker is lost with it."""
+
+    @property
+    def harmless(self) -> bool:
+        """Whether clients would notice nothing but a change of leaders."""
+        return not (self.without_leader or self.last_replicas or self.unclean or self.under_min_isr)
+
+    @property
+    def badness(self) -> tuple[int, ...]:
+        """Sorts from harmless to worst."""
+        return (self.without_leader, self.last_replicas, self.unclean, self.under_min_isr, self.moved, self.replicas)
+
+
+@dataclass(frozen=True)
+class Risk:
+    """The answer."""
+
+    offset: int
+    time: datetime
+    partitions_in_all: int
+    without_leader: int
+    """Partitions that nobody leads already."""
+    under_min_isr: int
+    """Partitions under min.insync.replicas already."""
+    fenced_brokers: Sequence[int]
+    """Nothing more can be lost with these: their replicas are offline."""
+    brokers: Sequence[Exposure]
+    """Every unfenced broker, worst first."""
+    directories: Sequence[Exposure]
+    """Every online directory of these, worst first."""
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        found: dict[str, Any] = jsonable(self)
+        return found
+
+
+def risk(lake: Lake, default_min_isr: int = 1) -> Risk:
+    """What each failure would add to what is lost at the lake's offset.
+
+    The leaders are those that Kafka's controller would elect: in-sync replicas first, eligible leaders when nobody is
+    in sync, others only where unclean elections are allowed. ``default_min_isr`` counts where the log says nothing.
+    """
+    registered = lake.query(f"SELECT broker_id, fenced, in_controlled_shutdown, log_dirs FROM {lake.at('brokers')}")
+    alive = {broker: tuple(listed) for broker, fenced, _, listed in registered if not fenced}
+    levels = features(lake)
+    rules = Rules(
+        min_isr=min_isr(lake, default_min_isr),
+        unclean=setting(lake, UNCLEAN_ELECTION),
+        elr=levels.get(ELR_FEATURE, 0) >= 1,
+        stopping=tuple(broker for broker, _, leaving, _ in registered if leaving),
+    )
+    places = {(row[0], row[1]): row[2:] for row in lake.query(by_place(lake, rules))}
+    ((partitions, leaderless, under),) = lake.query(totals(lake, rules))
+    brokers = {broker: _broker(lake, broker, places) for broker in alive}
+    found = []
+    if directories_supported(levels.get(METADATA_VERSION, LEVELS["3.7-IV2"])):
+        elsewhere = _stray(lake, rules, alive, places)
+        found = [
+            _directory(brokers[broker], at, places, elsewhere, len(listed) == 1)
+            for broker, listed in alive.items()
+            for at in listed
+        ]
+    return Risk(
+        lake.offset,
+        lake.time,
+        partitions,
+        leaderless,
+        under,
+        sorted(broker for broker, fenced, *_ in registered if fenced),
+        _worst_first(brokers.values()),
+        _worst_first(found),
+    )
+
+
+Places = Mapping[tuple[int, str], Sequence[int]]
+"""(broker, directory) -> COUNTS if the directory fails, then COUNTS if the broker fails."""
+
+
+def _broker(lake: Lake, broker: int, places: Places) -> Exposure:
+    """Everything on a broker, wherever it is."""
+    ids = ID_TABLES[lake.published.ids]
+    nowhere = {str(ids.unassigned), str(ids.migrating)}
+    held = {directory: row for (holder, directory), row in places.items() if holder == broker}
+    summed = [sum(column) for column in zip(*(row[len(COUNTS) :] for row in held.values()), strict=True)]
+    unplaced = sum(held[directory][0] for directory in nowhere & held.keys())
+    return Exposure(broker, None, **dict(zip(COUNTS, summed, strict=False)), unplaced=unplaced)
+
+
+def _directory(
+    broker: Exposure, directory: str, places: Places, elsewhere: Mapping[str, Sequence[int]], only: bool
+) -> Exposure:
+    if only:
+        return replace(broker, directory_id=directory, only_directory=True)
+    nothing = (0,) * len(COUNTS)
+    here = places.get((broker.broker_id, directory), nothing)[: len(COUNTS)]
+    # What stays behind on another broker is no replica of this one, but the failure touches it.
+    added = (0, 0, 0, *elsewhere.get(directory, nothing)[3:])
+    counts = dict(zip(COUNTS, map(operator.add, here, added), strict=True))
+    return Exposure(broker.broker_id, directory, **counts, unplaced=broker.unplaced)
+
+
+def _stray(lake: Lake, rules: Rules, alive: Mapping[int, Sequence[str]], places: Places) -> dict[str, Sequence[int]]:
+    owners = {directory: broker for broker, listed in alive.items() for directory in listed}
+    moved = {directory: owners[directory] for broker, directory in places if owners.get(directory, broker) != broker}
+    return {row[0]: row[1:] for row in lake.query(strays(lake, rules, moved))} if moved else {}
+
+
+def _worst_first(exposures: Iterable[Exposure]) -> list[Exposure]:
+    return sorted(
+        exposures, key=lambda one: (*(-count for count in one.badness), one.broker_id, one.directory_id or "")
+    )

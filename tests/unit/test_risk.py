@@ -1,0 +1,202 @@
+"""The fast answer to what a failure would cost, against the reference controller asked about each failure."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from jbod_model.controller.metadata_version import ELR_FEATURE, METADATA_VERSION
+from jbod_model.ids import KAFKA_IDS, Uuid
+from jbod_model.image import BrokerRegistration, Image, Partition, Topic
+from jbod_model.offline import offline_replicas
+from jbod_model.profiles import KAFKA, KIP858, Profile
+from jbod_model.whatif import Failures, after
+from pipelines.ask.lake import Lake
+from pipelines.ask.risk import Exposure, risk
+from tests.images import lake_of
+from tests.lakes import Reference, write_lake
+from tests.logs import read_file, read_log
+from tests.paths import KAFKAS, TRACES, metadata_dir
+
+BROKERS = (1, 2, 3, 4)
+REPAIRED = replace(KAFKA, controller=KAFKA.controller.without())
+
+
+def told(image: Image, profile: Profile = KAFKA) -> dict[tuple[int, str | None], tuple[int, ...]]:
+    """(broker, directory) -> what the reference says, for every unfenced broker and its directories."""
+    found: dict[tuple[int, str | None], tuple[int, ...]] = {}
+    for broker in image.brokers.values():
+        if not broker.fenced:
+            found[broker.broker_id, None] = cost(image, broker, broker.directories, whole=True, profile=profile)
+            for directory in broker.directories:
+                whole = len(broker.directories) == 1
+                lost = cost(image, broker, (directory,), whole=whole, profile=profile)
+                found[broker.broker_id, str(directory)] = lost
+    return found
+
+
+def cost(
+    image: Image, broker: BrokerRegistration, failing: tuple[Uuid, ...], *, whole: bool, profile: Profile
+) -> tuple[int, ...]:
+    """The fields of an exposure from ``replicas`` to ``moved``."""
+    failures = Failures(brokers=(broker.broker_id,)) if whole else Failures(directories={broker.broker_id: failing})
+    later = after(image, failures, profile=profile)
+    counts = dict.fromkeys(("replicas", "leaders", "without", "last", "unclean", "under", "moved"), 0)
+    for topic_id, topic in image.topics.items():
+        for number, one in topic.partitions.items():
+            then = later.topics[topic_id].partitions[number]
+            down = set(offline_replicas(image, one, profile=profile))
+            here = {
+                replica
+                for replica, directory in zip(one.replicas, one.directories, strict=True)
+                if replica == broker.broker_id and (whole or directory in failing)
+            }
+            wanted = min(min_isr(image, topic), len(one.replicas))
+            counts["replicas"] += len(here - down)
+            counts["leaders"] += one.leader in here
+            counts["without"] += one.leader >= 0 and then.leader == -1
+            counts["last"] += bool(here - down) and len(set(one.replicas) - down) == 1
+            clean = set(one.isr) or set(one.eligible_leader_replicas)
+            if set(one.isr) == {broker.broker_id}:
+                clean = set(one.eligible_leader_replicas)
+            counts["unclean"] += then.leader not in (-1, one.leader, *clean)
+            counts["under"] += len(set(one.isr) - down) >= wanted > len(set(then.isr) - down - here)
+            counts["moved"] += one.leader >= 0 and then.leader not in (-1, one.leader)
+    return tuple(counts.values())
+
+
+def min_isr(image: Image, topic: Topic) -> int:
+    for key in ((2, topic.name), (4, "")):
+        if "min.insync.replicas" in image.configs.get(key, {}):
+            return int(image.configs[key]["min.insync.replicas"])
+    return 1
+
+
+def answered(lake: Lake) -> dict[tuple[int, str | None], tuple[int, ...]]:
+    def counts(one: Exposure) -> tuple[int, ...]:
+        return (
+            one.replicas,
+            one.leaders,
+            one.without_leader,
+            one.last_replicas,
+            one.unclean,
+            one.under_min_isr,
+            one.moved,
+        )
+
+    answer = risk(lake)
+    return {(one.broker_id, one.directory_id): counts(one) for one in (*answer.brokers, *answer.directories)}
+
+
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("lakes")
+    for kafka in KAFKAS:
+        write_lake(root / kafka, read_log(metadata_dir(kafka)))
+    return {kafka: root / kafka for kafka in KAFKAS}
+
+
+@pytest.mark.parametrize("kafka", KAFKAS)
+def test_risk_of_every_directory_and_broker_of_a_real_cluster_is_what_the_controller_would_do(
+    lakes: dict[str, Path], kafka: str
+) -> None:
+    log = read_log(metadata_dir(kafka))
+    asked = range(30, log[-1].offset + 1, 47)
+    reference = Reference()
+    met = 0
+    for entry in log:
+        reference.add([entry])
+        if entry.offset in asked:
+            expected = told(reference.image)
+            assert answered(Lake.open(lakes[kafka], at_offset=entry.offset)) == expected
+            met += sum(any(counts[2:]) for counts in expected.values())
+    assert met > 10
+
+
+def test_risk_in_random_operations_is_what_the_controller_would_do(tmp_path: Path) -> None:
+    segment = tmp_path / "seed2.log"
+    segment.write_bytes(gzip.decompress((TRACES / "seed2.log.gz").read_bytes()))
+    log = [entry for entry in read_file(segment) if entry.offset < 3000]
+    write_lake(tmp_path / "lake", log)
+    reference = Reference()
+    for entry in log:
+        reference.add([entry])
+        if entry.offset % 500 == 499:
+            assert answered(Lake.open(tmp_path / "lake", at_offset=entry.offset)) == told(reference.image, REPAIRED)
+
+
+@st.composite
+def images(draw: st.DrawFn) -> Image:
+    """Four brokers in every state, and partitions in states that a controller can have left them in, and some more."""
+    dirs = {broker: tuple(Uuid(broker, 1000 + n) for n in range(3)) for broker in BROKERS}
+    strange = [Uuid(9, 9), KAFKA_IDS.unassigned, KAFKA_IDS.lost, KAFKA_IDS.migrating]
+    brokers = {}
+    for broker in draw(st.sets(st.sampled_from(BROKERS), min_size=2)):
+        brokers[broker] = BrokerRegistration(
+            broker_id=broker,
+            epoch=broker,
+            incarnation_id=Uuid(7, broker),
+            fenced=draw(st.integers(0, 4)) == 0,
+            in_controlled_shutdown=draw(st.integers(0, 4)) == 0,
+            directories=tuple(sorted(draw(st.sets(st.sampled_from(dirs[broker]))))),
+        )
+    topics = {}
+    configs: dict[Any, dict[str, str]] = {}
+    if draw(st.booleans()):
+        configs[4, ""] = {"min.insync.replicas": "2", "unclean.leader.election.enable": "true"}
+    for n in range(draw(st.integers(1, 4))):
+        size = draw(st.integers(1, 4))
+        partitions = {m: draw(partition_of(size, dirs, strange)) for m in range(draw(st.integers(1, 8)))}
+        topics[Uuid(1, n)] = Topic(name=f"it's {n}", topic_id=Uuid(1, n), partitions=partitions)
+        if draw(st.booleans()):
+            configs[2, f"it's {n}"] = {
+                "min.insync.replicas": draw(st.sampled_from("123")),
+                "unclean.leader.election.enable": draw(st.sampled_from(["true", "false"])),
+            }
+    return Image(
+        brokers=brokers,
+        topics=topics,
+        topic_ids={topic.name: topic_id for topic_id, topic in topics.items()},
+        features={METADATA_VERSION: 27, **({ELR_FEATURE: 1} if draw(st.booleans()) else {})},
+        configs=configs,
+    )
+
+
+@st.composite
+def partition_of(draw: st.DrawFn, size: int, dirs: dict[int, tuple[Uuid, ...]], strange: list[Uuid]) -> Partition:
+    """Leader among the in-sync, eligible ones outside of these, and directories of any kind."""
+    replicas = tuple(draw(st.permutations(BROKERS)))[:size]
+    isr = tuple(draw(st.permutations(replicas)))[: draw(st.integers(0, size))]
+    outside = [replica for replica in replicas if replica not in isr]
+    eligible = tuple(draw(st.sets(st.sampled_from(outside)))) if outside else ()
+    known = tuple(draw(st.sets(st.sampled_from(replicas), max_size=1)))
+    everywhere = [directory for listed in dirs.values() for directory in listed] + strange
+    return Partition(
+        replicas=replicas,
+        directories=tuple(
+            draw(st.sampled_from(dirs[replica])) if draw(st.integers(0, 5)) else draw(st.sampled_from(everywhere))
+            for replica in replicas
+        ),
+        isr=isr,
+        eligible_leader_replicas=eligible,
+        last_known_elr=known,
+        leader=draw(st.sampled_from((*isr, *isr, -1))),
+        leader_epoch=0,
+        partition_epoch=0,
+    )
+
+
+@pytest.mark.parametrize("profile", [KAFKA, KIP858], ids=["kafka", "kip858"])
+@settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.generate))
+@given(image=images())
+def test_risk_of_any_image_is_what_the_controller_would_do(
+    tmp_path_factory: pytest.TempPathFactory, profile: Profile, image: Image
+) -> None:
+    path = lake_of(tmp_path_factory.mktemp("any") / "lake", image, profile)
+    assert answered(Lake.open(path)) == told(image, profile)
