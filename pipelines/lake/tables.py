@@ -218,7 +218,8 @@ ASSIGNMENT_REQUESTS = Table(
     key=("connection", "correlation_id", "answered_time", "entry"),
     checks={
         "outcome_is_known": "outcome IN ('refused', 'recorded', 'already true', 'pending', 'not in the log')",
-        "true_by_a_record": "(outcome IN ('recorded', 'already true')) = (realised_offset IS NOT NULL)",
+        "true_by_a_record": "realised_offset IS NOT NULL OR outcome NOT IN ('recorded', 'already true')",
+        "no_record_without_being_true": "realised_offset IS NULL OR outcome IN ('recorded', 'already true')",
     },
 )
 
