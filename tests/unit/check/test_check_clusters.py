@@ -1,0 +1,194 @@
+"""What the checks say of real clusters: written by hand from their stories, and compared with Kafka's own images."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.ask.lake import Lake
+from pipelines.check.definition import Finding
+from pipelines.check.run import run_checks
+from tests.lakes import write_lake
+from tests.logs import read_log
+from tests.paths import CLUSTERS, KAFKAS, metadata_dir
+
+RESERVED = "AAAAAAAAAAAAAAAAAAAAA"
+
+
+def on(broker: int, partitions: str) -> set[str]:
+    return {f"{name} on broker {broker}" for name in partitions.split()}
+
+
+def named(partitions: str) -> set[str]:
+    return set(partitions.split())
+
+
+# The disks that died, and what Kafka's image had on each.
+DISK_412_1 = on(1, "clicks-5 clicks-6 orders-3 orders-4 orders-11 pinned-2 solo-6")
+DISK_412_2 = on(2, "clicks-2 clicks-4 orders-0 orders-2 orders-7 solo-0")
+DISK_372_1 = on(1, "clicks-0 clicks-2 orders-5 orders-9 orders-11 pinned-2")
+DISK_372_2 = on(2, "clicks-4 clicks-8 orders-2 orders-8 orders-10 pinned-0 solo-7")
+DISK_UP_1 = on(1, "mid-0 mid-2 mid-3 old-3 old-4 old-5 old-6 old-7 solo-0 solo-3")
+DISK_ZK_1 = on(1, "after-0 after-3 dual-1 zkold-1 zkold-3 zkold-8")
+
+# Cluster -> offset -> check -> subjects: everything critical or a warning, and so nothing else.
+EXPECTED: Mapping[str, Mapping[int, Mapping[str, set[str]]]] = {
+    "kafka-4.1.2": {
+        # Topics are young; directories are still being reported.
+        40: {},
+        # Moves and reassignments are under way.
+        142: {},
+        # A disk of broker 1 has died; then one of broker 2.
+        162: {"B-03": DISK_412_1, "B-17": {"solo-6"}},
+        186: {"B-03": DISK_412_1 | DISK_412_2, "B-17": {"solo-0", "solo-6"}},
+        # Broker 1 is back without it, its replicas made anew. Broker 2 joined clicks-0 long ago and has not said where.
+        252: {"B-03": DISK_412_2, "B-17": {"solo-0"}, "B-01": on(2, "clicks-0")},
+        # Broker 2 is registered again with a blank disk, still fenced.
+        288: {"B-17": {"solo-0", "solo-4"}},
+        313: {},
+        # Broker 4 was killed; broker 3 restarts in order, with one disk more.
+        341: {"B-17": named("solo-1 solo-3 solo-5")},
+        364: {"B-17": named("clicks-3 pinned-3 solo-1 solo-2 solo-3 solo-5 solo-7")},
+        424: {},
+        # Broker 4 came back with one disk of two.
+        510: {},
+        # Broker 3 is unregistered: what only it had is gone.
+        544: {"B-17": named("solo-2 solo-7")},
+    },
+    "kafka-3.7.2": {
+        139: {},
+        157: {"B-03": DISK_372_1},
+        196: {"B-03": DISK_372_1 | DISK_372_2, "B-17": {"solo-7"}},
+        244: {"B-03": DISK_372_2, "B-17": {"solo-7"}},
+        297: {"B-17": {"solo-7"}},
+        398: {"B-17": named("solo-1 solo-3 solo-6")},
+        429: {},
+        # Broker 4 came back with one disk of two, and has not yet corrected its assignments. The leader of orders-7 took
+        # it back into the ISR meanwhile: Kafka does not look at directories there.
+        466: {
+            "B-03": on(4, "clicks-1 clicks-2 clicks-6 degraded-0 degraded-1 orders-3 orders-7 orders-10 orders-11")
+            | on(4, "pinned-1 pinned-2 solo-3"),
+            "B-04": on(4, "orders-7"),
+            "B-17": {"solo-3"},
+        },
+        # Without eligible leader replicas nobody elects the one copy of solo-3 again.
+        490: {"B-17": {"solo-3"}},
+        533: {"B-17": named("solo-2 solo-3 solo-4")},
+    },
+    "kafka-3.9.2-upgrade": {
+        # Before directories: no registration has any, every replica is migrating.
+        30: {},
+        # metadata.version is 21; brokers 1 and 3 have amended their registrations, broker 2 not yet.
+        37: {"B-08": {"broker 2"}},
+        39: {},
+        63: {"B-17": named("solo-0 solo-3")},
+        # Broker 1 was restarted; brokers 2 and 3 were not, and report only what changes.
+        107: {},
+        157: {"B-07": on(3, "solo-2")},
+        177: {"B-03": DISK_UP_1, "B-17": named("solo-0 solo-3"), "B-07": on(3, "solo-2")},
+        # Broker 3 was restarted too.
+        219: {"B-03": DISK_UP_1, "B-17": named("solo-0 solo-3")},
+    },
+    "kafka-3.9.2-zk-migration": {
+        39: {},
+        56: {},
+        68: {"B-17": {"zksolo-1"}},
+        # Broker 3 is the last that still runs with ZooKeeper's knowledge.
+        133: {"B-07": on(3, "zkold-0 zkold-1 zkold-4 zkold-5 zkold-6 zkold-7 zksolo-0 zksolo-3")},
+        190: {},
+        # One of the two disks of broker 1 died.
+        199: {"B-03": DISK_ZK_1, "B-16": {"broker 1"}},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    made = {}
+    for kafka in KAFKAS:
+        made[kafka] = tmp_path_factory.mktemp(kafka)
+        write_lake(made[kafka], read_log(metadata_dir(kafka)))
+    return made
+
+
+def subjects(found: list[Finding]) -> dict[str, set[str]]:
+    by_check: dict[str, set[str]] = {}
+    for one in found:
+        by_check.setdefault(one.check.id, set()).add(one.subject)
+    return by_check
+
+
+@pytest.mark.parametrize(("kafka", "offset"), [(kafka, offset) for kafka in EXPECTED for offset in EXPECTED[kafka]])
+def test_cluster_at_an_offset_has_exactly_the_findings_of_its_story(
+    lakes: Mapping[str, Path], kafka: str, offset: int
+) -> None:
+    found = run_checks(Lake.open(lakes[kafka], offset))
+    assert subjects([one for one in found if one.severity != "info"]) == EXPECTED[kafka][offset]
+
+
+@pytest.mark.parametrize("kafka", KAFKAS)
+def test_cluster_that_was_stopped_has_no_partition_left(lakes: Mapping[str, Path], kafka: str) -> None:
+    lake = Lake.open(lakes[kafka])
+    found = subjects(run_checks(lake, ["B-17"]))
+    image = list(images(kafka))[-1]
+    assert image["offset"] == lake.offset
+    assert found == {"B-17": {name(partition) for partition in image["partitions"]}}
+
+
+def test_replica_that_joined_a_partition_is_told_why_its_directory_is_not_known(lakes: Mapping[str, Path]) -> None:
+    (found,) = run_checks(Lake.open(lakes["kafka-4.1.2"], 252), ["B-01"])
+    assert found.message == "broker 2 joined a partition that existed, and Kafka does not report the directory then"
+    assert found.todo == "the report comes with the next restart of broker 2"
+    assert run_checks(Lake.open(lakes["kafka-4.1.2"], 313), ["B-01"]) == []
+
+
+def test_disks_that_died_after_moves_and_deletions_are_named(lakes: Mapping[str, Path]) -> None:
+    found = run_checks(Lake.open(lakes["kafka-4.1.2"], 186), ["B-15"])
+    assert [(one.broker_id, one.offset, one.severity) for one in found] == [(1, 162, "info"), (2, 174, "info")]
+
+
+@pytest.mark.parametrize("kafka", KAFKAS)
+def test_checks_agree_with_every_image_of_kafka(lakes: Mapping[str, Path], kafka: str) -> None:
+    for image in images(kafka):
+        lake = Lake.open(lakes[kafka], image["offset"])
+        found = subjects(run_checks(lake, ["B-03", "B-04", "B-06", "B-08", "B-17"]))
+        assert found == expected(image, recorded=lake.offset >= 36), image["offset"]
+
+
+def images(kafka: str) -> Iterator[dict[str, Any]]:
+    with gzip.open(CLUSTERS / kafka / "images.jsonl.gz", "rt") as lines:
+        yield from map(json.loads, lines)
+
+
+def name(partition: Mapping[str, Any]) -> str:
+    return f"{partition['topic']}-{partition['partition']}"
+
+
+def expected(image: Mapping[str, Any], recorded: bool) -> dict[str, set[str]]:
+    """The findings that follow from an image, reckoned without tables; ``recorded``: directories are."""
+    brokers = {broker["brokerId"]: broker for broker in image["brokers"]}
+    found: dict[str, set[str]] = {"B-03": set(), "B-04": set(), "B-17": set(), "B-08": set()}
+    if recorded:
+        found["B-08"] = {f"broker {number}" for number, broker in brokers.items() if not broker["logDirs"]}
+    for partition in image["partitions"]:
+        offline = set(partition["offlineReplicas"])
+        if partition["leader"] == -1 or offline >= set(partition["replicas"]):
+            found["B-17"].add(name(partition))
+        for replica, directory in zip(partition["replicas"], partition["directories"], strict=True):
+            broker = brokers.get(replica)
+            if broker is None or not broker["logDirs"] or directory.startswith(RESERVED):
+                continue
+            if directory not in broker["logDirs"]:
+                subject = f"{name(partition)} on broker {replica}"
+                found["B-03"].add(subject)
+                others = set(partition["isr"]) - {replica}
+                if not broker["fenced"] and (
+                    partition["leader"] == replica or (replica in partition["isr"] and others)
+                ):
+                    found["B-04"].add(subject)
+    return {check: who for check, who in found.items() if who}
