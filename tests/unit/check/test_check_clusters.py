@@ -68,7 +68,7 @@ EXPECTED: Mapping[str, Mapping[int, Mapping[str, set[str]]]] = {
         297: {"B-17": {"solo-7"}},
         398: {"B-17": named("solo-1 solo-3 solo-6")},
         429: {},
-        # Broker 4 came back with one disk of two, and has not yet corrected its assignments. The leader of orders-7 took
+        # Broker 4 came back with one disk of two and has not yet corrected its assignments. The leader of orders-7 took
         # it back into the ISR meanwhile: Kafka does not look at directories there.
         466: {
             "B-03": on(4, "clicks-1 clicks-2 clicks-6 degraded-0 degraded-1 orders-3 orders-7 orders-10 orders-11")
