@@ -22,11 +22,11 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from jbod_model.errors import JbodError, UsageError
+from pipelines.lake import FORMAT_VERSION
 from pipelines.lake.alone import LOCK, alone
 from pipelines.lake.files import DataFile, lake_filesystem, open_prefix
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, REQUESTS, TABLES, Table
 
-FORMAT_VERSION = 1
 _END = "jbod.end_offset"
 
 
