@@ -28,6 +28,13 @@ class MalformedLog(JbodError):
         return type(self), (self.file, self.offset, self.problem)
 
 
+class LogChanged(MalformedLog):
+    """The log is not what was read of it: rewritten after an election, cut off, or a file of it is gone.
+
+    What was read is to be compared with what is there now; ``offset`` is where the difference was noticed.
+    """
+
+
 class ReplayViolation(JbodError):
     """Legal bytes, illegal history (R-REPLAY-*): a record that no controller could have written after the ones before.
 

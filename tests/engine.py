@@ -13,7 +13,8 @@ from pipelines.lake.tables import HISTORY
 from pipelines.replay.rules import rules
 from pipelines.replay.stages import Job, fold_rows, shard_rows
 from pipelines.source.log_dir import LogDir
-from pipelines.source.plan import Planner, Slice
+from pipelines.source.pieces import Slice
+from pipelines.source.plan import Planner
 from pipelines.source.slices import read_slice
 
 

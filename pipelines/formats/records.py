@@ -15,7 +15,7 @@ from numba import njit
 from jbod_model import codec
 from jbod_model.batch import read_batch
 from jbod_model.errors import MalformedLog
-from pipelines.formats.batches import CONTROL_BIT, HEADER_BYTES
+from pipelines.formats.batches import BATCH_DTYPE, CONTROL_BIT, HEADER_BYTES
 from pipelines.formats.explain import refusal
 from pipelines.formats.native import load_i16, uvarint, varint, zero
 from pipelines.formats.partitions import PARTITION, PARTITION_CHANGE, PartitionRows, read_partition_rows
@@ -150,6 +150,52 @@ def decode(data: np.ndarray, headers: np.ndarray, file: str, *, keep_unknown: bo
     row, status = _frames(data, headers, offsets, batch, types, versions, starts, bodies, ends)
     if status != _FINE:
         raise MalformedLog(file, _offset_of(headers, row), _PROBLEMS[status])
+    return _decoded(data, headers, offsets, batch, types, versions, starts, bodies, ends, file, keep_unknown)
+
+
+def decode_values(data: np.ndarray, ends: np.ndarray, offsets: np.ndarray, times: np.ndarray, file: str) -> Records:
+    """Columns of record values that lie one after another in ``data``, outside any batch; unknown ones are kept.
+
+    ``ends`` int64[n + 1]: where each begins, and where the last ends; ``offsets`` int64[n]; ``times`` int64[n] in
+    milliseconds. Each counts as a batch of its own.
+    """
+    n = len(offsets)
+    headers = np.zeros(n, BATCH_DTYPE)
+    headers["base_offset"], headers["count"], headers["timestamp"] = offsets, 1, times
+    types, versions, bodies = np.empty(n, np.int32), np.empty(n, np.int16), np.empty(n, np.int64)
+    row = _value_frames(data, ends, types, versions, bodies)
+    if row < n:
+        raise MalformedLog(file, int(offsets[row]), _PROBLEMS[_FRAME])
+    batch = np.arange(n, dtype=np.int32)
+    return _decoded(data, headers, offsets, batch, types, versions, ends[:-1], bodies, ends[1:], file, True)
+
+
+@njit(cache=True, nogil=True)
+def _value_frames(data: Any, ends: Any, types: Any, versions: Any, bodies: Any) -> int:
+    for row in range(len(types)):
+        end = ends[row + 1]
+        frame, at = uvarint(data, ends[row], end)
+        api_key, at = uvarint(data, at, end)
+        version, at = uvarint(data, at, end)
+        if frame != 1 or api_key < 0 or version < 0 or api_key > MAX_API_KEY or version > MAX_API_KEY:
+            return row
+        types[row], versions[row], bodies[row] = api_key, version, at
+    return len(types)
+
+
+def _decoded(
+    data: np.ndarray,
+    headers: np.ndarray,
+    offsets: np.ndarray,
+    batch: np.ndarray,
+    types: np.ndarray,
+    versions: np.ndarray,
+    starts: np.ndarray,
+    bodies: np.ndarray,
+    ends: np.ndarray,
+    file: str,
+    keep_unknown: bool,
+) -> Records:
     entries = programs().entries_of(types, versions)
     is_partition = ((types == PARTITION) | (types == PARTITION_CHANGE)) & (entries >= 0)
     partition_at = np.flatnonzero(is_partition)

@@ -16,11 +16,13 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from pipelines.lake.tables import BY_NAME
+from pipelines.lake.tables import BY_NAME, LEDGER
 
 # Columns with bounds in the file statistics: what readers skip files by.
 _BOUNDED = ("log_offset", "from_offset", "to_offset", "broker_id", "topic_id", "directory_id")
+_BOUNDED_IN_LEDGER = ("start_offset", "end_offset")
 _COUNTED = ("to_offset",)
+_COUNTED_IN_LEDGER = ("from_snapshot",)
 
 
 @dataclass(frozen=True)
@@ -76,17 +78,18 @@ def write(lake: str, table: str, rows: pa.Table, *, shard: int = -1) -> DataFile
             row_group_size=1 << 20,
         )
         size = sink.tell()
-    return DataFile(table, name, size, rows.num_rows, _statistics(rows), shard)
+    return DataFile(table, name, size, rows.num_rows, _statistics(table, rows), shard)
 
 
 def _dictionary_columns(table: str) -> list[str]:
     return [field.name for field in BY_NAME[table].schema if pa.types.is_string(field.type)]
 
 
-def _statistics(rows: pa.Table) -> str:
+def _statistics(table: str, rows: pa.Table) -> str:
+    in_ledger = table == LEDGER.name
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
-    for name in _BOUNDED:
+    for name in _BOUNDED_IN_LEDGER if in_ledger else _BOUNDED:
         if name not in rows.schema.names:
             continue
         column = rows[name]
@@ -95,5 +98,6 @@ def _statistics(rows: pa.Table) -> str:
         bounds = pc.min_max(column).as_py()
         if bounds["min"] is not None:
             low[name], high[name] = bounds["min"], bounds["max"]
-    nulls = {name: rows[name].null_count for name in _COUNTED if name in rows.schema.names}
+    counted = _COUNTED_IN_LEDGER if in_ledger else _COUNTED
+    nulls = {name: rows[name].null_count for name in counted if name in rows.schema.names}
     return json.dumps({"numRecords": rows.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls})

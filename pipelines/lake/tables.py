@@ -259,6 +259,12 @@ LEDGER = Table(
             column("metadata_version", pa.int32(), "feature level of metadata.version, -1 before the first"),
             column("from_snapshot", pa.int64(), "end offset of the snapshot the batch began with", null=True),
             column("dropped", pa.int64(), "records of aborted transactions left out"),
+            column(
+                "rolled_back_from",
+                pa.int64(),
+                "end offset the lake had before the log was found rewritten and the lake was taken back to end_offset",
+                null=True,
+            ),
             column("versions", pa.map_(pa.string(), pa.int64()), "version of every table"),
             column("rows", pa.map_(pa.string(), pa.int64()), "rows written to every table"),
         ]

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from jbod_model.errors import JbodError
 from pipelines.replay.stages import STAGE_SCHEMA, Job, Row, decode_slice, error_row, fold_shard
-from pipelines.source.plan import Slice
+from pipelines.source.pieces import Slice
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,11 +76,19 @@ class ShardProcessor(StatefulProcessor):
         else:
             try:
                 held = self._state.get()
-                state, out = fold_shard(self._job, shard, None if held is None else bytes(held[0]), incoming)
+                before = self._seed(shard) if held is None else bytes(held[0])
+                state, out = fold_shard(self._job, shard, before, incoming)
                 self._state.update((state,))
             except JbodError as problem:
                 out = [error_row(problem)]
         yield pd.DataFrame(out, columns=["shard", "sequence", "kind", "payload"])
+
+    def _seed(self, shard: int) -> bytes | None:
+        if not self._job.seeded:
+            return None
+        from pipelines.replay.seed import seed_state
+
+        return seed_state(self._job.lake, shard)
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jbod_model.errors import JbodError, MalformedLog, ReplayViolation, UsageError
+from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError
 from pipelines.lake.publish import Identity, Lake
 from pipelines.replay.collect import batch_of
+from pipelines.replay.rollback import RolledBack, settle
 from pipelines.replay.rules import Rules, rules
+from pipelines.replay.seed import CHECKPOINT, checkpoint_fits, seed_position
 from pipelines.replay.stages import Job
 from pipelines.source.log_dir import LogDir
-from pipelines.source.plan import Planner, Position
+from pipelines.source.pieces import Position
+from pipelines.source.plan import Planner
+from pipelines.source.settle import Settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-CHECKPOINT = "_checkpoint"
 # A shard for every so many bytes of log, a power of two: few files for a small lake, bounded memory for a large one.
 BYTES_PER_SHARD = 48 << 20
 MOST_SHARDS = 64
+ATTEMPTS = 3
+"""How often a log that changes under the reader is looked at anew without a batch in between."""
 _ERROR = re.compile(r"jbod_model\.errors\.(\w+): ([^\n]*)")
 
 
@@ -42,6 +48,7 @@ class Replay:
     max_records: int = 10_000_000
     follow_seconds: float | None = None
     shards: int | None = None
+    settle: Settle = field(default_factory=Settle)
 
 
 @dataclass
@@ -52,6 +59,7 @@ class Outcome:
     end_offset: int
     batches: int = 0
     rows: dict[str, int] = field(default_factory=dict)
+    rolled_back: list[RolledBack] = field(default_factory=list)
 
 
 Progress = Callable[[str], None]
@@ -69,7 +77,7 @@ def shards_for(size: int) -> int:
 class Runner:
     """One run of the main job on a Spark session."""
 
-    def __init__(self, wanted: Replay, *, progress: Progress | None = None) -> None:
+    def __init__(self, wanted: Replay, *, progress: Progress | None = None, notice: Progress | None = None) -> None:
         self.wanted = wanted
         self.rules: Rules = rules(wanted.profile, wanted.ids)
         self.log = LogDir(wanted.log_dir)
@@ -80,17 +88,9 @@ class Runner:
             wanted.lake,
             Identity(self.log.cluster_id(), wanted.profile, wanted.ids, wanted.shards or shards_for(size)),
         )
-        if (
-            self.lake.end_offset >= 0
-            and not lake_has_checkpoint(wanted.lake)
-            and (not segments or segments[0].base_offset > 0)
-        ):
-            raise UsageError(
-                f"{wanted.lake}: its checkpoint is gone and the log no longer begins at 0, so the state cannot be made "
-                "again: replay into a new lake"
-            )
         self.outcome = Outcome(self.lake.end_offset, self.lake.end_offset)
         self._say = progress or (lambda _line: None)
+        self._notice = notice or (lambda _line: None)
         self._problem: JbodError | None = None
         self._stop = threading.Event()
 
@@ -99,7 +99,7 @@ class Runner:
         ledger = self.lake.ledger
         if ledger is None or self.wanted.follow_seconds is not None or not lake_has_checkpoint(self.wanted.lake):
             return False
-        planner = Planner(self.log, cut_tail=self.wanted.cut_tail)
+        planner = Planner(self.log, cut_tail=self.wanted.cut_tail, settle=self.wanted.settle)
         here = Position(offset=self.lake.end_offset)
         if planner.advance(here) != here:
             return False
@@ -111,8 +111,35 @@ class Runner:
         self._stop.set()
 
     def run(self, spark: SparkSession) -> Outcome:
-        """Replay to the end, or until stopped. Raises what the log or the lake is refused for."""
-        self._say("planning")
+        """Replay to the end, or until stopped. Raises what the log or the lake is refused for.
+
+        Where the log turns out to be another one than what was read of it, the lake is settled with it first.
+        """
+        failures, published = 0, -1
+        while True:
+            try:
+                self._say("planning")
+                self._settle_history()
+                self._run(spark)
+                return self.outcome
+            except LogChanged:
+                failures = failures + 1 if self.outcome.batches == published else 1
+                published = self.outcome.batches
+                if failures > ATTEMPTS or self._stop.is_set():
+                    raise
+                self._problem = None
+
+    def _settle_history(self) -> None:
+        job = Job(self.wanted.lake, self.lake.identity.shards, self.rules, self.wanted.keep_unknown)
+        fits = lake_has_checkpoint(self.wanted.lake) and checkpoint_fits(self.wanted.lake, self.lake.end_offset)
+        done = settle(self.lake, job, Planner(self.log), has_checkpoint=fits)
+        if done is not None:
+            self.outcome.rolled_back.append(done)
+            self.outcome.start_offset = min(self.outcome.start_offset, done.offset)
+            self.outcome.end_offset = done.offset
+            self._notice(str(done))
+
+    def _run(self, spark: SparkSession) -> None:
         query = self._start(spark)
         try:
             while not query.awaitTermination(1):
@@ -126,7 +153,6 @@ class Runner:
         finally:
             # Also after Ctrl-C: the batch at hand is published or not, never half.
             query.stop()
-        return self.outcome
 
     def _say_stage(self, spark: SparkSession) -> None:
         tracker = spark.sparkContext.statusTracker()
@@ -140,7 +166,8 @@ class Runner:
         from pipelines.source.kraft_metadata import register
 
         register(spark)
-        job = Job(self.wanted.lake, self.lake.identity.shards, self.rules, self.wanted.keep_unknown)
+        seed = seed_position(self.wanted.lake)
+        job = Job(self.wanted.lake, self.lake.identity.shards, self.rules, self.wanted.keep_unknown, seed is not None)
         source = (
             spark.readStream.format("kraft_metadata")
             .option("path", self.wanted.log_dir)
@@ -148,8 +175,8 @@ class Runner:
             .option("start", self.wanted.start)
             .option("maxRecords", self.wanted.max_records)
             .option("cutTail", self.wanted.cut_tail)
-            # A lost checkpoint makes the log be read again: nothing is published before the lake's end.
-            .option("boundary", self.lake.end_offset)
+            .option("settle", str(self.wanted.settle))
+            .option("from", json.dumps(asdict(seed)) if seed else "")
             .option("partitions", 2 * spark.sparkContext.defaultParallelism)
         )
         writer = (
@@ -185,12 +212,24 @@ class Runner:
         found = _ERROR.search(str(problem))
         if found is None:
             return problem
-        kinds: dict[str, Any] = {"UsageError": UsageError, "MalformedLog": _Reported, "ReplayViolation": _Refused}
+        kinds: dict[str, Any] = {
+            "UsageError": UsageError,
+            "MalformedLog": _Reported,
+            "LogChanged": _Changed,
+            "ReplayViolation": _Refused,
+        }
         return kinds.get(found[1], JbodError)(found[2])  # type: ignore[no-any-return]
 
 
 class _Reported(MalformedLog):
     """A malformed log as another process told it: only the text is left."""
+
+    def __init__(self, text: str) -> None:
+        Exception.__init__(self, text)
+
+
+class _Changed(LogChanged):
+    """A log that changed as another process told it: only the text is left."""
 
     def __init__(self, text: str) -> None:
         Exception.__init__(self, text)
@@ -205,4 +244,4 @@ class _Refused(ReplayViolation):
 
 def lake_has_checkpoint(lake: str) -> bool:
     """Whether a run can go on from its checkpoint."""
-    return Path(lake, CHECKPOINT, "offsets").is_dir()
+    return Path(lake, CHECKPOINT, "offsets").is_dir() or Path(lake, CHECKPOINT, "seed").is_dir()

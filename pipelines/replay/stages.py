@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jbod_model import codec
-from jbod_model.errors import JbodError, MalformedLog, ReplayViolation
+from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation
 from pipelines.formats.records import Records
 from pipelines.lake import files
 from pipelines.replay.blocks import events_of, split
@@ -37,7 +37,7 @@ from pipelines.replay.record_rows import record_rows
 from pipelines.replay.rows import Rows, rows_of
 from pipelines.replay.rules import Rules
 from pipelines.replay.shard import ShardState, empty_state, step
-from pipelines.source.plan import Slice
+from pipelines.source.pieces import Slice
 from pipelines.source.slices import read_slice
 
 STAGE_SCHEMA = pa.schema(
@@ -65,6 +65,8 @@ class Job:
     shards: int
     rules: Rules
     keep_unknown: bool = False
+    seeded: bool = False
+    """A shard without state takes that of the checkpoint's seed (pipelines.replay.seed)."""
 
     @property
     def control(self) -> int:
@@ -84,8 +86,8 @@ def error_row(problem: JbodError) -> Row:
 def raise_error(payload: bytes) -> None:
     """Raise what ``error_row`` packed."""
     kind, *arguments = json.loads(payload)
-    if kind == MalformedLog.__name__:
-        raise MalformedLog(*arguments)
+    if kind in (MalformedLog.__name__, LogChanged.__name__):
+        raise (MalformedLog if kind == MalformedLog.__name__ else LogChanged)(*arguments)
     if kind == ReplayViolation.__name__:
         raise ReplayViolation(*arguments)
     raise JbodError(*arguments)

@@ -5,7 +5,9 @@
 Options: ``path`` (a metadata.log.dir or its ``__cluster_metadata-0``, or a URI of pyarrow.fs); ``start`` (auto, log,
 snapshot); ``maxRecords`` of a micro-batch (0: no limit); ``cutTail`` (wait, fail: what a cut-off last batch means);
 ``keepUnknown`` (true: keep records of unknown types, unread); ``partitions`` (tasks of a read); ``layout`` (records,
-or slices: where the records are instead of what they say); ``boundary`` (an offset at which a micro-batch ends).
+or slices: where the records are instead of what they say); ``settle`` (100 records, or 2s: how far the reader stays
+behind the end of the log); ``copies`` (JSON list of more directories of the same log, which settle it by majority);
+``from`` (JSON of the position where a stream begins).
 
 Spark makes an instance in a process of its own for each question it has, so what reads is imported only when it reads.
 
@@ -14,6 +16,7 @@ Nothing past the last complete batch or inside an open transaction is read, nor 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +41,9 @@ class Options:
     cut_tail: str = "wait"
     keep_unknown: bool = False
     partitions: int = 4
-    boundary: int = -1
+    settle: str = "0"
+    copies: tuple[str, ...] = ()
+    begin_at: str = ""
 
     @classmethod
     def read(cls, raw: Mapping[str, str]) -> Options:
@@ -53,7 +58,9 @@ class Options:
             cut_tail=_one_of(raw, "cutTail", "wait", "fail"),
             keep_unknown=_one_of(raw, "keepUnknown", "false", "true") == "true",
             partitions=max(_number(raw, "partitions", 4), 1),
-            boundary=_number(raw, "boundary", -1),
+            settle=raw.get("settle", "0"),
+            copies=tuple(json.loads(raw.get("copies", "[]"))),
+            begin_at=raw.get("from", ""),
         )
 
 

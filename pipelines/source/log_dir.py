@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 import numpy as np
 import pyarrow.fs as pafs
 
-from jbod_model.errors import UsageError
+from jbod_model.errors import LogChanged, UsageError
 
 LOG_NAME = "__cluster_metadata-0"
 _SEGMENT = re.compile(r"^(\d{20})\.log$")
@@ -74,13 +74,8 @@ class LogDir:
                 snapshots.append(Snapshot(int(found[1]), int(found[2]), info.path, info.size))
         return sorted(segments, key=lambda s: s.base_offset), sorted(snapshots, key=lambda s: (s.end_offset, s.epoch))
 
-    def size(self, path: str) -> int:
-        """Bytes in a file now, -1 where it is gone."""
-        size = self._fs.get_file_info(path).size
-        return -1 if size is None else int(size)
-
     def read(self, path: str, start: int, end: int) -> np.ndarray:
-        """Bytes ``[start, end)`` of a file, fewer where it ends before: uint8."""
+        """Bytes ``[start, end)`` of a file, fewer where it ends before: uint8. LogChanged where it is gone."""
         return _read(self._fs, path, start, end)
 
     def cluster_id(self) -> str:
@@ -112,6 +107,8 @@ def _read(fs: pafs.FileSystem, path: str, start: int, end: int) -> np.ndarray:
     try:
         with fs.open_input_file(path) as file:
             return np.frombuffer(file.read_at(max(end - start, 0), start), np.uint8)
+    except FileNotFoundError:
+        raise LogChanged(path, -1, "the file is gone: Kafka deletes segments and snapshots") from None
     except OSError as problem:
         raise UsageError(f"{path}: cannot be read ({problem})") from None
 

@@ -11,56 +11,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jbod_model.batch import read_batch
-from jbod_model.control import SnapshotFooterRecord, SnapshotHeaderRecord
-from jbod_model.errors import MalformedLog, ReplayViolation, UsageError
-from pipelines.formats.batches import (
-    MAX_BATCH_BYTES,
-    scan,
-    verify,
-)
+from jbod_model.errors import LogChanged, MalformedLog, ReplayViolation, UsageError
+from pipelines.formats.batches import BATCH_DTYPE, HEADER_BYTES, MAX_BATCH_BYTES, scan, verify
 from pipelines.source.log_dir import LogDir, Segment, Snapshot
 from pipelines.source.markers import ABORT, BEGIN, markers
+from pipelines.source.pieces import Position, Slice, log_slices, snapshot_slices
+from pipelines.source.settle import Settle
+from pipelines.source.snapshots import batches_of, is_complete
 
 _WINDOW = 32 << 20
-SLICE_BYTES = 8 << 20
-
-
-@dataclass(frozen=True)
-class Position:
-    """Where a reader stands: everything below ``offset`` is read.
-
-    ``base``, ``epoch`` and ``crc`` are those of the batch before ``offset`` (-1, -1, 0 before the first): if they
-    differ later, history was rewritten. ``snapshot`` is the end offset of the last snapshot read, -1 for none.
-    """
-
-    offset: int = -1
-    base: int = -1
-    epoch: int = -1
-    crc: int = 0
-    snapshot: int = -1
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Whole batches of one file: bytes ``[start, end)``, of which records ``[first, last)`` count.
-
-    ``dropped`` are the aborted transactions: offsets (begin, abort), both exclusive. ``snapshot``: the file is the
-    snapshot with that end offset, its offsets count within it; ``snapshot_time`` is the append time of the last record
-    it contains (milliseconds), ``closes``: it is its last slice.
-    """
-
-    location: str
-    path: str
-    start: int
-    end: int
-    first: int
-    last: int
-    next_offset: int
-    dropped: tuple[tuple[int, int], ...] = ()
-    snapshot: int = -1
-    snapshot_time: int = -1
-    closes: bool = False
+_ATTEMPTS = 3
 
 
 @dataclass
@@ -73,9 +33,12 @@ class _File:
 class Planner:
     """Follows one log directory. ``refresh`` looks at the disk; the other methods answer from what was seen."""
 
-    def __init__(self, log: LogDir, *, cut_tail: str = "wait") -> None:
+    def __init__(self, log: LogDir, *, cut_tail: str = "wait", settle: Settle | None = None) -> None:
         self.log = log
+        self.limit: int | None = None
+        """Nothing from this offset on may be read."""
         self._cut_tail = cut_tail
+        self._settle = settle or Settle()
         self._files: dict[str, _File] = {}
         self._begin: int | None = None
         self._transactions: list[tuple[int, int, bool]] = []
@@ -90,11 +53,22 @@ class Planner:
         """Take what is on disk now for all there will be: a run that is to end has an end."""
         self._frozen = self.log.files()
 
+    def _forget(self) -> None:
+        self._files.clear()
+        self._transactions.clear()
+        self._begin, self._next, self._epoch = None, -1, -1
+
+    def _look(self, *, anew: bool = False) -> None:
+        """List the directory; where the listing is frozen, only if what it lists is gone (``anew``)."""
+        if anew and self._frozen is not None:
+            self.freeze()
+        self.segments, self.snapshots = self._frozen or self.log.files()
+
     # -- where to begin -----------------------------------------------------------------------------------------
 
     def begin(self, start: str = "auto") -> Position:
         """Where a first read begins: offset 0, or before the newest snapshot (``start``: auto, log or snapshot)."""
-        self.segments, self.snapshots = self._frozen or self.log.files()
+        self._look()
         first = self.first_offset()
         if start == "log" and first != 0:
             raise UsageError(f"{self.log.location}: the log does not begin at 0 but at {first}; start from a snapshot")
@@ -107,7 +81,7 @@ class Planner:
 
         It must reach offset ``least`` and where the log begins.
         """
-        newest = next((s for s in reversed(self.snapshots) if s.end_offset > 0 and self._is_complete(s)), None)
+        newest = self._newest_snapshot()
         end = 0 if newest is None else newest.end_offset
         first = self.first_offset()
         if first > end:
@@ -118,48 +92,83 @@ class Planner:
             raise MalformedLog(self.log.location, least, f"gap: no snapshot reaches offset {least}")
         return newest
 
-    def _is_complete(self, snapshot: Snapshot) -> bool:
-        """Whether a snapshot ends with its footer; one that does not is passed over, as Kafka's loader does."""
-        data = self.log.read(snapshot.path, 0, snapshot.size)
-        whole = scan(data, snapshot.path, next_offset=0)
-        if not whole.complete or not len(whole.headers):
-            return False
-        last = whole.headers[-1]
-        start = int(last["position"])
-        batch = read_batch(data[start : start + int(last["size"])].tobytes(), 0, file=snapshot.path)
-        return batch is not None and bool(batch.control) and type(batch.control[-1]) is SnapshotFooterRecord
+    def _newest_snapshot(self) -> Snapshot | None:
+        for _ in range(_ATTEMPTS):
+            try:
+                return next(
+                    (s for s in reversed(self.snapshots) if s.end_offset > 0 and is_complete(self.log, s)), None
+                )
+            except LogChanged:  # deleted since it was listed: there is a newer one
+                self._look(anew=True)
+        return None
 
-    def advance(self, position: Position, most: int | None = None, *, boundary: int = -1) -> Position:
+    def advance(self, position: Position, most: int | None = None) -> Position:
         """Where the next micro-batch ends; ``position`` itself where there is nothing new.
 
         A reader that stands nowhere, or below the first offset that is left, begins with the newest snapshot.
-        ``boundary``: an offset at which a batch must end. MalformedLog where history below ``position`` changed.
+        LogChanged where history below ``position`` is another one now.
         """
-        self.segments, self.snapshots = self._frozen or self.log.files()
+        self._look()
         begun = None
         if position.offset < 0 or self.first_offset() > position.offset:
             begun = self._snapshot(position.offset)
             end = 0 if begun is None else begun.end_offset
+            if begun is not None and begun.epoch < position.epoch:
+                raise self._rewritten(position)
             position = Position(end, snapshot=-1 if begun is None else end)
         self.refresh(position)
         if begun is not None:
             self._check_follows(begun)
         if self.changed(position):
-            raise MalformedLog(
-                self.log.location,
-                position.base,
-                "history changed: the batch that was read there is another one now; replay into a new lake",
-            )
+            raise self._rewritten(position)
         end = self.target(position, most)
-        if position.offset < boundary < end:
-            end = boundary
         return position if end <= position.offset else self.position(end, position.snapshot)
+
+    def _rewritten(self, position: Position) -> LogChanged:
+        return LogChanged(
+            self.log.location, position.base, "history changed: the batch that was read there is another one now"
+        )
 
     # -- what is on disk ----------------------------------------------------------------------------------------
 
     def refresh(self, position: Position) -> None:
-        """Scan what is new on disk, from the segment that holds ``position`` on."""
-        self.segments, self.snapshots = self._frozen or self.log.files()
+        """Scan what is new on disk, from the segment that holds ``position`` on.
+
+        What cannot be read may have been written at the same moment: it is looked at again before it is refused.
+        """
+        for attempt in range(_ATTEMPTS):
+            known = bool(self._files)
+            try:
+                self._look(anew=attempt > 0)
+                if self._is_cut():
+                    self._forget()
+                return self._refresh(position)
+            except (MalformedLog, ReplayViolation) as problem:
+                if attempt + 1 == _ATTEMPTS or not (known or isinstance(problem, LogChanged)):
+                    raise
+                self._forget()
+        return None
+
+    def _is_cut(self) -> bool:
+        """Whether what was scanned is there no more: the tail was cut off, and perhaps written anew."""
+        first = self.first_offset()
+        sizes = {segment.path: segment.size for segment in self.segments}
+        for file in self._files.values():
+            # A segment that is gone below the first one left was deleted by retention, not by an election.
+            behind = file.segment.path not in sizes and file.segment.base_offset < first
+            if not behind and sizes.get(file.segment.path, -1) < file.scanned:
+                return True
+        read = [file for file in self._files.values() if file.headers and file.segment.path in sizes]
+        if not read:
+            return False
+        last = read[-1].headers[-1][-1]
+        start = int(last["position"])
+        head = self.log.read(read[-1].segment.path, start, start + HEADER_BYTES).tobytes()
+        said = head[:8], head[12:16], head[17:21]
+        values = zip((last["base_offset"], last["epoch"], last["crc"]), (8, 4, 4), strict=True)
+        return said != tuple(int(value).to_bytes(size, "big") for value, size in values)
+
+    def _refresh(self, position: Position) -> None:
         self._floor = max(self._floor, position.offset)
         # The batch before the position, too: its fingerprint is compared.
         floor = max(position.base if position.base >= 0 else position.offset, 0)
@@ -184,7 +193,10 @@ class Planner:
     def _scan(self, file: _File, size: int, *, last: bool) -> None:
         window = _WINDOW
         while file.scanned < size:
-            data = self.log.read(file.segment.path, file.scanned, min(file.scanned + window, size))
+            wanted = min(file.scanned + window, size)
+            data = self.log.read(file.segment.path, file.scanned, wanted)
+            if file.scanned + len(data) < wanted:
+                raise LogChanged(file.segment.path, self._next, "the file was cut off while it was read")
             batches = scan(data, file.segment.path, next_offset=self._next)
             if not len(batches.headers):
                 if file.scanned + len(data) < size:
@@ -255,8 +267,27 @@ class Planner:
     # -- what may be read ---------------------------------------------------------------------------------------
 
     def end(self) -> int:
-        """Offset after the last record that may be read: the end of the complete batches, or an open transaction."""
-        return self._next if self._begin is None else min(self._begin, self._next)
+        """Offset after the last record that may be read: of a batch that is complete and settled, and in no open
+        transaction.
+        """
+        end = self._settle.end(self.headers(), self._next)
+        if self.limit is not None:
+            end = min(end, self.limit)
+        if self._begin is not None:
+            end = min(end, self._begin)
+        for begin, close, _ in reversed(self._transactions):
+            if begin < end <= close:
+                end = begin
+        return end
+
+    @property
+    def next_offset(self) -> int:
+        """Offset after the last complete batch on disk, -1 where there is none."""
+        return self._next
+
+    def headers(self) -> np.ndarray:
+        """Headers (BATCH_DTYPE) of all batches scanned, in log order."""
+        return np.concatenate([np.empty(0, BATCH_DTYPE), *(h for file in self._files.values() for h in file.headers)])
 
     def target(self, position: Position, most: int | None) -> int:
         """The end of the next micro-batch: at most ``most`` records, whole batches, whole transactions."""
@@ -264,9 +295,8 @@ class Planner:
         start = position.offset
         if most is None or start + most >= end:
             return max(end, start)
-        ends = np.concatenate(
-            [h["base_offset"] + h["count"] for file in self._files.values() for h in file.headers] or [np.empty(0, int)]
-        )
+        headers = self.headers()
+        ends = headers["base_offset"] + headers["count"]
         ends = ends[(ends > start) & (ends <= end)]
         if not len(ends):
             return max(end, start)
@@ -300,7 +330,11 @@ class Planner:
                     found = headers[at[0]]
                     return (int(found["epoch"]), int(found["crc"])) != (position.epoch, position.crc)
         scanned = [file.segment.base_offset for file in self._files.values()]
-        return bool(scanned) and min(scanned) <= position.base
+        if not scanned or min(scanned) <= position.base:
+            return bool(scanned)
+        # The batch is below what the log still has: only an older epoch after it tells.
+        first = self.headers()[:1]
+        return len(first) > 0 and int(first[0]["epoch"]) < position.epoch
 
     def covers(self, start: Position, end: Position) -> bool:
         """Whether the batches between two positions are scanned."""
@@ -324,58 +358,13 @@ class Planner:
             first = max(first, end.snapshot)
         dropped = [(begin, close) for begin, close, aborted in self._transactions if aborted]
         for file in self._files.values():
-            if not file.headers:
-                continue
-            headers = np.concatenate(file.headers)
-            ends = headers["base_offset"] + headers["count"]
-            headers = headers[(ends > first) & (headers["base_offset"] < end.offset)]
-            for rows in _runs(headers):
-                bounds = int(rows[0]["base_offset"]), int(rows[-1]["base_offset"]) + int(rows[-1]["count"])
-                yield Slice(
-                    location=self.log.location,
-                    path=file.segment.path,
-                    start=int(rows[0]["position"]),
-                    end=int(rows[-1]["position"]) + int(rows[-1]["size"]),
-                    first=max(first, bounds[0]),
-                    last=min(end.offset, bounds[1]),
-                    next_offset=bounds[0],
-                    dropped=tuple((b, c) for b, c in dropped if b < bounds[1] and c > bounds[0]),
-                )
+            if file.headers:
+                headers = np.concatenate(file.headers)
+                yield from log_slices(self.log.location, file.segment.path, headers, first, end.offset, dropped)
 
     def _snapshot_slices(self, end_offset: int) -> Iterator[Slice]:
-        matches = [s for s in self.snapshots if s.end_offset == end_offset]
+        matches = [snapshot for snapshot in self.snapshots if snapshot.end_offset == end_offset]
         if not matches:
-            raise UsageError(f"{self.log.location}: snapshot {end_offset} is gone; start a new lake")
-        snapshot = matches[-1]
-        data = self.log.read(snapshot.path, 0, snapshot.size)
-        headers = scan(data, snapshot.path, next_offset=0).headers
-        first_batch = read_batch(data[: int(headers[0]["size"])].tobytes(), 0, file=snapshot.path)
-        if first_batch is None or not first_batch.control or type(first_batch.control[0]) is not SnapshotHeaderRecord:
-            raise MalformedLog(snapshot.path, 0, "the snapshot does not begin with its header record")
-        if (headers["epoch"] != snapshot.epoch).any():
-            raise MalformedLog(snapshot.path, 0, f"a batch is not of the snapshot's epoch {snapshot.epoch}")
-        taken_at = first_batch.control[0].last_contained_log_timestamp
-        runs = list(_runs(headers))
-        for index, rows in enumerate(runs):
-            first, last = int(rows[0]["base_offset"]), int(rows[-1]["base_offset"]) + int(rows[-1]["count"])
-            yield Slice(
-                location=self.log.location,
-                path=snapshot.path,
-                start=int(rows[0]["position"]),
-                end=int(rows[-1]["position"]) + int(rows[-1]["size"]),
-                first=first,
-                last=last,
-                next_offset=first,
-                snapshot=end_offset,
-                snapshot_time=taken_at,
-                closes=index == len(runs) - 1,
-            )
-
-
-def _runs(headers: np.ndarray) -> Iterator[np.ndarray]:
-    """Cut consecutive batches into runs of about SLICE_BYTES."""
-    if not len(headers):
-        return
-    sizes = np.cumsum(headers["size"].astype(np.int64))
-    cuts = np.flatnonzero(np.diff(sizes // SLICE_BYTES)) + 1
-    yield from np.split(headers, cuts)
+            raise LogChanged(self.log.location, end_offset, "the snapshot that was to be read is gone")
+        headers, taken_at = batches_of(self.log, matches[-1])
+        yield from snapshot_slices(self.log.location, matches[-1], headers, taken_at)

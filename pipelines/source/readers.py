@@ -10,9 +10,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from jbod_model.errors import LogChanged
 from pipelines.source.kraft_metadata import SLICES, Options
 from pipelines.source.log_dir import LogDir
-from pipelines.source.plan import Planner, Position, Slice
+from pipelines.source.pieces import Position, Slice
+from pipelines.source.plan import Planner
+from pipelines.source.settle import Settle
 
 
 class Part(InputPartition):
@@ -21,6 +24,11 @@ class Part(InputPartition):
     def __init__(self, first: int, slices: Sequence[Slice]) -> None:
         self.first = first
         self.slices = tuple(slices)
+
+
+def planner_of(options: Options) -> Planner:
+    """What decides how far the log may be read."""
+    return Planner(LogDir(options.path), cut_tail=options.cut_tail, settle=Settle.parse(options.settle))
 
 
 def _parts(slices: Sequence[Slice], most: int) -> list[Part]:
@@ -52,7 +60,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Slices, spread over tasks in log order."""
-        planner = Planner(LogDir(self._options.path), cut_tail=self._options.cut_tail)
+        planner = planner_of(self._options)
         start = planner.begin(self._options.start)
         return _parts(list(planner.slices(start, planner.advance(start))), self._options.partitions)
 
@@ -71,11 +79,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _plan(self) -> Planner:
         if self._planner is None:
-            self._planner = Planner(LogDir(self._options.path), cut_tail=self._options.cut_tail)
+            self._planner = planner_of(self._options)
         return self._planner
 
     def initialOffset(self) -> dict[str, int]:
         """Where the first batch begins."""
+        if self._options.begin_at:
+            return dict(json.loads(self._options.begin_at))
         return asdict(self._plan().begin(self._options.start))
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -86,8 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next batch ends: whole batches, whole transactions."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         position = Position(**start)
-        end = self._plan().advance(position, most, boundary=self._options.boundary)
-        return asdict(end)
+        return asdict(self._plan().advance(position, most))
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of this run at what is settled now."""
@@ -101,6 +110,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planner = self._plan()
         if not planner.covers(first, last):
             planner.advance(first)
+        if last.base >= 0 and planner.position(last.offset, last.snapshot) != last:
+            raise LogChanged(self._options.path, last.base, "history changed after the batch was planned")
         return _parts(list(planner.slices(first, last)), self._options.partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

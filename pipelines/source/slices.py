@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from jbod_model.errors import MalformedLog, ReplayViolation
+from jbod_model.errors import LogChanged, MalformedLog, ReplayViolation
 from pipelines.formats.batches import CODEC_BITS, scan, verify
 from pipelines.formats.codecs import unfold
 from pipelines.formats.records import CONTROL_BASE, Records, check_control, decode
 from pipelines.source.log_dir import read_bytes
 from pipelines.source.markers import ABORT, BEGIN, END
-from pipelines.source.plan import Slice
+from pipelines.source.pieces import Slice, fingerprint
 
 
 def read_slice(piece: Slice, *, keep_unknown: bool = False) -> tuple[Records, np.ndarray]:
     """The records of the slice's batches, and which of them count (bool[n]): within its offsets, not aborted.
 
     Records of a snapshot have the append time of the last record it contains. Raises MalformedLog naming the file
-    and the offset; a slice that shrank on disk is one, too.
+    and the offset, LogChanged where other bytes are there than were planned.
     """
-    data = read_bytes(piece.location, piece.path, piece.start, piece.end)
-    batches = scan(data, piece.path, next_offset=piece.next_offset)
-    if batches.end != piece.end - piece.start:
-        raise MalformedLog(
-            piece.path, piece.next_offset, "the file changed while it was read: run again to start from what is there"
-        )
-    headers = batches.headers
-    verify(data, headers, piece.path)
+    data, headers = _planned(piece)
     check_control(data, headers, piece.path)
     if (headers["attributes"] & CODEC_BITS).any():
         data, headers = unfold(data, headers, piece.path)
@@ -41,3 +34,20 @@ def read_slice(piece: Slice, *, keep_unknown: bool = False) -> tuple[Records, np
         # Raft's own records inside an aborted transaction hold.
         kept &= (records.offsets <= begin) | (records.offsets >= close) | (records.types >= CONTROL_BASE)
     return records, kept
+
+
+def _planned(piece: Slice) -> tuple[np.ndarray, np.ndarray]:
+    """The bytes of a slice and the headers of its batches, the same as when it was planned."""
+    try:
+        data = read_bytes(piece.location, piece.path, piece.start, piece.end)
+        batches = scan(data, piece.path, next_offset=piece.next_offset)
+        verify(data, batches.headers, piece.path)
+    except MalformedLog as problem:
+        if piece.snapshot >= 0 or piece.fingerprint < 0:
+            raise
+        raise LogChanged(piece.path, piece.next_offset, f"not what was planned: {problem.problem}") from None
+    if batches.end != piece.end - piece.start:
+        raise LogChanged(piece.path, piece.next_offset, "the file was cut off after the read was planned")
+    if piece.fingerprint not in (-1, fingerprint(batches.headers)):
+        raise LogChanged(piece.path, piece.next_offset, "the file was rewritten after the read was planned")
+    return data, batches.headers

@@ -28,7 +28,8 @@ from pipelines.replay import fold
 from pipelines.replay.collect import batch_of
 from pipelines.replay.stages import error_row
 from pipelines.source.log_dir import LogDir
-from pipelines.source.plan import Planner, Position
+from pipelines.source.pieces import Position
+from pipelines.source.plan import Planner
 from tests import engine
 from tests.lakes import Reference
 from tests.logs import Entry

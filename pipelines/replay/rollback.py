@@ -1,0 +1,232 @@
+"""History that changed: what was read of a log may be cut off after an election and written anew.
+
+The lake is compared with the log by offset, epoch and checksum; where they part, it is taken back to the last offset
+they share (pipelines.lake.restore), and the state is made again from the records up to there (pipelines.replay.reread).
+Raft's log matching makes the comparison short: a batch of the same offset and epoch means the same log before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from jbod_model.errors import MalformedLog
+from pipelines.ask.delta import read_parquet
+from pipelines.lake.publish import Lake
+from pipelines.lake.restore import Cut, take_back
+from pipelines.lake.tables import LEDGER, RECORDS
+from pipelines.replay.blocks import shards_of
+from pipelines.replay.control import ControlState
+from pipelines.replay.pack import decompress
+from pipelines.replay.record_rows import record_rows
+from pipelines.replay.reread import states_at
+from pipelines.replay.seed import discard_checkpoint, take_seed, write_seed
+from pipelines.replay.stages import Job
+from pipelines.source.pieces import Position
+from pipelines.source.plan import Planner
+from pipelines.source.slices import read_slice
+
+_COMPARED = ("log_offset", "epoch", "append_time", "batch_offset", "value")
+
+
+@dataclass(frozen=True)
+class RolledBack:
+    """Offsets ``[offset, before)`` were published and then rewritten in the log."""
+
+    offset: int
+    before: int
+
+    def __str__(self) -> str:
+        return (
+            f"history changed: the log no longer has what was published as offsets {self.offset} to {self.before - 1}; "
+            f"the lake is taken back to offset {self.offset} and goes on from there"
+        )
+
+
+def parting(lake: Lake, planner: Planner) -> int:
+    """The offset up to which lake and log say the same: the lake's end where nothing changed.
+
+    ``planner`` must be fresh. MalformedLog where nothing is shared.
+    """
+    newest = lake.ledger
+    if newest is None:
+        return -1
+    planner.refresh(Position(lake.end_offset, base=lake.end_offset - 1))
+    first = planner.first_offset()
+    if first >= lake.end_offset or first < 0:
+        return _by_epoch_alone(lake, planner)
+    if _is_in_log(newest, planner):
+        return lake.end_offset
+    return _last_common(lake, planner, first)
+
+
+def _by_epoch_alone(lake: Lake, planner: Planner) -> int:
+    """The log has nothing of what was read any more; only an epoch that is newer than what follows disproves it."""
+    later = [snapshot.epoch for snapshot in planner.snapshots if snapshot.end_offset >= lake.end_offset]
+    epochs = later + planner.headers()["epoch"][:1].tolist()
+    if not epochs or lake.ledger is None or lake.ledger["epoch"] <= min(epochs):
+        return lake.end_offset
+    return _outside_transactions(lake, _first_batch(lake, f"epoch > {min(epochs)}"))
+
+
+def _last_common(lake: Lake, planner: Planner, first: int) -> int:
+    whole = _scanned(planner, first)
+    shared = next((row["end_offset"] for row in _ledger_rows(lake) if _is_in_log(row, whole)), first)
+    offset = max(_first_difference(lake, whole, shared), shared)
+    if offset <= first:
+        if first == 0 and not lake.identity.cluster_id:
+            raise MalformedLog(
+                planner.log.location, 0, f"history changed: nothing of {lake.location} is in it: use another --lake"
+            )
+        # What was read below the log's beginning cannot be compared: it is kept, but for the batch the log did not
+        # go on from, so that a snapshot settles what holds now.
+        offset = 0 if first == 0 else _last_batch_below(lake, first)
+    return _outside_transactions(lake, offset)
+
+
+def _is_in_log(row: dict[str, Any], planner: Planner) -> bool:
+    """Whether the log has the batch that a publication ended with."""
+    there = planner.position(row["end_offset"], -1)
+    if there.base < 0:
+        return False
+    # The fingerprint of a snapshot is not one of the log, but its epoch is that of the last record it contains.
+    if row["from_snapshot"] == row["end_offset"] or row["fingerprint"] < 0:
+        return bool(there.epoch == row["epoch"] and planner.next_offset >= row["end_offset"])
+    return (there.epoch, there.crc) == (row["epoch"], row["fingerprint"])
+
+
+def _first_difference(lake: Lake, planner: Planner, shared: int) -> int:
+    """Base offset of the first batch, from ``shared`` on, of which lake and log say different things."""
+    mine = _lake_rows(lake, shared)
+    at = 0
+    for rows in _log_rows(planner, shared, lake.end_offset):
+        known = mine.slice(at, rows.num_rows)
+        if known.num_rows == rows.num_rows and all(known[name].equals(rows[name]) for name in _COMPARED):
+            at += rows.num_rows
+            continue
+        differs = next(
+            (i for i, (a, b) in enumerate(zip(known.to_pylist(), rows.to_pylist(), strict=False)) if a != b),
+            min(known.num_rows, rows.num_rows),
+        )
+        sides = [side["batch_offset"][differs].as_py() for side in (known, rows) if differs < side.num_rows]
+        return int(min(sides))
+    # The log ends first; or only what left no row differs, an aborted transaction: then all since is read again.
+    return int(mine["batch_offset"][at].as_py()) if at < mine.num_rows else shared
+
+
+def _log_rows(planner: Planner, start: int, end: int) -> Iterator[pa.Table]:
+    """What the ``records`` table would hold of the log from one offset to another, a slice at a time."""
+    last = planner.position(min(planner.end(), end), -1)
+    for piece in planner.slices(Position(start), last):
+        records, kept = read_slice(piece, keep_unknown=True)
+        yield record_rows(records, kept, None).select(_COMPARED).cast(_compared_schema())
+
+
+def _compared_schema() -> pa.Schema:
+    return pa.schema([pa.field(name, RECORDS.schema.field(name).type) for name in _COMPARED])
+
+
+def _lake_rows(lake: Lake, start: int) -> pa.Table:
+    wanted = f"SELECT {', '.join(_COMPARED)} FROM {{records}} WHERE NOT snapshot AND log_offset >= {start}"
+    return _query(lake, f"{wanted} ORDER BY log_offset").cast(_compared_schema())
+
+
+def _first_batch(lake: Lake, condition: str) -> int:
+    """Base offset of the first batch with such a record, the lake's end where there is none."""
+    found = _query(lake, f"SELECT min(batch_offset) AS b FROM {{records}} WHERE NOT snapshot AND {condition}")
+    first = found["b"][0].as_py()
+    return lake.end_offset if first is None else int(first)
+
+
+def _last_batch_below(lake: Lake, offset: int) -> int:
+    found = _query(lake, f"SELECT max(batch_offset) AS b FROM {{records}} WHERE NOT snapshot AND log_offset < {offset}")
+    return int(found["b"][0].as_py() or 0)
+
+
+def _scanned(planner: Planner, first: int) -> Planner:
+    """A planner of the same log that has seen it from an offset on."""
+    fresh = Planner(planner.log)
+    fresh.refresh(Position(first))
+    return fresh
+
+
+def _outside_transactions(lake: Lake, offset: int) -> int:
+    """``offset``, or where the transaction begins that it lies in."""
+    marker = "record_type IN ('BEGIN_TRANSACTION_RECORD', 'END_TRANSACTION_RECORD')"
+    found = _query(
+        lake,
+        f"SELECT log_offset, record_type FROM {{records}} WHERE NOT snapshot AND log_offset < {offset} AND {marker} "
+        "ORDER BY log_offset DESC LIMIT 1",
+    ).to_pylist()
+    return found[0]["log_offset"] if found and found[0]["record_type"].startswith("BEGIN") else offset
+
+
+def _query(lake: Lake, sql: str) -> pa.Table:
+    delta = lake.tables[RECORDS.name]
+    names = [uri.rsplit("/", 1)[1] for uri in delta.file_uris()]
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        records = read_parquet(lake.location, RECORDS.name, delta, names)
+        return connection.sql(sql.format(records=records)).to_arrow_table()
+
+
+def _ledger_rows(lake: Lake) -> list[dict[str, Any]]:
+    """Publications of records, the newest first."""
+    rows = lake.tables[LEDGER.name].to_pyarrow_table().to_pylist()
+    rows = [row for row in rows if row["start_offset"] < row["end_offset"]]
+    return sorted(rows, key=lambda row: -row["end_offset"])
+
+
+def settle(lake: Lake, job: Job, planner: Planner, *, has_checkpoint: bool) -> RolledBack | None:
+    """Make the lake say nothing that the log has taken back, and its checkpoint belong to it.
+
+    A run that dies anywhere in here leaves readers the old tables or the new ones, and no checkpoint that belongs to
+    neither: the next run does what is left.
+    """
+    if lake.ledger is None:
+        if has_checkpoint:
+            discard_checkpoint(lake.location)
+        return None
+    before = lake.end_offset
+    offset = parting(lake, planner)
+    if offset < before:
+        if offset <= _begins(lake):
+            offset = 0
+        states = states_at(lake, job, offset)
+        control = states.get(job.control)
+        level = -1 if control is None else ControlState.load(decompress(control)).metadata_version
+        whole = _scanned(planner, planner.first_offset())
+        there = whole.position(offset, -1)
+        known = offset > whole.first_offset() and there.base >= 0
+        epoch, crc = (there.epoch, there.crc) if known else (_epoch_before(lake, offset), -1)
+        discard_checkpoint(lake.location)
+        take_back(lake, Cut(offset, epoch, crc, level), shards_of)
+    elif has_checkpoint:
+        return None
+    else:
+        states = states_at(lake, job, before)
+    if lake.ledger is not None:
+        write_seed(lake.location, states, _position(lake, planner))
+        take_seed(lake.location)
+    return RolledBack(offset, before) if offset < before else None
+
+
+def _begins(lake: Lake) -> int:
+    """The first offset of a record of the lake."""
+    return int(_query(lake, "SELECT coalesce(min(log_offset), 0) AS b FROM {records}")["b"][0].as_py())
+
+
+def _epoch_before(lake: Lake, offset: int) -> int:
+    found = _query(lake, f"SELECT arg_max(epoch, log_offset) AS e FROM {{records}} WHERE log_offset < {offset}")
+    return int(found["e"][0].as_py() or 0)
+
+
+def _position(lake: Lake, planner: Planner) -> Position:
+    """Where the lake stands, with the fingerprint of the log's batch before it where the log still has it."""
+    if planner.first_offset() >= lake.end_offset:
+        return Position(lake.end_offset, epoch=int((lake.ledger or {})["epoch"]))
+    return _scanned(planner, lake.end_offset - 1).position(lake.end_offset, -1)

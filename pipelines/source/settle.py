@@ -1,0 +1,49 @@
+"""How far behind its end a log is read. The high watermark is not on disk, and an election may cut off the tail."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from jbod_model.errors import UsageError
+
+_FORM = re.compile(r"(\d+)|(\d+(?:\.\d+)?)s")
+
+
+@dataclass(frozen=True)
+class Settle:
+    """A batch may be read once ``records`` records follow it, and one appended ``seconds`` or more after it.
+
+    Both are counted by the log, not by the clock of the reader: the same bytes always settle alike. Kafka appends
+    something at least every half second (NoOpRecord), so a log goes on settling in an idle cluster.
+    """
+
+    records: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> Settle:
+        """``100`` is records, ``2s`` or ``0.5s`` seconds. UsageError for anything else."""
+        found = _FORM.fullmatch(text.strip())
+        if found is None:
+            raise UsageError(f"--settle {text}: give a number of records (100) or of seconds (2s)")
+        return cls(records=int(found[1])) if found[1] else cls(seconds=float(found[2]))
+
+    def __str__(self) -> str:
+        return f"{self.seconds}s" if self.seconds else str(self.records)
+
+    def end(self, headers: np.ndarray, end: int) -> int:
+        """Offset after the last settled batch of ``headers`` (BATCH_DTYPE), the newest of a log that ends at ``end``.
+
+        ``end`` itself where nothing is held back.
+        """
+        if not (self.records or self.seconds) or not len(headers):
+            return end
+        ends = headers["base_offset"] + headers["count"]
+        fresh = ends > end - self.records
+        if self.seconds:
+            fresh |= headers["timestamp"] > headers["timestamp"].max() - self.seconds * 1000
+        waiting = np.flatnonzero(fresh)
+        return int(headers["base_offset"][waiting[0]]) if len(waiting) else end

@@ -1,0 +1,38 @@
+"""The snapshots of a metadata log: whether one is complete, and where its batches are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jbod_model.batch import read_batch
+from jbod_model.control import SnapshotFooterRecord, SnapshotHeaderRecord
+from jbod_model.errors import MalformedLog
+from pipelines.formats.batches import scan
+from pipelines.source.log_dir import LogDir, Snapshot
+
+
+def is_complete(log: LogDir, snapshot: Snapshot) -> bool:
+    """Whether a snapshot ends with its footer; one that does not is passed over, as Kafka's loader does."""
+    data = log.read(snapshot.path, 0, snapshot.size)
+    whole = scan(data, snapshot.path, next_offset=0)
+    if not whole.complete or not len(whole.headers):
+        return False
+    last = whole.headers[-1]
+    start = int(last["position"])
+    batch = read_batch(data[start : start + int(last["size"])].tobytes(), 0, file=snapshot.path)
+    return batch is not None and bool(batch.control) and type(batch.control[-1]) is SnapshotFooterRecord
+
+
+def batches_of(log: LogDir, snapshot: Snapshot) -> tuple[np.ndarray, int]:
+    """(headers of its batches, append time in milliseconds of the last record it contains).
+
+    MalformedLog where it does not begin with its header record or a batch is of another epoch.
+    """
+    data = log.read(snapshot.path, 0, snapshot.size)
+    headers = scan(data, snapshot.path, next_offset=0).headers
+    first = read_batch(data[: int(headers[0]["size"])].tobytes(), 0, file=snapshot.path)
+    if first is None or not first.control or type(first.control[0]) is not SnapshotHeaderRecord:
+        raise MalformedLog(snapshot.path, 0, "the snapshot does not begin with its header record")
+    if (headers["epoch"] != snapshot.epoch).any():
+        raise MalformedLog(snapshot.path, 0, f"a batch is not of the snapshot's epoch {snapshot.epoch}")
+    return headers, first.control[0].last_contained_log_timestamp

@@ -1,0 +1,195 @@
+"""A log that was rewritten: the lake afterwards equals one that only ever saw the log as it is now."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jbod_model import records as r
+from jbod_model.errors import MalformedLog, ReplayViolation
+from jbod_model.ids import Uuid
+from jbod_model.image import Image
+from jbod_model.log_writer import LogWriter
+from jbod_model.records import Record, VersionedRecord
+from pipelines import ask
+from pipelines.lake.publish import Lake
+from pipelines.replay import reread, rollback
+from tests import local
+from tests.tables import differences, rows_of
+from tests.unit.engine.histories import LAST, histories
+from tests.unit.engine.test_fold_histories import UNSHRUNK
+from tests.written import TIME
+
+LOG = "__cluster_metadata-0"
+Batch = tuple[int, Sequence[Record]]
+"""Epoch and records."""
+
+
+def write(directory: Path, batches: Sequence[Batch]) -> Path:
+    """A metadata.log.dir with these batches in one segment."""
+    writer = LogWriter()
+    for number, (epoch, records) in enumerate(batches):
+        writer.append(
+            [VersionedRecord(record, LAST[type(record)]) for record in records],
+            epoch=epoch,
+            timestamp=TIME + 10 * number + epoch,
+        )
+    (directory / LOG).mkdir(parents=True, exist_ok=True)
+    (directory / "meta.properties").write_text("version=1\ncluster.id=abcdefghijklmnopqrstuv\nnode.id=1\n")
+    writer.write(directory / LOG)
+    return directory
+
+
+def legal(history: Sequence[Record], then: Sequence[Record]) -> list[Record]:
+    """Those of ``then`` that may follow on ``history``."""
+    image, kept = Image(), []
+    for record in history:
+        image = image.apply(record, 0)
+    for record in then:
+        try:
+            image = image.apply(record, 0)
+        except ReplayViolation:
+            continue
+        kept.append(record)
+    return kept
+
+
+def ledger_of(lake: Path) -> list[dict[str, object]]:
+    rows = DeltaTable(str(lake / "ledger")).to_pyarrow_table().to_pylist()
+    return sorted(rows, key=lambda row: row["end_offset"])
+
+
+def check_ledger(lake: Path) -> None:
+    """Its rows follow on each other, and the newest names versions that are there."""
+    rows = ledger_of(lake)
+    assert [row["start_offset"] for row in rows] == [0, *(row["end_offset"] for row in rows[:-1])]
+    for name, version in rows[-1]["versions"]:  # type: ignore[attr-defined]
+        assert DeltaTable(str(lake / name)).version() == version
+
+
+@settings(max_examples=12, phases=UNSHRUNK)
+@given(histories(), histories(most=15), st.data())
+def test_lake_after_any_fork_equals_one_of_the_final_log(
+    history: list[Record], other: list[Record], data: st.DataObject
+) -> None:
+    """Reliability test 5."""
+    batch = data.draw(st.integers(1, 3))
+    old: list[Batch] = [(1, history[at : at + batch]) for at in range(0, len(history), batch)]
+    kept = data.draw(st.integers(1, len(old)))
+    common = old[:kept]
+    epoch = data.draw(st.integers(1, 3))
+    after = legal([record for _, records in common for record in records], other)
+    new = common + [(epoch, after[at : at + batch]) for at in range(0, len(after), batch)]
+    most = data.draw(st.sampled_from([None, 4]))
+    with tempfile.TemporaryDirectory() as made:
+        root = Path(made)
+        local.replay(write(root / "log", old), root / "lake", most=most)
+        done = local.replay(write(root / "log", new), root / "lake", most=most)
+        local.replay(root / "log", root / "fresh")
+        assert differences(rows_of(root / "lake"), rows_of(root / "fresh")) == []
+        check_ledger(root / "lake")
+        shared = sum(len(records) for _, records in common)
+        ends = sum(len(records) for _, records in old)
+        if done is not None:
+            assert done.before == ends
+            assert done.offset <= ends
+            # A batch that both wrote alike is shared, too.
+            assert done.offset >= shared
+        else:
+            assert new[: len(old)] == old
+
+
+def test_log_that_was_only_cut_off_takes_the_lake_back(tmp_path: Path) -> None:
+    batches: list[Batch] = [(1, [r.NoOpRecord()]) for _ in range(6)]
+    local.replay(write(tmp_path / "log", batches), tmp_path / "lake", most=2)
+    write(tmp_path / "log", batches[:3])
+    said = str(local.replay(tmp_path / "log", tmp_path / "lake"))
+    assert "no longer has what was published as offsets 3 to 5; the lake is taken back to offset 3" in said
+    assert [row["log_offset"] for row in rows_of(tmp_path / "lake")["records"]] == [0, 1, 2]
+    newest = ledger_of(tmp_path / "lake")[-1]
+    assert (newest["start_offset"], newest["end_offset"], newest["rolled_back_from"]) == (2, 3, 6)
+    assert ask.Lake.open(tmp_path / "lake").offset == 2
+
+
+def test_log_of_nothing_that_was_read_is_refused_where_the_cluster_is_not_known(tmp_path: Path) -> None:
+    one: list[Batch] = [(1, [r.NoOpRecord()])]
+    other: list[Batch] = [(2, [r.NoOpRecord()]), (2, [r.NoOpRecord()])]
+    local.replay(write(tmp_path / "log", one), tmp_path / "lake")
+    assert str(local.replay(write(tmp_path / "log", other), tmp_path / "lake")).endswith(
+        "offset 0 and goes on from there"
+    )
+    assert len(rows_of(tmp_path / "lake")["records"]) == 2
+    local.replay(nameless(write(tmp_path / "log", one)), tmp_path / "another")
+    with pytest.raises(MalformedLog, match=r"nothing of .* is in it: use another --lake"):
+        local.replay(nameless(write(tmp_path / "log", other)), tmp_path / "another")
+
+
+def nameless(log_dir: Path) -> Path:
+    (log_dir / "meta.properties").unlink()
+    return log_dir
+
+
+@pytest.mark.parametrize("step", ["states_at", "discard_checkpoint", "commit", "ledger", "write_seed", "take_seed"])
+def test_run_that_dies_while_it_takes_back_is_made_good_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Readers see the old tables or the new ones, whole."""
+    topic, other = r.TopicRecord(name="t", topic_id=Uuid(7, 1)), r.TopicRecord(name="u", topic_id=Uuid(7, 2))
+    placed = r.PartitionRecord(topic_id=Uuid(7, 1), partition_id=0, replicas=(1,), isr=(1,))
+    moved = r.PartitionChangeRecord(topic_id=Uuid(7, 1), partition_id=0, isr=())
+    common: list[Batch] = [(1, [topic]), (1, [placed])]
+    local.replay(write(tmp_path / "log", [*common, (1, [moved]), (1, [other])]), tmp_path / "lake")
+    before = rows_of(tmp_path / "lake")
+    write(tmp_path / "log", [*common, (2, [r.NoOpRecord()])])
+    local.replay(tmp_path / "log", tmp_path / "fresh")
+    after = rows_of(tmp_path / "fresh")
+    calls = 0
+    place, name, die_at = {
+        "commit": (Lake, "commit", 3),
+        "ledger": (Lake, "commit", 4),
+    }.get(step, (rollback, step, 1))
+    good = getattr(place, name)
+
+    def dies(*arguments: object, **options: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == die_at:
+            raise KeyboardInterrupt
+        return good(*arguments, **options)
+
+    monkeypatch.setattr(place, name, dies)
+    with pytest.raises(KeyboardInterrupt):
+        local.replay(tmp_path / "log", tmp_path / "lake")
+    monkeypatch.undo()
+    found = rows_of(tmp_path / "lake")
+    if step in ("write_seed", "take_seed"):
+        assert found["records"] == after["records"][:2]
+    else:
+        assert differences(found, before) == []
+    local.replay(tmp_path / "log", tmp_path / "lake")
+    assert differences(rows_of(tmp_path / "lake"), after) == []
+
+
+@settings(max_examples=10, phases=UNSHRUNK)
+@given(histories(), st.integers(1, 5), st.sampled_from([1, 3, 1000]))
+def test_state_made_again_from_the_records_goes_on_as_if_never_lost(
+    history: list[Record], cuts: int, most: int
+) -> None:
+    """Every run of ``local.replay`` begins with the state of ``states_at``."""
+    batches: list[Batch] = [(1, [record]) for record in history]
+    with tempfile.TemporaryDirectory() as made:
+        root = Path(made)
+        for part in range(1, cuts + 1):
+            local.replay(write(root / "log", batches[: len(batches) * part // cuts + 1]), root / "lake")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(rollback, "states_at", partial(reread.states_at, most=most))
+            local.replay(write(root / "log", batches), root / "lake")
+        local.replay(root / "log", root / "fresh")
+        assert differences(rows_of(root / "lake"), rows_of(root / "fresh")) == []
