@@ -1,0 +1,158 @@
+"""Everything the page shows, asked once. ``jbod report --json`` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from pipelines.ask.directories import Directory, directories
+from pipelines.ask.form import camel_case, jsonable
+from pipelines.ask.incidents import Incident, incidents
+from pipelines.ask.lake import Lake
+from pipelines.ask.offline import Cause, OfflineReplica, offline
+from pipelines.ask.risk import Risk, risk
+from pipelines.ask.status import Status, status
+from pipelines.ask.trouble import Troubled, troubled
+from pipelines.check.definition import Finding
+from pipelines.check.run import run_checks
+from pipelines.report.over_time import OverTime, over_time
+from pipelines.settings import Settings
+from pipelines.show import many
+
+MOST_ROWS = 500
+"""Of a table on the page; what is left out is said there, with the command that lists it."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A directory on the map."""
+
+    directory: Directory
+    state: str
+    """online, failed, gone, fenced, missing, or without directory: the colour."""
+    offline: int
+    """Replicas in it that are offline."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """The numbers of one page. The same lake and offset always give the same."""
+
+    verdict: str
+    """well, degraded or critical"""
+    headline: str
+    status: Status
+    causes: Sequence[Cause]
+    hurt: Sequence[tuple[str, Sequence[Troubled]]]
+    """What clients notice, and the partitions it happens to."""
+    cells: Sequence[Cell]
+    over_time: OverTime
+    offline: Sequence[OfflineReplica]
+    """The first MOST_ROWS of those that the status counts."""
+    incidents: Sequence[Incident]
+    """Newest first."""
+    risk: Risk
+    findings: Sequence[Finding]
+    """Most severe first."""
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        numbers: dict[str, Any] = jsonable(replace(self, incidents=[], findings=[]))
+        numbers["incidents"] = [_incident_json(one) for one in self.incidents]
+        numbers["findings"] = [one.as_json() for one in self.findings]
+        return numbers
+
+
+def _incident_json(one: Incident) -> dict[str, Any]:
+    seconds = {name: value.total_seconds() for name, value in vars(one).items() if isinstance(value, timedelta)}
+    return {**jsonable(one), **{camel_case(name): value for name, value in seconds.items()}}
+
+
+def gather(lake: Lake, settings: Settings) -> Content:
+    """Ask everything."""
+    default_min_isr = settings.ask.min_insync_replicas
+    counts = status(lake, default_min_isr)
+    answer = offline(lake, default_min_isr)
+    dark: dict[tuple[int, str], int] = {}
+    for replica in answer.replicas:
+        place = replica.broker_id, replica.directory_id
+        dark[place] = dark.get(place, 0) + 1
+    cells = [Cell(one, _state(one), dark.get((one.broker_id, one.directory_id), 0)) for one in directories(lake)]
+    cells.sort(key=lambda cell: (cell.directory.broker_id, cell.state == "waiting"))
+    findings = run_checks(lake, settings=settings)
+    verdict, headline = judge(counts, sum(one.severity == "critical" for one in findings))
+    return Content(
+        verdict=verdict,
+        headline=headline,
+        status=counts,
+        causes=answer.causes,
+        hurt=_hurt(troubled(lake, default_min_isr)),
+        cells=cells,
+        over_time=over_time(lake),
+        offline=answer.replicas[:MOST_ROWS],
+        incidents=incidents(lake)[::-1],
+        risk=risk(lake, default_min_isr),
+        findings=findings,
+    )
+
+
+def judge(counts: Status, critical: int = 0) -> tuple[str, str]:
+    """Whether the cluster is well, in a word and in a sentence; ``critical`` is how much of this the checks found."""
+    replicas, partitions = sum(counts.replicas.values()), counts.partitions
+    dark = _are(counts.offline_replicas, replicas, "replica", "offline")
+    stopped = [
+        _have(count, partitions, "partition", what)
+        for count, what in (
+            (counts.partitions_without_leader, "no leader"),
+            (counts.partitions_led_from_offline, "a leader that is offline"),
+            (counts.partitions_under_min_isr, "too few in-sync replicas"),
+        )
+        if count
+    ]
+    if stopped:
+        return "critical", f"{' and '.join(stopped[:2])}; {dark}."
+    if counts.offline_replicas:
+        return "degraded", f"{dark}. Every partition still has a leader and enough in-sync replicas."
+    if counts.partitions_under_replicated:
+        behind = _have(counts.partitions_under_replicated, partitions, "partition", "replicas that are not in sync")
+        return "degraded", f"Every replica is online, but {behind}."
+    if counts.brokers_fenced:
+        fenced = _are(counts.brokers_fenced, counts.brokers, "broker", "fenced")
+        return "degraded", f"Every replica is online, but {fenced}."
+    if critical:
+        return "degraded", f"Every replica is online, but the checks found {many(critical, 'critical thing')}."
+    if not replicas:
+        return "well", "Nothing is wrong: there is no topic yet."
+    return "well", f"All {many(replicas, 'replica')} are online and in sync, and every partition has a leader."
+
+
+def _have(count: int, of: int, what: str, having: str) -> str:
+    return f"{count:,} of {many(of, what)} {'has' if count == 1 else 'have'} {having}"
+
+
+def _are(count: int, of: int, what: str, state: str) -> str:
+    return f"{count:,} of {many(of, what)} {'is' if count == 1 else 'are'} {state}"
+
+
+def _state(one: Directory) -> str:
+    if one.broker == "missing":
+        return "missing"
+    if one.state in ("unassigned", "migrating"):
+        return "waiting"
+    if one.state == "failed" or one.state == "lost":
+        return "failed"
+    if one.state != "online":
+        return "gone"
+    return "fenced" if one.broker == "fenced" else "online"
+
+
+def _hurt(partitions: Sequence[Troubled]) -> list[tuple[str, Sequence[Troubled]]]:
+    kinds = (
+        ("without a leader: no reads, no writes", "without_leader"),
+        ("led by a replica that is offline: reads and writes fail until another leads", "led_from_offline"),
+        ("under min.insync.replicas: writes with acks=all fail", "under_min_isr"),
+    )
+    found = [(said, [one for one in partitions if getattr(one, chosen)]) for said, chosen in kinds]
+    return [(said, members) for said, members in found if members]

@@ -1,0 +1,225 @@
+"use strict";
+// Pictures, filters and theme. Every number here also stands in a table, so the page is whole without this script.
+const data = JSON.parse(document.getElementById("pictures").textContent);
+const one = (selector, root = document) => root.querySelector(selector);
+const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+const narrow = matchMedia("(max-width: 640px)");
+const dark = matchMedia("(prefers-color-scheme: dark)");
+
+// Plotly reads a little HTML in its texts; names are text.
+const text = value => String(value).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+const many = (count, what, plural = what + "s") => `${count.toLocaleString("en")} ${count === 1 ? what : plural}`;
+const chosen = name => new Set(all(`input[name="${name}"]:checked`).map(input => input.value));
+
+// Colours come from the style sheet, resolved for the theme of the moment.
+const probe = document.body.appendChild(document.createElement("i"));
+probe.hidden = true;
+function colour(name) {
+  probe.style.color = `var(--${name})`;
+  return getComputedStyle(probe).color;
+}
+const faded = rgb => rgb.replace(/^rgb\((.*)\)$/, "rgba($1, .7)");
+const STATES = all('input[name="state"]').map(input => input.value);
+const REASONS = {"directory offline": "failed", "directory lost": "lost", "broker fenced": "fenced", "broker missing": "missing"};
+
+function draw(id, traces, layout) {
+  const axis = {gridcolor: colour("line"), zerolinecolor: colour("line"), linecolor: colour("line"), automargin: true, tickangle: 0};
+  const whole = {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
+    font: {family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("soft")},
+    margin: {l: 8, r: 8, t: 8, b: 8, pad: 4}, dragmode: narrow.matches ? false : "zoom",
+    hoverlabel: {bgcolor: colour("card"), bordercolor: colour("line"), font: {color: colour("ink"), size: 13}, align: "left"},
+    ...layout, xaxis: {...axis, ...layout.xaxis}, yaxis: {...axis, ...layout.yaxis},
+  };
+  const picture = document.getElementById(id);
+  picture.style.height = `${layout.height}px`;
+  return Plotly.react(picture, traces, whole, {displayModeBar: false, responsive: true, doubleClick: "reset"});
+}
+
+// -- The map: brokers by directories.
+function drawMap() {
+  const map = data.map, shown = chosen("state"), wanted = one("#map-search").value.trim().toLowerCase();
+  const measure = one("#map-colour").value, byState = measure === "state";
+  const brokers = [...new Set(map.broker)], place = new Map(brokers.map((id, at) => [id, at]));
+  const slots = new Array(brokers.length).fill(0);
+  const seen = map.broker.map((id, at) => shown.has(map.state[at])
+    && (!wanted || String(id) === wanted || map.directory[at].toLowerCase().includes(wanted)));
+  const cells = map.broker.map((id, at) => ({at, row: place.get(id), column: slots[place.get(id)]++}));
+  const widest = Math.max(1, ...slots), upright = brokers.length > 24 && !narrow.matches;
+  const size = upright ? [widest, brokers.length] : [brokers.length, widest];
+  const grid = empty => Array.from({length: size[0]}, () => new Array(size[1]).fill(empty));
+  const z = grid(null), label = grid(""), hover = grid("");
+  const roomy = !upright && widest <= (narrow.matches ? 3 : 6);
+  for (const {at, row, column} of cells) {
+    const [y, x] = upright ? [column, row] : [row, column];
+    if (!seen[at]) continue;
+    z[y][x] = byState ? STATES.indexOf(map.state[at]) : map[measure][at];
+    label[y][x] = roomy
+      ? (narrow.matches ? `${map.replicas[at]}` : `${many(map.replicas[at], "replica")}, leads ${map.leaders[at]}`)
+      : widest <= 16 && !upright ? `${map.replicas[at]}` : "";
+    hover[y][x] = `<b>broker ${map.broker[at]}</b>, ${map.brokerIs[at]}<br>${text(map.directory[at])}<br>${map.is[at]}`
+      + (map.since[at] ? ` since ${map.since[at]}` : "")
+      + `<br>${many(map.replicas[at], "replica")}, ${many(map.leaders[at], "leader")}, ${map.offline[at]} offline`;
+  }
+  const steps = STATES.flatMap((state, at) => [[at / STATES.length, colour(state)], [(at + 1) / STATES.length, colour(state)]]);
+  const names = brokers.map(id => `broker ${id}`), ticks = brokers.map((_, at) => at);
+  const rare = Math.ceil(brokers.length / 25);
+  const ids = {tickvals: ticks.filter(at => at % rare === 0), showgrid: false, zeroline: false, fixedrange: true, ticks: "", showline: false};
+  const free = {showticklabels: false, showgrid: false, zeroline: false, fixedrange: true, ticks: "", showline: false};
+  const along = upright ? {...ids, ticktext: ids.tickvals.map(at => brokers[at]), title: {text: "broker"}} : {...ids, ticktext: ids.tickvals.map(at => names[at]), autorange: "reversed"};
+  const height = upright ? 60 + widest * 22 : 24 + brokers.length * (roomy ? 46 : narrow.matches ? 22 : 34) + (byState ? 0 : 50);
+  return draw("picture-map", [{
+    type: "heatmap", z, text: label, customdata: hover, texttemplate: "%{text}", hovertemplate: "%{customdata}<extra></extra>",
+    hoverongaps: false, xgap: upright ? 2 : 4, ygap: upright ? 2 : 4, textfont: {size: 12},
+    ...(byState ? {colorscale: steps, zmin: -0.5, zmax: STATES.length - 0.5, showscale: false}
+      : {colorscale: [[0, colour("few")], [1, colour("many")]], zmin: 0, zmax: Math.max(1, ...map[measure]),
+        colorbar: {orientation: "h", thickness: 10, len: 0.5, x: 0, xanchor: "left", y: 0, yanchor: "top", outlinewidth: 0}}),
+  }], {height, xaxis: upright ? along : free, yaxis: upright ? free : along});
+}
+
+// -- Offline replicas over time.
+function drawOverTime() {
+  const series = data.overTime, clock = one("#clock").value, shown = chosen("reason");
+  // Records of one batch have one time: on a clock, what holds after the last of them.
+  const kept = series.offset.map((_, at) => at).filter(at => clock === "offset" || series.time[at] !== series.time[at + 1]);
+  const x = kept.map(at => series[clock][at]);
+  const pick = values => kept.map(at => values[at]);
+  const traces = Object.entries(REASONS).filter(([reason]) => shown.has(reason)).map(([reason, name]) => ({
+    type: "scatter", mode: "lines", name: reason, x, y: pick(series.offline[reason]), stackgroup: "offline",
+    line: {shape: "hv", width: 0, color: colour(name)}, fillcolor: faded(colour(name)), hovertemplate: "%{y}",
+  }));
+  if (shown.has("leaderless")) traces.push({
+    type: "scatter", mode: "lines", name: "partitions without a leader", x, y: pick(series.leaderless),
+    line: {shape: "hv", width: 2, dash: "dot", color: colour("ink")}, hovertemplate: "%{y}",
+  });
+  // From a little before the first change on (a double click shows all), and past the last, which holds on.
+  const at = value => clock === "time" ? Date.parse(`${value}Z`) : value;
+  const back = value => clock === "time" ? new Date(value).toISOString().slice(0, -1) : value;
+  const first = at(x[Math.min(1, x.length - 1)]), last = at(x.at(-1)), lead = Math.max((last - first) * 0.05, 1);
+  const range = [back(first - lead), back(last + lead)];
+  for (const trace of traces) {
+    trace.x = [...x, range[1]];
+    trace.y = [...trace.y, trace.y.at(-1)];
+  }
+  return draw("picture-over-time", traces, {
+    height: narrow.matches ? 260 : 320, hovermode: "x unified",
+    xaxis: {type: clock === "time" ? "date" : "linear", range, showgrid: false, hoverformat: clock === "time" ? "%H:%M:%S.%L, %-d %b %Y" : ",d", nticks: narrow.matches ? 4 : 8, exponentformat: "none"},
+    yaxis: {rangemode: "tozero", fixedrange: true, separatethousands: true, nticks: 6},
+  });
+}
+
+// -- Incidents: a lane each, newest on top.
+function drawIncidents() {
+  if (!one("#picture-incidents")) return undefined;
+  const clock = one("#incident-clock").value, dated = clock === "time", list = data.incidents;
+  const at = value => dated ? Date.parse(`${value}Z`) : value;
+  const from = list.map(it => dated ? it.from : it.fromOffset), to = list.map(it => (dated ? it.to : it.toOffset) ?? data.end[dated ? 0 : 1]);
+  const lanes = list.map(it => it.number);
+  const title = it => (narrow.matches ? `#${it.number} ${it.what.split(":")[0]}` : `#${it.number} ${it.what}`);
+  const hover = list.map(it => `<b>#${it.number} ${text(it.what)}</b>${it.directory ? `<br>${text(it.directory)}` : ""}`
+    + `<br>from ${it.from}, offset ${it.fromOffset.toLocaleString("en")}`
+    + (it.to ? `<br>to ${it.to}, offset ${it.toOffset.toLocaleString("en")}` : "<br>still going on")
+    + `<br>${text(it.ending)}<br>${many(it.replicas, "replica")} offline, the longest for ${it.longest}`
+    + `<br>${many(it.leaders, "leader")} lost` + (it.successors.length ? `; ${it.successors.map(([broker, count]) => `broker ${broker} took ${count}`).join(", ")}` : "")
+    + (it.withoutLeader ? `; ${it.withoutLeader} had none` : ""));
+  const colours = list.map(it => colour(it.kind));
+  const shared = {y: lanes, customdata: hover, hovertemplate: "%{customdata}<extra></extra>"};
+  return draw("picture-incidents", [
+    {...shared, type: "bar", orientation: "h", base: from, x: to.map((end, row) => at(end) - at(from[row])), width: 0.55, marker: {color: colours}},
+    {...shared, type: "scatter", mode: "markers", x: from, marker: {color: colours, symbol: "diamond", size: 9, line: {width: 1, color: colour("card")}}},
+  ], {
+    height: 60 + list.length * 26, hovermode: "closest",
+    xaxis: {type: dated ? "date" : "linear", nticks: narrow.matches ? 4 : 8, exponentformat: "none", fixedrange: narrow.matches},
+    yaxis: {tickvals: lanes, ticktext: list.map(title), fixedrange: true, showgrid: false, zeroline: false, ticks: "", range: [Math.min(...lanes) - 0.7, Math.max(...lanes) + 0.7]},
+  });
+}
+
+// -- What the next failure would cost.
+function drawRisk() {
+  if (!one("#picture-risk")) return undefined;
+  const of = data.risk[one("#risk-of").value];
+  const names = of.map(it => it.directory ? `broker ${it.broker} · ${it.directory.slice(0, 8)}…` : `broker ${it.broker}`);
+  const hover = of.map(it => `<b>broker ${it.broker}</b>${it.directory ? `<br>${text(it.directory)}` : ", all of it"}<br>${many(it.replicas, "replica")} online`);
+  const bars = [["withoutLeader", "without a leader", "failed"], ["lastReplicas", "with no other replica online", "lost"], ["underMinIsr", "under min ISR", "fenced"]];
+  const traces = bars.map(([key, label, name]) => ({
+    type: "bar", orientation: "h", name: label, y: names, x: of.map(it => it[key]), customdata: hover, marker: {color: colour(name)},
+    hovertemplate: `%{customdata}<br>%{x} partitions ${label}<extra></extra>`,
+  }));
+  return draw("picture-risk", traces, {
+    height: 70 + of.length * 36, bargap: 0.3, barmode: "group", hovermode: "closest",
+    xaxis: {rangemode: "tozero", fixedrange: true, tickformat: ",d", nticks: 6, side: "bottom", title: {text: "partitions"}},
+    yaxis: {autorange: "reversed", fixedrange: true, ticks: "", type: "category", showgrid: false},
+  });
+}
+
+// -- Tables: search, filters beside the picture, sorting.
+const FILTERS = {directories: "state", findings: "severity"};
+function filterTable(name) {
+  const table = one(`[data-table="${name}"]`);
+  if (!table) return;
+  const wanted = one(`[data-search="${name}"]`).value.trim().toLowerCase();
+  const kinds = FILTERS[name] && chosen(FILTERS[name]);
+  const rows = all("tbody tr", table);
+  let shown = 0;
+  for (const row of rows) {
+    row.hidden = (kinds && !kinds.has(row.dataset.kind)) || (wanted && !row.textContent.toLowerCase().includes(wanted));
+    shown += !row.hidden;
+  }
+  one(`[data-shown="${name}"]`).textContent = shown === rows.length ? "" : `${shown} of ${rows.length} shown`;
+}
+
+function sortable(table) {
+  all("th", table).forEach((head, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = head.textContent;
+    head.replaceChildren(button);
+    button.addEventListener("click", () => {
+      const up = head.getAttribute("aria-sort") !== "ascending", number = head.classList.contains("number");
+      all("th", table).forEach(other => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", up ? "ascending" : "descending");
+      const key = row => row.cells[column].textContent;
+      const order = (a, b) => number
+        ? Number(key(a).replace(/[^\d.-]/g, "") || -1) - Number(key(b).replace(/[^\d.-]/g, "") || -1)
+        : key(a).localeCompare(key(b), "en", {numeric: true});
+      const body = one("tbody", table);
+      body.append(...[...body.rows].sort((a, b) => up ? order(a, b) : order(b, a)));
+    });
+  });
+}
+
+// -- Theme: the system's, until the button says otherwise.
+const theme = document.getElementById("theme");
+const isDark = () => (document.documentElement.style.colorScheme || (dark.matches ? "dark" : "light")) === "dark";
+function setTheme(name) {
+  document.documentElement.style.colorScheme = name;
+  drawAll();
+}
+theme.addEventListener("click", () => setTheme(isDark() ? "light" : "dark"));
+
+const pictures = [drawMap, drawOverTime, drawIncidents, drawRisk];
+function drawAll() {
+  theme.setAttribute("aria-pressed", isDark());
+  theme.textContent = isDark() ? "Light" : "Dark";
+  return Promise.all(pictures.map(picture => picture()));
+}
+all("table[data-table]").forEach(sortable);
+all("[data-search]").forEach(input => input.addEventListener("input", () => filterTable(input.dataset.search)));
+all('input[name="state"]').forEach(input => input.addEventListener("change", () => { drawMap(); filterTable("directories"); }));
+all('input[name="reason"]').forEach(input => input.addEventListener("change", drawOverTime));
+all('input[name="severity"]').forEach(input => input.addEventListener("change", () => {
+  const shown = chosen("severity");
+  all(".found li").forEach(item => { item.hidden = !shown.has(item.dataset.kind); });
+  filterTable("findings");
+}));
+one("#incident-clock")?.addEventListener("change", drawIncidents);
+one("#risk-of")?.addEventListener("change", drawRisk);
+one("#map-search").addEventListener("input", drawMap);
+one("#map-colour").addEventListener("change", drawMap);
+one("#clock").addEventListener("change", drawOverTime);
+dark.addEventListener("change", drawAll);
+narrow.addEventListener("change", drawAll);
+
+const minutes = Math.floor((Date.now() - Date.parse(one(".where time").dateTime)) / 60000);
+one("#age").textContent = minutes < 0 ? "" : minutes < 120 ? `(${many(minutes, "minute")} ago)` : minutes < 2880 ? `(${many(Math.floor(minutes / 60), "hour")} ago)` : `(${many(Math.floor(minutes / 1440), "day")} ago)`;
+drawAll().then(() => { document.documentElement.dataset.drawn = "yes"; });

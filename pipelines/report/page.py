@@ -1,0 +1,251 @@
+"""The page: template, style and script in one file that loads nothing, with a policy that lets it load nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from plotly.offline import get_plotlyjs
+
+from jbod_model.errors import UsageError
+from pipelines.ask.form import jsonable
+from pipelines.ask.incidents import Incident
+from pipelines.ask.risk import Exposure
+from pipelines.ask.status import Status
+from pipelines.check.definition import SEVERITIES, Check, Finding
+from pipelines.report.content import Content
+from pipelines.report.tables import kind_of, lasted, tables
+from pipelines.show import age, harmless, listed, when
+
+_LANES = 40
+"""Incidents drawn as lanes: the newest."""
+
+_BARS = 15
+"""Failures drawn as bars: the worst; the table has the others."""
+
+_HERE = Path(__file__).parent
+
+
+def page(content: Content) -> str:
+    """One HTML document."""
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {
+        "plain": harmless,
+        "when": when,
+        "listed": listed,
+        "number": _number,
+        "lasted": lasted,
+        "kind_of": kind_of,
+        "sentence": _sentence,
+    }
+    plotly, script = get_plotlyjs().strip(), (_HERE / "page.js").read_text(encoding="utf-8")
+    return environment.get_template("page.html.j2").render(
+        content=content,
+        tables=tables(content),
+        pictures=_for_script(pictures(content)),
+        tiles=_tiles(content.status),
+        sections=_sections(content),
+        states=_states(content),
+        reasons=_reasons(content),
+        severities=_severities(content),
+        found=_found(content),
+        stories=content.incidents[:_LANES],
+        ago=lambda time: age(time, content.status.time),
+        style=(_HERE / "page.css").read_text(encoding="utf-8"),
+        plotly=plotly,
+        script=script,
+        policy=_policy((plotly, script)),
+    )
+
+
+def pictures(content: Content) -> dict[str, Any]:
+    """What the script draws from: columns, so that a thousand directories stay small."""
+    series = content.over_time
+    cells = content.cells
+    return {
+        "end": [_time(content.status.time), content.status.offset],
+        "map": {
+            "broker": [cell.directory.broker_id for cell in cells],
+            "brokerIs": [cell.directory.broker for cell in cells],
+            "directory": [cell.directory.directory_id for cell in cells],
+            "is": [cell.directory.state for cell in cells],
+            "state": [cell.state for cell in cells],
+            "replicas": [cell.directory.replicas for cell in cells],
+            "leaders": [cell.directory.leaders for cell in cells],
+            "offline": [cell.offline for cell in cells],
+            "since": [_time(cell.directory.since_time) for cell in cells],
+        },
+        "overTime": {
+            "offset": series.offsets,
+            "time": [_time(time) for time in series.times],
+            "offline": series.offline,
+            "leaderless": series.leaderless,
+        },
+        "incidents": [_incident(one) for one in content.incidents[:_LANES]],
+        "risk": {
+            "directory": [_exposure(one) for one in content.risk.directories[:_BARS]],
+            "broker": [_exposure(one) for one in content.risk.brokers[:_BARS]],
+        },
+    }
+
+
+def _incident(one: Incident) -> dict[str, Any]:
+    return {
+        "number": one.number,
+        "what": one.what,
+        "directory": one.directory_id,
+        "kind": kind_of(one),
+        "from": _time(one.start_time),
+        "to": _time(one.end_time),
+        "fromOffset": one.start_offset,
+        "toOffset": one.end_offset,
+        "ending": harmless(one.ending),
+        "replicas": one.replicas,
+        "longest": lasted(one.longest_offline),
+        "leaders": one.leaders,
+        "successors": [[broker, count] for broker, count in sorted(one.successors.items())],
+        "withoutLeader": one.without_leader,
+    }
+
+
+def _exposure(one: Exposure) -> dict[str, Any]:
+    return {
+        "broker": one.broker_id,
+        "directory": one.directory_id,
+        "replicas": one.replicas,
+        "withoutLeader": one.without_leader,
+        "lastReplicas": one.last_replicas,
+        "underMinIsr": one.under_min_isr,
+    }
+
+
+def write_page(path: str, text: str) -> int:
+    """Write it whole or not at all; returns the bytes. UsageError where that is no place for a file."""
+    target = Path(path)
+    if target.is_dir():
+        raise UsageError(f"--out {path}: that is a directory: name a file in it")
+    part = target.with_name(f".{target.name}.part")
+    try:
+        size = part.write_bytes(text.encode())
+        part.replace(target)
+    except OSError as problem:
+        raise UsageError(f"--out {path}: cannot be written: {problem.strerror}") from None
+    return size
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A number at the top of the page."""
+
+    name: str
+    value: int
+    of: int | None = None
+    trouble: bool = False
+    """Whether more than none is bad."""
+
+
+def _tiles(counts: Status) -> list[Tile]:
+    return [
+        Tile("Offline replicas", counts.offline_replicas, sum(counts.replicas.values()), trouble=True),
+        Tile("Without a leader", counts.partitions_without_leader, counts.partitions, trouble=True),
+        Tile("Under min ISR", counts.partitions_under_min_isr, counts.partitions, trouble=True),
+        Tile("Under-replicated", counts.partitions_under_replicated, counts.partitions, trouble=True),
+        Tile("Brokers unfenced", counts.brokers - counts.brokers_fenced, counts.brokers),
+        Tile("Directories registered", counts.directories),
+    ]
+
+
+_STATES = (
+    ("online", "online"),
+    ("failed", "failed"),
+    ("gone", "gone"),
+    ("fenced", "broker fenced"),
+    ("missing", "broker missing"),
+    ("waiting", "no directory yet"),
+)
+
+
+def _states(content: Content) -> list[tuple[str, str, int]]:
+    """Those on the map, each with the number of its directories."""
+    counts = Counter(cell.state for cell in content.cells)
+    return [(state, label, counts[state]) for state, label in _STATES if counts[state]]
+
+
+def _reasons(content: Content) -> list[tuple[str, str, None]]:
+    """Those that ever counted."""
+    series = content.over_time
+    found = [(reason, reason, None) for reason, values in series.offline.items() if any(values)]
+    return [*found, ("leaderless", "partitions without a leader", None)]
+
+
+def _sections(content: Content) -> list[tuple[str, str]]:
+    why = [("why", "What to do")] if content.causes else []
+    return [
+        *why,
+        ("map", "Directories"),
+        ("over-time", "Over time"),
+        ("incidents", "Incidents"),
+        ("risk", "Risk"),
+        ("findings", "Findings"),
+    ]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one check found."""
+
+    check: Check
+    severity: str
+    findings: Sequence[Finding]
+
+
+def _found(content: Content) -> list[Found]:
+    """By severity and check, as the findings are sorted."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for one in content.findings:
+        groups.setdefault((one.severity, one.check.id), []).append(one)
+    return [Found(members[0].check, severity, members) for (severity, _), members in groups.items()]
+
+
+def _severities(content: Content) -> list[tuple[str, str, int]]:
+    counts = Counter(one.severity for one in content.findings)
+    return [(severity, severity, counts[severity]) for severity in SEVERITIES if counts[severity]]
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _time(time: datetime | None) -> str | None:
+    """As Plotly reads times: without a zone, which it would turn into the reader's."""
+    return None if time is None else f"{time:%Y-%m-%d %H:%M:%S.%f}"[:-3]
+
+
+def _number(count: int) -> str:
+    return f"{count:,}"
+
+
+def _for_script(value: Any) -> str:
+    """JSON that cannot end the element it stands in."""
+    return json.dumps(jsonable(value), separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """A content security policy: these scripts, the style and images that Plotly makes, no other source of anything."""
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
+    )
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )

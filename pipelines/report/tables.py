@@ -1,0 +1,254 @@
+"""The table behind each picture, as text that is safe to show whatever a name holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pipelines.ask.incidents import Incident
+from pipelines.ask.ledger import EPOCH
+from pipelines.check.definition import Finding
+from pipelines.report.content import MOST_ROWS, Content
+from pipelines.report.over_time import REASONS
+from pipelines.show import age, harmless, when
+
+_MOST_OF_A_CHECK = 100
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under headings."""
+
+    name: str
+    caption: str
+    columns: Sequence[str]
+    numbers: frozenset[int]
+    """Indexes of columns that hold numbers."""
+    rows: Sequence[Sequence[str]]
+    kinds: Sequence[str]
+    """Of each row, what the filters beside the picture know it by; may be empty."""
+    in_all: int
+    """Rows that there are, here or not."""
+    rest: str = ""
+    """How to get those that are not here."""
+
+
+def tables(content: Content) -> dict[str, Table]:
+    """Every table of the page, by name."""
+    made = (
+        _directories(content),
+        _over_time(content),
+        _offline(content),
+        _incidents(content),
+        _risk(content),
+        _findings(content),
+    )
+    return {table.name: table for table in made}
+
+
+def _table(
+    name: str,
+    caption: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    numbers: Iterable[int] = (),
+    kinds: Sequence[str] = (),
+    in_all: int | None = None,
+    rest: str = "",
+) -> Table:
+    """Without ``in_all``, ``rows`` are all there is."""
+    shown = [["" if cell is None else harmless(str(cell)) for cell in row] for row in rows][:MOST_ROWS]
+    whole = len(shown) if in_all is None else in_all
+    return Table(
+        name, caption, columns, frozenset(numbers), shown, list(kinds[: len(shown)]), whole, rest * (whole > len(shown))
+    )
+
+
+def _directories(content: Content) -> Table:
+    trouble_first = sorted(content.cells, key=lambda cell: cell.state == "online")
+    return _table(
+        "directories",
+        "Directories",
+        ("Broker", "Broker is", "Directory", "Directory is", "Replicas", "Leaders", "Offline", "Since offset", "Since"),
+        (
+            (
+                cell.directory.broker_id,
+                cell.directory.broker,
+                cell.directory.directory_id,
+                cell.directory.state,
+                cell.directory.replicas,
+                cell.directory.leaders,
+                cell.offline,
+                cell.directory.since_offset,
+                cell.directory.since_time and when(cell.directory.since_time),
+            )
+            for cell in trouble_first
+        ),
+        numbers=(0, 4, 5, 6, 7),
+        kinds=[cell.state for cell in trouble_first],
+        in_all=len(content.cells),
+        rest="Those with trouble come first; jbod directories lists all.",
+    )
+
+
+def _over_time(content: Content) -> Table:
+    series = content.over_time
+    rows = list(
+        zip(
+            series.offsets,
+            map(when, series.times),
+            *(series.offline[reason] for reason in REASONS),
+            series.leaderless,
+            strict=True,
+        )
+    )
+    return _table(
+        "over-time",
+        "Offline replicas by reason, newest first",
+        ("From offset", "Time", *(reason.capitalize() for reason in REASONS), "Partitions without leader"),
+        reversed(rows),
+        numbers=(0, 2, 3, 4, 5, 6),
+        in_all=max(len(rows), series.steps),
+        rest="Peaks are kept; the table offline_replicas of the lake has every step.",
+    )
+
+
+def _offline(content: Content) -> Table:
+    return _table(
+        "offline",
+        "Offline replicas",
+        ("Partition", "Broker", "Directory", "Reason", "Since offset", "Since", "For"),
+        (
+            (
+                f"{one.topic}-{one.partition}",
+                one.broker_id,
+                one.directory_id,
+                one.reason,
+                f"≤ {one.since_offset}" if one.since_snapshot else one.since_offset,
+                when(one.since_time),
+                age(one.since_time, content.status.time),
+            )
+            for one in content.offline
+        ),
+        numbers=(1, 4),
+        kinds=[one.reason for one in content.offline],
+        in_all=content.status.offline_replicas,
+        rest="jbod offline --all lists all.",
+    )
+
+
+def _incidents(content: Content) -> Table:
+    return _table(
+        "incidents",
+        "Incidents, newest first",
+        (
+            "Number",
+            "What",
+            "Directory",
+            "From offset",
+            "From",
+            "To offset",
+            "For",
+            "Ending",
+            "Replicas",
+            "Longest offline",
+            "Leaders lost",
+            "Without leader",
+        ),
+        (
+            (
+                one.number,
+                one.what,
+                one.directory_id,
+                f"≤ {one.start_offset}" if one.since_snapshot else one.start_offset,
+                when(one.start_time),
+                one.end_offset,
+                age(one.start_time, one.end_time or content.status.time),
+                one.ending,
+                one.replicas,
+                lasted(one.longest_offline),
+                one.leaders,
+                one.without_leader,
+            )
+            for one in content.incidents
+        ),
+        numbers=(0, 3, 5, 8, 10, 11),
+        kinds=[kind_of(one) for one in content.incidents],
+        in_all=len(content.incidents),
+        rest="jbod incidents lists all.",
+    )
+
+
+def kind_of(one: Incident) -> str:
+    """The colour of an incident: failed, gone, fenced, missing or waiting."""
+    return {
+        "directory failed": "failed",
+        "directory gone": "gone",
+        "broker unregistered": "missing",
+        "broker re-registered": "waiting",
+    }.get(one.kind, "fenced")
+
+
+def lasted(time: timedelta) -> str:
+    """``1.2 s``, ``14 min``."""
+    seconds = time.total_seconds()
+    return f"{seconds:.1f} s" if seconds < 60 else age(EPOCH, EPOCH + time)
+
+
+def _risk(content: Content) -> Table:
+    exposures = sorted([*content.risk.directories, *content.risk.brokers], key=lambda one: one.badness, reverse=True)
+    return _table(
+        "risk",
+        "What each failure would cost, worst first",
+        (
+            "Broker",
+            "Directory",
+            "Replicas",
+            "Leaders",
+            "No leader",
+            "Last replica",
+            "Unclean election",
+            "Under min ISR",
+            "Other leader",
+        ),
+        (
+            (
+                one.broker_id,
+                one.directory_id or "the whole broker",
+                one.replicas,
+                one.leaders,
+                one.without_leader,
+                one.last_replicas,
+                one.unclean,
+                one.under_min_isr,
+                one.moved,
+            )
+            for one in exposures
+        ),
+        numbers=(0, 2, 3, 4, 5, 6, 7, 8),
+        kinds=["broker" if one.directory_id is None else "directory" for one in exposures],
+        in_all=len(exposures),
+        rest="jbod risk lists all.",
+    )
+
+
+def _findings(content: Content) -> Table:
+    """So many of each check that none is crowded out."""
+    shown: list[Finding] = []
+    taken: Counter[str] = Counter()
+    for one in content.findings:
+        taken[one.check.id] += 1
+        if taken[one.check.id] <= _MOST_OF_A_CHECK:
+            shown.append(one)
+    return _table(
+        "findings",
+        "Findings",
+        ("Severity", "Check", "Whom", "What", "What to do", "Offset", "Time"),
+        ((one.severity, one.check.id, one.subject, one.message, one.todo, one.offset, when(one.time)) for one in shown),
+        numbers=(5,),
+        kinds=[one.severity for one in shown],
+        in_all=len(content.findings),
+        rest=f"At most {_MOST_OF_A_CHECK} of a check are here; jbod check lists all.",
+    )

@@ -1,0 +1,231 @@
+"""The report in a browser: it opens without a word on the console and without asking the network for anything."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from pipelines.ask.directories import directories
+from pipelines.ask.incidents import incidents
+from pipelines.ask.lake import Lake
+from pipelines.ask.offline import offline
+from pipelines.ask.risk import risk
+from pipelines.check.run import run_checks
+from pipelines.report.content import gather
+from pipelines.report.page import page as page_of
+from pipelines.report.page import write_page
+from pipelines.settings import Settings
+from tests.hostile import with_hostile_names
+from tests.lakes import write_lake
+from tests.logs import read_log
+from tests.paths import metadata_dir
+
+DESK, PHONE = (1280, 900), (360, 740)
+OFFSETS = {"end": 629, "disk": 200, "calm": 100, "hostile": 629}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    binary = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if binary is None:
+        pytest.fail("no Chromium on the path to open the report in: apt-get install chromium")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=binary, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lake]:
+    root, log = tmp_path_factory.mktemp("lakes"), read_log(metadata_dir("kafka-4.1.2"))
+    write_lake(root / "plain", log)
+    write_lake(root / "hostile", with_hostile_names(log))
+    return {
+        name: Lake.open(root / ("hostile" if name == "hostile" else "plain"), offset)
+        for name, offset in OFFSETS.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def files(lakes: dict[str, Lake], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("pages")
+    for name, lake in lakes.items():
+        write_page(str(root / f"{name}.html"), page_of(gather(lake, Settings())))
+    return {name: root / f"{name}.html" for name in lakes}
+
+
+@contextmanager
+def opened(browser: Browser, file: Path, size: tuple[int, int] = DESK, scheme: str = "light") -> Iterator[Page]:
+    """The page once its pictures are drawn; at the end nothing may have been complained about or asked for."""
+    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)  # type: ignore[arg-type]
+    page = context.new_page()
+    trouble: list[str] = []
+    page.on("console", lambda message: trouble.append(message.text))
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on("dialog", lambda dialog: trouble.append(dialog.message))
+    page.on("request", lambda asked: trouble.append(asked.url) if asked.url.startswith(("http", "ws")) else None)
+    page.goto(file.as_uri())
+    page.wait_for_selector("html[data-drawn]")
+    yield page
+    assert trouble == []
+    context.close()
+
+
+def rows(page: Page, table: str) -> list[list[str]]:
+    """The cells of the rows that are not filtered out."""
+    script = "rows => rows.filter(row => !row.hidden).map(row => [...row.cells].map(cell => cell.textContent))"
+    found: list[list[str]] = page.locator(f'[data-table="{table}"] tbody tr').evaluate_all(script)
+    return found
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("name", OFFSETS)
+def test_page_opens_quietly_and_is_no_wider_than_the_screen(
+    browser: Browser, files: dict[str, Path], name: str, size: tuple[int, int]
+) -> None:
+    with opened(browser, files[name], size) as page:
+        for table in page.locator("details > summary").all():
+            table.click()
+        assert page.evaluate("document.documentElement.scrollWidth") == size[0]
+        assert page.locator(".js-plotly-plot .main-svg").count() > 0
+
+
+@pytest.mark.parametrize("name", OFFSETS)
+def test_numbers_of_the_page_equal_the_answers(
+    browser: Browser, files: dict[str, Path], lakes: dict[str, Lake], name: str
+) -> None:
+    lake = lakes[name]
+    with opened(browser, files[name]) as page:
+        answer = offline(lake)
+        first = page.locator("dl.tiles dd").first.inner_text()
+        assert first == f"{len(answer.replicas)} of {answer.replicas_in_all}"
+        shown = [] if not answer.replicas else rows(page, "offline")
+        assert [(row[1], row[2], row[3]) for row in shown] == [
+            (str(one.broker_id), one.directory_id, one.reason) for one in answer.replicas
+        ]
+        held = {(row[0], row[2]): (row[3], row[4], row[5]) for row in rows(page, "directories")}
+        assert held == {
+            (str(one.broker_id), one.directory_id): (one.state, str(one.replicas), str(one.leaders))
+            for one in directories(lake)
+        }
+        drawn = page.evaluate("document.getElementById('picture-map').data[0].z.flat().filter(z => z !== null).length")
+        assert drawn == len(directories(lake))
+        last = page.evaluate(
+            "document.getElementById('picture-over-time').data"
+            ".filter(trace => trace.stackgroup).reduce((sum, trace) => sum + trace.y.at(-1), 0)"
+        )
+        assert last == len(answer.replicas)
+        past = incidents(lake)
+        told = [row[0] for row in (rows(page, "incidents") if past else [])]
+        assert told == [str(one.number) for one in reversed(past)]
+        if past:
+            assert page.evaluate("document.getElementById('picture-incidents').data[0].y.length") == len(past)
+        exposed = risk(lake)
+        cost = sum(int(row[4]) for row in (rows(page, "risk") if exposed.directories else []))
+        assert cost == sum(one.without_leader for one in [*exposed.directories, *exposed.brokers])
+        found = run_checks(lake)
+        assert [row[1] for row in (rows(page, "findings") if found else [])] == [one.check.id for one in found]
+
+
+def test_filters_narrow_the_map_and_its_table(browser: Browser, files: dict[str, Path]) -> None:
+    with opened(browser, files["disk"]) as page:
+        cells = "document.getElementById('picture-map').data[0].z.flat().filter(z => z !== null).length"
+        assert (page.evaluate(cells), len(rows(page, "directories"))) == (10, 10)
+        page.get_by_role("checkbox", name="online").uncheck()
+        assert (page.evaluate(cells), len(rows(page, "directories"))) == (3, 3)
+        page.get_by_label("Broker or directory").fill("2")
+        assert page.evaluate(cells) == 2
+        page.get_by_label("Colour").select_option("replicas")
+        assert page.evaluate("document.getElementById('picture-map').data[0].z.flat().filter(z => z)") == [6, 1]
+
+
+def test_filters_narrow_time_tables_and_findings(browser: Browser, files: dict[str, Path]) -> None:
+    with opened(browser, files["disk"]) as page:
+        page.get_by_role("checkbox", name="partitions without a leader").uncheck()
+        names = page.evaluate("document.getElementById('picture-over-time').data.map(trace => trace.name)")
+        assert "partitions without a leader" not in names
+        page.locator("#over-time").get_by_label("Across").select_option("offset")
+        assert page.evaluate("document.getElementById('picture-over-time').layout.xaxis.type") == "linear"
+        page.locator("#table-offline summary").click()
+        page.locator('[data-search="offline"]').fill("solo-")
+        assert [row[0] for row in rows(page, "offline")] == ["solo-0", "solo-6"]
+        assert page.locator('[data-shown="offline"]').inner_text() == "2 of 13 shown"
+        page.locator('[data-search="offline"]').fill("")
+        page.get_by_role("button", name="Since offset").first.click()
+        assert [row[4] for row in rows(page, "offline")] == ["162"] * 7 + ["174"] * 6
+        page.get_by_role("checkbox", name="critical").uncheck()
+        assert not [row for row in rows(page, "findings") if row[0] == "critical"]
+
+
+@pytest.mark.parametrize(("system", "other"), [("light", "dark"), ("dark", "light")])
+def test_theme_follows_the_system_until_the_button_is_pressed(
+    browser: Browser, files: dict[str, Path], system: str, other: str
+) -> None:
+    with opened(browser, files["disk"], scheme=system) as page:
+        paper = "getComputedStyle(document.body).backgroundColor"
+        font = "document.getElementById('picture-map').layout.font.color"
+        before = page.evaluate(paper), page.evaluate(font)
+        button = page.locator("#theme")
+        assert button.inner_text().lower() == other
+        assert button.get_attribute("aria-pressed") == ("true" if system == "dark" else "false")
+        button.click()
+        after = page.evaluate(paper), page.evaluate(font)
+        assert before[0] != after[0]
+        assert before[1] != after[1]
+        assert button.inner_text().lower() == system
+
+
+def test_keyboard_reaches_every_control_in_order_and_shows_where_it_is(
+    browser: Browser, files: dict[str, Path]
+) -> None:
+    with opened(browser, files["disk"]) as page:
+        passed: list[str] = []
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            focus = page.evaluate(
+                "() => { const it = document.activeElement, style = getComputedStyle(it);"
+                " return [it.id || it.value || it.textContent.trim().slice(0, 20), style.outlineStyle] }"
+            )
+            if focus[0] in passed or page.evaluate("document.activeElement === document.body"):
+                break
+            passed.append(focus[0])
+            assert focus[1] == "solid", f"nobody sees that {focus[0]} has the focus"
+        wanted = [
+            "theme",
+            "online",
+            "failed",
+            "map-search",
+            "map-colour",
+            "clock",
+            "incident-clock",
+            "risk-of",
+            "critical",
+        ]
+        assert [name for name in passed if name in wanted] == wanted
+        page.locator("#map-search").focus()
+        page.keyboard.type("1")
+        assert page.evaluate("document.getElementById('picture-map').data[0].z.flat().filter(z => z !== null)") != []
+        page.get_by_role("checkbox", name="online").focus()
+        page.keyboard.press("Space")
+        assert not page.get_by_role("checkbox", name="online").is_checked()
+
+
+def test_every_input_has_a_label(browser: Browser, files: dict[str, Path]) -> None:
+    with opened(browser, files["disk"]) as page:
+        bare = "inputs => inputs.filter(input => !input.labels.length).map(input => input.outerHTML)"
+        assert page.locator("input, select").evaluate_all(bare) == []
+
+
+def test_page_without_javascript_still_has_every_number(browser: Browser, files: dict[str, Path]) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(files["disk"].as_uri())
+    assert "13 of 89 replicas are offline" in page.locator("h1").inner_text()
+    assert page.locator('[data-table="offline"] tbody tr').count() == 13
+    assert page.locator(".noscript").is_visible()
+    context.close()
