@@ -1,0 +1,6 @@
+"""The audit of a controller: what each logged request should have written, beside what the metadata log has."""
+
+from jbod_model.audit.verdict import Judged, OwnWork, Verdict
+from jbod_model.audit.walk import Audit
+
+__all__ = ["Audit", "Judged", "OwnWork", "Verdict"]

@@ -1,0 +1,47 @@
+"""The requests of several log files in the order in which they reached the controller, with bounded memory."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from jbod_model.request_log import RequestLine
+
+LONGEST_MS = 60_000
+"""How long a request may take. The longest timeout that Kafka's clients have by default is half of it."""
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """Sorts by arrival what is sorted by completion. It holds the requests of about `LONGEST_MS`.
+
+    ``logs`` are the files' requests, each about in the order of completion.
+    """
+
+    logs: Iterable[Iterator[RequestLine]]
+    _heap: list[tuple[float, int, RequestLine]] = field(default_factory=list)
+    _lines: Iterator[RequestLine] = field(init=False)
+    _next: RequestLine | None = field(init=False)
+    _count: int = 0
+
+    def __post_init__(self) -> None:
+        self._lines = heapq.merge(*self.logs, key=lambda line: line.completed_ms)
+        self._next = next(self._lines, None)
+
+    def until(self, time_ms: float) -> Iterator[RequestLine]:
+        """The requests that arrived up to ``time_ms``, milliseconds since 1970, and were not given before."""
+        while self._next is not None and self._next.completed_ms <= time_ms + LONGEST_MS:
+            self._count += 1
+            heapq.heappush(self._heap, (self._next.received_ms, self._count, self._next))
+            self._next = next(self._lines, None)
+        while self._heap and self._heap[0][0] <= time_ms:
+            yield heapq.heappop(self._heap)[2]
+
+    def rest(self) -> Iterator[RequestLine]:
+        """Everything that is left, in the order of completion."""
+        while self._heap:
+            yield heapq.heappop(self._heap)[2]
+        while self._next is not None:
+            yield self._next
+            self._next = next(self._lines, None)

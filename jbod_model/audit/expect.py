@@ -1,0 +1,149 @@
+"""What the reference controller writes and answers for a request, by the rules without and with Kafka's flaws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jbod_model.controller import Context, Controller
+from jbod_model.controller.partition_change import NO_LEADER_CHANGE
+from jbod_model.image import Image
+from jbod_model.json_form import write
+from jbod_model.kafka_errors import KafkaError, RequestRefused
+from jbod_model.profiles import KAFKA, Profile
+from jbod_model.profiles.controller_rules import Quirk
+from jbod_model.records import PartitionChangeRecord, RegisterBrokerRecord, VersionedRecord
+from jbod_model.request_log import RequestLine
+from jbod_model.requests import BrokerRegistrationRequest, Request
+from jbod_model.responses import (
+    AlterPartitionReassignmentsResponse,
+    CreatePartitionsResponse,
+    CreateTopicsResponse,
+    DeleteTopicsResponse,
+    ElectLeadersResponse,
+    Response,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Records in order, and the answer in a form that can be compared."""
+
+    records: tuple[VersionedRecord, ...]
+    answer: Any
+    response: Response | None = None
+    """The answer itself; None where the request is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """A way to answer: the profile, and the name of what sets it apart."""
+
+    name: str | None
+    profile: Profile
+    cleanup: bool = True
+    """Whether a new process of a broker first costs the old one its leaderships (from Kafka 4.0 on)."""
+    migrating: bool = False
+    """Whether brokers in ZooKeeper mode register, and every shrunk in-sync set makes a new leader epoch (Kafka 3)."""
+
+
+def _flawed(*quirks: Quirk) -> Profile:
+    rules = KAFKA.controller.without()
+    return replace(KAFKA, controller=replace(rules, quirks=frozenset(quirks)))
+
+
+RIGHT = Rules(None, _flawed())
+"""Without flaws: what should be written."""
+
+AS_RELEASED = Rules("kafka", KAFKA)
+"""With every flaw of Kafka 4.1."""
+
+FLAWED: tuple[Rules, ...] = (*(Rules(quirk.value, _flawed(quirk)) for quirk in Quirk), AS_RELEASED)
+"""With a single flaw, then with all of them."""
+
+OLDER: tuple[Rules, ...] = (
+    Rules("no_cleanup_at_registration", KAFKA, cleanup=False),
+    Rules("zk_migration", KAFKA, cleanup=False, migrating=True),
+)
+"""What releases before 4.0 do."""
+
+
+def expect(image: Image, request: Request, context: Context, rules: Rules) -> Outcome:
+    """What a controller by ``rules`` does about ``request`` in the state ``image``."""
+    asked = request
+    if rules.migrating and isinstance(request, BrokerRegistrationRequest):
+        asked = replace(request, is_migrating_zk_broker=False)
+    try:
+        result = Controller(rules.profile).handle(image, asked, context)
+    except RequestRefused as refused:
+        return Outcome((), refused.code.value)
+    records = result.records
+    if not rules.cleanup and isinstance(request, BrokerRegistrationRequest):
+        records = records[-1:]
+    if rules.migrating:
+        records = tuple(_as_in_migration(image, request, one) for one in records)
+    return Outcome(records, comparable(result.response), result.response)
+
+
+def _as_in_migration(image: Image, request: Request, versioned: VersionedRecord) -> VersionedRecord:
+    """The record as a Kafka 3 writes it while a cluster moves away from ZooKeeper (KAFKA-15021)."""
+    record = versioned.record
+    if isinstance(record, RegisterBrokerRecord) and isinstance(request, BrokerRegistrationRequest):
+        return replace(versioned, record=replace(record, is_migrating_zk_broker=request.is_migrating_zk_broker))
+    if isinstance(record, PartitionChangeRecord) and record.isr is not None and record.leader == NO_LEADER_CHANGE:
+        before = image.topics[record.topic_id].partitions[record.partition_id]
+        if not set(before.isr) <= set(record.isr):
+            return replace(versioned, record=replace(record, leader=before.leader))
+    return versioned
+
+
+def name_of(rules: Rules, image: Image, request: Request, context: Context) -> str:
+    """What sets ``rules`` apart here; of all flaws together, those without which the outcome would be another."""
+    if rules is not AS_RELEASED:
+        return str(rules.name)
+    released = expect(image, request, context, AS_RELEASED)
+    needed = []
+    for quirk in Quirk:
+        without = Rules(None, replace(KAFKA, controller=KAFKA.controller.without(quirk)))
+        if expect(image, request, context, without) != released:
+            needed.append(quirk.value)
+    return ", ".join(needed) or str(AS_RELEASED.name)
+
+
+def answered(line: RequestLine) -> Any:
+    """The answer that the log has, in the form of `Outcome.answer`."""
+    return line.error_code if line.error_code else comparable(line.response)
+
+
+def comparable(response: Response) -> Any:
+    """The part of an answer that a controller decides, without texts and where order means nothing without order."""
+    form = write(response)
+    if isinstance(response, CreateTopicsResponse):
+        return {one["name"]: one["errorCode"] or one["topicId"] for one in form["topics"]}
+    if isinstance(response, CreatePartitionsResponse):
+        return {one["name"]: one["errorCode"] for one in form["results"]}
+    if isinstance(response, DeleteTopicsResponse):
+        return {one["topicId"]: one["errorCode"] for one in form["responses"] if not _unnamed(one)}
+    if isinstance(response, ElectLeadersResponse):
+        return dict(_flat(form["replicaElectionResults"], "topic", "partitionResult", "partitionId"))
+    if isinstance(response, AlterPartitionReassignmentsResponse):
+        return dict(_flat(form["responses"], "name", "partitions", "partitionIndex"))
+    if isinstance(form, dict):
+        return {name: value for name, value in form.items() if name not in _NOT_DECIDED}
+    return form
+
+
+_NOT_DECIDED = frozenset({"throttleTimeMs", "errorCode", "errorMessage", "inControlledShutdown"})
+
+
+def _unnamed(result: Mapping[str, Any]) -> bool:
+    """A topic that was asked for by a name that nothing has, so that it has no id to be asked by."""
+    return bool(result["topicId"] == "A" * 22 and result["errorCode"] == KafkaError.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _flat(topics: list[dict[str, Any]], name: str, partitions: str, number: str) -> Iterator[tuple[Any, int]]:
+    for topic in topics:
+        for partition in topic[partitions]:
+            if partition["errorCode"] != KafkaError.ELECTION_NOT_NEEDED or name == "name":
+                yield (topic[name], partition[number]), partition["errorCode"]

@@ -1,0 +1,170 @@
+"""What a controller knows beside the metadata, as far as its log and its answers show it (R-CTL-5).
+
+Whether a session is alive, whether every broker has read the records of a shutdown, which ids were drawn: only the
+controller knew. Its answer says so, and is taken for it; everything else is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from jbod_model.control import ControlRecord, KRaftVersionRecord
+from jbod_model.controller import Context, ControllerMemory
+from jbod_model.controller.context import NEVER
+from jbod_model.controller.heartbeat import BrokerControlState
+from jbod_model.controller.leader_updates import FENCE
+from jbod_model.ids import Uuid
+from jbod_model.image import Image
+from jbod_model.kafka_errors import KafkaError
+from jbod_model.profiles import KAFKA
+from jbod_model.records import (
+    BrokerRegistrationChangeRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+    VersionedRecord,
+    ZkMigrationStateRecord,
+)
+from jbod_model.request_log import RequestLine
+from jbod_model.requests import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionRequest,
+    AssignReplicasToDirsRequest,
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
+from jbod_model.responses import (
+    BrokerHeartbeatResponse,
+    BrokerRegistrationResponse,
+    CreateTopicsResponse,
+    DeleteTopicsResponse,
+    Response,
+)
+
+CLEAN_SHUTDOWN_VERSION = 3
+"""Registrations name the epoch before from this version on."""
+
+_NO_MIGRATION = 0
+
+
+@dataclass(slots=True)
+class Knowledge:
+    """The state before the next record, with what surrounds it. Feed it every entry in order."""
+
+    cluster_id: str | None = None
+    image: Image = field(default_factory=Image)
+    memory: ControllerMemory = field(default_factory=ControllerMemory)
+    next_offset: int = 0
+    changes: int = 0
+    """Counts the records that changed the image."""
+    migrating: bool = False
+    """Whether the cluster is on its way from ZooKeeper."""
+    _epochs: set[tuple[int, int]] = field(default_factory=set)
+    """(broker, epoch) of every registration there was."""
+    _topics: dict[Uuid, str] = field(default_factory=dict)
+    """Id and name of every topic there was."""
+    _register_offsets: dict[int, int] = field(default_factory=dict)
+    _states: dict[int, BrokerControlState] = field(default_factory=dict)
+    """Where each broker stands in its life. A registration alone does not say: one that was unfenced again after it had
+    begun to shut down still says that it is shutting down."""
+    _kraft_version: int = 0
+
+    def apply(self, versioned: VersionedRecord, offset: int) -> None:
+        """Take a record; ReplayViolation if it cannot follow."""
+        record = versioned.record
+        before = self.image
+        self.memory.before(record, before)
+        self.image = before.apply(record, offset, profile=KAFKA)
+        self.changes += self.image is not before
+        if isinstance(record, TopicRecord):
+            self._topics[record.topic_id] = record.name
+        elif isinstance(record, ZkMigrationStateRecord):
+            self.migrating = record.zk_migration_state != _NO_MIGRATION
+        elif isinstance(record, RegisterBrokerRecord):
+            self._epochs.add((record.broker_id, record.broker_epoch))
+            self._register_offsets[record.broker_id] = offset
+            if record.fenced:
+                self._states[record.broker_id] = BrokerControlState.FENCED
+        elif isinstance(record, BrokerRegistrationChangeRecord):
+            if record.in_controlled_shutdown:
+                self._states[record.broker_id] = BrokerControlState.CONTROLLED_SHUTDOWN
+            if record.fenced:
+                fenced = record.fenced == FENCE
+                self._states[record.broker_id] = BrokerControlState.FENCED if fenced else BrokerControlState.UNFENCED
+
+    def heard(self, broker_id: int, response: Response | None) -> None:
+        """A heartbeat led to this answer, or would have, had the controller not failed over its records."""
+        if isinstance(response, BrokerHeartbeatResponse):
+            if response.in_controlled_shutdown:
+                self._states[broker_id] = BrokerControlState.CONTROLLED_SHUTDOWN
+            else:
+                fenced = response.is_fenced
+                self._states[broker_id] = BrokerControlState.FENCED if fenced else BrokerControlState.UNFENCED
+
+    def control(self, record: ControlRecord) -> None:
+        """Take a record of raft's own."""
+        if isinstance(record, KRaftVersionRecord):
+            self._kraft_version = record.k_raft_version
+
+    def stranger(self, line: RequestLine) -> str | None:
+        """What ``line`` says of the cluster that the log, up to here, never had; None if there is nothing."""
+        request, response = line.request, line.response
+        if isinstance(request, BrokerRegistrationRequest):
+            if self.cluster_id not in (None, request.cluster_id):
+                return f"cluster {request.cluster_id:.40}"
+            epoch = response.broker_epoch if isinstance(response, BrokerRegistrationResponse) else None
+            known = epoch is None or (request.broker_id, epoch) in self._epochs
+            return None if known else f"broker {request.broker_id} of epoch {epoch}"
+        if isinstance(request, (BrokerHeartbeatRequest, AlterPartitionRequest, AssignReplicasToDirsRequest)):
+            if line.error_code == 0:
+                broker = (request.broker_id, request.broker_epoch)
+                return None if broker in self._epochs else f"broker {broker[0]} of epoch {broker[1]}"
+        elif isinstance(request, CreateTopicsRequest):
+            missing = next((drawn for drawn in drawn_ids(response).values() if drawn not in self._topics), None)
+            return None if missing is None else f"topic {missing}"
+        elif isinstance(request, DeleteTopicsRequest) and isinstance(response, DeleteTopicsResponse):
+            gone = (result.topic_id for result in response.responses if result.error_code == 0)
+            missing = next((topic_id for topic_id in gone if topic_id not in self._topics), None)
+            return None if missing is None else f"topic {missing}"
+        elif isinstance(request, (CreatePartitionsRequest, AlterPartitionReassignmentsRequest)):
+            names = set(self._topics.values())
+            strange = next((topic.name for topic in request.topics if topic.name not in names), None)
+            return None if strange is None else f"topic {strange:.60}"
+        return None
+
+    def context(self, line: RequestLine) -> Context:
+        """The circumstances under which ``line`` is answered, if it is handled now."""
+        request, response = line.request, line.response
+        known: dict[str, object] = {}
+        if isinstance(request, BrokerRegistrationRequest):
+            known["has_valid_session"] = line.error_code == KafkaError.DUPLICATE_BROKER_REGISTRATION
+            known["clean_shutdown_detection"] = line.version >= CLEAN_SHUTDOWN_VERSION
+        elif isinstance(request, BrokerHeartbeatRequest):
+            registration = self.image.brokers.get(request.broker_id)
+            fallback = -1 if registration is None else registration.epoch
+            known["register_broker_record_offset"] = self._register_offsets.get(request.broker_id, fallback)
+            stop = isinstance(response, BrokerHeartbeatResponse) and response.should_shut_down
+            known["controlled_shutdown_offset"] = 0 if stop else NEVER
+            known["lowest_active_offset"] = 0
+            known["state"] = self._states.get(request.broker_id)
+        elif isinstance(request, CreateTopicsRequest):
+            drawn = drawn_ids(response)
+            known["new_topic_ids"] = tuple(drawn[topic.name] for topic in request.topics if topic.name in drawn)
+        return Context(
+            next_offset=self.next_offset,
+            authorized=line.error_code != KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+            cluster_id=self.cluster_id,
+            kraft_version=self._kraft_version,
+            memory=self.memory,
+            **known,  # type: ignore[arg-type]
+        )
+
+
+def drawn_ids(response: object) -> Mapping[str, Uuid]:
+    """Topic name -> the id that the controller drew for it."""
+    if not isinstance(response, CreateTopicsResponse):
+        return {}
+    return {topic.name: topic.topic_id for topic in response.topics if topic.error_code == 0}

@@ -1,0 +1,47 @@
+"""The entries of a log that are yet to be explained, with a look ahead."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from jbod_model.log import LogEntry
+from jbod_model.records import VersionedRecord
+
+FARTHEST = 10_000
+"""Records of one request at most: more are not appended together. Source: ``QuorumController#maxRecordsPerBatch``."""
+
+
+class Upcoming:
+    """A queue in front of the log."""
+
+    def __init__(self, entries: Iterable[LogEntry]) -> None:
+        self._entries: Iterator[LogEntry] = iter(entries)
+        self._waiting: deque[LogEntry] = deque()
+
+    def first(self) -> LogEntry | None:
+        """The next entry, which stays; None at the end."""
+        self._fill(1)
+        return self._waiting[0] if self._waiting else None
+
+    def take(self) -> LogEntry:
+        """The next entry; it must be there."""
+        self._fill(1)
+        return self._waiting.popleft()
+
+    def records(self, count: int = FARTHEST) -> list[VersionedRecord]:
+        """Up to ``count`` of the next records, up to the first entry that is none."""
+        self._fill(count)
+        found: list[VersionedRecord] = []
+        for entry in self._waiting:
+            if len(found) == count or not isinstance(entry.record, VersionedRecord):
+                break
+            found.append(entry.record)
+        return found
+
+    def _fill(self, count: int) -> None:
+        while len(self._waiting) < count:
+            entry = next(self._entries, None)
+            if entry is None:
+                return
+            self._waiting.append(entry)

@@ -1,0 +1,50 @@
+"""What an audit says of a request, and of records that no request explains."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from jbod_model.records import VersionedRecord
+from jbod_model.request_log import RequestLine
+
+
+class Verdict(enum.Enum):
+    """How what was written compares with what should have been."""
+
+    SAME = "same"
+    ORDER = "differs in order"
+    QUIRK = "explained by a known quirk"
+    DIFFERS = "differs"
+    UNDECIDED = "not decidable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A request with its verdict."""
+
+    line: RequestLine
+    verdict: Verdict
+    quirk: str | None = None
+    """The names of the flaws or of the older rules that explain it, joined by commas."""
+    reason: str | None = None
+    """Why it is not the same, or what was taken from the log or the answer to decide it."""
+    from_offset: int | None = None
+    """Of the first record that the request caused."""
+    expected: tuple[VersionedRecord, ...] = ()
+    """What a controller without flaws writes."""
+    found: tuple[VersionedRecord, ...] = ()
+    """What the log has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnWork:
+    """Records that the controller wrote by itself, or whose request is not in the request log."""
+
+    cause: str
+    """``session expired``, ``leaders balanced``, ``unclean leaders elected``, or ``unexplained`` and the record's type.
+
+    What no request that is read can cause has its type alone, for example ``NoOpRecord``.
+    """
+    from_offset: int
+    records: tuple[VersionedRecord, ...]

@@ -1,0 +1,348 @@
+"""The audit: each record of the log is explained by a request or by the controller, and each request is judged.
+
+A controller handles one request at a time, from the state that all records before it made, and appends the records
+of each together. So the log is walked in order. Before each record the requests that were under way at its time are
+tried: one whose expected records are the next ones, and whose answer is the expected one, caused them. A request that
+is over without having caused any should have caused none in some state of its time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from jbod_model.audit.arrivals import Arrivals
+from jbod_model.audit.expect import AS_RELEASED, FLAWED, OLDER, RIGHT, Outcome, Rules, answered, expect, name_of
+from jbod_model.audit.knowledge import Knowledge
+from jbod_model.audit.placements import PLACED, as_placed
+from jbod_model.audit.subjects import CAUSED, may_begin_with
+from jbod_model.audit.upcoming import Upcoming
+from jbod_model.audit.verdict import Judged, OwnWork, Verdict
+from jbod_model.conformance import compare
+from jbod_model.controller import Context
+from jbod_model.controller.election import NO_LEADER
+from jbod_model.controller.leader_updates import FENCE
+from jbod_model.json_form import camel_case
+from jbod_model.kafka_errors import KafkaError
+from jbod_model.log import LogEntry
+from jbod_model.records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    EndTransactionRecord,
+    PartitionChangeRecord,
+    Record,
+    VersionedRecord,
+)
+from jbod_model.request_log import RequestLine
+from jbod_model.requests import (
+    BalanceLeaders,
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    ElectUncleanLeaders,
+    Request,
+    SessionExpired,
+)
+
+SLACK_MS = 500
+"""How much older than its request a record may look: its batch has the time at which the batch was begun."""
+
+ROUNDING_MS = 2
+"""Log lines have whole milliseconds."""
+
+TIMED_OUT = 7
+"""Kafka's REQUEST_TIMED_OUT: the answer says nothing about what was written."""
+
+SESSION_EXPIRED = "session expired"
+HASH_ORDER = "in the order of a hash table"
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A request that may be handled now."""
+
+    line: RequestLine
+    idle: Rules | None = None
+    """By which rules it should write nothing and answer as it did, in some state of its time."""
+    tried: int = -1
+    """The state in which that was last asked."""
+    expected: Outcome | None = None
+    """What it should have done, when it was last asked."""
+    suspects: list[tuple[int, VersionedRecord]] = field(default_factory=list)
+    """Unexplained records of its time that it could have caused, with their offsets."""
+    instead: tuple[VersionedRecord, ...] = ()
+    """What it should have written where the first of them stands."""
+
+
+class Audit:
+    """Judge ``logs``, the requests of each log file, by the ``entries`` of a metadata log."""
+
+    def __init__(
+        self, entries: Iterable[LogEntry], logs: Iterable[Iterator[RequestLine]], *, cluster_id: str | None = None
+    ) -> None:
+        self.known = Knowledge(cluster_id=cluster_id)
+        self._upcoming = Upcoming(entries)
+        self._arrivals = Arrivals(logs)
+        self._pending: list[_Pending] = []
+        self._time: float | None = None
+        self._begin: float | None = None
+        self._strangers = 0
+        self._confirmed = 0
+        self._transaction: str | None = None
+        """The name of the metadata transaction that is open: all in it is the controller's own."""
+
+    def __iter__(self) -> Iterator[Judged | OwnWork]:
+        while (entry := self._upcoming.first()) is not None:
+            if entry.in_snapshot:
+                self._skip()
+                self._begin = entry.timestamp
+                continue
+            if self._begin is None:
+                self._begin = entry.timestamp - SLACK_MS
+            yield from self._arrive(entry.timestamp)
+            yield from self._explain(entry)
+        yield from self._end()
+
+    @property
+    def _doubtful(self) -> bool:
+        """Whether the requests seem to be another cluster's: more name what the log never had than caused a record."""
+        return self._strangers > self._confirmed
+
+    # REQUESTS
+
+    def _arrive(self, now: float) -> Iterator[Judged]:
+        """Take the requests that arrived, and judge those that were over before ``now``."""
+        assert self._begin is not None
+        late_before = self._time
+        for line in self._arrivals.until(now + SLACK_MS):
+            if line.error_code == KafkaError.NOT_CONTROLLER:
+                continue
+            if late_before is not None and line.received_ms <= late_before:
+                yield _undecided(line, "its line is out of order")
+            elif line.received_ms < self._begin:
+                yield _undecided(line, "it is older than the log")
+            else:
+                self._pending.append(_Pending(line))
+        self._time = now + SLACK_MS
+        waiting: list[_Pending] = []
+        for pending in self._pending:
+            self._ask_idle(pending)
+            if pending.line.completed_ms + ROUNDING_MS < now:
+                yield self._judge_over(pending)
+            else:
+                waiting.append(pending)
+        self._pending = waiting
+
+    def _ask_idle(self, pending: _Pending) -> None:
+        """Whether the request should do nothing now."""
+        if pending.idle is RIGHT or pending.tried == self.known.changes:
+            return
+        pending.tried = self.known.changes
+        line = pending.line
+        context = self.known.context(line)
+        for rules in (RIGHT, AS_RELEASED):
+            outcome = expect(self.known.image, line.request, context, rules)
+            if rules is RIGHT:
+                pending.expected = outcome
+            if not outcome.records and _answers(line, outcome):
+                pending.idle = rules
+                return
+
+    def _judge_over(self, pending: _Pending) -> Judged:
+        """The verdict on a request to which no record could be given."""
+        line, expected = pending.line, pending.expected or Outcome((), None)
+        stranger = self.known.stranger(line)
+        if stranger is not None:
+            self._strangers += 1
+            return _undecided(line, f"the log has no {stranger}: is it another cluster's?")
+        if self._doubtful:
+            return _undecided(line, "most requests are another cluster's")
+        if pending.suspects:
+            found = tuple(record for _, record in pending.suspects)
+            return Judged(
+                line=line,
+                verdict=Verdict.DIFFERS,
+                reason="other records than expected",
+                from_offset=pending.suspects[0][0],
+                expected=pending.instead,
+                found=found,
+            )
+        if pending.idle is RIGHT:
+            return Judged(line=line, verdict=Verdict.SAME)
+        if pending.idle is not None:
+            self._hear(line, expected)
+            return Judged(line=line, verdict=Verdict.QUIRK, quirk=self._quirk(line), expected=expected.records)
+        if expected.records:
+            return Judged(line=line, verdict=Verdict.DIFFERS, reason="nothing was written", expected=expected.records)
+        reason = f"answered {answered(line)!r:.120}, expected {expected.answer!r:.120}"
+        return Judged(line=line, verdict=Verdict.DIFFERS, reason=reason)
+
+    def _hear(self, line: RequestLine, outcome: Outcome) -> None:
+        if isinstance(line.request, BrokerHeartbeatRequest):
+            self.known.heard(line.request.broker_id, outcome.response)
+
+    def _quirk(self, line: RequestLine) -> str:
+        """The name of the first rules by which the request does nothing and is answered as it was."""
+        context = self.known.context(line)
+        for rules in FLAWED:
+            outcome = expect(self.known.image, line.request, context, rules)
+            if not outcome.records and _answers(line, outcome):
+                return name_of(rules, self.known.image, line.request, context)
+        return str(AS_RELEASED.name)
+
+    # RECORDS
+
+    def _explain(self, entry: LogEntry) -> Iterator[Judged | OwnWork]:
+        """Find the cause of the next record, and go past all that it wrote."""
+        record = entry.record
+        if not isinstance(record, VersionedRecord):
+            self._skip()
+            return
+        if isinstance(record.record, BeginTransactionRecord):
+            self._transaction = record.record.name or "a transaction"
+        if self._transaction is not None or not isinstance(record.record, CAUSED):
+            yield self._own(self._transaction or type(record.record).__name__, 1)
+            if isinstance(record.record, (EndTransactionRecord, AbortTransactionRecord)):
+                self._transaction = None
+            return
+        possible = [
+            pending
+            for pending in self._pending
+            if entry.timestamp <= pending.line.completed_ms + ROUNDING_MS
+            and may_begin_with(pending.line.request, record.record, self.known.image)
+            and not (self._doubtful and not hasattr(pending.line.request, "broker_epoch"))
+        ]
+        for pending in possible:
+            judged = self._caused_by(pending, entry)
+            if judged is not None:
+                self._pending.remove(pending)
+                self._confirmed += 1
+                self._skip(len(judged.found))
+                yield judged
+                return
+        for cause, request in self._own_work(record.record):
+            count = self._written_by(request)
+            if count:
+                yield self._own(cause, count)
+                return
+        for pending in possible:
+            if pending.expected is not None and pending.expected.records:
+                pending.instead = pending.instead or pending.expected.records
+            if pending.instead:
+                pending.suspects.append((entry.offset, record))
+        yield self._own(f"unexplained {type(record.record).__name__}", 1)
+
+    def _caused_by(self, pending: _Pending, entry: LogEntry) -> Judged | None:
+        """The verdict if the request explains the next records and its answer, by the right rules or known others."""
+        line = pending.line
+        request, placed = line.request, False
+        if isinstance(request, (CreateTopicsRequest, CreatePartitionsRequest)):
+            request, placed = as_placed(request, line.response, self._upcoming.records(), self.known.image)
+        context = self.known.context(line)
+        right = expect(self.known.image, request, context, RIGHT)
+        best: tuple[Rules, Outcome, tuple[VersionedRecord, ...]] | None = None
+        for rules in (RIGHT, *self._explanations(request, context, right)):
+            outcome = right if rules is RIGHT else expect(self.known.image, request, context, rules)
+            found = self._found(outcome.records)
+            if found and _answers(line, outcome) and (best is None or len(found) > len(best[2])):
+                best = rules, outcome, found
+        if best is None:
+            return None
+        rules, outcome, found = best
+        self._hear(line, outcome)
+        reasons = [PLACED] if placed else []
+        verdict = Verdict.SAME if rules is RIGHT else Verdict.QUIRK
+        if found != outcome.records:
+            defined = next(compare.records(camel_case(line.api.lower()), found, outcome.records), None)
+            if defined is not None:
+                verdict = Verdict.ORDER
+            reasons.append(HASH_ORDER if defined is None else f"the order is defined: {defined[0]}")
+        return Judged(
+            line=line,
+            verdict=verdict,
+            quirk=None if rules is RIGHT else name_of(rules, self.known.image, request, context),
+            reason="; ".join(reasons) or None,
+            from_offset=entry.offset,
+            expected=right.records,
+            found=found,
+        )
+
+    def _explanations(self, request: Request, context: Context, right: Outcome) -> tuple[Rules, ...]:
+        """The rules that may explain another outcome than the right one."""
+        flawed = FLAWED if expect(self.known.image, request, context, AS_RELEASED) != right else ()
+        older = OLDER if self.known.migrating or isinstance(request, BrokerRegistrationRequest) else ()
+        return (*flawed, *older)
+
+    def _found(self, expected: tuple[VersionedRecord, ...]) -> tuple[VersionedRecord, ...] | None:
+        """The next records of the log if they are the expected ones, in whatever order."""
+        if not expected:
+            return None
+        found = tuple(self._upcoming.records(len(expected)))
+        return found if found == expected or Counter(found) == Counter(expected) else None
+
+    def _own_work(self, record: Record) -> Iterator[tuple[str, Request]]:
+        """What a controller may be doing by itself when it writes ``record``."""
+        if isinstance(record, BrokerRegistrationChangeRecord) and record.fenced == FENCE:
+            yield SESSION_EXPIRED, SessionExpired(broker_id=record.broker_id)
+        if not isinstance(record, PartitionChangeRecord) or record.topic_id not in self.known.image.topics:
+            return
+        partition = self.known.image.topics[record.topic_id].partitions.get(record.partition_id)
+        if partition is None:
+            return
+        for broker_id in partition.isr:
+            yield SESSION_EXPIRED, SessionExpired(broker_id=broker_id)
+        if record.leader == partition.replicas[0]:
+            yield "leaders balanced", BalanceLeaders()
+        if partition.leader == NO_LEADER:
+            yield "unclean leaders elected", ElectUncleanLeaders()
+
+    def _written_by(self, request: Request) -> int:
+        """How many of the next records the controller's own work explains."""
+        context = Context(next_offset=self.known.next_offset, memory=self.known.memory)
+        for rules in (RIGHT, AS_RELEASED):
+            outcome = expect(self.known.image, request, context, rules)
+            if self._found(outcome.records) is not None:
+                return len(outcome.records)
+        return 0
+
+    def _own(self, cause: str, count: int) -> OwnWork:
+        first = self._upcoming.first()
+        assert first is not None
+        return OwnWork(cause=cause, from_offset=first.offset, records=self._skip(count))
+
+    def _skip(self, count: int = 1) -> tuple[VersionedRecord, ...]:
+        """Take the next entries into what is known."""
+        taken = []
+        for _ in range(count):
+            entry = self._upcoming.take()
+            if isinstance(entry.record, VersionedRecord):
+                self.known.apply(entry.record, entry.offset)
+                taken.append(entry.record)
+            else:
+                self.known.control(entry.record)
+            self.known.next_offset = entry.offset + 1
+        return tuple(taken)
+
+    # THE END
+
+    def _end(self) -> Iterator[Judged]:
+        """Requests that were under way when the log ended, or came after it."""
+        for pending in self._pending:
+            self._ask_idle(pending)
+            idle = pending.idle is not None and not pending.suspects
+            yield self._judge_over(pending) if idle else _undecided(pending.line, "the log ends before it was answered")
+        self._pending = []
+        for line in self._arrivals.rest():
+            yield _undecided(line, "it is newer than the log")
+
+
+def _answers(line: RequestLine, outcome: Outcome) -> bool:
+    """Whether the request was answered as expected; one that timed out was, whatever it says."""
+    return line.error_code == TIMED_OUT or answered(line) == outcome.answer
+
+
+def _undecided(line: RequestLine, reason: str) -> Judged:
+    return Judged(line=line, verdict=Verdict.UNDECIDED, reason=reason)
