@@ -10,10 +10,9 @@ STALE = Check(
     why="A controller writes a record twice a second. A log that ends earlier is an old copy, or its node is cut off: "
     "all answers are about that time.",
     sql="""
-        SELECT at_offset AS since_offset, at_time AS since_time, CAST(read_time AS VARCHAR) AS read_time
-        FROM params WHERE at_time < stale_time
+        SELECT at_offset AS since_offset, at_time AS since_time, late FROM params WHERE late > stale
     """,
-    message="the newest record was appended long before it was read, at {read_time}",
+    message="the newest record was {late:,} seconds old when it was read",
     todo="read the log where it is written: the metadata directory of a running controller or broker",
     source="metadata.max.idle.interval.ms",
 )

@@ -43,20 +43,31 @@ NOT_AVAILABLE = Check(
                    array_length(p.isr) - coalesce(off.in_sync, 0) AS in_sync,
                    least(coalesce(m.min_insync_replicas, params.min_insync_replicas),
                          array_length(p.replicas)) AS wanted,
-                   greatest(p.from_offset, coalesce(off.from_offset, p.from_offset)) AS since_offset,
-                   greatest(p.from_time, coalesce(off.from_time, p.from_time)) AS since_time
+                   p.from_offset, p.from_time, off.from_offset AS off_offset, off.from_time AS off_time
             FROM partitions p
             CROSS JOIN params
             LEFT JOIN off ON off.topic_id = p.topic_id AND off.partition = p.partition
             LEFT JOIN min_isr m ON m.topic = p.topic
+        ), bad AS (
+            SELECT * FROM state WHERE leader = -1 OR offline = replicas OR in_sync < wanted
+        ), leaderless AS (
+            SELECT h.topic_id, h.partition,
+                   coalesce(max(CASE WHEN h.leader <> -1 THEN h.to_offset END), min(h.from_offset)) AS from_offset,
+                   coalesce(max(CASE WHEN h.leader <> -1 THEN h.to_time END), min(h.from_time)) AS from_time
+            FROM bad b
+            JOIN partitions_history h ON h.topic_id = b.topic_id AND h.partition = b.partition
+            WHERE b.leader = -1
+            GROUP BY h.topic_id, h.partition
         )
-        SELECT topic_id, topic, partition, since_offset, since_time, in_sync, wanted,
-               CASE WHEN offline = replicas THEN 'every replica is offline'
-                    WHEN leader = -1 THEN 'no replica leads it'
-                    ELSE concat(CAST(in_sync AS VARCHAR), ' in sync and online, min.insync.replicas is ',
-                                CAST(wanted AS VARCHAR)) END AS what
-        FROM state
-        WHERE leader = -1 OR offline = replicas OR in_sync < wanted
+        SELECT b.topic_id, b.topic, b.partition,
+               coalesce(l.from_offset, greatest(b.from_offset, coalesce(b.off_offset, b.from_offset))) AS since_offset,
+               coalesce(l.from_time, greatest(b.from_time, coalesce(b.off_time, b.from_time))) AS since_time,
+               CASE WHEN b.offline = b.replicas THEN 'every replica is offline'
+                    WHEN b.leader = -1 THEN 'no replica leads it'
+                    ELSE concat(CAST(b.in_sync AS VARCHAR), ' in sync and online, min.insync.replicas is ',
+                                CAST(b.wanted AS VARCHAR)) END AS what
+        FROM bad b
+        LEFT JOIN leaderless l ON l.topic_id = b.topic_id AND l.partition = b.partition
     """,
     message="{what}",
     todo="bring back a broker or disk that holds a replica (jbod offline says which)",

@@ -30,7 +30,7 @@ BLAST_RADIUS = Check(
                CASE WHEN l.leaderless >= params.blast_partitions THEN 'warning' ELSE 'info' END AS severity
         FROM led l CROSS JOIN params
     """,
-    message="if it failed now, {leaderless:,} would be without a leader, {last_copies:,} of them without any copy online",
+    message="if it failed now, {leaderless:,} would have no leader, {last_copies:,} of them no copy online",
     todo="wait until replicas are in sync again, or give these partitions more replicas (jbod risk names them)",
     source="KIP-858, Motivation",
 )

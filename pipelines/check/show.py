@@ -11,6 +11,8 @@ from pipelines.check.catalogue import CHECKS, ELSEWHERE
 from pipelines.check.definition import SEVERITIES, Check, Finding
 from pipelines.show import age, console, listed, many, say, show_table, when
 
+_MOST = 8
+"""Causes of a check, and subjects of a cause, that are named without being asked for all."""
 _STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
 
 
@@ -23,7 +25,8 @@ def show_findings(
     for (severity, check), group in groupby(found, key=lambda one: (one.severity, one.check)):
         say(out)
         say(out, f"{severity.upper()} {check.id} {check.name}: {check.title}", _STYLES[severity], hang=2)
-        for (message, todo), members in _causes(group).items():
+        causes = _causes(group)
+        for (message, todo), members in list(causes.items())[: None if every else _MOST]:
             subjects = [one.subject for one in members]
             since = min(members, key=lambda one: one.offset)
             began = f"since offset {since.offset}, {age(since.time, time)}"
@@ -31,9 +34,11 @@ def show_findings(
                 say(out, f"  {subjects[0]}: {message} ({began})", hang=4)
             else:
                 say(out, f"  {message} ({began})", hang=4)
-                most = len(subjects) if every else 8
+                most = len(subjects) if every else _MOST
                 say(out, f"    {len(subjects):,}: {listed(subjects, most)}", hang=6)
             say(out, f"    do: {todo}", hang=8)
+        if len(causes) > _MOST and not every:
+            say(out, f"  and {many(len(causes) - _MOST, 'more cause', 'more causes')} (--all)", hang=4)
         say(out, f"  why it matters: {check.why}", "dim", hang=4)
 
 

@@ -73,13 +73,13 @@ class Params:
     at_time: datetime
     metadata_version: int
     """Feature level, -1 where the log has none."""
-    read_time: datetime
-    """When the newest record was published; where an older offset is asked about, its own time."""
+    late: int
+    """Seconds from the newest record to its publication; 0 where an older offset is asked about."""
+    stale: float
+    """How late is too late."""
     stuck_offset: int
     """What began at or before this offset and time has lasted longer than the grace."""
     stuck_time: datetime
-    stale_time: datetime
-    """A newest record before this time was old when it was read."""
     window_time: datetime
     """What happened before this time is no news."""
     flap_time: datetime
@@ -98,16 +98,16 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
     """The row of the view ``params``, and min.insync.replicas by topic: the rows of ``min_isr``."""
     check = settings.check
     newest = lake.offset == lake.published.end_offset - 1
-    read_time = lake.published.published_time if newest else lake.time
+    late = (lake.published.published_time - lake.published.end_time).total_seconds() if newest else 0
     wanted = min_isr(lake, settings.ask.min_insync_replicas)
     row = Params(
         at_offset=lake.offset,
         at_time=lake.time,
         metadata_version=features(lake).get("metadata.version", -1),
-        read_time=read_time,
+        late=int(late),
+        stale=check.stale_seconds,
         stuck_offset=lake.offset - check.grace_offsets,
         stuck_time=lake.time - timedelta(seconds=check.grace_seconds),
-        stale_time=read_time - timedelta(seconds=check.stale_seconds),
         window_time=lake.time - timedelta(hours=check.window_hours),
         flap_time=lake.time - timedelta(seconds=check.flap_seconds),
         offline_time=lake.time - timedelta(hours=check.offline_hours),

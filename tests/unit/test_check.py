@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import sqlglot
 
+from pipelines import cli
 from pipelines.ask.lake import Lake
 from pipelines.check.catalogue import CHECKS, ELSEWHERE
 from pipelines.check.definition import Check
 from pipelines.check.run import run_checks
+from pipelines.settings import load
 from tests.lakes import write_lake
 from tests.logs import read_log
-from tests.paths import metadata_dir
+from tests.paths import ROOT, metadata_dir
+
+PAGE = ROOT / "docs" / "checks.md"
 
 
 def test_checks_have_an_id_and_a_name_of_their_own_and_are_in_order() -> None:
@@ -33,3 +38,31 @@ def test_checks_name_every_finding_once(tmp_path: Path) -> None:
     write_lake(tmp_path, read_log(metadata_dir("kafka-3.9.2-upgrade")))
     found = run_checks(Lake.open(tmp_path))
     assert len({one.key for one in found}) == len(found) > 0
+
+
+def test_page_has_the_table_of_the_definitions() -> None:
+    page = PAGE.read_text(encoding="utf-8").splitlines()
+    rows = [line for line in page if line.startswith("| B-")]
+    assert rows == [
+        *(f"| {one.id} | {one.name} | {one.severity} | {one.title} | {one.why} | {one.source} |" for one in CHECKS),
+        *(f"| {one.id} | {one.name} | {one.title} | {one.decided_by} |" for one in ELSEWHERE),
+    ]
+
+
+def test_page_shows_what_the_command_prints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lake(tmp_path / "lake", read_log(metadata_dir("kafka-4.1.2")))
+    monkeypatch.chdir(tmp_path)
+    shown = re.findall(r"```console\n\$ jbod (.*?)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert shown
+    for command, output in shown:
+        with pytest.raises(SystemExit) as left:
+            cli.main(command.split())
+        assert left.value.code == 1
+        assert capsys.readouterr().out == output
+
+
+def test_page_names_every_setting_of_checks() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert [name for name in load().check.model_dump() if f"`{name}`" not in page] == []

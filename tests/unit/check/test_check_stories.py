@@ -214,7 +214,7 @@ CASES: Mapping[str, Case] = {
     ),
     "B-18": Case(
         two_brokers().topic("one", {1: "a"}).topic("alone", {1: "a", 2: "d"}, isr=[1]),
-        {directory("a", 1): ("info", "2 would be without a leader, 1 of them without any copy online")},
+        {directory("a", 1): ("info", "2 would have no leader, 1 of them no copy online")},
         [two_brokers()],
     ),
     "B-20": Case(
