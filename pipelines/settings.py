@@ -43,6 +43,17 @@ class Replay(_Section):
     follow_seconds: float = Field(default=1.0, gt=0)
 
 
+class Requests(_Section):
+    """How request logs are read and joined."""
+
+    time_zone: str = "UTC"
+    """Of the controllers' clocks: log4j writes times without a zone."""
+    clock_skew_seconds: float = Field(default=0.5, ge=0, le=3600)
+    """How far a record's time may lie outside of the request that asked for it."""
+    max_bytes: int = Field(default=134_217_728, ge=1)
+    """Bytes of the logs, unpacked, in one micro-batch."""
+
+
 class Spark(_Section):
     """The local Spark session."""
 
@@ -105,6 +116,7 @@ class Settings(BaseSettings):
 
     lake: str = "lake"
     replay: Replay = Replay()
+    requests: Requests = Requests()
     spark: Spark = Spark()
     ask: Ask = Ask()
     check: Check = Check()

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from threading import RLock
+from threading import Event, RLock
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -67,10 +67,36 @@ class RequestStream:
     """Told how many rows were written per table."""
     outcomes: Counter[str] = field(default_factory=Counter)
     """What became of the requests of this run: outcome, with the reason for what is not in the log."""
-    problem: JbodError | None = None
+    _query: StreamingQuery | None = None
+    _problem: JbodError | None = None
 
-    def start(self, spark: SparkSession, follow_seconds: float | None) -> StreamingQuery:
-        """Start the query: to the end of the logs, or following them."""
+    def run(self, spark: SparkSession, stopped: Event) -> None:
+        """Read the request logs to their end, after the log's query: there is nothing to join before it published."""
+        if self.lake.ledger is None:
+            return
+        self._query = self._start(spark, None)
+        try:
+            while not self._query.awaitTermination(1) and not stopped.is_set():
+                pass
+        except Exception as problem:
+            raise (self._problem or problem) from None
+
+    def follow(self, spark: SparkSession, seconds: float) -> None:
+        """Keep the query running beside the log's, once something of the log is published; call it now and then."""
+        if self._query is not None:
+            problem = self._query.exception()
+            if problem is not None:
+                raise (self._problem or problem)
+        elif self.lake.ledger is not None:
+            self._query = self._start(spark, seconds)
+
+    def stop(self) -> None:
+        """End the query, after the batch at hand."""
+        if self._query is not None:
+            self._query.stop()
+            self._query = None
+
+    def _start(self, spark: SparkSession, follow_seconds: float | None) -> StreamingQuery:
         spark.dataSource.register(KafkaRequestLog)
         source = (
             spark.readStream.format("kafka_request_log")
@@ -97,7 +123,7 @@ class RequestStream:
             asked = pa.concat_tables([ASSIGNMENTS_SCHEMA.empty_table(), *parts["assignments"]])
             self.add(asked, pa.concat_tables([REJECTS_SCHEMA.empty_table(), *parts["rejects"]]))
         except JbodError as problem:
-            self.problem = problem
+            self._problem = problem
             raise
 
     def add(self, asked: pa.Table, rejects: pa.Table) -> None:
