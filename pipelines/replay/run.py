@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError
 from pipelines.lake.publish import Identity, Lake
 from pipelines.replay.collect import batch_of
+from pipelines.replay.requests import Requests, RequestStream
 from pipelines.replay.rollback import RolledBack, settle
 from pipelines.replay.rules import Rules, rules
 from pipelines.replay.seed import CHECKPOINT, checkpoint_fits, seed_position
@@ -48,6 +49,7 @@ class Replay:
     max_records: int = 10_000_000
     follow_seconds: float | None = None
     shards: int | None = None
+    requests: Requests | None = None
     settle: Settle = field(default_factory=Settle)
 
 
@@ -79,6 +81,8 @@ class Runner:
 
     def __init__(self, wanted: Replay, *, progress: Progress | None = None, notice: Progress | None = None) -> None:
         self.wanted = wanted
+        if wanted.requests is not None:
+            wanted.requests.check()
         self.rules: Rules = rules(wanted.profile, wanted.ids)
         self.log = LogDir(wanted.log_dir)
         Planner(self.log).begin(wanted.start)
@@ -93,11 +97,17 @@ class Runner:
         self._notice = notice or (lambda _line: None)
         self._problem: JbodError | None = None
         self._stop = threading.Event()
+        self._lock = threading.RLock()
+        self.requests: RequestStream | None = None
+        if wanted.requests is not None:
+            self.requests = RequestStream(self.lake, wanted.requests, self._lock, self._count)
 
     def up_to_date(self) -> bool:
         """Whether a run that does not follow has nothing to do: told from the last segment, without Spark."""
         ledger = self.lake.ledger
         if ledger is None or self.wanted.follow_seconds is not None or not lake_has_checkpoint(self.wanted.lake):
+            return False
+        if self.requests is not None:
             return False
         planner = Planner(self.log, cut_tail=self.wanted.cut_tail, settle=self.wanted.settle)
         here = Position(offset=self.lake.end_offset)
@@ -144,8 +154,13 @@ class Runner:
         try:
             while not query.awaitTermination(1):
                 self._say_stage(spark)
+                if self.requests is not None and self.wanted.follow_seconds is not None:
+                    self.requests.follow(spark, self.wanted.follow_seconds)
                 if self._stop.is_set():
                     query.stop()
+            if self.requests is not None and self.wanted.follow_seconds is None:
+                self._say("reading requests")
+                self.requests.run(spark, self._stop)
         except Exception as problem:
             query.stop()
             self.lake.discard(CHECKPOINT)
@@ -153,6 +168,8 @@ class Runner:
         finally:
             # Also after Ctrl-C: the batch at hand is published or not, never half.
             query.stop()
+            if self.requests is not None:
+                self.requests.stop()
 
     def _say_stage(self, spark: SparkSession) -> None:
         tracker = spark.sparkContext.statusTracker()
@@ -195,15 +212,21 @@ class Runner:
             batch = batch_of(self.wanted.lake, frame.select("kind", "payload").collect(), known)
             if batch is None:
                 return
-            rows = self.lake.publish(batch)
+            with self._lock:
+                rows = self.lake.publish(batch)
+                if self.requests is not None:
+                    self.requests.settle()
         except JbodError as problem:
             self._problem = problem
             raise
         self.outcome.end_offset = self.lake.end_offset
         self.outcome.batches += 1
+        self._count(rows)
+        self._say(f"published up to offset {batch.end_offset - 1}, batch {self.outcome.batches}")
+
+    def _count(self, rows: dict[str, int]) -> None:
         for name, count in rows.items():
             self.outcome.rows[name] = self.outcome.rows.get(name, 0) + count
-        self._say(f"published up to offset {batch.end_offset - 1}, batch {self.outcome.batches}")
 
     def _explain(self, problem: Exception) -> Exception:
         """The refusal behind Spark's report of a failed query."""
