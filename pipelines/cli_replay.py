@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import Annotated
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pipelines.settings import load
+
+if TYPE_CHECKING:
+    from pipelines.replay.requests import Requests
 
 
 def register(app: typer.Typer) -> None:
@@ -29,6 +33,10 @@ def replay(
     keep_unknown: Annotated[bool, typer.Option("--keep-unknown", help="keep records of unknown types, unread")] = False,
     shards: Annotated[
         int | None, typer.Option(help="shards of a new lake; by the size of the log if not given")
+    ] = None,
+    requests: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="a controller's request log, or a glob of rotated ones; may be repeated"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="what changed, as JSON")] = False,
 ) -> None:
@@ -53,6 +61,7 @@ def replay(
             max_records=settings.replay.max_records,
             follow_seconds=settings.replay.follow_seconds if follow else None,
             shards=shards,
+            requests=_requests(requests, settings.requests),
         ),
         progress=_progress,
     )
@@ -63,7 +72,17 @@ def replay(
             outcome = runner.run(spark_session(settings.spark, brief=True))
     except KeyboardInterrupt:
         pass
-    _report(outcome, settings.lake, time.monotonic() - started, as_json)
+    asked = dict(runner.requests.outcomes) if runner.requests else None
+    _report(outcome, settings.lake, time.monotonic() - started, as_json, asked)
+
+
+def _requests(files: list[str] | None, settings: Any) -> Requests | None:
+    if not files:
+        return None
+    from pipelines.replay.requests import Requests
+
+    skew = timedelta(seconds=settings.clock_skew_seconds)
+    return Requests(tuple(files), settings.time_zone, skew, settings.max_bytes)
 
 
 def _progress(line: str) -> None:
@@ -71,7 +90,7 @@ def _progress(line: str) -> None:
         typer.echo(f"\r\033[K{line}", err=True, nl=False)
 
 
-def _report(outcome: object, lake: str, seconds: float, as_json: bool) -> None:
+def _report(outcome: object, lake: str, seconds: float, as_json: bool, asked: dict[str, int] | None) -> None:
     from pipelines.replay.run import Outcome
 
     assert isinstance(outcome, Outcome)
@@ -86,12 +105,19 @@ def _report(outcome: object, lake: str, seconds: float, as_json: bool) -> None:
             "rows": outcome.rows,
             "seconds": round(seconds, 1),
         }
+        if asked is not None:
+            said["requests"] = asked
         typer.echo(json.dumps(said))
         return
-    if end == start:
+    if end == start and not outcome.rows:
         typer.echo(f"{lake}: nothing new, the lake stands at offset {end}")
         return
-    typer.echo(f"{lake}: replayed offsets {start} to {end - 1} in {seconds:.1f} s, {outcome.batches} batches")
+    if end > start:
+        typer.echo(f"{lake}: replayed offsets {start} to {end - 1} in {seconds:.1f} s, {outcome.batches} batches")
     for name, count in outcome.rows.items():
-        typer.echo(f"  {name:<17}{count:>12,} rows written")
+        typer.echo(f"  {name:<19}{count:>10,} rows written")
+    if asked:
+        typer.echo("requested assignments:")
+        for what, count in sorted(asked.items(), key=lambda each: -each[1]):
+            typer.echo(f"  {count:>10,} {what}")
     typer.echo(f"next: jbod offline --lake {lake}")
