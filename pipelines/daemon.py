@@ -19,6 +19,7 @@ PRELOADED = (
     "pyspark.sql.streaming.stateful_processor_api_client",
     "pyspark.sql.streaming.stateful_processor_util",
     "pipelines.replay.machine",
+    "pipelines.replay.stages",
     "pipelines.source.readers",
 )
 

@@ -61,12 +61,16 @@ def find_java() -> Java | None:
     return None
 
 
+def cache_dir() -> Path:
+    """Where what makes later runs faster is kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jbod"
+
+
 def class_archive(java: Java) -> Path:
     """Where the classes that Spark loads are archived for this Java and this Spark (pipelines.warm writes it)."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jbod"
     spark = importlib.metadata.version("pyspark")
     home = hashlib.sha256(str(java.home).encode()).hexdigest()[:12]
-    return cache / f"spark-{spark}-java-{java.version}-{home}.jsa"
+    return cache_dir() / f"spark-{spark}-java-{java.version}-{home}.jsa"
 
 
 def use_java() -> Java:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.jvm import class_archive, use_java
+from pipelines.spark_home import use_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +37,7 @@ def spark_session(
 
     wanted = settings or Spark()
     java = use_java()
+    use_spark_home()
     options = [wanted.java_options]
     if brief:
         options.append("-XX:TieredStopAtLevel=1")
@@ -79,15 +81,20 @@ def spark_session(
     with _said_to_a_file():
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel(wanted.log_level)
-    if brief:
-        threading.Thread(target=_wake, args=(session,), daemon=True).start()
     return session
 
 
-def _wake(session: SparkSession) -> None:
-    """Start the parent of the workers and load the state store's library while the query is still being planned."""
-    session.range(2).mapInArrow(lambda batches: batches, "id long").collect()
-    session.sparkContext._jvm.org.rocksdb.RocksDB.loadLibrary()  # type: ignore[union-attr]
+def wake_workers(session: SparkSession) -> None:
+    """Start the parent of the workers and load the state store's library while a query is still being planned.
+
+    To be called after the source is loaded: Spark starts one Python parent at a time, and the source's comes first.
+    """
+
+    def run() -> None:
+        session.range(2).mapInArrow(lambda batches: batches, "id long").collect()
+        session.sparkContext._jvm.org.rocksdb.RocksDB.loadLibrary()  # type: ignore[union-attr]
+
+    threading.Thread(target=run, daemon=True).start()
 
 
 @contextmanager

@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.lake.tables import HISTORY
+from pipelines.replay.job import Job
 from pipelines.replay.rules import rules
-from pipelines.replay.stages import Job, fold_rows, shard_rows
+from pipelines.replay.stages import fold_rows, shard_rows
 from pipelines.source.log_dir import LogDir
 from pipelines.source.pieces import Slice
 from pipelines.source.plan import Planner

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from pipelines.lake.publish import Identity, Lake
 from pipelines.replay.collect import batch_of
+from pipelines.replay.job import Job
 from pipelines.replay.rollback import RolledBack, settle
 from pipelines.replay.rules import rules
 from pipelines.replay.seed import discard_checkpoint, seed_position, seed_state
-from pipelines.replay.stages import Job, decode_slice, fold_shard
+from pipelines.replay.stages import decode_slice, fold_shard
 from pipelines.source.log_dir import LogDir
 from pipelines.source.plan import Planner
 from pipelines.source.settle import Settle

@@ -15,9 +15,10 @@ from pipelines.ask.delta import read_parquet
 from pipelines.formats.records import Records, decode_values
 from pipelines.lake.publish import Lake
 from pipelines.lake.tables import RECORDS
+from pipelines.replay.job import Job
 from pipelines.replay.record_rows import CONTROL_NAMES
 from pipelines.replay.rows import Rows
-from pipelines.replay.stages import Job, fold_rows, shard_rows
+from pipelines.replay.stages import fold_rows, shard_rows
 from pipelines.source.pieces import Slice
 
 CHUNK = 1 << 20

@@ -21,11 +21,11 @@ from pipelines.lake.restore import Cut, take_back
 from pipelines.lake.tables import LEDGER, RECORDS
 from pipelines.replay.blocks import shards_of
 from pipelines.replay.control import ControlState
+from pipelines.replay.job import Job
 from pipelines.replay.pack import decompress
 from pipelines.replay.record_rows import record_rows
 from pipelines.replay.reread import states_at
 from pipelines.replay.seed import discard_checkpoint, take_seed, write_seed
-from pipelines.replay.stages import Job
 from pipelines.source.pieces import Position
 from pipelines.source.plan import Planner
 from pipelines.source.slices import read_slice

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError
 from pipelines.lake.publish import Identity, Lake
-from pipelines.replay.collect import batch_of
+from pipelines.replay.job import Job
 from pipelines.replay.requests import Requests, RequestStream
 from pipelines.replay.rollback import RolledBack, settle
 from pipelines.replay.rules import Rules, rules
 from pipelines.replay.seed import CHECKPOINT, checkpoint_fits, seed_position
-from pipelines.replay.stages import Job
 from pipelines.source.log_dir import LogDir
 from pipelines.source.pieces import Position
 from pipelines.source.plan import Planner
@@ -180,6 +179,7 @@ class Runner:
 
     def _start(self, spark: SparkSession) -> StreamingQuery:
         from pipelines.replay.machine import state_machine
+        from pipelines.session import wake_workers
         from pipelines.source.kraft_metadata import register
 
         register(spark)
@@ -196,8 +196,10 @@ class Runner:
             .option("from", json.dumps(asdict(seed)) if seed else "")
             .option("partitions", 2 * spark.sparkContext.defaultParallelism)
         )
+        slices = source.load()
+        wake_workers(spark)
         writer = (
-            state_machine(source.load(), job)
+            state_machine(slices, job)
             .writeStream.foreachBatch(self._publish)
             .option("checkpointLocation", f"{self.wanted.lake}/{CHECKPOINT}")
             .outputMode("append")
@@ -207,6 +209,8 @@ class Runner:
         return writer.trigger(processingTime=f"{self.wanted.follow_seconds} seconds").start()
 
     def _publish(self, frame: DataFrame, _batch_id: int) -> None:
+        from pipelines.replay.collect import batch_of
+
         try:
             known = self.lake.ledger["metadata_version"] if self.lake.ledger else -1
             batch = batch_of(self.wanted.lake, frame.select("kind", "payload").collect(), known)

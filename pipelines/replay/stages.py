@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -32,10 +31,10 @@ from pipelines.replay.brokers import (
 )
 from pipelines.replay.control import ControlState, broker_rows, check_topics
 from pipelines.replay.events import CLEAR_ELR, REMOVE_TOPIC, SNAPSHOT_END, TOPIC, Events, concat, end_of_snapshot
+from pipelines.replay.job import Job
 from pipelines.replay.pack import compress, decompress, pack, unpack
 from pipelines.replay.record_rows import record_rows
 from pipelines.replay.rows import Rows, rows_of
-from pipelines.replay.rules import Rules
 from pipelines.replay.shard import ShardState, empty_state, step
 from pipelines.source.pieces import Slice
 from pipelines.source.slices import read_slice
@@ -55,23 +54,6 @@ EVENTS, BROKERS, FEATURES, TOPICS, FILE, ROWS, SUMMARY, ERROR = (
 FEATURE_LEVEL = 12
 # Closed rows of a shard below this number travel to the driver, which writes one file for all shards.
 SMALL = 20_000
-
-
-@dataclass(frozen=True)
-class Job:
-    """What both stages need to know: where the lake is, how many shards it has, which rules hold."""
-
-    lake: str
-    shards: int
-    rules: Rules
-    keep_unknown: bool = False
-    seeded: bool = False
-    """A shard without state takes that of the checkpoint's seed (pipelines.replay.seed)."""
-
-    @property
-    def control(self) -> int:
-        """Number of the control shard."""
-        return self.shards
 
 
 Row = tuple[int, int, str, bytes]

@@ -1,0 +1,24 @@
+"""What a replay is, as the executors need to know it. Light: every process of a query imports it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipelines.replay.rules import Rules
+
+
+@dataclass(frozen=True)
+class Job:
+    """What both stages need to know: where the lake is, how many shards it has, which rules hold."""
+
+    lake: str
+    shards: int
+    rules: Rules
+    keep_unknown: bool = False
+    seeded: bool = False
+    """A shard without state takes that of the checkpoint's seed (pipelines.replay.seed)."""
+
+    @property
+    def control(self) -> int:
+        """Number of the control shard."""
+        return self.shards

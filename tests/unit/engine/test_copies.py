@@ -1,0 +1,139 @@
+"""Copies of several controllers settle a log by majority; a lag behind the end holds back what may be cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from shutil import rmtree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jbod_model import records as r
+from jbod_model.errors import UsageError
+from pipelines.source.copies import Copies
+from pipelines.source.log_dir import LogDir
+from pipelines.source.pieces import Position
+from pipelines.source.plan import Planner
+from pipelines.source.settle import Settle
+from tests.unit.engine.test_rollback import Batch, write
+
+LONE: list[Batch] = [(epoch, [r.NoOpRecord()]) for epoch in (1, 1, 2, 2, 2, 3)]
+
+
+def copies(root: Path, *logs: Sequence[Batch]) -> list[str]:
+    return [str(write(root / f"controller-{number}", log)) for number, log in enumerate(logs, 100)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "end"),
+    [((6, 6, 6), 6), ((6, 6, 2), 6), ((6, 5, 6), 6), ((6, 6), 6), ((5, 5, 2), 5), ((6,), 6)],
+)
+def test_what_a_majority_holds_may_be_read(tmp_path: Path, lengths: Sequence[int], end: int) -> None:
+    asked = Copies(copies(tmp_path, *(LONE[:length] for length in lengths)))
+    begun = asked.begin()
+    there = asked.advance(begun)
+    assert there.offset == end
+    assert sum(piece.last - piece.first for piece in asked.slices(begun, there)) == end
+    assert asked.forks() == []
+
+
+@pytest.mark.parametrize(("lengths", "end"), [((6, 5, 5), 0), ((6, 2, 2), 0), ((5, 2), 0)])
+def test_majority_without_the_newest_epoch_settles_nothing(tmp_path: Path, lengths: Sequence[int], end: int) -> None:
+    """Raft, section 5.4.2: what a majority holds of an older epoch may still be replaced."""
+    asked = Copies(copies(tmp_path, *(LONE[:length] for length in lengths)))
+    assert asked.advance(Position(0)).offset == end
+
+
+def test_fork_is_told_and_the_majority_is_read(tmp_path: Path) -> None:
+    elected: list[Batch] = [*LONE[:4], (4, [r.NoOpRecord()]), (4, [r.NoOpRecord()])]
+    paths = copies(tmp_path, LONE, elected, elected)
+    asked = Copies(paths)
+    there = asked.advance(Position(0))
+    assert (there.offset, there.epoch) == (6, 4)
+    assert {piece.location for piece in asked.slices(Position(0), there)} == {paths[1]}
+    assert [(fork.offset, fork.location, fork.epoch, fork.other_epoch) for fork in asked.forks()] == [
+        (4, paths[1], 4, 2),
+        (4, paths[2], 4, 2),
+    ]
+
+
+def test_copy_that_cannot_be_read_has_no_vote_until_it_can(tmp_path: Path) -> None:
+    paths = copies(tmp_path, LONE, LONE, LONE)
+    asked = Copies(paths)
+    rmtree(paths[0])
+    assert asked.advance(Position(0)).offset == 6
+    assert list(asked.silent) == paths[:1]
+    write(Path(paths[0]), LONE)
+    asked.advance(Position(0))
+    assert asked.silent == {}
+    for path in paths[:2]:
+        rmtree(path)
+    with pytest.raises(UsageError, match="only 1 of 3 copies can be read"):
+        Copies(paths)
+
+
+def test_copies_of_two_clusters_are_refused(tmp_path: Path) -> None:
+    paths = copies(tmp_path, LONE, LONE)
+    (Path(paths[0]) / "meta.properties").write_text("cluster.id=zyxwvutsrqponmlkjihgfe\n")
+    with pytest.raises(UsageError, match="copies of several clusters"):
+        Copies(paths)
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=5))
+def test_any_lengths_of_copies_settle_no_more_than_a_majority_holds(
+    tmp_path_factory: object, lengths: list[int]
+) -> None:
+    root = tmp_path_factory.mktemp("copies")  # type: ignore[attr-defined]
+    paths = copies(root, *(LONE[:length] for length in lengths))
+    end = Copies(paths).advance(Position(0)).offset
+    held = sorted(lengths, reverse=True)[len(lengths) // 2]
+    assert end in (0, held)
+    assert end == held or LONE[held - 1][0] < LONE[max(lengths) - 1][0]
+
+
+# A LAG BEHIND THE END
+
+
+@pytest.mark.parametrize(
+    ("text", "end"), [("0", 6), ("1", 5), ("4", 2), ("6", 0), ("99", 0), ("0.005s", 5), ("0.02s", 4), ("9s", 0)]
+)
+def test_batch_is_read_once_enough_follows_it(tmp_path: Path, text: str, end: int) -> None:
+    """Batches are ten milliseconds apart, and one more where an epoch begins."""
+    log = LogDir(str(write(tmp_path, LONE)))
+    assert Planner(log, settle=Settle.parse(text)).advance(Position(0)).offset == end
+
+
+def test_lag_never_ends_inside_a_transaction(tmp_path: Path) -> None:
+    batches: list[Batch] = [
+        (1, [r.NoOpRecord()]),
+        (1, [r.BeginTransactionRecord(), r.NoOpRecord()]),
+        (1, [r.NoOpRecord()]),
+        (1, [r.EndTransactionRecord()]),
+        (1, [r.NoOpRecord()]),
+    ]
+    log = LogDir(str(write(tmp_path, batches)))
+    ends = [Planner(log, settle=Settle(records=lag)).advance(Position(0)).offset for lag in range(7)]
+    assert ends == [6, 5, 1, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("text", ["", "-1", "soon", "1m", "1.5", "s"])
+def test_lag_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--settle"):
+        Settle.parse(text)
+
+
+# A LOG THAT CHANGES UNDER A PLANNER
+
+
+def test_planner_that_follows_notices_what_was_cut_off_and_written_anew(tmp_path: Path) -> None:
+    follower = Planner(LogDir(str(write(tmp_path, LONE))), settle=Settle(records=3))
+    read = follower.advance(Position(0))
+    assert read.offset == 3
+    elected: list[Batch] = [*LONE[:4], *((5, [r.NoOpRecord()]) for _ in range(6))]
+    write(tmp_path, elected)
+    there = follower.advance(read)
+    assert (there.offset, there.epoch) == (7, 5)
+    write(tmp_path, LONE[:4])
+    assert follower.advance(read) == read
