@@ -56,9 +56,9 @@ PROBLEMS = {
     BAD_RECOVERY: "has a leader recovery state that is none (R-PART-4, R-MERGE-7)",
 }
 
-# Columns of a version (int64) and of a slot's assignment (int64).
-V_PARTITION, V_FROM, V_FROM_TIME, V_FROM_SNAPSHOT, V_TO, V_TO_TIME = range(6)
-A_PARTITION, A_INDEX, A_BROKER, A_DIRECTORY, A_FROM, A_FROM_TIME, A_FROM_SNAPSHOT, A_TO, A_TO_TIME, A_ENDED = range(10)
+# Columns of a version and of a slot's assignment (int32). FROM and TO are moments: rows of Moments.
+V_PARTITION, V_FROM, V_TO = range(3)
+A_PARTITION, A_INDEX, A_BROKER, A_DIRECTORY, A_FROM, A_TO, A_ENDED = range(7)
 
 
 @njit(cache=True, nogil=True)
@@ -100,6 +100,7 @@ def _same_list(values: Any, starts: Any, sizes: Any, one: int, other: int) -> bo
 def fold(
     state_rows: int,
     default: int,
+    moment: int,
     event: Any,
     lists: Any,
     part_topic: Any,
@@ -114,19 +115,20 @@ def fold(
 ) -> Any:
     """Apply all events. ``state_rows`` partitions exist before; row h < state_rows is partition h's open version.
 
-    ``event`` = (offsets, times, kinds, snapshot, topic numbers, partitions, scalars int32[4, m], list source rows);
-    ``lists`` = (int values, starts[6, S], sizes[6, S], directory numbers, starts[S], sizes[S]).
-    Tables grow as needed and are returned: (status, event, versions, refs, scalars, version count, slots, slot count,
-    part_topic, part_number, partition count). On a status other than FINE the event at that index broke the rule.
+    Event e happens at moment ``moment + e``. ``event`` = (kinds, snapshot, topic numbers, partitions, scalars
+    int32[4, m], list source rows); ``lists`` = (int values, starts[6, S], sizes[6, S], directory numbers, starts[S],
+    sizes[S]). Tables grow as needed and are returned: (status, event, versions, refs, scalars, version count, slots,
+    slot count, part_topic, part_number, partition count). On a status other than FINE the event at that index broke
+    the rule.
     """
-    offsets, times, kinds, snapshot, topic_of, partition_of, change, source = event
+    kinds, snapshot, topic_of, partition_of, change, source = event
     values, starts, sizes, directories, dir_starts, dir_sizes = lists
     parts = state_rows
     rows = state_rows
     slot_count = len(slots)
     topics = len(alive)
     room = np.int64(64)
-    while room < 2 * (state_rows + len(offsets)):
+    while room < 2 * (state_rows + len(kinds)):
         room *= 2
     table = np.full(room, -1, np.int32)
     first = np.full(topics, -1, np.int32)
@@ -152,8 +154,9 @@ def fold(
     new_refs = np.empty(7, np.int32)
     status = FINE
     failed = np.int64(-1)
-    for e in range(len(offsets)):
+    for e in range(len(kinds)):
         failed = e
+        now = np.int32(moment + e)
         kind = kinds[e]
         topic = topic_of[e]
         if kind == TOPIC:
@@ -251,11 +254,8 @@ def fold(
             refs = wider(refs, rows + 1)
             scalars = wider(scalars, rows + 1)
             versions[rows, V_PARTITION] = p
-            versions[rows, V_FROM] = offsets[e]
-            versions[rows, V_FROM_TIME] = times[e]
-            versions[rows, V_FROM_SNAPSHOT] = snapshot[e]
+            versions[rows, V_FROM] = now
             versions[rows, V_TO] = OPEN
-            versions[rows, V_TO_TIME] = OPEN
             for k in range(7):
                 refs[rows, k] = new_refs[k]
             scalars[rows, LEADER] = leader
@@ -263,8 +263,7 @@ def fold(
             scalars[rows, PARTITION_EPOCH] = partition_epoch
             scalars[rows, RECOVERY] = recovery
             if before >= 0:
-                versions[before, V_TO] = offsets[e]
-                versions[before, V_TO_TIME] = times[e]
+                versions[before, V_TO] = now
             latest[p] = rows
             seen[p] = True
             # SLOTS: a replica's assignment lasts as long as its broker and directory do
@@ -310,8 +309,7 @@ def fold(
                         for other in range(count):
                             if values[replica_at + other] == slots[slot, A_BROKER]:
                                 ended = REORDERED
-                    slots[slot, A_TO] = offsets[e]
-                    slots[slot, A_TO_TIME] = times[e]
+                    slots[slot, A_TO] = now
                     slots[slot, A_ENDED] = RESYNC if snapshot[e] else ended
                 if k < count:
                     slots = wider(slots, slot_count + 1)
@@ -319,11 +317,8 @@ def fold(
                     slots[slot_count, A_INDEX] = k
                     slots[slot_count, A_BROKER] = broker
                     slots[slot_count, A_DIRECTORY] = directory
-                    slots[slot_count, A_FROM] = offsets[e]
-                    slots[slot_count, A_FROM_TIME] = times[e]
-                    slots[slot_count, A_FROM_SNAPSHOT] = snapshot[e]
+                    slots[slot_count, A_FROM] = now
                     slots[slot_count, A_TO] = OPEN
-                    slots[slot_count, A_TO_TIME] = OPEN
                     slots[slot_count, A_ENDED] = OPEN
                     heap[base + k] = slot_count
                     slot_count += 1
@@ -343,11 +338,8 @@ def fold(
                 refs = wider(refs, rows + 1)
                 scalars = wider(scalars, rows + 1)
                 versions[rows] = versions[before]
-                versions[rows, V_FROM] = offsets[e]
-                versions[rows, V_FROM_TIME] = times[e]
-                versions[rows, V_FROM_SNAPSHOT] = 0
-                versions[before, V_TO] = offsets[e]
-                versions[before, V_TO_TIME] = times[e]
+                versions[rows, V_FROM] = now
+                versions[before, V_TO] = now
                 refs[rows] = refs[before]
                 refs[rows, ELR] = EMPTY
                 refs[rows, LAST_KNOWN_ELR] = EMPTY
@@ -372,13 +364,11 @@ def fold(
             keep = alive[gone]
             while p >= 0:
                 if latest[p] >= 0 and not (keep and seen[p]):
-                    versions[latest[p], V_TO] = offsets[e]
-                    versions[latest[p], V_TO_TIME] = times[e]
+                    versions[latest[p], V_TO] = now
                     latest[p] = -1
                     for k in range(slot_size[p]):
                         slot = heap[heap_at[p] + k]
-                        slots[slot, A_TO] = offsets[e]
-                        slots[slot, A_TO_TIME] = times[e]
+                        slots[slot, A_TO] = now
                         slots[slot, A_ENDED] = ended
                     slot_size[p] = 0
                 p = np.int64(following[p])

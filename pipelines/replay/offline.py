@@ -16,10 +16,7 @@ from pipelines.replay.fold import (
     A_BROKER,
     A_DIRECTORY,
     A_FROM,
-    A_FROM_SNAPSHOT,
-    A_FROM_TIME,
     A_TO,
-    A_TO_TIME,
     DIR_LOST,
     DIR_MIGRATING,
     DIR_UNASSIGNED,
@@ -31,8 +28,8 @@ REASONS = ("broker missing", "broker fenced", "directory offline", "directory lo
 ONLINE, MISSING, FENCED, DIRECTORY_OFFLINE, DIRECTORY_LOST = range(5)
 # Columns of an offline interval (int64): the assignment's row, then what the interval says.
 O_SLOT, O_REASON, O_FROM, O_FROM_TIME, O_FROM_SNAPSHOT, O_TO, O_TO_TIME = range(7)
-# The offline interval that is open for an assignment (int64 columns), REASON 0 where it is online.
-H_REASON, H_FROM, H_FROM_TIME, H_FROM_SNAPSHOT = range(4)
+# An offline interval that is open (int64 columns): the assignment's row, then what is known of it.
+H_SLOT, H_REASON, H_FROM, H_FROM_TIME, H_FROM_SNAPSHOT = range(5)
 BROKER_MISSING, BROKER_FENCED, BROKER_ACTIVE = range(3)
 
 
@@ -84,8 +81,9 @@ def _reason(state: int, directory: int, directories: Any, start: int, end: int, 
 @njit(cache=True, nogil=True)
 def offline_intervals(
     slots: Any,
-    slot_count: int,
+    old_slots: int,
     held: Any,
+    moments: Any,
     brokers: Any,
     step_ends: Any,
     offsets: Any,
@@ -96,16 +94,18 @@ def offline_intervals(
     dir_ends: Any,
     literal: bool,
 ) -> Any:
-    """Offline intervals of all assignments: (intervals, how many, what is still open int64[slot_count, 4]).
+    """Offline intervals of all assignments: (intervals, how many, those still open int64[*, 5], how many).
 
-    ``held`` int64[n, 4] is what was open before, for the first n assignments, which were there before the batch;
-    the others begin in it.
+    The first ``old_slots`` assignments were there before the batch, the others begin in it. ``held`` int64[*, 5]: the
+    intervals that were open before, by slot; ``moments`` = (offsets, times, from a snapshot).
     """
+    moment_offsets, moment_times, moment_snapshot = moments
     intervals = np.empty((64, 7), np.int64)
     count = 0
-    after = np.zeros((slot_count, 4), np.int64)
-    for s in range(slot_count):
-        old = s < len(held)
+    after = np.empty((max(len(held), 64), 5), np.int64)
+    still = 0
+    h = 0
+    for s in range(len(slots)):
         broker = slots[s, A_BROKER]
         b = np.int64(np.searchsorted(brokers, broker))
         first, last = np.int64(0), np.int64(0)
@@ -113,14 +113,18 @@ def offline_intervals(
             first, last = np.int64(step_ends[b]), np.int64(step_ends[b + 1])
         reason = np.int64(ONLINE)
         start, start_time, start_snapshot = np.int64(0), np.int64(0), np.int64(0)
-        end = slots[s, A_TO]
-        if old:
-            reason = held[s, H_REASON]
-            start, start_time, start_snapshot = held[s, H_FROM], held[s, H_FROM_TIME], held[s, H_FROM_SNAPSHOT]
+        end, end_time = np.int64(OPEN), np.int64(OPEN)
+        if slots[s, A_TO] != OPEN:
+            end, end_time = moment_offsets[slots[s, A_TO]], moment_times[slots[s, A_TO]]
+        if s < old_slots:
+            if h < len(held) and held[h, H_SLOT] == s:
+                reason = held[h, H_REASON]
+                start, start_time, start_snapshot = held[h, H_FROM], held[h, H_FROM_TIME], held[h, H_FROM_SNAPSHOT]
+                h += 1
             step = first + 1
         else:
             # The step that is true where the assignment begins.
-            begin = slots[s, A_FROM]
+            begin = moment_offsets[slots[s, A_FROM]]
             step = first
             while step + 1 < last and offsets[step + 1] <= begin:
                 step += 1
@@ -131,7 +135,8 @@ def offline_intervals(
                         states[step], slots[s, A_DIRECTORY], directories, dir_ends[step], dir_ends[step + 1], literal
                     )
                 )
-            start, start_time, start_snapshot = begin, slots[s, A_FROM_TIME], slots[s, A_FROM_SNAPSHOT]
+            start, start_time = begin, moment_times[slots[s, A_FROM]]
+            start_snapshot = np.int64(moment_snapshot[slots[s, A_FROM]])
             step += 1
         while step < last and (end == OPEN or offsets[step] < end):
             # Records of one snapshot share an offset: only the last of them counts.
@@ -158,10 +163,13 @@ def offline_intervals(
         if reason == ONLINE:
             continue
         if end == OPEN:
-            after[s, H_REASON] = reason
-            after[s, H_FROM] = start
-            after[s, H_FROM_TIME] = start_time
-            after[s, H_FROM_SNAPSHOT] = start_snapshot
+            after = wider(after, still + 1)
+            after[still, H_SLOT] = s
+            after[still, H_REASON] = reason
+            after[still, H_FROM] = start
+            after[still, H_FROM_TIME] = start_time
+            after[still, H_FROM_SNAPSHOT] = start_snapshot
+            still += 1
         intervals = wider(intervals, count + 1)
         intervals[count, O_SLOT] = s
         intervals[count, O_REASON] = reason
@@ -169,6 +177,6 @@ def offline_intervals(
         intervals[count, O_FROM_TIME] = start_time
         intervals[count, O_FROM_SNAPSHOT] = start_snapshot
         intervals[count, O_TO] = end
-        intervals[count, O_TO_TIME] = slots[s, A_TO_TIME]
+        intervals[count, O_TO_TIME] = end_time
         count += 1
-    return intervals, count, after
+    return intervals, count, after, still

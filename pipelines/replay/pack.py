@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from jbod_model.errors import JbodError
 
-_MAGIC = b"JBOD\x01"
-_LZ4 = b"JBOL\x01"
+_MAGIC = b"JBOD\x02"
+_LZ4 = b"JBOL\x02"
 _HEAD = struct.Struct("<5sI")
 _BIG = struct.Struct("<5sQ")
 

@@ -31,6 +31,10 @@ KINDS = ("migrating", "unassigned", "lost", "assigned")
 RECOVERIES = ("RECOVERED", "RECOVERING")
 
 
+_Moment = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""When: offsets int64, times int64 (microseconds UTC), whether only a snapshot says so."""
+
+
 @dataclass(frozen=True)
 class Rows:
     """Rows of one table: those whose end is known for good, and those that are open and replace the open ones."""
@@ -67,27 +71,24 @@ class _Columns:
         ]
 
 
-def _times(values: np.ndarray, mask: np.ndarray | None = None) -> pa.Array:
-    return pa.array(values, pa.int64(), mask=mask).cast(tables.TIME)
-
-
-def _interval(table: np.ndarray, at: int, to: int) -> list[pa.Array]:
-    """The five interval columns: ``at`` is the column of from_offset, ``to`` that of to_offset."""
-    still = table[:, to] == f.OPEN
+def _interval(begin: _Moment, end: _Moment | None) -> list[pa.Array]:
+    """The five interval columns; without ``end`` the rows are open."""
+    offsets, times, snapshot = begin
+    none = len(offsets)
     return [
-        pa.array(np.ascontiguousarray(table[:, at])),
-        _times(np.ascontiguousarray(table[:, at + 1])),
-        pa.array(np.ascontiguousarray(table[:, to]), mask=still),
-        _times(np.ascontiguousarray(table[:, to + 1]), still),
-        pa.array(table[:, at + 2] != 0),
+        pa.array(offsets),
+        pa.array(times).cast(tables.TIME),
+        pa.nulls(none, pa.int64()) if end is None else pa.array(end[0]),
+        pa.nulls(none, tables.TIME) if end is None else pa.array(end[1]).cast(tables.TIME),
+        pa.array(snapshot),
     ]
 
 
-def _coded(numbers: np.ndarray, names: tuple[str, ...], mask: np.ndarray | None = None) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(numbers.astype(np.int8), mask=mask), pa.array(names))
+def _coded(numbers: np.ndarray, names: tuple[str, ...]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(numbers.astype(np.int8)), pa.array(names))
 
 
-def _partition_rows(build: _Columns, rows: np.ndarray) -> pa.Table:
+def _partition_rows(build: _Columns, rows: np.ndarray, still: bool) -> pa.Table:
     step = build.step
     versions = step.versions[rows]
     scalars = step.scalars[rows]
@@ -111,35 +112,38 @@ def _partition_rows(build: _Columns, rows: np.ndarray) -> pa.Table:
         pa.array(np.ascontiguousarray(scalars[:, PARTITION_EPOCH])),
         _coded(scalars[:, RECOVERY], RECOVERIES),
         pa.ListArray.from_arrays(pa.array(ends), directories),
-        *_interval(versions, f.V_FROM, f.V_TO),
+        *_interval(step.moments.at(versions[:, f.V_FROM]), None if still else step.moments.at(versions[:, f.V_TO])),
     ]
     return pa.table(columns, names=tables.PARTITIONS.schema.names)
 
 
-def _assignment_rows(build: _Columns, slots: np.ndarray) -> pa.Table:
-    directory = slots[:, f.A_DIRECTORY].astype(np.int32)
-    still = slots[:, f.A_TO] == f.OPEN
+def _assignment_rows(build: _Columns, slots: np.ndarray, still: bool) -> pa.Table:
+    moments = build.step.moments
+    directory = np.ascontiguousarray(slots[:, f.A_DIRECTORY])
     columns = [
         *build.topic(slots[:, f.A_PARTITION]),
-        pa.array(slots[:, f.A_INDEX].astype(np.int32)),
-        pa.array(slots[:, f.A_BROKER].astype(np.int32)),
+        pa.array(np.ascontiguousarray(slots[:, f.A_INDEX])),
+        pa.array(np.ascontiguousarray(slots[:, f.A_BROKER])),
         pa.DictionaryArray.from_arrays(pa.array(directory), build.directories),
         _coded(np.minimum(directory, 3), KINDS),
-        *_interval(slots, f.A_FROM, f.A_TO),
-        _coded(slots[:, f.A_ENDED], ENDED_BY, still),
+        *_interval(moments.at(slots[:, f.A_FROM]), None if still else moments.at(slots[:, f.A_TO])),
+        pa.nulls(len(slots), _coded(directory[:0], ENDED_BY).type) if still else _coded(slots[:, f.A_ENDED], ENDED_BY),
     ]
     return pa.table(columns, names=tables.ASSIGNMENTS.schema.names)
 
 
-def _offline_rows(build: _Columns, intervals: np.ndarray) -> pa.Table:
+def _offline_rows(build: _Columns, intervals: np.ndarray, still: bool) -> pa.Table:
     slots = build.step.slots[intervals[:, o.O_SLOT]]
     columns = [
         *build.topic(slots[:, f.A_PARTITION]),
-        pa.array(slots[:, f.A_INDEX].astype(np.int32)),
-        pa.array(slots[:, f.A_BROKER].astype(np.int32)),
-        pa.DictionaryArray.from_arrays(pa.array(slots[:, f.A_DIRECTORY].astype(np.int32)), build.directories),
+        pa.array(np.ascontiguousarray(slots[:, f.A_INDEX])),
+        pa.array(np.ascontiguousarray(slots[:, f.A_BROKER])),
+        pa.DictionaryArray.from_arrays(pa.array(np.ascontiguousarray(slots[:, f.A_DIRECTORY])), build.directories),
         _coded(intervals[:, o.O_REASON] - 1, o.REASONS),
-        *_interval(intervals, o.O_FROM, o.O_TO),
+        *_interval(
+            (intervals[:, o.O_FROM], intervals[:, o.O_FROM_TIME], intervals[:, o.O_FROM_SNAPSHOT] != 0),
+            None if still else (intervals[:, o.O_TO], intervals[:, o.O_TO_TIME], intervals[:, o.O_TO]),
+        ),
     ]
     return pa.table(columns, names=tables.OFFLINE_REPLICAS.schema.names)
 
@@ -147,19 +151,23 @@ def _offline_rows(build: _Columns, intervals: np.ndarray) -> pa.Table:
 def rows_of(step: Step) -> dict[str, Rows]:
     """Rows of ``partitions``, ``assignments`` and ``offline_replicas``, by table name."""
     build = _Columns(step)
+    versions, slots, intervals = step.versions, step.slots, step.intervals
+    version_open, slot_open = versions[:, f.V_TO] == f.OPEN, slots[:, f.A_TO] == f.OPEN
+    interval_open = intervals[:, o.O_TO] == f.OPEN
     # What a snapshot says twice was true at no offset.
-    still = step.versions[:, f.V_TO] == f.OPEN
-    done = ~still & (step.versions[:, f.V_TO] != step.versions[:, f.V_FROM])
-    slot_open = step.slots[:, f.A_TO] == f.OPEN
-    slot_done = ~slot_open & (step.slots[:, f.A_TO] != step.slots[:, f.A_FROM])
-    interval_open = step.intervals[:, o.O_TO] == f.OPEN
-    interval_done = ~interval_open & (step.intervals[:, o.O_TO] != step.intervals[:, o.O_FROM])
+    offsets = step.moments.offsets
+    version_done = ~version_open & (offsets[versions[:, f.V_TO]] != offsets[versions[:, f.V_FROM]])
+    slot_done = ~slot_open & (offsets[slots[:, f.A_TO]] != offsets[slots[:, f.A_FROM]])
+    interval_done = ~interval_open & (intervals[:, o.O_TO] != intervals[:, o.O_FROM])
     return {
-        "partitions": Rows(_partition_rows(build, np.flatnonzero(done)), _partition_rows(build, np.flatnonzero(still))),
+        "partitions": Rows(
+            _partition_rows(build, np.flatnonzero(version_done), False),
+            _partition_rows(build, np.flatnonzero(version_open), True),
+        ),
         "assignments": Rows(
-            _assignment_rows(build, step.slots[slot_done]), _assignment_rows(build, step.slots[slot_open])
+            _assignment_rows(build, slots[slot_done], False), _assignment_rows(build, slots[slot_open], True)
         ),
         "offline_replicas": Rows(
-            _offline_rows(build, step.intervals[interval_done]), _offline_rows(build, step.intervals[interval_open])
+            _offline_rows(build, intervals[interval_done], False), _offline_rows(build, intervals[interval_open], True)
         ),
     }

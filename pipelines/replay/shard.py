@@ -6,6 +6,7 @@ the next state, and gives the rows of history that closed and those that are ope
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -16,9 +17,10 @@ from jbod_model.errors import ReplayViolation
 from jbod_model.ids import Uuid
 from pipelines.formats.partitions import DIRECTORIES, INT_LISTS, REPLICAS
 from pipelines.replay import fold as f
-from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, TOPIC, Events
+from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, TOPIC, Events, starts_of
 from pipelines.replay.lists import number_ids, take_lists
-from pipelines.replay.offline import Timeline, offline_intervals
+from pipelines.replay.offline import H_SLOT, Timeline, offline_intervals
+from pipelines.replay.pack import narrow
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,11 @@ class ShardState:
     """All that a shard knows between batches. P partitions, T topics, D directories, S replica slots.
 
     ``topics`` uint64[T, 2] with ``names`` uint8[*], ``name_ends`` int32[T + 1]; ``directories`` uint64[D, 2], the
-    reserved ids first; ``part_topic``, ``part_number`` int32[P]; ``scalars`` int32[P, 4]; ``since`` int64[P, 3]
-    (offset, time, from a snapshot); int lists as in Events, ``dir_numbers`` with ``dir_starts``, ``dir_sizes`` int32[P]
-    (size -1: never given); ``slots`` int64[S, 10] ordered by partition with ``slot_sizes`` int32[P]; ``held``
-    int64[S, 4]: the open offline interval of each slot.
+    reserved ids first; ``part_topic``, ``part_number`` int32[P]; ``scalars`` int32[P, 4]; ``int_values`` int32 with
+    ``int_sizes`` int32[6, P] as in Events, ``dir_numbers`` with ``dir_sizes`` int32[P] (-1: never given);
+    ``slot_brokers``, ``slot_directories`` int32[S] ordered by partition and index, ``slot_sizes`` int32[P]; ``since``
+    int32[P] and ``slot_since`` int32[S]: rows of the moments, ``when_offsets``, ``when_times`` int64, ``when_snapshot``
+    bool; ``held`` int64[*, 5]: the open offline intervals, by slot.
     """
 
     topics: np.ndarray
@@ -41,18 +44,30 @@ class ShardState:
     scalars: np.ndarray
     since: np.ndarray
     int_values: np.ndarray
-    int_starts: np.ndarray
     int_sizes: np.ndarray
     dir_numbers: np.ndarray
-    dir_starts: np.ndarray
     dir_sizes: np.ndarray
-    slots: np.ndarray
+    slot_brokers: np.ndarray
+    slot_directories: np.ndarray
+    slot_since: np.ndarray
     slot_sizes: np.ndarray
+    when_offsets: np.ndarray
+    when_times: np.ndarray
+    when_snapshot: np.ndarray
     held: np.ndarray
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The columns by name, for ``pack``."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """The columns by name, for ``pack``, as narrow as their values allow."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: narrow(column) if column.dtype == np.int32 else column for name, column in columns.items()}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray]) -> ShardState:
+        """Undo ``arrays``."""
+        small = (np.dtype(np.int8), np.dtype(np.int16))
+        return cls(
+            **{name: column.astype(np.int32) if column.dtype in small else column for name, column in arrays.items()}
+        )
 
 
 def empty_state(reserved: np.ndarray) -> ShardState:
@@ -66,26 +81,42 @@ def empty_state(reserved: np.ndarray) -> ShardState:
         part_topic=none,
         part_number=none,
         scalars=np.empty((0, 4), np.int32),
-        since=np.empty((0, 3), np.int64),
+        since=none,
         int_values=none,
-        int_starts=np.empty((INT_LISTS, 0), np.int32),
         int_sizes=np.empty((INT_LISTS, 0), np.int32),
         dir_numbers=none,
-        dir_starts=none,
         dir_sizes=none,
-        slots=np.empty((0, 10), np.int64),
+        slot_brokers=none,
+        slot_directories=none,
+        slot_since=none,
         slot_sizes=none,
-        held=np.empty((0, 4), np.int64),
+        when_offsets=np.empty(0, np.int64),
+        when_times=np.empty(0, np.int64),
+        when_snapshot=np.empty(0, np.bool_),
+        held=np.empty((0, 5), np.int64),
     )
+
+
+@dataclass(frozen=True)
+class Moments:
+    """When something happened: ``offsets``, ``times`` int64, ``snapshot`` bool; the state's, then each event's."""
+
+    offsets: np.ndarray
+    times: np.ndarray
+    snapshot: np.ndarray
+
+    def at(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Offsets, times and snapshot flags of some moments."""
+        return self.offsets[rows], self.times[rows], self.snapshot[rows]
 
 
 @dataclass(frozen=True)
 class Step:
     """What one batch made of a shard, as tables of numbers that pipelines.replay.rows turns into Arrow.
 
-    ``versions`` int64[h, 6], ``refs`` int32[h, 7] and ``scalars`` int32[h, 4]: every version of a partition that was
-    true during the batch; ``slots`` int64[s, 10] likewise for assignments, ``intervals`` int64[o, 7] for offline
-    replicas. List references point into ``lists``.
+    ``versions`` int32[h, 3], ``refs`` int32[h, 7] and ``scalars`` int32[h, 4]: every version of a partition that was
+    true during the batch; ``slots`` int32[s, 7] likewise for assignments, ``intervals`` int64[o, 7] for offline
+    replicas. List references point into ``lists``, FROM and TO of versions and slots into ``moments``.
     """
 
     state: ShardState
@@ -99,6 +130,7 @@ class Step:
     scalars: np.ndarray
     slots: np.ndarray
     intervals: np.ndarray
+    moments: Moments
     lists: tuple[np.ndarray, ...]
     default: int
 
@@ -157,15 +189,14 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
     alive = np.zeros(len(topics), np.bool_)
     alive[: len(state.topics)] = True
     capacity = old + len(events)
-    versions = np.empty((capacity, 6), np.int64)
+    versions = np.empty((capacity, 3), np.int32)
     refs, scalars = np.empty((capacity, 7), np.int32), np.empty((capacity, 4), np.int32)
     _open_versions(state, versions, refs, scalars)
     status, failed, versions, refs, scalars, rows, slots, slot_count, part_topic, part_number, parts = f.fold(
         old,
         absent,
+        len(state.when_offsets),
         (
-            events.offsets,
-            events.times,
             events.kinds,
             events.snapshot,
             numbers,
@@ -180,14 +211,19 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
         versions,
         refs,
         scalars,
-        state.slots.copy(),
+        _open_slots(state),
         slot_at,
         slot_size,
     )
     if status != f.FINE:
         raise _violation(events, failed, status)
     slots = slots[:slot_count]
-    intervals, count, held = _intervals(slots, state.held, timeline, literal)
+    moments = Moments(
+        np.concatenate([state.when_offsets, events.offsets]),
+        np.concatenate([state.when_times, events.times]),
+        np.concatenate([state.when_snapshot, events.snapshot]),
+    )
+    intervals, count, held, still = _intervals(slots, state, moments, timeline, literal)
     done = Step(
         state=state,
         topics=topics,
@@ -200,17 +236,19 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
         scalars=scalars[:rows],
         slots=slots,
         intervals=intervals[:count],
+        moments=moments,
         lists=lists,
         default=absent,
     )
-    return Step(**{**vars(done), "state": _next_state(done, alive, held)})
+    return Step(**{**vars(done), "state": _next_state(done, alive, held[:still])})
 
 
-def _intervals(slots: np.ndarray, held: np.ndarray, line: Timeline, literal: bool) -> Any:
+def _intervals(slots: np.ndarray, state: ShardState, moments: Moments, line: Timeline, literal: bool) -> Any:
     return offline_intervals(
         slots,
-        len(slots),
-        held,
+        len(state.slot_since),
+        state.held,
+        (moments.offsets, moments.times, moments.snapshot),
         line.brokers,
         line.step_ends,
         line.offsets,
@@ -259,10 +297,10 @@ def _sources(state: ShardState, events: Events, dir_numbers: np.ndarray) -> tupl
     dir_shift = np.int32(len(state.dir_numbers))
     return (
         np.concatenate([state.int_values, events.int_values]),
-        np.concatenate([state.int_starts, events.int_starts + shift], axis=1),
+        np.concatenate([starts_of(state.int_sizes), events.int_starts + shift], axis=1),
         np.concatenate([state.int_sizes, events.int_sizes], axis=1),
         np.concatenate([state.dir_numbers, dir_numbers]),
-        np.concatenate([state.dir_starts, events.id_starts + dir_shift]),
+        np.concatenate([starts_of(state.dir_sizes), events.id_starts + dir_shift]),
         np.concatenate([state.dir_sizes, events.id_sizes]),
     )
 
@@ -271,11 +309,25 @@ def _open_versions(state: ShardState, versions: np.ndarray, refs: np.ndarray, sc
     old = len(state.part_topic)
     rows = np.arange(old)
     versions[:old, f.V_PARTITION] = rows
-    versions[:old, f.V_FROM : f.V_FROM_SNAPSHOT + 1] = state.since
-    versions[:old, f.V_TO :] = f.OPEN
+    versions[:old, f.V_FROM] = state.since
+    versions[:old, f.V_TO] = f.OPEN
     refs[:old] = np.where(np.vstack([state.int_sizes, state.dir_sizes]).T >= 0, rows[:, None], f.EMPTY)
     refs[:old, DIRECTORIES][state.dir_sizes < 0] = f.ABSENT
     scalars[:old] = state.scalars
+
+
+def _open_slots(state: ShardState) -> np.ndarray:
+    count = len(state.slot_since)
+    slots = np.empty((count, 7), np.int32)
+    first = np.cumsum(state.slot_sizes) - state.slot_sizes
+    slots[:, f.A_PARTITION] = np.repeat(np.arange(len(state.slot_sizes), dtype=np.int32), state.slot_sizes)
+    slots[:, f.A_INDEX] = np.arange(count) - np.repeat(first, state.slot_sizes)
+    slots[:, f.A_BROKER] = state.slot_brokers
+    slots[:, f.A_DIRECTORY] = state.slot_directories
+    slots[:, f.A_FROM] = state.slot_since
+    slots[:, f.A_TO] = f.OPEN
+    slots[:, f.A_ENDED] = f.OPEN
+    return slots
 
 
 def _violation(events: Events, row: int, status: int) -> ReplayViolation:
@@ -310,44 +362,43 @@ def _next_state(done: Step, alive: np.ndarray, held: np.ndarray) -> ShardState:
     parts = done.versions[rows, f.V_PARTITION]
     new_part = np.full(len(done.part_topic), -1, np.int64)
     new_part[parts] = np.arange(len(rows))
-    new_topic = np.cumsum(alive) - 1
+    new_topic = np.cumsum(alive, dtype=np.int32) - np.int32(1)
     order, slot_sizes = _order_slots(done.slots, new_part, len(rows))
     slots = done.slots[order]
-    slots[:, f.A_PARTITION] = new_part[slots[:, f.A_PARTITION]]
     given = done.refs[rows, DIRECTORIES]
     _, _, _, numbers, dir_starts, dir_sizes = done.lists
     dir_values, dir_ends = take_lists(numbers, dir_starts, dir_sizes, given)
     in_use = np.zeros(len(done.directories), np.bool_)
     in_use[:3] = in_use[dir_values] = in_use[slots[:, f.A_DIRECTORY]] = True
-    used = np.flatnonzero(in_use)
-    new_dir = np.full(len(done.directories), -1, np.int32)
-    new_dir[used] = np.arange(len(used))
-    slots[:, f.A_DIRECTORY] = new_dir[slots[:, f.A_DIRECTORY]]
-    values: list[np.ndarray] = []
-    starts, sizes = np.empty((INT_LISTS, len(rows)), np.int32), np.empty((INT_LISTS, len(rows)), np.int32)
-    base = 0
-    for slot in range(INT_LISTS):
-        taken, ends = done.int_lists(slot, rows)
-        starts[slot], sizes[slot] = ends[:-1] + base, np.diff(ends)
-        base += len(taken)
-        values.append(taken)
+    new_dir = np.cumsum(in_use, dtype=np.int32) - np.int32(1)
+    since, slot_since = done.versions[rows, f.V_FROM], slots[:, f.A_FROM]
+    remembered = np.zeros(len(done.moments.offsets), np.bool_)
+    remembered[since] = remembered[slot_since] = True
+    new_moment = np.cumsum(remembered, dtype=np.int32) - np.int32(1)
+    new_slot = np.empty(len(done.slots), np.int64)
+    new_slot[order] = np.arange(len(order))
+    held[:, H_SLOT] = new_slot[held[:, H_SLOT]]
+    lists = [done.int_lists(slot, rows) for slot in range(INT_LISTS)]
     names = [name for name, kept in zip(done.topic_names, alive.tolist(), strict=True) if kept]
     return ShardState(
         topics=done.topics[alive],
         names=np.frombuffer(b"".join(names), np.uint8),
         name_ends=np.cumsum([0, *map(len, names)], dtype=np.int32),
-        directories=done.directories[used],
-        part_topic=new_topic[done.part_topic[parts]].astype(np.int32),
+        directories=done.directories[in_use],
+        part_topic=new_topic[done.part_topic[parts]],
         part_number=done.part_number[parts],
         scalars=done.scalars[rows],
-        since=done.versions[rows, f.V_FROM : f.V_FROM_SNAPSHOT + 1],
-        int_values=np.concatenate(values),
-        int_starts=starts,
-        int_sizes=sizes,
+        since=new_moment[since],
+        int_values=np.concatenate([values for values, _ in lists]),
+        int_sizes=np.stack([np.diff(ends) for _, ends in lists]),
         dir_numbers=new_dir[dir_values],
-        dir_starts=dir_ends[:-1],
-        dir_sizes=np.where(given < 0, -1, np.diff(dir_ends)).astype(np.int32),
-        slots=slots,
+        dir_sizes=np.where(given < 0, np.int32(-1), np.diff(dir_ends)),
+        slot_brokers=slots[:, f.A_BROKER],
+        slot_directories=new_dir[slots[:, f.A_DIRECTORY]],
+        slot_since=new_moment[slot_since],
         slot_sizes=slot_sizes,
-        held=held[order],
+        when_offsets=done.moments.offsets[remembered],
+        when_times=done.moments.times[remembered],
+        when_snapshot=done.moments.snapshot[remembered],
+        held=held[np.argsort(held[:, H_SLOT])],
     )

@@ -199,7 +199,7 @@ def _load_shard(job: Job, state: bytes | None) -> tuple[bytes, ShardState]:
     if state is None:
         return dump_brokers({}), empty_state(job.rules.reserved_ids)
     arrays = unpack(decompress(state))
-    return arrays.pop("brokers").tobytes(), ShardState(**arrays)
+    return arrays.pop("brokers").tobytes(), ShardState.of(arrays)
 
 
 def _fold_control(

@@ -4,9 +4,10 @@
 of the APIs that change registrations, partitions and directories (``jbod_model.request_log.APIS``); all others are
 left out, SCRAM credentials and delegation tokens among them.
 
-Options: ``path`` or ``paths`` (files and globs, plain or gzip; several as a JSON list); ``layout`` (requests, rejects:
-the lines that cannot be read, parts: both packed for the main job); ``maxBytes`` of a micro-batch (unpacked);
-``timeZone`` (of the controllers' clocks, for times that name none; UTC); ``partitions`` (tasks of a read).
+Options: ``path`` or ``paths`` (files and globs, plain or gzip, FILE with its rotations FILE.*; several as a JSON
+list); ``layout`` (requests, rejects: the lines that cannot be read, parts: assignments and rejects, packed for the main
+job); ``maxBytes`` of a micro-batch (unpacked); ``timeZone`` (of the controllers' clocks, for times that name none; UTC);
+``partitions`` (tasks of a read).
 
 A log that is renamed, copied or packed while it is followed goes on where it was; the last line is read when its
 newline is there.

@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from glob import glob, has_magic
+from glob import escape, glob, has_magic
 from pathlib import Path
 
 from jbod_model.errors import UsageError
@@ -127,9 +127,11 @@ class RequestFiles:
         return self._ids[key]
 
     def _expand(self, patterns: Iterable[str]) -> Iterator[str]:
+        """Files by name; one that is named stands for its rotations too, ``FILE.1`` or ``FILE.2026-11-21.gz``."""
         for pattern in patterns:
-            if Path(pattern).exists():
-                yield pattern
+            rotated = sorted(glob(f"{escape(pattern)}.*"))  # noqa: PTH207 - it may begin at the root
+            if Path(pattern).exists() or rotated:
+                yield from [pattern, *rotated] if Path(pattern).exists() else rotated
             elif has_magic(pattern):
                 yield from sorted(glob(pattern, recursive=True))  # noqa: PTH207 - it may begin at the root
 
