@@ -5,26 +5,22 @@ from __future__ import annotations
 import gzip
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 
-from jbod_model.controller.metadata_version import ELR_FEATURE, METADATA_VERSION
-from jbod_model.ids import KAFKA_IDS, Uuid
-from jbod_model.image import BrokerRegistration, Image, Partition, Topic
+from jbod_model.ids import Uuid
+from jbod_model.image import BrokerRegistration, Image, Topic
 from jbod_model.offline import offline_replicas
 from jbod_model.profiles import KAFKA, KIP858, Profile
 from jbod_model.whatif import Failures, after
 from pipelines.ask.lake import Lake
 from pipelines.ask.risk import Exposure, risk
-from tests.images import lake_of
+from tests.images import images, lake_of
 from tests.lakes import Reference, write_lake
 from tests.logs import read_file, read_log
 from tests.paths import KAFKAS, TRACES, metadata_dir
 
-BROKERS = (1, 2, 3, 4)
 REPAIRED = replace(KAFKA, controller=KAFKA.controller.without())
 
 
@@ -129,67 +125,6 @@ def test_risk_in_random_operations_is_what_the_controller_would_do(tmp_path: Pat
         reference.add([entry])
         if entry.offset % 500 == 499:
             assert answered(Lake.open(tmp_path / "lake", at_offset=entry.offset)) == told(reference.image, REPAIRED)
-
-
-@st.composite
-def images(draw: st.DrawFn) -> Image:
-    """Four brokers in every state, and partitions in states that a controller can have left them in, and some more."""
-    dirs = {broker: tuple(Uuid(broker, 1000 + n) for n in range(3)) for broker in BROKERS}
-    strange = [Uuid(9, 9), KAFKA_IDS.unassigned, KAFKA_IDS.lost, KAFKA_IDS.migrating]
-    brokers = {}
-    for broker in draw(st.sets(st.sampled_from(BROKERS), min_size=2)):
-        brokers[broker] = BrokerRegistration(
-            broker_id=broker,
-            epoch=broker,
-            incarnation_id=Uuid(7, broker),
-            fenced=draw(st.integers(0, 4)) == 0,
-            in_controlled_shutdown=draw(st.integers(0, 4)) == 0,
-            directories=tuple(sorted(draw(st.sets(st.sampled_from(dirs[broker]))))),
-        )
-    topics = {}
-    configs: dict[Any, dict[str, str]] = {}
-    if draw(st.booleans()):
-        configs[4, ""] = {"min.insync.replicas": "2", "unclean.leader.election.enable": "true"}
-    for n in range(draw(st.integers(1, 4))):
-        size = draw(st.integers(1, 4))
-        partitions = {m: draw(partition_of(size, dirs, strange)) for m in range(draw(st.integers(1, 8)))}
-        topics[Uuid(1, n)] = Topic(name=f"it's {n}", topic_id=Uuid(1, n), partitions=partitions)
-        if draw(st.booleans()):
-            configs[2, f"it's {n}"] = {
-                "min.insync.replicas": draw(st.sampled_from("123")),
-                "unclean.leader.election.enable": draw(st.sampled_from(["true", "false"])),
-            }
-    return Image(
-        brokers=brokers,
-        topics=topics,
-        topic_ids={topic.name: topic_id for topic_id, topic in topics.items()},
-        features={METADATA_VERSION: 27, **({ELR_FEATURE: 1} if draw(st.booleans()) else {})},
-        configs=configs,
-    )
-
-
-@st.composite
-def partition_of(draw: st.DrawFn, size: int, dirs: dict[int, tuple[Uuid, ...]], strange: list[Uuid]) -> Partition:
-    """Leader among the in-sync, eligible ones outside of these, and directories of any kind."""
-    replicas = tuple(draw(st.permutations(BROKERS)))[:size]
-    isr = tuple(draw(st.permutations(replicas)))[: draw(st.integers(0, size))]
-    outside = [replica for replica in replicas if replica not in isr]
-    eligible = tuple(draw(st.sets(st.sampled_from(outside)))) if outside else ()
-    known = tuple(draw(st.sets(st.sampled_from(replicas), max_size=1)))
-    everywhere = [directory for listed in dirs.values() for directory in listed] + strange
-    return Partition(
-        replicas=replicas,
-        directories=tuple(
-            draw(st.sampled_from(dirs[replica])) if draw(st.integers(0, 5)) else draw(st.sampled_from(everywhere))
-            for replica in replicas
-        ),
-        isr=isr,
-        eligible_leader_replicas=eligible,
-        last_known_elr=known,
-        leader=draw(st.sampled_from((*isr, *isr, -1))),
-        leader_epoch=0,
-        partition_epoch=0,
-    )
 
 
 @pytest.mark.parametrize("profile", [KAFKA, KIP858], ids=["kafka", "kip858"])

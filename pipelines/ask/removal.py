@@ -1,0 +1,253 @@
+"""Whether a directory can be taken out of its broker: the verdict, its reasons, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from pipelines.ask.form import jsonable
+from pipelines.ask.lake import Lake
+from pipelines.ask.whatif_places import Place, find_directory
+
+
+class Held(NamedTuple):
+    """A replica that is in the directory, or may be."""
+
+    topic: str
+    partition: int
+    replicas: Sequence[int]
+    kind: str
+    """assigned: it is in it; unassigned, migrating or lost: the log does not say where on the broker it is."""
+    leads: bool
+    only_online: bool
+    """No other replica of the partition is online."""
+    arriving: bool
+    """A reassignment adds it to the broker."""
+    leaving: bool
+    """A reassignment removes it from the broker."""
+
+    @property
+    def name(self) -> str:
+        """``topic-0``"""
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Something that speaks against the removal, or that the log cannot tell."""
+
+    blocks: bool
+    finding: str
+    advice: str
+    partitions: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Removal:
+    """The answer."""
+
+    offset: int
+    time: datetime
+    broker_id: int
+    broker: str
+    """online, fenced or missing."""
+    directory_id: str
+    listed: bool
+    """Whether the broker lists the directory as online."""
+    safe: bool
+    reasons: Sequence[Reason]
+    """Those that block first."""
+    held: Sequence[Held]
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object, with the reassignment that would empty the directory."""
+        found: dict[str, Any] = jsonable(self)
+        return {**found, "reassignment": self.reassignment()}
+
+    def reassignment(self) -> dict[str, Any]:
+        """A plan for ``kafka-reassign-partitions`` that moves what is in the directory to another one of its broker.
+
+        The log knows ids of directories, not their paths: put the path of the new one in for OTHER_DIRECTORY.
+        """
+        return {
+            "version": 1,
+            "partitions": [
+                {
+                    "topic": one.topic,
+                    "partition": one.partition,
+                    "replicas": list(one.replicas),
+                    "log_dirs": [OTHER if broker == self.broker_id else "any" for broker in one.replicas],
+                }
+                for one in self.held
+                if one.kind == "assigned" and not (one.leaving or one.arriving)
+            ],
+        }
+
+
+OTHER = "OTHER_DIRECTORY"
+
+
+def safe_to_remove(lake: Lake, text: str) -> Removal:
+    """Whether ``BROKER:DIRECTORY`` can go at the lake's offset; UsageError if there is no such directory."""
+    place = find_directory(lake, text)
+    held = _held(lake, place)
+    reasons = [*_about_replicas(place, held), *_about_broker(place), *_unknown(lake, place)]
+    reasons.sort(key=lambda reason: not reason.blocks)
+    return Removal(
+        lake.offset,
+        lake.time,
+        place.broker_id,
+        place.broker,
+        place.directory_id or "",
+        place.listed,
+        not any(reason.blocks for reason in reasons),
+        reasons,
+        held,
+    )
+
+
+def _held(lake: Lake, place: Place) -> list[Held]:
+    """Replicas in the directory, and those of its broker that are in none that is known."""
+    rows = lake.query(
+        f"""
+        WITH o AS (
+            SELECT topic_id, partition, list(broker_id) AS down FROM {lake.at("offline_replicas")} GROUP BY ALL
+        )
+        SELECT p.topic, p.partition, p.replicas, a.kind, p.leader = a.broker_id,
+               list_filter(p.replicas, lambda b: b <> a.broker_id AND NOT list_contains(coalesce(o.down, []), b)) = [],
+               list_contains(p.adding, a.broker_id), list_contains(p.removing, a.broker_id)
+        FROM {lake.at("assignments")} a JOIN {lake.at("partitions")} p USING (topic_id, partition)
+        LEFT JOIN o USING (topic_id, partition)
+        WHERE a.broker_id = $1 AND (a.directory_id = $2 OR a.kind <> 'assigned')
+        ORDER BY p.topic, p.partition
+        """,
+        [place.broker_id, place.directory_id],
+    )
+    return [Held._make(row) for row in rows]
+
+
+def _about_replicas(place: Place, held: Sequence[Held]) -> list[Reason]:
+    broker = place.broker_id
+    inside = [one for one in held if one.kind == "assigned"]
+    staying = [one for one in inside if not (one.leaving or one.arriving)]
+    found = [
+        _reason(
+            staying,
+            f"{{}} in it{_weight(staying)}",
+            f"move them: run kafka-reassign-partitions with the plan of --json, with the path of another directory of "
+            f"broker {broker} in it; or reassign them to other brokers",
+        ),
+        _reason(
+            [one for one in inside if one.leaving],
+            "{} in it, which a reassignment that is under way takes away",
+            "wait until the reassignment is done: kafka-reassign-partitions --verify",
+        ),
+        _reason(
+            [one for one in held if one.arriving],
+            "{} that a reassignment is bringing to the broker, into this directory or one that is not known yet",
+            "wait until the reassignment is done, and ask again",
+        ),
+        _reason(
+            [one for one in held if one.kind == "unassigned" and not one.arriving],
+            f"{{}} of broker {broker} in no directory yet (UNASSIGNED): they may be in this one",
+            f"wait for broker {broker} to report where they are; if they stay, look at its log and restart it",
+        ),
+        _reason(
+            [one for one in held if one.kind == "migrating"],
+            f"{{}} of broker {broker} from before directories were recorded (MIGRATING): they may be in this one",
+            f"restart broker {broker}: it then reports where they are",
+        ),
+        _reason(
+            [one for one in held if one.kind == "lost" and not place.listed],
+            f"{{}} of broker {broker} in a directory that failed, which one the log does not say (LOST)",
+            f"run jbod disks on broker {broker} to find out which directory failed",
+        ),
+    ]
+    return [reason for reason in found if reason is not None]
+
+
+def _reason(held: Sequence[Held], finding: str, advice: str) -> Reason | None:
+    if not held:
+        return None
+    count = f"{len(held):,} replica" + ("s" if len(held) != 1 else "")
+    return Reason(True, finding.format(count), advice, tuple(one.name for one in held))
+
+
+def _weight(held: Sequence[Held]) -> str:
+    """What makes some of the replicas worth more than others."""
+    leading, last = sum(one.leads for one in held), sum(one.only_online for one in held)
+    said = [f"{leading:,} of them leading"] if leading else []
+    if last:
+        said.append(f"{last:,} with no other replica online")
+    return f", {' and '.join(said)}" if said else ""
+
+
+def _about_broker(place: Place) -> list[Reason]:
+    broker = place.broker_id
+    if place.broker == "fenced":
+        return [
+            Reason(
+                True,
+                f"broker {broker} is fenced: what it does with its directories now is not known",
+                f"start broker {broker} and ask again; it reports its replicas when it is back",
+            )
+        ]
+    if place.broker == "missing":
+        return [
+            Reason(
+                False,
+                f"broker {broker} is not registered: if it comes back with this disk, what is on it counts again",
+                "make sure that nobody starts it with this disk",
+            )
+        ]
+    if place.only:
+        return [
+            Reason(
+                True,
+                f"it is the only directory that broker {broker} has online: the broker stops without it",
+                "give the broker another directory first (log.dirs and a restart), or take the whole broker out",
+            )
+        ]
+    return []
+
+
+def _unknown(lake: Lake, place: Place) -> list[Reason]:
+    """What may come into the directory later, and what no record says."""
+    broker = place.broker_id
+    if not place.listed:
+        return [_not_listed(lake, place)]
+    ((cordoned,),) = lake.query(f"SELECT cordoned_log_dirs FROM {lake.at('brokers')} WHERE broker_id = $1", [broker])
+    if cordoned and place.directory_id in cordoned:
+        placement = Reason(False, "it is cordoned: no new replica is placed in it", "")
+    else:
+        placement = Reason(
+            False,
+            "it is not cordoned: a partition that is created now may be placed in it",
+            "cordon it (cordoned.log.dirs, Kafka 4.3 and later), or create no topics until it is out",
+        )
+    return [
+        placement,
+        Reason(
+            False,
+            "no record says whether it is the metadata log directory, or whether a copy is being moved into it",
+            f"look at metadata.log.dir in server.properties, and for isFuture in kafka-log-dirs --broker-list {broker}",
+        ),
+    ]
+
+
+def _not_listed(lake: Lake, place: Place) -> Reason:
+    rows = lake.query(
+        f"SELECT broker_id FROM {lake.at('brokers')} WHERE list_contains(log_dirs, $1)", [place.directory_id]
+    )
+    if rows:
+        other = rows[0][0]
+        return Reason(
+            True, f"the directory is on broker {other} now", f"ask about it there: {other}:{place.directory_id}"
+        )
+    return Reason(
+        False,
+        "the broker does not list the directory: it failed, or is gone, and no new replica is placed in it",
+        f"take it out of log.dirs of broker {place.broker_id} before the next restart",
+    )

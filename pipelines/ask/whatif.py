@@ -1,0 +1,210 @@
+"""What would happen if some directories and brokers failed at once, partition by partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from jbod_model.controller.cluster import MIN_ISR
+from jbod_model.controller.partition_change import RECOVERING
+from jbod_model.ids import Uuid
+from jbod_model.image import Image, Partition
+from jbod_model.kafka_errors import ControllerFault
+from jbod_model.offline import offline_replicas
+from jbod_model.profiles import PROFILES, Profile
+from jbod_model.whatif import Failures, after
+from pipelines.ask.form import jsonable
+from pipelines.ask.lake import Lake
+from pipelines.ask.settled import MinIsr, min_isr
+from pipelines.ask.whatif_image import touched
+from pipelines.ask.whatif_places import Place, find_place
+
+
+@dataclass(frozen=True)
+class Change:
+    """A partition that would have another leader, or lose something."""
+
+    topic: str
+    partition: int
+    replicas: Sequence[int]
+    leader: int
+    leader_after: int
+    """-1: nobody."""
+    in_sync: int
+    """Replicas in sync and online."""
+    in_sync_after: int
+    min_isr: int
+    online_after: int
+    """Replicas online, in sync or not."""
+    unclean: bool
+    """The new leader was not in sync: it lacks what it had not copied."""
+
+    @property
+    def name(self) -> str:
+        """``topic-0``"""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def without_leader(self) -> bool:
+        """It has a leader now, and would have none."""
+        return self.leader >= 0 and self.leader_after == -1
+
+    @property
+    def under_min_isr(self) -> bool:
+        """It would fall below min.insync.replicas."""
+        return self.in_sync >= self.min_isr > self.in_sync_after
+
+    @property
+    def all_offline(self) -> bool:
+        """No replica would be online: if the disks are dead and nothing else holds a copy, the data is gone."""
+        return not self.online_after
+
+    @property
+    def moved(self) -> bool:
+        """Another replica would lead."""
+        return self.leader >= 0 and self.leader_after not in (-1, self.leader)
+
+    @property
+    def harmless(self) -> bool:
+        """Clients only have to find another leader."""
+        return not (self.without_leader or self.under_min_isr or self.all_offline or self.unclean)
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The answer."""
+
+    offset: int
+    time: datetime
+    failing: Sequence[Place]
+    replicas: int
+    """Replicas that would go offline."""
+    changes: Sequence[Change]
+    """Those that lose something first, by topic and number."""
+    fault: str
+    """What Kafka's own controller (4.1) would stumble over; the answer is then that of a repaired one. Mostly empty."""
+
+    def chosen(self, what: str) -> list[Change]:
+        """The changes for which a property of `Change` holds."""
+        return [change for change in self.changes if getattr(change, what)]
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        return {
+            "offset": self.offset,
+            "time": self.time.isoformat(),
+            "failing": jsonable(list(self.failing)),
+            "replicas": self.replicas,
+            "withoutLeader": len(self.chosen("without_leader")),
+            "allOffline": len(self.chosen("all_offline")),
+            "unclean": len(self.chosen("unclean")),
+            "underMinIsr": len(self.chosen("under_min_isr")),
+            "moved": len(self.chosen("moved")),
+            "changes": jsonable(list(self.changes)),
+            "fault": self.fault,
+        }
+
+
+def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> WhatIf:
+    """What the reference controller would make of all of ``failing``, each ``BROKER`` or ``BROKER:DIRECTORY``.
+
+    It hears of directories first, then of brokers, each in the order given: see `jbod_model.whatif`. UsageError for a
+    place that is not there.
+    """
+    places = list(dict.fromkeys(find_place(lake, text) for text in failing))
+    wholly = [place.broker_id for place in places if place.directory_id is None or place.only]
+    single = [place for place in places if place.directory_id is not None and place.online]
+    before = touched(lake, wholly, [place.directory_id or "" for place in single])
+    failures = Failures(
+        directories=_by_broker(single),
+        brokers=tuple(place.broker_id for place in places if place.directory_id is None),
+    )
+    stopped = failures.noticed(before).brokers
+    if set(stopped) - set(wholly):
+        # All directories of a broker that has several: it takes with it what is in none of them.
+        before = touched(lake, [*wholly, *stopped], [place.directory_id or "" for place in single])
+    profile = PROFILES[lake.published.profile]
+    static = {MIN_ISR: str(default_min_isr)}
+    fault = ""
+    try:
+        then = after(before, failures, profile=profile, static_configs=static)
+    except ControllerFault as problem:
+        fault = problem.problem
+        repaired = replace(profile, controller=profile.controller.without())
+        then = after(before, failures, profile=repaired, static_configs=static)
+    down = {(broker, directory) for broker, failed in failures.directories.items() for directory in failed}
+    judge = _Judge(before, then, profile, min_isr(lake, default_min_isr), down, frozenset(stopped))
+    changes = sorted(judge.changes(), key=lambda change: (change.harmless, change.topic, change.partition))
+    return WhatIf(lake.offset, lake.time, places, judge.replicas(), changes, fault)
+
+
+def _by_broker(places: Sequence[Place]) -> dict[int, tuple[Uuid, ...]]:
+    found: dict[int, tuple[Uuid, ...]] = {}
+    for place in places:
+        if place.directory_id is not None:
+            found[place.broker_id] = (*found.get(place.broker_id, ()), Uuid.parse(place.directory_id))
+    return found
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Compares the image before with the one after."""
+
+    before: Image
+    after: Image
+    profile: Profile
+    min_isr: MinIsr
+    directories: set[tuple[int, Uuid]]
+    brokers: frozenset[int]
+
+    def changes(self) -> Iterator[Change]:
+        """Where somebody else leads, or less is left than before."""
+        for topic, number, was, will in self._partitions():
+            failing = self._failing(will)
+            if was is will and not failing:
+                continue
+            down = self._down(self.before, was)
+            down_after = self._down(self.after, will) | failing
+            change = Change(
+                topic=topic,
+                partition=number,
+                replicas=was.replicas,
+                leader=was.leader,
+                leader_after=will.leader,
+                in_sync=len(set(was.isr) - down),
+                in_sync_after=len(set(will.isr) - down_after),
+                min_isr=self.min_isr.of(topic, len(was.replicas)),
+                online_after=len(set(will.replicas) - down_after),
+                unclean=_uncleanly(was, will),
+            )
+            lost_the_last = change.all_offline and len(down) < len(was.replicas)
+            if change.moved or change.without_leader or change.under_min_isr or change.unclean or lost_the_last:
+                yield change
+
+    def replicas(self) -> int:
+        """Replicas that are online and would not be."""
+        return sum(len(self._failing(was) - self._down(self.before, was)) for _, _, was, _ in self._partitions())
+
+    def _partitions(self) -> Iterator[tuple[str, int, Partition, Partition]]:
+        for topic_id, topic in self.before.topics.items():
+            for number, was in topic.partitions.items():
+                yield topic.name, number, was, self.after.topics[topic_id].partitions[number]
+
+    def _down(self, image: Image, partition: Partition) -> set[int]:
+        return set(offline_replicas(image, partition, profile=self.profile))
+
+    def _failing(self, partition: Partition) -> set[int]:
+        """The replicas in what fails, offline whatever the profile makes of it."""
+        placed = zip(partition.replicas, partition.directories, strict=True)
+        return {place[0] for place in placed if place[0] in self.brokers or place in self.directories}
+
+
+def _uncleanly(was: Partition, will: Partition) -> bool:
+    """Whether the new leader was not in sync; a partition that recovers already says so no second time."""
+    if will.leader in (-1, was.leader):
+        return False
+    if was.leader_recovery_state == RECOVERING:
+        return will.leader not in (*was.isr, *was.eligible_leader_replicas)
+    return will.leader_recovery_state == RECOVERING

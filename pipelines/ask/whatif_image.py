@@ -1,0 +1,127 @@
+"""The part of a lake that failures can touch, as an image for the reference controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from jbod_model.controller.cluster import MIN_ISR
+from jbod_model.controller.metadata_version import LEVELS, METADATA_VERSION
+from jbod_model.ids import ID_TABLES, Uuid
+from jbod_model.image import BrokerRegistration, Image, Partition, Topic
+from jbod_model.requests import BROKER_RESOURCE, TOPIC_RESOURCE
+from pipelines.ask.lake import Lake
+from pipelines.ask.settled import UNCLEAN_ELECTION, features, setting
+
+RECOVERY_STATES = {"RECOVERED": 0, "RECOVERING": 1}
+
+_uuid = cache(Uuid.parse)
+
+
+def touched(lake: Lake, brokers: Sequence[int], directories: Sequence[str]) -> Image:
+    """Every broker, and the partitions with a replica on one of ``brokers`` or in one of ``directories``.
+
+    Partition 0 of their topics comes along, as the controller looks there for the replication factor. A log that names
+    no metadata.version counts as the first that knows directories.
+    """
+    topics: dict[Uuid, Topic] = {}
+    partitions: dict[Uuid, dict[int, Partition]] = {}
+    for name, id_text, number, partition in _partitions(lake, _condition(brokers, directories)):
+        topic_id = _uuid(id_text)
+        if topic_id not in topics:
+            partitions[topic_id] = {}
+            topics[topic_id] = Topic(name=name, topic_id=topic_id, partitions=partitions[topic_id])
+        partitions[topic_id][number] = partition
+    levels = features(lake)
+    return Image(
+        ids=ID_TABLES[lake.published.ids],
+        brokers={broker.broker_id: broker for broker in _brokers(lake)},
+        topics=topics,
+        topic_ids={topic.name: topic_id for topic_id, topic in topics.items()},
+        features={METADATA_VERSION: LEVELS["3.7-IV2"], **levels},
+        configs=_configs(lake),
+    )
+
+
+def _condition(brokers: Sequence[int], directories: Sequence[str]) -> str:
+    failing = ", ".join(map(str, brokers))
+    ids = ", ".join(f"'{directory}'" for directory in directories)
+    return (
+        f"list_has_any(replicas, [{failing}]::INT[]) OR list_has_any(isr, [{failing}]::INT[]) "
+        f"OR list_has_any(directories, [{ids}]::VARCHAR[])"
+    )
+
+
+def _partitions(lake: Lake, condition: str) -> Iterable[tuple[str, str, int, Partition]]:
+    rows = lake.query(
+        f"""
+        WITH p AS (SELECT * FROM {lake.at("partitions")})
+        SELECT topic, topic_id, partition, replicas, directories, isr, removing, adding, elr, last_known_elr, leader,
+               leader_recovery, leader_epoch, partition_epoch
+        FROM p
+        WHERE {condition} OR (partition = 0 AND topic_id IN (SELECT topic_id FROM p WHERE {condition}))
+        ORDER BY topic, partition
+        """
+    )
+    for (
+        topic,
+        topic_id,
+        number,
+        replicas,
+        directories,
+        isr,
+        removing,
+        adding,
+        elr,
+        known,
+        leader,
+        recovery,
+        *epochs,
+    ) in rows:
+        yield (
+            topic,
+            topic_id,
+            number,
+            Partition(
+                replicas=tuple(replicas),
+                directories=tuple(map(_uuid, directories)),
+                isr=tuple(isr),
+                removing_replicas=tuple(removing),
+                adding_replicas=tuple(adding),
+                eligible_leader_replicas=tuple(elr),
+                last_known_elr=tuple(known),
+                leader=leader,
+                leader_recovery_state=RECOVERY_STATES[recovery],
+                leader_epoch=epochs[0],
+                partition_epoch=epochs[1],
+            ),
+        )
+
+
+def _brokers(lake: Lake) -> Iterable[BrokerRegistration]:
+    rows = lake.query(
+        "SELECT broker_id, broker_epoch, incarnation_id, fenced, in_controlled_shutdown, rack, log_dirs "
+        f"FROM {lake.at('brokers')} ORDER BY broker_id"
+    )
+    for broker_id, epoch, incarnation, fenced, stopping, rack, directories in rows:
+        yield BrokerRegistration(
+            broker_id=broker_id,
+            epoch=epoch,
+            incarnation_id=_uuid(incarnation),
+            fenced=fenced,
+            in_controlled_shutdown=stopping,
+            rack=rack,
+            directories=tuple(map(_uuid, directories)),
+        )
+
+
+def _configs(lake: Lake) -> dict[tuple[int, str], dict[str, str]]:
+    """What elections look at."""
+    configs: dict[tuple[int, str], dict[str, str]] = {}
+    for name in (MIN_ISR, UNCLEAN_ELECTION):
+        said = setting(lake, name)
+        for topic, value in said.topics.items():
+            configs.setdefault((TOPIC_RESOURCE, topic), {})[name] = value
+        if said.cluster is not None:
+            configs.setdefault((BROKER_RESOURCE, ""), {})[name] = said.cluster
+    return configs
