@@ -117,7 +117,7 @@ class Lake:
             try:
                 self.tables[table.name] = DeltaTable(uri)
             except TableNotFoundError:
-                self.tables[table.name] = _create(uri, table, self.identity)
+                self.tables[table.name] = create_table(uri, table, self.identity)
                 self.made += 1
             except (DeltaError, OSError) as problem:
                 raise UsageError(f"{uri}: cannot be opened ({problem})") from None
@@ -314,10 +314,12 @@ def read_description(location: str) -> str:
     try:
         return DeltaTable(f"{location}/{LEDGER.name}").metadata().description or "{}"
     except (DeltaError, OSError) as problem:
-        raise UsageError(f"{location}: no lake there ({str(problem).splitlines()[0]})") from None
+        what = str(problem).splitlines()[0]
+        raise UsageError(f"{location}: no lake there ({what}): make one with jbod replay LOG_DIR") from None
 
 
-def _create(uri: str, table: Table, identity: Identity) -> DeltaTable:
+def create_table(uri: str, table: Table, identity: Identity) -> DeltaTable:
+    """Make an empty table with its comments and constraints; the ledger says of itself what lake it belongs to."""
     comment = table.comment
     if table is LEDGER:
         comment = json.dumps({"format": FORMAT_VERSION, **vars(identity)})
