@@ -72,7 +72,8 @@ def check(
     if keep and at_offset is None and at_time is None:
         from pipelines.check.findings import record
 
-        record(opened, ran, found)
+        if record(opened, ran, found) is None:
+            typer.echo(f"{opened.path}: the lake ends before what findings say: nothing is kept until then", err=True)
     bad = SEVERITIES[: SEVERITIES.index(fail_on.value) + 1]
     if any(one.severity in bad for one in found):
         raise typer.Exit(1)

@@ -38,12 +38,6 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
         "A checksum, offset, epoch or record of the log is wrong",
         "jbod replay: it stops there, so what is in the tables has passed",
     ),
-    Elsewhere(
-        "B-30",
-        "epoch-fork",
-        "Two copies of the log differ at one offset",
-        "jbod replay of the other copy into the same lake: it is refused",
-    ),
 )
 """Those that they cannot decide, and what does."""
 

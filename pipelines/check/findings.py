@@ -72,11 +72,12 @@ class Recorded:
     cleared: int
 
 
-def record(lake: Lake, ran: Iterable[Check], found: Sequence[Finding]) -> Recorded:
+def record(lake: Lake, ran: Iterable[Check], found: Sequence[Finding]) -> Recorded | None:
     """Write what the checks that ``ran`` found at the newest offset of ``lake``; others' findings are left alone.
 
-    UsageError where the lake is not asked at its newest offset, or ends before what is recorded, or cannot be
-    written; JbodError where another run was faster.
+    None, and nothing is written, where the lake ends before what is kept: it was taken back or made anew, and findings
+    go on when it has grown again. UsageError where the lake is not asked at its newest offset or cannot be written,
+    JbodError where another run was faster.
     """
     if lake.offset != lake.published.end_offset - 1:
         raise UsageError("findings are recorded at the newest offset only")
@@ -87,10 +88,7 @@ def record(lake: Lake, ran: Iterable[Check], found: Sequence[Finding]) -> Record
     for name in newest.column_names:
         known = pc.max(newest[name]).as_py()
         if known is not None and known > lake.offset:
-            raise UsageError(
-                f"{location}: findings are recorded up to offset {known}, but the lake ends at {lake.offset}: "
-                "--no-keep only looks"
-            )
+            return None
     before = {row["key"]: row for row in rows.to_table(filter=pc.field("cleared_offset").is_null()).to_pylist()}
     now = {one.key: _row(lake, one) for one in found}
     checked = {check.id for check in ran}

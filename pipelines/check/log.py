@@ -29,4 +29,21 @@ WITHOUT_VERSION = Check(
     source="KAFKA-20839",
 )
 
-CHECKS = (STALE, WITHOUT_VERSION)
+REWRITTEN = Check(
+    id="B-30",
+    name="epoch-fork",
+    severity="warning",
+    title="The log was rewritten after it had been read",
+    why="What was told of these offsets was never so. After an election a copy of the log may be cut off and go on "
+    "otherwise; without one, two copies differ.",
+    sql="""
+        SELECT rewritten_offset AS since_offset, rewritten_time AS since_time, rewritten_offset,
+               rewritten_from - 1 AS last
+        FROM params WHERE rewritten_from >= 0 AND rewritten_time >= window_time
+    """,
+    message="what was published as offsets {rewritten_offset} to {last} was taken back",
+    todo="if no controller was elected then, compare the log directories of the controllers",
+    source="Raft log matching",
+)
+
+CHECKS = (STALE, WITHOUT_VERSION, REWRITTEN)

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, fields
 from datetime import datetime, timedelta
+from typing import Any
 
 import duckdb
 
+from pipelines.ask.delta import open_table
 from pipelines.ask.lake import Lake
 from pipelines.ask.settled import features, min_isr
 from pipelines.settings import Settings
@@ -77,6 +79,12 @@ class Params:
     """Seconds from the newest record to its publication; 0 where an older offset is asked about."""
     stale: float
     """How late is too late."""
+    rewritten_from: int
+    """Where the lake ended when it was last taken back, for the log had changed; -1 for never."""
+    rewritten_offset: int
+    """The first offset that was taken back."""
+    rewritten_time: datetime
+    """Time of the record before it."""
     stuck_offset: int
     """What began at or before this offset and time has lasted longer than the grace."""
     stuck_time: datetime
@@ -106,6 +114,7 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
         metadata_version=features(lake).get("metadata.version", -1),
         late=int(late),
         stale=check.stale_seconds,
+        **_rewritten(lake),
         stuck_offset=lake.offset - check.grace_offsets,
         stuck_time=lake.time - timedelta(seconds=check.grace_seconds),
         window_time=lake.time - timedelta(hours=check.window_hours),
@@ -138,6 +147,20 @@ def with_views(lake: Lake, settings: Settings) -> duckdb.DuckDBPyConnection:
     values = list(astuple(row))
     connection.execute(f"INSERT INTO params VALUES ({', '.join('?' * len(values))})", values)
     return connection
+
+
+def _rewritten(lake: Lake) -> dict[str, Any]:
+    """The newest row of the ledger, up to the offset, that says so; a lake never taken back may lack the column."""
+    never = {"rewritten_from": -1, "rewritten_offset": -1, "rewritten_time": lake.time}
+    ledger = open_table(lake.path, "ledger", None)
+    if all(field.name != "rolled_back_from" for field in ledger.schema().fields):
+        return never
+    columns = ["rolled_back_from", "end_offset", "end_time"]
+    rows = ledger.to_pyarrow_dataset().to_table(columns=columns).to_pylist()
+    told = [row for row in rows if row["rolled_back_from"] is not None and row["end_offset"] <= lake.offset + 1]
+    if not told:
+        return never
+    return dict(zip(never, max(told, key=lambda row: row["end_offset"]).values(), strict=True))
 
 
 _SQL_TYPES = {"int": "BIGINT", "float": "DOUBLE", "datetime": "TIMESTAMPTZ"}

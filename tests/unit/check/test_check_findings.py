@@ -17,7 +17,7 @@ from pipelines.check.run import run_checks
 from tests.unit.check.story import Story
 
 
-def checked(path: Path, story: Story, only: Sequence[str] = ("B-03", "B-17")) -> Recorded:
+def checked(path: Path, story: Story, only: Sequence[str] = ("B-03", "B-17")) -> Recorded | None:
     """The lake grows to the story's end, and the checks are run and kept."""
     for table in path.iterdir() if path.exists() else ():
         if table.name != "findings":
@@ -79,12 +79,12 @@ def test_findings_of_the_past_are_not_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "findings").exists()
 
 
-def test_lake_that_ends_before_what_is_kept_is_refused_and_nothing_changes(tmp_path: Path) -> None:
+def test_findings_of_a_lake_that_was_taken_back_wait_until_it_has_grown_again(tmp_path: Path) -> None:
     checked(tmp_path, broken().wait(30))
     before = findings(str(tmp_path))
-    with pytest.raises(UsageError, match="recorded up to offset 20, but the lake ends at 5"):
-        checked(tmp_path, broken())
+    assert checked(tmp_path, broken()) is None
     assert findings(str(tmp_path)) == before
+    assert checked(tmp_path, broken().wait(45).wait(45)) == Recorded(new=0, lasting=1, cleared=0)
 
 
 def test_two_runs_at_once_keep_one_and_refuse_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 from pipelines.ask.lake import Lake
 from pipelines.check.run import run_checks
 from pipelines.lake.tables import BY_NAME
+from pipelines.settings import load
+from tests.lakes import write_lake
 from tests.unit.check.story import Story, disk
 
 
@@ -54,3 +56,16 @@ def test_log_that_was_old_when_it_was_read_is_found_at_its_end_only(tmp_path: Pa
     (found,) = run_checks(Lake.open(tmp_path), ["B-28"])
     assert (found.subject, found.severity, found.offset) == ("the cluster", "warning", 2)
     assert run_checks(Lake.open(tmp_path, at_offset=1), ["B-28"]) == []
+
+
+def test_lake_that_was_taken_back_is_told_from_then_on_until_it_is_old(tmp_path: Path) -> None:
+    story = Story().broker(1, "a").broker(2, "b")
+    assert run_checks(story.lake(tmp_path), ["B-30"]) == []
+    write_lake(tmp_path / "grown", story.entries, Story().broker(1, "a").broker(2, "b").wait(60).entries[3:])
+    rewrite(tmp_path / "grown", "ledger", rolled_back_from=lambda row: 5 if row["end_offset"] == 3 else None)
+    (found,) = run_checks(Lake.open(tmp_path / "grown"), ["B-30"])
+    assert (found.subject, found.severity, found.offset) == ("the cluster", "warning", 3)
+    assert found.message == "what was published as offsets 3 to 4 was taken back"
+    assert run_checks(Lake.open(tmp_path / "grown", at_offset=1), ["B-30"]) == []
+    quick = load(check={"window_hours": 0.001})
+    assert run_checks(Lake.open(tmp_path / "grown"), ["B-30"], quick) == []
