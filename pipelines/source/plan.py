@@ -336,6 +336,10 @@ class Planner:
         first = self.headers()[:1]
         return len(first) > 0 and int(first[0]["epoch"]) < position.epoch
 
+    def holds(self, position: Position) -> bool:
+        """Whether the batch before ``position`` is the one it names."""
+        return position.base < 0 or self.position(position.offset, position.snapshot) == position
+
     def covers(self, start: Position, end: Position) -> bool:
         """Whether the batches between two positions are scanned."""
         first = min((f.segment.base_offset for f in self._files.values()), default=-1)

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from jbod_model.errors import LogChanged
+from pipelines.source.copies import Copies
 from pipelines.source.kraft_metadata import SLICES, Options
 from pipelines.source.log_dir import LogDir
 from pipelines.source.pieces import Position, Slice
@@ -26,9 +27,12 @@ class Part(InputPartition):
         self.slices = tuple(slices)
 
 
-def planner_of(options: Options) -> Planner:
+def planner_of(options: Options) -> Planner | Copies:
     """What decides how far the log may be read."""
-    return Planner(LogDir(options.path), cut_tail=options.cut_tail, settle=Settle.parse(options.settle))
+    settle = Settle.parse(options.settle)
+    if options.copies:
+        return Copies((options.path, *options.copies), cut_tail=options.cut_tail, settle=settle)
+    return Planner(LogDir(options.path), cut_tail=options.cut_tail, settle=settle)
 
 
 def _parts(slices: Sequence[Slice], most: int) -> list[Part]:
@@ -75,9 +79,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._planner: Planner | None = None
+        self._planner: Planner | Copies | None = None
 
-    def _plan(self) -> Planner:
+    def _plan(self) -> Planner | Copies:
         if self._planner is None:
             self._planner = planner_of(self._options)
         return self._planner
@@ -110,7 +114,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planner = self._plan()
         if not planner.covers(first, last):
             planner.advance(first)
-        if last.base >= 0 and planner.position(last.offset, last.snapshot) != last:
+        if not planner.holds(last):
             raise LogChanged(self._options.path, last.base, "history changed after the batch was planned")
         return _parts(list(planner.slices(first, last)), self._options.partitions)
 
