@@ -1,0 +1,1 @@
+"""Notebooks about the bundled log of a real cluster, and what runs them."""
