@@ -133,10 +133,10 @@ class _Unreadable(Exception):
     """Why a line is a reject."""
 
 
-def parse_line(line: bytes) -> RequestLine | Reject | None:
+def parse_line(line: bytes, *, ahead_ms: int = 0) -> RequestLine | Reject | None:
     """The request of one line, None for an API that is not read, a `Reject` for what cannot be; never an exception.
 
-    A line without a zone in its time is read as UTC.
+    ``ahead_ms`` is how far the clock of lines without a zone is ahead of UTC.
     """
     if len(line) > LONGEST_LINE:
         return Reject(f"the line is longer than {LONGEST_LINE} bytes", len(line))
@@ -144,7 +144,7 @@ def parse_line(line: bytes) -> RequestLine | Reject | None:
     time: int | None = None
     try:
         text = line.decode("utf-8").rstrip("\r\n")
-        time = _time(text)
+        time = _time(text, ahead_ms)
         at = text.find(_START)
         if at < 0:
             raise _Unreadable("no completed request")
@@ -177,7 +177,7 @@ def parse_line(line: bytes) -> RequestLine | Reject | None:
         return Reject(str(problem), len(line), api, time)
 
 
-def _time(text: str) -> int | None:
+def _time(text: str, ahead_ms: int) -> int | None:
     """Milliseconds since 1970 of the time that starts the line, None if there is none."""
     found = _TIME.match(text)
     if found is None:
@@ -186,7 +186,7 @@ def _time(text: str) -> int | None:
     stamp = "{}-{}-{}T{}:{}:{}".format(*parts)
     try:
         moment = datetime.fromisoformat(stamp + (zone or "Z")).astimezone(UTC)
-        return int(moment.timestamp()) * 1000 + int(((fraction or "") + "000")[:3])
+        return int(moment.timestamp()) * 1000 + int(((fraction or "") + "000")[:3]) - (0 if zone else ahead_ms)
     except (ValueError, OverflowError):
         return None
 

@@ -22,6 +22,8 @@ class RequestLog:
     """
 
     path: Path
+    ahead_ms: int = 0
+    """How far the clock of the log is ahead of UTC, where its lines have no zone."""
     read: int = 0
     dropped: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
@@ -47,7 +49,7 @@ class RequestLog:
         try:
             with _open(self.path) as source:
                 for line in _lines(source):
-                    yield parse_line(line) if isinstance(line, bytes) else line
+                    yield parse_line(line, ahead_ms=self.ahead_ms) if isinstance(line, bytes) else line
         except (OSError, EOFError, zlib.error) as problem:
             yield Reject(f"{self.path.name} cannot be read to its end: {problem}", 0)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from jbod_model.request_log import RequestLine
+from jbod_model.request_log_file import counted_once
 
 LONGEST_MS = 60_000
 """How long a request may take. The longest timeout that Kafka's clients have by default is half of it."""
@@ -16,7 +17,7 @@ LONGEST_MS = 60_000
 class Arrivals:
     """Sorts by arrival what is sorted by completion. It holds the requests of about `LONGEST_MS`.
 
-    ``logs`` are the files' requests, each about in the order of completion.
+    ``logs`` are the files' requests, each about in the order of completion; each request is given once.
     """
 
     logs: Iterable[Iterator[RequestLine]]
@@ -26,7 +27,7 @@ class Arrivals:
     _count: int = 0
 
     def __post_init__(self) -> None:
-        self._lines = heapq.merge(*self.logs, key=lambda line: line.completed_ms)
+        self._lines = counted_once(heapq.merge(*self.logs, key=lambda line: line.completed_ms))
         self._next = next(self._lines, None)
 
     def until(self, time_ms: float) -> Iterator[RequestLine]:

@@ -157,9 +157,9 @@ class Audit:
         stranger = self.known.stranger(line)
         if stranger is not None:
             self._strangers += 1
-            return _undecided(line, f"the log has no {stranger}: is it another cluster's?")
+            return _undecided(line, f"another cluster's: the log has no {stranger}")
         if self._doubtful:
-            return _undecided(line, "most requests are another cluster's")
+            return _undecided(line, "another cluster's: like most requests")
         if pending.suspects:
             found = tuple(record for _, record in pending.suspects)
             return Judged(

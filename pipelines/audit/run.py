@@ -1,0 +1,59 @@
+"""An audit from files to a summary and, if there is a lake, its table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from jbod_model.audit import Audit, Judged
+from jbod_model.audit.log_invariants import check_log
+from jbod_model.errors import UsageError
+from jbod_model.log import PARTITION_DIRECTORY, LogReader, MetadataLog
+from jbod_model.request_log_file import RequestLog
+from jbod_model.storage.meta_properties import FILE_NAME, read_meta_properties
+from jbod_model.transactions import settle
+from pipelines.audit.summary import Summary
+from pipelines.audit.table import write_audit
+
+
+def audit(log_dir: Path, logs: Sequence[RequestLog], lake: str | None, *, invariants: bool) -> Summary:
+    """Judge the requests of ``logs`` by the metadata log in ``log_dir``, and check the log's own ``invariants``.
+
+    Reads the log once for each of the two. UsageError for paths that are wrong, MalformedLog and ReplayViolation for a
+    log that is none.
+    """
+    for log in logs:
+        if not log.path.is_file():
+            raise UsageError(f"{log.path}: there is no such file; give a controller's request log")
+    summary = Summary(checked=invariants)
+    if invariants:
+        reader = LogReader(MetadataLog.open(log_dir))
+        for breach in check_log(settle(reader)):
+            summary.add_breach(breach)
+        summary.end_offset = reader.next_offset
+    if logs:
+        judged = _judged(log_dir, logs, summary)
+        if lake is None:
+            for _ in judged:
+                pass
+        else:
+            write_audit(lake, judged)
+    return summary
+
+
+def _judged(log_dir: Path, logs: Sequence[RequestLog], summary: Summary) -> Iterator[Judged]:
+    reader = LogReader(MetadataLog.open(log_dir))
+    found = Audit(settle(reader), [log.requests() for log in logs], cluster_id=cluster_id(log_dir))
+    for one in found:
+        summary.add(one)
+        if isinstance(one, Judged):
+            yield one
+    summary.end_offset = reader.next_offset
+
+
+def cluster_id(log_dir: Path) -> str | None:
+    """The cluster that the directory's meta.properties names, if there is one."""
+    around = log_dir.parent if log_dir.name == PARTITION_DIRECTORY else log_dir
+    if not (around / FILE_NAME).is_file():
+        return None
+    return read_meta_properties(str(around)).cluster_id

@@ -1,0 +1,87 @@
+"""An audit as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from jbod_model.audit import Judged, Verdict
+from jbod_model.audit.log_invariants import INVARIANTS
+from jbod_model.request_log_file import RequestLog
+from pipelines.audit.summary import Summary, short
+from pipelines.show import console, many, say, show_table, when
+
+SHOWN = 10
+"""Differences, and breaches of each invariant, that are printed; --json has more, the table all."""
+
+RECORDS = 5
+"""Records of a difference that are printed."""
+
+
+def show_audit(summary: Summary, logs: Sequence[RequestLog]) -> None:
+    """Verdicts, differences, what the controller did by itself, then the invariants."""
+    out = console()
+    if logs:
+        _show_requests(summary, logs)
+    if summary.checked:
+        broken = {number: count for number, count in summary.breach_counts.items() if count}
+        if not broken:
+            say(out, f"All {len(INVARIANTS)} invariants hold at each of the offsets up to {summary.end_offset - 1}.")
+        for number in sorted(broken):
+            invariant = INVARIANTS[number]
+            say(out, f"R-INV-{number} is broken {many(broken[number], 'time')}: {invariant.statement}.")
+            if invariant.known:
+                say(out, f"  known: {invariant.known}", hang=2)
+            for breach in summary.breaches[number][:SHOWN]:
+                say(out, f"  offset {breach.offset}: {breach.problem}", hang=4)
+
+
+def _show_requests(summary: Summary, logs: Sequence[RequestLog]) -> None:
+    out = console()
+    rejected: Counter[str] = sum((log.rejected for log in logs), Counter())
+    say(
+        out,
+        f"{many(summary.judged, 'request')} judged by the log up to offset {summary.end_offset - 1}; "
+        f"{many(sum(log.dropped for log in logs), 'line')} of other APIs passed over.",
+    )
+    verdicts = list(Verdict)
+    rows = [
+        (api, *(summary.verdicts[api][verdict.value] or "" for verdict in verdicts)) for api in sorted(summary.verdicts)
+    ]
+    show_table(out, ("REQUEST", "SAME", "ORDER", "QUIRK", "DIFFERS", "NOT DECIDED"), rows, range(1, 6))
+    for quirk, count in summary.quirks.most_common():
+        say(out, f"Explained by {quirk}: {many(count, 'request')}.")
+    for one in summary.differences[:SHOWN]:
+        _show_difference(one)
+    more = summary.count(Verdict.DIFFERS) + summary.count(Verdict.ORDER) - SHOWN
+    if more > 0:
+        say(out, f"and {more:,} more")
+    for reason, count in summary.undecided.most_common():
+        say(out, f"Not decidable, {reason}: {many(count, 'request')}.")
+    if outside(summary):
+        say(out, "Most requests lie outside of the log's time: if the controller's clock is not UTC, say --time-zone.")
+    for reason, count in rejected.most_common():
+        say(out, f"Not readable, {reason}: {many(count, 'line')}.")
+    if summary.own:
+        say(out, "Records that none of these requests caused:")
+        for cause, kind in sorted(summary.own.items(), key=lambda item: -item[1].records):
+            say(out, f"  {cause}: {many(kind.records, 'record')}, the first at offset {kind.first_offset}")
+
+
+def outside(summary: Summary) -> bool:
+    """Whether the clock of the request log seems to be another than that of the log."""
+    counts = summary.undecided
+    return 2 * (counts["it is older than the log"] + counts["it is newer than the log"]) > summary.judged
+
+
+def _show_difference(one: Judged) -> None:
+    out = console()
+    time = when(datetime.fromtimestamp(one.line.completed_ms / 1000, UTC))
+    place = "" if one.from_offset is None else f" at offset {one.from_offset}"
+    say(out, f"{one.verdict.value}: {one.line.api} of {one.line.client_id}, {time}{place}: {one.reason}", hang=2)
+    for name, records in (("expected", one.expected), ("found", one.found)):
+        for record in records[:RECORDS]:
+            say(out, f"  {name:<8} {short(record)}", hang=11)
+        if len(records) > RECORDS:
+            say(out, f"  {name:<8} and {len(records) - RECORDS:,} more")

@@ -1,0 +1,134 @@
+"""What an audit found, counted: its size does not depend on the size of the logs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from jbod_model.audit import Judged, OwnWork, Verdict
+from jbod_model.audit.log_invariants import INVARIANTS, LogBreach
+from jbod_model.records import VersionedRecord
+from jbod_model.request_log_file import RequestLog
+from pipelines.audit.table import records_as_json
+
+SHOWN = 100
+"""Differences, and breaches of each invariant, that are kept in full; the table has all differences."""
+
+KINDS = 100
+"""Kinds of own work that are told apart: a metadata transaction may have any name."""
+
+
+@dataclass(slots=True)
+class Kind:
+    """Records of one cause."""
+
+    first_offset: int
+    records: int = 0
+
+
+@dataclass(slots=True)
+class Summary:
+    """Counts, and the first differences in full. Feed it with `add`."""
+
+    end_offset: int = 0
+    verdicts: dict[str, Counter[str]] = field(default_factory=dict)
+    """API -> verdict -> requests."""
+    quirks: Counter[str] = field(default_factory=Counter)
+    undecided: Counter[str] = field(default_factory=Counter)
+    """Reason -> requests."""
+    own: dict[str, Kind] = field(default_factory=dict)
+    """Cause -> what the controller wrote by itself, or without a request in the log."""
+    differences: list[Judged] = field(default_factory=list)
+    breaches: dict[int, list[LogBreach]] = field(default_factory=dict)
+    breach_counts: Counter[int] = field(default_factory=Counter)
+    checked: bool = False
+    """Whether the invariants were checked."""
+
+    def add(self, found: Judged | OwnWork) -> None:
+        """Count a verdict or the controller's own work."""
+        if isinstance(found, OwnWork):
+            cause = found.cause if found.cause in self.own or len(self.own) < KINDS else "other"
+            self.own.setdefault(cause, Kind(found.from_offset)).records += len(found.records)
+            return
+        self.verdicts.setdefault(found.line.api, Counter())[found.verdict.value] += 1
+        if found.verdict is Verdict.QUIRK:
+            self.quirks[found.quirk or ""] += 1
+        elif found.verdict is Verdict.UNDECIDED:
+            self.undecided[(found.reason or "").partition(":")[0]] += 1
+        elif found.verdict is not Verdict.SAME and len(self.differences) < SHOWN:
+            self.differences.append(found)
+
+    def add_breach(self, breach: LogBreach) -> None:
+        """Count a breach of an invariant."""
+        self.breach_counts[breach.number] += 1
+        kept = self.breaches.setdefault(breach.number, [])
+        if len(kept) < SHOWN:
+            kept.append(breach)
+
+    @property
+    def judged(self) -> int:
+        """How many requests have a verdict."""
+        return sum(counts.total() for counts in self.verdicts.values())
+
+    def count(self, verdict: Verdict) -> int:
+        """How many requests have this verdict."""
+        return sum(counts[verdict.value] for counts in self.verdicts.values())
+
+    @property
+    def clean(self) -> bool:
+        """Whether no request differs and no invariant is broken."""
+        return not (self.count(Verdict.DIFFERS) or self.count(Verdict.ORDER) or self.breach_counts)
+
+    def as_json(self, logs: list[RequestLog]) -> dict[str, Any]:
+        """For programs."""
+        answer: dict[str, Any] = {
+            "endOffset": self.end_offset,
+            "requests": self.judged,
+            "verdicts": {verdict.value: self.count(verdict) for verdict in Verdict},
+            "apis": {api: dict(counts) for api, counts in sorted(self.verdicts.items())},
+            "quirks": dict(self.quirks),
+            "notDecidable": dict(self.undecided),
+            "differences": [_difference(one) for one in self.differences],
+            "otherRecords": {
+                cause: {"records": kind.records, "firstOffset": kind.first_offset} for cause, kind in self.own.items()
+            },
+            "lines": {
+                "read": sum(log.read for log in logs),
+                "otherApis": sum(log.dropped for log in logs),
+                "unreadable": dict(sum((log.rejected for log in logs), Counter())),
+            },
+            "clean": self.clean,
+        }
+        if self.checked:
+            answer["invariants"] = [
+                {
+                    "invariant": f"R-INV-{number}",
+                    "statement": INVARIANTS[number].statement,
+                    "known": INVARIANTS[number].known,
+                    "breaches": self.breach_counts[number],
+                    "first": [{"offset": one.offset, "problem": one.problem} for one in self.breaches.get(number, [])],
+                }
+                for number in INVARIANTS
+            ]
+        return answer
+
+
+def _difference(one: Judged) -> dict[str, Any]:
+    return {
+        "api": one.line.api,
+        "completedMs": one.line.completed_ms,
+        "clientId": one.line.client_id,
+        "verdict": one.verdict.value,
+        "reason": one.reason,
+        "fromOffset": one.from_offset,
+        "expected": records_as_json(one.expected),
+        "found": records_as_json(one.found),
+    }
+
+
+def short(versioned: VersionedRecord) -> str:
+    """A record in one line, without the fields that say nothing."""
+    record = records_as_json((versioned,))[0]
+    data = {name: value for name, value in record["data"].items() if value not in (None, [], -1, -2)}
+    return f"{record['type']} {data}"

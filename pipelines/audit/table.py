@@ -1,0 +1,134 @@
+"""The table ``audit``: each request that could change directories, in-sync sets or leaders, with its verdict.
+
+It is written anew by every run, in one commit. Heartbeats that neither report a directory nor change anything are
+counted, not written, unless they differ.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from jbod_model import json_form
+from jbod_model.audit import Judged, Verdict
+from jbod_model.errors import UsageError
+from jbod_model.records import TYPE_NAMES, VersionedRecord
+from jbod_model.requests import BrokerHeartbeatRequest
+from pipelines.lake.tables import TIME, Table, column
+
+AUDIT = Table(
+    "audit",
+    "Each logged request, what it should have written and what the metadata log has.",
+    pa.schema(
+        [
+            column("api", pa.string(), "Kafka's name of the request"),
+            column("api_version", pa.int16(), "its version"),
+            column("broker_id", pa.int32(), "broker that asked, or that it is about", null=True),
+            column("client_id", pa.string(), "client that asked"),
+            column("correlation_id", pa.int32(), "the client's number of the request"),
+            column("connection", pa.string(), "connection it came over"),
+            column("forwarded", pa.bool_(), "whether a broker passed it on"),
+            column("received_time", TIME, "when it arrived, by the controller's clock"),
+            column("completed_time", TIME, "when its answer was sent"),
+            column("error_code", pa.int16(), "of the request as a whole"),
+            column("request", pa.string(), "what was asked, as JSON"),
+            column("response", pa.string(), "what was answered, as JSON"),
+            column(
+                "verdict", pa.string(), "same, explained by a known quirk, differs, differs in order or not decidable"
+            ),
+            column("quirk", pa.string(), "names of the flaws or older rules that explain it", null=True),
+            column("reason", pa.string(), "why it differs or is not decidable, or what was taken as given", null=True),
+            column("from_offset", pa.int64(), "offset of the first record it caused", null=True),
+            column("expected", pa.string(), "records that should be written, as JSON"),
+            column("found", pa.string(), "records that it caused, as JSON"),
+        ]
+    ),
+    key=("completed_time", "connection", "correlation_id"),
+)
+
+ROWS_AT_A_TIME = 5_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def write_audit(lake: str, judged: Iterable[Judged]) -> int:
+    """Replace the table in the lake at ``lake`` by ``judged``, as they come; the number of rows.
+
+    UsageError where there is no lake, or it cannot be written.
+    """
+    written = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal written
+        rows = (_row(one) for one in judged if worth_a_row(one))
+        while some := list(islice(rows, ROWS_AT_A_TIME)):
+            written += len(some)
+            yield pa.RecordBatch.from_pylist(some, schema=AUDIT.schema)
+
+    location = Path(lake, AUDIT.name).absolute().as_uri()
+    try:
+        DeltaTable(Path(lake, "ledger").absolute().as_uri())
+    except (TableNotFoundError, DeltaError, OSError):
+        raise UsageError(f"{lake}: no lake there: make one with jbod replay LOG_DIR --lake {lake}") from None
+    try:
+        write_deltalake(
+            location,
+            pa.RecordBatchReader.from_batches(AUDIT.schema, batches()),
+            mode="overwrite",
+            schema_mode="overwrite",
+            name=AUDIT.name,
+            description=AUDIT.comment,
+        )
+    except (DeltaError, OSError) as problem:
+        raise UsageError(f"{lake}/{AUDIT.name}: cannot be written ({str(problem).splitlines()[0]})") from None
+    return written
+
+
+def worth_a_row(one: Judged) -> bool:
+    """Whether the request is more than a sign of life."""
+    request = one.line.request
+    quiet = isinstance(request, BrokerHeartbeatRequest) and not request.offline_log_dirs
+    return not quiet or bool(one.found) or one.verdict is not Verdict.SAME
+
+
+def records_as_json(records: Sequence[VersionedRecord]) -> list[dict[str, Any]]:
+    """Type, version and fields of each record, in Kafka's JSON form."""
+    return [
+        {
+            "type": TYPE_NAMES[type(one.record)],
+            "version": one.version,
+            "data": json_form.write(one.record),
+        }
+        for one in records
+    ]
+
+
+def _row(one: Judged) -> dict[str, Any]:
+    line = one.line
+    return {
+        "api": line.api,
+        "api_version": line.version,
+        "broker_id": getattr(line.request, "broker_id", None),
+        "client_id": line.client_id,
+        "correlation_id": line.correlation_id,
+        "connection": line.connection,
+        "forwarded": line.forwarded,
+        "received_time": _EPOCH + timedelta(milliseconds=line.received_ms),
+        "completed_time": _EPOCH + timedelta(milliseconds=line.completed_ms),
+        "error_code": line.error_code,
+        "request": json.dumps(json_form.write(line.request)),
+        "response": json.dumps(json_form.write(line.response)),
+        "verdict": one.verdict.value,
+        "quirk": one.quirk,
+        "reason": one.reason,
+        "from_offset": one.from_offset,
+        "expected": json.dumps(records_as_json(one.expected)),
+        "found": json.dumps(records_as_json(one.found)),
+    }

@@ -1,0 +1,66 @@
+"""``jbod audit`` and ``jbod control``: a controller's request log beside its metadata log, or in its place."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jbod_model.errors import UsageError
+from pipelines.cli_ask import AsJson
+
+Requests = Annotated[
+    list[Path] | None,
+    typer.Option("--requests", metavar="FILE", help="A controller's request log, plain or gzipped; may be repeated."),
+]
+TimeZone = Annotated[
+    str, typer.Option("--time-zone", help="The zone of the log lines' times, where they have none: +02:00.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    app.command("audit")(audit)
+
+
+def audit(
+    log_dir: Annotated[Path, typer.Argument(metavar="LOG_DIR", help="The controller's metadata log.")],
+    requests: Requests = None,
+    lake: Annotated[str | None, typer.Option("--lake", help="Write the table audit into this lake.")] = None,
+    invariants: Annotated[bool, typer.Option("--invariants", help="Check what the log must keep by itself.")] = False,
+    time_zone: TimeZone = "+00:00",
+    as_json: AsJson = False,
+) -> None:
+    """Did the controller write what it should have? Exit 0 if so or for a known reason, 1 if not."""
+    if not requests and not invariants:
+        raise UsageError("nothing to audit: give --requests FILE, --invariants or both")
+    if lake is not None and not requests:
+        raise UsageError("--lake is for the verdicts on requests: give --requests FILE too")
+    from jbod_model.request_log_file import RequestLog
+    from pipelines.audit.run import audit as run
+
+    logs = [RequestLog(path, ahead_of_utc(time_zone)) for path in requests or ()]
+    summary = run(log_dir, logs, lake, invariants=invariants)
+    if as_json:
+        sys.stdout.write(json.dumps(summary.as_json(logs)) + "\n")
+    else:
+        from pipelines.audit.show import show_audit
+
+        show_audit(summary, logs)
+    if not summary.clean:
+        raise typer.Exit(1)
+
+
+def ahead_of_utc(zone: str) -> int:
+    """``+02:00`` -> milliseconds; UsageError for what is no zone."""
+    found = re.fullmatch(r"([+-])(\d\d):?([0-5]\d)", zone, re.ASCII)
+    if zone in ("Z", "UTC"):
+        return 0
+    if found is None or int(found[2]) > 18:
+        raise UsageError(f"--time-zone {zone}: not a zone: write +02:00, or -05:30")
+    minutes = int(found[2]) * 60 + int(found[3])
+    return (-1 if found[1] == "-" else 1) * minutes * 60_000
