@@ -52,7 +52,7 @@ def check(
     from pipelines.check.run import run_checks
     from pipelines.settings import load
 
-    words = [word.strip() for given in only or () for word in given.split(",") if word.strip()]
+    words = [word.strip() for given in only or () for word in given.split(",")]
     ran = chosen(words)
     opened, _ = _open(lake, at_offset, at_time)
     found = run_checks(opened, words, load(lake=lake))

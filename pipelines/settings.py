@@ -73,21 +73,21 @@ class Ask(_Section):
 
 
 class Check(_Section):
-    """What checks compare with. Times are the log's."""
+    """What checks compare with. Times are the log's, a leap year at most."""
 
-    grace_seconds: float = Field(default=30, ge=0)
+    grace_seconds: float = Field(default=30, ge=0, le=31_622_400)
     """How long a replica may be unassigned while its broker runs: three times the longest wait between two tries."""
     grace_offsets: int = Field(default=10, ge=0)
     """And how many records, so that a quiet log is not taken for a long time."""
-    window_hours: float = Field(default=168, gt=0)
+    window_hours: float = Field(default=168, gt=0, le=8_784)
     """How long something that happened is news."""
-    soon_seconds: int = Field(default=600, ge=0)
+    soon_seconds: int = Field(default=600, ge=0, le=31_622_400)
     """Two events within this time probably belong together."""
     flaps: int = Field(default=4, ge=2)
     """So many changes of one replica's directory ..."""
-    flap_seconds: float = Field(default=3600, gt=0)
+    flap_seconds: float = Field(default=3600, gt=0, le=31_622_400)
     """... within this time are too many."""
-    offline_hours: float = Field(default=1, ge=0)
+    offline_hours: float = Field(default=1, ge=0, le=8_784)
     """How long a directory may be away."""
     stale_seconds: float = Field(default=60, gt=0)
     """How old the newest record may be when it is published."""

@@ -32,13 +32,12 @@ DERIVED: Mapping[str, str] = {
         JOIN brokers_history h ON h.broker_id = b.broker_id AND h.incarnation_id = b.incarnation_id
         GROUP BY b.broker_id
     """,
-    # A directory that a broker had and has no more: when it left and why, and the broker that has it now.
+    # A directory that a broker had and has no more: when it left, and why.
     "away": """
         SELECT h.broker_id, h.directory_id, max(h.to_offset) AS to_offset, max(h.to_time) AS to_time,
-               max_by(h.ended_by, h.from_offset) AS ended_by, max(o.broker_id) AS owner
+               max_by(h.ended_by, h.from_offset) AS ended_by
         FROM directories_history h
         LEFT JOIN directories d ON d.broker_id = h.broker_id AND d.directory_id = h.directory_id
-        LEFT JOIN directories o ON o.directory_id = h.directory_id
         WHERE d.directory_id IS NULL
         GROUP BY h.broker_id, h.directory_id
     """,
