@@ -1,9 +1,9 @@
-"""Answers as JSON: names in camelCase, times as ISO text."""
+"""Answers as JSON: names in camelCase, times as ISO text, durations in seconds."""
 
 from __future__ import annotations
 
 import dataclasses
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 
@@ -17,6 +17,8 @@ def jsonable(answer: Any) -> Any:
         return {name: jsonable(value) for name, value in answer.items()}
     if isinstance(answer, list | tuple):
         return [jsonable(value) for value in answer]
+    if isinstance(answer, timedelta):
+        return answer.total_seconds()
     return answer.isoformat() if isinstance(answer, datetime) else answer
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from jbod_model.errors import UsageError
+from pipelines.ask.form import jsonable
 from pipelines.ask.incidents_brokers import broker_stories
 from pipelines.ask.incidents_directories import Online, directory_stories
-from pipelines.ask.incidents_effects import Effects, LeaderLoss, Outage, effects, leader_losses, outages
-from pipelines.ask.incidents_story import Event, Registration, Story
+from pipelines.ask.incidents_effects import NO_LEADER, Effects, LeaderLoss, Outage, effects, leader_losses, outages
+from pipelines.ask.incidents_story import CAUSES, Event, Registration, Story
 from pipelines.ask.lake import Lake
 from pipelines.ask.ledger import time_of
 
@@ -53,6 +55,8 @@ class Incident:
     without_leader_now: int
     """Those that have had no leader since."""
     longest_without_leader: timedelta
+    unclean: int
+    """Partitions whose next leader was elected uncleanly: what it had not copied is lost."""
     events: Sequence[Event]
     """What happened, oldest first."""
 
@@ -62,9 +66,24 @@ class Incident:
         return self.end_offset is None
 
     @property
+    def cause(self) -> str:
+        """What the records say about why."""
+        return CAUSES[self.kind][0]
+
+    @property
+    def advice(self) -> str:
+        """What to do while it goes on."""
+        return CAUSES[self.kind][1]
+
+    @property
     def what(self) -> str:
         """``broker 1: directory failed``"""
         return f"broker {self.broker_id}: {self.kind.removeprefix('broker ')}"
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object; durations in seconds."""
+        found: dict[str, Any] = jsonable(self)
+        return {**found, "goingOn": self.going_on, "cause": self.cause, "advice": self.advice}
 
 
 @dataclass(frozen=True)
@@ -74,6 +93,14 @@ class Details:
     incident: Incident
     outages: Sequence[Outage]
     leader_losses: Sequence[LeaderLoss]
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        return {
+            "incident": self.incident.as_json(),
+            "outages": jsonable(list(self.outages)),
+            "leaderLosses": jsonable(list(self.leader_losses)),
+        }
 
 
 def incidents(lake: Lake) -> list[Incident]:
@@ -129,7 +156,6 @@ def _incident(number: int, story: Story, done: Effects) -> Incident:
         end_offset, end_time = (None, None) if done.offline else (done.last_offset, done.last_time)
     elif story.ends_with_replicas and story.directory_id is None and story.end_offset is None:
         end_offset, end_time = story.events[-1].offset, story.events[-1].time
-    leaders = sum(done.successors.values())
     return Incident(
         number=number,
         kind=story.kind,
@@ -140,18 +166,45 @@ def _incident(number: int, story: Story, done: Effects) -> Incident:
         since_snapshot=story.since_snapshot,
         end_offset=end_offset,
         end_time=end_time,
-        ending=story.ending,
+        ending=story.ending or "not back",
         replicas=done.replicas,
         already_offline=done.already_offline,
         replicas_offline=done.offline,
         longest_offline=done.longest_offline,
-        leaders=leaders,
-        successors={broker: count for broker, count in done.successors.items() if broker != -1},
-        without_leader=done.successors.get(-1, 0),
+        leaders=sum(done.successors.values()),
+        successors={broker: count for broker, count in done.successors.items() if broker != NO_LEADER},
+        without_leader=done.successors.get(NO_LEADER, 0),
         without_leader_now=done.leaderless,
         longest_without_leader=done.longest_leaderless,
-        events=tuple(sorted(story.events, key=lambda event: event.offset)),
+        unclean=done.unclean,
+        events=tuple(sorted([*story.events, *_consequences(story, done)], key=lambda event: event.offset)),
     )
+
+
+def _consequences(story: Story, done: Effects) -> Iterator[Event]:
+    """What replicas and leaders made of it."""
+    if done.first_loss is not None:
+        took = [f"broker {broker} took over {count:,}" for broker, count in done.successors.items() if broker >= 0]
+        nobody = done.successors.get(NO_LEADER, 0)
+        took += [f"nobody took over {nobody:,}"] if nobody else []
+        yield Event(
+            *done.first_loss,
+            f"{_many(sum(done.successors.values()), 'partition')} lost their leader: {', '.join(took)}",
+        )
+    if done.replicas:
+        already = f", {done.already_offline:,} of them already" if done.already_offline else ""
+        yield Event(story.offset, story.time, f"{_many(done.replicas, 'replica')} offline{already}")
+    if done.rehomed_from is not None:
+        text = f"{_many(done.rehomed, 'replica')} placed in other directories of the broker"
+        yield Event(*done.rehomed_from, text)
+    if done.led_again is not None:
+        yield Event(*done.led_again, "the last partition without a leader has one again")
+    if done.replicas and not done.offline and done.last_offset is not None and done.last_time is not None:
+        yield Event(done.last_offset, done.last_time, "no replica is offline for it any more")
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" + ("s" if count != 1 else "")
 
 
 def _time(micros: int | None) -> datetime | None:

@@ -32,15 +32,13 @@ class _Life:
     listed: Sequence[str] = ()
     """The directories before it."""
     before: Registration | None = None
-    leaving_since: datetime | None = None
-    """When the shutdown began that is under way."""
+    leaving: Registration | None = None
+    """The first row of the shutdown that is under way."""
 
     def add(self, row: Registration) -> None:
         """The next row of the broker."""
         before = self.before if self.before is not None and self.before.to_offset == row.from_offset else None
-        if not row.in_controlled_shutdown:
-            self.leaving_since = None
-        self.leaving_since = self.leaving_since or (row.from_time if row.in_controlled_shutdown else None)
+        self.leaving = (self.leaving or row) if row.in_controlled_shutdown else None
         if before is None:
             self._appeared(row)
         else:
@@ -87,9 +85,11 @@ class _Life:
             None,
             row.from_offset if offset is None else offset,
             time or row.from_time,
-            row.from_snapshot and offset is None,
-            self.leaving_since,
+            since_snapshot=row.from_snapshot and offset is None,
         )
+        if self.leaving is not None:
+            self.now.leaders_from = self.leaving.from_time
+            self.now.tell(self.leaving.from_offset, self.leaving.from_time, "shutdown began")
         self.listed = row.log_dirs
         self.stories.append(self.now)
 

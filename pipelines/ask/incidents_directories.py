@@ -46,6 +46,7 @@ def _story(
         time,
         since_snapshot=gone.ended_by == "resync",
         ends_with_replicas=True,
+        down_since=None if failed else _down_since(gone.broker_id, offset, registrations),
     )
     if failed:
         story.tell(offset, time, f"the broker reported that directory {gone.directory_id} failed")
@@ -64,6 +65,7 @@ def _story(
         where = "same disk" if back.broker_id == gone.broker_id else f"moved to broker {back.broker_id}"
         story.tell(back.from_offset, back.from_time, f"directory {gone.directory_id} is online: {where}")
         story.end(back.from_offset, back.from_time, f"{where} came back" if where == "same disk" else where)
+        story.back_offset = back.from_offset
     elif not story.ending:
         story.ending = "not back"
     return story
@@ -88,6 +90,15 @@ def _registered(broker_id: int, offset: int, registrations: Sequence[Registratio
             if begins and row.from_offset >= offset:
                 yield row
             before = row
+
+
+def _down_since(broker_id: int, offset: int, registrations: Sequence[Registration]) -> int | None:
+    """Where the broker was fenced that registered at ``offset``; None if it was not."""
+    since = None
+    for row in registrations:
+        if row.broker_id == broker_id and row.from_offset < offset:
+            since = None if not row.fenced else row.from_offset if since is None else since
+    return since
 
 
 def _new_directories(registration: Registration, rows: Sequence[Online]) -> list[str]:

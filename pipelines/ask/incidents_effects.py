@@ -16,6 +16,10 @@ LEADERS_LEAVE_BEFORE = timedelta(seconds=1)
 R-FAIL-1), in one append."""
 
 
+NO_LEADER = -1
+FOREVER = (1 << 63) - 1
+
+
 class Outage(NamedTuple):
     """A replica that an incident took offline, until it was online again for whatever reason."""
 
@@ -61,8 +65,18 @@ class Effects:
     last_time: datetime | None = None
     successors: dict[int, int] = field(default_factory=dict)
     """By broker; -1 for partitions that nobody took over."""
+    first_loss: tuple[int, datetime] | None = None
+    """When the first leader was lost."""
     leaderless: int = 0
+    """Of those that nobody took over: who has no leader still."""
     longest_leaderless: timedelta = timedelta()
+    led_again: tuple[int, datetime] | None = None
+    """When the last of them had a leader again."""
+    unclean: int = 0
+    """Partitions whose next leader may lack what was written before."""
+    rehomed: int = 0
+    """Replicas that the broker reported in other directories than the one that left."""
+    rehomed_from: tuple[int, datetime] | None = None
 
 
 def effects(lake: Lake, stories: Sequence[Story]) -> list[Effects]:
@@ -87,17 +101,30 @@ def effects(lake: Lake, stories: Sequence[Story]) -> list[Effects]:
     rows = lake.query(
         f"""
         WITH {_outages(lake, stories)}, {_losses(lake)}
-        SELECT story, successor, count(*), count(*) FILTER (again IS NULL),
-               max(coalesce(epoch_us(again_time), {now}) - epoch_us(x_time))
+        SELECT story, successor, count(*), min(x), epoch_us(min(x_time)), count(*) FILTER (again IS NULL),
+               max(coalesce(epoch_us(again_time), {now}) - epoch_us(x_time)), max(again), epoch_us(max(again_time)),
+               count(*) FILTER (uncleanly)
         FROM losses GROUP BY story, successor ORDER BY story, successor
         """
     )
-    for story, successor, partitions, open_, longest in rows:
+    for story, successor, partitions, first, first_time, leaderless, longest, again, again_time, unclean in rows:
         one = found[story]
         one.successors[successor] = partitions
-        if successor == -1:
-            one.leaderless = open_
-            one.longest_leaderless = timedelta(microseconds=longest)
+        one.unclean += unclean
+        one.first_loss = min(one.first_loss or (first, time_of(first_time)), (first, time_of(first_time)))
+        if successor == NO_LEADER:
+            one.leaderless, one.longest_leaderless = leaderless, timedelta(microseconds=longest)
+            one.led_again = None if leaderless else (again, time_of(again_time))
+    rows = lake.query(
+        f"""
+        WITH {_told(stories)}
+        SELECT story, count(*), min(to_offset), epoch_us(min(to_time))
+        FROM {lake.until("assignments")} a JOIN stories t ON t.place = a.broker_id || '/' || a.directory_id
+        WHERE a.ended_by = 'moved' AND to_offset >= since AND to_offset < until GROUP BY story
+        """
+    )
+    for story, replicas, first, first_time in rows:
+        found[story].rehomed, found[story].rehomed_from = replicas, (first, time_of(first_time))
     return found
 
 
@@ -137,7 +164,7 @@ def _outages(lake: Lake, stories: Sequence[Story]) -> str:
     A directory's outages last until the replica is online; a broker's until the broker is back.
     """
     return f"""
-        stories AS (SELECT * FROM (VALUES {_values(stories)}) AS v(story, place, start, leaders_from)),
+        {_told(stories)},
         spells AS (
             SELECT *, reason LIKE 'broker%' AS of_broker,
                    coalesce(from_offset = lag(to_offset) OVER replica, false) AS goes_on
@@ -217,13 +244,20 @@ def _losses(lake: Lake) -> str:
     """
 
 
-def _values(stories: Sequence[Story]) -> str:
+def _told(stories: Sequence[Story]) -> str:
+    """The stories as rows: number, place, where it starts, from when on leaders may have been moved away for it, and
+    between which offsets replicas that leave a directory leave it because of the story."""
     rows = []
     for number, story in enumerate(stories):
         place = f"{story.broker_id}" if story.directory_id is None else f"{story.broker_id}/{story.directory_id}"
-        since = story.leaders_from or story.time - LEADERS_LEAVE_BEFORE
-        rows.append(f"({number}, '{place}', {story.offset}, make_timestamptz({_micros(since)}))")
-    return ", ".join(rows)
+        leaders_from = story.leaders_from or story.time - LEADERS_LEAVE_BEFORE
+        until = story.back_offset if story.back_offset is not None else FOREVER
+        rows.append(
+            f"({number}, '{place}', {story.offset}, make_timestamptz({_micros(leaders_from)}), {story.since}, {until})"
+        )
+    return (
+        f"stories AS (SELECT * FROM (VALUES {', '.join(rows)}) AS v(story, place, start, leaders_from, since, until))"
+    )
 
 
 def _micros(time: datetime) -> int:

@@ -7,6 +7,36 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
+CAUSES = {
+    "directory failed": (
+        "the broker runs, and reported that the directory failed: the disk, its mount or its file system",
+        "find the disk (its meta.properties holds the id) and look at the kernel log; repair or replace it, then "
+        "restart the broker",
+    ),
+    "directory gone": (
+        "the broker came back without it: not mounted, failed while the broker was down, or taken out of log.dirs",
+        "mount the disk again and restart the broker, or reassign the replicas that are still in it",
+    ),
+    "broker stopped": ("it was shut down in order", "start it, if nobody meant to stop it"),
+    "broker lost": (
+        "it was fenced without a shutdown: it crashed, hung, or could not reach the controller",
+        "look whether it runs; if it does, its log says why it cannot reach the controller",
+    ),
+    "broker restarted": (
+        "a new process registered before the session of the old one had expired",
+        "look at its log if it does not come back",
+    ),
+    "broker re-registered": (
+        "the same process registered again, as brokers do when metadata.version brings directories",
+        "look at its log if it does not come back",
+    ),
+    "broker unregistered": (
+        "it was unregistered, which only an operator does",
+        "reassign the replicas that it still has, or start it again",
+    ),
+}
+"""Kind -> what it means, and what to do while it goes on."""
+
 
 class Event(NamedTuple):
     """Something that happened in an incident."""
@@ -48,9 +78,18 @@ class Story:
     end_offset: int | None = None
     end_time: datetime | None = None
     ending: str = ""
+    back_offset: int | None = None
+    """Where the directory that left was online again."""
+    down_since: int | None = None
+    """Where its broker had gone down, if the directory left while it was."""
     ends_with_replicas: bool = False
     """Over as soon as none of its replicas is offline, whether or not what failed is back."""
     events: list[Event] = field(default_factory=list)
+
+    @property
+    def since(self) -> int:
+        """The offset from which on what happens belongs to it."""
+        return self.offset if self.down_since is None else self.down_since
 
     def tell(self, offset: int, time: datetime, what: str) -> None:
         """Add an event."""

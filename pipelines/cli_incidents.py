@@ -1,0 +1,46 @@
+"""``jbod incidents``: what failed so far, each failure as one story."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pipelines.cli_ask import All, AsJson, AtOffset, AtTime, LakePath, _open, _print_json
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command("incidents", rich_help_panel="Questions, answered without a JVM")(incidents)
+
+
+def incidents(
+    number: Annotated[int | None, typer.Argument(metavar="[NO]", help="One incident, replica by replica.")] = None,
+    lake: LakePath = None,
+    at_offset: AtOffset = None,
+    at_time: AtTime = None,
+    as_json: AsJson = False,
+    every: All = False,
+) -> None:
+    """Every failed directory and lost broker so far: what it took, who took over, how it came back. Exit code 0."""
+    from pipelines.ask.incidents import details
+    from pipelines.ask.incidents import incidents as ask
+
+    opened, _ = _open(lake, at_offset, at_time)
+    position = {"offset": opened.offset, "time": opened.time}
+    if number is not None:
+        one = details(opened, number)
+        if as_json:
+            _print_json({**position, **one.as_json()})
+            return
+        from pipelines.show_incidents import show_details
+
+        show_details(one, opened.time, every)
+        return
+    answer = ask(opened)
+    if as_json:
+        _print_json({**position, "incidents": [each.as_json() for each in answer]})
+        return
+    from pipelines.show_incidents import show_incidents
+
+    show_incidents(opened.offset, opened.time, answer, every)
