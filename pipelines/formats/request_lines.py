@@ -18,6 +18,27 @@ CHUNK = 1 << 20
 _START = b"Completed request:"
 _KEY = re.compile(rb'\{"isForwarded":(?:true|false),"requestHeader":\{"requestApiKey":(\d{1,5}),')
 _OTHERS = frozenset(b"%d" % key for key in range(HIGHEST_API_KEY + 1) if key not in APIS)
+_HEARTBEAT_FORM = (
+    '[TIME] DEBUG Completed request:{"isForwarded":BOOL,"requestHeader":{"requestApiKey":63,"requestApiVersion":1,'
+    '"correlationId":INT,"clientId":NAME,"requestApiKeyName":"BROKER_HEARTBEAT"},"request":{"brokerId":INT,'
+    '"brokerEpoch":LONG,"currentMetadataOffset":LONG,"wantFence":BOOL,"wantShutDown":BOOL},"response":{'
+    '"throttleTimeMs":INT,"errorCode":0,"isCaughtUp":BOOL,"isFenced":BOOL,"shouldShutDown":BOOL},"connection":NAME,'
+    '"totalTimeMs":MS,"requestQueueTimeMs":MS,"localTimeMs":MS,"remoteTimeMs":MS,"throttleTimeMs":MS,'
+    '"responseQueueTimeMs":MS,"sendTimeMs":MS,"securityProtocol":NAME,"principal":NAME,"listener":NAME,'
+    '"clientInformation":{"softwareName":NAME,"softwareVersion":NAME}} (kafka.request.logger)'
+)
+"""A heartbeat with nothing out of the ordinary, to the letter as Kafka writes it: a third of a real log's lines."""
+_VALUES = {
+    "TIME": r"[12]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8]) (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d,\d{3}",
+    "BOOL": "(?:true|false)",
+    "INT": r"-?(?:0|[1-9]\d{0,8})",
+    "LONG": r"-?(?:0|[1-9]\d{0,17})",
+    "MS": r"(?:0|[1-9]\d{0,8})(?:\.\d{1,6})?",
+    "NAME": r'"[\w.:-]{1,100}"',
+}
+_HEARTBEAT = re.compile(
+    re.sub(r"\b[A-Z]+\b", lambda word: _VALUES.get(word[0], word[0]), re.escape(_HEARTBEAT_FORM)).encode() + rb"\r?"
+)
 _ZONED = re.compile(rb"\[?[\d-]{10}[ T][\d:]{8}(?:[,.]\d{1,9})?(?:Z|[+-]\d\d)")
 
 
@@ -81,9 +102,13 @@ def lines(source: Source, start: int, end: int) -> Iterator[tuple[int, bytes | T
 
 
 class Parser:
-    """`parse_line` with a time zone for lines whose time has none, and a short way for what is not read."""
+    """`parse_line` with a time zone for lines whose time has none, and a short way for what is not read.
 
-    def __init__(self, zone: str = "UTC") -> None:
+    ``assignments``: only AssignReplicasToDirs and what cannot be read are wanted, so a plain heartbeat is None too.
+    """
+
+    def __init__(self, zone: str = "UTC", *, assignments: bool = False) -> None:
+        self._assignments = assignments
         self._zone = None if zone.upper() == "UTC" else ZoneInfo(zone)
 
     def __call__(self, line: bytes) -> RequestLine | Reject | None:
@@ -92,6 +117,8 @@ class Parser:
         if at >= 0:
             key = _KEY.match(line, at + len(_START))
             if key is not None and key[1] in _OTHERS and line.isascii():
+                return None
+            if self._assignments and _HEARTBEAT.fullmatch(line):
                 return None
         parsed = parse_line(line)
         if self._zone is None or parsed is None or parsed.completed_ms is None or _ZONED.match(line):

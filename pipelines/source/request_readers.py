@@ -70,7 +70,7 @@ def parts(pieces: Sequence[Piece], most: int) -> list[Part]:
 
 def read_pieces(options: Options, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
     """What pieces of logs say, in the columns of the layout."""
-    parser = Parser(options.time_zone)
+    parser = Parser(options.time_zone, assignments=options.layout == PARTS)
     for piece in pieces:
         rejects = Rejects(piece.path, piece.file_id)
         asked = _requests(options, piece, parser, rejects)
