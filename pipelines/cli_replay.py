@@ -22,7 +22,12 @@ def register(app: typer.Typer) -> None:
 
 
 def replay(
-    log_dir: Annotated[str, typer.Argument(help="a metadata.log.dir, its __cluster_metadata-0, or a URI")],
+    log_dir: Annotated[
+        list[str],
+        typer.Argument(
+            help="a metadata.log.dir, its __cluster_metadata-0, or a URI; those of all controllers settle by majority"
+        ),
+    ],
     lake: Annotated[str | None, typer.Option(help="where the tables are; made if it is not there")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="go on as the log grows, until Ctrl-C")] = False,
     max_records: Annotated[int | None, typer.Option(help="records of one micro-batch")] = None,
@@ -31,6 +36,7 @@ def replay(
     start: Annotated[str, typer.Option(help="where a new lake begins: auto, log or snapshot")] = "auto",
     tail: Annotated[str | None, typer.Option(help="a batch cut off at the end: wait or stop")] = None,
     keep_unknown: Annotated[bool, typer.Option("--keep-unknown", help="keep records of unknown types, unread")] = False,
+    settle: Annotated[str, typer.Option(help="stay behind the end of the log: 100 (records) or 2s")] = "0",
     shards: Annotated[
         int | None, typer.Option(help="shards of a new lake; by the size of the log if not given")
     ] = None,
@@ -48,10 +54,13 @@ def replay(
     )
     from pipelines.replay.run import Outcome, Replay, Runner
     from pipelines.session import spark_session
+    from pipelines.source.settle import Settle
 
     runner = Runner(
         Replay(
-            log_dir=log_dir,
+            log_dir=log_dir[0],
+            copies=tuple(log_dir[1:]),
+            settle=Settle.parse(settle),
             lake=settings.lake,
             profile=settings.replay.profile,
             ids=ids,
@@ -64,6 +73,7 @@ def replay(
             requests=_requests(requests, settings.requests),
         ),
         progress=_progress,
+        notice=_notice,
     )
     outcome: Outcome = runner.outcome
     try:
@@ -90,6 +100,11 @@ def _progress(line: str) -> None:
         typer.echo(f"\r\033[K{line}", err=True, nl=False)
 
 
+def _notice(line: str) -> None:
+    _progress("")
+    typer.echo(f"jbod: {line}", err=True)
+
+
 def _report(outcome: object, lake: str, seconds: float, as_json: bool, asked: dict[str, int] | None) -> None:
     from pipelines.replay.run import Outcome
 
@@ -103,6 +118,7 @@ def _report(outcome: object, lake: str, seconds: float, as_json: bool, asked: di
             "endOffset": end,
             "batches": outcome.batches,
             "rows": outcome.rows,
+            "rolledBack": [vars(one) for one in outcome.rolled_back],
             "seconds": round(seconds, 1),
         }
         if asked is not None:

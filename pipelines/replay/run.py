@@ -17,6 +17,7 @@ from pipelines.replay.requests import Requests, RequestStream
 from pipelines.replay.rollback import RolledBack, settle
 from pipelines.replay.rules import Rules, rules
 from pipelines.replay.seed import CHECKPOINT, checkpoint_fits, seed_position
+from pipelines.source.copies import Copies
 from pipelines.source.log_dir import LogDir
 from pipelines.source.pieces import Position
 from pipelines.source.plan import Planner
@@ -50,6 +51,8 @@ class Replay:
     shards: int | None = None
     requests: Requests | None = None
     settle: Settle = field(default_factory=Settle)
+    copies: tuple[str, ...] = ()
+    """More directories of the same log: what a majority of them all holds counts."""
 
 
 @dataclass
@@ -83,7 +86,9 @@ class Runner:
         if wanted.requests is not None:
             wanted.requests.check()
         self.rules: Rules = rules(wanted.profile, wanted.ids)
-        self.log = LogDir(wanted.log_dir)
+        every = (wanted.log_dir, *wanted.copies)
+        self.copies = Copies(every, cut_tail=wanted.cut_tail, settle=wanted.settle) if wanted.copies else None
+        self.log = self.copies.log if self.copies else LogDir(wanted.log_dir)
         Planner(self.log).begin(wanted.start)
         segments, _ = self.log.files()
         size = sum(segment.size for segment in segments)
@@ -95,6 +100,7 @@ class Runner:
         self._say = progress or (lambda _line: None)
         self._notice = notice or (lambda _line: None)
         self._problem: JbodError | None = None
+        self._told: set[str] = set()
         self._stop = threading.Event()
         self._lock = threading.RLock()
         self.requests: RequestStream | None = None
@@ -108,8 +114,12 @@ class Runner:
             return False
         if self.requests is not None:
             return False
-        planner = Planner(self.log, cut_tail=self.wanted.cut_tail, settle=self.wanted.settle)
         here = Position(offset=self.lake.end_offset)
+        planner: Planner | None = Planner(self.log, cut_tail=self.wanted.cut_tail, settle=self.wanted.settle)
+        if self.copies is not None:
+            planner, _ = self.copies.settled(Position(here.offset, base=here.offset - 1))
+        if planner is None:
+            return False
         if planner.advance(here) != here:
             return False
         last = planner.position(here.offset, -1)
@@ -141,18 +151,46 @@ class Runner:
     def _settle_history(self) -> None:
         job = Job(self.wanted.lake, self.lake.identity.shards, self.rules, self.wanted.keep_unknown)
         fits = lake_has_checkpoint(self.wanted.lake) and checkpoint_fits(self.wanted.lake, self.lake.end_offset)
-        done = settle(self.lake, job, Planner(self.log), has_checkpoint=fits)
+        done = settle(self.lake, job, Planner(self._settled_log()), has_checkpoint=fits)
         if done is not None:
             self.outcome.rolled_back.append(done)
             self.outcome.start_offset = min(self.outcome.start_offset, done.offset)
             self.outcome.end_offset = done.offset
             self._notice(str(done))
 
+    def _settled_log(self) -> LogDir:
+        """The log to compare with: of several copies one that has what a majority holds, once there is such a thing."""
+        if self.copies is None:
+            return self.log
+        end = self.lake.end_offset
+        while True:
+            chosen, _ = self.copies.settled(Position(end, base=end - 1))
+            self._tell_copies()
+            if chosen is not None:
+                return chosen.log
+            if self.wanted.follow_seconds is None or self._stop.wait(self.wanted.follow_seconds):
+                raise UsageError(
+                    f"{self.wanted.log_dir}: no majority of the copies holds the newest epoch yet, so nothing is "
+                    "settled: run again, or with --follow"
+                )
+
+    def _tell_copies(self) -> None:
+        if self.copies is None:
+            return
+        silent = [f"{location}: has no vote now: {problem}" for location, problem in self.copies.silent.items()]
+        told = {*map(str, self.copies.forks()), *silent}
+        for line in sorted(told - self._told):
+            self._notice(line)
+        self._told = told
+
     def _run(self, spark: SparkSession) -> None:
         query = self._start(spark)
         try:
             while not query.awaitTermination(1):
                 self._say_stage(spark)
+                if self.copies is not None and self.wanted.follow_seconds is not None:
+                    self.copies.settled(Position(self.lake.end_offset, base=self.lake.end_offset - 1))
+                    self._tell_copies()
                 if self.requests is not None and self.wanted.follow_seconds is not None:
                     self.requests.follow(spark, self.wanted.follow_seconds)
                 if self._stop.is_set():
@@ -193,6 +231,7 @@ class Runner:
             .option("maxRecords", self.wanted.max_records)
             .option("cutTail", self.wanted.cut_tail)
             .option("settle", str(self.wanted.settle))
+            .option("copies", json.dumps(self.wanted.copies))
             .option("from", json.dumps(asdict(seed)) if seed else "")
             .option("partitions", 2 * spark.sparkContext.defaultParallelism)
         )

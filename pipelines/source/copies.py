@@ -61,6 +61,11 @@ class Copies:
         return len(self._locations) // 2 + 1
 
     @property
+    def log(self) -> LogDir:
+        """The first copy that can be read."""
+        return next(iter(self._planners.values())).log
+
+    @property
     def silent(self) -> dict[str, JbodError]:
         """Copies that cannot be read now, and why: they have no vote."""
         return dict(self._silent)
