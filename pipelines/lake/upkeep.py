@@ -73,9 +73,9 @@ def optimize(location: str, *, target: int = TARGET_BYTES) -> list[Merged]:
                 replace_files(lake, table, added, gone)
                 rewritten = True
             done.append(Merged(table.name, before, before - len(gone) + len(added)))
-        done.append(_optimize_ledger(lake.tables[LEDGER.name]))
         if rewritten:
             lake.publish_rewritten()
+        done.append(_optimize_ledger(lake.tables[LEDGER.name]))
     return done
 
 

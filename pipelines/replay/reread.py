@@ -18,7 +18,7 @@ from pipelines.lake.tables import RECORDS
 from pipelines.replay.job import Job
 from pipelines.replay.record_rows import CONTROL_NAMES
 from pipelines.replay.rows import Rows
-from pipelines.replay.stages import fold_rows, shard_rows
+from pipelines.replay.stages import Row, fold_rows, shard_rows
 from pipelines.source.pieces import Slice
 
 CHUNK = 1 << 20
@@ -41,7 +41,8 @@ def states_at(lake: Lake, job: Job, offset: int, *, most: int = CHUNK) -> dict[i
 def folded(lake: Lake, job: Job, offset: int, *, most: int = CHUNK) -> Iterator[tuple[int, bytes, dict[str, Rows]]]:
     """The same, chunk by chunk: (shard, its state after the chunk, the rows that the chunk gave its tables)."""
     states: dict[int, bytes] = {}
-    for chunk in chunks(lake, offset, most=most):
+    rows: list[Row] = []
+    for number, chunk in enumerate(chunks(lake, offset, most=most)):
         n = len(chunk.records)
         piece = Slice(
             location=lake.location,
@@ -54,11 +55,15 @@ def folded(lake: Lake, job: Job, offset: int, *, most: int = CHUNK) -> Iterator[
             snapshot=chunk.snapshot,
             closes=chunk.closes,
         )
-        rows = list(shard_rows(job, 0, piece, chunk.records, np.ones(n, np.bool_)))
+        rows += shard_rows(job, number, piece, chunk.records, np.ones(n, np.bool_))
+        # A snapshot replaces everything at once, so all of it is one step.
+        if chunk.snapshot >= 0 and not chunk.closes:
+            continue
         for shard in sorted({row[0] for row in rows if row[0] >= 0}):
             mine = [row for row in rows if row[0] == shard]
             states[shard], tables, _ = fold_rows(job, shard, states.get(shard), mine)
             yield shard, states[shard], tables
+        rows = []
 
 
 def chunks(lake: Lake, offset: int, *, most: int = CHUNK) -> Iterator[Chunk]:
