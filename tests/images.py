@@ -37,11 +37,11 @@ def lake_of(path: Path, image: Image, profile: Profile = KAFKA) -> Path:
 
 
 def as_entries(*records: Record, first: int = 0) -> list[Entry]:
-    """A log of these records, one a second."""
+    """A log of these records, ten a second."""
     made = []
     for offset, record in enumerate(records, first):
         versioned = VersionedRecord(record, VERSIONS.get(type(record).__name__, 0))
-        made.append(Entry(offset, 1, 1_000_000 * offset, offset, encode(versioned), None, versioned))
+        made.append(Entry(offset, 1, 100_000 * offset, offset, encode(versioned), None, versioned))
     return made
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from jbod_model.errors import UsageError
 from pipelines.ask.form import jsonable
-from pipelines.ask.incidents_brokers import broker_stories
+from pipelines.ask.incidents_brokers import UNREGISTERED, broker_stories
 from pipelines.ask.incidents_directories import Online, directory_stories
 from pipelines.ask.incidents_effects import NO_LEADER, Effects, LeaderLoss, Outage, effects, leader_losses, outages
 from pipelines.ask.incidents_story import CAUSES, Event, Registration, Story
@@ -73,7 +73,7 @@ class Incident:
     @property
     def advice(self) -> str:
         """What to do while it goes on."""
-        return CAUSES[self.kind][1]
+        return CAUSES["broker unregistered" if self.ending == UNREGISTERED else self.kind][1]
 
     @property
     def what(self) -> str:
@@ -184,13 +184,10 @@ def _incident(number: int, story: Story, done: Effects) -> Incident:
 def _consequences(story: Story, done: Effects) -> Iterator[Event]:
     """What replicas and leaders made of it."""
     if done.first_loss is not None:
-        took = [f"broker {broker} took over {count:,}" for broker, count in done.successors.items() if broker >= 0]
-        nobody = done.successors.get(NO_LEADER, 0)
-        took += [f"nobody took over {nobody:,}"] if nobody else []
-        yield Event(
-            *done.first_loss,
-            f"{_many(sum(done.successors.values()), 'partition')} lost their leader: {', '.join(took)}",
-        )
+        then = [f"broker {broker} took over {count:,}" for broker, count in done.successors.items() if broker >= 0]
+        if NO_LEADER in done.successors:
+            then.append(f"{done.successors[NO_LEADER]:,} without one since")
+        yield Event(*done.first_loss, f"{_many(sum(done.successors.values()), 'leader')} lost: {', '.join(then)}")
     if done.replicas:
         already = f", {done.already_offline:,} of them already" if done.already_offline else ""
         yield Event(story.offset, story.time, f"{_many(done.replicas, 'replica')} offline{already}")

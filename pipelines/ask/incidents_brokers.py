@@ -9,6 +9,8 @@ from datetime import datetime
 
 from pipelines.ask.incidents_story import Registration, Story
 
+UNREGISTERED = "unregistered"
+
 
 def broker_stories(registrations: Iterable[Registration]) -> list[Story]:
     """The losses of every broker. A broker that was never unfenced has lost nothing yet."""
@@ -16,8 +18,11 @@ def broker_stories(registrations: Iterable[Registration]) -> list[Story]:
     told = []
     for _, rows in itertools.groupby(ordered, lambda row: row.broker_id):
         life = _Life()
-        for row in rows:
+        own = list(rows)
+        for row, following in itertools.zip_longest(own, own[1:]):
             life.add(row)
+            if row.to_offset is not None and (following is None or following.from_offset != row.to_offset):
+                life.vanish(row, row.to_offset, row.to_time or row.from_time)
         told += life.stories
     return told
 
@@ -44,16 +49,19 @@ class _Life:
         else:
             self._changed(before, row)
         if self.now is not None and not row.fenced:
-            self.now.tell(row.from_offset, row.from_time, "unfenced")
-            self.now.end(row.from_offset, row.from_time, f"came back with {_compared(self.listed, row.log_dirs)}")
+            if before is None or before.fenced:
+                self.now.tell(row.from_offset, row.from_time, "unfenced")
+            self.now.end(row.from_offset, row.from_time, f"came back {_compared(self.listed, row.log_dirs)}")
             self.now = None
-        if row.ended_by == "unregistered" and row.to_offset is not None and row.to_time is not None:
-            if self.now is None:
-                self._begin(row, "broker unregistered", row.to_offset, row.to_time)
-            if self.now is not None:
-                self.now.tell(row.to_offset, row.to_time, "unregistered")
-                self.now.ending, self.now.ends_with_replicas = "unregistered", True
         self.before = row
+
+    def vanish(self, row: Registration, offset: int, time: datetime) -> None:
+        """The registration ended, and no other took its place."""
+        unregistered = row.ended_by == "unregistered"
+        story = self.now or self._begin(row, "broker unregistered", offset, time)
+        story.tell(offset, time, "unregistered" if unregistered else "not registered any more, says a snapshot")
+        story.since_snapshot = story.since_snapshot or (story.offset == offset and not unregistered)
+        story.ending, story.ends_with_replicas = UNREGISTERED, True
 
     def _appeared(self, row: Registration) -> None:
         """There was no registration before."""
@@ -75,11 +83,12 @@ class _Life:
         if registered and self.now is not None:
             process = "a new process" if new else "the same process"
             self.now.tell(
-                row.from_offset, row.from_time, f"{process} registered, with {_compared(self.listed, row.log_dirs)}"
+                row.from_offset, row.from_time, f"{process} registered, {_compared(self.listed, row.log_dirs)}"
             )
 
-    def _begin(self, row: Registration, kind: str, offset: int | None = None, time: datetime | None = None) -> None:
-        self.now = Story(
+    def _begin(self, row: Registration, kind: str, offset: int | None = None, time: datetime | None = None) -> Story:
+        """A story from a row on, or from ``offset`` on where it ended."""
+        story = Story(
             kind,
             row.broker_id,
             None,
@@ -88,19 +97,20 @@ class _Life:
             since_snapshot=row.from_snapshot and offset is None,
         )
         if self.leaving is not None:
-            self.now.leaders_from = self.leaving.from_time
-            self.now.tell(self.leaving.from_offset, self.leaving.from_time, "shutdown began")
+            story.leaders_from = self.leaving.from_time
+            story.tell(self.leaving.from_offset, self.leaving.from_time, "shutdown began")
+        self.now = story
         self.listed = row.log_dirs
-        self.stories.append(self.now)
+        self.stories.append(story)
+        return story
 
 
 def _compared(old: Sequence[str], new: Sequence[str]) -> str:
     """The directories of a registration, told by what is different."""
-    if set(old) == set(new):
-        return "the same directories"
     came, went = [one for one in new if one not in old], [one for one in old if one not in new]
-    said = [f"{_names(came)} new"] if came else []
-    return ", ".join([*said, *([f"{_names(went)} gone"] if went else [])])
+    said = [f"with {_names(came)} added"] if came else []
+    said += [f"without {_names(went)}"] if went else []
+    return ", ".join(said) or "with the same directories"
 
 
 def _names(directories: Sequence[str]) -> str:

@@ -31,7 +31,12 @@ def directory_stories(rows: Sequence[Online], registrations: Sequence[Registrati
         _story(row, row.to_offset, row.to_time, rows, registrations)
         for row in rows
         if row.ended_by in WITHOUT_THE_BROKER and row.to_offset is not None and row.to_time is not None
+        if any(one.broker_id == row.broker_id and _holds(one, row.to_offset) for one in registrations)
     ]
+
+
+def _holds(registration: Registration, offset: int) -> bool:
+    return registration.from_offset <= offset and (registration.to_offset is None or registration.to_offset > offset)
 
 
 def _story(
