@@ -1,0 +1,64 @@
+"""Checks over random operations on Kafka's own controller, beside what the model says of the same records."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+from jbod_model.ids import KAFKA_IDS
+from jbod_model.image import Image
+from jbod_model.offline import offline_replicas
+from jbod_model.registrations import Partition
+from pipelines.ask.lake import Lake
+from pipelines.check.run import run_checks
+from tests.lakes import write_lake
+from tests.logs import read_file
+from tests.paths import TRACES
+
+RECORDS = 1250
+
+
+def test_checks_of_random_operations_agree_with_the_model(tmp_path: Path) -> None:
+    segment = tmp_path / "segment.log"
+    segment.write_bytes(gzip.decompress((TRACES / "seed2.log.gz").read_bytes()))
+    entries = [entry for entry, _ in zip(read_file(segment), range(RECORDS), strict=False)]
+    image = write_lake(tmp_path / "lake", entries).image
+    found = run_checks(Lake.open(tmp_path / "lake"))
+    assert len({one.key for one in found}) == len(found)
+    seen = {check: {one.subject for one in found if one.check.id == check} for check in ("B-03", "B-04", "B-06")}
+    assert seen == expected(image)
+    assert all(seen.values())
+    hopeless = {one.subject for one in found if one.check.id == "B-17" and "min.insync" not in one.message}
+    assert hopeless == without_use(image)
+
+
+def expected(image: Image) -> dict[str, set[str]]:
+    assert all(broker.directories and not broker.fenced for broker in image.brokers.values())
+    found: dict[str, set[str]] = {"B-03": set(), "B-04": set(), "B-06": set()}
+    for name, partition in partitions(image):
+        reasons = offline_replicas(image, partition)
+        for broker_id, directory in zip(partition.replicas, partition.directories, strict=True):
+            subject = f"{name} on broker {broker_id}"
+            if directory == KAFKA_IDS.lost:
+                found["B-06"].add(subject)
+            elif KAFKA_IDS.kind(directory) == "assigned" and reasons.get(broker_id) == "directory offline":
+                found["B-03"].add(subject)
+            in_sync = broker_id in partition.isr and len(partition.isr) > 1
+            if str(reasons.get(broker_id)).startswith("directory") and (partition.leader == broker_id or in_sync):
+                found["B-04"].add(subject)
+    return found
+
+
+def without_use(image: Image) -> set[str]:
+    return {
+        name
+        for name, partition in partitions(image)
+        if partition.leader == -1 or len(offline_replicas(image, partition)) == len(partition.replicas)
+    }
+
+
+def partitions(image: Image) -> Iterator[tuple[str, Partition]]:
+    for topic in image.topics.values():
+        for number, partition in topic.partitions.items():
+            yield f"{topic.name}-{number}", partition
