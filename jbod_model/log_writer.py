@@ -31,6 +31,11 @@ class LogWriter:
         self.base_offset = base_offset
         self.next_offset = base_offset
         self._batches: list[bytes] = []
+        self._size = 0
+
+    def __len__(self) -> int:
+        """Bytes so far."""
+        return self._size
 
     def append(
         self,
@@ -45,6 +50,7 @@ class LogWriter:
         content = _values(records)
         batch = write_batch(content, base_offset=first, epoch=epoch, timestamp=timestamp, codec=codec)
         self._batches.append(batch)
+        self._size += len(batch)
         self.next_offset += len(records)
         return first
 

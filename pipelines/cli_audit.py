@@ -25,6 +25,7 @@ TimeZone = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     app.command("audit")(audit)
+    app.command("control")(control)
 
 
 def audit(
@@ -53,6 +54,31 @@ def audit(
         show_audit(summary, logs)
     if not summary.clean:
         raise typer.Exit(1)
+
+
+def control(
+    requests: Requests = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Where the log goes: a new metadata.log.dir.")] = None,
+    metadata_version: Annotated[
+        str | None,
+        typer.Option("--metadata-version", help="Of the new cluster: 3.7-IV2; the newest that its brokers take."),
+    ] = None,
+    time_zone: TimeZone = "+00:00",
+    as_json: AsJson = False,
+) -> None:
+    """Answer a stream of requests with the reference controller, and write the metadata log that comes of it."""
+    if not requests or out is None:
+        raise UsageError("--requests FILE and --out DIR are needed")
+    from jbod_model.request_log_file import RequestLog
+    from pipelines.audit.control import control as run
+    from pipelines.audit.show_control import outcome_as_json, show_control
+
+    logs = [RequestLog(path, ahead_of_utc(time_zone)) for path in requests]
+    controller = run(logs, out, metadata_version)
+    if as_json:
+        sys.stdout.write(json.dumps(outcome_as_json(controller, logs)) + "\n")
+    else:
+        show_control(controller, logs, out)
 
 
 def ahead_of_utc(zone: str) -> int:

@@ -46,3 +46,9 @@ class Arrivals:
         while self._next is not None:
             yield self._next
             self._next = next(self._lines, None)
+
+    def in_order(self) -> Iterator[RequestLine]:
+        """Every request by arrival."""
+        while self._next is not None:
+            yield from self.until(self._next.completed_ms - LONGEST_MS)
+        yield from self.rest()
