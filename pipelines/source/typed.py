@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ from pipelines.formats.programs import programs
 from pipelines.formats.records import CONTROL_BASE, Records
 from pipelines.lake.tables import IDS, INTS, TIME
 from pipelines.replay.blocks import partition_rows, topic_ids
+from pipelines.replay.events import NO_IDS
 from pipelines.replay.lists import number_ids, take_lists
 from pipelines.replay.record_rows import type_names
 from pipelines.replay.rows import id_texts
@@ -63,18 +65,37 @@ def typed_batches(records: Records, kept: np.ndarray, snapshot: int | None) -> I
     ``snapshot``: last contained offset where they are those of a snapshot. A list or scalar that a change record
     leaves as it was is null.
     """
-    part_row = partition_rows(records)
     counted = np.flatnonzero(kept)
+    ids = _Ids.of(records, counted, partition_rows(records)[counted])
     for start in range(0, len(counted), BATCH_ROWS):
-        rows = counted[start : start + BATCH_ROWS]
-        yield _batch(records, rows, part_row[rows], snapshot)
+        yield _batch(records, counted[start : start + BATCH_ROWS], ids.cut(start, start + BATCH_ROWS), snapshot)
 
 
-def _batch(records: Records, rows: np.ndarray, part_row: np.ndarray, snapshot: int | None) -> pa.RecordBatch:
+@dataclass(frozen=True)
+class _Ids:
+    """Ids of some records as numbers into their texts: those of topics (-1: none), and of all directories."""
+
+    part_row: np.ndarray
+    topic_of: np.ndarray
+    topics: pa.Array
+    directory_of: np.ndarray
+    directories: pa.Array
+
+    @classmethod
+    def of(cls, records: Records, rows: np.ndarray, part_row: np.ndarray) -> _Ids:
+        topic_of, topics = topic_ids(records, rows, part_row)
+        part = records.partitions
+        directory_of, directories = number_ids(part.ids[: part.id_ends[-1]], NO_IDS)
+        return cls(part_row, topic_of, id_texts(topics), directory_of, id_texts(directories))
+
+    def cut(self, start: int, end: int) -> _Ids:
+        return replace(self, part_row=self.part_row[start:end], topic_of=self.topic_of[start:end])
+
+
+def _batch(records: Records, rows: np.ndarray, ids: _Ids, snapshot: int | None) -> pa.RecordBatch:
     n = len(rows)
     headers = records.headers[records.batch[rows]]
-    part = records.partitions
-    topics, ids = topic_ids(records, rows, part_row)
+    part, part_row = records.partitions, ids.part_row
     hits = part_row >= 0
     at = np.where(hits, part_row, 0)
     whole = hits & (records.types[rows] == 3)
@@ -96,7 +117,7 @@ def _batch(records: Records, rows: np.ndarray, part_row: np.ndarray, snapshot: i
             type_names(records.types[rows]).cast(pa.string()),
             pa.array(records.versions[rows]),
             pa.array(np.full(n, snapshot is not None)),
-            _texts(topics, id_texts(ids), topics < 0),
+            _texts(ids.topic_of, ids.topics, ids.topic_of < 0),
             _names(records, rows),
             pa.array(part.partitions[at] if len(part.partitions) else np.zeros(n, np.int32), mask=~hits),
             pa.array(brokers, mask=brokers < 0),
@@ -105,7 +126,7 @@ def _batch(records: Records, rows: np.ndarray, part_row: np.ndarray, snapshot: i
             scalar(2, whole),
             scalar(RECOVERY, hits & (whole | (recovery != NO_RECOVERY_CHANGE))),
             *(_ints(part, slot, part_row) for slot in range(INT_LISTS)),
-            _directories(part, part_row),
+            _directories(part, ids),
             _fields(records, rows, hits),
         ],
         schema=TYPED_SCHEMA,
@@ -135,13 +156,13 @@ def _ints(part: PartitionRows, slot: int, part_row: np.ndarray) -> pa.Array:
     return _list(ends, pa.array(values), given, INTS)
 
 
-def _directories(part: PartitionRows, part_row: np.ndarray) -> pa.Array:
-    given = _given(part, DIRECTORIES, part_row)
+def _directories(part: PartitionRows, ids: _Ids) -> pa.Array:
+    given = _given(part, DIRECTORIES, ids.part_row)
     if not given.any():
-        return pa.nulls(len(part_row), IDS)
-    numbers, distinct = number_ids(part.ids[: part.id_ends[-1]], np.empty((0, 2), np.uint64))
-    taken, ends = take_lists(numbers, part.id_ends[:-1], np.diff(part.id_ends), np.where(given, part_row, -1))
-    return _list(ends, _texts(taken, id_texts(distinct)), given, IDS)
+        return pa.nulls(len(given), IDS)
+    asked = np.where(given, ids.part_row, -1)
+    taken, ends = take_lists(ids.directory_of, part.id_ends[:-1], np.diff(part.id_ends), asked)
+    return _list(ends, _texts(taken, ids.directories), given, IDS)
 
 
 def _given(part: PartitionRows, slot: int, part_row: np.ndarray) -> np.ndarray:
