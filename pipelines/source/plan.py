@@ -19,7 +19,7 @@ from pipelines.source.pieces import Position, Slice, log_slices, snapshot_slices
 from pipelines.source.settle import Settle
 from pipelines.source.snapshots import batches_of, is_complete
 
-_WINDOW = 32 << 20
+_WINDOW = 4 << 20
 _ATTEMPTS = 3
 
 
@@ -109,7 +109,7 @@ class Planner:
         LogChanged where history below ``position`` is another one now.
         """
         self._look()
-        begun = None
+        begun, asked = None, position
         if position.offset < 0 or self.first_offset() > position.offset:
             begun = self._snapshot(position.offset)
             end = 0 if begun is None else begun.end_offset
@@ -117,6 +117,8 @@ class Planner:
                 raise self._rewritten(position)
             position = Position(end, snapshot=-1 if begun is None else end)
         self.refresh(position)
+        if self.first_offset() > position.offset:  # segments were deleted meanwhile
+            return self.advance(asked, most)
         if begun is not None:
             self._check_follows(begun)
         if self.changed(position):
@@ -356,6 +358,8 @@ class Planner:
 
     def slices(self, start: Position, end: Position) -> Iterator[Slice]:
         """The slices between two positions, in log order: a snapshot first where ``end`` begins with another one."""
+        if self._files and not self.covers(start, end):
+            raise LogChanged(self.log.location, start.offset, "what was planned is no longer all there")
         first = max(start.offset, 0)
         if end.snapshot >= 0 and (end.snapshot != start.snapshot or start.offset < 0):
             yield from self._snapshot_slices(end.snapshot)

@@ -11,13 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jbod_model import records as r
-from jbod_model.errors import UsageError
+from jbod_model.errors import LogChanged, UsageError
+from jbod_model.log_writer import LogWriter, write_snapshot
+from jbod_model.records import VersionedRecord
 from pipelines.source.copies import Copies
 from pipelines.source.log_dir import LogDir
 from pipelines.source.pieces import Position
 from pipelines.source.plan import Planner
 from pipelines.source.settle import Settle
+from pipelines.source.slices import read_slice
 from tests.unit.engine.test_rollback import Batch, write
+from tests.written import TIME
 
 LONE: list[Batch] = [(epoch, [r.NoOpRecord()]) for epoch in (1, 1, 2, 2, 2, 3)]
 
@@ -137,3 +141,54 @@ def test_planner_that_follows_notices_what_was_cut_off_and_written_anew(tmp_path
     assert (there.offset, there.epoch) == (7, 5)
     write(tmp_path, LONE[:4])
     assert follower.advance(read) == read
+
+
+@pytest.mark.parametrize("which", ["segment", "snapshot"])
+def test_file_that_is_deleted_between_listing_and_reading_is_looked_for_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    """Kafka deletes segments below a snapshot, and snapshots below a newer one, while they are being read."""
+    log = LogDir(str(write(tmp_path, LONE)))
+    folder = tmp_path / "__cluster_metadata-0"
+    first = write_snapshot(folder, (), end_offset=3, epoch=2, timestamp=TIME)
+    position = Position(0) if which == "segment" else Position()
+    good, calls = LogDir.read, []
+
+    def read(self: LogDir, path: str, start: int, end: int) -> object:
+        if not calls:
+            calls.append(path)
+            later = LogWriter(base_offset=6)
+            later.append([VersionedRecord(r.NoOpRecord(), 0)], epoch=3, timestamp=TIME + 99)
+            later.write(folder)
+            write_snapshot(folder, (), end_offset=6, epoch=3, timestamp=TIME)
+            (folder / f"{0:020d}.log").unlink()
+            first.unlink()
+        return good(self, path, start, end)
+
+    monkeypatch.setattr(LogDir, "read", read)
+    planner = Planner(log)
+    try:
+        there = planner.advance(position)
+    except LogChanged:  # told to whoever reads, who begins anew
+        there = planner.advance(position)
+    assert (there.offset, there.snapshot) == (7, 6)
+    assert calls
+    slices = list(planner.slices(position, there))
+    assert [piece.snapshot for piece in slices] == [6, -1]
+    for piece in slices:
+        read_slice(piece)
+
+
+def test_slice_that_was_rewritten_after_it_was_planned_is_not_read(tmp_path: Path) -> None:
+    planner = Planner(LogDir(str(write(tmp_path, LONE))))
+    (piece,) = planner.slices(Position(0), planner.advance(Position(0)))
+    assert len(read_slice(piece)[0]) == 6
+    write(tmp_path, [*LONE[:5], (4, [r.NoOpRecord()])])
+    with pytest.raises(LogChanged, match="rewritten after the read was planned"):
+        read_slice(piece)
+    write(tmp_path, LONE[:5])
+    with pytest.raises(LogChanged, match="cut off after the read was planned"):
+        read_slice(piece)
+    (tmp_path / "__cluster_metadata-0" / f"{0:020d}.log").unlink()
+    with pytest.raises(LogChanged, match="the file is gone"):
+        read_slice(piece)

@@ -6,17 +6,18 @@ import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jbod_model import records as r
-from jbod_model.errors import MalformedLog, ReplayViolation
+from jbod_model.errors import MalformedLog, ReplayViolation, UsageError
 from jbod_model.ids import Uuid
 from jbod_model.image import Image
-from jbod_model.log_writer import LogWriter
+from jbod_model.log_writer import LogWriter, write_snapshot
 from jbod_model.records import Record, VersionedRecord
 from pipelines import ask
 from pipelines.lake.publish import Lake
@@ -193,3 +194,100 @@ def test_state_made_again_from_the_records_goes_on_as_if_never_lost(
             local.replay(write(root / "log", batches), root / "lake")
         local.replay(root / "log", root / "fresh")
         assert differences(rows_of(root / "lake"), rows_of(root / "fresh")) == []
+
+
+# BEHIND RETENTION
+
+TOPIC = Uuid(7, 1)
+PLACED: list[Record] = [
+    r.TopicRecord(name="t", topic_id=TOPIC),
+    r.PartitionRecord(topic_id=TOPIC, partition_id=0, replicas=(1,), isr=(1,)),
+    r.TopicRecord(name="gone", topic_id=Uuid(7, 2)),
+    r.PartitionRecord(topic_id=Uuid(7, 2), partition_id=0, replicas=(1,), isr=(1,)),
+]
+
+
+def retained(log_dir: Path, begins: int, epoch: int, batches: Sequence[Batch], records: Sequence[Record]) -> Path:
+    """A log that begins with a snapshot of ``records``, all that came before is deleted."""
+    for path in (log_dir / LOG).glob("*"):
+        path.unlink()
+    writer = LogWriter(base_offset=begins)
+    for number, (of, kept) in enumerate(batches):
+        values = [VersionedRecord(record, LAST[type(record)]) for record in kept]
+        writer.append(values, epoch=of, timestamp=TIME + 1000 + number)
+    writer.write(log_dir / LOG)
+    said = [VersionedRecord(record, LAST[type(record)]) for record in records]
+    write_snapshot(log_dir / LOG, said, end_offset=begins, epoch=epoch, timestamp=TIME + 999)
+    return log_dir
+
+
+def test_reader_behind_retention_goes_on_from_the_snapshot_and_does_not_know_what_was_between(tmp_path: Path) -> None:
+    """Reliability test 6."""
+    log_dir = write(tmp_path / "log", [(1, [record]) for record in PLACED])
+    local.replay(log_dir, tmp_path / "lake")
+    retained(log_dir, 50, 2, [(2, [r.NoOpRecord()])], PLACED[:2])
+    assert local.replay(log_dir, tmp_path / "lake") is None
+    rows = rows_of(tmp_path / "lake")["assignments"]
+    assert [(row["topic"], row["from_offset"], row["to_offset"], row["ended_by"]) for row in rows] == [
+        ("t", 1, None, None),
+        ("gone", 3, 49, "resync"),
+    ]
+    assert [row["from_snapshot"] for row in ledger_of(tmp_path / "lake")] == [None, 50]
+    for known in (3, 49, 50):
+        assert ask.Lake.open(tmp_path / "lake", at_offset=known).offset == known
+    for unknown in (4, 48):
+        with pytest.raises(
+            UsageError, match=f"offset {unknown} was never read: the log went from 3 to the snapshot at 49"
+        ):
+            ask.Lake.open(tmp_path / "lake", at_offset=unknown)
+
+
+def test_fork_after_a_snapshot_is_taken_back_to_it(tmp_path: Path) -> None:
+    other = r.TopicRecord(name="new", topic_id=Uuid(7, 3))
+    log_dir = write(tmp_path / "log", [(1, [record]) for record in PLACED])
+    for name in ("lake", "fresh"):
+        local.replay(log_dir, tmp_path / name)
+    retained(log_dir, 50, 2, [(2, [r.NoOpRecord()]), (2, [r.RemoveTopicRecord(topic_id=TOPIC)])], PLACED[:2])
+    local.replay(log_dir, tmp_path / "lake")
+    retained(log_dir, 50, 2, [(2, [r.NoOpRecord()]), (3, [other]), (3, [r.NoOpRecord()])], PLACED[:2])
+    done = local.replay(log_dir, tmp_path / "lake")
+    assert done is not None
+    assert (done.offset, done.before) == (51, 52)
+    local.replay(log_dir, tmp_path / "fresh")
+    assert differences(rows_of(tmp_path / "lake"), rows_of(tmp_path / "fresh")) == []
+
+
+@pytest.mark.parametrize(("begins", "kept"), [(5, 3), (4, 3), (9, 4)])
+def test_fork_below_the_beginning_of_the_log_is_settled_by_the_snapshot(tmp_path: Path, begins: int, kept: int) -> None:
+    """What the log can still disprove is taken back: what lies in it, and what is of an epoch newer than its own."""
+    epoch = 3 if begins == 9 else 1
+    batches: list[Batch] = [*((1, [record]) for record in PLACED), *((epoch, [r.NoOpRecord()]) for _ in range(2))]
+    log_dir = write(tmp_path / "log", batches)
+    local.replay(log_dir, tmp_path / "lake")
+    retained(log_dir, begins, 2, [(2, [r.NoOpRecord()]), (2, [r.NoOpRecord()])], PLACED[:2])
+    done = local.replay(log_dir, tmp_path / "lake")
+    assert done is not None
+    assert done.before == 6
+    assert done.offset == (begins - 1 if begins < 9 else kept)
+    open_topics = {row["topic"] for row in rows_of(tmp_path / "lake")["partitions"] if row["to_offset"] is None}
+    assert open_topics == {"t"}
+    newest = ask.Lake.open(tmp_path / "lake")
+    assert newest.offset == begins + 1
+    if done.offset < begins - 1:
+        with pytest.raises(UsageError, match="was never read"):
+            ask.Lake.open(tmp_path / "lake", at_offset=done.offset)
+
+
+def test_lake_of_an_earlier_version_gets_the_new_column_of_the_ledger(tmp_path: Path) -> None:
+    batches: list[Batch] = [(1, [r.NoOpRecord()]) for _ in range(3)]
+    local.replay(write(tmp_path / "log", batches), tmp_path / "lake")
+    ledger = DeltaTable(str(tmp_path / "lake" / "ledger"))
+    rows = ledger.to_pyarrow_table().drop_columns(["rolled_back_from"])
+    description = ledger.metadata().description
+    rmtree(tmp_path / "lake" / "ledger")
+    DeltaTable.create(str(tmp_path / "lake" / "ledger"), rows.schema, description=description)
+    write_deltalake(str(tmp_path / "lake" / "ledger"), rows, mode="append")
+    local.replay(write(tmp_path / "log", batches[:2]), tmp_path / "lake")
+    local.replay(write(tmp_path / "log", batches), tmp_path / "lake")
+    assert [row["rolled_back_from"] for row in ledger_of(tmp_path / "lake")] == [3, None]
+    assert ask.Lake.open(tmp_path / "lake").offset == 2
