@@ -1,0 +1,83 @@
+"""Upkeep killed for good: a process that gets SIGKILL between any two of its commits, and the lake after it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+
+from pipelines.lake.rebuild import rebuild
+from pipelines.lake.upgrade import upgrade
+from pipelines.lake.upkeep import optimize
+from pipelines.lake.verify import verify
+from tests import local
+from tests.paths import FIXTURES, ROOT, metadata_dir
+from tests.tables import rows_of
+
+# The commits of a lake: one a table, then the ledger's; the number says before which one the process dies.
+KILLED = """
+    import os, signal, sys
+    from deltalake import DeltaTable
+    import pipelines.lake.publish as publish
+    what, lake, last = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    commits = 0
+
+    def counted(commit):
+        def run(*arguments, **options):
+            global commits
+            if commits == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+            commits += 1
+            return commit(*arguments, **options)
+        return run
+
+    DeltaTable.create_write_transaction = counted(DeltaTable.create_write_transaction)
+    publish.write_deltalake = counted(publish.write_deltalake)
+    if what == "optimize":
+        from pipelines.lake.upgrade import upgrade
+from pipelines.lake.upkeep import optimize
+        optimize(lake)
+    else:
+        from pipelines.lake.rebuild import rebuild
+        rebuild(lake, say=lambda line: None)
+    print(commits)
+"""
+
+
+def killed(what: str, lake: Path, last: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(KILLED), what, str(lake), str(last)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("what", ["optimize", "rebuild"])
+def test_upkeep_killed_before_any_of_its_commits_leaves_a_lake_that_goes_on(tmp_path: Path, what: str) -> None:
+    """One lake is killed again and again, at each commit; then it is verified, goes on and is verified."""
+    whole = tmp_path / "whole"
+    local.replay(metadata_dir("kafka-4.1.2"), whole)
+    lake = copytree(FIXTURES / "lakes" / "format-1", tmp_path / "lake")
+    upgrade(str(lake))
+    before = rows_of(lake)
+    commits = int(killed(what, copytree(lake, tmp_path / "counted"), 99).stdout)
+    assert commits >= 5
+    for last in range(commits):
+        one = copytree(lake, tmp_path / f"killed-{last}")
+        done = killed(what, one, last)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert rows_of(one) == before
+        if last % 2:
+            optimize(str(one)) if what == "optimize" else rebuild(str(one), say=lambda _: None)
+            assert rows_of(one) == before
+        local.replay(metadata_dir("kafka-4.1.2"), one, most=200)
+        assert rows_of(one) == rows_of(whole)
+        assert verify(str(one)).differences == []
