@@ -48,7 +48,7 @@ def check(
         _show_catalogue(as_json)
         return
     from pipelines.check.catalogue import chosen
-    from pipelines.check.definition import SEVERITIES
+    from pipelines.check.definition import at_least
     from pipelines.check.run import run_checks
     from pipelines.settings import load
 
@@ -74,8 +74,7 @@ def check(
 
         if record(opened, ran, found) is None:
             typer.echo(f"{opened.path}: the lake ends before what findings say: nothing is kept until then", err=True)
-    bad = SEVERITIES[: SEVERITIES.index(fail_on.value) + 1]
-    if any(one.severity in bad for one in found):
+    if any(one.severity in at_least(fail_on.value) for one in found):
         raise typer.Exit(1)
 
 
