@@ -3,13 +3,15 @@
     python -m benchmarks.requests [LINES] [--gzip]
 
 Prints one JSON line for a quarter of the lines and one for all: seconds from start to end of the command, Java
-included, and the peak memory of all its processes. Flat memory is when the two peaks are about the same.
+included, seconds of processor time, and the peak memory of all its processes. Memory is flat when the two peaks are
+about the same.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -50,18 +52,29 @@ def make(folder: Path, count: int, packed: bool) -> int:
     return size
 
 
-def replay(lake: Path, *more: str) -> tuple[float, int, dict[str, object]]:
-    """Seconds, peak memory in MB and what the command said."""
+def replay(lake: Path, *more: str) -> dict[str, object]:
+    """Run the command: what it took and what it said."""
     command = [sys.executable, "-m", "pipelines.cli", "replay", str(LOG), "--lake", str(lake), "--json", *more]
-    started = time.perf_counter()
+    started, used = time.perf_counter(), _cpu()
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     peak = Peak(process.pid)
     peak.start()
     out, _ = process.communicate()
-    seconds = time.perf_counter() - started
+    seconds, used = time.perf_counter() - started, _cpu() - used
     if process.returncode:
         raise SystemExit(f"jbod replay left with {process.returncode}")
-    return seconds, peak.stop(), json.loads(out)
+    return {
+        "seconds": round(seconds, 1),
+        "cpuSeconds": round(used, 1),
+        "peakMegabytes": peak.stop(),
+        "requested": json.loads(out).get("requests"),
+    }
+
+
+def _cpu() -> float:
+    """Seconds of processor time of the processes that ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def main(count: int, packed: bool) -> None:
@@ -72,15 +85,8 @@ def main(count: int, packed: bool) -> None:
             folder.mkdir()
             size = make(folder, number, packed)
             replay(lake)
-            seconds, peak, said = replay(lake, "--requests", str(folder / "kafka-request.log*"))
-            result = {
-                "lines": number,
-                "megabytes": size >> 20,
-                "gzip": packed,
-                "seconds": round(seconds, 1),
-                "peakMegabytes": peak,
-                "requested": said["requests"],
-            }
+            done = replay(lake, "--requests", str(folder / "kafka-request.log*"))
+            result = {"lines": number, "megabytes": size >> 20, "gzip": packed, **done}
             print(json.dumps(result), flush=True)
 
 

@@ -25,6 +25,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "check": ("check",),
     "report": ("report",),
     "metrics": ("metrics", "alert"),
+    "requests": ("assignments",),
     "replay": ("replay",),
     "upkeep": ("optimize", "vacuum", "rebuild", "verify", "upgrade"),
     "jobs": ("jobs",),
