@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import yaml
 from databricks.bundles.jobs import Job
+from typer.main import get_command
 
 from jbod_model.errors import UsageError
 from pipelines import cli
 from pipelines.jobs.bundle import read_bundle
+from pipelines.jobs.run import command
 from tests.paths import ROOT
 
 
@@ -60,9 +62,11 @@ def test_shipped_bundle_is_read_with_tasks_in_order() -> None:
     }
 
 
-def test_tasks_call_commands_that_exist() -> None:
-    commands = {command for names in cli.MODULES.values() for command in names}
+def test_tasks_call_commands_with_options_that_they_take() -> None:
+    commands = get_command(cli.application()).commands  # type: ignore[attr-defined]
     for job in read_bundle(ROOT / "databricks.yml").values():
         for task in job.tasks:
             assert (task.package, task.entry_point) == ("jbod", "jbod")
-            assert task.arguments[0] in commands
+            words = command(task, job.parameters)[3:]
+            taken = commands[words[0]].make_context(words[0], words[1:]).params
+            assert any(job.parameters["lake"] == value for value in taken.values())
