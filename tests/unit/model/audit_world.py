@@ -66,6 +66,19 @@ def _response(response: Response | RequestRefused) -> Any:
     return form
 
 
+def entries_of(writer: LogWriter) -> Iterator[LogEntry]:
+    """The records of a log that was not written to disk."""
+    position, data = 0, writer.bytes
+    while position < len(data):
+        batch = read_batch(data, position, file="log")
+        assert batch is not None
+        for index, value in enumerate(batch.values):
+            offset = batch.header.base_offset + index
+            record = decode(value, file="log", offset=offset)
+            yield LogEntry(offset, batch.header.epoch, batch.header.max_timestamp, record, batch.header)
+        position += batch.header.size
+
+
 @dataclasses.dataclass(slots=True)
 class Recorded:
     """A trace as two logs; ``step_ms`` lie between two operations."""
@@ -86,15 +99,7 @@ class Recorded:
 
     def entries(self) -> Iterator[LogEntry]:
         """The log, without writing it."""
-        position, data = 0, self.log.bytes
-        while position < len(data):
-            batch = read_batch(data, position, file="trace")
-            assert batch is not None
-            for index, value in enumerate(batch.values):
-                offset = batch.header.base_offset + index
-                record = decode(value, file="trace", offset=offset)
-                yield LogEntry(offset, batch.header.epoch, batch.header.max_timestamp, record, batch.header)
-            position += batch.header.size
+        return entries_of(self.log)
 
     _image: Image = dataclasses.field(default_factory=Image)
     _trace: Circumstances = dataclasses.field(default_factory=lambda: Circumstances(False, ControllerMemory()))
