@@ -117,6 +117,14 @@ class Copies:
         """Whether the batches between two positions are scanned."""
         return any(planner.covers(start, end) for planner in self._planners.values())
 
+    def is_quiet(self, start: Position, end: Position) -> bool:
+        """Whether there are only NoOpRecords between two positions."""
+        return all(planner.is_quiet(start, end) for planner in self._planners.values())
+
+    def time(self, offset: int) -> int:
+        """Append time in milliseconds of the last batch before ``offset``, -1 where none was scanned."""
+        return max(planner.time(offset) for planner in self._planners.values())
+
     def holds(self, position: Position) -> bool:
         """Whether a copy has the batch before ``position`` as it was planned."""
         return any(planner.holds(position) for planner in self._planners.values())

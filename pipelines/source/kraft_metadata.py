@@ -6,8 +6,9 @@ Options: ``path`` (a metadata.log.dir or its ``__cluster_metadata-0``, or a URI 
 snapshot); ``maxRecords`` of a micro-batch (0: no limit); ``cutTail`` (wait, fail: what a cut-off last batch means);
 ``keepUnknown`` (true: keep records of unknown types, unread); ``partitions`` (tasks of a read); ``layout`` (records,
 or slices: where the records are instead of what they say); ``settle`` (100 records, or 2s: how far the reader stays
-behind the end of the log); ``copies`` (JSON list of more directories of the same log, which settle it by majority);
-``from`` (JSON of the position where a stream begins).
+behind the end of the log); ``idleSeconds`` (how long, by the log's time, a stream lets NoOpRecords alone wait);
+``copies`` (JSON list of more directories of the same log, which settle it by majority); ``from`` (JSON of the position
+where a stream begins).
 
 Spark makes an instance in a process of its own for each question it has, so what reads is imported only when it reads.
 
@@ -41,6 +42,7 @@ class Options:
     cut_tail: str = "wait"
     keep_unknown: bool = False
     partitions: int = 4
+    idle_seconds: int = 60
     settle: str = "0"
     copies: tuple[str, ...] = ()
     begin_at: str = ""
@@ -58,6 +60,7 @@ class Options:
             cut_tail=_one_of(raw, "cutTail", "wait", "fail"),
             keep_unknown=_one_of(raw, "keepUnknown", "false", "true") == "true",
             partitions=max(_number(raw, "partitions", 4), 1),
+            idle_seconds=_number(raw, "idleSeconds", 60),
             settle=raw.get("settle", "0"),
             copies=tuple(json.loads(raw.get("copies", "[]"))),
             begin_at=raw.get("from", ""),

@@ -55,6 +55,21 @@ def _find_markers(data: Any, headers: Any, found: Any) -> int:
     return count
 
 
+# A batch of one NoOpRecord after its header: always the same bytes.
+_IDLE = np.frombuffer(bytes.fromhex("1400000001080114000000"), np.uint8)
+
+
+def is_idle(data: np.ndarray, headers: np.ndarray) -> np.ndarray:
+    """Which batches hold one NoOpRecord and nothing else, as an idle controller writes every half second: bool[n]."""
+    idle: np.ndarray = (headers["size"] == HEADER_BYTES + len(_IDLE)) & (
+        headers["attributes"] & (CODEC_BITS | CONTROL_BIT) == 0
+    )
+    rows = np.flatnonzero(idle)
+    at = headers["position"][rows][:, None] + np.arange(HEADER_BYTES, HEADER_BYTES + len(_IDLE))
+    idle[rows] = (data[at] == _IDLE).all(axis=1)
+    return idle
+
+
 def markers(data: np.ndarray, headers: np.ndarray, file: str) -> list[tuple[int, int]]:
     """(offset, record type) of every transaction marker in the batches of ``headers``, verified before.
 

@@ -14,7 +14,7 @@ import numpy as np
 from jbod_model.errors import LogChanged, MalformedLog, ReplayViolation, UsageError
 from pipelines.formats.batches import BATCH_DTYPE, HEADER_BYTES, MAX_BATCH_BYTES, scan, verify
 from pipelines.source.log_dir import LogDir, Segment, Snapshot
-from pipelines.source.markers import ABORT, BEGIN, markers
+from pipelines.source.markers import ABORT, BEGIN, is_idle, markers
 from pipelines.source.pieces import Position, Slice, log_slices, snapshot_slices
 from pipelines.source.settle import Settle
 from pipelines.source.snapshots import batches_of, is_complete
@@ -44,6 +44,7 @@ class Planner:
         self._transactions: list[tuple[int, int, bool]] = []
         self._next = -1
         self._epoch = -1
+        self._stirred = -1
         self._floor = 0
         self._frozen: tuple[list[Segment], list[Snapshot]] | None = None
         self.segments: list[Segment] = []
@@ -56,7 +57,7 @@ class Planner:
     def _forget(self) -> None:
         self._files.clear()
         self._transactions.clear()
-        self._begin, self._next, self._epoch = None, -1, -1
+        self._begin, self._next, self._epoch, self._stirred = None, -1, -1, -1
 
     def _look(self, *, anew: bool = False) -> None:
         """List the directory; where the listing is frozen, only if what it lists is gone (``anew``)."""
@@ -219,6 +220,9 @@ class Planner:
             for offset, kind in markers(data, headers, file.segment.path):
                 self._mark(offset, kind)
             self._check_epochs(headers, file.segment.path)
+            stirring = np.flatnonzero(~is_idle(data, headers))
+            if len(stirring):
+                self._stirred = int(headers["base_offset"][stirring[-1]] + headers["count"][stirring[-1]])
             self._next = batches.next_offset
             headers["position"] += file.scanned
             file.headers.append(headers)
@@ -281,6 +285,16 @@ class Planner:
             if begin < end <= close:
                 end = begin
         return end
+
+    def is_quiet(self, start: Position, end: Position) -> bool:
+        """Whether there are only NoOpRecords between two positions."""
+        return self._stirred <= start.offset and end.snapshot == start.snapshot
+
+    def time(self, offset: int) -> int:
+        """Append time in milliseconds of the last batch before ``offset``, -1 where none was scanned."""
+        headers = self.headers()
+        rows = np.flatnonzero(headers["base_offset"] < offset)
+        return int(headers["timestamp"][rows[-1]]) if len(rows) else -1
 
     @property
     def next_offset(self) -> int:

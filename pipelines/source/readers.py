@@ -80,6 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._planner: Planner | Copies | None = None
+        self._ends = False
 
     def _plan(self) -> Planner | Copies:
         if self._planner is None:
@@ -97,13 +98,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_records) if self._options.max_records > 0 else ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Where the next batch ends: whole batches, whole transactions."""
+        """Where the next batch ends: whole batches, whole transactions.
+
+        An idle controller writes a NoOpRecord every half second: a stream that goes on takes them a minute at a time.
+        """
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         position = Position(**start)
-        return asdict(self._plan().advance(position, most))
+        planner = self._plan()
+        end = planner.advance(position, most)
+        idle = not self._ends and planner.is_quiet(position, end)
+        if idle and 0 <= planner.time(end.offset) - planner.time(position.offset) < self._options.idle_seconds * 1000:
+            return start
+        return asdict(end)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of this run at what is settled now."""
+        self._ends = True
         self._plan().freeze()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:

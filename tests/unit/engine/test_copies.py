@@ -6,20 +6,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from shutil import rmtree
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jbod_model import records as r
 from jbod_model.errors import LogChanged, UsageError
+from jbod_model.ids import Uuid
 from jbod_model.log_writer import LogWriter, write_snapshot
 from jbod_model.records import VersionedRecord
+from pipelines.formats.batches import scan
 from pipelines.source.copies import Copies
 from pipelines.source.log_dir import LogDir
+from pipelines.source.markers import is_idle
 from pipelines.source.pieces import Position
 from pipelines.source.plan import Planner
 from pipelines.source.settle import Settle
 from pipelines.source.slices import read_slice
+from tests.logs import read_file
+from tests.paths import KAFKAS, metadata_dir
 from tests.unit.engine.test_rollback import Batch, write
 from tests.written import TIME
 
@@ -192,3 +198,27 @@ def test_slice_that_was_rewritten_after_it_was_planned_is_not_read(tmp_path: Pat
     (tmp_path / "__cluster_metadata-0" / f"{0:020d}.log").unlink()
     with pytest.raises(LogChanged, match="the file is gone"):
         read_slice(piece)
+
+
+def test_only_batches_of_one_noop_are_quiet(tmp_path: Path) -> None:
+    """The bytes are Kafka's: every other batch of its logs is none."""
+    noop, change = r.NoOpRecord(), r.TopicRecord(name="t", topic_id=Uuid(7, 1))
+    batches: list[Batch] = [(1, [noop]), (1, [noop]), (1, [change]), (1, [noop]), (1, [noop, noop])]
+    planner = Planner(LogDir(str(write(tmp_path, batches))))
+    end = planner.advance(Position(0))
+    assert [planner.is_quiet(Position(at), end) for at in range(7)] == [False] * 6 + [True]
+    write(tmp_path, batches[:4])
+    assert [planner.is_quiet(Position(at), planner.advance(Position(0))) for at in range(4)] == [False] * 3 + [True]
+    assert planner.time(3) - planner.time(1) == 20
+
+
+@pytest.mark.parametrize("kafka", KAFKAS)
+def test_noops_of_real_logs_are_told_from_their_bytes(kafka: str) -> None:
+    (path, *_) = sorted((metadata_dir(kafka) / "__cluster_metadata-0").glob("*.log"))
+    data = np.frombuffer(path.read_bytes(), np.uint8)
+    headers = scan(data, str(path)).headers
+    entries = list(read_file(path))
+    found = set(headers["base_offset"][is_idle(data, headers)].tolist())
+    alone = [len([e for e in entries if e.batch_offset == entry.batch_offset]) == 1 for entry in entries]
+    noops = {e.offset for e, lone in zip(entries, alone, strict=True) if lone and isinstance(e.record, r.NoOpRecord)}
+    assert found == noops
