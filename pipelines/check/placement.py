@@ -15,15 +15,19 @@ BLAST_RADIUS = Check(
             FROM offline_replicas o
             JOIN partitions p ON p.topic_id = o.topic_id AND p.partition = o.partition
             GROUP BY o.topic_id, o.partition
+        ), sole AS (
+            SELECT broker_id, max(directory_id) AS directory_id FROM directories GROUP BY broker_id HAVING count(*) = 1
         ), led AS (
-            SELECT a.broker_id, a.directory_id, d.from_offset, d.from_time, count(*) AS leaderless,
+            SELECT a.broker_id, d.directory_id, d.from_offset, d.from_time, count(*) AS leaderless,
                    count(CASE WHEN array_length(p.replicas) - coalesce(f.replicas, 0) = 1 THEN 1 END) AS last_copies
             FROM partitions p
             JOIN assignments a ON a.topic_id = p.topic_id AND a.partition = p.partition AND a.broker_id = p.leader
-            JOIN directories d ON d.broker_id = a.broker_id AND d.directory_id = a.directory_id
+            LEFT JOIN sole s ON s.broker_id = a.broker_id
+            JOIN directories d ON d.broker_id = a.broker_id
+                 AND d.directory_id = CASE WHEN a.kind = 'assigned' THEN a.directory_id ELSE s.directory_id END
             LEFT JOIN off f ON f.topic_id = p.topic_id AND f.partition = p.partition
             WHERE array_contains(p.isr, p.leader) AND array_length(p.isr) - coalesce(f.in_sync, 0) = 1
-            GROUP BY a.broker_id, a.directory_id, d.from_offset, d.from_time
+            GROUP BY a.broker_id, d.directory_id, d.from_offset, d.from_time
         )
         SELECT l.broker_id, l.directory_id, l.from_offset AS since_offset, l.from_time AS since_time, l.leaderless,
                l.last_copies,

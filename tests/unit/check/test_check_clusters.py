@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pipelines.ask.lake import Lake
+from pipelines.ask.risk import risk
 from pipelines.check.definition import Finding
 from pipelines.check.run import run_checks
 from tests.lakes import write_lake
@@ -150,6 +151,28 @@ def test_replica_that_joined_a_partition_is_told_why_its_directory_is_not_known(
 def test_disks_that_died_after_moves_and_deletions_are_named(lakes: Mapping[str, Path]) -> None:
     found = run_checks(Lake.open(lakes["kafka-4.1.2"], 186), ["B-15"])
     assert [(one.broker_id, one.offset, one.severity) for one in found] == [(1, 162, "info"), (2, 174, "info")]
+
+
+@pytest.mark.parametrize(
+    ("kafka", "offset"),
+    [
+        ("kafka-4.1.2", 186),
+        ("kafka-4.1.2", 424),
+        ("kafka-3.7.2", 244),
+        ("kafka-3.9.2-upgrade", 107),
+        ("kafka-3.9.2-zk-migration", 133),
+    ],
+)
+def test_blast_radius_is_what_the_controller_would_do(lakes: Mapping[str, Path], kafka: str, offset: int) -> None:
+    lake = Lake.open(lakes[kafka], offset)
+    found = {(one.broker_id, one.directory_id): one.message for one in run_checks(lake, ["B-18"])}
+    wanted = {
+        (one.broker_id, one.directory_id): f"if it failed now, {one.without_leader} would have no leader"
+        for one in risk(lake).directories
+        if one.without_leader
+    }
+    assert wanted
+    assert {place: message.rpartition(", ")[0] for place, message in found.items()} == wanted
 
 
 @pytest.mark.parametrize("kafka", KAFKAS)
