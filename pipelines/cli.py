@@ -29,7 +29,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "replay": ("replay",),
     "upkeep": ("optimize", "vacuum", "rebuild", "verify", "upgrade"),
     "jobs": ("jobs",),
-    "audit": ("audit", "control"),
+    "audit": ("audit", "control", "moves"),
     "storage": ("disks", "format"),
     "model": ("conform",),
     "simulate": ("simulate", "explore"),

@@ -1,4 +1,4 @@
-"""``jbod audit`` and ``jbod control``: a controller's request log beside its metadata log, or in its place."""
+"""``jbod audit | control | moves``: a controller's request log beside its metadata log, and in its place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from jbod_model.errors import UsageError
-from pipelines.cli_ask import AsJson
+from pipelines.cli_ask import AsJson, AtOffset, AtTime, LakePath, _open, _print_json
 
 Requests = Annotated[
     list[Path] | None,
@@ -26,6 +26,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     app.command("audit")(audit)
     app.command("control")(control)
+    app.command("moves", rich_help_panel="Questions, answered without a JVM")(moves)
 
 
 def audit(
@@ -79,6 +80,20 @@ def control(
         sys.stdout.write(json.dumps(outcome_as_json(controller, logs)) + "\n")
     else:
         show_control(controller, logs, out)
+
+
+def moves(lake: LakePath = None, at_offset: AtOffset = None, at_time: AtTime = None, as_json: AsJson = False) -> None:
+    """Replicas that moved between the disks of their broker: when asked, accepted, and whether they stayed."""
+    from pipelines.ask.moves import moves as ask
+
+    opened, _ = _open(lake, at_offset, at_time)
+    answer = ask(opened)
+    if as_json:
+        _print_json({"offset": opened.offset, "time": opened.time, "moves": answer})
+        return
+    from pipelines.audit.show_moves import show_moves
+
+    show_moves(opened.offset, opened.time, answer)
 
 
 def ahead_of_utc(zone: str) -> int:

@@ -1,0 +1,171 @@
+"""Moves of replicas between the disks of a broker: asked, accepted, and whether they stayed.
+
+The log shows when the controller accepted the new directory, and when it was taken back. That the broker swapped the
+copy in afterwards it does not show: a move that is not taken back soon was promoted. When it was asked for, and how
+often it was refused, only the request stream says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+from pipelines.ask.lake import Lake
+from pipelines.ask.ledger import time_of
+from pipelines.ask.requests import requests_until
+
+SOON = timedelta(minutes=10)
+"""A return within this time undoes a move; a later one is a move of its own."""
+
+_STARTING = 60_000_000
+"""Microseconds: a process may report where its replicas are before it registers without the directory they were in."""
+
+_EARLY = 1_000_000
+"""Microseconds by which a request may seem to come after the record that it made: a batch has the time it began."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """One replica on its way from a directory to another of the same broker."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    broker_id: int
+    source: str
+    target: str
+    asked_time: datetime | None
+    """When the broker first asked for the target; None without a request log."""
+    requests: int
+    """How often it asked."""
+    refused: int
+    """How often it was refused."""
+    accepted_offset: int
+    accepted_time: datetime
+    outcome: str
+    """``promoted``: it stayed. ``accepted``: too new to tell. ``reverted``: taken back soon. ``made anew``: the source
+    was offline or gone, so that nothing was moved."""
+    reverted_offset: int | None
+    reverted_time: datetime | None
+    flips: int
+    """How often it went back and came again at once, as when a broker corrects what it had just moved (R-MOVE-7)."""
+
+    @property
+    def duration(self) -> timedelta | None:
+        """From the first request to what ended it: accepted for good, or taken back. None if nobody saw it asked."""
+        if self.asked_time is None:
+            return None
+        return max((self.reverted_time or self.accepted_time) - self.asked_time, timedelta(0))
+
+
+def moves(lake: Lake, soon: timedelta = SOON) -> list[Move]:
+    """Every move that was accepted up to the lake's offset, oldest first."""
+    rows = lake.query(
+        f"""
+        WITH history AS (SELECT * FROM {lake.until("assignments")}),
+        moved AS (
+            SELECT b.topic, b.topic_id, b.partition, b.broker_id, a.directory_id AS source, b.directory_id AS target,
+                   b.from_offset AS at_offset, b.from_time AS at_time, a.from_time AS since
+            FROM history a JOIN history b ON b.topic_id = a.topic_id AND b.partition = a.partition
+                 AND b.replica_index = a.replica_index AND b.from_offset = a.to_offset
+            WHERE a.ended_by = 'moved'
+        )
+        SELECT topic, topic_id, partition, broker_id, source, target, at_offset, epoch_us(at_time),
+               EXISTS (
+                   SELECT 1 FROM {lake.until("directories")} d
+                   WHERE d.broker_id = moved.broker_id AND d.directory_id = source AND d.from_offset <= at_offset
+                     AND (d.to_offset IS NULL OR d.to_offset > at_offset)
+                     AND NOT (coalesce(d.ended_by, '') = 'deregistered'
+                              AND epoch_us(d.to_time) <= epoch_us(at_time) + {_STARTING})
+               ) AS alive,
+               epoch_us(asked), coalesce(requests, 0), coalesce(refused, 0)
+        FROM moved LEFT JOIN {_requests(lake)} USING (topic_id, partition, broker_id, at_offset)
+        ORDER BY topic_id, partition, broker_id, at_offset
+        """
+    )
+    found = [_move(row) for row in rows]
+    replicas = groupby(found, key=lambda move: (move.topic_id, move.partition, move.broker_id))
+    stories = [story for _, chain in replicas for story in _stories(chain, soon)]
+    recent = lake.time - soon
+    stories = [
+        replace(story, outcome="accepted") if story.outcome == "promoted" and story.accepted_time > recent else story
+        for story in stories
+    ]
+    return sorted(stories, key=lambda story: (story.accepted_offset, story.topic_id, story.partition))
+
+
+def _move(row: tuple[Any, ...]) -> Move:
+    topic, topic_id, partition, broker_id, source, target, offset, micros, alive, asked, requests, refused = row
+    return Move(
+        topic=topic,
+        topic_id=topic_id,
+        partition=partition,
+        broker_id=broker_id,
+        source=source,
+        target=target,
+        asked_time=None if asked is None else time_of(asked),
+        requests=requests,
+        refused=refused,
+        accepted_offset=offset,
+        accepted_time=time_of(micros),
+        outcome="promoted" if alive else "made anew",
+        reverted_offset=None,
+        reverted_time=None,
+        flips=0,
+    )
+
+
+def _requests(lake: Lake) -> str:
+    """SQL: for each move, when the broker first asked for its target, how often, and how often in vain."""
+    rows = requests_until(lake)
+    if rows is None:
+        return (
+            "(SELECT NULL::VARCHAR topic_id, NULL::INTEGER partition, NULL::INTEGER broker_id, NULL::BIGINT at_offset, "
+            "NULL::TIMESTAMPTZ asked, NULL::BIGINT requests, NULL::BIGINT refused)"
+        )
+    return f"""(
+        SELECT m.topic_id, m.partition, m.broker_id, m.at_offset, min(r.requested_time) AS asked,
+               count(*) AS requests, count(*) FILTER (r.outcome = 'refused') AS refused
+        FROM moved m JOIN {rows} r ON r.topic_id = m.topic_id AND r.partition = m.partition
+             AND r.broker_id = m.broker_id AND r.directory_id = m.target
+             AND r.requested_time > m.since
+             AND epoch_us(r.requested_time) <= epoch_us(m.at_time) + {_EARLY}
+        GROUP BY ALL
+    )"""
+
+
+def _stories(chain: Iterable[Move], soon: timedelta) -> Iterator[Move]:
+    """One replica's moves: what returns soon undoes the one before, and what then comes again soon undoes that."""
+    current: Move | None = None
+    for move in chain:
+        if current is None:
+            current = move
+            continue
+        returns = (move.source, move.target) == (current.target, current.source)
+        repeats = (move.source, move.target) == (current.source, current.target)
+        last = current.reverted_time or current.accepted_time
+        near = move.accepted_time - last <= soon and move.outcome != "made anew"
+        if returns and near and current.outcome == "promoted":
+            current = replace(
+                current, outcome="reverted", reverted_offset=move.accepted_offset, reverted_time=move.accepted_time
+            )
+        elif repeats and near and current.outcome == "reverted":
+            current = replace(
+                current,
+                outcome="promoted",
+                reverted_offset=None,
+                reverted_time=None,
+                accepted_offset=move.accepted_offset,
+                accepted_time=move.accepted_time,
+                requests=current.requests + move.requests,
+                refused=current.refused + move.refused,
+                flips=current.flips + 1,
+            )
+        else:
+            yield current
+            current = move
+    if current is not None:
+        yield current

@@ -1,0 +1,53 @@
+"""Moves between disks as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from pipelines.ask.moves import Move
+from pipelines.show import console, many, say, show_table, when
+
+
+def show_moves(offset: int, time: datetime, moves: Sequence[Move]) -> None:
+    """How many of each outcome, then each move."""
+    out = console()
+    counts = Counter(move.outcome for move in moves)
+    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.most_common()) or "none"
+    say(out, f"At offset {offset}, {when(time)}: {many(len(moves), 'move')} between disks: {outcomes}.")
+    if moves:
+        show_table(
+            out,
+            ("PARTITION", "BROKER", "FROM", "TO", "ASKED", "ACCEPTED", "OFFSET", "OUTCOME", "TOOK"),
+            [
+                (
+                    f"{move.topic}-{move.partition}",
+                    move.broker_id,
+                    move.source,
+                    move.target,
+                    "" if move.asked_time is None else when(move.asked_time),
+                    when(move.accepted_time),
+                    move.accepted_offset,
+                    _outcome(move),
+                    "" if move.duration is None else _seconds(move.duration),
+                )
+                for move in moves
+            ],
+            (1, 6, 8),
+        )
+
+
+def _outcome(move: Move) -> str:
+    parts = [move.outcome]
+    if move.reverted_offset is not None:
+        parts.append(f"at {move.reverted_offset}")
+    if move.refused:
+        parts.append(f"refused {many(move.refused, 'time')}")
+    if move.flips:
+        parts.append(f"after {many(move.flips, 'flip')}")
+    return ", ".join(parts)
+
+
+def _seconds(duration: timedelta) -> str:
+    return f"{duration.total_seconds():.3f} s"
