@@ -6,8 +6,8 @@ left out, SCRAM credentials and delegation tokens among them.
 
 Options: ``path`` or ``paths`` (files and globs, plain or gzip, FILE with its rotations FILE.*; several as a JSON
 list); ``layout`` (requests, rejects: the lines that cannot be read, parts: assignments and rejects, packed for the main
-job); ``maxBytes`` of a micro-batch (unpacked); ``timeZone`` (of the controllers' clocks, for times that name none; UTC);
-``partitions`` (tasks of a read).
+job); ``maxBytes`` of a micro-batch (unpacked); ``timeZone`` (of the controllers' clocks, for times that name none: UTC
+if not given); ``partitions`` (tasks of a read).
 
 A log that is renamed, copied or packed while it is followed goes on where it was; the last line is read when its
 newline is there.
