@@ -54,7 +54,7 @@ def _row(one: Incident) -> tuple[object, ...]:
         one.number,
         when(one.start_time),
         "still going" if one.end_time is None else lasted(one.end_time - one.start_time),
-        one.what if one.directory_id is None else f"{one.what} {one.directory_id}",
+        one.what if one.directory_id is None else f"{one.what} {one.directory_id[:8]}",
         one.replicas,
         lasted(one.longest_offline) if one.replicas else None,
         one.leaders,

@@ -80,16 +80,16 @@ def _cost(one: Exposure) -> str:
     """An exposure as a sentence."""
     place = f"broker {one.broker_id}" if one.directory_id is None else f"{one.directory_id} of broker {one.broker_id}"
     costs = [
-        many(count, f"partition {what}", f"partitions {what}")
+        f"{count:,} {what}"
         for count, what in (
-            (one.without_leader, "would have no leader"),
-            (one.last_replicas, "would have no replica online"),
-            (one.unclean, "would elect a leader that is not in sync"),
-            (one.under_min_isr, "would be under min.insync.replicas"),
+            (one.without_leader, "without a leader"),
+            (one.last_replicas, "without any replica online"),
+            (one.unclean, "led by a replica that was not in sync"),
+            (one.under_min_isr, "under min.insync.replicas"),
         )
         if count
     ]
-    return f"{place}: {', '.join(costs)}."
+    return f"{place} would leave partitions behind: {', '.join(costs)}."
 
 
 def _show_already(out: Console, answer: Risk) -> None:

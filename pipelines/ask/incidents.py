@@ -186,7 +186,7 @@ def _consequences(story: Story, done: Effects) -> Iterator[Event]:
     if done.first_loss is not None:
         then = [f"broker {broker} took over {count:,}" for broker, count in done.successors.items() if broker >= 0]
         if NO_LEADER in done.successors:
-            then.append(f"{done.successors[NO_LEADER]:,} without one since")
+            then.append(f"{done.successors[NO_LEADER]:,} had no successor")
         yield Event(*done.first_loss, f"{_many(sum(done.successors.values()), 'leader')} lost: {', '.join(then)}")
     if done.replicas:
         already = f", {done.already_offline:,} of them already" if done.already_offline else ""
