@@ -8,6 +8,8 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 
 // Plotly reads a little HTML in its texts; names are text.
 const text = value => String(value).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+// In lines that a phone has room for: a label that does not fit is not shown at all.
+const wrapped = value => text(value).replace(/(.{1,44})(?: |$)/g, "$1<br>").replace(/<br>$/, "");
 const many = (count, what, plural = what + "s") => `${count.toLocaleString("en")} ${count === 1 ? what : plural}`;
 const chosen = name => new Set(all(`input[name="${name}"]:checked`).map(input => input.value));
 
@@ -28,11 +30,12 @@ function draw(id, traces, layout) {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
     font: {family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("soft")},
     margin: {l: 8, r: 8, t: 8, b: 8, pad: 4}, dragmode: narrow.matches ? false : "zoom",
-    hoverlabel: {bgcolor: colour("card"), bordercolor: colour("line"), font: {color: colour("ink"), size: 13}, align: "left"},
+    hoverlabel: {bgcolor: colour("card"), bordercolor: colour("line"), font: {color: colour("ink"), size: narrow.matches ? 11 : 13}, align: "left"},
     ...layout, xaxis: {...axis, ...layout.xaxis}, yaxis: {...axis, ...layout.yaxis},
   };
   const picture = document.getElementById(id);
-  picture.style.height = `${layout.height}px`;
+  whole.height = Math.max(layout.height, 160); // room for a label
+  picture.style.height = `${whole.height}px`;
   return Plotly.react(picture, traces, whole, {displayModeBar: false, responsive: true, doubleClick: "reset"});
 }
 
@@ -79,36 +82,39 @@ function drawMap() {
 
 // -- Offline replicas over time.
 function drawOverTime() {
-  const series = data.overTime, clock = one("#clock").value, shown = chosen("reason");
-  // Records of one batch have one time: on a clock, what holds after the last of them.
-  const kept = series.offset.map((_, at) => at).filter(at => clock === "offset" || series.time[at] !== series.time[at + 1]);
-  const x = kept.map(at => series[clock][at]);
-  const pick = values => kept.map(at => values[at]);
+  const series = data.overTime, dated = one("#clock").value === "time", shown = chosen("reason");
+  const at = dated ? series.time.map(time => Date.parse(`${time}Z`)) : series.offset;
+  const last = at.length - 1, lead = Math.max((at[last] - at[Math.min(1, last)]) * 0.05, 1), end = at[last] + lead;
+  // What a step made true holds until just before the next, so the hover near either end of it says the same. Records
+  // of one batch have one time: on a clock, what holds after the last of them.
+  const points = at.flatMap((x, step) => {
+    const next = step < last ? at[step + 1] : end + 1;
+    return next === x ? [] : next === x + 1 ? [[x, step]] : [[x, step], [next - 1, step]];
+  });
+  const axis = value => dated ? new Date(value).toISOString().slice(0, -1) : value;
+  const x = points.map(([value]) => axis(value)), pick = values => points.map(([, step]) => values[step]);
+  const shared = {type: "scatter", mode: "lines", x, hovertemplate: "%{y}"};
   const traces = Object.entries(REASONS).filter(([reason]) => shown.has(reason)).map(([reason, name]) => ({
-    type: "scatter", mode: "lines", name: reason, x, y: pick(series.offline[reason]), stackgroup: "offline",
-    line: {shape: "hv", width: 0, color: colour(name)}, fillcolor: faded(colour(name)), hovertemplate: "%{y}",
+    ...shared, name: reason, y: pick(series.offline[reason]), stackgroup: "offline",
+    line: {shape: "hv", width: 0, color: colour(name)}, fillcolor: faded(colour(name)),
   }));
   if (shown.has("leaderless")) traces.push({
-    type: "scatter", mode: "lines", name: "partitions without a leader", x, y: pick(series.leaderless),
-    line: {shape: "hv", width: 2, dash: "dot", color: colour("ink")}, hovertemplate: "%{y}",
+    ...shared, name: "partitions without a leader", y: pick(series.leaderless),
+    line: {shape: "hv", width: 2, dash: "dot", color: colour("ink")},
   });
-  // From a little before the first change on (a double click shows all), and past the last, which holds on.
-  const at = value => clock === "time" ? Date.parse(`${value}Z`) : value;
-  const back = value => clock === "time" ? new Date(value).toISOString().slice(0, -1) : value;
-  const first = at(x[Math.min(1, x.length - 1)]), last = at(x.at(-1)), lead = Math.max((last - first) * 0.05, 1);
-  const range = [back(first - lead), back(last + lead)];
-  for (const trace of traces) {
-    trace.x = [...x, range[1]];
-    trace.y = [...trace.y, trace.y.at(-1)];
-  }
   return draw("picture-over-time", traces, {
-    height: narrow.matches ? 260 : 320, hovermode: "x unified",
-    xaxis: {type: clock === "time" ? "date" : "linear", range, showgrid: false, hoverformat: clock === "time" ? "%H:%M:%S.%L, %-d %b %Y" : ",d", nticks: narrow.matches ? 4 : 8, exponentformat: "none"},
+    height: narrow.matches ? 260 : 320, hovermode: "x unified", hoverdistance: -1,
+    // From a little before the first change on; a double click shows all.
+    xaxis: {
+      type: dated ? "date" : "linear", range: [axis(at[Math.min(1, last)] - lead), axis(end)], showgrid: false,
+      hoverformat: dated ? "%H:%M:%S.%L, %-d %b %Y" : ",d", nticks: narrow.matches ? 4 : 8, exponentformat: "none",
+    },
     yaxis: {rangemode: "tozero", fixedrange: true, separatethousands: true, nticks: 6},
   });
 }
 
 // -- Incidents: a lane each, newest on top.
+const ROOM = 6; // lanes, for the label of a single one
 function drawIncidents() {
   if (!one("#picture-incidents")) return undefined;
   const clock = one("#incident-clock").value, dated = clock === "time", list = data.incidents;
@@ -119,18 +125,18 @@ function drawIncidents() {
   const hover = list.map(it => `<b>#${it.number} ${text(it.what)}</b>${it.directory ? `<br>${text(it.directory)}` : ""}`
     + `<br>from ${it.from}, offset ${it.fromOffset.toLocaleString("en")}`
     + (it.to ? `<br>to ${it.to}, offset ${it.toOffset.toLocaleString("en")}` : "<br>still going on")
-    + `<br>${text(it.ending)}<br>${many(it.replicas, "replica")} offline, the longest for ${it.longest}`
-    + `<br>${many(it.leaders, "leader")} lost` + (it.successors.length ? `; ${it.successors.map(([broker, count]) => `broker ${broker} took ${count}`).join(", ")}` : "")
-    + (it.withoutLeader ? `; ${it.withoutLeader} had none` : ""));
+    + `<br>${wrapped(it.ending)}<br>${many(it.replicas, "replica")} offline, the longest for ${it.longest}`
+    + `<br>${many(it.leaders, "leader")} lost` + (it.withoutLeader ? `, ${it.withoutLeader} not replaced at once` : "")
+    + (it.successors.length ? `<br>${wrapped(it.successors.map(([broker, count]) => `broker ${broker} took ${count}`).join(", "))}` : ""));
   const colours = list.map(it => colour(it.kind));
   const shared = {y: lanes, customdata: hover, hovertemplate: "%{customdata}<extra></extra>"};
   return draw("picture-incidents", [
     {...shared, type: "bar", orientation: "h", base: from, x: to.map((end, row) => at(end) - at(from[row])), width: 0.55, marker: {color: colours}},
     {...shared, type: "scatter", mode: "markers", x: from, marker: {color: colours, symbol: "diamond", size: 9, line: {width: 1, color: colour("card")}}},
   ], {
-    height: 60 + list.length * 26, hovermode: "closest",
+    height: 60 + Math.max(list.length, ROOM) * 26, hovermode: "closest",
     xaxis: {type: dated ? "date" : "linear", nticks: narrow.matches ? 4 : 8, exponentformat: "none", fixedrange: narrow.matches},
-    yaxis: {tickvals: lanes, ticktext: list.map(title), fixedrange: true, showgrid: false, zeroline: false, ticks: "", range: [Math.min(...lanes) - 0.7, Math.max(...lanes) + 0.7]},
+    yaxis: {tickvals: lanes, ticktext: list.map(title), fixedrange: true, showgrid: false, zeroline: false, ticks: "", range: [Math.min(...lanes, lanes[0] - ROOM + 1) - 0.7, lanes[0] + 0.7]},
   });
 }
 

@@ -23,7 +23,7 @@ from pipelines.ask.status import Status
 from pipelines.check.definition import SEVERITIES, Check, Finding
 from pipelines.report.content import Content
 from pipelines.report.tables import kind_of, lasted, tables
-from pipelines.show import age, harmless, listed, when
+from pipelines.show import age, harmless, listed, many, when
 
 _LANES = 40
 """Incidents drawn as lanes: the newest."""
@@ -43,6 +43,7 @@ def page(content: Content) -> str:
         "plain": harmless,
         "when": when,
         "listed": listed,
+        "many": many,
         "number": _number,
         "lasted": lasted,
         "kind_of": kind_of,

@@ -62,7 +62,10 @@ def files(lakes: dict[str, Lake], tmp_path_factory: pytest.TempPathFactory) -> d
 @contextmanager
 def opened(browser: Browser, file: Path, size: tuple[int, int] = DESK, scheme: str = "light") -> Iterator[Page]:
     """The page once its pictures are drawn; at the end nothing may have been complained about or asked for."""
-    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)  # type: ignore[arg-type]
+    context = browser.new_context(
+        viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, reduced_motion="reduce"
+    )  # type: ignore[arg-type]
+    context.set_default_timeout(120_000)
     page = context.new_page()
     trouble: list[str] = []
     page.on("console", lambda message: trouble.append(message.text))
@@ -162,6 +165,32 @@ def test_filters_narrow_time_tables_and_findings(browser: Browser, files: dict[s
         assert not [row for row in rows(page, "findings") if row[0] == "critical"]
 
 
+def test_hovering_an_incident_tells_its_story(browser: Browser, files: dict[str, Path], lakes: dict[str, Lake]) -> None:
+    newest = incidents(lakes["disk"])[-1]
+    with opened(browser, files["disk"]) as page:
+        bar = page.locator("#picture-incidents .bars path").first
+        bar.scroll_into_view_if_needed()
+        box = bar.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
+        told = page.locator("#picture-incidents .hoverlayer .hovertext").text_content() or ""
+        assert f"#{newest.number} {newest.what}" in told
+        assert newest.directory_id is not None
+        assert newest.directory_id in told
+        assert f"{newest.replicas} replicas offline" in told
+
+
+def test_hovering_time_tells_what_was_offline_then(browser: Browser, files: dict[str, Path]) -> None:
+    with opened(browser, files["disk"]) as page:
+        picture = page.locator("#picture-over-time")
+        picture.scroll_into_view_if_needed()
+        box = picture.bounding_box()
+        assert box is not None
+        for part, told in ((0.3, "directory offline : 7"), (0.8, "directory offline : 13")):
+            page.mouse.move(box["x"] + box["width"] * part, box["y"] + box["height"] / 2)
+            page.wait_for_selector(f"#picture-over-time .hoverlayer :text('{told}')")
+
+
 @pytest.mark.parametrize(("system", "other"), [("light", "dark"), ("dark", "light")])
 def test_theme_follows_the_system_until_the_button_is_pressed(
     browser: Browser, files: dict[str, Path], system: str, other: str
@@ -223,6 +252,7 @@ def test_every_input_has_a_label(browser: Browser, files: dict[str, Path]) -> No
 
 def test_page_without_javascript_still_has_every_number(browser: Browser, files: dict[str, Path]) -> None:
     context = browser.new_context(java_script_enabled=False)
+    context.set_default_timeout(120_000)
     page = context.new_page()
     page.goto(files["disk"].as_uri())
     assert "13 of 89 replicas are offline" in page.locator("h1").inner_text()
