@@ -20,6 +20,9 @@ from pipelines.ask.requests import requests_until
 SOON = timedelta(minutes=10)
 """A return within this time undoes a move; a later one is a move of its own."""
 
+AT_ONCE = timedelta(seconds=10)
+"""A broker swaps within this time after the controller accepted."""
+
 _STARTING = 60_000_000
 """Microseconds: a process may report where its replicas are before it registers without the directory they were in."""
 
@@ -138,7 +141,11 @@ def _requests(lake: Lake) -> str:
 
 
 def _stories(chain: Iterable[Move], soon: timedelta) -> Iterator[Move]:
-    """One replica's moves: what returns soon undoes the one before, and what then comes again soon undoes that."""
+    """One replica's moves: what returns soon undoes the one before, and what then comes again soon undoes that.
+
+    A broker also goes back when one of the two disks fails before it swapped (KAFKA-16297); had it swapped, it would
+    make the replica anew at its next start.
+    """
     current: Move | None = None
     for move in chain:
         if current is None:
@@ -147,8 +154,8 @@ def _stories(chain: Iterable[Move], soon: timedelta) -> Iterator[Move]:
         returns = (move.source, move.target) == (current.target, current.source)
         repeats = (move.source, move.target) == (current.source, current.target)
         last = current.reverted_time or current.accepted_time
-        near = move.accepted_time - last <= soon and move.outcome != "made anew"
-        if returns and near and current.outcome == "promoted":
+        near = move.accepted_time - last <= (soon if move.outcome != "made anew" else AT_ONCE)
+        if returns and near and current.outcome != "reverted":
             current = replace(
                 current, outcome="reverted", reverted_offset=move.accepted_offset, reverted_time=move.accepted_time
             )

@@ -20,6 +20,8 @@ from jbod_model.records import (
     TopicRecord,
     VersionedRecord,
 )
+from jbod_model.simulation.output import write_world
+from jbod_model.simulation.stories import play
 from pipelines import cli
 from pipelines.ask.lake import Lake
 from pipelines.ask.moves import Move, moves
@@ -83,6 +85,14 @@ def test_a_replica_whose_disk_had_failed_was_made_anew(tmp_path: Path) -> None:
     assert _outcomes(_moves(tmp_path / "a", (60, failed), (90, _to(B)))) == [(FIRST + 1, "made anew", None, 0)]
     again = RegisterBrokerRecord(broker_id=1, broker_epoch=9, log_dirs=(B, C), fenced=False)
     assert _outcomes(_moves(tmp_path / "b", (90, _to(B)), (95, again))) == [(FIRST, "made anew", None, 0)]
+
+
+@pytest.mark.parametrize("scenario", ["move-cancelled", "move-source-fails", "move-destination-fails"])
+def test_a_simulated_move_that_is_cancelled_or_loses_a_disk_was_reverted(tmp_path: Path, scenario: str) -> None:
+    write_world(play(scenario, 0), tmp_path)
+    write_lake(tmp_path / "lake", read_log(tmp_path / "controller-100"))
+    found = moves(Lake.open(tmp_path / "lake"))
+    assert [move.outcome for move in found] == ["reverted", "reverted"]
 
 
 def test_moves_up_to_an_offset_know_nothing_of_what_came_later(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from jbod_model.records import PartitionChangeRecord, VersionedRecord
 from jbod_model.request_log import RequestLine
 from jbod_model.request_log_file import RequestLog
 from jbod_model.requests import AssignReplicasToDirsRequest, BrokerHeartbeatRequest
+from jbod_model.simulation.output import write_world
+from jbod_model.simulation.stories import play
 from jbod_model.transactions import settle
 from tests.paths import CLUSTERS, KAFKAS, TRACES, metadata_dir
 from tests.unit.model.audit_world import Recorded
@@ -115,6 +117,19 @@ def test_every_operation_on_kafkas_own_controller_is_decided(seed: int, limit: i
     assert {one.verdict for one in judged} <= {Verdict.SAME, Verdict.QUIRK}
     unexplained = {one.cause for one in found if isinstance(one, OwnWork) and one.cause.startswith("unexplained")}
     assert unexplained == {"unexplained FeatureLevelRecord"}  # a trace begins with it, outside of a transaction
+
+
+@pytest.mark.parametrize(
+    ("scenario", "quirks"), [("everything", set()), ("disk-dies-while-hanging", {"two_in_one_heartbeat"})]
+)
+def test_a_simulated_cluster_is_decided_and_its_flaw_named(tmp_path: Path, scenario: str, quirks: set[str]) -> None:
+    write_world(play(scenario, 0), tmp_path)
+    requests = RequestLog(tmp_path / "requests-100.log")
+    entries = settle(LogReader(MetadataLog.open(tmp_path / "controller-100")))
+    judged = [one for one in Audit(entries, [requests.requests()]) if isinstance(one, Judged)]
+    assert len(judged) == requests.read > 50
+    assert {one.verdict for one in judged} <= {Verdict.SAME, Verdict.QUIRK}
+    assert {one.quirk for one in judged if one.quirk} == quirks
 
 
 def _an_assignment(kafka: str, which: int = 0) -> Judged:
