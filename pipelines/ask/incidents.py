@@ -10,7 +10,7 @@ from typing import Any
 from jbod_model.errors import UsageError
 from pipelines.ask.form import jsonable
 from pipelines.ask.incidents_brokers import UNREGISTERED, broker_stories
-from pipelines.ask.incidents_directories import Online, directory_stories
+from pipelines.ask.incidents_directories import UNKNOWN, UNKNOWN_SINCE_SNAPSHOT, Online, directory_stories, unexplained
 from pipelines.ask.incidents_effects import NO_LEADER, Effects, LeaderLoss, Outage, effects, leader_losses, outages
 from pipelines.ask.incidents_story import CAUSES, Event, Registration, Story
 from pipelines.ask.lake import Lake
@@ -24,8 +24,8 @@ class Incident:
     number: int
     """From 1, in the order of their beginnings; the same for every later question about this lake."""
     kind: str
-    """directory failed, directory gone, broker stopped (in order), broker lost, broker restarted, broker
-    unregistered, or broker re-registered (the same process, which loses nothing)."""
+    """directory failed, directory gone, directory unknown, broker stopped (in order), broker lost, broker restarted,
+    broker unregistered, or broker re-registered (the same process, which loses nothing)."""
     broker_id: int
     directory_id: str | None
     """Where a directory is what failed."""
@@ -146,7 +146,19 @@ def _stories(lake: Lake) -> list[Story]:
             """
         )
     ]
+    missed = [
+        Online._make([*row[:3], time_of(row[3]), None, None, UNKNOWN_SINCE_SNAPSHOT if row[4] else UNKNOWN])
+        for row in lake.query(
+            f"""
+            SELECT broker_id, directory_id, min(from_offset), epoch_us(min(from_time)),
+                   arg_min(from_snapshot, from_offset)
+            FROM {lake.until("offline_replicas")} WHERE reason LIKE 'directory%' GROUP BY ALL
+            ORDER BY broker_id, directory_id
+            """
+        )
+    ]
     told = broker_stories(registrations) + directory_stories(directories, registrations)
+    told += unexplained(missed, told, directories, registrations)
     return sorted(told, key=lambda story: (story.offset, story.broker_id, story.directory_id or ""))
 
 

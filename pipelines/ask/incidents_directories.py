@@ -11,6 +11,14 @@ from pipelines.ask.incidents_story import Registration, Story
 WITHOUT_THE_BROKER = ("failed", "deregistered", "moved", "resync")
 """Ends of a directory's row that are its own story; an unregistration is the broker's."""
 
+UNKNOWN, UNKNOWN_SINCE_SNAPSHOT = "unknown", "unknown since a snapshot"
+"""Ends of what only its replicas tell."""
+KINDS = {
+    "failed": "directory failed",
+    UNKNOWN: "directory unknown",
+    UNKNOWN_SINCE_SNAPSHOT: "directory unknown",
+}
+
 
 class Online(NamedTuple):
     """A row of the directories table."""
@@ -35,6 +43,26 @@ def directory_stories(rows: Sequence[Online], registrations: Sequence[Registrati
     ]
 
 
+def unexplained(
+    missed: Sequence[Online], told: Sequence[Story], rows: Sequence[Online], registrations: Sequence[Registration]
+) -> list[Story]:
+    """Directories that replicas are offline in though none of the stories says that they left.
+
+    ``missed`` has one for each place, from where the first replica was offline in it: a snapshot began after the
+    failure, the broker never had the directory, or it was unregistered and came back without it.
+    """
+    known = {(story.broker_id, story.directory_id): story.offset for story in reversed(told)}
+    had = {(row.broker_id, row.directory_id): row.from_offset for row in reversed(rows)}
+    found = []
+    for one in missed:
+        place = one.broker_id, one.directory_id
+        if known.get(place, one.from_offset + 1) > one.from_offset:
+            before = had.get(place, one.from_offset) < one.from_offset
+            gone = one._replace(ended_by="deregistered") if before else one
+            found.append(_story(gone, one.from_offset, one.from_time, rows, registrations))
+    return found
+
+
 def _holds(registration: Registration, offset: int) -> bool:
     return registration.from_offset <= offset and (registration.to_offset is None or registration.to_offset > offset)
 
@@ -44,12 +72,12 @@ def _story(
 ) -> Story:
     failed = gone.ended_by == "failed"
     story = Story(
-        "directory failed" if failed else "directory gone",
+        KINDS.get(gone.ended_by or "", "directory gone"),
         gone.broker_id,
         gone.directory_id,
         offset,
         time,
-        since_snapshot=gone.ended_by == "resync",
+        since_snapshot=gone.ended_by in ("resync", UNKNOWN_SINCE_SNAPSHOT),
         ends_with_replicas=True,
         down_since=None if failed else _down_since(gone.broker_id, offset, registrations),
     )
@@ -92,7 +120,7 @@ def _registered(broker_id: int, offset: int, registrations: Sequence[Registratio
     for row in registrations:
         if row.broker_id == broker_id:
             begins = before is None or before.to_offset != row.from_offset or before.ended_by == "registered"
-            if begins and row.from_offset >= offset:
+            if begins and row.from_offset >= offset and not row.from_snapshot:
                 yield row
             before = row
 

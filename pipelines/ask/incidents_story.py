@@ -17,6 +17,12 @@ CAUSES = {
         "the broker came back without it: not mounted, failed while the broker was down, or taken out of log.dirs",
         "mount the disk again and restart the broker, or reassign the replicas that are still in it",
     ),
+    "directory unknown": (
+        "replicas are offline in it, but the lake does not know that the broker ever had it: it failed before the "
+        "oldest snapshot, or the replicas are marked LOST",
+        "compare the id with the meta.properties of the broker's disks (jbod disks); mount that disk, or reassign the "
+        "replicas",
+    ),
     "broker stopped": ("it was shut down in order", "start it, if nobody meant to stop it"),
     "broker lost": (
         "it was fenced without a shutdown: it crashed, hung, or could not reach the controller",

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
-from jbod_model.ids import Uuid
+from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.records import (
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
@@ -302,6 +302,63 @@ def test_broker_that_a_snapshot_knows_no_more_is_unregistered_at_or_before(tmp_p
     assert told(one)[:5] == ("broker 1: unregistered", "", 20, None, 1)
     assert one.since_snapshot
     assert one.events[0].what == "not registered any more, says a snapshot"
+
+
+def test_directory_that_was_gone_before_the_snapshot_is_told_by_its_replicas(tmp_path: Path) -> None:
+    snapshot = [
+        replace(entry, offset=20, snapshot_index=index)
+        for index, entry in enumerate(as_entries(register(1, B), register(2, C), *BEGINNING[2:5]))
+    ]
+    write_lake(tmp_path / "lake", snapshot, as_entries(register(1, A, B, epoch=9, process=2), first=21))
+    (early,) = incidents(Lake.open(tmp_path / "lake", at_offset=20))
+    assert told(early)[:7] == ("broker 1: directory unknown", str(A)[:4], 20, None, 1, 0, 1)
+    assert early.since_snapshot
+    assert early.events == ((20, early.start_time, "1 replica offline"),)
+    later = incidents(Lake.open(tmp_path / "lake"))[0]
+    assert (later.end_offset, later.ending) == (21, "same disk came back")
+
+
+def test_directory_that_a_broker_lost_while_it_was_unregistered_is_gone_when_it_is_back(tmp_path: Path) -> None:
+    found = incidents(
+        lake(
+            tmp_path,
+            UnregisterBrokerRecord(broker_id=1, broker_epoch=1),
+            register(1, B, epoch=9, process=2),
+            beginning=BEGINNING[:5],
+        )
+    )
+    assert [told(one)[:7] for one in found] == [
+        ("broker 1: unregistered", "", 5, 6, 2, 0, 0),
+        ("broker 1: directory gone", str(A)[:4], 6, None, 1, 1, 1),
+    ]
+
+
+def test_replica_marked_lost_is_a_story_without_a_directory_that_is_known(tmp_path: Path) -> None:
+    lost = KAFKA_IDS.lost
+    (one,) = incidents(lake(tmp_path, moved(0, directories=(lost, C)), beginning=BEGINNING[:5]))
+    assert told(one)[:5] == ("broker 1: directory unknown", str(lost)[:4], 5, None, 1)
+    assert not one.since_snapshot
+
+
+def test_many_incidents_are_a_table_and_the_stories_of_those_that_go_on(tmp_path: Path) -> None:
+    restarts = [
+        record
+        for epoch in range(2, 22)
+        for record in (
+            change(1, epoch=epoch - 1, fenced=1),
+            register(1, A, B, epoch=epoch, process=epoch, fenced=True),
+            change(1, epoch=epoch, fenced=-1),
+        )
+    ]
+    lake(tmp_path, *restarts, change(2, fenced=1), beginning=BEGINNING[:5])
+    path = str(tmp_path / "lake")
+    run = CliRunner().invoke(application(["incidents"]), ["incidents", "--lake", path])
+    assert len(run.stdout.splitlines()) < 35
+    assert "21 incidents, 1 still going on" in run.stdout
+    assert "\n21. broker 2: lost: still going on" in run.stdout
+    assert "\n1. broker 1" not in run.stdout
+    run = CliRunner().invoke(application(["incidents"]), ["incidents", "--all", "--lake", path])
+    assert "\n1. broker 1: lost: over after 200 ms; came back with the same directories\n" in run.stdout
 
 
 def test_cluster_in_which_nothing_failed_has_no_incidents(tmp_path: Path) -> None:
