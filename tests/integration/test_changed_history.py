@@ -51,7 +51,10 @@ def rewrite(log_dir: Path) -> None:
     kept = first_batches(path.read_bytes(), FORK)
     topic = VersionedRecord(r.TopicRecord(name="elected", topic_id=Uuid(77, 77)), 0)
     epoch = max(entry.epoch for entry in read_log(SOURCE)) + 1
-    path.write_bytes(kept + write_batch([encode(topic)], base_offset=FORK, epoch=epoch, timestamp=1_900_000_000_000))
+    with path.open("r+b", buffering=0) as segment:
+        segment.truncate(len(kept))
+        segment.seek(len(kept))
+        segment.write(write_batch([encode(topic)], base_offset=FORK, epoch=epoch, timestamp=1_900_000_000_000))
 
 
 @pytest.fixture(scope="module")
