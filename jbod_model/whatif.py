@@ -17,8 +17,8 @@ from jbod_model.profiles import KAFKA, Profile
 from jbod_model.records import PartitionChangeRecord, Record
 from jbod_model.requests import BrokerHeartbeatRequest, SessionExpired
 
-NEVER_ALLOWED_TO_STOP = -2
-"""A lowest active offset before every shutdown offset: a heartbeat that only reports does not end a shutdown."""
+BEFORE_EVERY_SHUTDOWN = -2
+"""A lowest active offset with which no shutdown is over: a heartbeat that only reports does not end one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ def after(
     """
     settled = failures.noticed(image)
     controller = Controller(profile)
-    context = Context(static_configs=static_configs or {}, lowest_active_offset=NEVER_ALLOWED_TO_STOP)
+    context = Context(static_configs=static_configs or {}, lowest_active_offset=BEFORE_EVERY_SHUTDOWN)
     for broker_id, failing in settled.directories.items():
         registration = image.brokers[broker_id]
         report = BrokerHeartbeatRequest(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, given, settings
 
+from jbod_model.conformance.trace import read_trace, recorded_records
 from jbod_model.ids import Uuid
 from jbod_model.image import BrokerRegistration, Image, Topic
 from jbod_model.offline import offline_replicas
@@ -135,3 +136,19 @@ def test_risk_of_any_image_is_what_the_controller_would_do(
 ) -> None:
     path = lake_of(tmp_path_factory.mktemp("any") / "lake", image, profile)
     assert answered(Lake.open(path)) == told(image, profile)
+
+
+def test_risk_in_random_operations_with_eligible_leaders_is_what_the_controller_would_do(tmp_path: Path) -> None:
+    image, offset, met = Image(), 0, 0
+    for number, line in read_trace(TRACES / "seed5.jsonl.gz"):
+        for one in recorded_records(line) if line["op"] != "image" else ():
+            image = image.apply(one.record, offset)
+            offset += 1
+        if number % 450 == 449:
+            path = lake_of(tmp_path / str(number), image)
+            expected = told(image, REPAIRED)
+            assert answered(Lake.open(path)) == expected
+            met += sum(any(counts[2:]) for counts in expected.values())
+        if number == 1800:
+            break
+    assert met > 10

@@ -14,7 +14,7 @@ from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.image import Image
 from pipelines.ask.lake import Lake
 from pipelines.ask.removal import Removal, safe_to_remove
-from pipelines.cli import application
+from pipelines.cli import application, main
 from tests.images import brokers, lake_of, one_topic, partition
 
 A, B, C = Uuid(1, 1000), Uuid(1, 1001), Uuid(2, 1000)
@@ -154,3 +154,34 @@ def test_risk_where_nothing_is_at_stake_says_so(tmp_path: Path) -> None:
     run = CliRunner().invoke(application(["risk"]), ["risk", "--lake", str(path)])
     assert run.stdout.splitlines()[0].endswith("any one broker or directory can fail: only leaders would move.")
     assert "What to do" not in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["safe-to-remove", "1:zz"], "jbod: 1:zz: broker 1 has no such directory; it has, or had: "),
+        (["safe-to-remove", "9:a"], "jbod: 9:a: broker 9 never had a directory, up to offset"),
+        (["safe-to-remove", "1"], "jbod: 1: no directory: write BROKER:DIRECTORY"),
+        (["whatif", "--fail", "one"], "jbod: one: no broker: write BROKER or BROKER:DIRECTORY"),
+        (["incidents", "1"], "jbod: incident 1: no such incident"),
+        (["risk", "--at-offset", "99"], "offset 99 is after the newest published one"),
+    ],
+)
+def test_what_is_not_there_leaves_with_2_and_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], problem: str
+) -> None:
+    path = lake_of(tmp_path / "lake", one_topic(partition((1, A)), registered=REGISTERED))
+    with pytest.raises(SystemExit) as left:
+        main([*words, "--lake", str(path)])
+    assert left.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert problem in said.err
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["risk", "incidents"])
+def test_lake_that_is_not_there_leaves_with_2(tmp_path: Path, command: str) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([command, "--lake", str(tmp_path / "none")])
+    assert left.value.code == 2
