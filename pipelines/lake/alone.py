@@ -17,18 +17,19 @@ PATIENCE = 600.0
 
 @contextmanager
 def alone(lake: str) -> Iterator[None]:
-    """Hold the lock of a lake; UsageError where somebody else holds it for too long. Not to be nested.
+    """Hold the lock of a lake; UsageError where another process holds it for too long.
 
-    A lake on object storage has no lock: there Delta refuses one of two commits, and the ledger hides the rest.
+    A process that holds it may take it again. A lake on object storage has no lock: there Delta refuses one of two
+    commits, and the ledger hides the rest.
     """
     if "://" in lake:
         yield
         return
     path = Path(lake)
     path.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path / LOCK, timeout=PATIENCE, thread_local=False)
+    lock = FileLock(path / LOCK, thread_local=False, is_singleton=True)
     try:
-        lock.acquire()
+        lock.acquire(timeout=PATIENCE)
     except Timeout:
         raise UsageError(f"{lake}: another process has been writing for {PATIENCE:.0f} s: try again later") from None
     try:

@@ -187,16 +187,14 @@ class Lake:
         """Commit every table, then the ledger. Returns rows written per table; a batch already published is none."""
         if batch.end_offset <= self.end_offset:
             return {}
-        with alone(self.location):
-            self._look_again()
+        with self.writing():
             return self._publish(batch, (RECORDS, *HISTORY))
 
     def publish_requests(self, files: Sequence[DataFile], replaced: frozenset[tuple[str, int]]) -> dict[str, int]:
         """Commit the tables of the request stream, then a ledger row that names them; the log's tables stay."""
         if self.ledger is None:
             raise UsageError(f"{self.location}: nothing of a log was published yet, so requests cannot be joined to it")
-        with alone(self.location):
-            self._look_again()
+        with self.writing():
             return self._publish(self._here(files, replaced), REQUESTS)
 
     def publish_rewritten(self) -> None:
@@ -220,8 +218,15 @@ class Lake:
             dropped=0,
         )
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Nobody else writes until the end of the block, and what upkeep did since the lake was opened is seen."""
+        with alone(self.location):
+            self._look_again()
+            yield
+
     def _look_again(self) -> None:
-        """See what upkeep did since the lake was opened. LakeConflict where another run published."""
+        """LakeConflict where another run published."""
         end = self.end_offset
         for delta in self.tables.values():
             delta.update_incremental()

@@ -13,12 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from filelock import FileLock
 
 from jbod_model.errors import UsageError
 from pipelines import ask
 from pipelines.lake import files, upkeep
 from pipelines.lake import rebuild as rebuilding
-from pipelines.lake.alone import alone
+from pipelines.lake.alone import LOCK, alone
 from pipelines.lake.publish import Lake, LakeConflict
 from pipelines.lake.rebuild import rebuild
 from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, TABLES
@@ -203,6 +204,20 @@ def test_run_goes_on_while_its_lake_is_optimized_between_its_batches(
     assert rows(lake) == expected
 
 
+def test_optimized_lake_is_taken_back_where_the_log_was_cut_off(
+    lake: Path, logs: tuple[Path, Path], expected: Tables
+) -> None:
+    before = rows(lake)
+    local.replay(logs[1], lake, most=60)
+    optimize(str(lake))
+    done = local.replay(logs[0], lake)
+    assert done is not None
+    assert rows(lake) == before
+    assert verify(str(lake)).differences == []
+    local.replay(logs[1], lake, most=100)
+    assert rows(lake) == expected
+
+
 def test_run_whose_lake_another_run_published_into_is_refused(lake: Path, logs: tuple[Path, Path]) -> None:
     with Lake.held(str(lake)) as held:
         stale = held
@@ -215,7 +230,9 @@ def test_run_whose_lake_another_run_published_into_is_refused(lake: Path, logs: 
 
 def test_writer_waits_for_another_and_gives_up(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.lake.alone.PATIENCE", 0.1)
-    with alone(str(lake)), pytest.raises(UsageError, match="another process has been writing"):
+    with FileLock(lake / LOCK), pytest.raises(UsageError, match="another process has been writing"):
+        optimize(str(lake))
+    with alone(str(lake)):
         optimize(str(lake))
 
 
