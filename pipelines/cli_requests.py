@@ -119,6 +119,27 @@ def _show(answer: Assignments) -> None:
             numbers=(1,),
         )
 
+    if answer.retry_loops:
+        say(out)
+        say(out, "Refused again and again:", "bold red")
+        show_table(
+            out,
+            ("PARTITION", "BROKER", "DIRECTORY", "ANSWER", "ATTEMPTS", "FIRST", "LAST"),
+            (
+                (
+                    f"{one.topic or one.topic_id}-{one.partition}",
+                    one.broker_id,
+                    one.directory_id,
+                    one.error,
+                    one.attempts,
+                    when(one.first_time),
+                    when(one.last_time),
+                )
+                for one in answer.retry_loops
+            ),
+            numbers=(1, 4),
+        )
+
 
 def _told(asked: Asked, now: datetime) -> tuple[str, str, str]:
     from pipelines.show import age

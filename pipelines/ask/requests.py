@@ -94,6 +94,22 @@ class Refused:
 
 
 @dataclass(frozen=True)
+class RetryLoop:
+    """An assignment that was refused each time a broker asked for it, to the last: check B-02."""
+
+    topic: str | None
+    """None where the log knows no topic of this id: it was deleted before the lake begins, or is another cluster's."""
+    topic_id: str
+    partition: int
+    broker_id: int
+    directory_id: str
+    error: str
+    attempts: int
+    first_time: datetime
+    last_time: datetime
+
+
+@dataclass(frozen=True)
 class Assignments:
     """The answer."""
 
@@ -111,6 +127,7 @@ class Assignments:
     """Lines of request logs that could not be read."""
     unassigned: Sequence[Waiting]
     refused: Sequence[Refused]
+    retry_loops: Sequence[RetryLoop]
 
 
 _NEWEST = """
@@ -122,8 +139,9 @@ _NEWEST = """
 """
 _ASKED = "asked_id, asked_micros, outcome, error, attempt, realised_offset, latency_ms"
 _NOTHING = (
-    "(SELECT NULL::VARCHAR AS topic_id, NULL::INTEGER AS partition, NULL::INTEGER AS broker_id, "
-    "NULL::VARCHAR AS directory_id, NULL::TIMESTAMPTZ AS requested_time, NULL::TIMESTAMPTZ AS answered_time, "
+    "(SELECT NULL::VARCHAR AS topic, NULL::VARCHAR AS topic_id, NULL::INTEGER AS partition, "
+    "NULL::INTEGER AS broker_id, NULL::VARCHAR AS directory_id, NULL::TIMESTAMPTZ AS requested_time, NULL::TIMESTAMPTZ AS answered_time, "
+    "NULL::TIMESTAMPTZ AS first_requested_time, "
     "NULL::VARCHAR AS outcome, NULL::VARCHAR AS why, 0 AS error, 0 AS attempt, NULL::BIGINT AS realised_offset, "
     "NULL::BIGINT AS latency_ms, 0 AS entry WHERE false)"
 )
@@ -151,7 +169,27 @@ def assignments(lake: Lake) -> Assignments:
         unreadable=unreadable,
         unassigned=_unassigned(lake, rows),
         refused=_refused(lake, rows),
+        retry_loops=retry_loops(lake),
     )
+
+
+def retry_loops(lake: Lake, times: int = 3) -> list[RetryLoop]:
+    """Assignments refused at least ``times`` in a row, the last time included; the most often repeated first."""
+    found = lake.query(
+        f"""
+        SELECT topic, topic_id, partition, broker_id, directory_id, error, attempt, epoch_us(first_requested_time),
+               epoch_us(requested_time)
+        FROM {requests_until(lake) or _NOTHING}
+        QUALIFY row_number() OVER (
+            PARTITION BY topic_id, partition, broker_id, directory_id ORDER BY requested_time DESC, entry DESC
+        ) = 1 AND error <> 0 AND attempt >= {times}
+        ORDER BY attempt DESC, topic_id, partition, broker_id
+        """
+    )
+    return [
+        RetryLoop(*replica, error_name(error), attempts, time_of(first), time_of(last))
+        for *replica, error, attempts, first, last in found
+    ]
 
 
 def _unassigned(lake: Lake, rows: str) -> list[Waiting]:

@@ -71,6 +71,24 @@ def test_a_refusal_is_told_where_the_log_has_the_replica_elsewhere(joined: Joine
     assert answer.outcomes["refused"] > 0
 
 
+def test_an_assignment_refused_three_times_in_a_row_is_a_loop_until_it_is_accepted(tmp_path: Path) -> None:
+    lake = JoinedLake(tmp_path / "lake", KAFKA)
+    lake.replay(70)
+    line = next(line for line in request_lines(KAFKA) if b"ASSIGN_REPLICAS" in line)
+    refused = line.replace(b'"errorCode":0}', b'"errorCode":100}')
+    again = [refused.replace(b'"correlationId":0', b'"correlationId":%d' % number) for number in range(3)]
+    lake.add([text.replace(b"02:23:", b"02:2%d:" % number) for number, text in enumerate(again[:2])])
+    assert assignments(Lake.open(lake.path)).retry_loops == []
+    lake.add([again[2].replace(b"02:23:", b"02:22:")])
+    loops = assignments(Lake.open(lake.path)).retry_loops
+    assert {(one.attempts, one.error, one.broker_id, one.topic) for one in loops} == {
+        (3, "UNKNOWN_TOPIC_ID", 1, "orders")
+    }
+    assert len(loops) == 9
+    lake.add([line])
+    assert assignments(Lake.open(lake.path)).retry_loops == []
+
+
 def test_the_queue_holds_what_was_asked_in_each_step_and_who_waited_at_its_end(joined: JoinedLake) -> None:
     lake = Lake.open(joined.path)
     for seconds in (1, 10, 3600):
