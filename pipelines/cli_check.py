@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from jbod_model.errors import UsageError
+from pipelines.check.expectations import docs_page, expectations_folder
 from pipelines.cli_ask import AsJson, AtOffset, AtTime, LakePath, _open, _print_json
+
+if TYPE_CHECKING:
+    from pipelines.ask.lake import Lake
+    from pipelines.check.expectations.validate import Validation
+    from pipelines.settings import Settings
 
 
 class FailOn(StrEnum):
@@ -39,6 +48,13 @@ def check(
         bool, typer.Option("--keep/--no-keep", help="Write what is found now to the lake's table findings.")
     ] = True,
     catalogue: Annotated[bool, typer.Option("--list", help="Name the checks, and leave.")] = False,
+    validate: Annotated[
+        bool,
+        typer.Option("--validate", help="Run contracts and checks as Great Expectations on Spark; keeps Data Docs."),
+    ] = False,
+    docs: Annotated[
+        bool, typer.Option("--docs", help="Open the Data Docs, or print where they are; and leave.")
+    ] = False,
 ) -> None:
     """What is wrong with the cluster's disks. Leaves with 1 where something is.
 
@@ -52,30 +68,58 @@ def check(
     from pipelines.check.run import run_checks
     from pipelines.settings import load
 
+    settings = load(lake=lake)
+    if docs:
+        _show_docs(expectations_folder(settings))
+        return
     words = [word.strip() for given in only or () for word in given.split(",")]
     ran = chosen(words)
+    if validate and (words or at_offset is not None or at_time is not None):
+        raise UsageError("--validate runs everything at the newest offset: leave out --only, --at-offset and --at-time")
     opened, _ = _open(lake, at_offset, at_time)
-    found = run_checks(opened, words, load(lake=lake))
+    validation = _validate(opened, settings) if validate else None
+    found = run_checks(opened, words, settings) if validation is None else validation.findings
     if as_json:
-        _print_json(
-            {
-                "offset": opened.offset,
-                "time": opened.time,
-                "checks": [one.id for one in ran],
-                "findings": [one.as_json() for one in found],
-            }
-        )
+        answer = {
+            "offset": opened.offset,
+            "time": opened.time,
+            "checks": [one.id for one in ran],
+            "findings": [one.as_json() for one in found],
+        }
+        _print_json(answer if validation is None else answer | {"expectations": validation.as_json()})
     else:
         from pipelines.check.show import show_findings
 
         show_findings(opened.offset, opened.time, ran, found, every)
+        if validation is not None:
+            from pipelines.check.show import show_validation
+
+            show_validation(validation)
     if keep and at_offset is None and at_time is None:
         from pipelines.check.findings import record
 
         if record(opened, ran, found) is None:
             typer.echo(f"{opened.path}: the lake ends before what findings say: nothing is kept until then", err=True)
-    if any(one.severity in at_least(fail_on.value) for one in found):
+    bad = at_least(fail_on.value)
+    unmet = () if validation is None else validation.failures
+    if any(one.severity in bad for one in found) or any(one.severity in bad for one in unmet):
         raise typer.Exit(1)
+
+
+def _validate(lake: Lake, settings: Settings) -> Validation:
+    from pipelines.check.expectations.validate import session, validate
+
+    return validate(session(lake, settings), lake, settings, expectations_folder(settings))
+
+
+def _show_docs(folder: Path) -> None:
+    """The path of the Data Docs; on a terminal, a browser shows them, too."""
+    page = docs_page(folder)
+    if not page.is_file():
+        raise UsageError(f"{page}: no Data Docs yet: run jbod check --validate")
+    typer.echo(page)
+    if sys.stdout.isatty():
+        typer.launch(page.absolute().as_uri())
 
 
 def _show_catalogue(as_json: bool) -> None:

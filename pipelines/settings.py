@@ -97,6 +97,10 @@ class Check(_Section):
     """A directory holds too much where it holds this many times the mean of its broker's directories ..."""
     skew_replicas: int = Field(default=10, ge=1)
     """... and at least so many replicas more."""
+    expectations: str = ""
+    """Where --validate keeps suites, results and Data Docs: LAKE/expectations where this is empty."""
+    keep_validations: int = Field(default=50, ge=1)
+    """So many runs of them."""
 
 
 class Alert(_Section):

@@ -104,9 +104,8 @@ def _intervals_do_not_overlap(table: Table) -> str:
 def _causes_are_records(table: Table) -> str:
     return f"""
         SELECT {_key(table, "to_offset")} FROM {_rows(table)} t
-        LEFT JOIN (SELECT DISTINCT log_offset FROM records) f ON f.log_offset = t.from_offset
-        LEFT JOIN (SELECT DISTINCT log_offset FROM records) e ON e.log_offset = t.to_offset
-        WHERE f.log_offset IS NULL OR (t.to_offset IS NOT NULL AND e.log_offset IS NULL)
+        WHERE NOT EXISTS (SELECT 1 FROM records r WHERE r.log_offset = t.from_offset)
+           OR (t.to_offset IS NOT NULL AND NOT EXISTS (SELECT 1 FROM records r WHERE r.log_offset = t.to_offset))
     """
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import duckdb
@@ -24,7 +24,7 @@ def run_checks(lake: Lake, only: Sequence[str] = (), settings: Settings | None =
         found = [finding(check, row) for check in checks for row in _rows(lake, connection, check)]
     finally:
         connection.close()
-    return sorted(found, key=_order)
+    return in_order(found)
 
 
 def _rows(lake: Lake, connection: duckdb.DuckDBPyConnection, check: Check) -> list[dict[str, Any]]:
@@ -34,6 +34,11 @@ def _rows(lake: Lake, connection: duckdb.DuckDBPyConnection, check: Check) -> li
     names = [column[0] for column in connection.description or ()]
     dicts = [dict(zip(names, row, strict=True)) for row in rows]
     return [one | {"since_time": time_of(one["since_time"])} for one in dicts]
+
+
+def in_order(found: Iterable[Finding]) -> list[Finding]:
+    """Most severe first, then by check and subject."""
+    return sorted(found, key=_order)
 
 
 def _order(one: Finding) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from pipelines.check.catalogue import CHECKS, ELSEWHERE
 from pipelines.check.definition import SEVERITIES, Check, Finding
@@ -13,6 +14,9 @@ from pipelines.show import age, console, listed, many, say, show_table, when
 
 _MOST = 8
 """Causes of a check, and subjects of a cause, that are named without being asked for all."""
+if TYPE_CHECKING:
+    from pipelines.check.expectations.validate import Validation
+
 _STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
 
 
@@ -40,6 +44,21 @@ def show_findings(
         if len(causes) > _MOST and not every:
             say(out, f"  and {many(len(causes) - _MOST, 'more cause', 'more causes')} (--all)", hang=4)
         say(out, f"  why it matters: {check.why}", "dim", hang=4)
+
+
+def show_validation(validation: Validation) -> None:
+    """What Great Expectations says of the tables themselves, and where the rest of it stands."""
+    out = console()
+    say(out)
+    unmet = [one for one in validation.failures if one.suite != "checks"]
+    met = "the tables are as they should be" if not unmet else f"{len(unmet):,} about the tables are not met"
+    say(out, f"Great Expectations: {many(validation.expectations, 'expectation')}, {met}.", "bold")
+    for one in unmet:
+        rows = "" if one.unexpected is None else f": {many(one.unexpected, 'row')}"
+        say(out, f"  {one.severity.upper()} {one.suite}: {one.rule}{rows}", _STYLES[one.severity], hang=4)
+    for broken in validation.broken[:8]:
+        say(out, f"    {broken.contract.name}: {broken.what}", hang=6)
+    say(out, f"  Data Docs: {validation.docs}", hang=4)
 
 
 def show_catalogue() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from jbod_model.errors import UsageError
 from jbod_model.profiles import KIP858
+from pipelines import cli
 from pipelines.ask import Lake
 from pipelines.check.contract_run import chosen_contracts, run_contracts
 from pipelines.check.contracts import CONTRACTS
@@ -82,3 +83,21 @@ def test_contract_names_the_row_that_breaks_it(right: Path, tmp_path: Path) -> N
     expected: list[str] = []
     tamper(lake, "partitions", shorten)
     assert [one.what for one in run_contracts(Lake.open(lake), ["C-08"])] == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--validate", "--only", "B-03"], "--validate runs everything at the newest offset: leave out --only"),
+        (["--validate", "--at-offset", "3"], "--validate runs everything at the newest offset"),
+        (["--docs"], "no Data Docs yet: run jbod check --validate"),
+    ],
+)
+def test_expectations_bad_usage_is_one_line_and_starts_no_jvm(
+    right: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        cli.main(["check", "--lake", str(right), *arguments])
+    printed = capsys.readouterr()
+    assert (left.value.code, printed.out, printed.err.count("\n")) == (2, "", 1)
+    assert line in printed.err

@@ -1,0 +1,21 @@
+"""Great Expectations over a lake: the tables' contracts and the checks as suites, validated on Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipelines.settings import Settings
+
+
+def expectations_folder(settings: Settings) -> Path:
+    """Where suites, results and Data Docs of a lake are kept."""
+    from pipelines.ask.delta import local_path
+
+    return Path(settings.check.expectations or f"{local_path(settings.lake)}/expectations")
+
+
+def docs_page(folder: Path) -> Path:
+    """Where the Data Docs in that folder begin."""
+    return folder / "gx" / "uncommitted" / "data_docs" / "local_site" / "index.html"

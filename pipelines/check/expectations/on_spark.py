@@ -1,0 +1,57 @@
+"""Contracts and checks on Spark, each set as one job: planning a job costs more than these tables do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampType
+
+from pipelines.ask.ledger import time_of
+from pipelines.check.catalogue import CHECKS
+from pipelines.check.contract_run import Broken
+from pipelines.check.contracts import CONTRACTS, Contract
+from pipelines.check.definition import Check, Finding, finding
+from pipelines.check.expectations.spark_views import spark_sql
+from pipelines.check.run import in_order
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def spark_contracts(spark: SparkSession, contracts: Sequence[Contract] = CONTRACTS) -> list[Broken]:
+    """What breaks the contracts, as ``run_contracts`` says it. The views must be there."""
+    rows = _all(
+        spark.sql(spark_sql(contract.sql)).select(F.lit(number).alias("number"), "what")
+        for number, contract in enumerate(contracts)
+    )
+    return [Broken(contracts[number], what) for number, what in rows.sort("number", "what").collect()]
+
+
+def spark_checks(spark: SparkSession, checks: Sequence[Check] = CHECKS) -> list[Finding]:
+    """What the checks find, as ``run_checks`` says it. The views must be there."""
+    rows = _all(
+        _as_json(spark.sql(spark_sql(check.sql))).select(F.lit(number).alias("number"), "row")
+        for number, check in enumerate(checks)
+    )
+    found = []
+    for number, text in rows.collect():
+        row = json.loads(text)
+        found.append(finding(checks[number], row | {"since_time": time_of(row["since_time"])}))
+    return in_order(found)
+
+
+def _all(parts: Iterable[DataFrame]) -> DataFrame:
+    return reduce(lambda rows, part: rows.unionAll(part), parts)
+
+
+def _as_json(rows: DataFrame) -> DataFrame:
+    """Each row as JSON text, times in microseconds: checks give different columns."""
+    columns = [
+        F.unix_micros(field.name).alias(field.name) if isinstance(field.dataType, TimestampType) else F.col(field.name)
+        for field in rows.schema
+    ]
+    return rows.select(F.to_json(F.struct(*columns), {"ignoreNullFields": "false"}).alias("row"))

@@ -1,0 +1,86 @@
+"""The views of checks and contracts on Spark: the same names, rows and types as in DuckDB.
+
+Files are those of the versions that the ledger names, listed by delta-rs: the session needs no Delta Lake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import sqlglot
+from deltalake import DeltaTable
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from pipelines.ask.delta import data_files, open_table
+from pipelines.ask.lake import Lake
+from pipelines.check.contract_run import about, newest_versions
+from pipelines.check.views import DERIVED, inputs
+from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, RECORDS
+from pipelines.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SLOTS = """
+    SELECT topic_id, partition, from_offset, to_offset, slot AS replica_index, pair.replicas AS broker_id,
+           pair.directories AS directory_id
+    FROM partitions_history LATERAL VIEW posexplode(arrays_zip(replicas, directories)) AS slot, pair
+"""
+_LEDGER_VERSIONS = (
+    "SELECT end_offset, table_name, version FROM ledger LATERAL VIEW explode(versions) AS table_name, version"
+)
+
+
+def spark_sql(sql: str) -> str:
+    """The SQL of a check or contract, in Spark's dialect."""
+    return sqlglot.transpile(sql, read="duckdb", write="spark")[0]
+
+
+@contextmanager
+def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator[dict[str, DataFrame]]:
+    """The views, while the context lasts; gives all rows of every table, kept in memory."""
+    views: list[str] = []
+
+    def view(name: str, rows: DataFrame) -> None:
+        rows.createOrReplaceTempView(name)
+        views.append(name)
+
+    deltas = {**lake.tables, LEDGER.name: open_table(lake.path, LEDGER.name, None)}
+    tables = {
+        table.name: _read(spark, lake, table.name, deltas[table.name]).persist()
+        for table in (RECORDS, *HISTORY, LEDGER)
+    }
+    try:
+        for table in HISTORY:
+            view(f"{table.name}_history", tables[table.name])
+            true_now = f"from_offset <= {lake.offset} AND (to_offset IS NULL OR to_offset > {lake.offset})"
+            view(table.name, tables[table.name].where(true_now))
+        view(RECORDS.name, tables[RECORDS.name])
+        view(LEDGER.name, tables[LEDGER.name])
+        view("slots", spark.sql(_SLOTS))
+        view("ledger_versions", spark.sql(_LEDGER_VERSIONS))
+        view(
+            "table_versions",
+            spark.createDataFrame([*newest_versions(lake).items()], "table_name string, version bigint"),
+        )
+        view("lake", spark.createDataFrame([about(lake)]))
+        for name, query in DERIVED.items():
+            view(name, spark.sql(spark_sql(query)))
+        params, min_isr = inputs(lake, settings)
+        view("params", spark.createDataFrame([asdict(params)]))
+        view("min_isr", spark.createDataFrame([*min_isr.items()], "topic string, min_insync_replicas int"))
+        yield tables
+    finally:
+        for name in views:
+            spark.catalog.dropTempView(name)
+        for rows in tables.values():
+            rows.unpersist()
+
+
+def _read(spark: SparkSession, lake: Lake, name: str, table: DeltaTable) -> DataFrame:
+    schema = from_arrow_schema(BY_NAME[name].schema)
+    paths = [f"{lake.path}/{name}/{file['path']}" for file in data_files(table)]
+    return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)

@@ -1,0 +1,226 @@
+"""Validate a lake with Great Expectations: what its newest ledger row names, on Spark, results and Data Docs kept.
+
+The project of Great Expectations is a folder. Everything in it is made from our definitions and brought up to date at
+each run; what it keeps are the results of the runs and the Data Docs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import great_expectations as gx
+import pyarrow as pa
+from filelock import FileLock, Timeout
+from great_expectations.checkpoint.actions import UpdateDataDocsAction
+from great_expectations.checkpoint.checkpoint import Checkpoint
+from great_expectations.core.run_identifier import RunIdentifier
+from great_expectations.data_context.types.base import ProgressBarsConfig
+from great_expectations.exceptions.exceptions import DataContextError, GreatExpectationsError
+from yaml import YAMLError
+
+from jbod_model.errors import JbodError, UsageError
+from pipelines.ask.form import jsonable
+from pipelines.ask.lake import Lake
+from pipelines.check.contract_run import Broken
+from pipelines.check.definition import Finding, Severity
+from pipelines.check.expectations import docs_page
+from pipelines.check.expectations.on_spark import spark_checks, spark_contracts
+from pipelines.check.expectations.spark_views import spark_views
+from pipelines.check.expectations.suites import CHECKS_SUITE, CONTRACTS_SUITE, suites
+from pipelines.lake.tables import TIME
+from pipelines.session import spark_session
+from pipelines.settings import Settings
+
+if TYPE_CHECKING:
+    from great_expectations.data_context.data_context.file_data_context import FileDataContext
+    from pyspark.sql import SparkSession
+
+SOURCE = "lake"
+SMALL = 200_000
+_FINDINGS = pa.schema(
+    [
+        ("check", pa.string()),
+        ("severity", pa.string()),
+        ("subject", pa.string()),
+        ("broker_id", pa.int32()),
+        ("directory_id", pa.string()),
+        ("topic_id", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("time", TIME),
+        ("message", pa.string()),
+        ("todo", pa.string()),
+    ]
+)
+_BROKEN = pa.schema([("contract", pa.string()), ("about", pa.string()), ("what", pa.string())])
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An expectation that was not met."""
+
+    suite: str
+    severity: Severity
+    rule: str
+    unexpected: int | None
+    """How many rows are not as expected; None where that is no matter of rows."""
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What a run of all suites said of the newest offset of a lake."""
+
+    offset: int
+    time: datetime
+    expectations: int
+    failures: Sequence[Failure]
+    broken: Sequence[Broken]
+    findings: Sequence[Finding]
+    docs: Path
+    """The first page of the Data Docs."""
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        return {
+            "expectations": self.expectations,
+            "notMet": jsonable(list(self.failures)),
+            "broken": [
+                {"contract": one.contract.id, "table": one.contract.table, "what": one.what} for one in self.broken
+            ],
+            "docs": str(self.docs),
+        }
+
+
+def session(lake: Lake, settings: Settings) -> SparkSession:
+    """The session for a lake: for a small one it plans less, in one partition, and compiles nothing."""
+    small = lake.published.end_offset < SMALL
+    spark = spark_session(settings.spark.model_copy(update={"shuffle_partitions": 1} if small else {}), brief=small)
+    spark.conf.set("spark.sql.adaptive.enabled", str(not small).lower())
+    return spark
+
+
+def validate(spark: SparkSession, lake: Lake, settings: Settings, folder: Path) -> Validation:
+    """Run every suite on the published tables; results and Data Docs stay in the project at ``folder``.
+
+    ``lake`` is at its newest offset. UsageError where the folder cannot be written to or holds no project that can be
+    used, JbodError while another run uses it.
+    """
+    with project(folder) as context, spark_views(spark, lake, settings) as tables:
+        broken, found = spark_contracts(spark), spark_checks(spark)
+        batches = {
+            **tables,
+            CONTRACTS_SUITE: spark.createDataFrame(_broken_rows(broken)),
+            CHECKS_SUITE: spark.createDataFrame(_finding_rows(found)),
+        }
+        forget_old_runs(folder, settings.check.keep_validations - 1)
+        run = RunIdentifier(run_name=f"offset-{lake.offset}", run_time=datetime.now(UTC))
+        expectations, failures = 0, []
+        for name, checkpoint in checkpoints(context).items():
+            outcome = checkpoint.run(batch_parameters={"dataframe": batches[name]}, run_id=run)
+            for suite_result in outcome.run_results.values():
+                expectations += len(suite_result.results)
+                failures += [_failure(name, one) for one in suite_result.results if not one.success]
+    return Validation(lake.offset, lake.time, expectations, failures, broken, found, docs_page(folder))
+
+
+@contextlib.contextmanager
+def project(folder: Path) -> Iterator[FileDataContext]:
+    """The project, made or brought up to date, while no other run uses it. What it prints goes to standard error."""
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder / ".lock", timeout=0):
+                context = gx.get_context(mode="file", project_root_dir=folder)
+                context.variables.analytics_enabled = False
+                context.variables.progress_bars = ProgressBarsConfig(globally=False)
+                for site in (context.variables.data_docs_sites or {}).values():
+                    site |= {"show_how_to_buttons": False}
+                context.variables.save()
+                yield context
+        except Timeout:
+            raise JbodError(f"{folder}: another validation is running there: wait for it") from None
+        except (GreatExpectationsError, YAMLError) as problem:
+            what = " ".join(str(problem).split())[:200]
+            raise UsageError(
+                f"{folder}: no project of Great Expectations that can be used ({what}): remove it"
+            ) from None
+        except OSError as problem:
+            raise UsageError(f"{folder}: the expectations cannot be kept there: {problem.strerror}") from None
+
+
+def checkpoints(context: FileDataContext) -> dict[str, Checkpoint]:
+    """A checkpoint for each suite. Those whose definitions are as they were stay as they are, ids and all."""
+    try:
+        source = context.data_sources.get(SOURCE)
+    except KeyError:
+        source = context.data_sources.add_spark(SOURCE)
+    return {name: _checkpoint(context, source, suite) for name, suite in suites().items()}
+
+
+def _checkpoint(context: FileDataContext, source: Any, suite: gx.ExpectationSuite) -> Checkpoint:
+    definition = json.dumps(suite.to_json_dict()["expectations"], sort_keys=True)
+    suite.meta = {"definition": hashlib.sha256(definition.encode()).hexdigest()}
+    with contextlib.suppress(DataContextError):
+        known: Checkpoint = context.checkpoints.get(suite.name)
+        if known.validation_definitions[0].suite.meta.get("definition") == suite.meta["definition"]:
+            return known
+    try:
+        batch = source.get_asset(suite.name).get_batch_definition("all")
+    except LookupError:
+        batch = source.add_dataframe_asset(suite.name).add_batch_definition_whole_dataframe("all")
+    return context.checkpoints.add_or_update(
+        Checkpoint(
+            name=suite.name,
+            validation_definitions=[gx.ValidationDefinition(name=suite.name, data=batch, suite=suite)],
+            actions=[UpdateDataDocsAction(name="data docs")],
+            result_format={"result_format": "COMPLETE"},
+        )
+    )
+
+
+def forget_old_runs(folder: Path, keep: int) -> None:
+    """Leave the results and pages of the newest runs of each suite: an index of all that ever were gets slow."""
+    kept = folder / "gx" / "uncommitted"
+    for results in (kept / "validations", kept / "data_docs" / "local_site" / "validations"):
+        for suite in results.glob("*"):
+            runs = sorted(suite.glob("*/*"), key=lambda path: path.name, reverse=True)
+            for run in runs[keep:]:
+                shutil.rmtree(run)
+
+
+def _failure(suite: str, outcome: Any) -> Failure:
+    config = outcome.expectation_config
+    result = outcome.result or {}
+    given = config.kwargs
+    columns = given.get("column_list") or [given[name] for name in ("column", "column_A", "column_B") if name in given]
+    rule = (config.meta or {}).get("rule") or f"{config.type} {', '.join(columns)}"
+    unexpected = result.get("unexpected_count", result.get("observed_value"))
+    for problem in _problems(outcome.exception_info or {}):
+        raise JbodError(f"{suite}: {rule} could not be evaluated: {problem}")
+    return Failure(suite, config.severity.value, rule, unexpected if isinstance(unexpected, int) else None)
+
+
+def _problems(info: Mapping[str, Any]) -> list[str]:
+    """Messages of what was raised: of the expectation itself, or by each of the metrics it stands on."""
+    raised = [one for one in (info, *info.values()) if isinstance(one, Mapping) and one.get("raised_exception")]
+    return [str(one.get("exception_message")) for one in raised]
+
+
+def _broken_rows(broken: Sequence[Broken]) -> pa.Table:
+    rows = [{"contract": one.contract.id, "about": one.contract.table, "what": one.what} for one in broken]
+    return pa.Table.from_pylist(rows, schema=_BROKEN)
+
+
+def _finding_rows(found: Sequence[Finding]) -> pa.Table:
+    rows = [{**vars(one), "check": one.check.id, "subject": one.subject} for one in found]
+    return pa.Table.from_pylist(rows, schema=_FINDINGS)

@@ -1,0 +1,193 @@
+"""Great Expectations: Spark finds what DuckDB finds; verdicts, results and Data Docs are kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jbod_model.errors import JbodError
+from pipelines import cli
+from pipelines.ask import Lake
+from pipelines.check.contract_run import run_contracts
+from pipelines.check.contracts import CONTRACTS
+from pipelines.check.expectations import docs_page, validate
+from pipelines.check.expectations.on_spark import spark_checks, spark_contracts
+from pipelines.check.expectations.spark_views import spark_views
+from pipelines.check.expectations.suites import suites
+from pipelines.check.findings import findings
+from pipelines.check.run import run_checks
+from pipelines.settings import load
+from tests.lakes import write_lake
+from tests.logs import read_log
+from tests.paths import metadata_dir
+from tests.tampering import TAMPERINGS, tamper
+
+pytestmark = pytest.mark.spark
+
+OFFSETS = [
+    ("kafka-3.7.2", 396),
+    ("kafka-3.9.2-upgrade", 190),
+    ("kafka-3.9.2-zk-migration", 221),
+    ("kafka-4.1.2", 264),
+]
+"""Of each cluster an offset at which much is wrong."""
+
+SMALL = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
+@pytest.fixture(scope="module")
+def small(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session, set up as for a small lake."""
+    before = {name: spark.conf.get(name) for name in SMALL}
+    for name, value in SMALL.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+@pytest.mark.parametrize(("kafka", "offset"), OFFSETS)
+def test_checks_on_spark_find_what_they_find_in_duckdb(
+    small: SparkSession, tmp_path: Path, kafka: str, offset: int
+) -> None:
+    write_lake(tmp_path / "lake", [entry for entry in read_log(metadata_dir(kafka)) if entry.offset <= offset])
+    lake = Lake.open(tmp_path / "lake")
+    with spark_views(small, lake, load()):
+        found = spark_checks(small)
+    assert found == run_checks(lake)
+    assert len({one.check.id for one in found}) >= 4
+
+
+@pytest.fixture(scope="module")
+def tampered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake in which every contract is broken."""
+    lake = tmp_path_factory.mktemp("expectations") / "lake"
+    log = read_log(metadata_dir("kafka-4.1.2"))
+    write_lake(lake, log[:300], log[300:])
+    # Twice: what breaks one contract may mend another.
+    for name, table, change in [*TAMPERINGS, *TAMPERINGS]:
+        if name not in {one.contract.name for one in run_contracts(Lake.open(lake), [name[:4]])}:
+            tamper(lake, table, change)
+    return lake
+
+
+def test_contracts_on_spark_break_where_they_break_in_duckdb(small: SparkSession, tampered: Path) -> None:
+    lake = Lake.open(tampered)
+    with spark_views(small, lake, load()):
+        broken = spark_contracts(small)
+    assert broken == run_contracts(lake)
+    assert {one.contract.name for one in broken} == {contract.name for contract in CONTRACTS}
+
+
+def run(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[object, str, str]:
+    with pytest.raises(SystemExit) as left:
+        cli.main(["check", *map(str, arguments)])
+    printed = capfd.readouterr()
+    return left.value.code, printed.out, printed.err
+
+
+def test_validation_of_a_right_lake_meets_all_that_is_about_its_tables(
+    small: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(validate, "session", lambda *_: small)
+    lake = tmp_path / "lake"
+    write_lake(lake, read_log(metadata_dir("kafka-4.1.2")))
+    code, _, err = run(capfd, "--lake", lake, "--docs")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "no Data Docs yet: run jbod check --validate" in err
+
+    code, out, _ = run(capfd, "--lake", lake, "--validate", "--json", "--fail-on", "critical")
+    answer = json.loads(out)
+    found = run_checks(Lake.open(lake))
+    assert code == 1
+    assert answer["findings"] == [one.as_json() for one in found]
+    assert {row["key"] for row in findings(str(lake))} == {one.key for one in found}
+    verdicts = answer["expectations"]
+    assert verdicts["broken"] == []
+    assert {(one["suite"], one["severity"], one["rule"]) for one in verdicts["notMet"]} == {
+        ("checks", one.severity, f"{one.check.id} {one.check.name}") for one in found
+    }
+    assert verdicts["expectations"] == sum(len(suite.expectations) for suite in suites().values())
+
+    code, out, _ = run(capfd, "--lake", lake, "--docs")
+    assert (code, out.strip()) == (0, verdicts["docs"])
+    page = Path(verdicts["docs"])
+    for name in suites():
+        (result,) = page.parent.glob(f"validations/{name}/offset-629/*/*.html")
+        assert "Evaluated Expectations" in result.read_text()
+    assert "analytics_enabled: false" in (lake / "expectations" / "gx" / "great_expectations.yml").read_text()
+
+
+def test_validation_of_a_lake_that_is_wrong_says_where(
+    small: SparkSession,
+    tampered: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(validate, "session", lambda *_: small)
+    monkeypatch.setenv("JBOD_CHECK__EXPECTATIONS", str(tmp_path / "kept"))
+    code, out, _ = run(capfd, "--lake", tampered, "--validate", "--no-keep")
+    assert code == 1
+    assert f"Data Docs: {docs_page(tmp_path / 'kept')}" in out
+    for contract in CONTRACTS:
+        assert f"{contract.severity.upper()} contracts: {contract.name}: " in out
+    assert "CRITICAL partitions: expect_column_values_to_not_be_null topic_id: 1 row\n" in out
+    assert "CRITICAL brokers: expect_compound_columns_to_be_unique" in out
+    assert "CRITICAL directories: expect_column_values_to_match_regex directory_id" in out
+
+
+def test_checkpoints_made_again_are_the_same_and_follow_a_changed_definition(
+    small: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ids() -> dict[str, list[str | None]]:
+        with validate.project(tmp_path) as context:
+            made = validate.checkpoints(context)
+        return {
+            name: [one.id, *(expectation.id for expectation in one.validation_definitions[0].suite.expectations)]
+            for name, one in made.items()
+        }
+
+    few = {name: suite for name, suite in suites().items() if name in ("ledger", "checks")}
+    monkeypatch.setattr(validate, "suites", lambda: few)
+    before = ids()
+    assert all(one for group in before.values() for one in group)
+    assert ids() == before
+    few["ledger"].expectations = few["ledger"].expectations[:-1]
+    after = ids()
+    assert after["checks"] == before["checks"]
+    assert after["ledger"] == before["ledger"][:-1]
+
+
+def test_validation_is_refused_while_another_one_runs_or_where_it_cannot_write(tmp_path: Path) -> None:
+    def use(folder: Path) -> None:
+        with validate.project(folder):
+            pass
+
+    with validate.project(tmp_path), pytest.raises(JbodError, match="another validation is running there"):
+        use(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JbodError, match="the expectations cannot be kept there"):
+        use(tmp_path / "file")
+    (tmp_path / "gx" / "great_expectations.yml").write_text("config_version: [")
+    with pytest.raises(JbodError, match="no project of Great Expectations that can be used"):
+        use(tmp_path)
+
+
+def test_old_runs_are_forgotten(tmp_path: Path) -> None:
+    for time in ("20260101T000000.0Z", "20260102T000000.0Z", "20260103T000000.0Z"):
+        for kept in ("validations", "data_docs/local_site/validations"):
+            (tmp_path / "gx" / "uncommitted" / kept / "checks" / "offset-9" / time).mkdir(parents=True)
+    validate.forget_old_runs(tmp_path, 2)
+    left = sorted(path.name for path in tmp_path.glob("gx/uncommitted/validations/checks/*/*"))
+    assert left == ["20260102T000000.0Z", "20260103T000000.0Z"]
+    assert len([*tmp_path.glob("gx/uncommitted/data_docs/local_site/validations/checks/*/*")]) == 2
