@@ -140,10 +140,10 @@ _NEWEST = """
 _ASKED = "asked_id, asked_micros, outcome, error, attempt, realised_offset, latency_ms"
 _NOTHING = (
     "(SELECT NULL::VARCHAR AS topic, NULL::VARCHAR AS topic_id, NULL::INTEGER AS partition, "
-    "NULL::INTEGER AS broker_id, NULL::VARCHAR AS directory_id, NULL::TIMESTAMPTZ AS requested_time, NULL::TIMESTAMPTZ AS answered_time, "
-    "NULL::TIMESTAMPTZ AS first_requested_time, "
-    "NULL::VARCHAR AS outcome, NULL::VARCHAR AS why, 0 AS error, 0 AS attempt, NULL::BIGINT AS realised_offset, "
-    "NULL::BIGINT AS latency_ms, 0 AS entry WHERE false)"
+    "NULL::INTEGER AS broker_id, NULL::VARCHAR AS directory_id, NULL::TIMESTAMPTZ AS requested_time, "
+    "NULL::TIMESTAMPTZ AS answered_time, NULL::TIMESTAMPTZ AS first_requested_time, NULL::VARCHAR AS outcome, "
+    "NULL::VARCHAR AS why, 0 AS error, 0 AS attempt, NULL::BIGINT AS realised_offset, NULL::BIGINT AS latency_ms, "
+    "0 AS entry WHERE false)"
 )
 
 
