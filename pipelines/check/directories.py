@@ -124,7 +124,7 @@ RECREATED_TOPIC = Check(
         SELECT s.broker_id, s.directory_id, s.topic_id, s.topic, s.partition, s.replica_index,
                s.removed_offset AS since_offset, s.removed_time AS since_time, max(p.topic_id) AS topic_id_now
         FROM strays s
-        JOIN partitions p ON p.topic = s.topic AND p.topic_id <> s.topic_id
+        JOIN partitions p ON p.topic = s.topic
         GROUP BY s.broker_id, s.directory_id, s.topic_id, s.topic, s.partition, s.replica_index, s.removed_offset,
                  s.removed_time
     """,
@@ -142,7 +142,7 @@ AGE = Check(
     sql="""
         WITH held AS (
             SELECT broker_id, directory_id, count(*) AS replicas
-            FROM assignments WHERE kind = 'assigned' GROUP BY broker_id, directory_id
+            FROM assignments GROUP BY broker_id, directory_id
         )
         SELECT w.broker_id, w.directory_id, w.to_offset AS since_offset, w.to_time AS since_time, w.ended_by,
                coalesce(h.replicas, 0) AS replicas

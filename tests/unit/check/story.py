@@ -32,16 +32,18 @@ class Story:
     def __init__(self, version: int | None = 17) -> None:
         self.entries: list[Entry] = []
         self.time = START
+        self.level = version or -1
         self.epochs: dict[int, int] = {}
         self.replicas: dict[tuple[str, int], dict[int, str]] = {}
         self.lives: dict[str, int] = {}
+        self.hurried = False
         if version is None:
             self.append(r.NoOpRecord(), 0)
         else:
             self.append(r.FeatureLevelRecord(name="metadata.version", feature_level=version), 0)
 
     def append(self, record: Record, version: int) -> Story:
-        self.time += 1
+        self.time += 0 if self.hurried else 1
         offset = len(self.entries)
         versioned = VersionedRecord(record, version)
         value = encode(versioned)
@@ -55,7 +57,40 @@ class Story:
             self.append(r.NoOpRecord(), 0)
         return self
 
+    def pause(self, seconds: int) -> Story:
+        """Time passes without records, until one at its end; nobody else is there to write any."""
+        self.level = -1
+        self.time += seconds
+        return self.append(r.NoOpRecord(), 0)
+
+    def chatter(self) -> Story:
+        """Records without time passing."""
+        self.hurried = True
+        for _ in range(15):
+            self.append(r.NoOpRecord(), 0)
+        self.hurried = False
+        return self
+
+    def crowded(self) -> Story:
+        """Others, who are well, each after troubles of its own; no time passes. Not before directories are recorded."""
+        if self.level < 17:
+            return self
+        self.hurried = True
+        self.broker(7, "pqr").broker(8, "stu").broker(9, "vwx").fence(7).fence(7, up=True)
+        calm = ({7: "p", 8: "s"}, {8: "unassigned", 7: "q"}, {9: "v", 7: "r"}, {7: "p", 8: "u"}, {9: "x", 8: "s"})
+        self.topic("calm", *calm, {9: "x", 8: "t"}).configure("calm", "2").topic("gone", {8: "s", 7: "p"}).remove(
+            "gone"
+        )
+        self.assign("calm", 1, 8, "t").assign("calm", 0, 7, "q").left(9, "vx").assign("calm", 5, 9, "v")
+        self.change("calm", 2, leader=-1).change("calm", 2, leader=9)
+        self.change("calm", 3, isr=(7,)).change("calm", 3, isr=(7, 8))
+        self.change("calm", 4, adding_replicas=(7,)).change("calm", 4, adding_replicas=())
+        self.broker(8, "stu", process=2)
+        self.hurried = False
+        return self
+
     def version(self, level: int) -> Story:
+        self.level = level
         return self.append(r.FeatureLevelRecord(name="metadata.version", feature_level=level), 0)
 
     def broker(
@@ -92,6 +127,10 @@ class Story:
             broker_id=broker, broker_epoch=self.epochs[broker], log_dirs=tuple(disk(name) for name in disks)
         )
         return self.append(change, 2)
+
+    def nothing(self, broker: int) -> Story:
+        """A change that changes nothing, in the first version of the record."""
+        return self.append(r.BrokerRegistrationChangeRecord(broker_id=broker, broker_epoch=self.epochs[broker]), 0)
 
     def fence(self, broker: int, up: bool = False) -> Story:
         change = r.BrokerRegistrationChangeRecord(
