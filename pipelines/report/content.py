@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
 
 from pipelines.ask.directories import Directory, directories
-from pipelines.ask.form import camel_case, jsonable
+from pipelines.ask.form import jsonable
 from pipelines.ask.incidents import Incident, incidents
 from pipelines.ask.lake import Lake
 from pipelines.ask.offline import Cause, OfflineReplica, offline
@@ -31,7 +31,7 @@ class Cell:
 
     directory: Directory
     state: str
-    """online, failed, gone, fenced, missing, or without directory: the colour."""
+    """online, failed, gone, fenced, missing, or waiting for a directory: the colour."""
     offline: int
     """Replicas in it that are offline."""
 
@@ -60,14 +60,9 @@ class Content:
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
         numbers: dict[str, Any] = jsonable(replace(self, incidents=[], findings=[]))
-        numbers["incidents"] = [_incident_json(one) for one in self.incidents]
+        numbers["incidents"] = [one.as_json() for one in self.incidents]
         numbers["findings"] = [one.as_json() for one in self.findings]
         return numbers
-
-
-def _incident_json(one: Incident) -> dict[str, Any]:
-    seconds = {name: value.total_seconds() for name, value in vars(one).items() if isinstance(value, timedelta)}
-    return {**jsonable(one), **{camel_case(name): value for name, value in seconds.items()}}
 
 
 def gather(lake: Lake, settings: Settings) -> Content:
@@ -75,11 +70,8 @@ def gather(lake: Lake, settings: Settings) -> Content:
     default_min_isr = settings.ask.min_insync_replicas
     counts = status(lake, default_min_isr)
     answer = offline(lake, default_min_isr)
-    dark: dict[tuple[int, str], int] = {}
-    for replica in answer.replicas:
-        place = replica.broker_id, replica.directory_id
-        dark[place] = dark.get(place, 0) + 1
-    cells = [Cell(one, _state(one), dark.get((one.broker_id, one.directory_id), 0)) for one in directories(lake)]
+    dark = Counter((replica.broker_id, replica.directory_id) for replica in answer.replicas)
+    cells = [Cell(one, _state(one), dark[one.broker_id, one.directory_id]) for one in directories(lake)]
     cells.sort(key=lambda cell: (cell.directory.broker_id, cell.state == "waiting"))
     findings = run_checks(lake, settings=settings)
     verdict, headline = judge(counts, sum(one.severity == "critical" for one in findings))
@@ -141,7 +133,7 @@ def _state(one: Directory) -> str:
         return "missing"
     if one.state in ("unassigned", "migrating"):
         return "waiting"
-    if one.state == "failed" or one.state == "lost":
+    if one.state in ("failed", "lost"):
         return "failed"
     if one.state != "online":
         return "gone"

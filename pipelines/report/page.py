@@ -22,8 +22,9 @@ from pipelines.ask.risk import Exposure
 from pipelines.ask.status import Status
 from pipelines.check.definition import SEVERITIES, Check, Finding
 from pipelines.report.content import Content
-from pipelines.report.tables import kind_of, lasted, tables
+from pipelines.report.tables import kind_of, tables
 from pipelines.show import age, harmless, listed, many, when
+from pipelines.show_incidents import lasted
 
 _LANES = 40
 """Incidents drawn as lanes: the newest."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 from pipelines.ask.incidents import Incident
-from pipelines.ask.ledger import EPOCH
 from pipelines.check.definition import Finding
 from pipelines.report.content import MOST_ROWS, Content
 from pipelines.report.over_time import REASONS
 from pipelines.show import age, harmless, when
+from pipelines.show_incidents import lasted
 
 _MOST_OF_A_CHECK = 100
 
@@ -183,18 +182,9 @@ def _incidents(content: Content) -> Table:
 
 def kind_of(one: Incident) -> str:
     """The colour of an incident: failed, gone, fenced, missing or waiting."""
-    return {
-        "directory failed": "failed",
-        "directory gone": "gone",
-        "broker unregistered": "missing",
-        "broker re-registered": "waiting",
-    }.get(one.kind, "fenced")
-
-
-def lasted(time: timedelta) -> str:
-    """``1.2 s``, ``14 min``."""
-    seconds = time.total_seconds()
-    return f"{seconds:.1f} s" if seconds < 60 else age(EPOCH, EPOCH + time)
+    if one.directory_id is not None:
+        return "failed" if one.kind == "directory failed" else "gone"
+    return {"broker unregistered": "missing", "broker re-registered": "waiting"}.get(one.kind, "fenced")
 
 
 def _risk(content: Content) -> Table:
