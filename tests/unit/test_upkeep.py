@@ -28,6 +28,7 @@ from pipelines.lake.verify import verify
 from tests import local
 from tests.lakes import Row
 from tests.paths import KAFKAS, metadata_dir
+from tests.request_lakes import JoinedLake, request_lines
 from tests.tables import in_order
 
 KAFKA = "kafka-4.1.2"
@@ -450,3 +451,24 @@ def test_upkeep_where_there_is_no_lake_is_refused_and_makes_nothing(tmp_path: Pa
         with pytest.raises(UsageError, match="no lake there"):
             command(str(tmp_path / name))
     assert list(tmp_path.iterdir()) == []
+
+
+# -- beside requests --------------------------------------------------------------------------------------------------
+
+
+def test_requests_joined_to_a_lake_stay_through_all_upkeep(tmp_path: Path) -> None:
+    made = JoinedLake(tmp_path / "lake", KAFKA)
+    made.replay(400)
+    made.add(request_lines(KAFKA))
+    before = rows(tmp_path / "lake")
+    assert before["assignment_requests"]
+    lake = str(tmp_path / "lake")
+    optimize(lake)
+    rebuild(lake, say=no_say)
+    age(tmp_path / "lake", timedelta(days=30))
+    vacuum(lake, timedelta(hours=1), now=datetime.now(UTC) + timedelta(hours=2))
+    assert rows(tmp_path / "lake") == before
+    assert verify(lake).differences == []
+    made.replay()
+    made.stream.settle()
+    assert {row["outcome"] for row in made.rows} == {"recorded", "already true"}
