@@ -86,6 +86,11 @@ class JoinedLake:
             )
         )
 
+    def rewind(self, offset: int) -> None:
+        """Go on from the entry at ``offset``, to where the lake was taken back."""
+        self._read = next(at for at, entry in enumerate(self.entries) if entry.offset == offset)
+        self._reference = Reference().add(self.entries[: self._read])
+
     def add(self, lines: Sequence[bytes], rejects: pa.Table | None = None) -> None:
         """Requests that were read."""
         self.stream.add(asked(lines), REJECTS_SCHEMA.empty_table() if rejects is None else rejects)

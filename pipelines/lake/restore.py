@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 from pipelines.lake import files
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.publish import Lake
-from pipelines.lake.tables import BROKERS, DIRECTORIES, HISTORY, LEDGER, RECORDS, Table
+from pipelines.lake.reopen import reopen_requests
+from pipelines.lake.tables import BROKERS, DIRECTORIES, HISTORY, LEDGER, RECORDS, REQUESTS, Table
 
 
 @dataclass(frozen=True)
@@ -45,16 +46,18 @@ def take_back(lake: Lake, cut: Cut, shards_of: ShardsOf) -> None:
     """Make every table what it was before the record at ``cut.offset``; readers see it once the ledger says so."""
     if lake.ledger is None or lake.end_offset <= cut.offset:
         return
-    before = lake.end_offset
-    rows: dict[str, int] = {}
-    for table in (RECORDS, *HISTORY):
-        if table is RECORDS:
-            added, gone = _cut_records(lake, cut.offset)
-        else:
-            added, gone = _cut_history(lake, table, cut.offset, shards_of)
-        lake.commit(table, added, gone, cut.offset, cut.offset)
-        rows[table.name] = sum(file.rows for file in added)
-    _cut_ledger(lake, cut, before, rows)
+    with lake.writing():
+        before = lake.end_offset
+        rows: dict[str, int] = {}
+        for table in (RECORDS, *HISTORY):
+            if table is RECORDS:
+                added, gone = _cut_records(lake, cut.offset)
+            else:
+                added, gone = _cut_history(lake, table, cut.offset, shards_of)
+            lake.commit(table, added, gone, cut.offset, cut.offset)
+            rows[table.name] = sum(file.rows for file in added)
+        rows |= reopen_requests(lake, cut.offset, _last_time(lake))
+        _cut_ledger(lake, cut, before, rows)
 
 
 def _cut_records(lake: Lake, offset: int) -> tuple[list[DataFile], list[str]]:
@@ -155,12 +158,15 @@ def _cut_ledger(lake: Lake, cut: Cut, before: int, written: dict[str, int]) -> N
 
 
 def _versions(lake: Lake) -> dict[str, int]:
-    return {table.name: lake.tables[table.name].version() for table in (RECORDS, *HISTORY)}
+    known = [table for table in (RECORDS, *HISTORY, *REQUESTS) if table.name in lake.tables]
+    return {table.name: lake.tables[table.name].version() for table in known}
 
 
 def _last_time(lake: Lake) -> datetime:
-    """Append time of the last record that is left."""
+    """Append time of the last record that is left; 1970 where none is."""
     names = _files(lake, RECORDS)
+    if not names:
+        return datetime.fromtimestamp(0, UTC)
     last = max(names, key=lambda name: names[name]["max.log_offset"] or 0)
     rows = _read(lake, RECORDS, [last], ["log_offset", "append_time"]).sort_by("log_offset")
     time: datetime = rows["append_time"][rows.num_rows - 1].as_py()

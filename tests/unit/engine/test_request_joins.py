@@ -7,6 +7,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from jbod_model.history import images
@@ -16,6 +17,7 @@ from jbod_model.records import PartitionChangeRecord, PartitionRecord
 from jbod_model.request_log import Reject
 from pipelines.formats.request_rows import REJECTS_SCHEMA, Rejects
 from pipelines.lake.publish import Lake
+from pipelines.lake.restore import Cut, take_back
 from tests.lakes import Row, time_of
 from tests.logs import read_log
 from tests.paths import KAFKAS, metadata_dir
@@ -249,3 +251,24 @@ def test_unreadable_lines_are_counted_once_also_from_a_log_that_is_read_again_un
         ((3 << 20) + 7, 1, 7, "a.log.1"),
     ]
     assert [row["first_time"] for row in rows if row["api"]] == [datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)]
+
+
+def test_a_history_that_is_rewritten_makes_its_requests_wait_again(tmp_path: Path) -> None:
+    lake = JoinedLake(tmp_path / "lake", KAFKA)
+    lake.replay()
+    lake.add(request_lines(KAFKA))
+    before = lake.rows
+    offsets = sorted(row["realised_offset"] for row in before)
+    cut = offsets[len(offsets) // 2]
+    take_back(lake.lake, Cut(cut, 1, 0, -1), lambda topics, _shards: np.zeros(len(topics), np.int32))
+    beyond = [row for row in before if row["realised_offset"] >= cut]
+    waiting = [row for row in lake.rows if row["outcome"] == "pending"]
+    assert len(waiting) == len(beyond) > 0
+    assert [row for row in lake.rows if row["outcome"] != "pending"] == [row for row in before if row not in beyond]
+    lake.rewind(cut)
+    lake.replay(30)
+    lake.stream.settle()
+    assert 0 < sum(row["outcome"] == "pending" for row in lake.rows) < len(waiting)
+    lake.replay()
+    lake.stream.settle()
+    assert lake.rows == before
