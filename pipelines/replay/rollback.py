@@ -156,7 +156,7 @@ def _scanned(planner: Planner, first: int) -> Planner:
 
 def _outside_transactions(lake: Lake, offset: int) -> int:
     """``offset``, or where the transaction begins that it lies in."""
-    marker = "record_type IN ('BEGIN_TRANSACTION_RECORD', 'END_TRANSACTION_RECORD')"
+    marker = "ends_with(record_type, '_TRANSACTION_RECORD')"
     found = _query(
         lake,
         f"SELECT log_offset, record_type FROM {{records}} WHERE NOT snapshot AND log_offset < {offset} AND {marker} "

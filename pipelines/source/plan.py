@@ -45,6 +45,7 @@ class Planner:
         self._next = -1
         self._epoch = -1
         self._stirred = -1
+        self._violation: ReplayViolation | None = None
         self._floor = 0
         self._frozen: tuple[list[Segment], list[Snapshot]] | None = None
         self.segments: list[Segment] = []
@@ -58,6 +59,7 @@ class Planner:
         self._files.clear()
         self._transactions.clear()
         self._begin, self._next, self._epoch, self._stirred = None, -1, -1, -1
+        self._violation = None
 
     def _look(self, *, anew: bool = False) -> None:
         """List the directory; where the listing is frozen, only if what it lists is gone (``anew``)."""
@@ -96,9 +98,8 @@ class Planner:
     def _newest_snapshot(self) -> Snapshot | None:
         for _ in range(_ATTEMPTS):
             try:
-                return next(
-                    (s for s in reversed(self.snapshots) if s.end_offset > 0 and is_complete(self.log, s)), None
-                )
+                made = (snapshot for snapshot in reversed(self.snapshots) if snapshot.end_offset > 0)
+                return next((snapshot for snapshot in made if is_complete(self.log, snapshot)), None)
             except LogChanged:  # deleted since it was listed: there is a newer one
                 self._look(anew=True)
         return None
@@ -122,8 +123,13 @@ class Planner:
             return self.advance(asked, most)
         if begun is not None:
             self._check_follows(begun)
+        if self._violation is not None:  # seen anew, lest a log that was rewritten meanwhile is blamed
+            self._forget()
+            self.refresh(position)
         if self.changed(position):
             raise self._rewritten(position)
+        if self._violation is not None:
+            raise self._violation
         end = self.target(position, most)
         return position if end <= position.offset else self.position(end, position.snapshot)
 
@@ -146,7 +152,7 @@ class Planner:
                 if self._is_cut():
                     self._forget()
                 return self._refresh(position)
-            except (MalformedLog, ReplayViolation) as problem:
+            except MalformedLog as problem:
                 if attempt + 1 == _ATTEMPTS or not (known or isinstance(problem, LogChanged)):
                     raise
                 self._forget()
@@ -259,23 +265,24 @@ class Planner:
             return  # read before, when all of its transaction was seen
         if kind == BEGIN:
             if self._begin is not None:
-                raise ReplayViolation(
-                    offset, f"BeginTransactionRecord while the transaction of offset {self._begin} is open (R-TXN-1)"
-                )
+                self._violate(offset, f"BeginTransactionRecord while that of offset {self._begin} is open (R-TXN-1)")
             self._begin = offset
             return
         if self._begin is None:
             name = "AbortTransactionRecord" if kind == ABORT else "EndTransactionRecord"
-            raise ReplayViolation(offset, f"{name} while no transaction is open (R-TXN-2, R-TXN-3)")
+            self._violate(offset, f"{name} while no transaction is open (R-TXN-2, R-TXN-3)")
+            return
         self._transactions.append((self._begin, offset, kind == ABORT))
         self._begin = None
+
+    def _violate(self, offset: int, problem: str) -> None:
+        if self._violation is None:
+            self._violation = ReplayViolation(offset, problem)
 
     # -- what may be read ---------------------------------------------------------------------------------------
 
     def end(self) -> int:
-        """Offset after the last record that may be read: of a batch that is complete and settled, and in no open
-        transaction.
-        """
+        """Offset after the last record that may be read: of a complete, settled batch, in no open transaction."""
         end = self._settle.end(self.headers(), self._next)
         if self.limit is not None:
             end = min(end, self.limit)

@@ -291,3 +291,42 @@ def test_lake_of_an_earlier_version_gets_the_new_column_of_the_ledger(tmp_path: 
     local.replay(write(tmp_path / "log", batches), tmp_path / "lake")
     assert [row["rolled_back_from"] for row in ledger_of(tmp_path / "lake")] == [3, None]
     assert ask.Lake.open(tmp_path / "lake").offset == 2
+
+
+# TRANSACTIONS
+
+BEGIN, END, ABORT, NOOP = (
+    r.BeginTransactionRecord(),
+    r.EndTransactionRecord(),
+    r.AbortTransactionRecord(),
+    r.NoOpRecord(),
+)
+A, B, C = (r.TopicRecord(name=name, topic_id=Uuid(7, number)) for number, name in enumerate("abc", 1))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "offset"),
+    [
+        # Committed, then aborted by the next leader, and the other way round.
+        ([[NOOP, BEGIN, A], [B, END]], [[NOOP, BEGIN, A], [ABORT]], 0),
+        ([[NOOP, BEGIN, A], [ABORT]], [[NOOP, BEGIN, A], [B, END]], 0),
+        ([[NOOP], [BEGIN, A], [B, END]], [[NOOP], [BEGIN, A], [C, END]], 1),
+        # Open again: what was published of it is taken back, and waits.
+        ([[NOOP], [BEGIN, A], [B, END]], [[NOOP], [BEGIN, A]], 1),
+        ([[NOOP], [BEGIN, A], [B, END]], [[NOOP], [BEGIN, A], [NOOP]], 1),
+        ([[NOOP], [BEGIN, A], [ABORT]], [[NOOP], [BEGIN, B], [ABORT]], 1),
+        ([[NOOP], [BEGIN, A], [ABORT], [NOOP]], [[NOOP], [BEGIN, A], [ABORT], [B]], 4),
+    ],
+)
+def test_fork_in_a_transaction_is_taken_back_to_where_it_begins(
+    tmp_path: Path, old: list[list[Record]], new: list[list[Record]], offset: int
+) -> None:
+    """R-TXN-*: no part of a transaction is ever published."""
+    local.replay(write(tmp_path / "log", [(1, records) for records in old]), tmp_path / "lake")
+    same = next((at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    write(tmp_path / "log", [(1 if at < same else 2, records) for at, records in enumerate(new)])
+    done = local.replay(tmp_path / "log", tmp_path / "lake")
+    assert done is not None
+    assert done.offset == offset
+    local.replay(tmp_path / "log", tmp_path / "fresh")
+    assert differences(rows_of(tmp_path / "lake"), rows_of(tmp_path / "fresh")) == []
