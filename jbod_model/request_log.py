@@ -124,9 +124,14 @@ _TIME = re.compile(
 )
 _START = "Completed request:"
 _KEY = re.compile(r'\{"isForwarded":(?:true|false),"requestHeader":\{"requestApiKey":(\d{1,5}),', re.ASCII)
-_INT32 = range(-(1 << 31), 1 << 31)
-_INT64 = range(-(1 << 63), 1 << 63)
-_LONG_FIELDS = frozenset({"brokerEpoch", "currentMetadataOffset", "previousBrokerEpoch"})
+_INT16, _INT32, _INT64 = range(-(1 << 15), 1 << 15), range(-(1 << 31), 1 << 31), range(-(1 << 63), 1 << 63)
+_RANGES: Mapping[str, range] = {
+    **dict.fromkeys(("brokerEpoch", "currentMetadataOffset", "previousBrokerEpoch"), _INT64),
+    **dict.fromkeys(("errorCode", "securityProtocol", "minSupportedVersion", "maxSupportedVersion"), _INT16),
+    "maxVersionLevel": _INT16,
+    "port": range(1 << 16),
+}
+"""Numbers of a request or an answer that are no int32."""
 
 
 class _Unreadable(Exception):
@@ -220,7 +225,7 @@ def _object(value: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _value(value: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
     found = value.get(name)
-    if type(found) is not kind or (kind is int and found not in _INT64):
+    if type(found) is not kind or (kind is int and found not in _INT32):
         raise _Unreadable(f"{name} is no {kind.__name__}")
     return found
 
@@ -266,7 +271,7 @@ def _check_numbers(value: Any, name: str = "") -> None:
     elif isinstance(value, list):
         for item in value:
             _check_numbers(item, name)
-    elif type(value) is int and value not in (_INT64 if name in _LONG_FIELDS else _INT32):
+    elif type(value) is int and value not in _RANGES.get(name, _INT32):
         raise _Unreadable("a number is out of range")
 
 

@@ -56,6 +56,8 @@ AUDIT = Table(
 
 ROWS_AT_A_TIME = 5_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_YEAR_ONE = -62_135_596_800_000
+"""Milliseconds from 1970 back to the year 1."""
 
 
 def write_audit(lake: str, judged: Iterable[Judged]) -> int:
@@ -120,8 +122,8 @@ def _row(one: Judged) -> dict[str, Any]:
         "correlation_id": line.correlation_id,
         "connection": line.connection,
         "forwarded": line.forwarded,
-        "received_time": _EPOCH + timedelta(milliseconds=line.received_ms),
-        "completed_time": _EPOCH + timedelta(milliseconds=line.completed_ms),
+        "received_time": _time(line.received_ms),
+        "completed_time": _time(line.completed_ms),
         "error_code": line.error_code,
         "request": json.dumps(json_form.write(line.request)),
         "response": json.dumps(json_form.write(line.response)),
@@ -132,3 +134,8 @@ def _row(one: Judged) -> dict[str, Any]:
         "expected": json.dumps(records_as_json(one.expected)),
         "found": json.dumps(records_as_json(one.found)),
     }
+
+
+def _time(milliseconds: float) -> datetime:
+    """A clock may say anything; what lies before the year 1 is taken for its beginning."""
+    return _EPOCH + timedelta(milliseconds=max(milliseconds, _YEAR_ONE))

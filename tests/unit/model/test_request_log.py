@@ -174,6 +174,11 @@ def test_a_line_that_cannot_be_read_says_why_and_keeps_nothing_of_its_text() -> 
     assert _reason(changed("requestHeader", "requestApiKey", value=5000)) == "an API that Kafka 4.1 does not have"
     assert _reason(changed("request", "brokerId", value="seven")) == "BrokerHeartbeatRequest.brokerId has not its form"
     assert _reason(changed("request", "brokerId", value=1 << 31)) == "a number is out of range"
+    listener = {"name": "A", "host": "b", "port": 65_536, "securityProtocol": 0}
+    beyond = changed("request", "listeners", value=[listener], api="BROKER_REGISTRATION")
+    assert _reason(beyond) == "a number is out of range"
+    assert _reason(changed("requestHeader", "correlationId", value=1 << 31)) == "correlationId is no int"
+    assert _reason(changed("response", "errorCode", value=1 << 15)) == "a number is out of range"
     assert _reason(changed("request", "brokerId", value=True)) == "BrokerHeartbeatRequest.brokerId has not its form"
     assert _reason(changed("request", "mystery", value=1)) == "BrokerHeartbeatRequest has not its form"
     assert _reason(changed("request", value=[])) == "request is no object"
