@@ -38,7 +38,7 @@ STUCK = Check(
                CASE WHEN joined THEN 'joined a partition that existed, and Kafka does not report the directory then'
                     ELSE 'has not reported the directory' END AS what,
                CASE WHEN joined THEN 'the report comes with the next restart of broker '
-                    ELSE 'look for failing AssignReplicasToDirs requests (jbod audit) and restart broker ' END AS advice
+                    ELSE 'see what the broker asked for (jbod assignments), and restart broker ' END AS advice
         FROM told
     """,
     message="broker {broker_id} {what}",

@@ -18,7 +18,7 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
         "B-02",
         "assignment-retry-loop",
         "A broker repeats assignments that are refused",
-        "jbod audit: refusals are in the controller's request log, not in the metadata log",
+        "jbod assignments, once the controller's request logs are read too (jbod replay LOG_DIR --requests FILE)",
     ),
     Elsewhere(
         "B-19",

@@ -12,11 +12,11 @@ from pipelines.check.catalogue import CHECKS, ELSEWHERE
 from pipelines.check.definition import SEVERITIES, Check, Finding
 from pipelines.show import age, console, listed, many, say, show_table, when
 
-_MOST = 8
-"""Causes of a check, and subjects of a cause, that are named without being asked for all."""
 if TYPE_CHECKING:
     from pipelines.check.expectations.validate import Validation
 
+_MOST = 8
+"""Causes of a check, and subjects of a cause, that are named without being asked for all."""
 _STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
 
 
