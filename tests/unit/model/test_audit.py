@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -11,10 +14,13 @@ from pathlib import Path
 import pytest
 
 from jbod_model.audit import Audit, Judged, OwnWork, Verdict
+from jbod_model.audit.control import Control, default_features
+from jbod_model.audit.hints import Hints
 from jbod_model.ids import Uuid
 from jbod_model.log import LogEntry, LogReader, MetadataLog
+from jbod_model.log_writer import LogWriter
 from jbod_model.records import PartitionChangeRecord, VersionedRecord
-from jbod_model.request_log import RequestLine
+from jbod_model.request_log import RequestLine, parse_line
 from jbod_model.request_log_file import RequestLog
 from jbod_model.requests import AssignReplicasToDirsRequest, BrokerHeartbeatRequest
 from jbod_model.simulation.output import write_world
@@ -25,6 +31,7 @@ from tests.unit.model.audit_world import Recorded
 
 Change = Callable[[LogEntry], LogEntry | None]
 ELSEWHERE = Uuid(77, 77)
+NUMBER = re.compile(rb"\d+")
 
 
 def _entries(kafka: str, change: Change = lambda entry: entry) -> Iterator[LogEntry]:
@@ -258,3 +265,32 @@ def test_a_trace_audited_from_its_file_reads_the_same(tmp_path: Path) -> None:
     recorded.log.write(tmp_path)
     audit = Audit(settle(LogReader(MetadataLog.open(tmp_path))), [iter(recorded.requests)])
     assert {one.verdict for one in audit if isinstance(one, Judged)} <= {Verdict.SAME, Verdict.QUIRK}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_requests_with_wrong_numbers_missing_twice_or_shuffled_are_judged_without_an_exception(seed: int) -> None:
+    rng = random.Random(seed)
+    texts = gzip.decompress((CLUSTERS / "kafka-3.9.2-upgrade" / "requests-100.log.gz").read_bytes()).splitlines()
+    lines: list[RequestLine] = []
+    for text in texts:
+        numbers = list(NUMBER.finditer(text))
+        if rng.random() < 0.15 and numbers:
+            chosen = rng.choice(numbers)
+            wrong = rng.choice([b"0", b"-1", b"2", b"77", b"2147483647", b"%d" % rng.randrange(300)])
+            text = text[: chosen.start()] + wrong + text[chosen.end() :]
+        parsed = parse_line(text)
+        if isinstance(parsed, RequestLine):
+            lines += [parsed] * rng.choice([0, *[1] * 20, 2])
+    if seed % 2:
+        rng.shuffle(lines)
+    handled = [line for line in lines if line.error_code != 41]
+    judged, own = _audit("kafka-3.9.2-upgrade", lines)
+    assert len(judged) == len(handled)
+    written = sum(len(one.found) for one in judged if one.verdict is not Verdict.DIFFERS)
+    assert written + sum(len(one.records) for one in own) == 268  # every record is explained once
+
+    controller = Control(Hints.of(lines), default_features(14, set()))
+    for line in sorted(lines, key=lambda line: line.received_ms):
+        controller.handle(line)
+    controller.drain(LogWriter())
+    assert controller.outcome.same.total() + controller.outcome.other.total() == len(handled)
