@@ -32,7 +32,7 @@ UNKNOWN_DIRECTORY = Check(
     """,
     message="directory {directory_id} of broker {broker_id} {what}",
     todo="{advice}",
-    source="KIP-858, Metadata caching; KafkaMetadataCache getOfflineReplicas",
+    source="KIP-858, Metadata caching; KRaftMetadataCache.getOfflineReplicas",
 )
 
 SHARED = Check(
