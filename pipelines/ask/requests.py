@@ -187,8 +187,8 @@ def retry_loops(lake: Lake, times: int = 3) -> list[RetryLoop]:
         """
     )
     return [
-        RetryLoop(*replica, error_name(error), attempts, time_of(first), time_of(last))
-        for *replica, error, attempts, first, last in found
+        RetryLoop(topic, topic_id, partition, broker, directory, error_name(error), many, time_of(first), time_of(last))
+        for topic, topic_id, partition, broker, directory, error, many, first, last in found
     ]
 
 

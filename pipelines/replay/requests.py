@@ -25,7 +25,7 @@ from pipelines.lake import files
 from pipelines.lake.files import DataFile
 from pipelines.lake.publish import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, REQUEST_REJECTS
-from pipelines.replay.requests_join import joined, pending, unread, unseen
+from pipelines.replay.requests_join import OPEN_SHARD, joined, pending, unread, unseen
 from pipelines.source.kafka_request_log import PARTS, KafkaRequestLog, check_zone
 from pipelines.source.request_files import RequestFiles
 
@@ -37,8 +37,6 @@ CHECKPOINT = "_checkpoint_requests"
 MOST_PENDING = 1_000_000
 """Requests that may wait for the log; of more, the oldest wait no longer."""
 GIVEN_UP = "too many waited for the log"
-OPEN = 0
-"""The shard whose file of open rows the waiting ones are."""
 
 
 @dataclass(frozen=True)
@@ -157,10 +155,10 @@ class RequestStream:
         is_open = pc.equal(rows["outcome"], "pending")
         written = [
             *self._write(ASSIGNMENT_REQUESTS.name, rows.filter(pc.invert(is_open))),
-            *self._write(ASSIGNMENT_REQUESTS.name, rows.filter(is_open), OPEN),
+            *self._write(ASSIGNMENT_REQUESTS.name, rows.filter(is_open), OPEN_SHARD),
             *self._write(REQUEST_REJECTS.name, rejects.cast(REQUEST_REJECTS.schema)),
         ]
-        replaced = frozenset() if waiting is None else frozenset({(ASSIGNMENT_REQUESTS.name, OPEN)})
+        replaced = frozenset() if waiting is None else frozenset({(ASSIGNMENT_REQUESTS.name, OPEN_SHARD)})
         self.published(self.lake.publish_requests(written, replaced))
         self._count(rows, waiting)
 

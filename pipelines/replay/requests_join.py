@@ -16,9 +16,12 @@ from pipelines.ask.delta import data_files, read_parquet
 from pipelines.ask.lake import Lake
 from pipelines.ask.requests import request_rows
 from pipelines.formats.request_rows import ASSIGNMENTS_SCHEMA
+from pipelines.lake.files import open_prefix
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, REQUEST_REJECTS, TIME
 
 MEMORY = "1GB"
+OPEN_SHARD = 0
+"""The shard whose file of open rows has the assignments that wait."""
 ASKED = pa.schema([*ASSIGNMENTS_SCHEMA, ("attempt", pa.int32()), ("first_requested_time", TIME)])
 """What is known of an assignment before the log is asked."""
 _REPLICA = "topic_id, partition, broker_id"
@@ -64,12 +67,14 @@ def unseen(lake: Lake, asked: pa.Table) -> pa.Table:
 
 
 def pending(lake: Lake) -> pa.Table | None:
-    """The assignments of the table that wait for the log, None if there are none."""
-    known = request_rows(lake)
-    if known is None:
+    """The assignments of the table that wait for the log, None if there are none. They are in the open file."""
+    table = lake.tables.get(ASSIGNMENT_REQUESTS.name)
+    found = [] if table is None else [file["path"] for file in data_files(table)]
+    opened = [path for path in found if path.startswith(open_prefix(OPEN_SHARD))]
+    if table is None or not opened:
         return None
-    rows = _table(lake, f"SELECT {', '.join(ASKED.names)} FROM {known} WHERE outcome = 'pending'").cast(ASKED)
-    return rows if rows.num_rows else None
+    known = read_parquet(lake.path, ASSIGNMENT_REQUESTS.name, table, opened)
+    return _table(lake, f"SELECT {', '.join(ASKED.names)} FROM {known}").cast(ASKED)
 
 
 def unread(lake: Lake, rejects: pa.Table) -> pa.Table:
@@ -118,6 +123,8 @@ def joined(lake: Lake, asked: pa.Table, skew: timedelta) -> pa.Table:
                    s.from_time < requested_time AND (s.to_time IS NULL OR s.to_time >= answered_time) AS covers
             FROM a JOIN stays s USING ({_WANTED})
             WHERE error = 0 AND s.from_time <= answered_time + {micros}
+              -- Where the log ends before the answer, what looks true at its end may have ended since.
+              AND (answered_time <= {log_time} OR s.from_time BETWEEN requested_time AND answered_time)
               AND (s.to_time IS NULL OR s.to_time >= requested_time - {micros})
             QUALIFY row_number() OVER (
                 PARTITION BY id ORDER BY distance > to_microseconds(0), NOT covers, distance, s.from_offset
