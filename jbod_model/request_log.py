@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from jbod_model import requests, responses
@@ -138,10 +138,10 @@ class _Unreadable(Exception):
     """Why a line is a reject."""
 
 
-def parse_line(line: bytes, *, ahead_ms: int = 0) -> RequestLine | Reject | None:
+def parse_line(line: bytes, *, zone: tzinfo = UTC) -> RequestLine | Reject | None:
     """The request of one line, None for an API that is not read, a `Reject` for what cannot be; never an exception.
 
-    ``ahead_ms`` is how far the clock of lines without a zone is ahead of UTC.
+    ``zone`` is that of times without one.
     """
     if len(line) > LONGEST_LINE:
         return Reject(f"the line is longer than {LONGEST_LINE} bytes", len(line))
@@ -149,7 +149,7 @@ def parse_line(line: bytes, *, ahead_ms: int = 0) -> RequestLine | Reject | None
     time: int | None = None
     try:
         text = line.decode("utf-8").rstrip("\r\n")
-        time = _time(text, ahead_ms)
+        time = _time(text, zone)
         at = text.find(_START)
         if at < 0:
             raise _Unreadable("no completed request")
@@ -182,16 +182,17 @@ def parse_line(line: bytes, *, ahead_ms: int = 0) -> RequestLine | Reject | None
         return Reject(str(problem), len(line), api, time)
 
 
-def _time(text: str, ahead_ms: int) -> int | None:
+def _time(text: str, zone: tzinfo) -> int | None:
     """Milliseconds since 1970 of the time that starts the line, None if there is none."""
     found = _TIME.match(text)
     if found is None:
         return None
-    *parts, fraction, zone = found.groups()
+    *parts, fraction, named = found.groups()
     stamp = "{}-{}-{}T{}:{}:{}".format(*parts)
     try:
-        moment = datetime.fromisoformat(stamp + (zone or "Z")).astimezone(UTC)
-        return int(moment.timestamp()) * 1000 + int(((fraction or "") + "000")[:3]) - (0 if zone else ahead_ms)
+        moment = datetime.fromisoformat(stamp + (named or ""))
+        seconds = (moment if named else moment.replace(tzinfo=zone)).timestamp()
+        return int(seconds) * 1000 + int(((fraction or "") + "000")[:3])
     except (ValueError, OverflowError):
         return None
 

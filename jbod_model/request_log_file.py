@@ -7,6 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import IO, cast
 
@@ -22,8 +23,8 @@ class RequestLog:
     """
 
     path: Path
-    ahead_ms: int = 0
-    """How far the clock of the log is ahead of UTC, where its lines have no zone."""
+    zone: tzinfo = UTC
+    """Of times that name none."""
     read: int = 0
     dropped: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
@@ -49,7 +50,7 @@ class RequestLog:
         try:
             with _open(self.path) as source:
                 for line in _lines(source):
-                    yield parse_line(line, ahead_ms=self.ahead_ms) if isinstance(line, bytes) else line
+                    yield parse_line(line, zone=self.zone) if isinstance(line, bytes) else line
         except (OSError, EOFError, zlib.error) as problem:
             yield Reject(f"{self.path.name} cannot be read to its end: {problem}", 0)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import sys
+from datetime import timedelta, timezone, tzinfo
 from pathlib import Path
 from typing import Annotated
+from zoneinfo import ZoneInfo
 
 import typer
 
@@ -18,7 +20,8 @@ Requests = Annotated[
     typer.Option("--requests", metavar="FILE", help="A controller's request log, plain or gzipped; may be repeated."),
 ]
 TimeZone = Annotated[
-    str, typer.Option("--time-zone", help="The zone of the log lines' times, where they have none: +02:00.")
+    str | None,
+    typer.Option("--time-zone", help="Zone of the lines' times where they have none: Europe/Berlin, +02:00."),
 ]
 
 
@@ -34,7 +37,7 @@ def audit(
     requests: Requests = None,
     lake: Annotated[str | None, typer.Option("--lake", help="Write the table audit into this lake.")] = None,
     invariants: Annotated[bool, typer.Option("--invariants", help="Check what the log must keep by itself.")] = False,
-    time_zone: TimeZone = "+00:00",
+    time_zone: TimeZone = None,
     as_json: AsJson = False,
 ) -> None:
     """Did the controller write what it should have? Exit 0 if so or for a known reason, 1 if not."""
@@ -45,7 +48,7 @@ def audit(
     from jbod_model.request_log_file import RequestLog
     from pipelines.audit.run import audit as run
 
-    logs = [RequestLog(path, ahead_of_utc(time_zone)) for path in requests or ()]
+    logs = [RequestLog(path, zone_of(time_zone)) for path in requests or ()]
     summary = run(log_dir, logs, lake, invariants=invariants)
     if as_json:
         sys.stdout.write(json.dumps(summary.as_json(logs)) + "\n")
@@ -64,7 +67,7 @@ def control(
         str | None,
         typer.Option("--metadata-version", help="Of the new cluster: 3.7-IV2; the newest that its brokers take."),
     ] = None,
-    time_zone: TimeZone = "+00:00",
+    time_zone: TimeZone = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer a stream of requests with the reference controller, and write the metadata log that comes of it."""
@@ -74,7 +77,7 @@ def control(
     from pipelines.audit.control import control as run
     from pipelines.audit.show_control import outcome_as_json, show_control
 
-    logs = [RequestLog(path, ahead_of_utc(time_zone)) for path in requests]
+    logs = [RequestLog(path, zone_of(time_zone)) for path in requests]
     controller = run(logs, out, metadata_version)
     if as_json:
         sys.stdout.write(json.dumps(outcome_as_json(controller, logs)) + "\n")
@@ -96,12 +99,17 @@ def moves(lake: LakePath = None, at_offset: AtOffset = None, at_time: AtTime = N
     show_moves(opened.offset, opened.time, answer)
 
 
-def ahead_of_utc(zone: str) -> int:
-    """``+02:00`` -> milliseconds; UsageError for what is no zone."""
-    found = re.fullmatch(r"([+-])(\d\d):?([0-5]\d)", zone, re.ASCII)
-    if zone in ("Z", "UTC"):
-        return 0
-    if found is None or int(found[2]) > 18:
-        raise UsageError(f"--time-zone {zone}: not a zone: write +02:00, or -05:30")
-    minutes = int(found[2]) * 60 + int(found[3])
-    return (-1 if found[1] == "-" else 1) * minutes * 60_000
+def zone_of(name: str | None) -> tzinfo:
+    """A zone by name or distance, that of the setting requests.time_zone for None; UsageError for what is none."""
+    if name is None:
+        from pipelines.settings import load
+
+        name = load().requests.time_zone
+    found = re.fullmatch(r"([+-])([01]\d):?([0-5]\d)", name, re.ASCII)
+    if found is not None:
+        distance = timedelta(hours=int(found[2]), minutes=int(found[3]))
+        return timezone(-distance if found[1] == "-" else distance)
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        raise UsageError(f"--time-zone {name}: no such time zone: write UTC, +02:00 or Europe/Berlin") from None

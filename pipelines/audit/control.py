@@ -34,7 +34,7 @@ def control(logs: Sequence[RequestLog], out: Path, metadata_version: str | None)
     if directory.exists():
         raise UsageError(f"{out} holds a metadata log already: give another --out")
     first_pass = heapq.merge(
-        *(RequestLog(log.path, log.ahead_ms).requests() for log in logs), key=lambda line: line.completed_ms
+        *(RequestLog(log.path, log.zone).requests() for log in logs), key=lambda line: line.completed_ms
     )
     hints = Hints.of(first_pass)
     level = hints.metadata_version if metadata_version is None else LEVELS[metadata_version]
