@@ -13,6 +13,9 @@ from pipelines.formats.batches import CODEC_BITS, HEADER_BYTES, MAX_BATCH_BYTES
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 # The stream of snappy-java: this magic, two int32 versions, then blocks of int32 length and raw snappy.
 _SNAPPY_MAGIC = b"\x82SNAPPY\x00"
+_SNAPPY_HEADER = len(_SNAPPY_MAGIC) + 8
+# What is unfolded at once: what a blob claims to become is not believed before.
+_PIECE = 1 << 20
 
 
 class _TooLarge(ValueError):
@@ -49,7 +52,9 @@ def _raw_snappy(block: bytes) -> bytes:
 def _snappy(blob: bytes) -> bytes:
     if not blob.startswith(_SNAPPY_MAGIC):
         return _raw_snappy(blob)
-    parts, total, at = [], 0, 16
+    if len(blob) < _SNAPPY_HEADER:
+        raise ValueError("the header is cut off")
+    parts, total, at = [], 0, _SNAPPY_HEADER
     while at < len(blob):
         size = int.from_bytes(blob[at : at + 4], "big")
         at += 4
@@ -64,11 +69,13 @@ def _snappy(blob: bytes) -> bytes:
 
 
 def _stream(blob: bytes, codec: str) -> bytes:
+    data = bytearray()
     with pa.CompressedInputStream(pa.BufferReader(blob), codec) as stream:
-        data: bytes = stream.read(MAX_BATCH_BYTES + 1)
-    if len(data) > MAX_BATCH_BYTES:
-        raise _TooLarge
-    return data
+        while piece := stream.read(_PIECE):
+            data += piece
+            if len(data) > MAX_BATCH_BYTES:
+                raise _TooLarge
+    return bytes(data)
 
 
 _READERS = {

@@ -19,6 +19,8 @@ _MAGIC = b"JBOD\x02"
 _LZ4 = b"JBOL\x02"
 _HEAD = struct.Struct("<5sI")
 _BIG = struct.Struct("<5sQ")
+# A byte of lz4 stands for 255 at most.
+_MOST_LZ4 = 255
 
 
 class CorruptState(JbodError):
@@ -55,7 +57,7 @@ def unpack(data: bytes) -> dict[str, np.ndarray]:
                 raise CorruptState(f"array {name} is cut off: start from a new checkpoint")
             arrays[name] = np.frombuffer(data, dtype, count, at).reshape(shape)
             at += count * dtype.itemsize
-    except (struct.error, ValueError, TypeError) as problem:
+    except (struct.error, ValueError, TypeError, SyntaxError) as problem:
         raise CorruptState(f"packed arrays are damaged ({problem}): start from a new checkpoint") from None
     return arrays
 
@@ -84,5 +86,10 @@ def decompress(data: bytes, limit: int = 1 << 34) -> bytes:
     magic, size = _BIG.unpack_from(data)
     if magic != _LZ4 or size > limit:
         raise CorruptState("compressed state of another version: start from a new checkpoint")
-    body: bytes = pa.Codec("lz4_raw").decompress(memoryview(data)[_BIG.size :], size, asbytes=True)
+    if size > _MOST_LZ4 * len(data):
+        raise CorruptState("compressed state claims more than it can hold: start from a new checkpoint")
+    try:
+        body: bytes = pa.Codec("lz4_raw").decompress(memoryview(data)[_BIG.size :], size, asbytes=True)
+    except (OSError, pa.ArrowException):
+        raise CorruptState("compressed state is damaged: start from a new checkpoint") from None
     return body

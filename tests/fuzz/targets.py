@@ -1,0 +1,197 @@
+"""What is fuzzed: every reader of foreign bytes, with good inputs to start from and what it is allowed to say.
+
+A target takes bytes and returns ``True`` where it read them and ``False`` where it refused them with its one error.
+Anything else that comes out of it is a finding: another exception, a disagreement of two readers, memory without
+bound (the runner sets a ceiling).
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jbod_model import codec
+from jbod_model.batch import read_batch, write_batch
+from jbod_model.compression import CODECS
+from jbod_model.crc32c import crc32c
+from jbod_model.errors import JbodError, MalformedLog
+from jbod_model.request_log import parse_line
+from jbod_model.storage.meta_properties import from_properties
+from jbod_model.storage.properties import parse_properties
+from jbod_model.storage.server_config import parse_server_config
+from jbod_model.wire import Undecodable
+from pipelines.formats import batches, codecs, records
+from pipelines.formats.codecs import MAX_BATCH_BYTES
+from pipelines.formats.request_lines import Parser
+from pipelines.replay.events import no_events
+from pipelines.replay.pack import CorruptState, compress, decompress, unpack
+from tests.paths import CLUSTERS, FIXTURES
+
+LIMIT = 1 << 22
+"""Bytes that a mutated input may unfold to before it is refused: small, so that a bomb shows."""
+TIME = 1_700_000_000_000
+
+
+@dataclass(frozen=True)
+class Target:
+    """``seeds`` are inputs that are read; ``run`` reads; ``repair`` makes a mutated input pass the outer checks.
+
+    ``lost``: KiB that a library is known to lose at each refusal.
+    """
+
+    run: Callable[[bytes], bool]
+    seeds: Sequence[bytes]
+    repair: Callable[[bytes], bytes] | None = None
+    lost: int = 0
+
+
+def _golden() -> list[bytes]:
+    lines = (FIXTURES / "golden" / "golden_records_4.1.2.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    return [bytes.fromhex(line.split("\t")[2]) for line in lines]
+
+
+def _batches() -> list[bytes]:
+    values = _golden()
+    made = [
+        write_batch(values[at : at + 3], base_offset=at, epoch=1, timestamp=TIME, codec=at % 5)
+        for at in range(0, len(values), 3)
+    ]
+    raw = (FIXTURES / "golden" / "codecs_kafka_4.1.2.log").read_bytes()
+    return [*made, raw[:4096]]
+
+
+def _request_lines() -> list[bytes]:
+    found: list[bytes] = []
+    for path in sorted(CLUSTERS.glob("*/requests-*.log.gz")):
+        with gzip.open(path) as lines:
+            found += [line.rstrip(b"\n") for _, line in zip(range(2000), lines, strict=False)]
+
+    return [line for line in found if type(parse_line(line)).__name__ == "RequestLine"][::20]
+
+
+def refit(data: bytes) -> bytes:
+    """A batch with the length and the checksum that its bytes have."""
+    if len(data) < 61:
+        return data
+    sized = data[:8] + (len(data) - 12).to_bytes(4, "big") + data[12:]
+    return sized[:17] + crc32c(sized[21:]).to_bytes(4, "big") + sized[21:]
+
+
+# -- readers ----------------------------------------------------------------------------------------------------------
+
+
+def _plain_record(data: bytes) -> bool:
+    try:
+        codec.decode(data)
+    except MalformedLog:
+        return False
+    return True
+
+
+def _plain_values(data: bytes) -> list[bytes] | None:
+    """Record values of the batches, None where the plain reader refuses one."""
+    values: list[bytes] = []
+    at = 0
+    try:
+        while (batch := read_batch(data, at, file="fuzz", limit=MAX_BATCH_BYTES)) is not None:
+            for value in batch.values:
+                codec.decode(value)
+                values.append(value)
+            at += batch.header.size
+    except MalformedLog:
+        return None
+    return values
+
+
+def _column_values(data: bytes) -> list[bytes] | None:
+    """The same by the columnar reader."""
+    raw = np.frombuffer(data, np.uint8)
+    try:
+        scanned = batches.scan(raw, "fuzz")
+        headers = scanned.headers
+        batches.verify(raw, headers, "fuzz")
+        records.check_control(raw, headers, "fuzz")
+        if (headers["attributes"] & batches.CODEC_BITS).any():
+            raw, headers = codecs.unfold(raw, headers, "fuzz")
+        found = records.decode(raw, headers, "fuzz")
+    except MalformedLog:
+        return None
+    return [found.value(row) for row in np.flatnonzero(found.types < records.CONTROL_BASE).tolist()]
+
+
+def _batch(data: bytes) -> bool:
+    expected, found = _plain_values(data), _column_values(data)
+    if expected != found:
+        raise AssertionError(f"the plain reader has {expected!r}, the columnar one {found!r}")
+    return expected is not None
+
+
+def _decompressor(number: int) -> Callable[[bytes], bool]:
+    def run(data: bytes) -> bool:
+        try:
+            plain: bytes | None = CODECS[number].decompress(data, LIMIT)
+        except Undecodable:
+            plain = None
+        try:
+            fast: bytes | None = codecs._unfold_one(data, number, 0, "fuzz") if number else data
+        except MalformedLog:
+            fast = None
+        if fast is not None and len(fast) > LIMIT:
+            fast = None
+        if plain != fast:
+            raise AssertionError(f"plain: {_short(plain)}, native: {_short(fast)}")
+        return plain is not None
+
+    return run
+
+
+def _short(data: bytes | None) -> str:
+    return "refused" if data is None else f"{len(data)} bytes {data[:32].hex()}"
+
+
+def _request_line(data: bytes) -> bool:
+    plain = parse_line(data)
+    fast = Parser()(data)
+    if repr(plain) != repr(fast):
+        raise AssertionError(f"plain: {plain!r}, fast: {fast!r}")
+    return type(plain).__name__ == "RequestLine"
+
+
+def _state(data: bytes) -> bool:
+    try:
+        unpack(decompress(data, LIMIT))
+    except CorruptState:
+        return False
+    return True
+
+
+def _properties(data: bytes) -> bool:
+    try:
+        parse_server_config(data, "fuzz")
+        from_properties(parse_properties(data))
+    except JbodError:
+        return False
+    return True
+
+
+def targets() -> Mapping[str, Target]:
+    """Every target by name."""
+    values = _golden()
+    text = b"\n".join(values[:40])
+    config = b"#\nversion=1\nnode.id=1\ncluster.id=abc\ndirectory.id=AAAAAAAAAAAAAAAAAAAABQ\nlog.dirs=/a,/b\n"
+    made = {
+        "record": Target(_plain_record, values),
+        "batch": Target(_batch, _batches(), refit, lost=16),
+        "request-line": Target(_request_line, _request_lines()),
+        "state": Target(_state, [compress(no_events().to_bytes())]),
+        "properties": Target(_properties, [config, b"a\\\n  b=\\u0041\nnode.id : 3\n"]),
+    }
+    for number, plain in CODECS.items():
+        if number:
+            seeds = [plain.compress(text), plain.compress(bytes(100_000))]
+            # pyarrow's streams do not give back what a damaged one held.
+            made[plain.name] = Target(_decompressor(number), seeds, lost=160 if plain.name in ("lz4", "zstd") else 0)
+    return made
