@@ -82,7 +82,7 @@ def replay(
             outcome = runner.run(spark_session(settings.spark, brief=True))
     except KeyboardInterrupt:
         pass
-    asked = dict(runner.requests.outcomes) if runner.requests else None
+    asked = dict(+runner.requests.outcomes) if runner.requests else None
     _report(outcome, settings.lake, time.monotonic() - started, as_json, asked)
 
 
@@ -136,4 +136,6 @@ def _report(outcome: object, lake: str, seconds: float, as_json: bool, asked: di
         typer.echo("requested assignments:")
         for what, count in sorted(asked.items(), key=lambda each: -each[1]):
             typer.echo(f"  {count:>10,} {what}")
+        if asked.get("pending"):
+            typer.echo("pending is what is later than the metadata log; if it is not, set requests.time_zone", err=True)
     typer.echo(f"next: jbod offline --lake {lake}")
