@@ -50,7 +50,8 @@ def warm() -> None:
     from pipelines.replay.brokers import timeline
     from pipelines.replay.rows import rows_of
     from pipelines.replay.rules import rules
-    from pipelines.replay.shard import empty_state, step
+    from pipelines.replay.shard import step
+    from pipelines.replay.state import empty_state
 
     data = np.frombuffer(b"", np.uint8)
     scan(data, "")

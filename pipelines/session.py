@@ -26,6 +26,8 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 ARROW_UNCHECKED = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
 # A socket's path has room for about a hundred bytes; Spark adds a name to the temporary directory.
 _SOCKET_FOLDER = 50
+# Each partition of the state is a task and a store of its own, also where there is little to do.
+_MOST_PARTITIONS = 8
 
 
 def spark_session(
@@ -62,7 +64,7 @@ def spark_session(
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", wanted.shuffle_partitions)
+        .config("spark.sql.shuffle.partitions", wanted.shuffle_partitions or min(os.cpu_count() or 1, _MOST_PARTITIONS))
         .config("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
         .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
         .config("spark.sql.streaming.minBatchesToRetain", 10)

@@ -59,8 +59,8 @@ class Spark(_Section):
 
     master: str = "local[*]"
     driver_memory: str = Field(default="4g", pattern=r"^[1-9][0-9]*[kmgt]$")
-    shuffle_partitions: int = Field(default=4, ge=1)
-    """Fixed in a checkpoint once it was made."""
+    shuffle_partitions: int = Field(default=0, ge=0)
+    """0: as many as there are cores, at most eight. Fixed in a checkpoint once it was made."""
     java_options: str = "-XX:+UseParallelGC"
     log_level: Literal["ALL", "DEBUG", "ERROR", "FATAL", "INFO", "OFF", "TRACE", "WARN"] = "ERROR"
 

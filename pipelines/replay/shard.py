@@ -6,8 +6,7 @@ the next state, and gives the rows of history that closed and those that are ope
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,94 +19,7 @@ from pipelines.replay import fold as f
 from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, TOPIC, Events, starts_of
 from pipelines.replay.lists import number_ids, take_lists
 from pipelines.replay.offline import H_SLOT, Timeline, offline_intervals
-from pipelines.replay.pack import narrow
-
-
-@dataclass(frozen=True)
-class ShardState:
-    """All that a shard knows between batches. P partitions, T topics, D directories, S replica slots.
-
-    ``topics`` uint64[T, 2] with ``names`` uint8[*], ``name_ends`` int32[T + 1]; ``directories`` uint64[D, 2], the
-    reserved ids first; ``part_topic``, ``part_number`` int32[P]; ``scalars`` int32[P, 4]; ``int_values`` int32 with
-    ``int_sizes`` int32[6, P] as in Events, ``dir_numbers`` with ``dir_sizes`` int32[P] (-1: never given);
-    ``slot_brokers``, ``slot_directories`` int32[S] ordered by partition and index, ``slot_sizes`` int32[P]; ``since``
-    int32[P] and ``slot_since`` int32[S]: rows of the moments, ``when_offsets``, ``when_times`` int64, ``when_snapshot``
-    bool; ``held`` int64[*, 5]: the open offline intervals, by slot.
-    """
-
-    topics: np.ndarray
-    names: np.ndarray
-    name_ends: np.ndarray
-    directories: np.ndarray
-    part_topic: np.ndarray
-    part_number: np.ndarray
-    scalars: np.ndarray
-    since: np.ndarray
-    int_values: np.ndarray
-    int_sizes: np.ndarray
-    dir_numbers: np.ndarray
-    dir_sizes: np.ndarray
-    slot_brokers: np.ndarray
-    slot_directories: np.ndarray
-    slot_since: np.ndarray
-    slot_sizes: np.ndarray
-    when_offsets: np.ndarray
-    when_times: np.ndarray
-    when_snapshot: np.ndarray
-    held: np.ndarray
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The columns by name, for ``pack``, as narrow as their values allow."""
-        columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: narrow(column) if column.dtype == np.int32 else column for name, column in columns.items()}
-
-    @classmethod
-    def of(cls, arrays: Mapping[str, np.ndarray]) -> ShardState:
-        """Undo ``arrays``."""
-        small = (np.dtype(np.int8), np.dtype(np.int16))
-        return cls(
-            **{name: column.astype(np.int32) if column.dtype in small else column for name, column in arrays.items()}
-        )
-
-
-def empty_state(reserved: np.ndarray) -> ShardState:
-    """A shard before the first record; ``reserved`` uint64[3, 2]: ids of MIGRATING, UNASSIGNED, LOST."""
-    none = np.empty(0, np.int32)
-    return ShardState(
-        topics=np.empty((0, 2), np.uint64),
-        names=np.empty(0, np.uint8),
-        name_ends=np.zeros(1, np.int32),
-        directories=reserved,
-        part_topic=none,
-        part_number=none,
-        scalars=np.empty((0, 4), np.int32),
-        since=none,
-        int_values=none,
-        int_sizes=np.empty((INT_LISTS, 0), np.int32),
-        dir_numbers=none,
-        dir_sizes=none,
-        slot_brokers=none,
-        slot_directories=none,
-        slot_since=none,
-        slot_sizes=none,
-        when_offsets=np.empty(0, np.int64),
-        when_times=np.empty(0, np.int64),
-        when_snapshot=np.empty(0, np.bool_),
-        held=np.empty((0, 5), np.int64),
-    )
-
-
-@dataclass(frozen=True)
-class Moments:
-    """When something happened: ``offsets``, ``times`` int64, ``snapshot`` bool; the state's, then each event's."""
-
-    offsets: np.ndarray
-    times: np.ndarray
-    snapshot: np.ndarray
-
-    def at(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Offsets, times and snapshot flags of some moments."""
-        return self.offsets[rows], self.times[rows], self.snapshot[rows]
+from pipelines.replay.state import Moments, ShardState
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ from pipelines.replay.job import Job
 from pipelines.replay.pack import compress, decompress, pack, unpack
 from pipelines.replay.record_rows import record_rows
 from pipelines.replay.rows import Rows, rows_of
-from pipelines.replay.shard import ShardState, empty_state, step
+from pipelines.replay.shard import step
+from pipelines.replay.state import ShardState, empty_state
 from pipelines.source.pieces import Slice
 from pipelines.source.slices import read_slice
 
