@@ -379,12 +379,12 @@ class Planner:
 
     def slices(self, start: Position, end: Position) -> Iterator[Slice]:
         """The slices between two positions, in log order: a snapshot first where ``end`` begins with another one."""
-        if self._files and not self.covers(start, end):
-            raise LogChanged(self.log.location, start.offset, "what was planned is no longer all there")
         first = max(start.offset, 0)
         if end.snapshot >= 0 and (end.snapshot != start.snapshot or start.offset < 0):
             yield from self._snapshot_slices(end.snapshot)
             first = max(first, end.snapshot)
+        if self._files and min(file.segment.base_offset for file in self._files.values()) > first:
+            raise LogChanged(self.log.location, first, "what was planned is no longer all there")
         dropped = [(begin, close) for begin, close, aborted in self._transactions if aborted]
         for file in self._files.values():
             if file.headers:
