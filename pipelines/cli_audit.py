@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Sequence
 from datetime import timedelta, timezone, tzinfo
 from pathlib import Path
 from typing import Annotated
@@ -37,6 +38,10 @@ def audit(
     requests: Requests = None,
     lake: Annotated[str | None, typer.Option("--lake", help="Write the table audit into this lake.")] = None,
     invariants: Annotated[bool, typer.Option("--invariants", help="Check what the log must keep by itself.")] = False,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", help="Of the controller's own file: min.insync.replicas=2; may be repeated."),
+    ] = None,
     time_zone: TimeZone = None,
     as_json: AsJson = False,
 ) -> None:
@@ -49,7 +54,7 @@ def audit(
     from pipelines.audit.run import audit as run
 
     logs = [RequestLog(path, zone_of(time_zone)) for path in requests or ()]
-    summary = run(log_dir, logs, lake, invariants=invariants)
+    summary = run(log_dir, logs, lake, static_configs(config or ()), invariants=invariants)
     if as_json:
         sys.stdout.write(json.dumps(summary.as_json(logs)) + "\n")
     else:
@@ -97,6 +102,17 @@ def moves(lake: LakePath = None, at_offset: AtOffset = None, at_time: AtTime = N
     from pipelines.audit.show_moves import show_moves
 
     show_moves(opened.offset, opened.time, answer)
+
+
+def static_configs(given: Sequence[str]) -> dict[str, str]:
+    """``min.insync.replicas=2`` -> name and value; UsageError for another name, or no value."""
+    from jbod_model.controller.cluster import TOPIC_CONFIG_DEFAULTS
+
+    configs = dict(one.partition("=")[::2] for one in given)
+    for name, value in configs.items():
+        if name not in TOPIC_CONFIG_DEFAULTS or not value:
+            raise UsageError(f"--config {name}={value}: give a value of {' or '.join(TOPIC_CONFIG_DEFAULTS)}")
+    return configs
 
 
 def zone_of(name: str | None) -> tzinfo:

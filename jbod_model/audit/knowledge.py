@@ -55,6 +55,8 @@ class Knowledge:
     """The state before the next record, with what surrounds it. Feed it every entry in order."""
 
     cluster_id: str | None = None
+    static_configs: Mapping[str, str] = field(default_factory=dict)
+    """What the controller's own file says of ``min.insync.replicas`` and ``unclean.leader.election.enable``."""
     image: Image = field(default_factory=Image)
     memory: ControllerMemory = field(default_factory=ControllerMemory)
     next_offset: int = 0
@@ -159,6 +161,7 @@ class Knowledge:
             cluster_id=self.cluster_id,
             kraft_version=self._kraft_version,
             memory=self.memory,
+            static_configs=self.static_configs,
             **known,  # type: ignore[arg-type]
         )
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from jbod_model.log import LogEntry
 from jbod_model.records import VersionedRecord
 
-FARTHEST = 10_000
-"""Records of one request at most: more are not appended together. Source: ``QuorumController#maxRecordsPerBatch``."""
+FARTHEST = 25_000
+"""Records that may follow the first of a request's: 10,000 partitions in as many topics, each with a configuration."""
 
 
 class Upcoming:

@@ -9,7 +9,7 @@ is over without having caused any should have caused none in some state of its t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from jbod_model.audit.arrivals import Arrivals
@@ -78,12 +78,20 @@ class _Pending:
 
 
 class Audit:
-    """Judge ``logs``, the requests of each log file, by the ``entries`` of a metadata log."""
+    """Judge ``logs``, the requests of each log file, by the ``entries`` of a metadata log.
+
+    ``static_configs`` are the values of the controller's own configuration file on which elections depend.
+    """
 
     def __init__(
-        self, entries: Iterable[LogEntry], logs: Iterable[Iterator[RequestLine]], *, cluster_id: str | None = None
+        self,
+        entries: Iterable[LogEntry],
+        logs: Iterable[Iterator[RequestLine]],
+        *,
+        cluster_id: str | None = None,
+        static_configs: Mapping[str, str] | None = None,
     ) -> None:
-        self.known = Knowledge(cluster_id=cluster_id)
+        self.known = Knowledge(cluster_id=cluster_id, static_configs=static_configs or {})
         self._upcoming = Upcoming(entries)
         self._arrivals = Arrivals(logs)
         self._pending: list[_Pending] = []
@@ -301,7 +309,11 @@ class Audit:
 
     def _written_by(self, request: Request) -> int:
         """How many of the next records the controller's own work explains."""
-        context = Context(next_offset=self.known.next_offset, memory=self.known.memory)
+        context = Context(
+            next_offset=self.known.next_offset,
+            memory=self.known.memory,
+            static_configs=self.known.static_configs,
+        )
         for rules in (RIGHT, AS_RELEASED):
             outcome = expect(self.known.image, request, context, rules)
             if self._found(outcome.records) is not None:

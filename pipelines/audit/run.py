@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from jbod_model.audit import Audit, Judged
@@ -16,11 +16,13 @@ from pipelines.audit.summary import Summary
 from pipelines.audit.table import write_audit
 
 
-def audit(log_dir: Path, logs: Sequence[RequestLog], lake: str | None, *, invariants: bool) -> Summary:
+def audit(
+    log_dir: Path, logs: Sequence[RequestLog], lake: str | None, configs: Mapping[str, str], *, invariants: bool
+) -> Summary:
     """Judge the requests of ``logs`` by the metadata log in ``log_dir``, and check the log's own ``invariants``.
 
-    Reads the log once for each of the two. UsageError for paths that are wrong, MalformedLog and ReplayViolation for a
-    log that is none.
+    Reads the log once for each of the two. ``configs`` are of the controller's own file. UsageError for paths that are
+    wrong, MalformedLog and ReplayViolation for a log that is none.
     """
     for log in logs:
         if not log.path.is_file():
@@ -32,7 +34,7 @@ def audit(log_dir: Path, logs: Sequence[RequestLog], lake: str | None, *, invari
             summary.add_breach(breach)
         summary.end_offset = reader.next_offset
     if logs:
-        judged = _judged(log_dir, logs, summary)
+        judged = _judged(log_dir, logs, configs, summary)
         if lake is None:
             for _ in judged:
                 pass
@@ -41,9 +43,13 @@ def audit(log_dir: Path, logs: Sequence[RequestLog], lake: str | None, *, invari
     return summary
 
 
-def _judged(log_dir: Path, logs: Sequence[RequestLog], summary: Summary) -> Iterator[Judged]:
+def _judged(
+    log_dir: Path, logs: Sequence[RequestLog], configs: Mapping[str, str], summary: Summary
+) -> Iterator[Judged]:
     reader = LogReader(MetadataLog.open(log_dir))
-    found = Audit(settle(reader), [log.requests() for log in logs], cluster_id=cluster_id(log_dir))
+    found = Audit(
+        settle(reader), [log.requests() for log in logs], cluster_id=cluster_id(log_dir), static_configs=configs
+    )
     for one in found:
         summary.add(one)
         if isinstance(one, Judged):

@@ -188,6 +188,7 @@ def test_control_says_what_it_applied_refused_and_guessed(tmp_path: Path, capsys
         (("audit", "absent", "--requests", str(REQUESTS)), "absent is no directory"),
         (("audit", LOG_DIR, "--requests", str(REQUESTS), "--lake", "absent"), "no lake there"),
         (("audit", LOG_DIR, "--requests", str(REQUESTS), "--time-zone", "Mars/Base"), "no such time zone"),
+        (("audit", LOG_DIR, "--requests", str(REQUESTS), "--config", "log.dirs=/x"), "--config log.dirs"),
         (("control", "--requests", str(REQUESTS)), "--out DIR"),
         (("control", "--requests", str(REQUESTS), "--out", "x", "--metadata-version", "9.9"), "not known"),
         (("control", "--requests", "absent.log", "--out", "x"), "there is no such file"),

@@ -126,6 +126,18 @@ def test_every_operation_on_kafkas_own_controller_is_decided(seed: int, limit: i
     assert unexplained == {"unexplained FeatureLevelRecord"}  # a trace begins with it, outside of a transaction
 
 
+def test_the_controllers_own_file_decides_where_the_log_says_nothing() -> None:
+    """The trace's controller has no file; had it allowed unclean elections, it would have held them."""
+    recorded = Recorded.of(TRACES / "seed2.jsonl.gz", limit=150)
+    verdicts = {}
+    for allowed in ("false", "true"):
+        configs = {"unclean.leader.election.enable": allowed}
+        audit = Audit(recorded.entries(), [iter(recorded.requests)], static_configs=configs)
+        verdicts[allowed] = {one.verdict for one in audit if isinstance(one, Judged)}
+    assert verdicts["false"] <= {Verdict.SAME, Verdict.QUIRK}
+    assert Verdict.DIFFERS in verdicts["true"]
+
+
 @pytest.mark.parametrize(
     ("scenario", "quirks"), [("everything", set()), ("disk-dies-while-hanging", {"two_in_one_heartbeat"})]
 )
