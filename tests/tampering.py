@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,12 @@ def tamper(lake: Path, table: str, change: Change) -> None:
     change(rows)
     schema = pa.schema([field.with_nullable(True) for field in content.schema])
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), file)
+    for log in (lake / table / "_delta_log").glob("*.json"):
+        actions = [json.loads(line) for line in log.read_text().splitlines()]
+        for action in actions:
+            if action.get("add", {}).get("path") == file.name:
+                action["add"]["size"] = file.stat().st_size
+        log.write_text("\n".join(map(json.dumps, actions)))
 
 
 def _set(where: Callable[[Row], bool], **values: Any) -> Change:

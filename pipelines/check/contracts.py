@@ -93,7 +93,7 @@ def _intervals_do_not_overlap(table: Table) -> str:
     return f"""
         WITH t AS (
             SELECT {", ".join(table.key)}, to_offset,
-                   lead(from_offset) OVER (PARTITION BY {subject} ORDER BY from_offset) AS next_offset
+                   lead(from_offset) OVER (PARTITION BY {subject} ORDER BY from_offset, to_offset) AS next_offset
             FROM {_rows(table)}
         )
         SELECT {_key(table, "to_offset", "next_offset")} FROM t
@@ -131,7 +131,7 @@ def _ids_are_base64(table: Table) -> str:
 _LIFE_HAS_NO_GAP = f"""
     WITH t AS (
         SELECT topic_id, partition, from_offset, to_offset,
-               lead(from_offset) OVER (PARTITION BY topic_id, partition ORDER BY from_offset) AS next_offset
+               lead(from_offset) OVER (PARTITION BY topic_id, partition ORDER BY from_offset, to_offset) AS next_offset
         FROM partitions_history
     )
     SELECT {_key(PARTITIONS, "to_offset", "next_offset")} FROM t WHERE next_offset > to_offset
@@ -217,7 +217,7 @@ _DERIVED = f"""
         SELECT DISTINCT broker_id, end_offset, end_offset FROM assignments_history CROSS JOIN lake
     ), absent AS (
         SELECT broker_id, from_offset AS to_offset, coalesce(lag(to_offset)
-               OVER (PARTITION BY broker_id ORDER BY from_offset), -1) AS from_offset
+               OVER (PARTITION BY broker_id ORDER BY from_offset, to_offset), -1) AS from_offset
         FROM ends
     ), life AS (
         SELECT broker_id, from_offset, to_offset, fenced, log_dirs, FALSE AS missing FROM brokers_history
