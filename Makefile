@@ -11,7 +11,7 @@ DEMO := build/demo
 
 help:
 	@echo "make setup   a virtual environment in $(VENV), with $(BIN)/jbod"
-	@echo "make demo    replay a real cluster's log and ask it what is offline, and why"
+	@echo "make demo    replay a real cluster's log, ask it what is offline and why, check it, draw a report"
 	@echo "make test    lint, types, unit and integration tests"
 	@echo "make bench   speed, side by side with Kafka's own reader"
 
@@ -43,6 +43,10 @@ demo: setup
 	$(BIN)/jbod directories --lake $(DEMO)/lake --at-offset 200
 	@echo
 	$(BIN)/jbod offline --lake $(DEMO)/lake --at-offset 200
+	@echo
+	$(BIN)/jbod check --lake $(DEMO)/lake --at-offset 200 || [ $$? -eq 1 ]
+	@echo
+	$(BIN)/jbod report --lake $(DEMO)/lake --at-offset 200 --out $(DEMO)/report.html
 
 lint: setup
 	$(BIN)/ruff check .
@@ -55,8 +59,14 @@ unit: setup
 integration: setup
 	$(BIN)/python -m pytest -q tests/integration
 
+# The report's page is tested in a real browser; a machine that has none is told so, and tests everything else.
 test: lint
-	$(BIN)/python -m pytest -q tests
+	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; then \
+	  $(BIN)/python -m pytest -q tests; \
+	else \
+	  echo "no Chromium here: tests/integration/test_report_page.py is left out (apt-get install chromium)"; \
+	  $(BIN)/python -m pytest -q tests --ignore tests/integration/test_report_page.py; \
+	fi
 
 bench: setup
 	$(BIN)/python benchmarks/run.py $(BENCH)
