@@ -33,7 +33,7 @@ def by_place(lake: Lake, rules: Rules) -> str:
     """(broker, directory, counts if the directory fails, counts if the broker fails) of all that holds replicas."""
     return f"""
         WITH {_partitions(lake, rules)},
-        slots AS (SELECT *, unnest(replicas) AS b, unnest(directories) AS d FROM ranked),
+        slots AS (SELECT *, unnest(replicas) AS b, unnest(directories) AS d, false AS stray FROM ranked),
         {_after(rules)}
         SELECT b, d, {_counts("true")}, {_counts("in_isr")} FROM judged GROUP BY b, d
     """
@@ -57,7 +57,7 @@ def strays(lake: Lake, rules: Rules, owners: Mapping[str, int]) -> str:
     return f"""
         WITH {_partitions(lake, rules)},
         slots AS (
-            SELECT * FROM ranked JOIN (VALUES {moved}) AS m(d, b) ON list_contains(directories, d)
+            SELECT *, true AS stray FROM ranked JOIN (VALUES {moved}) AS m(d, b) ON list_contains(directories, d)
             WHERE directories[list_position(replicas, b)] IS DISTINCT FROM d
         ),
         {_after(rules)}
@@ -93,7 +93,10 @@ def _partitions(lake: Lake, rules: Rules) -> str:
 
 
 def _after(rules: Rules) -> str:
-    """Each slot with the leader its partition would have once ``b`` is gone, and how many would be in sync."""
+    """Each slot with the leader its partition would have once ``b`` is gone, and how many would be in sync.
+
+    Without eligible leaders an in-sync set never becomes empty (R-ELIG-4): a stray's last member stays, and is online.
+    """
     return f"""
         failed AS (
             SELECT *, list_contains(isr, b) AS in_isr, list_contains(online, b) AS is_online,
@@ -115,6 +118,7 @@ def _after(rules: Rules) -> str:
                    coalesce(clean, eligible, last_known, anybody, -1) AS after,
                    clean IS NULL AND eligible IS NULL AND after >= 0 AND after <> leader AS uncleanly,
                    CASE WHEN clean IS NULL AND after >= 0 THEN 1
+                        WHEN stray AND NOT {rules.elr} AND len(isr) = in_isr::INT THEN in_sync
                         ELSE in_sync - (in_isr AND is_online)::INT END AS in_sync_after
             FROM elected
         )

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 
 from jbod_model.conformance.trace import read_trace, recorded_records
+from jbod_model.controller.metadata_version import ELR_FEATURE
 from jbod_model.ids import Uuid
 from jbod_model.image import BrokerRegistration, Image, Topic
 from jbod_model.offline import offline_replicas
@@ -17,7 +18,7 @@ from jbod_model.profiles import KAFKA, KIP858, Profile
 from jbod_model.whatif import Failures, after
 from pipelines.ask.lake import Lake
 from pipelines.ask.risk import Exposure, risk
-from tests.images import images, lake_of
+from tests.images import brokers, images, lake_of, one_topic, partition
 from tests.lakes import Reference, write_lake
 from tests.logs import read_file, read_log
 from tests.paths import KAFKAS, TRACES, metadata_dir
@@ -126,6 +127,17 @@ def test_risk_in_random_operations_is_what_the_controller_would_do(tmp_path: Pat
         reference.add([entry])
         if entry.offset % 500 == 499:
             assert answered(Lake.open(tmp_path / "lake", at_offset=entry.offset)) == told(reference.image, REPAIRED)
+
+
+@pytest.mark.parametrize("features", [{}, {ELR_FEATURE: 1}], ids=["plain", "with eligible leaders"])
+def test_risk_of_a_disk_that_another_brokers_replica_still_names(tmp_path: Path, features: dict[str, int]) -> None:
+    moved, own = Uuid(2, 1000), Uuid(2, 1001)
+    left_behind = partition((1, moved), (2, own), isr=(2,), leader=2)
+    image = one_topic(left_behind, partition((2, moved)), registered=brokers((Uuid(1, 1000),), (moved, own)))
+    image = replace(image, features={**image.features, **features})
+    found = answered(Lake.open(lake_of(tmp_path / "lake", image)))
+    assert found == told(image)
+    assert found[2, str(moved)][2] == 2
 
 
 @pytest.mark.parametrize("profile", [KAFKA, KIP858], ids=["kafka", "kip858"])
