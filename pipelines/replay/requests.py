@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event, RLock
@@ -126,22 +127,19 @@ class RequestStream:
 
     def add(self, asked: pa.Table, rejects: pa.Table) -> None:
         """Publish requested assignments and unreadable lines, with what became of the assignments so far."""
-        with self.lock:
+        with self.lock, self._published() as published:
             self.lake.open_requests()
-            published = Published.open(self.lake.location)
             new = unseen(published, asked)
             waiting = pending(published)
             if waiting is not None:
                 new = pa.concat_tables([waiting, new])
             rejects = unread(published, rejects)
-            if not new.num_rows and not rejects.num_rows:
-                return
-            self._publish(joined(published, new, self.wanted.clock_skew), waiting, rejects)
+            if new.num_rows or rejects.num_rows:
+                self._publish(joined(published, new, self.wanted.clock_skew), waiting, rejects)
 
     def settle(self) -> None:
         """Look again for the records of the requests that wait for the log; call it when the log went on."""
-        with self.lock:
-            published = Published.open(self.lake.location)
+        with self.lock, self._published() as published:
             waiting = pending(published)
             if waiting is None:
                 return
@@ -149,6 +147,13 @@ class RequestStream:
             rows = joined(published, waiting, self.wanted.clock_skew)
             if pc.any(pc.not_equal(rows["outcome"], "pending")).as_py():
                 self._publish(rows, waiting, REJECTS_SCHEMA.empty_table())
+
+    @contextmanager
+    def _published(self) -> Iterator[Published]:
+        """The lake as its readers see it now."""
+        lake = Published.open(self.lake.location)
+        with lake.connection:
+            yield lake
 
     def _publish(self, rows: pa.Table, waiting: pa.Table | None, rejects: pa.Table) -> None:
         rows = _bounded(rows)
