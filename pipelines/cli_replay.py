@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,7 +82,9 @@ def replay(
     try:
         if not runner.up_to_date():
             _progress("starting Spark")
-            outcome = runner.run(spark_session(settings.spark, brief=True))
+            spark = spark_session(settings.spark, brief=True)
+            with _ctrl_c_stops(runner.stop):
+                outcome = runner.run(spark)
     except KeyboardInterrupt:
         pass
     asked = dict(+runner.requests.outcomes) if runner.requests else None
@@ -93,6 +98,21 @@ def _requests(files: list[str] | None, settings: Any) -> Requests | None:
 
     skew = timedelta(seconds=settings.clock_skew_seconds)
     return Requests(tuple(files), settings.time_zone, skew, settings.max_bytes)
+
+
+@contextmanager
+def _ctrl_c_stops(stop: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C asks to stop, a second one insists: Spark's own handler would break into a call to the JVM."""
+
+    def ask(*_: object) -> None:
+        stop()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _progress(line: str) -> None:

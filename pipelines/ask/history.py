@@ -95,9 +95,17 @@ def history(lake: Lake, name: str) -> History:
             wanted,
         )
     ]
+    missed = {
+        offset
+        for (offset,) in lake.query(
+            f"SELECT to_offset FROM {lake.until('assignments')} "
+            "WHERE topic = $1 AND partition = $2 AND ended_by = 'resync'",
+            wanted,
+        )
+    }
     names = _reserved_names(lake)
     # A change of the partition comes before what it makes of the replicas.
-    events = sorted([*_state_events(states, names), *_offline_events(spells)], key=lambda event: event.offset)
+    events = sorted([*_state_events(states, names, missed), *_offline_events(spells)], key=lambda event: event.offset)
     return History(f"{topic}-{partition}", states, spells, events)
 
 
@@ -135,23 +143,26 @@ def _reserved_names(lake: Lake) -> dict[str, str]:
     return {str(ids.unassigned): "unassigned", str(ids.lost): "lost", str(ids.migrating): "migrating"}
 
 
-def _state_events(states: Sequence[State], names: dict[str, str]) -> Iterator[Event]:
+def _state_events(states: Sequence[State], names: dict[str, str], missed: set[int]) -> Iterator[Event]:
+    """``missed``: where a snapshot stood in for records that were gone before they were read."""
     before: State | None = None
     for state in states:
         if before is not None and before.to_offset != state.from_offset:
-            yield from _removed(before)
+            yield from _removed(before, missed)
             before = None
         changes = _created(state, names) if before is None else _changes(before, state, names)
         for change in changes:
             yield Event(state.from_offset, state.from_time, change)
         before = state
     if before is not None:
-        yield from _removed(before)
+        yield from _removed(before, missed)
 
 
-def _removed(last: State) -> Iterator[Event]:
+def _removed(last: State, missed: set[int]) -> Iterator[Event]:
     if last.to_offset is not None and last.to_time is not None:
-        yield Event(last.to_offset, last.to_time, "removed with its topic")
+        unseen = last.to_offset in missed
+        what = "gone by this snapshot: when it was removed was never read" if unseen else "removed with its topic"
+        yield Event(last.to_offset, last.to_time, what)
 
 
 def _created(state: State, names: dict[str, str]) -> Iterator[str]:
