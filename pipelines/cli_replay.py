@@ -16,7 +16,7 @@ import typer
 from pipelines.settings import load
 
 if TYPE_CHECKING:
-    from pipelines.replay.requests import Requests
+    from pipelines.replay.requests import Requests, RequestStream
 
 
 def register(app: typer.Typer) -> None:
@@ -87,8 +87,7 @@ def replay(
                 outcome = runner.run(spark)
     except KeyboardInterrupt:
         pass
-    asked = dict(+runner.requests.outcomes) if runner.requests else None
-    _report(outcome, settings.lake, time.monotonic() - started, as_json, asked)
+    _report(outcome, settings.lake, time.monotonic() - started, as_json, runner.requests)
 
 
 def _requests(files: list[str] | None, settings: Any) -> Requests | None:
@@ -125,12 +124,14 @@ def _notice(line: str) -> None:
     typer.echo(f"jbod: {line}", err=True)
 
 
-def _report(outcome: object, lake: str, seconds: float, as_json: bool, asked: dict[str, int] | None) -> None:
+def _report(outcome: object, lake: str, seconds: float, as_json: bool, requests: RequestStream | None) -> None:
     from pipelines.replay.run import Outcome
 
     assert isinstance(outcome, Outcome)
     _progress("")
     start, end = max(outcome.start_offset, 0), max(outcome.end_offset, 0)
+    asked = None if requests is None else dict(+requests.outcomes)
+    strange = 0 if requests is None else requests.strange
     if as_json:
         said = {
             "lake": lake,
@@ -158,4 +159,6 @@ def _report(outcome: object, lake: str, seconds: float, as_json: bool, asked: di
             typer.echo(f"  {count:>10,} {what}")
         if asked.get("pending"):
             typer.echo("pending is what is later than the metadata log; if it is not, set requests.time_zone", err=True)
+        if strange:
+            typer.echo(f"{strange:,} are of topics that the log does not know: another cluster's log?", err=True)
     typer.echo(f"next: jbod offline --lake {lake}")

@@ -66,6 +66,8 @@ class RequestStream:
     """Told how many rows were written per table."""
     outcomes: Counter[str] = field(default_factory=Counter)
     """What became of the requests of this run: outcome, with the reason for what is not in the log."""
+    strange: int = 0
+    """Of those that wait, how many are of topics that the log does not know."""
     _query: StreamingQuery | None = None
     _problem: JbodError | None = None
 
@@ -175,10 +177,13 @@ class RequestStream:
         counts = rows.group_by(["outcome", "why"]).aggregate([([], "count_all")]).to_pylist()
         if waiting is not None:
             self.outcomes["pending"] -= waiting.num_rows
+        self.strange = 0
         for row in counts:
-            self.outcomes[row["outcome"] if row["why"] is None else f"{row['outcome']}: {row['why']}"] += row[
-                "count_all"
-            ]
+            if row["outcome"] == "pending":
+                self.outcomes["pending"] += row["count_all"]
+                self.strange += row["count_all"] if row["why"] else 0
+            else:
+                self.outcomes[": ".join(filter(None, (row["outcome"], row["why"])))] += row["count_all"]
 
 
 def _bounded(rows: pa.Table) -> pa.Table:

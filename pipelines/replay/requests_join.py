@@ -159,7 +159,7 @@ def joined(lake: Lake, asked: pa.Table, skew: timedelta) -> pa.Table:
             FROM start, a LEFT JOIN found f USING (id) LEFT JOIN makers m USING (id) LEFT JOIN names USING (topic_id)
             LEFT JOIN replicas USING ({_REPLICA})
         )
-        SELECT *, CASE WHEN outcome = 'not in the log' THEN lacks END AS why,
+        SELECT *, CASE WHEN outcome = 'not in the log' OR (outcome = 'pending' AND topic IS NULL) THEN lacks END AS why,
                CASE WHEN outcome = 'recorded'
                     THEN greatest(date_diff('millisecond', first_requested_time, realised_time), 0) END AS latency_ms
         FROM settled

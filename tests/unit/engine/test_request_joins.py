@@ -163,6 +163,9 @@ def test_requests_of_another_cluster_are_never_joined_and_said(tmp_path: Path) -
     lake.add(other)
     assert {row["outcome"] for row in lake.rows} <= {"pending", "refused", "not in the log"}
     assert all(row["topic"] is None for row in lake.rows)
+    waiting = [row["why"] for row in lake.rows if row["outcome"] == "pending"]
+    assert waiting == ["the log has no topic of this id"] * lake.stream.strange
+    assert lake.stream.strange > 0
     # The other cluster ran later than the end of this log; an hour earlier it could be judged.
     earlier = [line.replace(b"2026-11-21 02:", b"2026-11-21 01:", 1) for line in other]
     within = [line.replace(b"2026-11-21 02:2", b"2026-11-21 02:1", 1) for line in other]
