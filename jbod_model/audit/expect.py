@@ -59,6 +59,9 @@ RIGHT = Rules(None, _flawed())
 AS_RELEASED = Rules("kafka", KAFKA)
 """With every flaw of Kafka 4.1."""
 
+WITHOUT_LEAK = Rules(None, replace(KAFKA, controller=KAFKA.controller.without(Quirk.INDEX_LEAK)))
+"""Without the flaw on which Kafka throws after it took note of the broker's new state (R-QUIRK-2)."""
+
 FLAWED: tuple[Rules, ...] = (*(Rules(quirk.value, _flawed(quirk)) for quirk in Quirk), AS_RELEASED)
 """With a single flaw, then with all of them."""
 

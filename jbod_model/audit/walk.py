@@ -13,7 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from jbod_model.audit.arrivals import Arrivals
-from jbod_model.audit.expect import AS_RELEASED, FLAWED, OLDER, RIGHT, Outcome, Rules, answered, expect, name_of
+from jbod_model.audit.expect import (
+    AS_RELEASED,
+    FLAWED,
+    OLDER,
+    RIGHT,
+    WITHOUT_LEAK,
+    Outcome,
+    Rules,
+    answered,
+    expect,
+    name_of,
+)
 from jbod_model.audit.knowledge import Knowledge
 from jbod_model.audit.placements import PLACED, as_placed
 from jbod_model.audit.subjects import CAUSED, may_begin_with
@@ -181,8 +192,9 @@ class Audit:
         if pending.idle is RIGHT:
             return Judged(line=line, verdict=Verdict.SAME)
         if pending.idle is not None:
-            self._hear(line, expected)
-            return Judged(line=line, verdict=Verdict.QUIRK, quirk=self._quirk(line), expected=expected.records)
+            quirk = self._quirk(line)
+            self._hear(line, expect(self.known.image, line.request, self.known.context(line), WITHOUT_LEAK))
+            return Judged(line=line, verdict=Verdict.QUIRK, quirk=quirk, expected=expected.records)
         if expected.records:
             return Judged(line=line, verdict=Verdict.DIFFERS, reason="nothing was written", expected=expected.records)
         reason = f"answered {answered(line)!r:.120}, expected {expected.answer!r:.120}"

@@ -126,6 +126,16 @@ def test_every_operation_on_kafkas_own_controller_is_decided(seed: int, limit: i
     assert unexplained == {"unexplained FeatureLevelRecord"}  # a trace begins with it, outside of a transaction
 
 
+def test_a_broker_whose_heartbeats_made_the_controller_throw_is_followed() -> None:
+    """R-QUIRK-2, R-QUIRK-3: by one flaw the controller has noted the new state when it throws, by the other not yet."""
+    recorded = Recorded.of(TRACES / "seed1.jsonl.gz", limit=1_350)
+    judged = [one for one in Audit(recorded.entries(), [iter(recorded.requests)]) if isinstance(one, Judged)]
+    assert {one.verdict for one in judged} <= {Verdict.SAME, Verdict.QUIRK}
+    thrown = [one for one in judged if one.line.error_code == -1]
+    assert thrown
+    assert all(one.quirk is not None and "index_leak" in one.quirk for one in thrown)
+
+
 def test_the_controllers_own_file_decides_where_the_log_says_nothing() -> None:
     """The trace's controller has no file; had it allowed unclean elections, it would have held them."""
     recorded = Recorded.of(TRACES / "seed2.jsonl.gz", limit=150)
