@@ -3,15 +3,13 @@
     python -m benchmarks.requests [LINES] [--gzip]
 
 Prints one JSON line for a quarter of the lines and one for all: seconds from start to end of the command, Java
-included, seconds of processor time, and the peak memory of all its processes. Memory is flat when the two peaks are
-about the same.
+included, and the peak memory of all its processes. Memory is flat when the two peaks are about the same.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -55,26 +53,19 @@ def make(folder: Path, count: int, packed: bool) -> int:
 def replay(lake: Path, *more: str) -> dict[str, object]:
     """Run the command: what it took and what it said."""
     command = [sys.executable, "-m", "pipelines.cli", "replay", str(LOG), "--lake", str(lake), "--json", *more]
-    started, used = time.perf_counter(), _cpu()
+    started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     peak = Peak(process.pid)
     peak.start()
     out, _ = process.communicate()
-    seconds, used = time.perf_counter() - started, _cpu() - used
+    seconds = time.perf_counter() - started
     if process.returncode:
         raise SystemExit(f"jbod replay left with {process.returncode}")
     return {
         "seconds": round(seconds, 1),
-        "cpuSeconds": round(used, 1),
         "peakMegabytes": peak.stop(),
         "requested": json.loads(out).get("requests"),
     }
-
-
-def _cpu() -> float:
-    """Seconds of processor time of the processes that ended."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 def main(count: int, packed: bool) -> None:
