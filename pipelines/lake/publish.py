@@ -23,7 +23,8 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.lake import FORMAT_VERSION
-from pipelines.lake.alone import LOCK, alone
+from pipelines.lake.alone import LOCK, RUN, alone
+from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import DataFile, lake_filesystem, open_prefix
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, REQUESTS, TABLES, Table
 
@@ -121,6 +122,9 @@ class Lake:
                 self.made += 1
             except (DeltaError, OSError) as problem:
                 raise UsageError(f"{uri}: cannot be opened ({problem})") from None
+            if self.tables[table.name].version() < len(table.checks):
+                # A run that died while it made the table left out some of its constraints.
+                add_checks(self.tables[table.name], table)
 
     @property
     def end_offset(self) -> int:
@@ -175,8 +179,9 @@ class Lake:
         if self.ledger is not None or self.made < len(TABLES):
             return
         fs, root = lake_filesystem(self.location)
-        if fs.get_file_info(f"{root}/{LOCK}").type == pafs.FileType.File:
-            fs.delete_file(f"{root}/{LOCK}")
+        for name in (LOCK, RUN):
+            if fs.get_file_info(f"{root}/{name}").type == pafs.FileType.File:
+                fs.delete_file(f"{root}/{name}")
         for name in (*(table.name for table in TABLES), *more):
             if fs.get_file_info(f"{root}/{name}").type == pafs.FileType.Directory:
                 fs.delete_dir(f"{root}/{name}")
@@ -277,7 +282,7 @@ class Lake:
                 ),
             )
         except DeltaError as problem:
-            raise LakeConflict(
+            raise fault_of_disk(self.location, problem) or LakeConflict(
                 f"{self.location}/{table.name}: another run wrote at the same time ({problem}): run again, alone"
             ) from None
         delta.update_incremental()
@@ -336,8 +341,15 @@ def create_table(uri: str, table: Table, identity: Identity) -> DeltaTable:
             description=comment,
             configuration={"delta.enableDeletionVectors": "false"},
         )
-        for name, expression in table.checks.items():
-            delta.alter.add_constraint({name: expression})
+        add_checks(delta, table)
     except (DeltaError, OSError) as problem:
-        raise UsageError(f"{uri}: cannot be created ({problem})") from None
+        raise fault_of_disk(uri, problem) or UsageError(f"{uri}: cannot be created ({problem})") from None
     return delta
+
+
+def add_checks(delta: DeltaTable, table: Table) -> None:
+    """Give a table those of its constraints that it lacks, one version each."""
+    there = delta.metadata().configuration
+    for name, expression in table.checks.items():
+        if f"delta.constraints.{name}" not in there:
+            delta.alter.add_constraint({name: expression})

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError
+from pipelines.lake.alone import only_run
+from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.publish import Identity, Lake
 from pipelines.replay.job import Job
 from pipelines.replay.requests import Requests, RequestStream
@@ -134,6 +136,10 @@ class Runner:
 
         Where the log turns out to be another one than what was read of it, the lake is settled with it first.
         """
+        with only_run(self.wanted.lake):
+            return self._replay(spark)
+
+    def _replay(self, spark: SparkSession) -> Outcome:
         failures, published = 0, -1
         while True:
             try:
@@ -277,7 +283,7 @@ class Runner:
             return self._problem
         found = _ERROR.search(str(problem))
         if found is None:
-            return problem
+            return fault_of_disk(self.wanted.lake, problem) or problem
         kinds: dict[str, Any] = {
             "UsageError": UsageError,
             "MalformedLog": _Reported,

@@ -1,0 +1,32 @@
+"""A disk that is full, read-only or broken, told in one line, whichever library met it."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from jbod_model.errors import UsageError
+
+_ADVICE = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room",
+    errno.EFBIG: "raise the limit on the size of files",
+    errno.EROFS: "mount it for writing",
+    errno.EACCES: "give this user the right to write there",
+    errno.EPERM: "give this user the right to write there",
+    errno.EIO: "see the kernel's log for the disk",
+}
+
+
+def fault_of_disk(location: str, problem: BaseException) -> UsageError | None:
+    """The refusal behind an error of delta-rs, Arrow, Hadoop or Spark; None where it is no fault of a disk.
+
+    They hand on the system's message among theirs; a number that tells more is lost on the way through Spark.
+    """
+    text = str(problem)
+    for number, advice in _ADVICE.items():
+        if os.strerror(number) in text:
+            return UsageError(
+                f"{location}: {os.strerror(number)}: {advice} and run again; what was published is whole and stays"
+            )
+    return None

@@ -1,0 +1,74 @@
+"""What must hold of a lake whatever moment its writer was killed at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from jbod_model.errors import UsageError
+from pipelines import ask
+from tests import engine, local
+from tests.lakes import Row
+from tests.tables import differences, rows_of
+
+ENDS = ("to_offset", "to_time", "ended_by")
+
+
+@dataclass(frozen=True)
+class History:
+    """All rows of an uninterrupted run, up to the offset ``end``."""
+
+    tables: dict[str, list[Row]]
+    end: int
+
+    def until(self, offset: int) -> dict[str, list[Row]]:
+        """What a run had published that ended there: no row that began later, no end that came later."""
+        tables = {"records": [row for row in self.tables["records"] if row["log_offset"] < offset]}
+        for name, rows in self.tables.items():
+            if name != "records":
+                tables[name] = [_known(row, offset) for row in rows if row["from_offset"] < offset]
+        return tables
+
+
+def uninterrupted(log_dir: Path, lake: Path) -> History:
+    """Replay a log in one go, in this process."""
+    local.replay(log_dir, lake)
+    return History(rows_of(lake), ask.Lake.open(lake).offset + 1)
+
+
+def readable(lake: Path, histories: Sequence[History]) -> int:
+    """The offset up to which a lake can be read, 0 if nothing was published; AssertionError where it tells a lie.
+
+    Every version that the ledger names is there, and what is readable is the beginning of one of the histories.
+    """
+    try:
+        opened = ask.Lake.open(lake)
+    except UsageError as nothing:
+        said = str(nothing)
+        assert "no lake" in said or "nothing" in said, said
+        return 0
+    end = opened.offset + 1
+    for row in DeltaTable(str(lake / "ledger")).to_pyarrow_table().to_pylist():
+        for name, version in row["versions"]:
+            assert (lake / name / "_delta_log" / f"{version:020d}.json").is_file(), (name, version)
+    found = rows_of(lake)
+    wrong = [differences(found, history.until(end)) for history in histories if end <= history.end]
+    assert [] in wrong, wrong
+    pictures = [engine.image(history.until(end), end - 1) for history in histories if end <= history.end]
+    assert ask.image(opened) in pictures
+    return end
+
+
+def complete(lake: Path, history: History) -> None:
+    """The lake is, row for row, that of the uninterrupted run."""
+    assert readable(lake, [history]) == history.end
+    assert differences(rows_of(lake), history.tables) == []
+
+
+def _known(row: Row, offset: int) -> Row:
+    if row["to_offset"] is None or row["to_offset"] < offset:
+        return row
+    return row | {name: None for name in ENDS if name in row}

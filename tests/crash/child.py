@@ -1,0 +1,34 @@
+"""``jbod`` in a process that may be told to die: ``python -m tests.crash.child [--die POINT] ARGUMENTS...``.
+
+Says ``ready`` on standard error when Spark is up and the main job begins.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def main() -> None:
+    words = sys.argv[1:]
+    point = None
+    if words[0] == "--die":
+        _, point, *words = words
+    from pipelines.cli import main as jbod
+    from pipelines.replay.run import Runner
+    from tests.crash.points import arm
+
+    run = Runner.run
+
+    def begin(self: Runner, *arguments: Any) -> Any:
+        print("ready", file=sys.stderr, flush=True)
+        if point is not None:
+            arm(point, self.wanted.lake)
+        return run(self, *arguments)
+
+    Runner.run = begin  # type: ignore[method-assign]
+    jbod(words)
+
+
+if __name__ == "__main__":
+    main()

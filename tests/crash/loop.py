@@ -1,0 +1,167 @@
+"""Kills at random moments, in chains: a lake is replayed by runs that are killed, until one may end.
+
+A chain begins with no lake. Its log is rewritten once it is read, so that later runs are killed while they take back.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from shutil import copy, rmtree
+
+from jbod_model.batch import write_batch
+from jbod_model.codec import encode
+from jbod_model.ids import Uuid
+from jbod_model.records import TopicRecord, VersionedRecord
+from tests.crash.check import History, complete, readable, uninterrupted
+from tests.crash.runs import forked, spark_run
+from tests.logs import first_batches, read_file, read_log
+
+LOG = "__cluster_metadata-0"
+BATCHES = (7, 30, 100)
+"""Records of a micro-batch: small ones, so that most moments lie in a publication."""
+MOST_KILLS = 8
+"""Of one lake and log, before a run may end."""
+
+Run = Callable[[Path, Path], bool]
+"""Starts a run on (log, lake) and kills it; False if it ended first."""
+
+
+@dataclass
+class Counts:
+    """What a loop did."""
+
+    kills: int = 0
+    ended_first: int = 0
+    """Runs that came to their end before the moment at which they were to be killed."""
+    unread: int = 0
+    """Kills that left nothing published yet."""
+    published: int = 0
+    """Kills of runs that had published something."""
+    lost_checkpoints: int = 0
+    compared: int = 0
+    """Lakes that were compared row for row after a last run."""
+    by: dict[str, int] = field(default_factory=dict)
+    """Kills by what was killed, and when."""
+
+
+class Killer:
+    """One loop on one log."""
+
+    def __init__(self, log_dir: Path, root: Path, seed: int, *, spark: bool) -> None:
+        self._chance = random.Random(seed)
+        self._root = root
+        self._spark = spark
+        self.counts = Counts()
+        self._start_seconds = 10.0
+        self._run_seconds = 2.0
+        self._logs: list[tuple[Path, History]] = []
+        for name in ("before", "after"):
+            log = segments(log_dir, root / name)
+            if name == "after":
+                rewrite(log, self._chance)
+            self._logs.append((log, uninterrupted(log, root / f"{name}-lake")))
+
+    def run(self, kills: int) -> Counts:
+        """AssertionError where a lake told a lie, or did not become that of an uninterrupted run."""
+        chain = 0
+        while self.counts.kills < kills:
+            chain += 1
+            lake = self._root / f"lake-{chain}"
+            said = [history for _, history in self._logs[:1]]
+            for log, history in self._logs:
+                if history not in said:
+                    said.append(history)
+                self._kills(log, lake, said, min(self._chance.randint(1, MOST_KILLS), kills - self.counts.kills))
+                self._finish(log, lake)
+                complete(lake, history)
+                self.counts.compared += 1
+            rmtree(lake)
+        return self.counts
+
+    def _kills(self, log: Path, lake: Path, said: list[History], most: int) -> None:
+        end = readable(lake, said)
+        done = self.counts.kills
+        for _ in range(2 * most):
+            if self.counts.kills - done == most:
+                return
+            if self._chance.random() < 0.1 and (lake / "_checkpoint").is_dir():
+                rmtree(lake / "_checkpoint")
+                self.counts.lost_checkpoints += 1
+            if not (self._kill_spark if self._spark else self._kill_forked)(log, lake):
+                self.counts.ended_first += 1
+            before, end = end, readable(lake, said)
+            # Only what was rewritten may be taken back.
+            assert end >= before or (len(said) == 2 and end >= said[1].end - 1), (before, end)
+            self.counts.unread += end == 0
+            self.counts.published += end > before
+            print(f"\r{self.counts}", end="", file=sys.stderr, flush=True)
+
+    def _kill_forked(self, log: Path, lake: Path) -> bool:
+        started = time.monotonic()
+        process = forked(log, lake, self._chance.choice(BATCHES))
+        process.join(self._chance.uniform(0, self._run_seconds))
+        if process.exitcode is not None:
+            self._run_seconds = time.monotonic() - started
+            assert process.exitcode == 0, process.exitcode
+            return False
+        process.kill()
+        process.join()
+        self._run_seconds *= 1.02
+        return self._killed("process")
+
+    def _kill_spark(self, log: Path, lake: Path) -> bool:
+        started = time.monotonic()
+        whom = self._chance.choice(("driver", "group", "session"))
+        with spark_run(log, lake, self._chance.choice(BATCHES)) as run:
+            if self._chance.random() < 0.15:
+                when, code = "starting", run.ended(self._chance.uniform(0, self._start_seconds))
+            else:
+                assert run.is_ready(), run.said
+                self._start_seconds = time.monotonic() - started
+                when, code = "running", run.ended(self._chance.uniform(0, 1.5 * self._start_seconds))
+            if code is not None:
+                assert code == 0, (code, run.said)
+                return False
+            run.kill(whom)
+            return self._killed(f"{whom}, {when}")
+
+    def _killed(self, what: str) -> bool:
+        self.counts.kills += 1
+        self.counts.by[what] = self.counts.by.get(what, 0) + 1
+        return True
+
+    def _finish(self, log: Path, lake: Path) -> None:
+        """A run to the end."""
+        if self._spark:
+            with spark_run(log, lake, 1000) as run:
+                code = run.ended(600)
+                assert code == 0, (code, run.said)
+            return
+        process = forked(log, lake, None)
+        process.join(600)
+        assert process.exitcode == 0, process.exitcode
+
+
+def segments(source: Path, target: Path) -> Path:
+    """A copy of a metadata.log.dir without its snapshots."""
+    (target / LOG).mkdir(parents=True)
+    copy(source / "meta.properties", target)
+    for path in (source / LOG).glob("*.log"):
+        copy(path, target / LOG)
+    return target
+
+
+def rewrite(log_dir: Path, chance: random.Random) -> None:
+    """An election: some last batches are cut off, and a leader of the next epoch writes a topic."""
+    path = max((log_dir / LOG).glob("*.log"))
+    entries = list(read_file(path))
+    fork = chance.choice(sorted({entry.batch_offset for entry in entries})[1:])
+    epoch = max(entry.epoch for entry in read_log(log_dir)) + 1
+    topic = encode(VersionedRecord(TopicRecord(name="elected", topic_id=Uuid(77, 77)), 0))
+    last = write_batch([topic], base_offset=fork, epoch=epoch, timestamp=1_900_000_000_000)
+    path.write_bytes(first_batches(path.read_bytes(), fork) + last)

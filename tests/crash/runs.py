@@ -1,0 +1,113 @@
+"""Runs of the main job in processes of their own, and how they are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from tests.paths import ROOT
+
+_FORKED = get_context("forkserver")
+_FORKED.set_forkserver_preload(["tests.crash.engine"])
+
+
+def forked(log_dir: Path, lake: Path, most: int | None, point: str | None = None) -> BaseProcess:
+    """A run without Spark that was started: a process that forks with everything loaded, in milliseconds."""
+    from tests.crash.engine import run
+
+    process = _FORKED.Process(target=run, args=(str(log_dir), str(lake), most, point))
+    process.start()
+    return process
+
+
+class SparkRun:
+    """``jbod replay`` with Spark: a session of processes (driver, JVM, workers' parents, workers)."""
+
+    def __init__(self, log_dir: Path, lake: Path, most: int, temporary: Path, point: str | None = None) -> None:
+        die = [] if point is None else ["--die", point]
+        replay = ["replay", str(log_dir), "--start", "log", "--lake", str(lake), "--max-records", str(most)]
+        self._said = temporary / "stderr.txt"
+        with self._said.open("wb") as said:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.crash.child", *die, *replay],
+                cwd=ROOT,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                start_new_session=True,
+                env=os.environ
+                | {
+                    "TMPDIR": str(temporary),
+                    "SPARK_LOCAL_DIRS": str(temporary),
+                    "PYSPARK_PYTHON": sys.executable,
+                    "JBOD_SPARK__MASTER": "local[2]",
+                    "JBOD_SPARK__DRIVER_MEMORY": "1g",
+                    "JBOD_SPARK__SHUFFLE_PARTITIONS": "2",
+                    "JBOD_SPARK__JAVA_OPTIONS": f"-XX:+UseParallelGC -Djava.io.tmpdir={temporary}",
+                },
+            )
+
+    @property
+    def said(self) -> str:
+        """Its standard error so far."""
+        return self._said.read_text()
+
+    def ended(self, seconds: float) -> int | None:
+        """Its exit code, None if it still runs after that time."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def is_ready(self, seconds: float = 300) -> bool:
+        """Wait until Spark is up; False if the run ended before, or is not up after that time."""
+        until = time.monotonic() + seconds
+        while "ready" not in self.said:
+            if self._process.poll() is not None or time.monotonic() > until:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def kill(self, whom: str) -> None:
+        """SIGKILL to the ``driver`` alone, its ``group`` (the JVM, too), or the ``session`` (the workers, too)."""
+        if whom == "driver":
+            self._process.kill()
+        else:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        if whom == "session":
+            self.clear()
+        self._process.wait()
+
+    def clear(self) -> None:
+        """Kill what is left of the session. Its number is the driver's, which was started for this."""
+        for process in self._session():
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+    def _session(self) -> Iterator[int]:
+        for entry in os.scandir("/proc"):
+            if entry.name.isdigit():
+                with suppress(OSError):
+                    stat = Path(entry.path, "stat").read_text()
+                    if int(stat.rsplit(")", 1)[1].split()[3]) == self._process.pid:
+                        yield int(entry.name)
+
+
+@contextmanager
+def spark_run(log_dir: Path, lake: Path, most: int, point: str | None = None) -> Iterator[SparkRun]:
+    """A run that was started; nothing of it is left afterwards, its temporary files neither."""
+    with tempfile.TemporaryDirectory(prefix="crash-", ignore_cleanup_errors=True) as temporary:
+        run = SparkRun(log_dir, lake, most, Path(temporary), point)
+        try:
+            yield run
+        finally:
+            run.kill("session")
