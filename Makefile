@@ -1,6 +1,6 @@
 # make setup | demo | test | lint | bench | clean.   PYTHON=python3.12 chooses another interpreter.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration lint bench clean
+.PHONY: help setup demo test unit integration live lint bench clean
 MAKEFLAGS += --no-print-directory
 
 VENV := .venv
@@ -13,6 +13,7 @@ help:
 	@echo "make setup   a virtual environment in $(VENV), with $(BIN)/jbod"
 	@echo "make demo    replay a real cluster's log, ask it what is offline and why, check it, draw a report"
 	@echo "make test    lint, types, unit and integration tests"
+	@echo "make live    follow a real Kafka while its disks break (needs Maven)"
 	@echo "make bench   speed, side by side with Kafka's own reader"
 
 setup: $(STAMP)
@@ -54,7 +55,7 @@ lint: setup
 	$(BIN)/mypy
 
 unit: setup
-	$(BIN)/python -m pytest -q tests/unit
+	$(BIN)/python -m pytest -q -n auto tests/unit
 
 integration: setup
 	$(BIN)/python -m pytest -q tests/integration
@@ -62,11 +63,21 @@ integration: setup
 # The report's page is tested in a real browser; a machine that has none is told so, and tests everything else.
 test: lint
 	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; then \
-	  $(BIN)/python -m pytest -q tests; \
+	  $(BIN)/python -m pytest -q -n auto tests/unit && $(BIN)/python -m pytest -q tests/integration; \
 	else \
 	  echo "no Chromium here: tests/integration/test_report_page.py is left out (apt-get install chromium)"; \
-	  $(BIN)/python -m pytest -q tests --ignore tests/integration/test_report_page.py; \
+	  $(BIN)/python -m pytest -q -n auto tests/unit && \
+	  $(BIN)/python -m pytest -q tests/integration --ignore tests/integration/test_report_page.py; \
 	fi
+
+KAFKA_LIBS := build/kafka/libs
+live: setup $(KAFKA_LIBS)
+	KAFKA_LIBS=$(KAFKA_LIBS) $(BIN)/python -m pytest -q -s tests/live
+
+$(KAFKA_LIBS): tests/live/pom.xml
+	@command -v mvn >/dev/null || { echo "make live starts a real Kafka: install Maven and a JDK 17" >&2; exit 1; }
+	mvn -q -B -f tests/live/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(KAFKA_LIBS)
+	@touch $@
 
 bench: setup
 	$(BIN)/python benchmarks/run.py $(BENCH)
