@@ -25,6 +25,7 @@ def incidents(
     """Every failed directory and lost broker so far: what it took, who took over, how it came back. Exit code 0."""
     from pipelines.ask.incidents import details
     from pipelines.ask.incidents import incidents as ask
+    from pipelines.ask.moving import moving
 
     opened, _ = _open(lake, at_offset, at_time)
     position = {"offset": opened.offset, "time": opened.time}
@@ -38,9 +39,12 @@ def incidents(
         show_details(one, opened.time, every)
         return
     answer = ask(opened)
+    moved, asked = moving(opened)
     if as_json:
-        _print_json({**position, "incidents": [each.as_json() for each in answer]})
+        stories = [each.as_json() for each in answer]
+        _print_json({**position, "incidents": stories, "moves": moved, "assignmentQueue": asked})
         return
-    from pipelines.show_incidents import show_incidents
+    from pipelines.show_incidents import show_incidents, show_moving
 
     show_incidents(opened.offset, opened.time, answer, every)
+    show_moving(moved, asked)

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from pipelines.ask.incidents import Details, Incident
 from pipelines.ask.incidents_effects import LeaderLoss
+from pipelines.ask.moving import Asking, MoveCounts
 from pipelines.show import console, many, say, show_table, when
 
 SCREENFUL = 40
@@ -86,6 +87,43 @@ def show_story(out: Console, one: Incident) -> None:
         )
     if one.going_on:
         say(out, f"   What to do: {one.advice}", hang=6)
+
+
+def show_moving(moved: MoveCounts, asked: Asking | None, out: Console | None = None) -> None:
+    """Moves between disks and the assignment queue, in two lines."""
+    out = out or console()
+    say(out)
+    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in moved.outcomes.items())
+    told = f"{many(moved.count, 'move')} between disks" + (f": {outcomes}" if outcomes else "")
+    if moved.count and not moved.reverted:
+        told += ", none reverted"
+    if (longest := moved.longest) is not None and moved.longest_duration is not None:
+        what = f"{longest.topic}-{longest.partition} on broker {longest.broker_id}"
+        told += f"; the longest took {lasted(moved.longest_duration)}: {what}"
+    say(out, f"{told}." + (" Each of them: jbod moves" if moved.count else ""), hang=2)
+    if asked is None:
+        say(
+            out,
+            "When moves were asked for, and the assignment queue, is not in the log: "
+            "jbod replay LOG_DIR --requests FILE",
+            "dim",
+            2,
+        )
+        return
+    say(
+        out,
+        f"{many(asked.entries, 'assignment')} in {many(asked.requests, 'request')}, the largest of {asked.largest:,}; "
+        f"{asked.refused:,} refused, {many(asked.retries, 'retry', 'retries')}; {_longest_queue(asked)}. "
+        "Step by step: jbod assignments --queue SECONDS",
+        hang=2,
+    )
+
+
+def _longest_queue(asked: Asking) -> str:
+    if asked.waiting_time is None:
+        return "no replica ever waited"
+    waiting = many(asked.waiting, "replica")
+    return f"the longest queue: {waiting} of broker {asked.waiting_broker} waiting at {when(asked.waiting_time)}"
 
 
 def show_details(answer: Details, time: datetime, every: bool = False, out: Console | None = None) -> None:

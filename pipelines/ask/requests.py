@@ -304,6 +304,18 @@ class Queue:
     """Replicas without a directory at the end, while the broker has several: the length of its queue."""
 
 
+def waits(lake: Lake) -> str:
+    """SQL: from when to when each replica had no directory on a broker that has several."""
+    return f"""
+        SELECT a.broker_id, a.from_offset, epoch_us(a.from_time) AS from_micros, a.to_offset,
+               epoch_us(a.to_time) AS to_micros
+        FROM {lake.until("assignments")} a JOIN (
+            SELECT DISTINCT broker_id FROM {lake.until("brokers")} WHERE len(log_dirs) > 1
+        ) USING (broker_id)
+        WHERE a.kind = 'unassigned'
+    """
+
+
 def queue(lake: Lake, every: timedelta = timedelta(minutes=1)) -> list[Queue]:
     """The assignment queue of every broker over time, in steps of ``every`` in which it asked or replicas waited.
 
@@ -325,11 +337,7 @@ def queue(lake: Lake, every: timedelta = timedelta(minutes=1)) -> list[Queue]:
                    max(latency_ms) AS latency_ms
             FROM {rows} GROUP BY ALL
         ), slots AS (
-            SELECT a.broker_id, epoch_us(a.from_time) AS from_micros, coalesce(epoch_us(a.to_time), {end}) AS to_micros
-            FROM {lake.until("assignments")} a JOIN (
-                SELECT DISTINCT broker_id FROM {lake.until("brokers")} WHERE len(log_dirs) > 1
-            ) USING (broker_id)
-            WHERE a.kind = 'unassigned'
+            SELECT broker_id, from_micros, coalesce(to_micros, {end}) AS to_micros FROM ({waits(lake)})
         ), steps AS (
             SELECT broker_id, step FROM asked
             UNION SELECT broker_id, from_micros // {step} FROM slots

@@ -26,12 +26,14 @@ from jbod_model.records import (
 )
 from pipelines.ask.incidents import Incident, details, incidents
 from pipelines.ask.lake import Lake
+from pipelines.ask.moves import moves
 from pipelines.cli import application
 from pipelines.show_incidents import lasted
 from tests.images import as_entries
 from tests.lakes import write_lake
 from tests.logs import read_log
 from tests.paths import KAFKAS, metadata_dir
+from tests.request_lakes import JoinedLake, request_lines
 
 
 @pytest.fixture(scope="module")
@@ -353,7 +355,7 @@ def test_many_incidents_are_a_table_and_the_stories_of_those_that_go_on(tmp_path
     lake(tmp_path, *restarts, change(2, fenced=1), beginning=BEGINNING[:5])
     path = str(tmp_path / "lake")
     run = CliRunner().invoke(application(["incidents"]), ["incidents", "--lake", path])
-    assert len(run.stdout.splitlines()) < 35
+    assert len(run.stdout.splitlines()) < 38
     assert "21 incidents, 1 still going on" in run.stdout
     assert "\n21. broker 2: lost: still going on" in run.stdout
     assert "\n1. broker 1" not in run.stdout
@@ -384,6 +386,40 @@ def test_incidents_on_the_command_line_print_names_as_they_are(tmp_path: Path) -
     assert (one["goingOn"], one["replicas"], one["longestOffline"], one["successors"]) == (True, 1, 0.0, {"2": 1})
     run = CliRunner().invoke(application(["incidents"]), ["incidents", "1", "--json", "--lake", path])
     assert [one["topic"] for one in json.loads(run.stdout)["outages"]] == ["[b]t[/b]"]
+
+
+def test_incidents_end_with_the_moves_and_say_what_the_log_cannot_tell(lakes: dict[str, Path]) -> None:
+    path = str(lakes["kafka-4.1.2"])
+    run = CliRunner().invoke(application(["incidents"]), ["incidents", "--lake", path])
+    moved, unknown = run.stdout.splitlines()[-2:]
+    assert moved.startswith("25 moves between disks: 24 made anew, 1 accepted, none reverted. ")
+    assert unknown.startswith("When moves were asked for, and the assignment queue, is not in the log")
+    run = CliRunner().invoke(application(["incidents"]), ["incidents", "--json", "--lake", path])
+    told = json.loads(run.stdout)
+    assert (told["moves"]["count"], told["moves"]["longest"], told["assignmentQueue"]) == (25, None, None)
+
+
+def test_incidents_with_requests_tell_the_longest_move_and_the_queue(tmp_path: Path) -> None:
+    joined = JoinedLake(tmp_path / "lake", "kafka-3.7.2")
+    joined.replay()
+    joined.add(request_lines("kafka-3.7.2"))
+    run = CliRunner().invoke(application(["incidents"]), ["incidents", "--json", "--lake", str(tmp_path / "lake")])
+    told = json.loads(run.stdout)
+    queue, one = told["assignmentQueue"], Lake.open(tmp_path / "lake")
+    each = {(row["broker_id"], row["connection"], row["correlation_id"]) for row in joined.rows}
+    assert (queue["entries"], queue["requests"], queue["refused"]) == (len(joined.rows), len(each), 2)
+    assert queue["largest"] == max(row["entries"] for row in joined.rows)
+    found = moves(one)
+    durations = [move.duration for move in found if move.duration is not None]
+    assert told["moves"]["longestDuration"] == max(durations).total_seconds()
+    assert told["moves"]["reverted"] == sum(move.outcome == "reverted" for move in found)
+    before = Lake.open(tmp_path / "lake", queue["waitingOffset"])
+    waiting = [
+        row
+        for row in before.query(f"SELECT broker_id, kind FROM {before.at('assignments')}")
+        if row == (queue["waitingBroker"], "unassigned")
+    ]
+    assert len(waiting) == queue["waiting"] == 9
 
 
 @pytest.mark.parametrize(
