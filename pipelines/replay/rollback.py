@@ -188,8 +188,8 @@ def settle(lake: Lake, job: Job, planner: Planner, *, has_checkpoint: bool) -> R
     neither: the next run does what is left.
     """
     if lake.ledger is None:
-        if has_checkpoint:
-            discard_checkpoint(lake.location)
+        # Whatever a checkpoint says, nothing of it is in the tables.
+        discard_checkpoint(lake.location)
         return None
     before = lake.end_offset
     offset = parting(lake, planner)

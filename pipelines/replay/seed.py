@@ -51,13 +51,16 @@ def discard_checkpoint(lake: str) -> None:
 def checkpoint_fits(lake: str, end_offset: int) -> bool:
     """Whether the checkpoint belongs to a lake that ends there: what it committed ends there, or what it planned.
 
-    A run that died between its ledger row and its commit left a plan that was carried out.
+    A run that died between its ledger row and its commit left a plan that was carried out. One that died while it wrote
+    its first plan left half of it under another name, and Spark does not begin where anything lies.
     """
     fs, root = lake_filesystem(lake)
     ends: dict[str, dict[int, int]] = {}
     for log in ("offsets", "commits"):
         there = fs.get_file_info(pafs.FileSelector(f"{root}/{CHECKPOINT}/{log}", allow_not_found=True))
         ends[log] = {int(info.base_name): 0 for info in there if info.base_name.isdigit()}
+        if there and not ends[log] and not ends["offsets"]:
+            return False
     for batch in ends["offsets"]:
         with fs.open_input_stream(f"{root}/{CHECKPOINT}/offsets/{batch}") as source:
             ends["offsets"][batch] = int(json.loads(source.read().decode().splitlines()[-1])["offset"])

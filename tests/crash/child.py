@@ -26,7 +26,7 @@ def main() -> None:
             arm(point, self.wanted.lake)
         return run(self, *arguments)
 
-    Runner.run = begin  # type: ignore[method-assign]
+    Runner.run = begin  # type: ignore[assignment, method-assign]
     jbod(words)
 
 

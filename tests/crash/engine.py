@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from jbod_model.errors import JbodError
@@ -15,12 +16,17 @@ from tests.crash.points import arm
 warm()
 
 
-def run(log_dir: str, lake: str, most: int | None, point: str | None) -> None:
-    """Replay to the end of the log; exit code 2 where the run is refused."""
+def run(log_dir: Path, lake: Path, most: int | None, point: str | None, first: Callable[[], object] | None) -> None:
+    """Replay to the end of the log; exit code 2, with a line on standard error, where the run is refused.
+
+    ``first`` is called before: it sets limits, changes the user, or sends standard error elsewhere.
+    """
     if point is not None:
-        arm(point, lake, death=lambda: os.kill(os.getpid(), signal.SIGKILL))
+        arm(point, str(lake), death=lambda: os.kill(os.getpid(), signal.SIGKILL))
+    if first is not None:
+        first()
     try:
-        local.replay(Path(log_dir), Path(lake), most=most)
+        local.replay(log_dir, lake, most=most)
     except (JbodError, OSError) as problem:
-        print(f"{type(problem).__name__}: {problem}", file=sys.stderr)
+        os.write(2, f"{type(problem).__name__}: {problem}\n".encode())
         sys.exit(2)

@@ -6,6 +6,7 @@ A chain begins with no lake. Its log is rewritten once it is read, so that later
 from __future__ import annotations
 
 import random
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from jbod_model.codec import encode
 from jbod_model.ids import Uuid
 from jbod_model.records import TopicRecord, VersionedRecord
 from tests.crash.check import History, complete, readable, uninterrupted
+from tests.crash.points import CHECKPOINT
 from tests.crash.runs import forked, spark_run
 from tests.logs import first_batches, read_file, read_log
 
@@ -117,13 +119,18 @@ class Killer:
     def _kill_spark(self, log: Path, lake: Path) -> bool:
         started = time.monotonic()
         whom = self._chance.choice(("driver", "group", "session"))
-        with spark_run(log, lake, self._chance.choice(BATCHES)) as run:
-            if self._chance.random() < 0.15:
+        point = self._chance.choice(CHECKPOINT) if self._chance.random() < 0.25 else None
+        with spark_run(log, lake, self._chance.choice(BATCHES), point) as run:
+            if point is not None:
+                code = run.ended(300)
+                if code == -signal.SIGKILL:
+                    return self._killed(point)
+            elif self._chance.random() < 0.15:
                 when, code = "starting", run.ended(self._chance.uniform(0, self._start_seconds))
             else:
                 assert run.is_ready(), run.said
                 self._start_seconds = time.monotonic() - started
-                when, code = "running", run.ended(self._chance.uniform(0, 1.5 * self._start_seconds))
+                when, code = "running", run.ended(self._chance.uniform(0, 3.5 * self._start_seconds))
             if code is not None:
                 assert code == 0, (code, run.said)
                 return False

@@ -30,9 +30,9 @@ CHECKPOINT = ("file offsets", "file state", "before publish", "after publish", "
 """What Spark does around a publication: offset log, state, foreachBatch, commit log. The file may be half written."""
 
 _FILES = {
-    "offsets": r"offsets/\.?2\b",
-    "state": r"state/0/\d+/\.?3[._]",
-    "commits": r"commits/\.?2\b",
+    "offsets": lambda batch: rf"offsets/\.?{batch}\b",
+    "state": lambda batch: rf"state/0/\d+/\.?{batch + 1}[._]",
+    "commits": lambda batch: rf"commits/\.?{batch}\b",
 }
 
 
@@ -41,17 +41,19 @@ def die() -> None:
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
-def arm(point: str, lake: str, *, second: bool = True, death: Callable[[], None] = die) -> None:
-    """Make this process die at a point; at its second publication, if ``second``, so that there is a first."""
+def arm(point: str, lake: str, *, death: Callable[[], None] = die) -> None:
+    """Make this process die at a point; at its second publication, so that there is a first."""
     when, what = point.split()
     if when == "file":
-        pattern = re.compile(_FILES[what])
-        threading.Thread(target=_watch, args=(Path(lake, "_checkpoint"), pattern, death), daemon=True).start()
+        folder = Path(lake, "_checkpoint")
+        done = max((int(path.name) for path in folder.glob("commits/[0-9]*")), default=-1)
+        pattern = re.compile(_FILES[what](done + 2))
+        threading.Thread(target=_watch, args=(folder, pattern, death), daemon=True).start()
         return
     owner, name, counts = _step(what)
     good = getattr(owner, name)
     calls = 0
-    wanted = 2 if second and owner.__name__ == "Lake" and not what.startswith("take-back") else 1
+    wanted = 2 if what in (*TABLES, "ledger", "publish") else 1
 
     def step(*arguments: Any, **options: Any) -> Any:
         nonlocal calls

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
@@ -20,11 +20,17 @@ _FORKED = get_context("forkserver")
 _FORKED.set_forkserver_preload(["tests.crash.engine"])
 
 
-def forked(log_dir: Path, lake: Path, most: int | None, point: str | None = None) -> BaseProcess:
+def forked(
+    log_dir: Path,
+    lake: Path,
+    most: int | None,
+    point: str | None = None,
+    first: Callable[[], object] | None = None,
+) -> BaseProcess:
     """A run without Spark that was started: a process that forks with everything loaded, in milliseconds."""
     from tests.crash.engine import run
 
-    process = _FORKED.Process(target=run, args=(str(log_dir), str(lake), most, point))
+    process = _FORKED.Process(target=run, args=(log_dir, lake, most, point, first))
     process.start()
     return process
 

@@ -1,0 +1,89 @@
+"""kill -9 at every step of a run. What is readable is always whole, and the next run goes on as if nothing had been.
+
+The steps that need no Spark are those of a process of their own; those of Spark's checkpoint are of ``jbod replay``.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from pathlib import Path
+from shutil import rmtree
+
+import pytest
+
+from tests.crash.check import History, complete, readable, uninterrupted
+from tests.crash.loop import rewrite, segments
+from tests.crash.points import COMMITS, TAKING_BACK
+from tests.crash.runs import forked, spark_run
+from tests.paths import metadata_dir
+
+Log = tuple[Path, History]
+
+
+def log_of(root: Path, *, rewritten: bool = False) -> Log:
+    log = segments(metadata_dir("kafka-3.7.2"), root / "log")
+    if rewritten:
+        rewrite(log, random.Random(7))
+    return log, uninterrupted(log, root / "lake")
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """A real log, and all rows of it."""
+    return log_of(tmp_path_factory.mktemp("old"))
+
+
+@pytest.fixture(scope="module")
+def new(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """The same log after an election that cut off its end."""
+    return log_of(tmp_path_factory.mktemp("new"), rewritten=True)
+
+
+def test_kill_around_every_commit_leaves_what_was_published_and_the_next_run_goes_on(tmp_path: Path, old: Log) -> None:
+    """One lake: each run publishes a batch and dies at a step of the second."""
+    log, history = old
+    ends = [0]
+    for point in COMMITS:
+        run = forked(log, tmp_path / "lake", 30, point)
+        run.join(120)
+        assert run.exitcode == -signal.SIGKILL, point
+        ends.append(readable(tmp_path / "lake", [history]))
+        assert ends[-1] > ends[-2], point
+    run = forked(log, tmp_path / "lake", None)
+    run.join(120)
+    complete(tmp_path / "lake", history)
+
+
+def test_kill_at_every_step_of_taking_back_leaves_one_history_whole_and_ends_with_the_new_one(
+    tmp_path: Path, old: Log, new: Log
+) -> None:
+    log, history = new
+    run = forked(old[0], tmp_path / "lake", None)
+    run.join(120)
+    ends = []
+    for point in TAKING_BACK:
+        run = forked(log, tmp_path / "lake", 30, point)
+        run.join(120)
+        assert run.exitcode == -signal.SIGKILL, point
+        ends.append(readable(tmp_path / "lake", [old[1], history]))
+    before = TAKING_BACK.index("after take-back:ledger")
+    assert ends == [old[1].end] * before + [history.end - 1] * (len(ends) - before)
+    run = forked(log, tmp_path / "lake", None)
+    run.join(120)
+    complete(tmp_path / "lake", history)
+
+
+@pytest.mark.spark
+def test_kill_around_sparks_logs_and_state_and_a_lost_checkpoint_lose_nothing(tmp_path: Path, old: Log) -> None:
+    log, history = old
+    end = 0
+    for point in ("file offsets", "file state", "after publish"):
+        with spark_run(log, tmp_path / "lake", 30, point) as run:
+            assert run.ended(300) == -signal.SIGKILL, (point, run.said)
+        before, end = end, readable(tmp_path / "lake", [history])
+        assert end > before, point
+    rmtree(tmp_path / "lake" / "_checkpoint")
+    with spark_run(log, tmp_path / "lake", 1000) as run:
+        assert run.ended(300) == 0, run.said
+    complete(tmp_path / "lake", history)
