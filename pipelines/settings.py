@@ -87,6 +87,8 @@ class Check(_Section):
     """So many changes of one replica's directory ..."""
     flap_seconds: float = Field(default=3600, gt=0, le=31_622_400)
     """... within this time are too many."""
+    refusals: int = Field(default=3, ge=2)
+    """An assignment that was refused so many times in a row is asked for in a loop."""
     offline_hours: float = Field(default=1, ge=0, le=8_784)
     """How long a directory may be away."""
     stale_seconds: float = Field(default=60, gt=0)

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.records import TYPE_NAMES
-from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, RECORDS
+from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, HISTORY, LEDGER, RECORDS
 from pipelines.lake.verify_reference import History, Row, time_of
 from tests.logs import Entry
 
@@ -66,16 +66,28 @@ def _record_row(entry: Entry) -> Row:
     }
 
 
-def write_lake(path: Path, *parts: Sequence[Entry], profile: Profile = KAFKA, cluster_id: str = "test") -> Reference:
-    """A lake at ``path`` of all ``parts``, each one publication; returns what it holds."""
+def write_lake(
+    path: Path,
+    *parts: Sequence[Entry],
+    profile: Profile = KAFKA,
+    cluster_id: str = "test",
+    requests: Sequence[Row] = (),
+) -> Reference:
+    """A lake at ``path`` of all ``parts``, each one publication; returns what it holds.
+
+    ``requests``: rows of the table assignment_requests, which the lake does not have for none.
+    """
     reference = Reference(profile)
+    if requests:
+        asked = pa.Table.from_pylist(list(requests), schema=ASSIGNMENT_REQUESTS.schema)
+        write_deltalake((path / ASSIGNMENT_REQUESTS.name).as_uri(), asked)
     for table in (RECORDS, *HISTORY, LEDGER):
         DeltaTable.create((path / table.name).as_uri(), table.schema)
     end = 0
     for part in parts:
         snapshots = len(reference.snapshots)
         reference.add(part)
-        versions = {}
+        versions = {ASSIGNMENT_REQUESTS.name: 0} if requests else {}
         for name, rows in reference.tables.items():
             content = pa.Table.from_pylist(rows, schema=BY_NAME[name].schema)
             write_deltalake((path / name).as_uri(), content, mode="overwrite")

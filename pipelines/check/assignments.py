@@ -1,4 +1,4 @@
-"""Checks of replicas whose directory the controller does not know."""
+"""Checks of replicas whose directory the controller does not know, and of what brokers ask for them."""
 
 from pipelines.check.definition import Check
 
@@ -24,7 +24,9 @@ STUCK = Check(
             FROM partitions_history GROUP BY topic_id, partition
         ), told AS (
             SELECT s.broker_id, s.topic_id, s.topic, s.partition, s.replica_index, s.from_offset AS since_offset,
-                   s.from_time AS since_time,
+                   s.from_time AS since_time, known.requests > 0 AS requests_known, q.broker_id IS NOT NULL AS asked,
+                   q.refusal, q.attempt,
+                   CAST(floor(epoch(params.at_time)) AS BIGINT) - CAST(floor(epoch(q.requested_time)) AS BIGINT) AS ago,
                    CASE WHEN p.leader = s.broker_id THEN 'critical' ELSE 'warning' END AS severity,
                    h.topic_id IS NULL AND NOT s.from_snapshot AND m.from_offset < s.from_offset
                        AND s.process_offset < s.from_offset AS joined
@@ -33,17 +35,72 @@ STUCK = Check(
             JOIN made m ON m.topic_id = s.topic_id AND m.partition = s.partition
             LEFT JOIN assignments_history h ON h.topic_id = s.topic_id AND h.partition = s.partition
                  AND h.broker_id = s.broker_id AND h.to_offset = s.from_offset
+            LEFT JOIN last_asked q ON q.topic_id = s.topic_id AND q.partition = s.partition
+                 AND q.broker_id = s.broker_id AND q.realised_offset IS NULL
+                 AND q.requested_time >= s.from_time - INTERVAL '1' SECOND
+            CROSS JOIN (SELECT count(*) AS requests FROM assignment_requests) known
+            CROSS JOIN params
         )
         SELECT DISTINCT broker_id, topic_id, topic, partition, replica_index, since_offset, since_time, severity,
-               CASE WHEN joined THEN 'joined a partition that existed, and Kafka does not report the directory then'
+               CASE WHEN refusal IS NOT NULL
+                    THEN 'was refused the directory: ' || refusal || ', attempt ' || CAST(attempt AS VARCHAR)
+                    WHEN asked
+                    THEN 'requested it ' || CAST(greatest(ago, 0) AS VARCHAR) || ' s ago, and it is not yet recorded'
+                    WHEN joined AND requests_known
+                    THEN 'joined a partition that existed and never asked: Kafka does not report the directory then'
+                    WHEN joined THEN 'joined a partition that existed, and Kafka does not report the directory then'
+                    WHEN requests_known THEN 'never asked for a directory in the request logs that were read'
                     ELSE 'has not reported the directory' END AS what,
-               CASE WHEN joined THEN 'the report comes with the next restart of broker '
+               CASE WHEN refusal IS NOT NULL
+                    THEN 'see what was asked and answered (jbod assignments); if it goes on, restart broker '
+                    WHEN asked
+                    THEN 'see whether it was recorded since (jbod assignments); if it stays, restart broker '
+                    WHEN joined AND requests_known
+                    THEN 'jbod assignments shows it until the report, which comes with the next restart of broker '
+                    WHEN joined THEN 'the report comes with the next restart of broker '
                     ELSE 'see what the broker asked for (jbod assignments), and restart broker ' END AS advice
         FROM told
     """,
     message="broker {broker_id} {what}",
     todo="{advice}{broker_id}",
     source="KIP-858, Replica management; R-LOCAL-4; KAFKA-17190",
+)
+
+# A process that has gone repeats nothing. Where the log no longer has the replica, what removed it is the cause.
+RETRY_LOOP = Check(
+    id="B-02",
+    name="assignment-retry-loop",
+    severity="warning",
+    title="Brokers ask again and again for assignments that the controller refuses",
+    why="What is refused is not recorded: the log has the replica elsewhere or not at all. Such requests can also hold "
+    "up those behind them.",
+    sql="""
+        WITH loops AS (
+            SELECT q.topic_id, q.topic, q.partition, q.broker_id, q.directory_id, q.refusal, q.attempt,
+                   r.from_offset, r.from_time
+            FROM last_asked q
+            JOIN processes r ON r.broker_id = q.broker_id AND r.from_time <= q.requested_time
+            CROSS JOIN params
+            WHERE q.refusal IS NOT NULL AND q.attempt >= params.refusals AND q.requested_time >= params.window_time
+        )
+        SELECT l.topic_id, l.topic, l.partition, l.broker_id, l.directory_id, l.refusal, l.attempt,
+               greatest(max(coalesce(h.to_offset, h.from_offset, l.from_offset)), l.from_offset) AS since_offset,
+               greatest(max(coalesce(h.to_time, h.from_time, l.from_time)), l.from_time) AS since_time,
+               CASE WHEN l.refusal IN ('UNKNOWN_TOPIC_ID', 'UNKNOWN_TOPIC_OR_PARTITION')
+                    THEN 'the topic or partition is gone: the loop ends with a restart of broker '
+                    WHEN l.refusal = 'NOT_LEADER_OR_FOLLOWER'
+                    THEN 'the replica is on other brokers now: the loop ends with a restart of broker '
+                    ELSE 'see what is asked and answered (jbod assignments), and the log of broker ' END AS advice
+        FROM loops l
+        LEFT JOIN assignments_history h ON h.topic_id = l.topic_id AND h.partition = l.partition
+             AND h.broker_id = l.broker_id
+        GROUP BY l.topic_id, l.topic, l.partition, l.broker_id, l.directory_id, l.refusal, l.attempt, l.from_offset,
+                 l.from_time
+    """,
+    message="broker {broker_id} asked {attempt} times in a row for directory {directory_id}, the last answer was "
+    "{refusal}",
+    todo="{advice}{broker_id}",
+    source="KIP-858, Replica management; KAFKA-17190, KAFKA-16886",
 )
 
 LOST = Check(
@@ -105,4 +162,4 @@ UNFENCED = Check(
     source="KIP-858, Broker registration; R-LIFE-9",
 )
 
-CHECKS = (STUCK, LOST, MIGRATING, UNFENCED)
+CHECKS = (STUCK, RETRY_LOOP, LOST, MIGRATING, UNFENCED)

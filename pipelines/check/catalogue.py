@@ -15,12 +15,6 @@ CHECKS: tuple[Check, ...] = tuple(sorted((one for module in _MODULES for one in 
 
 ELSEWHERE: tuple[Elsewhere, ...] = (
     Elsewhere(
-        "B-02",
-        "assignment-retry-loop",
-        "A broker repeats assignments that are refused",
-        "jbod assignments, once the controller's request logs are read too (jbod replay LOG_DIR --requests FILE)",
-    ),
-    Elsewhere(
         "B-19",
         "safe-to-remove",
         "Whether a disk holds nothing any more",

@@ -107,8 +107,10 @@ def subject(
     """Whom something is about: ``orders-3 on broker 2``, ``directory X of broker 2``, ``the cluster``."""
     place = "" if broker_id is None else f"broker {broker_id}"
     if topic_id is not None:
-        name = topic if partition is None else f"{topic}-{partition}"
-        return f"{name} on {place}" if place else str(name)
+        # A request may name a topic that the log does not know.
+        known = topic or topic_id
+        name = known if partition is None else f"{known}-{partition}"
+        return f"{name} on {place}" if place else name
     if directory_id is not None:
         return f"directory {directory_id} of {place}" if place else f"directory {directory_id}"
     return place or "the cluster"

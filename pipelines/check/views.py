@@ -1,9 +1,9 @@
 """The views that checks read.
 
 For every history table ``T`` of a lake: ``T``, the rows true at the offset asked about, and ``T_history``, those that
-began by then, with ends that came later not known. ``records``: the records up to it. ``min_isr``: topic and
-min_insync_replicas, where the log says it. ``params``: one row, of ``Params``. And those of ``DERIVED``, which stand on
-them.
+began by then, with ends that came later not known. ``records``: the records up to it. ``assignment_requests``: what
+brokers had asked by then; no rows where the lake never saw requests. ``min_isr``: topic and min_insync_replicas, where
+the log says it. ``params``: one row, of ``Params``. And those of ``DERIVED``, which stand on them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,22 @@ from typing import Any
 
 import duckdb
 
+from jbod_model.kafka_errors import KafkaError
 from pipelines.ask.delta import open_table
 from pipelines.ask.lake import Lake
+from pipelines.ask.requests import requests_until
 from pipelines.ask.settled import features, min_isr
+from pipelines.lake.tables import ASSIGNMENT_REQUESTS
 from pipelines.settings import Settings
 
 HISTORY_TABLES = ("brokers", "directories", "partitions", "assignments", "offline_replicas")
 
+_ERRORS = ", ".join(f"({error.value}, '{error.name}')" for error in KafkaError)
+
 DERIVED: Mapping[str, str] = {
     # A registered broker: since when its process runs, and when it was last unfenced (null: never seen fenced).
     "processes": """
-        SELECT b.broker_id, min(h.from_offset) AS from_offset,
+        SELECT b.broker_id, min(h.from_offset) AS from_offset, min(h.from_time) AS from_time,
                max(CASE WHEN h.fenced THEN h.to_offset END) AS unfenced_offset,
                max(CASE WHEN h.fenced THEN h.to_time END) AS unfenced_time
         FROM brokers b
@@ -63,6 +68,22 @@ DERIVED: Mapping[str, str] = {
         WHERE a.ended_by = 'removed' AND a.kind = 'assigned' AND o.reason <> 'directory lost'
           AND (d.directory_id IS NULL OR b.broker_id IS NULL OR b.fenced)
     """,
+    # Kafka's name of each error code that a controller answers with.
+    "error_names": f"SELECT * FROM (VALUES {_ERRORS}) AS names (error, name)",
+    # What a broker last asked for a replica, and Kafka's name of the refusal (null where it was accepted).
+    "last_asked": """
+        SELECT q.topic_id, q.topic, q.partition, q.broker_id, q.directory_id, q.requested_time, q.attempt,
+               q.realised_offset, CASE WHEN q.error <> 0 THEN coalesce(n.name, 'error ' || CAST(q.error AS VARCHAR)) END
+               AS refusal
+        FROM (
+            SELECT *, row_number() OVER (
+                PARTITION BY topic_id, partition, broker_id ORDER BY requested_time DESC, answered_time DESC, entry DESC
+            ) AS age
+            FROM assignment_requests
+        ) q
+        LEFT JOIN error_names n ON n.error = q.error
+        WHERE q.age = 1
+    """,
 }
 
 
@@ -95,6 +116,7 @@ class Params:
     soon: int
     """Seconds between two events that probably belong together."""
     flaps: int
+    refusals: int
     min_insync_replicas: int
     blast_partitions: int
     skew_factor: float
@@ -121,6 +143,7 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
         offline_time=lake.time - timedelta(hours=check.offline_hours),
         soon=check.soon_seconds,
         flaps=check.flaps,
+        refusals=check.refusals,
         min_insync_replicas=wanted.default,
         blast_partitions=check.blast_partitions,
         skew_factor=check.skew_factor,
@@ -136,6 +159,11 @@ def with_views(lake: Lake, settings: Settings) -> duckdb.DuckDBPyConnection:
         connection.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM {lake.at(table)}")
         connection.execute(f"CREATE TEMP VIEW {table}_history AS SELECT * FROM {lake.until(table)}")
     connection.execute(f"CREATE TEMP VIEW records AS SELECT * FROM {lake.records()}")
+    requests = requests_until(lake)
+    if requests is None:
+        connection.register(ASSIGNMENT_REQUESTS.name, ASSIGNMENT_REQUESTS.schema.empty_table())
+    else:
+        connection.execute(f"CREATE TEMP VIEW {ASSIGNMENT_REQUESTS.name} AS SELECT * FROM {requests}")
     for name, query in DERIVED.items():
         connection.execute(f"CREATE TEMP VIEW {name} AS {query}")
     row, topics = inputs(lake, settings)

@@ -18,7 +18,7 @@ from pipelines.ask.delta import data_files, open_table
 from pipelines.ask.lake import Lake
 from pipelines.check.contract_run import about, newest_versions
 from pipelines.check.views import DERIVED, inputs
-from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, RECORDS
+from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, HISTORY, LEDGER, RECORDS
 from pipelines.settings import Settings
 
 if TYPE_CHECKING:
@@ -50,16 +50,16 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
 
     deltas = {**lake.tables, LEDGER.name: open_table(lake.path, LEDGER.name, None)}
     tables = {
-        table.name: _read(spark, lake, table.name, deltas[table.name]).persist()
-        for table in (RECORDS, *HISTORY, LEDGER)
+        table.name: _read(spark, lake, table.name, deltas.get(table.name)).persist()
+        for table in (RECORDS, *HISTORY, LEDGER, ASSIGNMENT_REQUESTS)
     }
     try:
         for table in HISTORY:
             view(f"{table.name}_history", tables[table.name])
             true_now = f"from_offset <= {lake.offset} AND (to_offset IS NULL OR to_offset > {lake.offset})"
             view(table.name, tables[table.name].where(true_now))
-        view(RECORDS.name, tables[RECORDS.name])
-        view(LEDGER.name, tables[LEDGER.name])
+        for table in (RECORDS, LEDGER, ASSIGNMENT_REQUESTS):
+            view(table.name, tables[table.name])
         view("slots", spark.sql(_SLOTS))
         view("ledger_versions", spark.sql(_LEDGER_VERSIONS))
         view(
@@ -80,7 +80,8 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
             rows.unpersist()
 
 
-def _read(spark: SparkSession, lake: Lake, name: str, table: DeltaTable) -> DataFrame:
+def _read(spark: SparkSession, lake: Lake, name: str, table: DeltaTable | None) -> DataFrame:
+    """All rows of a table; none where the lake does not have it."""
     schema = from_arrow_schema(BY_NAME[name].schema)
-    paths = [f"{lake.path}/{name}/{file['path']}" for file in data_files(table)]
+    paths = [f"{lake.path}/{name}/{file['path']}" for file in (data_files(table) if table else ())]
     return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)

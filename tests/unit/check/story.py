@@ -1,4 +1,4 @@
-"""Short logs written by hand: a record a second, each a batch of its own."""
+"""Short logs written by hand, a record a second, each a batch of its own; and requests beside them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from jbod_model.codec import encode
 from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.records import Record, VersionedRecord
 from pipelines.ask.lake import Lake
+from pipelines.lake.verify_reference import Row, time_of
 from tests.lakes import write_lake
 from tests.logs import Entry
 
@@ -37,6 +38,7 @@ class Story:
         self.replicas: dict[tuple[str, int], dict[int, str]] = {}
         self.lives: dict[str, int] = {}
         self.hurried = False
+        self.requests: list[Row] = []
         if version is None:
             self.append(r.NoOpRecord(), 0)
         else:
@@ -188,8 +190,47 @@ class Story:
             r.ConfigRecord(resource_type=2, resource_name=name, name="min.insync.replicas", value=value), 0
         )
 
+    def asked(
+        self, name: str, number: int, broker: int, where: str, *, error: int = 0, realised: int | None = None
+    ) -> Story:
+        """The broker asks for a directory, and is refused or not, a second after what was before."""
+        self.time += 1
+        now = time_of(self.time * 1_000_000)
+        said: Row = {
+            "broker_id": broker,
+            "topic_id": str(topic_id(name, self.lives.get(name, 1))),
+            "partition": number,
+            "directory_id": str(disk(where)),
+        }
+        before = [row for row in self.requests if row.items() >= said.items()][-1:]
+        again = before[0] if before and before[0]["error"] else None
+        outcome = "refused" if error else "pending" if realised is None else "recorded"
+        self.requests.append(
+            {
+                **said,
+                "broker_epoch": self.epochs[broker],
+                "topic": name if name in self.lives else None,
+                "requested_time": now,
+                "answered_time": now,
+                "attempt": again["attempt"] + 1 if again else 1,
+                "first_requested_time": again["first_requested_time"] if again else now,
+                "error": error,
+                "outcome": outcome,
+                "why": None,
+                "realised_offset": realised,
+                "realised_time": None if realised is None else now,
+                "latency_ms": None if realised is None else 0,
+                "controller": "localhost:9093",
+                "connection": str(broker),
+                "correlation_id": len(self.requests),
+                "entry": 0,
+                "entries": 1,
+            }
+        )
+        return self
+
     def lake(self, path: Path) -> Lake:
-        write_lake(path, self.entries)
+        write_lake(path, self.entries, requests=self.requests)
         return Lake.open(path)
 
     def _id(self, name: str) -> Uuid:

@@ -11,7 +11,7 @@ import pytest
 from jbod_model.ids import Uuid
 from pipelines.check.catalogue import CHECKS
 from pipelines.check.run import run_checks
-from tests.unit.check.story import Story, disk
+from tests.unit.check.story import Story, disk, topic_id
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,13 @@ class Case:
 def two_brokers() -> Story:
     """Brokers 1 and 2, each with disks of its own, and a topic with a replica on both."""
     return Story().broker(1, "abc").broker(2, "def").topic("t", {1: "a", 2: "d"})
+
+
+def refused(story: Story, *errors: int, topic: str = "t", where: str = "b") -> Story:
+    """Broker 1 asks again and again for one directory."""
+    for error in errors:
+        story.asked(topic, 0, 1, where, error=error)
+    return story
 
 
 def directory(name: str, broker: int) -> str:
@@ -55,6 +62,31 @@ CASES: Mapping[str, Case] = {
             Story().broker(1, "ab").topic("t", {1: "unassigned"}).wait(60).assign("t", 0, 1, "a"),
             Story().broker(1, "ab", fenced=True).topic("t", {1: "unassigned"}).wait(60),
             Story().broker(1, "ab", fenced=True).topic("t", {1: "unassigned"}).wait(60).fence(1, up=True),
+        ],
+    ),
+    "B-02": Case(
+        refused(
+            refused(refused(two_brokers(), 100, 6, 6).asked("t", 0, 2, "d").remove("t"), 100, 100, 100, topic="t"),
+            999,
+            999,
+            999,
+            topic="other",
+        ).wait(60),
+        {
+            "t-0 on broker 1": (
+                "warning",
+                f"6 times in a row for directory {disk('b')}, the last answer was UNKNOWN_T",
+            ),
+            f"{topic_id('other')}-0 on broker 1": ("warning", "3 times in a row"),
+        },
+        [
+            two_brokers(),
+            refused(two_brokers(), 6, 6),
+            refused(two_brokers(), 6, 0, 6, 6),
+            refused(two_brokers(), 6, 6, 6, 0),
+            refused(two_brokers(), 6, 6, 6).asked("t", 0, 1, "c"),
+            refused(two_brokers(), 6, 6, 6).broker(1, "abc", process=2),
+            refused(two_brokers(), 6, 6, 6).pause(700_000),
         ],
     ),
     "B-03": Case(

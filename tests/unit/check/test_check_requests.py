@@ -1,0 +1,104 @@
+"""What checks say where the request stream is known: who asked, was refused, or never asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.ask.lake import Lake
+from pipelines.ask.requests import retry_loops
+from pipelines.check.run import run_checks
+from pipelines.settings import load
+from tests.request_lakes import JoinedLake, request_lines
+from tests.unit.check.story import Story
+
+
+def waiting() -> Story:
+    """Four replicas of broker 1 have no directory; the last of them joined a partition that existed."""
+    placed = {1: "unassigned", 2: "c"}
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", placed, placed, placed, {2: "c"})
+    return story.join("t", 3, 1, "unassigned")
+
+
+def asking() -> Story:
+    """Of them one was requested, one refused twice, and nothing else was asked."""
+    story = waiting().asked("t", 0, 1, "a").asked("t", 1, 1, "a", error=6).asked("t", 1, 1, "a", error=6)
+    return story.wait(60)
+
+
+def test_stuck_assignment_is_told_by_what_its_broker_asked(tmp_path: Path) -> None:
+    found = run_checks(asking().lake(tmp_path), ["B-01"])
+    assert {one.subject: one.message for one in found} == {
+        "t-0 on broker 1": "broker 1 requested it 77 s ago, and it is not yet recorded",
+        "t-1 on broker 1": "broker 1 was refused the directory: NOT_LEADER_OR_FOLLOWER, attempt 2",
+        "t-2 on broker 1": "broker 1 never asked for a directory in the request logs that were read",
+        "t-3 on broker 1": "broker 1 joined a partition that existed and never asked: "
+        "Kafka does not report the directory then",
+    }
+    assert all("jbod assignments" in one.todo for one in found)
+    assert {one.severity for one in found} == {"critical", "warning"}
+
+
+def test_stuck_assignment_of_a_lake_without_requests_says_nothing_about_them(tmp_path: Path) -> None:
+    found = run_checks(waiting().wait(60).lake(tmp_path), ["B-01"])
+    assert {one.message for one in found} == {
+        "broker 1 has not reported the directory",
+        "broker 1 joined a partition that existed, and Kafka does not report the directory then",
+    }
+
+
+def test_request_of_the_time_before_the_replica_lost_its_directory_is_not_about_it(tmp_path: Path) -> None:
+    story = Story().broker(1, "ab").topic("t", {1: "a"}).asked("t", 0, 1, "a", error=6).asked("t", 0, 1, "a")
+    (found,) = run_checks(story.wait(15).assign("t", 0, 1, "unassigned").wait(60).lake(tmp_path), ["B-01"])
+    assert found.message == "broker 1 never asked for a directory in the request logs that were read"
+
+
+def test_request_that_was_recorded_later_is_not_yet_so_at_an_offset_before(tmp_path: Path) -> None:
+    story = waiting().asked("t", 0, 1, "a", realised=24).wait(60).assign("t", 0, 1, "a")
+    assert story.entries[-1].offset == 24
+    story.lake(tmp_path)
+    before = {one.subject: one.message for one in run_checks(Lake.open(tmp_path, 23), ["B-01"])}
+    assert before["t-0 on broker 1"] == "broker 1 requested it 75 s ago, and it is not yet recorded"
+    assert "t-0 on broker 1" not in {one.subject for one in run_checks(Lake.open(tmp_path), ["B-01"])}
+
+
+def test_retry_loop_is_known_once_it_is_one_and_has_the_cause_in_the_log(tmp_path: Path) -> None:
+    story = Story().broker(1, "ab").topic("t", {1: "a"}).remove("t")
+    removed = story.entries[-1].offset
+    for _ in range(3):
+        story.asked("t", 0, 1, "b", error=100).append(story.entries[0].record, 0)  # type: ignore[arg-type]
+    story.lake(tmp_path)
+    (found,) = run_checks(Lake.open(tmp_path), ["B-02"])
+    assert (found.subject, found.offset) == ("t-0 on broker 1", removed)
+    assert found.message.endswith("the last answer was UNKNOWN_TOPIC_ID")
+    assert found.todo == "the topic or partition is gone: the loop ends with a restart of broker 1"
+    assert run_checks(Lake.open(tmp_path, removed + 2), ["B-02"]) == []
+    assert len(run_checks(Lake.open(tmp_path, removed + 2), ["B-02"], load(check={"refusals": 2}))) == 1
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> JoinedLake:
+    """The first request of a real cluster, as if it had been refused three times."""
+    lake = JoinedLake(tmp_path_factory.mktemp("refused") / "lake", "kafka-3.7.2")
+    lake.replay(70)
+    line = next(line for line in request_lines("kafka-3.7.2") if b"ASSIGN_REPLICAS" in line)
+    answer = line.replace(b'"errorCode":0}', b'"errorCode":100}')
+    for number in range(3):
+        lake.add(
+            [
+                answer.replace(b'"correlationId":0', b'"correlationId":%d' % number).replace(
+                    b"02:23:", b"02:%d:" % (24 + number)
+                )
+            ]
+        )
+    return lake
+
+
+def test_retry_loops_of_a_real_request_are_those_that_assignments_names(refused: JoinedLake) -> None:
+    lake = Lake.open(refused.path)
+    found = run_checks(lake, ["B-02"])
+    assert len(found) == 9
+    assert {(one.broker_id, one.topic_id, one.partition, one.directory_id) for one in found} == {
+        (loop.broker_id, loop.topic_id, loop.partition, loop.directory_id) for loop in retry_loops(lake)
+    }
