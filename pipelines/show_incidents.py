@@ -93,14 +93,7 @@ def show_moving(moved: MoveCounts, asked: Asking | None, out: Console | None = N
     """Moves between disks and the assignment queue, in two lines."""
     out = out or console()
     say(out)
-    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in moved.outcomes.items())
-    told = f"{many(moved.count, 'move')} between disks" + (f": {outcomes}" if outcomes else "")
-    if moved.count and not moved.reverted:
-        told += ", none reverted"
-    if (longest := moved.longest) is not None and moved.longest_duration is not None:
-        what = f"{longest.topic}-{longest.partition} on broker {longest.broker_id}"
-        told += f"; the longest took {lasted(moved.longest_duration)}: {what}"
-    say(out, f"{told}." + (" Each of them: jbod moves" if moved.count else ""), hang=2)
+    say(out, told_moves(moved) + (" Each of them: jbod moves" if moved.count else ""), hang=2)
     if asked is None:
         say(
             out,
@@ -110,20 +103,31 @@ def show_moving(moved: MoveCounts, asked: Asking | None, out: Console | None = N
             2,
         )
         return
-    say(
-        out,
+    say(out, told_queue(asked) + " Step by step: jbod assignments --queue SECONDS", hang=2)
+
+
+def told_moves(moved: MoveCounts) -> str:
+    """A sentence: how many, what became of them, the longest."""
+    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in moved.outcomes.items())
+    told = f"{many(moved.count, 'move')} between disks" + (f": {outcomes}" if outcomes else "")
+    if moved.count and not moved.reverted:
+        told += ", none reverted"
+    if (longest := moved.longest) is not None and moved.longest_duration is not None:
+        what = f"{longest.topic}-{longest.partition} on broker {longest.broker_id}"
+        told += f"; the longest took {lasted(moved.longest_duration)}: {what}"
+    return f"{told}."
+
+
+def told_queue(asked: Asking) -> str:
+    """A sentence: what was asked for, in how many requests, and the longest queue."""
+    queue = "no replica ever waited"
+    if asked.waiting_time is not None:
+        waiting = many(asked.waiting, "replica")
+        queue = f"the longest queue: {waiting} of broker {asked.waiting_broker} waiting at {when(asked.waiting_time)}"
+    return (
         f"{many(asked.entries, 'assignment')} in {many(asked.requests, 'request')}, the largest of {asked.largest:,}; "
-        f"{asked.refused:,} refused, {many(asked.retries, 'retry', 'retries')}; {_longest_queue(asked)}. "
-        "Step by step: jbod assignments --queue SECONDS",
-        hang=2,
+        f"{asked.refused:,} refused, {many(asked.retries, 'retry', 'retries')}; {queue}."
     )
-
-
-def _longest_queue(asked: Asking) -> str:
-    if asked.waiting_time is None:
-        return "no replica ever waited"
-    waiting = many(asked.waiting, "replica")
-    return f"the longest queue: {waiting} of broker {asked.waiting_broker} waiting at {when(asked.waiting_time)}"
 
 
 def show_details(answer: Details, time: datetime, every: bool = False, out: Console | None = None) -> None:

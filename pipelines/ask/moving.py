@@ -43,6 +43,9 @@ class Asking:
     retries: int
     """Entries that had been refused before."""
     refused: int
+    first_time: datetime | None
+    """Of the first request; None where none came yet."""
+    last_time: datetime | None
     waiting: int
     """The most replicas of one broker that ever waited at once for a directory."""
     waiting_broker: int | None
@@ -69,10 +72,11 @@ def asking(lake: Lake) -> Asking | None:
     rows = requests_until(lake)
     if rows is None:
         return None
-    ((requests, entries, largest, retries, refused),) = lake.query(
+    ((requests, entries, largest, retries, refused, first, last),) = lake.query(
         f"""
         SELECT count(DISTINCT (broker_id, connection, correlation_id, answered_time)), count(*),
-               coalesce(max(entries), 0), count(*) FILTER (attempt > 1), count(*) FILTER (error <> 0)
+               coalesce(max(entries), 0), count(*) FILTER (attempt > 1), count(*) FILTER (error <> 0),
+               epoch_us(min(requested_time)), epoch_us(max(requested_time))
         FROM {rows}
         """
     )
@@ -96,6 +100,8 @@ def asking(lake: Lake) -> Asking | None:
         largest=largest,
         retries=retries,
         refused=refused,
+        first_time=None if first is None else time_of(first),
+        last_time=None if last is None else time_of(last),
         waiting=waiting,
         waiting_broker=broker,
         waiting_offset=offset,

@@ -29,7 +29,7 @@ def show_moves(offset: int, time: datetime, moves: Sequence[Move]) -> None:
                     "" if move.asked_time is None else when(move.asked_time),
                     when(move.accepted_time),
                     move.accepted_offset,
-                    _outcome(move),
+                    outcome(move),
                     "" if move.duration is None else _seconds(move.duration),
                 )
                 for move in moves
@@ -38,7 +38,8 @@ def show_moves(offset: int, time: datetime, moves: Sequence[Move]) -> None:
         )
 
 
-def _outcome(move: Move) -> str:
+def outcome(move: Move) -> str:
+    """What became of it, with what stood in its way."""
     parts = [move.outcome]
     if move.reverted_offset is not None:
         parts.append(f"at {move.reverted_offset}")

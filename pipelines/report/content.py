@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from pipelines.ask.directories import Directory, directories
 from pipelines.ask.form import jsonable
 from pipelines.ask.incidents import Incident, incidents
 from pipelines.ask.lake import Lake
+from pipelines.ask.moves import Move, moves
+from pipelines.ask.moving import Asking, MoveCounts, asking, count_moves, step_for
 from pipelines.ask.offline import Cause, OfflineReplica, offline
+from pipelines.ask.requests import Queue, queue
 from pipelines.ask.risk import Risk, risk
 from pipelines.ask.status import Status, status
 from pipelines.ask.trouble import Troubled, troubled
@@ -53,6 +57,13 @@ class Content:
     """The first MOST_ROWS of those that the status counts."""
     incidents: Sequence[Incident]
     """Newest first."""
+    moves: Sequence[Move]
+    """The newest MOST_ROWS of those that ``moved`` counts, newest first."""
+    moved: MoveCounts
+    asking: Asking | None
+    """None where no request log was read; then the queue is empty."""
+    queue: Sequence[Queue]
+    queue_step: timedelta
     risk: Risk
     findings: Sequence[Finding]
     """Most severe first."""
@@ -74,6 +85,8 @@ def gather(lake: Lake, settings: Settings) -> Content:
     cells = [Cell(one, _state(one), dark[one.broker_id, one.directory_id]) for one in directories(lake)]
     cells.sort(key=lambda cell: (cell.directory.broker_id, cell.state == "waiting"))
     findings = run_checks(lake, settings=settings)
+    series, moved, asked = over_time(lake), moves(lake), asking(lake)
+    step = _step(series, asked)
     verdict, headline = judge(counts, sum(one.severity == "critical" for one in findings))
     return Content(
         verdict=verdict,
@@ -82,12 +95,25 @@ def gather(lake: Lake, settings: Settings) -> Content:
         causes=answer.causes,
         hurt=_hurt(troubled(lake, default_min_isr)),
         cells=cells,
-        over_time=over_time(lake),
+        over_time=series,
         offline=answer.replicas[:MOST_ROWS],
         incidents=incidents(lake)[::-1],
+        moves=moved[::-1][:MOST_ROWS],
+        moved=count_moves(moved),
+        asking=asked,
+        queue=queue(lake, step),
+        queue_step=step,
         risk=risk(lake, default_min_isr),
         findings=findings,
     )
+
+
+def _step(series: OverTime, asked: Asking | None) -> timedelta:
+    """For the queue: requests may be of earlier and later times than the log, or of a clock that is far off."""
+    times = [series.times[0], series.times[-1]]
+    if asked is not None:
+        times += [time for time in (asked.first_time, asked.last_time) if time is not None]
+    return step_for(max(times) - min(times))
 
 
 def judge(counts: Status, critical: int = 0) -> tuple[str, str]:

@@ -140,6 +140,38 @@ function drawIncidents() {
   });
 }
 
+// -- The assignment queue of each broker over time.
+function drawQueue() {
+  if (!one("#picture-queue")) return undefined;
+  const queue = data.queue, measure = one("#queue-of").value, size = queue.steps;
+  const row = new Map(queue.brokers.map((broker, at) => [broker, at]));
+  const z = queue.brokers.map(() => new Array(size).fill(null)), hover = queue.brokers.map(() => new Array(size).fill(""));
+  const edge = step => new Date(Date.parse(`${queue.start}Z`) + step * queue.step).toISOString().slice(0, -1).replace("T", " ");
+  const x = Array.from({length: size + 1}, (_, step) => edge(step));
+  const tell = (broker, step, entries, waiting, retries, refused) => {
+    const value = {entries, waiting, retries, refused}[measure];
+    if (value) z[row.get(broker)][step] = value;
+    hover[row.get(broker)][step] = `<b>broker ${broker}</b>, from ${x[step]}<br>${many(entries, "assignment")} asked for, ${refused} refused, ${many(retries, "retry", "retries")}<br>${many(waiting, "replica")} waiting at the end`;
+  };
+  const before = new Map(); // until something changes, those that wait go on waiting
+  queue.broker.forEach((broker, at) => {
+    const [last, waiting] = before.get(broker) ?? [queue.at[at], 0];
+    for (let step = last + 1; waiting && step < queue.at[at]; step++) tell(broker, step, 0, waiting, 0, 0);
+    tell(broker, queue.at[at], queue.entries[at], queue.waiting[at], queue.retries[at], queue.refused[at]);
+    before.set(broker, [queue.at[at], queue.waiting[at]]);
+  });
+  for (const [broker, [last, waiting]] of before) for (let step = last + 1; waiting && step < size; step++) tell(broker, step, 0, waiting, 0, 0);
+  return draw("picture-queue", [{
+    type: "heatmap", x, y: queue.brokers.map(broker => `broker ${broker}`), z, customdata: hover,
+    hovertemplate: "%{customdata}<extra></extra>", hoverongaps: false, ygap: 2, zmin: 0, zmax: Math.max(1, ...z.flat()),
+    colorscale: [[0, colour("few")], [1, colour("many")]], colorbar: {thickness: 10, outlinewidth: 0, tickformat: ",d", nticks: 4},
+  }], {
+    height: 70 + Math.max(queue.brokers.length, 3) * 26, hovermode: "closest",
+    xaxis: {type: "date", nticks: narrow.matches ? 3 : 8, showgrid: false, fixedrange: narrow.matches},
+    yaxis: {type: "category", autorange: "reversed", fixedrange: true, ticks: "", showgrid: false},
+  });
+}
+
 // -- What the next failure would cost.
 function drawRisk() {
   if (!one("#picture-risk")) return undefined;
@@ -203,7 +235,7 @@ function setTheme(name) {
 }
 theme.addEventListener("click", () => setTheme(isDark() ? "light" : "dark"));
 
-const pictures = [drawMap, drawOverTime, drawIncidents, drawRisk];
+const pictures = [drawMap, drawOverTime, drawIncidents, drawQueue, drawRisk];
 function drawAll() {
   theme.setAttribute("aria-pressed", isDark());
   theme.textContent = isDark() ? "Light" : "Dark";
@@ -219,6 +251,7 @@ all('input[name="severity"]').forEach(input => input.addEventListener("change", 
   filterTable("findings");
 }));
 one("#incident-clock")?.addEventListener("change", drawIncidents);
+one("#queue-of")?.addEventListener("change", drawQueue);
 one("#risk-of")?.addEventListener("change", drawRisk);
 one("#map-search").addEventListener("input", drawMap);
 one("#map-colour").addEventListener("change", drawMap);

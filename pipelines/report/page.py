@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,13 @@ from pipelines.check.definition import SEVERITIES, Check, Finding
 from pipelines.report.content import Content
 from pipelines.report.tables import kind_of, tables
 from pipelines.show import age, harmless, listed, many, when
-from pipelines.show_incidents import lasted
+from pipelines.show_incidents import lasted, told_moves, told_queue
 
 _LANES = 40
 """Incidents drawn as lanes: the newest."""
+
+_ROWS = 40
+"""Brokers drawn with their assignment queues: those that asked most."""
 
 _BARS = 15
 """Failures drawn as bars: the worst; the table has the others."""
@@ -48,6 +51,8 @@ def page(content: Content) -> str:
         "number": _number,
         "lasted": lasted,
         "kind_of": kind_of,
+        "told_moves": told_moves,
+        "told_queue": told_queue,
         "sentence": _sentence,
     }
     plotly, script = get_plotlyjs().strip(), (_HERE / "page.js").read_text(encoding="utf-8")
@@ -61,6 +66,8 @@ def page(content: Content) -> str:
         reasons=_reasons(content),
         severities=_severities(content),
         found=_found(content),
+        measures=_measures(content),
+        queued=min(len({one.broker_id for one in content.queue}), _ROWS),
         stories=content.incidents[:_LANES],
         ago=lambda time: age(time, content.status.time),
         style=(_HERE / "page.css").read_text(encoding="utf-8"),
@@ -94,6 +101,7 @@ def pictures(content: Content) -> dict[str, Any]:
             "leaderless": series.leaderless,
         },
         "incidents": [_incident(one) for one in content.incidents[:_LANES]],
+        "queue": _queue(content),
         "risk": {
             "directory": [_exposure(one) for one in content.risk.directories[:_BARS]],
             "broker": [_exposure(one) for one in content.risk.brokers[:_BARS]],
@@ -117,6 +125,29 @@ def _incident(one: Incident) -> dict[str, Any]:
         "leaders": one.leaders,
         "successors": [[broker, count] for broker, count in sorted(one.successors.items())],
         "withoutLeader": one.without_leader,
+    }
+
+
+def _queue(content: Content) -> dict[str, Any]:
+    """Steps counted from the first; what is not there is a step in which nothing began or ended to wait."""
+    asked = Counter[int]()
+    for one in content.queue:
+        asked[one.broker_id] += one.entries
+    brokers = sorted(sorted(asked, key=lambda broker: (-asked[broker], broker))[:_ROWS])
+    drawn = [one for one in content.queue if one.broker_id in set(brokers)]
+    start, step = content.queue[0].start if content.queue else content.status.time, content.queue_step
+    end = max(content.status.time, content.queue[-1].start if content.queue else start)
+    return {
+        "start": _time(start),
+        "step": step // timedelta(milliseconds=1),
+        "steps": (end - start) // step + 1,
+        "brokers": brokers,
+        "broker": [one.broker_id for one in drawn],
+        "at": [(one.start - start) // step for one in drawn],
+        "entries": [one.entries for one in drawn],
+        "waiting": [one.waiting for one in drawn],
+        "retries": [one.retries for one in drawn],
+        "refused": [one.refused for one in drawn],
     }
 
 
@@ -197,6 +228,7 @@ def _sections(content: Content) -> list[tuple[str, str]]:
         ("map", "Directories"),
         ("over-time", "Over time"),
         ("incidents", "Incidents"),
+        ("moves", "Moves"),
         ("risk", "Risk"),
         ("findings", "Findings"),
     ]
@@ -222,6 +254,19 @@ def _found(content: Content) -> list[Found]:
 def _severities(content: Content) -> list[tuple[str, str, int]]:
     counts = Counter(one.severity for one in content.findings)
     return [(severity, severity, counts[severity]) for severity in SEVERITIES if counts[severity]]
+
+
+_MEASURES = (
+    ("entries", "assignments asked for"),
+    ("waiting", "replicas that waited at the end"),
+    ("retries", "retries"),
+    ("refused", "refused"),
+)
+
+
+def _measures(content: Content) -> list[tuple[str, str]]:
+    """Those that ever counted."""
+    return [(name, label) for name, label in _MEASURES if any(getattr(one, name) for one in content.queue)]
 
 
 def _sentence(text: str) -> str:

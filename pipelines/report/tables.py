@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pipelines.ask.incidents import Incident
+from pipelines.audit.show_moves import outcome
 from pipelines.check.definition import Finding
 from pipelines.report.content import MOST_ROWS, Content
 from pipelines.report.over_time import REASONS
@@ -41,6 +42,8 @@ def tables(content: Content) -> dict[str, Table]:
         _over_time(content),
         _offline(content),
         _incidents(content),
+        _moves(content),
+        _queue(content),
         _risk(content),
         _findings(content),
     )
@@ -177,6 +180,56 @@ def _incidents(content: Content) -> Table:
         kinds=[kind_of(one) for one in content.incidents],
         in_all=len(content.incidents),
         rest="jbod incidents lists all.",
+    )
+
+
+def _moves(content: Content) -> Table:
+    return _table(
+        "moves",
+        "Moves between disks, newest first",
+        ("Partition", "Broker", "From", "To", "Asked", "Accepted", "At offset", "Outcome", "Took"),
+        (
+            (
+                f"{one.topic}-{one.partition}",
+                one.broker_id,
+                one.source,
+                one.target,
+                one.asked_time and when(one.asked_time),
+                when(one.accepted_time),
+                one.accepted_offset,
+                outcome(one),
+                None if one.duration is None else lasted(one.duration),
+            )
+            for one in content.moves
+        ),
+        numbers=(1, 6),
+        in_all=content.moved.count,
+        rest="jbod moves lists all.",
+    )
+
+
+def _queue(content: Content) -> Table:
+    now = content.status.time
+    return _table(
+        "queue",
+        f"Assignment queue, in steps of {age(now - content.queue_step, now)}, newest first",
+        ("From", "Broker", "Requests", "Assignments", "Largest request", "Retries", "Refused", "Waiting at the end"),
+        (
+            (
+                when(one.start),
+                one.broker_id,
+                one.requests,
+                one.entries,
+                one.largest,
+                one.retries,
+                one.refused,
+                one.waiting,
+            )
+            for one in reversed(content.queue)
+        ),
+        numbers=range(1, 8),
+        in_all=len(content.queue),
+        rest="jbod assignments --queue SECONDS lists all.",
     )
 
 

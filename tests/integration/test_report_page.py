@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from pipelines.ask.directories import directories
 from pipelines.ask.incidents import incidents
 from pipelines.ask.lake import Lake
+from pipelines.ask.moves import moves
 from pipelines.ask.offline import offline
 from pipelines.ask.risk import risk
 from pipelines.check.run import run_checks
@@ -24,6 +25,7 @@ from tests.hostile import with_hostile_names
 from tests.lakes import write_lake
 from tests.logs import read_log
 from tests.paths import metadata_dir
+from tests.request_lakes import JoinedLake, request_lines
 
 DESK, PHONE = (1280, 900), (360, 740)
 OFFSETS = {"end": 629, "disk": 200, "calm": 100, "hostile": 629}
@@ -128,6 +130,10 @@ def test_numbers_of_the_page_equal_the_answers(
         assert told == [str(one.number) for one in reversed(past)]
         if past:
             assert page.evaluate("document.getElementById('picture-incidents').data[0].y.length") == len(past)
+        moved = moves(lake)
+        assert [row[6] for row in (rows(page, "moves") if moved else [])] == [
+            str(one.accepted_offset) for one in reversed(moved)
+        ]
         exposed = risk(lake)
         cost = sum(int(row[4]) for row in (rows(page, "risk") if exposed.directories else []))
         assert cost == sum(one.without_leader for one in [*exposed.directories, *exposed.brokers])
@@ -163,6 +169,28 @@ def test_filters_narrow_time_tables_and_findings(browser: Browser, files: dict[s
         assert [row[4] for row in rows(page, "offline")] == ["162"] * 7 + ["174"] * 6
         page.get_by_role("checkbox", name="critical").uncheck()
         assert not [row for row in rows(page, "findings") if row[0] == "critical"]
+
+
+def test_queue_is_drawn_as_it_was_asked_for(browser: Browser, tmp_path: Path) -> None:
+    joined = JoinedLake(tmp_path / "lake", "kafka-3.7.2")
+    joined.replay()
+    joined.add(request_lines("kafka-3.7.2"))
+    content = gather(Lake.open(tmp_path / "lake"), Settings())
+    write_page(str(tmp_path / "page.html"), page_of(content))
+    with opened(browser, tmp_path / "page.html", PHONE) as page:
+        drawn = "document.getElementById('picture-queue').data[0].z.flat().reduce((sum, z) => sum + z, 0)"
+        assert content.asking is not None
+        assert page.evaluate(drawn) == content.asking.entries == len(joined.rows)
+        assert sum(int(row[3]) for row in rows(page, "queue")) == len(joined.rows)
+        choice = page.get_by_label("Queue of each broker")
+        assert choice.locator("option").all_inner_texts() == [
+            "assignments asked for",
+            "replicas that waited at the end",
+            "refused",
+        ]
+        choice.select_option("refused")
+        assert page.evaluate(drawn) == content.asking.refused == 2
+        assert page.evaluate("document.documentElement.scrollWidth") == PHONE[0]
 
 
 def test_hovering_an_incident_tells_its_story(browser: Browser, files: dict[str, Path], lakes: dict[str, Lake]) -> None:

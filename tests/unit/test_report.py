@@ -8,6 +8,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,17 +16,23 @@ import pytest
 
 from pipelines import cli
 from pipelines.ask.lake import Lake
+from pipelines.ask.moves import moves
+from pipelines.ask.moving import step_for
 from pipelines.ask.offline import offline
+from pipelines.ask.requests import queue, requests_until
+from pipelines.audit.show_moves import outcome
 from pipelines.report.content import MOST_ROWS, Content, gather, judge
 from pipelines.report.over_time import REASONS, over_time
-from pipelines.report.page import page
+from pipelines.report.page import page, pictures
 from pipelines.report.tables import tables
 from pipelines.settings import Settings
-from pipelines.show import harmless
+from pipelines.show import harmless, when
+from pipelines.show_incidents import told_moves, told_queue
 from tests.hostile import NAMES, with_hostile_names
 from tests.lakes import write_lake
 from tests.logs import read_log
 from tests.paths import KAFKAS, metadata_dir
+from tests.request_lakes import JoinedLake, request_lines
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +130,52 @@ def test_tables_that_are_cut_say_so(at_200: Content) -> None:
     assert directories.in_all == 600
     assert "jbod directories lists all" in directories.rest
     assert "online" not in directories.kinds[: 3 * 60]
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake that has read a request log, too."""
+    path = tmp_path_factory.mktemp("asked") / "lake"
+    joined = JoinedLake(path, "kafka-3.7.2")
+    joined.replay()
+    joined.add(request_lines("kafka-3.7.2"))
+    return Lake.open(path)
+
+
+def test_moves_and_queue_of_the_page_are_those_of_the_answers(asked: Lake) -> None:
+    content = gather(asked, Settings())
+    found, steps = moves(asked), queue(asked, content.queue_step)
+    assert content.queue_step == timedelta(seconds=1)
+    shown = tables(content)
+    assert [(row[0], row[5], row[7]) for row in shown["moves"].rows] == [
+        (f"{one.topic}-{one.partition}", when(one.accepted_time), outcome(one)) for one in reversed(found)
+    ]
+    assert all(row[4] and row[8] for row in shown["moves"].rows)
+    assert [(row[0], row[1], row[3], row[7]) for row in reversed(shown["queue"].rows)] == [
+        (when(one.start), str(one.broker_id), str(one.entries), str(one.waiting)) for one in steps
+    ]
+    drawn = pictures(content)["queue"]
+    assert content.asking is not None
+    assert sum(drawn["entries"]) == content.asking.entries == len(asked.query("FROM " + str(requests_until(asked))))
+    assert sum(drawn["refused"]) == content.asking.refused
+    assert max(drawn["at"]) < drawn["steps"]
+    text = page(content)
+    assert told_queue(content.asking) in text
+    assert "not in the log: jbod replay" not in text
+
+
+def test_page_of_a_lake_without_requests_shows_the_moves_and_says_what_is_not_known(at_200: Content) -> None:
+    text = page(at_200)
+    assert told_moves(at_200.moved) in text
+    assert (len(at_200.moves), at_200.asking, list(at_200.queue)) == (1, None, [])
+    assert "not in the log: jbod replay LOG_DIR --requests FILE adds them" in text
+    assert 'id="picture-queue"' not in text
+
+
+def test_queue_of_any_range_is_in_few_steps() -> None:
+    for days in (0, 0.001, 0.3, 1, 40, 4_000):
+        span = timedelta(days=days)
+        assert span / 200 <= step_for(span) <= max(span / 50, timedelta(seconds=1))
 
 
 class Elements(HTMLParser):
