@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from jbod_model.errors import JbodError
 from pipelines import cli
 from pipelines.ask import Lake
+from pipelines.check.catalogue import chosen
 from pipelines.check.contract_run import run_contracts
 from pipelines.check.contracts import CONTRACTS
 from pipelines.check.expectations import docs_page, validate
@@ -25,6 +26,7 @@ from tests.lakes import write_lake
 from tests.logs import read_log
 from tests.paths import metadata_dir
 from tests.tampering import TAMPERINGS, tamper
+from tests.unit.check.story import asking
 
 pytestmark = pytest.mark.spark
 
@@ -65,6 +67,15 @@ def test_checks_on_spark_find_what_they_find_in_duckdb(
         found = spark_checks(small)
     assert found == run_checks(lake)
     assert len({one.check.id for one in found}) >= 4
+
+
+def test_checks_of_requests_on_spark_find_what_they_find_in_duckdb(small: SparkSession, tmp_path: Path) -> None:
+    lake = asking().asked("t", 1, 1, "a", error=6).lake(tmp_path)
+    checks = chosen(["B-01", "B-02"])
+    with spark_views(small, lake, load()):
+        found = spark_checks(small, checks)
+    assert found == run_checks(lake, ["B-01", "B-02"])
+    assert len({one.message for one in found}) == 5
 
 
 @pytest.fixture(scope="module")

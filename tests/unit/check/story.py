@@ -235,3 +235,16 @@ class Story:
 
     def _id(self, name: str) -> Uuid:
         return topic_id(name, self.lives[name])
+
+
+def waiting() -> Story:
+    """Four replicas of broker 1 have no directory; the last of them joined a partition that existed."""
+    placed = {1: "unassigned", 2: "c"}
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", placed, placed, placed, {2: "c"})
+    return story.join("t", 3, 1, "unassigned")
+
+
+def asking() -> Story:
+    """Of them one was requested, one refused twice, and nothing else was asked."""
+    story = waiting().asked("t", 0, 1, "a").asked("t", 1, 1, "a", error=6).asked("t", 1, 1, "a", error=6)
+    return story.wait(60)

@@ -11,20 +11,7 @@ from pipelines.ask.requests import retry_loops
 from pipelines.check.run import run_checks
 from pipelines.settings import load
 from tests.request_lakes import JoinedLake, request_lines
-from tests.unit.check.story import Story
-
-
-def waiting() -> Story:
-    """Four replicas of broker 1 have no directory; the last of them joined a partition that existed."""
-    placed = {1: "unassigned", 2: "c"}
-    story = Story().broker(1, "ab").broker(2, "cd").topic("t", placed, placed, placed, {2: "c"})
-    return story.join("t", 3, 1, "unassigned")
-
-
-def asking() -> Story:
-    """Of them one was requested, one refused twice, and nothing else was asked."""
-    story = waiting().asked("t", 0, 1, "a").asked("t", 1, 1, "a", error=6).asked("t", 1, 1, "a", error=6)
-    return story.wait(60)
+from tests.unit.check.story import Story, asking, waiting
 
 
 def test_stuck_assignment_is_told_by_what_its_broker_asked(tmp_path: Path) -> None:
