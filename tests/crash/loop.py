@@ -88,14 +88,13 @@ class Killer:
     def _kills(self, log: Path, lake: Path, said: list[History], most: int) -> None:
         end = readable(lake, said)
         done = self.counts.kills
-        for _ in range(2 * most):
-            if self.counts.kills - done == most:
-                return
+        while self.counts.kills - done < most:
             if self._chance.random() < 0.1 and (lake / "_checkpoint").is_dir():
                 rmtree(lake / "_checkpoint")
                 self.counts.lost_checkpoints += 1
             if not (self._kill_spark if self._spark else self._kill_forked)(log, lake):
                 self.counts.ended_first += 1
+                return
             before, end = end, readable(lake, said)
             # Only what was rewritten may be taken back.
             assert end >= before or (len(said) == 2 and end >= said[1].end - 1), (before, end)
@@ -127,14 +126,18 @@ class Killer:
                     return self._killed(point)
             elif self._chance.random() < 0.15:
                 when, code = "starting", run.ended(self._chance.uniform(0, self._start_seconds))
+            elif not run.is_ready():
+                # It had nothing to do, which takes no Spark.
+                when, code = "starting", run.ended(10)
             else:
-                assert run.is_ready(), run.said
                 self._start_seconds = time.monotonic() - started
-                when, code = "running", run.ended(self._chance.uniform(0, 3.5 * self._start_seconds))
+                when, code = "running", run.ended(self._chance.uniform(0, 2.5 * self._start_seconds))
             if code is not None:
                 assert code == 0, (code, run.said)
                 return False
             run.kill(whom)
+            # Whoever is left goes on for a moment, then finds itself alone.
+            time.sleep(self._chance.uniform(0, 1))
             return self._killed(f"{whom}, {when}")
 
     def _killed(self, what: str) -> bool:
