@@ -86,7 +86,9 @@ RETRY_LOOP = Check(
         SELECT l.topic_id, l.topic, l.partition, l.broker_id, l.directory_id, l.refusal, l.attempt,
                greatest(max(coalesce(h.to_offset, h.from_offset, l.from_offset)), l.from_offset) AS since_offset,
                greatest(max(coalesce(h.to_time, h.from_time, l.from_time)), l.from_time) AS since_time,
-               CASE WHEN l.refusal IN ('UNKNOWN_TOPIC_ID', 'UNKNOWN_TOPIC_OR_PARTITION')
+               CASE WHEN count(h.topic_id) > count(h.to_offset)
+                    THEN 'see what is asked and answered (jbod assignments), and the log of broker '
+                    WHEN l.refusal IN ('UNKNOWN_TOPIC_ID', 'UNKNOWN_TOPIC_OR_PARTITION')
                     THEN 'the topic or partition is gone: the loop ends with a restart of broker '
                     WHEN l.refusal = 'NOT_LEADER_OR_FOLLOWER'
                     THEN 'the replica is on other brokers now: the loop ends with a restart of broker '

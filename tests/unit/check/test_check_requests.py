@@ -64,6 +64,11 @@ def test_retry_loop_is_known_once_it_is_one_and_has_the_cause_in_the_log(tmp_pat
     assert len(run_checks(Lake.open(tmp_path, removed + 2), ["B-02"], load(check={"refusals": 2}))) == 1
 
 
+def test_retry_loop_for_a_replica_that_the_log_has_is_not_said_to_be_elsewhere(tmp_path: Path) -> None:
+    (found,) = run_checks(asking().asked("t", 1, 1, "a", error=6).lake(tmp_path), ["B-02"])
+    assert found.todo == "see what is asked and answered (jbod assignments), and the log of broker 1"
+
+
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory: pytest.TempPathFactory) -> JoinedLake:
     """The first request of a real cluster, as if it had been refused three times."""
@@ -89,3 +94,13 @@ def test_retry_loops_of_a_real_request_are_those_that_assignments_names(refused:
     assert {(one.broker_id, one.topic_id, one.partition, one.directory_id) for one in found} == {
         (loop.broker_id, loop.topic_id, loop.partition, loop.directory_id) for loop in retry_loops(lake)
     }
+
+
+def test_real_requests_say_that_a_broker_which_joined_never_asked_and_nothing_is_a_loop(tmp_path: Path) -> None:
+    lake = JoinedLake(tmp_path / "lake", "kafka-4.1.2")
+    lake.replay()
+    lake.add(request_lines("kafka-4.1.2"))
+    (found,) = run_checks(Lake.open(lake.path, 252), ["B-01", "B-02"])
+    assert found.subject == "clicks-0 on broker 2"
+    assert found.message.startswith("broker 2 joined a partition that existed and never asked")
+    assert run_checks(Lake.open(lake.path), ["B-01", "B-02"]) == []
