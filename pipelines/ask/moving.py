@@ -74,7 +74,7 @@ def asking(lake: Lake) -> Asking | None:
         return None
     ((requests, entries, largest, retries, refused, first, last),) = lake.query(
         f"""
-        SELECT count(DISTINCT (broker_id, connection, correlation_id, answered_time)), count(*),
+        SELECT count(*) FILTER (entry = 0), count(*),
                coalesce(max(entries), 0), count(*) FILTER (attempt > 1), count(*) FILTER (error <> 0),
                epoch_us(min(requested_time)), epoch_us(max(requested_time))
         FROM {rows}
@@ -86,9 +86,9 @@ def asking(lake: Lake) -> Asking | None:
             SELECT broker_id, from_offset AS o, from_micros AS micros, 1 AS n FROM slots
             UNION ALL SELECT broker_id, to_offset, to_micros, -1 FROM slots WHERE to_offset IS NOT NULL
         ), running AS (
-            SELECT broker_id, o, min(micros) AS micros,
-                   sum(sum(n)) OVER (PARTITION BY broker_id ORDER BY o)::BIGINT AS waiting
-            FROM change GROUP BY broker_id, o
+            SELECT broker_id, o, micros,
+                   sum(n) OVER (PARTITION BY broker_id ORDER BY o, n ROWS UNBOUNDED PRECEDING)::BIGINT AS waiting
+            FROM change
         )
         SELECT waiting, broker_id, o, micros FROM running ORDER BY waiting DESC, o, broker_id LIMIT 1
         """
