@@ -67,10 +67,14 @@ def cache_dir() -> Path:
 
 
 def class_archive(java: Java) -> Path:
-    """Where the classes that Spark loads are archived for this Java and this Spark (pipelines.warm writes it)."""
-    spark = importlib.metadata.version("pyspark")
-    home = hashlib.sha256(str(java.home).encode()).hexdigest()[:12]
-    return cache_dir() / f"spark-{spark}-java-{java.version}-{home}.jsa"
+    """Where the classes that Spark loads are archived for this Java and this Spark (pipelines.warm writes it).
+
+    An archive holds for the paths it was made with: another environment's PySpark has its own.
+    """
+    spark = importlib.metadata.distribution("pyspark")
+    places = f"{java.home} {spark.locate_file('pyspark')}"
+    place = hashlib.sha256(places.encode()).hexdigest()[:12]
+    return cache_dir() / f"spark-{spark.version}-java-{java.version}-{place}.jsa"
 
 
 def use_java() -> Java:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -50,3 +51,15 @@ def test_java_of_the_package_gets_no_flag_it_refuses(tmp_path: Path) -> None:
     flags = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "-Dx=$y"]
     out = subprocess.run([wrapped / "bin" / "java", *flags], capture_output=True, text=True, env=dict(os.environ))
     assert out.stdout.splitlines() == ["-cp", "a b", "-Dx=$y"]
+
+
+def test_archive_of_another_environments_pyspark_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two environments on one machine wrote the same file, and each start of the other went without it."""
+    java = jvm.Java(Path("/java"), 17, bundled=False)
+    here = jvm.class_archive(java)
+    monkeypatch.setattr(
+        jvm.importlib.metadata,
+        "distribution",
+        lambda name: SimpleNamespace(version="4.2.0", locate_file=lambda part: Path("/other", part)),
+    )
+    assert jvm.class_archive(java) != here
