@@ -40,8 +40,7 @@ KILLED = """
     DeltaTable.create_write_transaction = counted(DeltaTable.create_write_transaction)
     publish.write_deltalake = counted(publish.write_deltalake)
     if what == "optimize":
-        from pipelines.lake.upgrade import upgrade
-from pipelines.lake.upkeep import optimize
+        from pipelines.lake.upkeep import optimize
         optimize(lake)
     else:
         from pipelines.lake.rebuild import rebuild
