@@ -43,10 +43,10 @@ def offline(
     """Which replicas are offline, why, since when, and what to do. Exit code 0 whatever the answer is."""
     from pipelines.ask.offline import offline as ask
 
-    opened, default = _open(lake, at_offset, at_time)
+    opened, default = open_lake(lake, at_offset, at_time)
     answer = ask(opened, default)
     if as_json:
-        _print_json(answer.as_json())
+        print_json(answer.as_json())
         return
     from pipelines.show_answers import show_offline
 
@@ -57,10 +57,10 @@ def status(lake: LakePath = None, at_offset: AtOffset = None, at_time: AtTime = 
     """The lake and its cluster on one screen."""
     from pipelines.ask.status import status as ask
 
-    opened, default = _open(lake, at_offset, at_time)
+    opened, default = open_lake(lake, at_offset, at_time)
     answer = ask(opened, default)
     if as_json:
-        _print_json(answer)
+        print_json(answer)
         return
     from pipelines.show_answers import show_status
 
@@ -73,10 +73,10 @@ def directories(
     """Every directory of every broker: whether it is online, since when, and what it holds."""
     from pipelines.ask.directories import directories as ask
 
-    opened, _ = _open(lake, at_offset, at_time)
+    opened, _ = open_lake(lake, at_offset, at_time)
     answer = ask(opened)
     if as_json:
-        _print_json({"offset": opened.offset, "time": opened.time, "directories": answer})
+        print_json({"offset": opened.offset, "time": opened.time, "directories": answer})
         return
     from pipelines.show_answers import show_directories
 
@@ -93,10 +93,10 @@ def history(
     """What happened to one partition, record by record."""
     from pipelines.ask.history import history as ask
 
-    opened, _ = _open(lake, at_offset, at_time)
+    opened, _ = open_lake(lake, at_offset, at_time)
     answer = ask(opened, partition)
     if as_json:
-        _print_json({"offset": opened.offset, "time": opened.time, "history": answer})
+        print_json({"offset": opened.offset, "time": opened.time, "history": answer})
         return
     from pipelines.show_answers import show_history
 
@@ -112,7 +112,7 @@ def image(
     """The whole state as one JSON object, in the shape of a Kafka metadata image."""
     from pipelines.ask.image import image_text
 
-    opened, _ = _open(lake, at_offset, at_time)
+    opened, _ = open_lake(lake, at_offset, at_time)
     sys.stdout.writelines(image_text(opened))
     sys.stdout.write("\n")
 
@@ -140,7 +140,7 @@ def show_version(as_json: AsJson = False) -> None:
             found[package] = None
     found["python"] = sys.version.split()[0]
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     for name, number in found.items():
         typer.echo(f"{name:<12} {number or 'not installed'}")
@@ -162,7 +162,7 @@ def parse_time(text: str) -> datetime:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _open(path: str | None, at_offset: int | None, at_time: str | None) -> tuple[Lake, int]:
+def open_lake(path: str | None, at_offset: int | None, at_time: str | None) -> tuple[Lake, int]:
     """The lake, and min.insync.replicas where the log says nothing."""
     if at_offset is not None and at_time is not None:
         raise UsageError("--at-offset and --at-time: give one of them")
@@ -174,7 +174,8 @@ def _open(path: str | None, at_offset: int | None, at_time: str | None) -> tuple
     return Lake.open(settings.lake, at_offset, time), settings.ask.min_insync_replicas
 
 
-def _print_json(answer: Any) -> None:
+def print_json(answer: Any) -> None:
+    """One JSON document on standard output."""
     from pipelines.ask.form import jsonable
 
     sys.stdout.write(json.dumps(jsonable(answer)) + "\n")

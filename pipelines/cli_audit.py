@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import typer
 
 from jbod_model.errors import UsageError
-from pipelines.cli_ask import AsJson, AtOffset, AtTime, LakePath, _open, _print_json
+from pipelines.cli_ask import AsJson, AtOffset, AtTime, LakePath, open_lake, print_json
 
 Requests = Annotated[
     list[Path] | None,
@@ -94,10 +94,10 @@ def moves(lake: LakePath = None, at_offset: AtOffset = None, at_time: AtTime = N
     """Replicas that moved between the disks of their broker: when asked, accepted, and whether they stayed."""
     from pipelines.ask.moves import moves as ask
 
-    opened, _ = _open(lake, at_offset, at_time)
+    opened, _ = open_lake(lake, at_offset, at_time)
     answer = ask(opened)
     if as_json:
-        _print_json({"offset": opened.offset, "time": opened.time, "moves": answer})
+        print_json({"offset": opened.offset, "time": opened.time, "moves": answer})
         return
     from pipelines.audit.show_moves import show_moves
 

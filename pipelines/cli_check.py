@@ -11,7 +11,7 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.check.expectations import docs_page, expectations_folder
-from pipelines.cli_ask import AsJson, AtOffset, AtTime, LakePath, _open, _print_json
+from pipelines.cli_ask import AsJson, AtOffset, AtTime, LakePath, open_lake, print_json
 
 if TYPE_CHECKING:
     from pipelines.ask.lake import Lake
@@ -76,7 +76,7 @@ def check(
     ran = chosen(words)
     if validate and (words or at_offset is not None or at_time is not None):
         raise UsageError("--validate runs everything at the newest offset: leave out --only, --at-offset and --at-time")
-    opened, _ = _open(lake, at_offset, at_time)
+    opened, _ = open_lake(lake, at_offset, at_time)
     validation = _validate(opened, settings) if validate else None
     found = run_checks(opened, words, settings) if validation is None else validation.findings
     if as_json:
@@ -86,7 +86,7 @@ def check(
             "checks": [one.id for one in ran],
             "findings": [one.as_json() for one in found],
         }
-        _print_json(answer if validation is None else answer | {"expectations": validation.as_json()})
+        print_json(answer if validation is None else answer | {"expectations": validation.as_json()})
     else:
         from pipelines.check.show import show_findings
 
@@ -131,4 +131,4 @@ def _show_catalogue(as_json: bool) -> None:
     from pipelines.ask.form import jsonable
     from pipelines.check.catalogue import CHECKS, ELSEWHERE
 
-    _print_json({"checks": jsonable(list(CHECKS)), "elsewhere": jsonable(list(ELSEWHERE))})
+    print_json({"checks": jsonable(list(CHECKS)), "elsewhere": jsonable(list(ELSEWHERE))})

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli_ask import All, AsJson, AtOffset, AtTime, LakePath, _open, _print_json
+from pipelines.cli_ask import All, AsJson, AtOffset, AtTime, LakePath, open_lake, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -27,12 +27,12 @@ def incidents(
     from pipelines.ask.incidents import incidents as ask
     from pipelines.ask.moving import moving
 
-    opened, _ = _open(lake, at_offset, at_time)
+    opened, _ = open_lake(lake, at_offset, at_time)
     position = {"offset": opened.offset, "time": opened.time}
     if number is not None:
         one = details(opened, number)
         if as_json:
-            _print_json({**position, **one.as_json()})
+            print_json({**position, **one.as_json()})
             return
         from pipelines.show_incidents import show_details
 
@@ -42,7 +42,7 @@ def incidents(
     moved, asked = moving(opened)
     if as_json:
         stories = [each.as_json() for each in answer]
-        _print_json({**position, "incidents": stories, "moves": moved, "assignmentQueue": asked})
+        print_json({**position, "incidents": stories, "moves": moved, "assignmentQueue": asked})
         return
     from pipelines.show_incidents import show_incidents, show_moving
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.cli_ask import AsJson, LakePath, _open, _print_json
+from pipelines.cli_ask import AsJson, LakePath, open_lake, print_json
 from pipelines.cli_check import FailOn
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def metrics(
     from pipelines.metrics.findings import recorded
     from pipelines.metrics.measure import measure
 
-    opened, default = _open(lake, None, None)
+    opened, default = open_lake(lake, None, None)
     log = None if log_dir is None else behind(log_dir, opened.published.end_offset)
     families = measure(opened, datetime.now(UTC), default_min_isr=default, log=log, found=recorded(opened))
     if out is None:
@@ -79,13 +79,13 @@ def alert(
         to = Command(command)
     else:
         raise UsageError("--webhook URL or --command CMD: give one of them")
-    opened, _ = _open(lake, None, None)
+    opened, _ = open_lake(lake, None, None)
     found = recorded(opened)
     if found is None:
         raise UsageError(f"{opened.path}: no findings are kept there yet: run jbod check --lake {opened.path}")
     outcome = send(found, to, severity.value, Patience(settings.timeout_seconds, settings.tries))
     if as_json:
-        _print_json(outcome)
+        print_json(outcome)
     else:
         typer.echo(f"{outcome.new} new and {outcome.cleared} cleared sent to {outcome.destination}")
     if outcome.problem is not None:

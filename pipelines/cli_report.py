@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from jbod_model.errors import UsageError
-from pipelines.cli_ask import AsJson, AtOffset, AtTime, LakePath, _open, _print_json
+from pipelines.cli_ask import AsJson, AtOffset, AtTime, LakePath, open_lake, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -28,7 +28,7 @@ def report(
     from pipelines.report.content import gather
     from pipelines.settings import load
 
-    opened, _ = _open(lake, at_offset, at_time)
+    opened, _ = open_lake(lake, at_offset, at_time)
     content = gather(opened, load(lake=lake))
     if out is not None:
         from pipelines.report.page import page, write_page
@@ -36,4 +36,4 @@ def report(
         size = write_page(out, page(content))
         typer.echo(f"{out}: {size / 1e6:.1f} MB. {content.headline}", err=as_json)
     if as_json:
-        _print_json(content.as_json())
+        print_json(content.as_json())

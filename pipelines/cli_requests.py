@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jbod_model.errors import UsageError
-from pipelines.cli_ask import AsJson, AtOffset, AtTime, LakePath, _open, _print_json
+from pipelines.cli_ask import AsJson, AtOffset, AtTime, LakePath, open_lake, print_json
 
 if TYPE_CHECKING:
     from pipelines.ask.requests import Asked, Assignments, Queue, Request
@@ -42,23 +42,23 @@ def assignments(
         raise UsageError(f"--queue {every}: seconds from 0.001 on")
     if partition is not None and every is not None:
         raise UsageError("--queue is about brokers, not about a partition: give one of them")
-    opened, _ = _open(lake, at_offset, at_time)
+    opened, _ = open_lake(lake, at_offset, at_time)
     if partition is not None:
         found = ask.requests_of(opened, partition)
         if as_json:
-            _print_json({"offset": opened.offset, "time": opened.time, "requests": found})
+            print_json({"offset": opened.offset, "time": opened.time, "requests": found})
         else:
             _show_requests(partition, found)
     elif every is not None:
         steps = ask.queue(opened, timedelta(seconds=every))
         if as_json:
-            _print_json({"offset": opened.offset, "time": opened.time, "queue": steps})
+            print_json({"offset": opened.offset, "time": opened.time, "queue": steps})
         else:
             _show_queue(steps)
     else:
         answer = ask.assignments(opened)
         if as_json:
-            _print_json(answer)
+            print_json(answer)
         else:
             _show(answer)
 

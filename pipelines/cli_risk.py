@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli_ask import All, AsJson, AtOffset, AtTime, LakePath, _open, _print_json
+from pipelines.cli_ask import All, AsJson, AtOffset, AtTime, LakePath, open_lake, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -27,10 +27,10 @@ def risk(
     """What would be lost if one directory or broker failed now, for each of them, worst first. Exit code 0."""
     from pipelines.ask.risk import risk as ask
 
-    opened, default = _open(lake, at_offset, at_time)
+    opened, default = open_lake(lake, at_offset, at_time)
     answer = ask(opened, default)
     if as_json:
-        _print_json(answer.as_json())
+        print_json(answer.as_json())
         return
     from pipelines.show_risk import show_risk
 
@@ -55,11 +55,11 @@ def whatif(
 
     from pipelines.ask.whatif import whatif as ask
 
-    opened, default = _open(lake, at_offset, at_time)
+    opened, default = open_lake(lake, at_offset, at_time)
     with Console(stderr=True).status("Asking the controller about every partition that is touched"):
         answer = ask(opened, fail, default)
     if as_json:
-        _print_json(answer.as_json())
+        print_json(answer.as_json())
         return
     from pipelines.show_risk import show_whatif
 
@@ -77,10 +77,10 @@ def safe_to_remove(
     """Whether a directory can be taken out, and what to do first. Exit code 0: safe, 1: not, 2: no such directory."""
     from pipelines.ask.removal import safe_to_remove as ask
 
-    opened, _ = _open(lake, at_offset, at_time)
+    opened, _ = open_lake(lake, at_offset, at_time)
     answer = ask(opened, directory)
     if as_json:
-        _print_json(answer.as_json())
+        print_json(answer.as_json())
     else:
         from pipelines.show_risk import show_removal
 

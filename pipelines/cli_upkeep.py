@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from pipelines.cli_ask import AsJson, LakePath, _print_json
+from pipelines.cli_ask import AsJson, LakePath, print_json
 
 _Lake = Annotated[str | None, typer.Option("--lake", help="The lake to work on; settings name another default.")]
 
@@ -28,7 +28,7 @@ def optimize(lake: _Lake = None, as_json: AsJson = False) -> None:
     location = _location(lake)
     done = upkeep.optimize(location)
     if as_json:
-        _print_json({"lake": location, "tables": [asdict(one) for one in done]})
+        print_json({"lake": location, "tables": [asdict(one) for one in done]})
         return
     rows = [(one.table, one.before, one.after) for one in done]
     show_table(console(), ["TABLE", "FILES BEFORE", "AFTER"], rows, numbers=(1, 2))
@@ -47,7 +47,7 @@ def vacuum(
     location = _location(lake)
     done = upkeep.vacuum(location, timedelta(hours=keep), dry_run=dry_run)
     if as_json:
-        _print_json({"lake": location, "dryRun": dry_run, "tables": [asdict(one) for one in done]})
+        print_json({"lake": location, "dryRun": dry_run, "tables": [asdict(one) for one in done]})
         return
     rows = [(one.table, f"{one.files:,}", f"{one.size:,}") for one in done]
     show_table(console(), ["TABLE", "FILES TO DELETE" if dry_run else "FILES DELETED", "BYTES"], rows, numbers=(1, 2))
@@ -62,7 +62,7 @@ def rebuild(lake: _Lake = None, as_json: AsJson = False) -> None:
     rows = run(location, say=_progress)
     _progress("")
     if as_json:
-        _print_json({"lake": location, "rows": rows})
+        print_json({"lake": location, "rows": rows})
         return
     show_table(console(), ["TABLE", "ROWS"], [(name, f"{count:,}") for name, count in rows.items()], numbers=(1,))
 
@@ -82,7 +82,7 @@ def verify(
     location = _location(lake)
     found = run(location, by=by)
     if as_json:
-        _print_json({"lake": location, "ok": not found.differences, **asdict(found)})
+        print_json({"lake": location, "ok": not found.differences, **asdict(found)})
     else:
         out = console()
         for one in found.differences:
@@ -104,7 +104,7 @@ def upgrade(lake: _Lake = None, as_json: AsJson = False) -> None:
     location = _location(lake)
     taken = run(location)
     if as_json:
-        _print_json({"lake": location, "format": FORMAT_VERSION, "steps": [step.what for step in taken]})
+        print_json({"lake": location, "format": FORMAT_VERSION, "steps": [step.what for step in taken]})
         return
     for step in taken:
         typer.echo(f"format {step.to}: {step.what}")
