@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from pipelines.lake.tables import BY_NAME, LEDGER, TIME
+from pipelines.lake.tables import BY_NAME, LEDGER
 
 # Columns with bounds in the file statistics: what readers skip files by.
 _BOUNDED = ("log_offset", "from_offset", "to_offset", "broker_id", "topic_id", "directory_id")
@@ -76,7 +76,6 @@ def write(lake: str, table: str, rows: pa.Table, *, shard: int = -1) -> DataFile
             store_schema=False,
             use_dictionary=_dictionary_columns(table),
             write_statistics=_bounded_columns(rows),
-            column_encoding=_encodings(rows),
             row_group_size=1 << 20,
         )
         size = sink.tell()
@@ -85,12 +84,6 @@ def write(lake: str, table: str, rows: pa.Table, *, shard: int = -1) -> DataFile
 
 def _bounded_columns(rows: pa.Table) -> list[str]:
     return [name for name in _BOUNDED if name in rows.schema.names]
-
-
-def _encodings(rows: pa.Table) -> dict[str, str]:
-    """Offsets and times grow slowly: byte by byte they compress to half, and faster."""
-    wide = (pa.int64(), TIME)
-    return {field.name: "BYTE_STREAM_SPLIT" for field in rows.schema if field.type in wide}
 
 
 def _dictionary_columns(table: str) -> list[str]:
