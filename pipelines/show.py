@@ -41,13 +41,11 @@ def show_table(
             table.add_row(*(Text(cell) for cell in row))
         out.print(table)
         return
-    widths = [max(len(row[index]) for row in [list(columns), *cells]) for index in range(len(columns))]
-    for row in [list(columns), *cells]:
-        aligned = (
-            cell.rjust(width) if index in right else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        say(out, "  ".join(aligned).rstrip())
+    cells.insert(0, list(columns))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    line = "  ".join(f"{{:{'>' if index in right else '<'}{width}}}" for index, width in enumerate(widths))
+    # Past rich, which takes a second for 20,000 lines.
+    out.file.write("".join(line.format(*row).rstrip() + "\n" for row in cells))
 
 
 def harmless(text: str) -> str:

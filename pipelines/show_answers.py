@@ -9,7 +9,7 @@ from rich.console import Console
 
 from pipelines.ask.directories import Directory
 from pipelines.ask.history import History
-from pipelines.ask.offline import Offline
+from pipelines.ask.offline import Offline, OfflineReplica
 from pipelines.ask.status import Status
 from pipelines.show import age, console, listed, many, say, show_table, when
 
@@ -43,9 +43,10 @@ def show_offline(answer: Offline, every: bool = False, out: Console | None = Non
     say(out)
     say(out, "What to do", "bold")
     for number, advice in enumerate(dict.fromkeys(cause.advice for cause in answer.causes), 1):
-        say(out, f"  {number}. {advice}", hang=5)
+        brokers = dict.fromkeys(str(cause.broker_id) for cause in answer.causes if cause.advice == advice)
+        say(out, f"  {number}. {'broker' if len(brokers) == 1 else 'brokers'} {listed([*brokers])}: {advice}", hang=5)
     say(out)
-    shown = answer.replicas if every or not out.is_terminal else answer.replicas[:SCREENFUL]
+    shown = answer.replicas if every or not out.is_terminal else _worst_first(answer)[:SCREENFUL]
     show_table(
         out,
         ("PARTITION", "BROKER", "DIRECTORY", "REASON", "SINCE", "FOR"),
@@ -64,6 +65,16 @@ def show_offline(answer: Offline, every: bool = False, out: Console | None = Non
     )
     if len(shown) < len(answer.replicas):
         say(out, f"and {len(answer.replicas) - len(shown):,} more: --all, or --json", "dim")
+
+
+def _worst_first(answer: Offline) -> Sequence[OfflineReplica]:
+    """Those first whose partitions clients cannot use: what a person wants to see of a long list."""
+    hurt = {
+        (one.topic, one.partition)
+        for one in answer.partitions
+        if one.without_leader or one.led_from_offline or one.under_min_isr
+    }
+    return sorted(answer.replicas, key=lambda one: (one.topic, one.partition) not in hurt)
 
 
 def _show_hurt(out: Console, answer: Offline) -> None:

@@ -1,4 +1,7 @@
-"""Questions answered from a lake without a JVM: ``Lake.open`` and one function per question."""
+"""Questions answered from a lake without a JVM: ``Lake.open`` and one function per question.
+
+Those that ask the controller's rules (risk, whatif, removal) are imported from their modules: they take longer to load.
+"""
 
 from pipelines.ask.directories import directories
 from pipelines.ask.history import history
@@ -6,7 +9,6 @@ from pipelines.ask.image import image
 from pipelines.ask.incidents import incidents
 from pipelines.ask.lake import Lake
 from pipelines.ask.offline import offline
-from pipelines.ask.risk import risk
 from pipelines.ask.status import status
 
-__all__ = ["Lake", "directories", "history", "image", "incidents", "offline", "risk", "status"]
+__all__ = ["Lake", "directories", "history", "image", "incidents", "offline", "status"]

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
+
+_PLAIN = (str, int, bool, float, type(None))
 
 
 def jsonable(answer: Any) -> Any:
     """Dataclasses and named tuples as objects, and what is in them likewise. Keys of mappings stay as they are."""
+    if type(answer) in _PLAIN:
+        return answer
     if dataclasses.is_dataclass(answer) and not isinstance(answer, type):
         return {camel_case(field.name): jsonable(getattr(answer, field.name)) for field in dataclasses.fields(answer)}
     if isinstance(answer, tuple) and hasattr(answer, "_asdict"):
@@ -22,6 +27,7 @@ def jsonable(answer: Any) -> Any:
     return answer.isoformat() if isinstance(answer, datetime) else answer
 
 
+@lru_cache(maxsize=1024)
 def camel_case(name: str) -> str:
     """``since_offset`` -> ``sinceOffset``."""
     head, *rest = name.split("_")

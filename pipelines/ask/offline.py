@@ -93,7 +93,7 @@ def offline(lake: Lake, default_min_isr: int = 1) -> Offline:
         f"SELECT count(*), coalesce(sum(len(replicas)), 0)::BIGINT FROM {lake.at('partitions')}"
     )
     found = [OfflineReplica._make([*row[:8], time_of(row[8]), row[9]]) for row in rows]
-    hit = [partition for partition in troubled(lake, default_min_isr) if partition.offline] if found else []
+    hit = troubled(lake, default_min_isr, offline_only=True) if found else []
     return Offline(lake.offset, lake.time, replicas, partitions, found, _causes(lake, found), hit)
 
 
@@ -113,10 +113,10 @@ def _causes(lake: Lake, replicas: Sequence[OfflineReplica]) -> list[Cause]:
             finding, advice = _about_fenced(broker, broker in stopping)
         elif reason == "broker missing":
             finding = f"broker {broker} is not registered: it was unregistered, or never joined"
-            advice = f"start broker {broker} again, or reassign its replicas to other brokers"
+            advice = "start that broker again, or reassign its replicas to other brokers"
         else:
             finding = f"broker {broker} said these replicas were in a directory that failed, not in which"
-            advice = f"run jbod disks on broker {broker} to find the failed directory; repair or replace the disk"
+            advice = "run jbod disks on that broker to find the failed directory; repair or replace the disk"
         causes.append(
             Cause(
                 reason,
@@ -137,11 +137,11 @@ def _about_fenced(broker: int, stopping: bool) -> tuple[str, str]:
     if stopping:
         return (
             f"broker {broker} was shut down in order and is fenced since",
-            f"start broker {broker} if nobody meant to stop it",
+            "start that broker if nobody meant to stop it",
         )
     return (
         f"broker {broker} is fenced: down, still starting, or cut off from the controller",
-        f"look whether broker {broker} runs; if it does, its log says why it cannot reach the controller",
+        "look whether that broker runs; if it does, its log says why it cannot reach the controller",
     )
 
 
@@ -150,7 +150,7 @@ def _about_directory(broker: int, directory: str, end: tuple[int, str | None] | 
     if end is None:
         return (
             f"broker {broker} never registered directory {directory}",
-            f"compare the meta.properties of broker {broker}'s disks with this id (jbod disks)",
+            "compare the meta.properties of that broker's disks with this id (jbod disks)",
         )
     holder, ended_by = end
     if ended_by is None:
@@ -161,12 +161,12 @@ def _about_directory(broker: int, directory: str, end: tuple[int, str | None] | 
     if ended_by == "failed":
         return (
             f"broker {broker} runs, but reported that directory {directory} failed",
-            f"find that disk on broker {broker} (its meta.properties holds the id) and look at the kernel log and its "
-            "mount; repair or replace it, then restart the broker",
+            "find that disk (its meta.properties holds the id) and look at the kernel log and its mount; repair or "
+            "replace it, then restart the broker",
         )
     return (
         f"broker {broker} came back without directory {directory}",
-        f"mount that disk again on broker {broker}, or let replicas be rebuilt by reassigning them",
+        "mount that disk again on its broker, or let replicas be rebuilt by reassigning them",
     )
 
 

@@ -84,9 +84,8 @@ def _values(lake: Lake, record_type: type[Record], containing: str = "") -> list
     """Offset and value of the records of a type that count: a snapshot replaces what was before it."""
     rows = lake.query(
         f"""
-        WITH r AS (SELECT log_offset, snapshot, snapshot_index, record_type, value FROM {lake.records()}),
-             s AS (SELECT coalesce(max(log_offset), -1) AS last FROM r WHERE snapshot)
-        SELECT log_offset, value FROM r, s
+        WITH s AS (SELECT coalesce(max(log_offset), -1) AS last FROM {lake.records()} WHERE snapshot)
+        SELECT log_offset, value FROM {lake.records()}, s
         WHERE record_type = $1 AND (log_offset > s.last OR (snapshot AND log_offset = s.last))
           AND contains(hex(value), $2)
         ORDER BY log_offset, snapshot_index

@@ -46,8 +46,9 @@ class Troubled:
         return len(set(self.isr) - set(self.offline)) < self.min_isr
 
 
-def troubled(lake: Lake, default_min_isr: int = 1) -> list[Troubled]:
-    """The troubled partitions, by topic and number."""
+def troubled(lake: Lake, default_min_isr: int = 1, *, offline_only: bool = False) -> list[Troubled]:
+    """The troubled partitions, or only those with a replica offline, by topic and number."""
+    wrong = "o.brokers IS NOT NULL" + ("" if offline_only else " OR p.leader = -1 OR len(p.isr) < len(p.replicas)")
     rows = lake.query(
         f"""
         WITH o AS (
@@ -56,7 +57,7 @@ def troubled(lake: Lake, default_min_isr: int = 1) -> list[Troubled]:
         )
         SELECT p.topic, p.partition, p.replicas, p.isr, p.leader, o.brokers
         FROM {lake.at("partitions")} p LEFT JOIN o USING (topic_id, partition)
-        WHERE o.brokers IS NOT NULL OR p.leader = -1 OR len(p.isr) < len(p.replicas)
+        WHERE {wrong}
         ORDER BY p.topic, p.partition
         """
     )

@@ -18,6 +18,9 @@ from rich.console import Console
 
 from jbod_model.errors import UsageError
 from pipelines import cli, cli_ask, show
+from pipelines.ask.offline import Cause, Offline, OfflineReplica
+from pipelines.ask.trouble import Troubled
+from pipelines.show_answers import show_offline
 from tests.lakes import write_lake
 from tests.logs import read_log
 from tests.paths import CLUSTERS, ROOT, metadata_dir
@@ -57,6 +60,26 @@ def test_offline_says_answer_then_why_then_what_to_do(lake: str, capsys: pytest.
     why = lines.index("Why")
     assert "broker 1 runs, but reported that directory r60JqwAFn7gsit5hNSGjVw failed" in lines[why + 1]
     assert "since offset 162, 2026-11-21 02:21:46.234Z" in lines[why + 2]
+
+
+def test_offline_on_a_terminal_lists_what_clients_notice_first_and_each_advice_once() -> None:
+    day = datetime(2026, 11, 21, tzinfo=UTC)
+    causes = [
+        Cause("broker fenced", broker, None, 7, day, False, 30, f"broker {broker} is fenced", "look whether it runs")
+        for broker in (1, 2)
+    ]
+    replicas = [
+        OfflineReplica(f"t{number:02}", "id", 0, 0, 1 + number % 2, "dir", "broker fenced", 7, day, False)
+        for number in range(60)
+    ]
+    hurt = Troubled("t55", 0, (2,), (2,), 2, (2,), 1)
+    out = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
+    show_offline(Offline(9, day, 60, 60, replicas, causes, [hurt]), out=out)
+    lines = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert lines[lines.index("What to do") + 1 :][:2] == ["  1. brokers 1, 2: look whether it runs", ""]
+    listed = [line.split()[0] for line in lines if line.startswith("t")]
+    assert listed == ["t55-0", *(f"t{number:02}-0" for number in range(39))]
+    assert lines[-1] == "and 20 more: --all, or --json"
 
 
 def test_offline_in_json_has_the_same(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
