@@ -1,4 +1,4 @@
-"""The local Spark session, set up for many small tables on one machine."""
+"""The Spark session, set up for many small tables: on this machine, or as the driver of a cluster."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jbod_model.errors import UsageError
 from pipelines.jvm import class_archive, use_java
 from pipelines.spark_home import use_spark_home
 
@@ -37,7 +38,8 @@ def spark_session(
 
     ``brief``: the JVM only moves bytes and is soon done, so it leaves the cores to the workers instead of optimising
     its code. ``archive``: load Spark's classes from the archive of pipelines.warm where there is one.
-    UsageError where there is no Java. Workers run this very interpreter, so they find the same packages.
+    UsageError where there is no Java, or no cluster. Workers run this very interpreter unless PYSPARK_PYTHON names
+    another, so they find the same packages.
     """
     from pyspark.sql import SparkSession
 
@@ -45,18 +47,19 @@ def spark_session(
 
     wanted = settings or Spark()
     java = use_java()
-    use_spark_home()
-    options = [wanted.java_options]
+    options = [wanted.java_options, *ARROW_UNCHECKED]
     if brief:
         options.append("-XX:TieredStopAtLevel=1")
-    if archive and class_archive(java).is_file():
-        options.append(f"-XX:SharedArchiveFile={class_archive(java)}")
-    options += ARROW_UNCHECKED
     # What the JVM itself logs would go to standard output, among our data.
-    options.append("-Xlog:disable -Xlog:all=error:stderr")
+    ours = [*options, "-Xlog:disable -Xlog:all=error:stderr"]
+    if is_local(wanted.master):
+        # Only here: executors elsewhere could not reach the address, and a cluster may ship all of Spark's home.
+        use_spark_home()
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if archive and class_archive(java).is_file():
+            ours.append(f"-XX:SharedArchiveFile={class_archive(java)}")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = (
         SparkSession.builder.appName("jbod")
         .master(wanted.master)
@@ -64,7 +67,7 @@ def spark_session(
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", wanted.shuffle_partitions or min(os.cpu_count() or 1, _MOST_PARTITIONS))
+        .config("spark.sql.shuffle.partitions", wanted.shuffle_partitions or _partitions(wanted.master))
         .config("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
         .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
         .config("spark.sql.streaming.minBatchesToRetain", 10)
@@ -73,9 +76,10 @@ def spark_session(
         .config("spark.python.daemon.module", "pipelines.daemon")
         # With simplified tracebacks the workers of mapInArrow and of the stateful stage have different parents.
         .config("spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled", "false")
-        .config("spark.python.unix.domain.socket.enabled", str(_sockets_fit()).lower())
+        .config("spark.python.unix.domain.socket.enabled", str(_sockets_fit(wanted.master)).lower())
         .config("spark.buffer.size", 1 << 20)
-        .config("spark.driver.extraJavaOptions", " ".join(options))
+        .config("spark.driver.extraJavaOptions", " ".join(ours))
+        .config("spark.executor.extraJavaOptions", " ".join(options))
     )
     if brief:
         # A few thousand rows are not worth the compiling of code for them.
@@ -89,15 +93,39 @@ def spark_session(
                 "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
             )
         )
-    with _said_to_a_file():
-        session = builder.getOrCreate()
+    for name, value in wanted.conf.items():
+        builder = builder.config(name, value)
+    session = _made(builder, wanted.master)
     session.sparkContext.setLogLevel(wanted.log_level)
     return session
 
 
-def _sockets_fit() -> bool:
-    """Whether workers can be talked to through Unix sockets, which cost less than those of the network."""
-    return hasattr(socket, "AF_UNIX") and len(os.fsencode(tempfile.gettempdir())) <= _SOCKET_FOLDER
+def is_local(master: str) -> bool:
+    """Whether workers run on this machine, in the driver's JVM."""
+    return master.startswith("local")
+
+
+def _made(builder: SparkSession.Builder, master: str) -> SparkSession:
+    try:
+        with _said_to_a_file() as log:
+            return builder.getOrCreate()
+    except Exception:
+        if is_local(master):
+            raise
+        raise UsageError(f"spark.master {master}: no Spark session comes about there; what Spark said: {log}") from None
+
+
+def _partitions(master: str) -> int:
+    """As many as cores, which of a cluster nobody knows before its executors are there."""
+    return min(os.cpu_count() or 1, _MOST_PARTITIONS) if is_local(master) else _MOST_PARTITIONS
+
+
+def _sockets_fit(master: str) -> bool:
+    """Whether workers can be talked to through Unix sockets, which cost less than those of the network.
+
+    Executors of a cluster have temporary directories of their own; YARN's paths are longer than a socket's may be.
+    """
+    return is_local(master) and hasattr(socket, "AF_UNIX") and len(os.fsencode(tempfile.gettempdir())) <= _SOCKET_FOLDER
 
 
 def wake_workers(session: SparkSession) -> None:
@@ -107,15 +135,17 @@ def wake_workers(session: SparkSession) -> None:
     """
 
     def run() -> None:
-        session.range(2).mapInArrow(lambda batches: batches, "id long").collect()
-        session.sparkContext._jvm.org.rocksdb.RocksDB.loadLibrary()  # type: ignore[union-attr]
+        # Where executors cannot work, the query itself says so.
+        with suppress(Exception):
+            session.range(2).mapInArrow(lambda batches: batches, "id long").collect()
+            session.sparkContext._jvm.org.rocksdb.RocksDB.loadLibrary()  # type: ignore[union-attr]
 
     threading.Thread(target=run, daemon=True).start()
 
 
 @contextmanager
-def _said_to_a_file() -> Iterator[None]:
-    """What the JVM and its workers say on standard error goes to a file of the temporary directory.
+def _said_to_a_file() -> Iterator[Path]:
+    """What the JVM and its workers say on standard error goes to a file of the temporary directory: its path.
 
     They inherit the descriptor when they start. Our own lines, and those of errors that are raised, stay.
     """
@@ -125,7 +155,7 @@ def _said_to_a_file() -> Iterator[None]:
         with name.open("ab") as log:
             sys.stderr.flush()
             os.dup2(log.fileno(), 2)
-        yield
+        yield name
     finally:
         sys.stderr.flush()
         os.dup2(kept, 2)

@@ -55,14 +55,17 @@ class Requests(_Section):
 
 
 class Spark(_Section):
-    """The local Spark session."""
+    """The Spark session."""
 
     master: str = "local[*]"
+    """Or that of a cluster (docs/clusters.md)."""
     driver_memory: str = Field(default="4g", pattern=r"^[1-9][0-9]*[kmgt]$")
     shuffle_partitions: int = Field(default=0, ge=0)
-    """0: as many as there are cores, at most eight. Fixed in a checkpoint once it was made."""
+    """0: as many as this machine has cores, at most eight; eight on a cluster. Fixed in a checkpoint that was made."""
     java_options: str = "-XX:+UseParallelGC"
     log_level: Literal["ALL", "DEBUG", "ERROR", "FATAL", "INFO", "OFF", "TRACE", "WARN"] = "ERROR"
+    conf: dict[str, str] = {}
+    """More of Spark's own settings; they win over ours."""
 
 
 class Ask(_Section):

@@ -7,7 +7,9 @@ shard changes. Names say which: ``open-SSSS-...`` and ``closed-...``.
 from __future__ import annotations
 
 import json
+import socket
 import uuid
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,6 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from jbod_model.errors import UsageError
+from pipelines.lake.place import for_all
 from pipelines.lake.tables import BY_NAME, LEDGER
 
 # Columns with bounds in the file statistics: what readers skip files by.
@@ -56,9 +60,7 @@ def lake_filesystem(lake: str) -> tuple[pafs.FileSystem, str]:
     if "://" in lake:
         fs, root = pafs.FileSystem.from_uri(lake)
         return fs, root
-    from pathlib import Path
-
-    return pafs.LocalFileSystem(), str(Path(lake).absolute())
+    return pafs.LocalFileSystem(), for_all(lake)
 
 
 def write(lake: str, table: str, rows: pa.Table, *, shard: int = -1) -> DataFile:
@@ -67,7 +69,11 @@ def write(lake: str, table: str, rows: pa.Table, *, shard: int = -1) -> DataFile
     prefix = open_prefix(shard) if shard >= 0 else "closed-"
     name = f"{prefix}{uuid.uuid4().hex}.parquet"
     path = f"{root}/{table}/{name}"
-    with fs.open_output_stream(path) as sink:
+    try:
+        stream = fs.open_output_stream(path)
+    except FileNotFoundError:
+        raise _elsewhere(lake, f"there is no folder {root}/{table}") from None
+    with stream as sink:
         pq.write_table(
             rows,
             sink,
@@ -80,6 +86,21 @@ def write(lake: str, table: str, rows: pa.Table, *, shard: int = -1) -> DataFile
         )
         size = sink.tell()
     return DataFile(table, name, size, rows.num_rows, _statistics(table, rows), shard)
+
+
+def check_there(lake: str, written: Sequence[DataFile]) -> None:
+    """UsageError where a file is not in the lake: what an executor calls by this name is then another storage."""
+    fs, root = lake_filesystem(lake)
+    found = fs.get_file_info([f"{root}/{file.table}/{file.path}" for file in written])
+    for file, info in zip(written, found, strict=True):
+        if info.size != file.size:
+            raise _elsewhere(lake, f"{file.table}/{file.path} was written and is not there")
+
+
+def _elsewhere(lake: str, what: str) -> UsageError:
+    return UsageError(
+        f"{lake}: on {socket.gethostname()} {what}: the lake must be on storage that the driver and all executors share"
+    )
 
 
 def _bounded_columns(rows: pa.Table) -> list[str]:

@@ -17,7 +17,8 @@ from pipelines.replay.stages import ERROR, FILE, ROWS, SUMMARY, raise_error, rea
 
 
 def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Batch | None:
-    """The batch that ``rows`` (kind, payload) report, None where nothing was read. Raises what a stage refused.
+    """The batch that ``rows`` (kind, payload) report, None where nothing was read. Raises what a stage refused,
+    and UsageError where a file is not there that a stage wrote.
 
     Closed rows that came as rows are written here, one file a table for all shards. ``metadata_version``: the level
     before the batch.
@@ -50,6 +51,7 @@ def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Batch | N
     for name in sorted(small):
         rows_of_table = pa.concat_tables([part.cast(BY_NAME[name].schema) for part in small[name]])
         written.append(files.write(lake, name, rows_of_table))
+    files.check_there(lake, written)
     last = max(slices, key=lambda piece: (piece["end"], piece["snapshot"] < 0))
     snapshots = [piece["snapshot"] for piece in slices if piece["snapshot"] >= 0]
     return Batch(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipelines.lake.place import for_all
 from pipelines.replay.rules import Rules
 
 
@@ -17,6 +18,9 @@ class Job:
     keep_unknown: bool = False
     seeded: bool = False
     """A shard without state takes that of the checkpoint's seed (pipelines.replay.seed)."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lake", for_all(self.lake))
 
     @property
     def control(self) -> int:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -62,14 +63,15 @@ class Options:
 
 def _paths(raw: Mapping[str, str]) -> tuple[str, ...]:
     if not raw.get("paths"):
-        return (raw["path"],) if raw.get("path") else ()
+        return (str(Path(raw["path"]).absolute()),) if raw.get("path") else ()
     try:
         listed = json.loads(raw["paths"])
     except ValueError:
         listed = None
     if not isinstance(listed, list) or not all(isinstance(path, str) for path in listed):
         raise UsageError("kafka_request_log: option paths is no JSON list of texts")
-    return tuple(listed)
+    # The tasks that read have a working directory of their own.
+    return tuple(str(Path(path).absolute()) for path in listed)
 
 
 def check_zone(name: str, what: str) -> None:

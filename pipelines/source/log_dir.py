@@ -15,6 +15,7 @@ LOG_NAME = "__cluster_metadata-0"
 _SEGMENT = re.compile(r"^(\d{20})\.log$")
 # Kafka's partial and deleted snapshots carry a suffix behind ".checkpoint" and are not these.
 _SNAPSHOT = re.compile(r"^(\d{20})-(\d{10})\.checkpoint$")
+_GONE = "the file is gone: Kafka deletes segments and snapshots, or an executor elsewhere does not reach it"
 _METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 
@@ -108,7 +109,7 @@ def _read(fs: pafs.FileSystem, path: str, start: int, end: int) -> np.ndarray:
         with fs.open_input_file(path) as file:
             return np.frombuffer(file.read_at(max(end - start, 0), start), np.uint8)
     except FileNotFoundError:
-        raise LogChanged(path, -1, "the file is gone: Kafka deletes segments and snapshots") from None
+        raise LogChanged(path, -1, _GONE) from None
     except OSError as problem:
         raise UsageError(f"{path}: cannot be read ({problem})") from None
 
