@@ -27,6 +27,7 @@ from pipelines.lake.files import DataFile
 from pipelines.lake.publish import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, REQUEST_REJECTS
 from pipelines.replay.requests_join import OPEN_SHARD, joined, pending, unread, unseen
+from pipelines.replay.seed import OF_REQUESTS, discard_checkpoint, is_readable
 from pipelines.source.kafka_request_log import PARTS, KafkaRequestLog, check_zone
 from pipelines.source.request_files import RequestFiles
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-CHECKPOINT = "_checkpoint_requests"
 MOST_PENDING = 1_000_000
 """Requests that may wait for the log; of more, the oldest wait no longer."""
 GIVEN_UP = "too many waited for the log"
@@ -99,6 +99,8 @@ class RequestStream:
 
     def _start(self, spark: SparkSession, follow_seconds: float | None) -> StreamingQuery:
         spark.dataSource.register(KafkaRequestLog)
+        if not is_readable(self.lake.location, OF_REQUESTS):
+            discard_checkpoint(self.lake.location, OF_REQUESTS)
         source = (
             spark.readStream.format("kafka_request_log")
             .option("paths", json.dumps(self.wanted.paths))
@@ -110,7 +112,7 @@ class RequestStream:
         writer = (
             source.load()
             .writeStream.foreachBatch(self._batch)
-            .option("checkpointLocation", f"{self.lake.location}/{CHECKPOINT}")
+            .option("checkpointLocation", f"{self.lake.location}/{OF_REQUESTS}")
         )
         if follow_seconds is None:
             return writer.trigger(availableNow=True).start()

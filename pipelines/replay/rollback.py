@@ -25,7 +25,7 @@ from pipelines.replay.job import Job
 from pipelines.replay.pack import decompress
 from pipelines.replay.record_rows import record_rows
 from pipelines.replay.reread import states_at
-from pipelines.replay.seed import discard_checkpoint, take_seed, write_seed
+from pipelines.replay.seed import OF_REQUESTS, discard_checkpoint, take_seed, write_seed
 from pipelines.source.pieces import Position
 from pipelines.source.plan import Planner
 from pipelines.source.slices import read_slice
@@ -188,8 +188,7 @@ def settle(lake: Lake, job: Job, planner: Planner, *, has_checkpoint: bool) -> R
     neither: the next run does what is left.
     """
     if lake.ledger is None:
-        # Whatever a checkpoint says, nothing of it is in the tables.
-        discard_checkpoint(lake.location)
+        _forget_checkpoints(lake)
         return None
     before = lake.end_offset
     offset = parting(lake, planner)
@@ -212,7 +211,15 @@ def settle(lake: Lake, job: Job, planner: Planner, *, has_checkpoint: bool) -> R
     if lake.ledger is not None:
         write_seed(lake.location, states, _position(lake, planner))
         take_seed(lake.location)
+    else:
+        _forget_checkpoints(lake)
     return RolledBack(offset, before) if offset < before else None
+
+
+def _forget_checkpoints(lake: Lake) -> None:
+    """Of a lake that has no publication: whatever they say, nothing of it is in the tables."""
+    discard_checkpoint(lake.location)
+    discard_checkpoint(lake.location, OF_REQUESTS)
 
 
 def _begins(lake: Lake) -> int:

@@ -15,10 +15,11 @@ from pipelines.lake.alone import only_run
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.publish import Identity, Lake
 from pipelines.replay.job import Job
+from pipelines.replay.pack import CorruptState
 from pipelines.replay.requests import Requests, RequestStream
 from pipelines.replay.rollback import RolledBack, settle
 from pipelines.replay.rules import Rules, rules
-from pipelines.replay.seed import CHECKPOINT, checkpoint_fits, seed_position
+from pipelines.replay.seed import CHECKPOINT, checkpoint_fits, discard_checkpoint, seed_position
 from pipelines.source.copies import Copies
 from pipelines.source.log_dir import LogDir
 from pipelines.source.pieces import Position
@@ -103,6 +104,8 @@ class Runner:
         self._notice = notice or (lambda _line: None)
         self._problem: JbodError | None = None
         self._told: set[str] = set()
+        self._inherits = False
+        """Whether the run goes on from a checkpoint that it found."""
         self._stop = threading.Event()
         self._lock = threading.RLock()
         self.requests: RequestStream | None = None
@@ -142,6 +145,7 @@ class Runner:
     def _replay(self, spark: SparkSession) -> Outcome:
         failures, published = 0, -1
         while True:
+            began = self.outcome.batches
             try:
                 self._say("planning")
                 self._settle_history()
@@ -152,12 +156,19 @@ class Runner:
                 published = self.outcome.batches
                 if failures > ATTEMPTS or self._stop.is_set():
                     raise
-                self._problem = None
+            except Exception as problem:
+                if self.outcome.batches > began or not self._inherits or not _is_sparks(problem):
+                    raise
+                # Nothing could be done with the checkpoint, and all it holds is in the records, too.
+                discard_checkpoint(self.wanted.lake)
+                self._notice(f"{self.wanted.lake}/{CHECKPOINT}: Spark cannot go on from it: it is made anew")
+            self._problem = None
 
     def _settle_history(self) -> None:
         job = Job(self.wanted.lake, self.lake.identity.shards, self.rules, self.wanted.keep_unknown)
         fits = lake_has_checkpoint(self.wanted.lake) and checkpoint_fits(self.wanted.lake, self.lake.end_offset)
         done = settle(self.lake, job, Planner(self._settled_log()), has_checkpoint=fits)
+        self._inherits = fits and done is None
         if done is not None:
             self.outcome.rolled_back.append(done)
             self.outcome.start_offset = min(self.outcome.start_offset, done.offset)
@@ -312,6 +323,14 @@ class _Refused(ReplayViolation):
 
     def __init__(self, text: str) -> None:
         Exception.__init__(self, text)
+
+
+def _is_sparks(problem: Exception) -> bool:
+    """Whether Spark refused what it found, or what it gave back is no state."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
+    from pyspark.errors import PySparkException
+
+    return isinstance(problem, (PySparkException, Py4JJavaError, CorruptState))
 
 
 def lake_has_checkpoint(lake: str) -> bool:

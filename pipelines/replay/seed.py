@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 import pyarrow.fs as pafs
 
@@ -15,8 +16,8 @@ from pipelines.lake.files import lake_filesystem
 from pipelines.source.pieces import Position
 
 CHECKPOINT = "_checkpoint"
+OF_REQUESTS = "_checkpoint_requests"
 _NEXT = "_checkpoint.new"
-_OLD = "_checkpoint.old"
 
 
 def write_seed(lake: str, states: Mapping[int, bytes], position: Position) -> None:
@@ -39,35 +40,71 @@ def take_seed(lake: str) -> None:
     fs.move(f"{root}/{_NEXT}", f"{root}/{CHECKPOINT}")
 
 
-def discard_checkpoint(lake: str) -> None:
-    """Remove the checkpoint: at once under its name, so that no half of it is taken for one."""
+def discard_checkpoint(lake: str, name: str = CHECKPOINT) -> None:
+    """Remove a checkpoint: at once under its name, so that no half of it is taken for one."""
     fs, root = lake_filesystem(lake)
-    _remove(fs, f"{root}/{_OLD}")
-    if fs.get_file_info(f"{root}/{CHECKPOINT}").type == pafs.FileType.Directory:
-        fs.move(f"{root}/{CHECKPOINT}", f"{root}/{_OLD}")
-        _remove(fs, f"{root}/{_OLD}")
+    old = f"{root}/{name}.old"
+    _remove(fs, old)
+    if fs.get_file_info(f"{root}/{name}").type == pafs.FileType.Directory:
+        fs.move(f"{root}/{name}", old)
+        _remove(fs, old)
 
 
 def checkpoint_fits(lake: str, end_offset: int) -> bool:
     """Whether the checkpoint belongs to a lake that ends there: what it committed ends there, or what it planned.
 
-    A run that died between its ledger row and its commit left a plan that was carried out. One that died while it wrote
-    its first plan left half of it under another name, and Spark does not begin where anything lies.
+    A run that died between its ledger row and its commit left a plan that was carried out.
+    """
+    try:
+        logs = _logs(lake, CHECKPOINT)
+        began = seed_position(lake)
+        ends = {batch: int(plan[-1]["offset"]) for batch, plan in logs["offsets"].items()}
+    except (ValueError, LookupError, TypeError):
+        return False
+    committed = ends.get(max(logs["commits"], default=-1), -1 if began is None else began.offset)
+    planned = ends.get(max(ends, default=-1), committed)
+    return end_offset in (committed, planned)
+
+
+def is_readable(lake: str, name: str) -> bool:
+    """Whether Spark can begin with a checkpoint, as far as its two logs tell; also where there is none."""
+    try:
+        _logs(lake, name)
+    except (ValueError, LookupError, TypeError):
+        return False
+    return True
+
+
+def _logs(lake: str, name: str) -> dict[str, dict[int, list[Any]]]:
+    """What a checkpoint says of each batch that was planned (``offsets``) and committed (``commits``).
+
+    LookupError or ValueError where it is damaged. A run that died while it wrote its first plan left half of it under
+    another name, and Spark does not begin where anything lies.
     """
     fs, root = lake_filesystem(lake)
-    ends: dict[str, dict[int, int]] = {}
-    for log in ("offsets", "commits"):
-        there = fs.get_file_info(pafs.FileSelector(f"{root}/{CHECKPOINT}/{log}", allow_not_found=True))
-        ends[log] = {int(info.base_name): 0 for info in there if info.base_name.isdigit()}
-        if there and not ends[log] and not ends["offsets"]:
-            return False
-    for batch in ends["offsets"]:
-        with fs.open_input_stream(f"{root}/{CHECKPOINT}/offsets/{batch}") as source:
-            ends["offsets"][batch] = int(json.loads(source.read().decode().splitlines()[-1])["offset"])
-    began = seed_position(lake)
-    committed = ends["offsets"].get(max(ends["commits"], default=-1), -1 if began is None else began.offset)
-    planned = ends["offsets"].get(max(ends["offsets"], default=-1), committed)
-    return end_offset in (committed, planned)
+    logs: dict[str, dict[int, list[Any]]] = {}
+    # The version comes first; in a plan what Spark needs, then where the source stands.
+    for log, first in (("offsets", 2), ("commits", 1)):
+        there = fs.get_file_info(pafs.FileSelector(f"{root}/{name}/{log}", allow_not_found=True))
+        batches = sorted(int(info.base_name) for info in there if info.base_name.isdigit())
+        logs[log] = {batch: _lines(fs, f"{root}/{name}/{log}/{batch}", first) for batch in batches}
+        if there and not logs["offsets"]:
+            raise LookupError(log)
+    if logs["offsets"] and "id" not in _lines(fs, f"{root}/{name}/metadata", 0)[0]:
+        raise LookupError("metadata")
+    return logs
+
+
+def _lines(fs: pafs.FileSystem, path: str, first: int) -> list[Any]:
+    """The lines of JSON in a file, from one on; LookupError where there are none."""
+    if fs.get_file_info(path).type != pafs.FileType.File:
+        raise LookupError(path)
+    with fs.open_input_stream(path) as source:
+        lines = source.read().decode().splitlines()
+    found = [json.loads(line) for line in lines[first:]]
+    if not found:
+        raise LookupError(path)
+    return found
 
 
 def seed_position(lake: str) -> Position | None:

@@ -32,7 +32,7 @@ from pipelines.replay.brokers import (
 from pipelines.replay.control import ControlState, broker_rows, check_topics
 from pipelines.replay.events import CLEAR_ELR, REMOVE_TOPIC, SNAPSHOT_END, TOPIC, Events, concat, end_of_snapshot
 from pipelines.replay.job import Job
-from pipelines.replay.pack import compress, decompress, pack, unpack
+from pipelines.replay.pack import CorruptState, compress, decompress, pack, unpack
 from pipelines.replay.record_rows import record_rows
 from pipelines.replay.rows import Rows, rows_of
 from pipelines.replay.shard import step
@@ -73,7 +73,7 @@ def raise_error(payload: bytes) -> None:
         raise (MalformedLog if kind == MalformedLog.__name__ else LogChanged)(*arguments)
     if kind == ReplayViolation.__name__:
         raise ReplayViolation(*arguments)
-    raise JbodError(*arguments)
+    raise (CorruptState if kind == CorruptState.__name__ else JbodError)(*arguments)
 
 
 # -- decode -----------------------------------------------------------------------------------------------------------

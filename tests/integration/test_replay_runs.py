@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from shutil import copy, copytree, rmtree
 from typing import Any
@@ -74,18 +75,41 @@ def test_second_run_changes_nothing(spark: SparkSession, tmp_path: Path, whole: 
     assert {table.name: DeltaTable(str(lake / table.name)).version() for table in TABLES} == versions
 
 
-def test_run_goes_on_where_it_stopped_also_without_its_checkpoint(
+def cut_newest(checkpoint: Path, pattern: str) -> None:
+    """Halve the newest of some files, and take away the checksum that Hadoop keeps of it."""
+    newest = max(checkpoint.glob(pattern), key=lambda path: (path.stat().st_mtime, path.name))
+    newest.write_bytes(newest.read_bytes()[: newest.stat().st_size // 2])
+    newest.with_name(f".{newest.name}.crc").unlink()
+
+
+DAMAGES: list[tuple[Callable[[Path], object], bool]] = [
+    (lambda checkpoint: None, False),
+    (lambda checkpoint: rmtree(checkpoint / "commits"), False),
+    (lambda checkpoint: cut_newest(checkpoint, "offsets/[0-9]*"), False),
+    (lambda checkpoint: rmtree(checkpoint / "state"), True),
+    (lambda checkpoint: cut_newest(checkpoint, "state/0/1/*.changelog"), True),
+    (rmtree, False),
+]
+"""What is lost of a checkpoint, and whether only Spark can notice that."""
+
+
+def test_run_goes_on_where_it_stopped_whatever_its_checkpoint_lost(
     spark: SparkSession, tmp_path: Path, whole: Path
 ) -> None:
-    """Segments in three steps; before the last one the checkpoint is lost, and the log is read again from 0."""
-    for most in (2, 4, None):
-        log_dir = segments(metadata_dir(KAFKA), tmp_path / "log", most=most)
-        if most is None:
-            rmtree(tmp_path / "lake" / CHECKPOINT)
-        replay(spark, log_dir, tmp_path / "lake")
-    assert rows_of(tmp_path / "lake") == rows_of(whole)
-    ledger = DeltaTable(str(tmp_path / "lake" / "ledger")).to_pyarrow_table().sort_by("end_offset").to_pylist()
-    assert len(ledger) == 3
+    """A segment at a time; what is lost of the checkpoint is made again from the records."""
+    lake = tmp_path / "lake"
+    for number, (damage, noticed) in enumerate(DAMAGES):
+        log_dir = segments(metadata_dir(KAFKA), tmp_path / "log", most=number + 1)
+        if number:
+            damage(lake / CHECKPOINT)
+            # Under its old name Spark still has the state in memory.
+            lake = lake.rename(tmp_path / f"lake-{number}")
+        said: list[str] = []
+        Runner(Replay(str(log_dir), str(lake)), notice=said.append).run(spark)
+        assert ["Spark cannot go on from it" in line for line in said] == [True] * noticed
+    assert rows_of(lake) == rows_of(whole)
+    ledger = DeltaTable(str(lake / "ledger")).to_pyarrow_table().sort_by("end_offset").to_pylist()
+    assert len(ledger) == len(DAMAGES)
     assert [row["start_offset"] for row in ledger[1:]] == [row["end_offset"] for row in ledger[:-1]]
 
 

@@ -18,8 +18,9 @@ from pyspark.sql import SparkSession
 from jbod_model.errors import UsageError
 from jbod_model.request_log_file import RequestLog
 from pipelines.lake.publish import Lake
-from pipelines.replay.requests import CHECKPOINT, Requests
+from pipelines.replay.requests import Requests
 from pipelines.replay.run import Replay, Runner
+from pipelines.replay.seed import OF_REQUESTS
 from pipelines.source.kafka_request_log import register
 from tests.lakes import Row
 from tests.paths import KAFKAS, metadata_dir
@@ -69,9 +70,12 @@ def test_both_streams_fill_the_table_and_a_second_run_changes_nothing(
     assert rows_of(whole) == expected
     assert rows_of(whole, "request_rejects") == []
     lake = copytree(whole, tmp_path / "lake")
-    for lose in (False, True):
-        if lose:
-            rmtree(lake / CHECKPOINT)
+    for damage in ("none", "a log cut off", "no log", "all"):
+        if damage == "a log cut off":
+            newest = max((lake / OF_REQUESTS / "offsets").glob("[0-9]*"))
+            newest.write_bytes(newest.read_bytes()[:40])
+        elif damage != "none":
+            rmtree(lake / OF_REQUESTS / ("offsets" if damage == "no log" else "."))
         runner = run(spark, KAFKA, lake, request_log(KAFKA), max_bytes=700_000)
         assert (runner.outcome.rows, +runner.requests.outcomes if runner.requests else None) == ({}, Counter())
         assert rows_of(lake) == expected

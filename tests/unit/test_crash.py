@@ -18,7 +18,7 @@ from pipelines.lake.alone import only_run
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.publish import Identity, Lake
 from pipelines.replay.run import Replay, Runner
-from pipelines.replay.seed import checkpoint_fits, write_seed
+from pipelines.replay.seed import CHECKPOINT, OF_REQUESTS, checkpoint_fits, is_readable, write_seed
 from pipelines.source.pieces import Position
 from tests.crash.check import History, complete, readable, uninterrupted
 from tests.crash.loop import LOG, segments
@@ -185,11 +185,44 @@ def test_checkpoint_of_half_a_first_plan_does_not_fit(tmp_path: Path) -> None:
 def test_checkpoint_of_a_lake_without_a_publication_is_not_gone_on_from(tmp_path: Path, log: Path) -> None:
     """It may say that offsets were read which no table has: those of a lake whose tables were deleted."""
     runner = Runner(Replay(str(log), str(tmp_path / "lake")))
-    for name, text in (("offsets", '{"offset": 300}'), ("commits", "{}")):
-        (tmp_path / "lake" / "_checkpoint" / name).mkdir(parents=True)
-        (tmp_path / "lake" / "_checkpoint" / name / "0").write_text(text)
+    written(tmp_path / "lake")
+    (tmp_path / "lake" / OF_REQUESTS / "offsets").mkdir(parents=True)
     runner._settle_history()
-    assert not (tmp_path / "lake" / "_checkpoint").exists()
+    assert not (tmp_path / "lake" / CHECKPOINT).exists()
+    assert not (tmp_path / "lake" / OF_REQUESTS).exists()
+
+
+def written(lake: Path) -> dict[str, Path]:
+    """A checkpoint as Spark leaves it after a batch, of a lake that ends at 300; what it needs, by name."""
+    texts = {
+        "metadata": '{"id":"0b1b"}',
+        "offsets/0": 'v1\n{"batchTimestampMs":0}\n{"offset": 300}',
+        "commits/0": "v1\n{}",
+    }
+    for name, text in texts.items():
+        path = lake / CHECKPOINT / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return {name: lake / CHECKPOINT / name for name in texts}
+
+
+def test_checkpoint_with_a_file_that_is_cut_off_at_any_byte_fits_no_lake(tmp_path: Path) -> None:
+    for name, path in written(tmp_path).items():
+        assert checkpoint_fits(str(tmp_path), 300), name
+        whole = path.read_bytes()
+        for end in range(len(whole)):
+            path.write_bytes(whole[:end])
+            assert not checkpoint_fits(str(tmp_path), 300), (name, end)
+            assert not is_readable(str(tmp_path), CHECKPOINT), (name, end)
+        path.write_bytes(whole)
+
+
+@pytest.mark.parametrize(("name", "fits"), [("metadata", False), ("offsets/0", False), ("commits/0", True)])
+def test_checkpoint_without_one_of_its_logs_is_gone_on_from_where_spark_can(
+    tmp_path: Path, name: str, fits: bool
+) -> None:
+    written(tmp_path)[name].unlink()
+    assert checkpoint_fits(str(tmp_path), 300) == fits
 
 
 def test_fault_of_a_disk_is_told_from_others() -> None:

@@ -22,6 +22,7 @@ from jbod_model.records import Record, VersionedRecord
 from pipelines import ask
 from pipelines.lake.publish import Lake
 from pipelines.replay import reread, rollback
+from pipelines.replay.seed import OF_REQUESTS
 from tests import local
 from tests.tables import differences, rows_of
 from tests.unit.engine.histories import LAST, histories
@@ -123,10 +124,13 @@ def test_log_of_nothing_that_was_read_is_refused_where_the_cluster_is_not_known(
     one: list[Batch] = [(1, [r.NoOpRecord()])]
     other: list[Batch] = [(2, [r.NoOpRecord()]), (2, [r.NoOpRecord()])]
     local.replay(write(tmp_path / "log", one), tmp_path / "lake")
+    (tmp_path / "lake" / OF_REQUESTS).mkdir()
     assert str(local.replay(write(tmp_path / "log", other), tmp_path / "lake")).endswith(
         "offset 0 and goes on from there"
     )
     assert len(rows_of(tmp_path / "lake")["records"]) == 2
+    # Its requests went with the history they belonged to: they are read again.
+    assert not (tmp_path / "lake" / OF_REQUESTS).exists()
     local.replay(nameless(write(tmp_path / "log", one)), tmp_path / "another")
     with pytest.raises(MalformedLog, match=r"nothing of .* is in it: use another --lake"):
         local.replay(nameless(write(tmp_path / "log", other)), tmp_path / "another")
