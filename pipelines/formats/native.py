@@ -5,12 +5,31 @@ Every function takes a C-contiguous ``uint8`` array and an index that the caller
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
+
+
+def _load_numba() -> None:
+    """Load what numba needs for its first kernel, but not SciPy, in which it looks for a BLAS: a fifth of a second.
+
+    No kernel of ours calls one; numba looks again before it compiles what does.
+    """
+    if "numba.np.arraymath" in sys.modules or "scipy.linalg" in sys.modules:
+        return
+    sys.modules["scipy.linalg"] = None 
+    try:
+        from numba.np import arraymath
+    finally:
+        del sys.modules["scipy.linalg"]
+    arraymath._HAVE_BLAS = True
+
+
+_load_numba()
 
 
 def _address(context: Any, builder: Any, kind: Any, array: Any, index: Any, bits: int) -> Any:

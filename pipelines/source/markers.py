@@ -16,42 +16,51 @@ BEGIN, END, ABORT = 23, 24, 25
 
 
 @njit(cache=True, nogil=True)
+def _walk(data: Any, at: int, end: int, base: int, records: int, found: Any, count: int) -> int:
+    """The markers of one batch, behind ``count`` others. A function of its own: inlined, it takes four times as long."""
+    for k in range(records):
+        length, at, fine = varint(data, at, end)
+        if not fine or length < 6 or length > end - at:
+            return count
+        stop = at + length
+        at = zero(data, at + 1, stop, 10)  # attributes, timestamp delta
+        if at < 0:
+            return count
+        delta, at, fine = varint(data, at, stop)
+        if not fine or delta != k:
+            return count
+        key, at, fine = varint(data, at, stop)
+        if not fine or key >= 0:
+            return count
+        size, at, fine = varint(data, at, stop)
+        if not fine or size <= 0 or size > stop - at:
+            return count
+        if zero(data, at + size, stop, 5) != stop:
+            return count
+        start = at
+        frame, at = uvarint(data, at, stop)
+        kind, at = uvarint(data, at, stop)
+        version, at = uvarint(data, at, stop)
+        if frame == 1 and BEGIN <= kind <= ABORT and version == 0:
+            if count < len(found):
+                found[count, 0] = base + k
+                found[count, 1] = kind
+                found[count, 2] = start
+                found[count, 3] = start + size
+            count += 1
+        at = stop
+    return count
+
+
+@njit(cache=True, nogil=True)
 def _find_markers(data: Any, headers: Any, found: Any) -> int:
     """Offset, type and value of each marker, rows of ``found``; malformed frames are left to the decoder."""
     count = 0
     for b in range(len(headers)):
         header = headers[b]
-        if header.attributes & CONTROL_BIT or header.attributes & CODEC_BITS:
-            continue
-        at = header.position + HEADER_BYTES
-        end = header.position + header.size
-        for k in range(header.count):
-            length, at, fine = varint(data, at, end)
-            if not fine or length < 6 or length > end - at:
-                break
-            stop = at + length
-            at = zero(data, at + 1, stop, 10)  # attributes, timestamp delta
-            if at < 0:
-                break
-            delta, at, _ = varint(data, at, stop)
-            key, at, _ = varint(data, at, stop)
-            size, at, fine = varint(data, at, stop)
-            start = at
-            frame, at = uvarint(data, at, stop)
-            kind, at = uvarint(data, at, stop)
-            version, at = uvarint(data, at, stop)
-            if not fine or delta != k or key >= 0 or not 0 < size <= stop - start:
-                break
-            if zero(data, start + size, stop, 5) != stop:
-                break
-            if frame == 1 and BEGIN <= kind <= ABORT and version == 0:
-                if count < len(found):
-                    found[count, 0] = header.base_offset + k
-                    found[count, 1] = kind
-                    found[count, 2] = start
-                    found[count, 3] = start + size
-                count += 1
-            at = stop
+        if header.attributes & (CONTROL_BIT | CODEC_BITS) == 0:
+            at, end = header.position + HEADER_BYTES, header.position + header.size
+            count = _walk(data, at, end, header.base_offset, header.count, found, count)
     return count
 
 
