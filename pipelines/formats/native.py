@@ -21,7 +21,7 @@ def _load_numba() -> None:
     """
     if "numba.np.arraymath" in sys.modules or "scipy.linalg" in sys.modules:
         return
-    sys.modules["scipy.linalg"] = None 
+    sys.modules["scipy.linalg"] = None
     try:
         from numba.np import arraymath
     finally:
