@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from shutil import rmtree
 
-from tests.crash.loop import Killer
+from tests.crash.loop import STORIES, Killer
 from tests.paths import metadata_dir
 
 
@@ -23,19 +23,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--log", type=Path, default=metadata_dir("kafka-3.7.2"), help="a log that begins at offset 0")
+    parser.add_argument("--log", type=Path, help="a log from offset 0 on; with a snapshot for stories that need one")
+    parser.add_argument("--story", choices=STORIES, default="rewritten", help=str(STORIES))
     parser.add_argument("--without-spark", action="store_true", help="only what publishes and takes back")
     options = parser.parse_args()
     started = time.monotonic()
     root = Path(tempfile.mkdtemp(prefix="crash-"))
-    killer = Killer(options.log, root, options.seed, spark=not options.without_spark)
+    log = options.log or metadata_dir("kafka-3.7.2" if options.story == "rewritten" else "kafka-4.1.2")
+    killer = Killer(log, root, options.seed, spark=not options.without_spark, story=options.story)
     try:
         counts = killer.run(options.kills)
     except AssertionError as lie:
         print(f"\nseed {options.seed}, kept in {root}: {lie}\n{killer.counts}", file=sys.stderr)
         return 1
     rmtree(root)
-    print(json.dumps({"seed": options.seed, **vars(counts), "seconds": round(time.monotonic() - started)}))
+    print(
+        json.dumps(
+            {"story": options.story, "seed": options.seed, **vars(counts), "seconds": round(time.monotonic() - started)}
+        )
+    )
     return 0
 
 

@@ -1,6 +1,6 @@
 """Kills at random moments, in chains: a lake is replayed by runs that are killed, until one may end.
 
-A chain begins with no lake. Its log is rewritten once it is read, so that later runs are killed while they take back.
+A chain begins with no lake, and has two parts. Between them its log changes, by one of the ``STORIES``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from shutil import copy, rmtree
 
@@ -28,6 +29,11 @@ BATCHES = (7, 30, 100)
 """Records of a micro-batch: small ones, so that most moments lie in a publication."""
 MOST_KILLS = 8
 """Of one lake and log, before a run may end."""
+STORIES = {
+    "rewritten": "a log from 0 on, whose end an election rewrites once it was read",
+    "snapshot": "the same of a log that begins with a snapshot",
+    "retention": "what was not read yet of a log from 0 on is deleted: a snapshot stands in",
+}
 
 Run = Callable[[Path, Path], bool]
 """Starts a run on (log, lake) and kills it; False if it ended first."""
@@ -54,19 +60,21 @@ class Counts:
 class Killer:
     """One loop on one log."""
 
-    def __init__(self, log_dir: Path, root: Path, seed: int, *, spark: bool) -> None:
+    def __init__(self, log_dir: Path, root: Path, seed: int, *, spark: bool, story: str = "rewritten") -> None:
         self._chance = random.Random(seed)
         self._root = root
         self._spark = spark
         self.counts = Counts()
         self._start_seconds = 10.0
         self._run_seconds = 2.0
-        self._logs: list[tuple[Path, History]] = []
-        for name in ("before", "after"):
-            log = segments(log_dir, root / name)
-            if name == "after":
-                rewrite(log, self._chance)
-            self._logs.append((log, uninterrupted(log, root / f"{name}-lake")))
+        make = {"rewritten": segments, "snapshot": retained, "retention": deleted}[story]
+        self._before = make(log_dir, root / "before")
+        self._after = retained(log_dir, root / "after") if story == "retention" else make(log_dir, root / "after")
+        self._is_rewritten = story != "retention"
+        if self._is_rewritten:
+            rewrite(self._after, self._chance)
+        self._history = uninterrupted(self._before, root / "before-lake")
+        self._then: dict[int, History] = {}
 
     def run(self, kills: int) -> Counts:
         """AssertionError where a lake told a lie, or did not become that of an uninterrupted run."""
@@ -74,16 +82,31 @@ class Killer:
         while self.counts.kills < kills:
             chain += 1
             lake = self._root / f"lake-{chain}"
-            said = [history for _, history in self._logs[:1]]
-            for log, history in self._logs:
-                if history not in said:
-                    said.append(history)
-                self._kills(log, lake, said, min(self._chance.randint(1, MOST_KILLS), kills - self.counts.kills))
-                self._finish(log, lake)
-                complete(lake, history)
+            said = [self._history]
+            self._kills(self._before, lake, said, self._some(kills))
+            if self._is_rewritten:
+                self._finish(self._before, lake)
+                complete(lake, self._history)
                 self.counts.compared += 1
+            said.append(self._next(readable(lake, said)))
+            self._kills(self._after, lake, said, self._some(kills))
+            self._finish(self._after, lake)
+            complete(lake, said[1])
+            self.counts.compared += 1
             rmtree(lake)
         return self.counts
+
+    def _some(self, kills: int) -> int:
+        return min(self._chance.randint(1, MOST_KILLS), kills - self.counts.kills)
+
+    def _next(self, end: int) -> History:
+        """What comes of a lake that ends there in the second part of a chain."""
+        if end not in self._then:
+            lake = self._root / f"then-{end}"
+            if end and not self._is_rewritten:
+                uninterrupted(until(self._before, end, self._root / f"until-{end}"), lake)
+            self._then[end] = uninterrupted(self._after, lake)
+        return self._then[end]
 
     def _kills(self, log: Path, lake: Path, said: list[History], most: int) -> None:
         end = readable(lake, said)
@@ -163,6 +186,41 @@ def segments(source: Path, target: Path) -> Path:
     copy(source / "meta.properties", target)
     for path in (source / LOG).glob("*.log"):
         copy(path, target / LOG)
+    return target
+
+
+def retained(source: Path, target: Path) -> Path:
+    """A copy with its newest snapshot, and of the segments those which that does not contain whole."""
+    segments(source, target)
+    newest = max((source / LOG).glob("*.checkpoint"))
+    copy(newest, target / LOG)
+    for path in _contained(target, newest):
+        path.unlink()
+    return target
+
+
+def deleted(source: Path, target: Path) -> Path:
+    """A copy of the segments that ``retained`` has no more."""
+    segments(source, target)
+    kept = {path.name for path in _contained(target, max((source / LOG).glob("*.checkpoint")))}
+    for path in (target / LOG).glob("*.log"):
+        if path.name not in kept:
+            path.unlink()
+    return target
+
+
+def _contained(log_dir: Path, snapshot: Path) -> list[Path]:
+    found = sorted((log_dir / LOG).glob("*.log"))
+    return [path for path, after in pairwise(found) if int(after.stem) <= int(snapshot.name[:20])]
+
+
+def until(source: Path, end_offset: int, target: Path) -> Path:
+    """A copy of the batches below an offset."""
+    segments(source, target)
+    for path in (target / LOG).glob("*.log"):
+        path.write_bytes(first_batches(path.read_bytes(), end_offset))
+        if not path.stat().st_size:
+            path.unlink()
     return target
 
 

@@ -40,7 +40,7 @@ class SparkRun:
 
     def __init__(self, log_dir: Path, lake: Path, most: int, temporary: Path, point: str | None = None) -> None:
         die = [] if point is None else ["--die", point]
-        replay = ["replay", str(log_dir), "--start", "log", "--lake", str(lake), "--max-records", str(most)]
+        replay = ["replay", str(log_dir), "--lake", str(lake), "--max-records", str(most)]
         self._said = temporary / "stderr.txt"
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(
