@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError
 from pipelines.lake.alone import only_run
 from pipelines.lake.faults import fault_of_disk
+from pipelines.lake.place import for_spark
 from pipelines.lake.publish import Identity, Lake
+from pipelines.replay.cluster import PATIENCE, WAITS, fault_of_cluster, waits_for_executors
 from pipelines.replay.job import Job
 from pipelines.replay.pack import CorruptState
 from pipelines.replay.requests import Requests, RequestStream
@@ -156,6 +158,8 @@ class Runner:
                 published = self.outcome.batches
                 if failures > ATTEMPTS or self._stop.is_set():
                     raise
+                # What was planned and not carried out may never be there again.
+                discard_checkpoint(self.wanted.lake)
             except Exception as problem:
                 if self.outcome.batches > began or not self._inherits or not _is_sparks(problem):
                     raise
@@ -201,10 +205,17 @@ class Runner:
         self._told = told
 
     def _run(self, spark: SparkSession) -> None:
-        query = self._start(spark)
+        try:
+            query = self._start(spark)
+        except Exception as problem:
+            raise self._explain(problem) from None
+        waited = 0
         try:
             while not query.awaitTermination(1):
                 self._say_stage(spark)
+                waited += 1
+                if waited == PATIENCE and waits_for_executors(spark):
+                    self._notice(WAITS)
                 if self.copies is not None and self.wanted.follow_seconds is not None:
                     self.copies.settled(Position(self.lake.end_offset, base=self.lake.end_offset - 1))
                     self._tell_copies()
@@ -257,7 +268,7 @@ class Runner:
         writer = (
             state_machine(slices, job)
             .writeStream.foreachBatch(self._publish)
-            .option("checkpointLocation", f"{self.wanted.lake}/{CHECKPOINT}")
+            .option("checkpointLocation", f"{for_spark(self.wanted.lake)}/{CHECKPOINT}")
             .outputMode("append")
         )
         if self.wanted.follow_seconds is None:
@@ -294,7 +305,7 @@ class Runner:
             return self._problem
         found = _ERROR.search(str(problem))
         if found is None:
-            return fault_of_disk(self.wanted.lake, problem) or problem
+            return fault_of_disk(self.wanted.lake, problem) or fault_of_cluster(problem) or problem
         kinds: dict[str, Any] = {
             "UsageError": UsageError,
             "MalformedLog": _Reported,

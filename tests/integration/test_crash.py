@@ -12,8 +12,9 @@ from shutil import rmtree
 
 import pytest
 
+from pipelines import ask
 from tests.crash.check import History, complete, readable, uninterrupted
-from tests.crash.loop import rewrite, segments
+from tests.crash.loop import deleted, retained, rewrite, segments, until
 from tests.crash.points import COMMITS, TAKING_BACK
 from tests.crash.runs import forked, spark_run
 from tests.paths import metadata_dir
@@ -87,3 +88,31 @@ def test_kill_around_sparks_logs_and_state_and_a_lost_checkpoint_lose_nothing(tm
     with spark_run(log, tmp_path / "lake", 1000) as run:
         assert run.ended(300) == 0, run.said
     complete(tmp_path / "lake", history)
+
+
+@pytest.mark.spark
+def test_plan_of_a_killed_run_that_retention_has_overtaken_is_not_waited_for(tmp_path: Path) -> None:
+    """Spark would carry out what it planned, which is in the log no more: every later run once stopped there."""
+    source, lake = metadata_dir("kafka-4.1.2"), tmp_path / "lake"
+    early = deleted(source, tmp_path / "early")
+    with spark_run(early, lake, 100, "before publish") as run:
+        assert run.ended(300) == -signal.SIGKILL, run.said
+    end = ask.Lake.open(lake).offset + 1
+    uninterrupted(until(early, end, tmp_path / "until"), tmp_path / "whole")
+    log = retained(source, tmp_path / "log")
+    history = uninterrupted(log, tmp_path / "whole")
+    with spark_run(log, lake, 1000) as run:
+        assert run.ended(300) == 0, run.said
+    complete(lake, history)
+
+
+@pytest.mark.spark
+def test_of_two_replays_at_once_the_second_is_refused_and_the_first_is_right(tmp_path: Path, old: Log) -> None:
+    log, history = old
+    lake = tmp_path / "lake"
+    with spark_run(log, lake, 30) as first, spark_run(log, lake, 30) as second:
+        codes = first.ended(300), second.ended(300)
+        said = first.said + second.said
+    assert sorted(codes) == [0, 2], said
+    assert f"jbod: {lake}: another jbod replay runs on this lake" in said
+    complete(lake, history)
