@@ -24,6 +24,7 @@ from pipelines.ask.lake import Lake as Published
 from pipelines.formats.request_rows import ASSIGNMENTS_SCHEMA, REJECTS_SCHEMA
 from pipelines.lake import files
 from pipelines.lake.files import DataFile
+from pipelines.lake.place import for_spark
 from pipelines.lake.publish import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, REQUEST_REJECTS
 from pipelines.replay.requests_join import OPEN_SHARD, joined, pending, unread, unseen
@@ -112,7 +113,7 @@ class RequestStream:
         writer = (
             source.load()
             .writeStream.foreachBatch(self._batch)
-            .option("checkpointLocation", f"{self.lake.location}/{OF_REQUESTS}")
+            .option("checkpointLocation", f"{for_spark(self.lake.location)}/{OF_REQUESTS}")
         )
         if follow_seconds is None:
             return writer.trigger(availableNow=True).start()

@@ -10,7 +10,9 @@ import pytest
 
 from jbod_model.errors import UsageError
 from pipelines.lake import files
+from pipelines.lake.place import for_spark
 from pipelines.lake.tables import BY_NAME
+from pipelines.replay.cluster import fault_of_cluster
 from pipelines.replay.job import Job
 from pipelines.replay.rules import rules
 from pipelines.session import is_local
@@ -85,3 +87,43 @@ def test_more_of_sparks_settings_come_from_a_file_or_as_json(tmp_path: Path, mon
     assert load([file]).spark.conf == {"spark.executor.memory": "2g"}
     monkeypatch.setenv("JBOD_SPARK__CONF", '{"spark.executor.cores": "2"}')
     assert load([file]).spark.conf == {"spark.executor.memory": "2g", "spark.executor.cores": "2"}
+
+
+REPORT = "Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times, most recent failure: Lost task 0.3 in"
+
+
+@pytest.mark.parametrize(
+    ("report", "line"),
+    [
+        (
+            f"{REPORT} stage 1.0 (TID 5) (127.0.0.1 executor 6): ExecutorLostFailure (executor 6 exited caused by one "
+            "of the running tasks) Reason: Command exited with code 137\nDriver stacktrace:",
+            "Spark gave up a task that lost its executor 4 times (Command exited with code 137): see the executors'",
+        ),
+        (
+            f"{REPORT}: \nError from python worker:\n  /usr/bin/python3: Error while finding module specification for "
+            "'pipelines.daemon' (ModuleNotFoundError: No module named 'pipelines')\nPYTHONPATH was:\n",
+            "Spark's workers cannot start: /usr/bin/python3: Error while finding module specification for 'pipelines.",
+        ),
+        (
+            'java.io.IOException: Cannot run program "./env/bin/python": error=2, No such file or directory\n\tat x',
+            'Spark\'s workers cannot start: Cannot run program "./env/bin/python": error=2, No such file or directory:',
+        ),
+    ],
+)
+def test_what_fails_on_a_cluster_alone_is_told_in_a_line(report: str, line: str) -> None:
+    fault = fault_of_cluster(RuntimeError(report))
+    assert str(fault).startswith(line)
+    assert "\n" not in str(fault)
+
+
+def test_other_failures_are_no_faults_of_a_cluster() -> None:
+    assert fault_of_cluster(RuntimeError("Job aborted due to stage failure: Task 0 failed: ValueError")) is None
+
+
+def test_checkpoint_lies_where_the_lake_does_whatever_sparks_own_file_system_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert for_spark("a b/lake") == f"file://{tmp_path}/a b/lake"
+    assert for_spark("hdfs://name/lake") == "hdfs://name/lake"

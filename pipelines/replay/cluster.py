@@ -1,0 +1,42 @@
+"""What goes wrong on a cluster alone, told in one line; docs/clusters.md says what a cluster needs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from jbod_model.errors import JbodError, UsageError
+from pipelines.session import is_local
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PATIENCE = 30
+"""Seconds without any executor after which a run says that it waits."""
+WAITS = (
+    f"no executor after {PATIENCE} s: does the cluster have a free worker with spark.executor.memory and "
+    "spark.executor.cores, and can it reach spark.driver.host?"
+)
+_PYTHON = re.compile(r'Error from python worker:\s+([^\n]+)|(Cannot run program "[^\n]+)|(\[PYTHON_VERSION_[^\n]+)')
+_LOST = re.compile(r"failed (\d+) times, [^\n]*ExecutorLostFailure \([^)]*\) Reason: ([^\n]*)")
+
+
+def fault_of_cluster(problem: BaseException) -> JbodError | None:
+    """The refusal behind Spark's report that workers could not be started or were lost; None where it is neither."""
+    text = str(problem)
+    if found := _PYTHON.search(text):
+        said = next(filter(None, found.groups()))
+        return UsageError(f"Spark's workers cannot start: {said}: PYSPARK_PYTHON names a Python with jbod in it")
+    if found := _LOST.search(text):
+        return JbodError(
+            f"Spark gave up a task that lost its executor {found[1]} times ({found[2]}): see the executors' logs and "
+            "run again; what was published is whole and stays"
+        )
+    return None
+
+
+def waits_for_executors(spark: SparkSession) -> bool:
+    """Whether a cluster has given the session no executor yet."""
+    context = spark.sparkContext
+    # The driver counts as one.
+    return not is_local(str(context.master)) and len(context._jsc.sc().statusTracker().getExecutorInfos()) < 2
