@@ -17,6 +17,8 @@ from pathlib import Path
 from tests.paths import ROOT
 
 _FORKED = get_context("forkserver")
+BOUND = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+
 _FORKED.set_forkserver_preload(["tests.crash.engine"])
 
 
@@ -38,13 +40,15 @@ def forked(
 class SparkRun:
     """``jbod replay`` with Spark: a session of processes (driver, JVM, workers' parents, workers)."""
 
-    def __init__(self, log_dir: Path, lake: Path, most: int, temporary: Path, point: str | None = None) -> None:
+    def __init__(
+        self, log_dir: Path, lake: Path, most: int, temporary: Path, point: str | None, *, bound: bool = False
+    ) -> None:
         die = [] if point is None else ["--die", point]
         replay = ["replay", str(log_dir), "--lake", str(lake), "--max-records", str(most)]
         self._said = temporary / "stderr.txt"
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.child", *die, *replay],
+                [*(BOUND if bound else ()), sys.executable, "-m", "tests.crash.child", *die, *replay],
                 cwd=ROOT,
                 stdout=subprocess.DEVNULL,
                 stderr=said,
@@ -109,10 +113,15 @@ class SparkRun:
 
 
 @contextmanager
-def spark_run(log_dir: Path, lake: Path, most: int, point: str | None = None) -> Iterator[SparkRun]:
-    """A run that was started; nothing of it is left afterwards, its temporary files neither."""
+def spark_run(
+    log_dir: Path, lake: Path, most: int, point: str | None = None, *, bound: bool = False
+) -> Iterator[SparkRun]:
+    """A run that was started; nothing of it is left afterwards, its temporary files neither.
+
+    ``bound``: permissions count for it, also where root runs it.
+    """
     with tempfile.TemporaryDirectory(prefix="crash-", ignore_cleanup_errors=True) as temporary:
-        run = SparkRun(log_dir, lake, most, Path(temporary), point)
+        run = SparkRun(log_dir, lake, most, Path(temporary), point, bound=bound)
         try:
             yield run
         finally:

@@ -14,7 +14,7 @@ import pytest
 
 from pipelines import ask
 from tests.crash.check import History, complete, readable, uninterrupted
-from tests.crash.loop import deleted, retained, rewrite, segments, until
+from tests.crash.loop import LOG, deleted, retained, rewrite, segments, until
 from tests.crash.points import COMMITS, TAKING_BACK
 from tests.crash.runs import forked, spark_run
 from tests.paths import metadata_dir
@@ -102,6 +102,35 @@ def test_plan_of_a_killed_run_that_retention_has_overtaken_is_not_waited_for(tmp
     log = retained(source, tmp_path / "log")
     history = uninterrupted(log, tmp_path / "whole")
     with spark_run(log, lake, 1000) as run:
+        assert run.ended(300) == 0, run.said
+    complete(lake, history)
+
+
+@pytest.mark.spark
+def test_replay_stops_at_a_lake_it_may_not_write_and_a_segment_it_may_not_read_and_goes_on_later(
+    tmp_path: Path, old: Log
+) -> None:
+    source, history = old
+    lake, log = tmp_path / "lake", segments(source, tmp_path / "log")
+    early = forked(until(source, 200, tmp_path / "early"), lake, None)
+    early.join(120)
+    end = readable(lake, [history])
+    there = [(path, path.stat().st_mode) for path in (lake, *lake.rglob("*"))]
+    for path, mode in there:
+        path.chmod(mode & 0o555)
+    with spark_run(log, lake, 1000, bound=True) as run:
+        assert run.ended(300) == 2, run.said
+        assert f"jbod: {lake}: Permission denied: give this user the right to write there" in run.said
+    for path, mode in there:
+        path.chmod(mode)
+    last = max((log / LOG).glob("*.log"))
+    last.chmod(0)
+    with spark_run(log, lake, 1000, bound=True) as run:
+        assert run.ended(300) == 2, run.said
+        assert f"jbod: {last}: cannot be read" in run.said
+    assert 0 < readable(lake, [history]) == end
+    last.chmod(0o644)
+    with spark_run(log, lake, 1000, bound=True) as run:
         assert run.ended(300) == 0, run.said
     complete(lake, history)
 
