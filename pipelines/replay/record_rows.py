@@ -9,10 +9,10 @@ import pyarrow as pa
 from numba import njit
 
 from jbod_model.records import API_KEYS, TYPE_NAMES
+from pipelines.formats.id_texts import id_texts
 from pipelines.formats.records import CONTROL_BASE, Records
 from pipelines.lake import tables
 from pipelines.replay.blocks import partition_rows, topic_ids
-from pipelines.replay.rows import id_texts
 
 CONTROL_NAMES = {
     0: "ABORT", 1: "COMMIT", 2: "LEADER_CHANGE", 3: "SNAPSHOT_HEADER", 4: "SNAPSHOT_FOOTER",

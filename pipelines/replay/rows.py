@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from pipelines.formats.id_texts import id_texts
 from pipelines.formats.partitions import (
     ADDING,
     ELR,
@@ -30,7 +31,6 @@ KINDS = ("migrating", "unassigned", "lost", "assigned")
 RECOVERIES = ("RECOVERED", "RECOVERING")
 
 
-_BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8)
 _Moment = tuple[np.ndarray, np.ndarray, np.ndarray]
 """When: offsets int64, times int64 (microseconds UTC), whether only a snapshot says so."""
 
@@ -41,19 +41,6 @@ class Rows:
 
     closed: pa.Table
     open: pa.Table
-
-
-def id_texts(ids: np.ndarray) -> pa.Array:
-    """Kafka's 22 characters for ids (uint64[n, 2], bytes as in memory)."""
-    count = len(ids)
-    # Six groups of three bytes, the last one filled up, make 24 characters of six bits each.
-    filled = np.zeros((count, 18), np.uint32)
-    filled[:, :16] = np.frombuffer(ids.tobytes(), np.uint8).reshape(count, 16)
-    groups = (filled[:, 0::3] << 16) | (filled[:, 1::3] << 8) | filled[:, 2::3]
-    characters = _BASE64[(groups[:, :, None] >> np.array([18, 12, 6, 0], np.uint32)) & 63].reshape(count, 24)
-    ends = np.arange(0, 22 * count + 1, 22, dtype=np.int32)
-    texts = np.ascontiguousarray(characters[:, :22])
-    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(texts)])
 
 
 class _Columns:

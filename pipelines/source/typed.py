@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jbod_model import codec
 from jbod_model.text import record_as_json
+from pipelines.formats.id_texts import id_texts
 from pipelines.formats.partitions import (
     DIRECTORIES,
     INT_LISTS,
     LEADER,
+    LEADER_EPOCH,
     NO_LEADER_CHANGE,
     NO_RECOVERY_CHANGE,
+    PARTITION,
+    PARTITION_EPOCH,
     RECOVERY,
     PartitionRows,
 )
 from pipelines.formats.programs import programs
 from pipelines.formats.records import CONTROL_BASE, Records
 from pipelines.lake.tables import IDS, INTS, TIME
-from pipelines.replay.blocks import partition_rows, topic_ids
-from pipelines.replay.events import NO_IDS
-from pipelines.replay.lists import number_ids, take_lists
-from pipelines.replay.record_rows import type_names
-from pipelines.replay.rows import id_texts
+from pipelines.replay.lists import take_lists
+from pipelines.replay.record_rows import type_name
 
 _INT_COLUMNS = ("replicas", "isr", "removing_replicas", "adding_replicas", "eligible_leader_replicas", "last_known_elr")
 TYPED_SCHEMA = pa.schema(
@@ -66,126 +67,151 @@ def typed_batches(records: Records, kept: np.ndarray, snapshot: int | None) -> I
     leaves as it was is null.
     """
     counted = np.flatnonzero(kept)
-    ids = _Ids.of(records, counted, partition_rows(records)[counted])
-    for start in range(0, len(counted), BATCH_ROWS):
-        yield _batch(records, counted[start : start + BATCH_ROWS], ids.cut(start, start + BATCH_ROWS), snapshot)
+    # Columns are cut out of those of the records, so a batch is of records that lie side by side.
+    for run in np.split(counted, np.flatnonzero(np.diff(counted) != 1) + 1):
+        for start in range(0, len(run), BATCH_ROWS):
+            rows = slice(int(run[start]), int(run[min(start + BATCH_ROWS, len(run)) - 1]) + 1)
+            yield _batch(records, rows, _Parts.of(records, rows), snapshot)
 
 
 @dataclass(frozen=True)
-class _Ids:
-    """Ids of some records as numbers into their texts: those of topics (-1: none), and of all directories."""
+class _Parts:
+    """The partition records among the ``n`` records of a batch.
 
-    part_row: np.ndarray
-    topic_of: np.ndarray
-    topics: pa.Array
-    directory_of: np.ndarray
-    directories: pa.Array
+    They are the rows ``[first, last)`` of ``columns``; ``at`` int64[last - first] is where they are in the batch.
+    """
+
+    n: int
+    columns: PartitionRows
+    first: int
+    last: int
+    at: np.ndarray
 
     @classmethod
-    def of(cls, records: Records, rows: np.ndarray, part_row: np.ndarray) -> _Ids:
-        topic_of, topics = topic_ids(records, rows, part_row)
-        part = records.partitions
-        directory_of, directories = number_ids(part.ids[: part.id_ends[-1]], NO_IDS)
-        return cls(part_row, topic_of, id_texts(topics), directory_of, id_texts(directories))
+    def of(cls, records: Records, rows: slice) -> _Parts:
+        first, last = np.searchsorted(records.partition_at, (rows.start, rows.stop)).tolist()
+        at = records.partition_at[first:last] - rows.start
+        return cls(rows.stop - rows.start, records.partitions, first, last, at)
 
-    def cut(self, start: int, end: int) -> _Ids:
-        return replace(self, part_row=self.part_row[start:end], topic_of=self.topic_of[start:end])
+    @cached_property
+    def _before(self) -> np.ndarray:
+        """How many there are before each row, and in all: int64[n + 1]."""
+        ones = np.zeros(self.n + 1, np.int64)
+        ones[self.at + 1] = 1
+        return np.cumsum(ones)
+
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        """Values of the partition records, 0 for the others."""
+        if len(values) == self.n:
+            return values
+        wide = np.zeros((self.n, *values.shape[1:]), values.dtype)
+        wide[self.at] = values
+        return wide
+
+    def scalar(self, slot: int) -> np.ndarray:
+        """A scalar of the partition records."""
+        return self.columns.scalars[slot, self.first : self.last]
+
+    def list_of(
+        self, slot: int, ends: np.ndarray, kind: pa.DataType, values: Callable[[int, int], pa.Array]
+    ) -> pa.Array:
+        """A column of lists, ``values(start, end)`` of which lie together; ``ends`` int32[*]: of all records' lists."""
+        present = self.columns.present[slot, self.first : self.last]
+        if not present.any():
+            return pa.nulls(self.n, kind)
+        own = ends[self.first : self.last + 1]
+        start, end = int(own[0]), int(own[-1])
+        wide = own if len(self.at) == self.n else own[self._before]
+        parts = [_bits(self.spread(present)), pa.py_buffer(wide - start)]
+        return pa.Array.from_buffers(kind, self.n, parts, children=[values(start, end)])
 
 
-def _batch(records: Records, rows: np.ndarray, ids: _Ids, snapshot: int | None) -> pa.RecordBatch:
-    n = len(rows)
-    headers = records.headers[records.batch[rows]]
-    part, part_row = records.partitions, ids.part_row
-    hits = part_row >= 0
-    at = np.where(hits, part_row, 0)
-    whole = hits & (records.types[rows] == 3)
-    offsets = records.offsets[rows]
-    brokers = records.broker_ids[rows]
-
-    def scalar(slot: int, mask: np.ndarray) -> pa.Array:
-        values = part.scalars[slot, at] if len(part.partitions) else np.zeros(n, np.int32)
-        return pa.array(values, mask=~mask)
-
-    leader = part.scalars[LEADER, at] if len(part.partitions) else np.zeros(n, np.int32)
-    recovery = part.scalars[RECOVERY, at] if len(part.partitions) else np.zeros(n, np.int32)
+def _batch(records: Records, rows: slice, part: _Parts, snapshot: int | None) -> pa.RecordBatch:
+    n, columns = part.n, part.columns
+    batch, types, brokers = records.batch[rows], records.types[rows], records.broker_ids[rows]
+    headers = records.headers[batch[0] : batch[-1] + 1]
+    sizes = np.diff(np.searchsorted(batch, np.arange(batch[0], batch[-1] + 2)))
+    hits = part.spread(np.ones(len(part.at), np.bool_))
+    whole = hits & (types == PARTITION)
+    leader, recovery = part.spread(part.scalar(LEADER)), part.spread(part.scalar(RECOVERY))
     return pa.record_batch(
         [
-            pa.array(offsets if snapshot is None else np.full(n, snapshot, np.int64)),
-            pa.array(np.ascontiguousarray(headers["epoch"])),
-            pa.array(headers["timestamp"] * 1000, pa.int64()).cast(TIME),
-            pa.array(np.ascontiguousarray(headers["base_offset"])),
-            type_names(records.types[rows]).cast(pa.string()),
-            pa.array(records.versions[rows]),
-            pa.array(np.full(n, snapshot is not None)),
-            _texts(ids.topic_of, ids.topics, ids.topic_of < 0),
+            _plain(pa.int64(), records.offsets[rows] if snapshot is None else np.full(n, snapshot, np.int64)),
+            _plain(pa.int32(), headers["epoch"].repeat(sizes)),
+            _plain(TIME, (headers["timestamp"] * 1000).repeat(sizes)),
+            _plain(pa.int64(), headers["base_offset"].repeat(sizes)),
+            _types(types),
+            _plain(pa.int16(), records.versions[rows]),
+            pa.repeat(pa.scalar(snapshot is not None), n),
+            _topic_ids(records, rows, part, hits),
             _names(records, rows),
-            pa.array(part.partitions[at] if len(part.partitions) else np.zeros(n, np.int32), mask=~hits),
-            pa.array(brokers, mask=brokers < 0),
-            scalar(LEADER, hits & (whole | (leader != NO_LEADER_CHANGE))),
-            scalar(1, whole),
-            scalar(2, whole),
-            scalar(RECOVERY, hits & (whole | (recovery != NO_RECOVERY_CHANGE))),
-            *(_ints(part, slot, part_row) for slot in range(INT_LISTS)),
-            _directories(part, ids),
+            _plain(pa.int32(), part.spread(columns.partitions[part.first : part.last]), hits),
+            _plain(pa.int32(), brokers, brokers >= 0),
+            _plain(pa.int32(), leader, hits & (whole | (leader != NO_LEADER_CHANGE))),
+            _plain(pa.int32(), part.spread(part.scalar(LEADER_EPOCH)), whole),
+            _plain(pa.int32(), part.spread(part.scalar(PARTITION_EPOCH)), whole),
+            _plain(pa.int32(), recovery, hits & (whole | (recovery != NO_RECOVERY_CHANGE))),
+            *(_ints(part, slot) for slot in range(INT_LISTS)),
+            part.list_of(DIRECTORIES, columns.id_ends, IDS, lambda start, end: id_texts(columns.ids[start:end])),
             _fields(records, rows, hits),
         ],
         schema=TYPED_SCHEMA,
     )
 
 
-def _names(records: Records, rows: np.ndarray) -> pa.Array:
+def _plain(kind: pa.DataType, values: np.ndarray, given: np.ndarray | None = None) -> pa.Array:
+    """A column of numbers as they lie in memory, null where not ``given``."""
+    bits = None if given is None else _bits(given)
+    return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def _types(types: np.ndarray) -> pa.Array:
+    found = pa.array(types).dictionary_encode()
+    return pa.array([type_name(number) for number in found.dictionary.to_pylist()]).take(found.indices)
+
+
+def _bits(given: np.ndarray) -> pa.Buffer | None:
+    return None if given.all() else pa.py_buffer(np.packbits(given, bitorder="little"))
+
+
+def _ints(part: _Parts, slot: int) -> pa.Array:
+    values = part.columns.ints[slot]
+    return part.list_of(
+        slot, part.columns.int_ends[slot], INTS, lambda start, end: _plain(pa.int32(), values[start:end])
+    )
+
+
+def _topic_ids(records: Records, rows: slice, part: _Parts, hits: np.ndarray) -> pa.Array:
+    ids, named = part.spread(part.columns.topics[part.first : part.last]), records.topic_at[rows]
+    others = np.flatnonzero(named >= 0)
+    for row in others.tolist():
+        ids[row] = np.frombuffer(records.data[named[row] : named[row] + 16].tobytes(), np.uint64)
+    return id_texts(ids, _bits(hits | (named >= 0)))
+
+
+def _names(records: Records, rows: slice) -> pa.Array:
     """Topic names, of the few records that have one."""
     given = records.name_at[rows] >= 0
-    if not given.any():
-        return pa.nulls(len(rows), pa.string())
-    names, ends = take_lists(records.data, records.name_at, records.name_sizes, rows)
-    raw = pa.Array.from_buffers(pa.string(), len(rows), [None, pa.py_buffer(ends), pa.py_buffer(names)])
-    return pc.if_else(pa.array(given), raw, pa.scalar(None, pa.string()))
+    at = np.flatnonzero(given)
+    if not len(at):
+        return pa.nulls(len(given), pa.string())
+    names, _ = take_lists(records.data, records.name_at, records.name_sizes, rows.start + at)
+    ends = np.zeros(len(given) + 1, np.int32)
+    ends[at + 1] = records.name_sizes[rows.start + at]
+    ends = np.cumsum(ends, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), len(given), [_bits(given), pa.py_buffer(ends), pa.py_buffer(names)])
 
 
-def _texts(numbers: np.ndarray, dictionary: pa.Array, mask: np.ndarray | None = None) -> pa.Array:
-    return dictionary.take(pa.array(numbers, mask=mask))
-
-
-def _ints(part: PartitionRows, slot: int, part_row: np.ndarray) -> pa.Array:
-    given = _given(part, slot, part_row)
-    if not given.any():
-        return pa.nulls(len(part_row), INTS)
-    starts, sizes = part.int_ends[slot, :-1], np.diff(part.int_ends[slot])
-    values, ends = take_lists(part.ints[slot], starts, sizes, np.where(given, part_row, -1))
-    return _list(ends, pa.array(values), given, INTS)
-
-
-def _directories(part: PartitionRows, ids: _Ids) -> pa.Array:
-    given = _given(part, DIRECTORIES, ids.part_row)
-    if not given.any():
-        return pa.nulls(len(given), IDS)
-    asked = np.where(given, ids.part_row, -1)
-    taken, ends = take_lists(ids.directory_of, part.id_ends[:-1], np.diff(part.id_ends), asked)
-    return _list(ends, _texts(taken, ids.directories), given, IDS)
-
-
-def _given(part: PartitionRows, slot: int, part_row: np.ndarray) -> np.ndarray:
-    given = np.zeros(len(part_row), np.bool_)
-    hits = part_row >= 0
-    given[hits] = part.present[slot, part_row[hits]]
-    return given
-
-
-def _list(ends: np.ndarray, values: pa.Array, given: np.ndarray, kind: pa.DataType) -> pa.Array:
-    mask = None if given.all() else pa.array(~given)
-    return pa.ListArray.from_arrays(pa.array(ends), values, type=kind, mask=mask)
-
-
-def _fields(records: Records, rows: np.ndarray, partition: np.ndarray) -> pa.Array:
+def _fields(records: Records, rows: slice, hits: np.ndarray) -> pa.Array:
     """The fields of the records that have no columns, as kafka-dump-log prints them."""
-    types = records.types[rows]
-    said = np.isin(types, _IN_COLUMNS) & (programs().entries_of(types, records.versions[rows]) >= 0)
-    asked = np.flatnonzero(~partition & ~said & (types < CONTROL_BASE)).tolist()
+    others = rows.start + np.flatnonzero(~hits)
+    types = records.types[others]
+    said = np.isin(types, _IN_COLUMNS) & (programs().entries_of(types, records.versions[others]) >= 0)
+    asked = others[~said & (types < CONTROL_BASE)].tolist()
     if not asked:
-        return pa.nulls(len(rows), pa.string())
-    texts: list[str | None] = [None] * len(rows)
+        return pa.nulls(len(hits), pa.string())
+    texts: list[str | None] = [None] * len(hits)
     for row in asked:
-        read = codec.decode(records.value(int(rows[row])), keep_unknown=True)
-        texts[row] = json.dumps(record_as_json(read)["data"])
+        read = codec.decode(records.value(row), keep_unknown=True)
+        texts[row - rows.start] = json.dumps(record_as_json(read)["data"])
     return pa.array(texts, pa.string())
