@@ -1,6 +1,6 @@
 # make setup | demo | test | lint | bench | clean.   PYTHON=python3.12 chooses another interpreter.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration live lint bench clean
+.PHONY: help setup demo test unit integration live cluster lint bench clean
 MAKEFLAGS += --no-print-directory
 
 VENV := .venv
@@ -14,6 +14,7 @@ help:
 	@echo "make demo    replay a real cluster's log, ask it what is offline and why, check it, draw a report"
 	@echo "make test    lint, types, unit and integration tests"
 	@echo "make live    follow a real Kafka while its disks break (needs Maven)"
+	@echo "make cluster the main job on a Spark cluster of three processes, while executors and workers are killed"
 	@echo "make bench   speed, side by side with Kafka's own reader"
 
 setup: $(STAMP)
@@ -78,6 +79,9 @@ $(KAFKA_LIBS): tests/live/pom.xml
 	@command -v mvn >/dev/null || { echo "make live starts a real Kafka: install Maven and a JDK 17" >&2; exit 1; }
 	mvn -q -B -f tests/live/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(KAFKA_LIBS)
 	@touch $@
+
+cluster: setup
+	SPARK_CLUSTER=1 $(BIN)/python -m pytest -q -s tests/cluster
 
 bench: setup
 	$(BIN)/python benchmarks/run.py $(BENCH)
