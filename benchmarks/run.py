@@ -93,8 +93,10 @@ def _measure(java: Sequence[str], log: str, folder: Path, only: str | None) -> I
         base, records = full["totalSeconds"], full["records"]
         yield Line("Kafka: decode, replay, image, offline replicas", log, base, records, peak_mb=full["peakKb"] // 1024)
     if wanted("source"):
-        ours = _json([sys.executable, str(HERE / "source.py"), str(folder)])
-        yield Line("jbod: Spark source as a stream, noop sink", log, ours["seconds"], ours["records"], base)
+        ours = _json([sys.executable, str(HERE / "source.py"), str(folder), "--kafka", java[-1]])
+        yield Line(
+            "jbod: Spark source as a stream, noop sink", log, ours["seconds"], ours["records"], ours["kafkaSeconds"]
+        )
     lake = BUILD / f"lake-{log}"
     if wanted("replay") or not (lake / "ledger").exists():
         shutil.rmtree(lake, ignore_errors=True)
