@@ -7,12 +7,14 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pyarrow.fs as pafs
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError
 from pipelines.lake.alone import only_run
 from pipelines.lake.faults import fault_of_disk
+from pipelines.lake.files import lake_filesystem
 from pipelines.lake.place import for_spark
 from pipelines.lake.publish import Identity, Lake
 from pipelines.replay.cluster import PATIENCE, WAITS, fault_of_cluster, waits_for_executors
@@ -346,4 +348,6 @@ def _is_sparks(problem: Exception) -> bool:
 
 def lake_has_checkpoint(lake: str) -> bool:
     """Whether a run can go on from its checkpoint."""
-    return Path(lake, CHECKPOINT, "offsets").is_dir() or Path(lake, CHECKPOINT, "seed").is_dir()
+    fs, root = lake_filesystem(lake)
+    parts = fs.get_file_info([f"{root}/{CHECKPOINT}/{part}" for part in ("offsets", "seed")])
+    return any(part.type == pafs.FileType.Directory for part in parts)

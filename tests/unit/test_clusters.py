@@ -15,6 +15,7 @@ from pipelines.lake.tables import BY_NAME
 from pipelines.replay.cluster import fault_of_cluster
 from pipelines.replay.job import Job
 from pipelines.replay.rules import rules
+from pipelines.replay.run import lake_has_checkpoint
 from pipelines.session import is_local
 from pipelines.settings import load
 from pipelines.source.kafka_request_log import Options
@@ -127,3 +128,10 @@ def test_checkpoint_lies_where_the_lake_does_whatever_sparks_own_file_system_is(
     monkeypatch.chdir(tmp_path)
     assert for_spark("a b/lake") == f"file://{tmp_path}/a b/lake"
     assert for_spark("hdfs://name/lake") == "hdfs://name/lake"
+
+
+def test_lake_that_is_named_by_a_uri_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    assert not lake_has_checkpoint(tmp_path.as_uri())
+    (tmp_path / "_checkpoint" / "offsets").mkdir(parents=True)
+    assert lake_has_checkpoint(tmp_path.as_uri())
+    assert lake_has_checkpoint(str(tmp_path))
