@@ -140,6 +140,7 @@ def _report(outcome: object, lake: str, seconds: float, as_json: bool, requests:
             "batches": outcome.batches,
             "rows": outcome.rows,
             "rolledBack": [vars(one) for one in outcome.rolled_back],
+            "logEndOffset": outcome.log_end,
             "seconds": round(seconds, 1),
         }
         if asked is not None:

@@ -116,6 +116,9 @@ def show_status(answer: Status) -> None:
     ]
     for name, value in rows:
         say(out, f"{name:<12} {value}", hang=13)
+    if answer.log_end_offset is not None:
+        lost = f"offsets {answer.log_end_offset} to {answer.newest_offset}"
+        say(out, f"{'log':<12} ended before {lost} when it was last looked at: they may be disproved", "bold red", 13)
     troubles = (
         (answer.offline_replicas, "offline replica"),
         (answer.partitions_without_leader, "partition without a leader", "partitions without a leader"),

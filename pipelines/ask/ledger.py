@@ -78,6 +78,18 @@ def read_ledger(
     return found[-1], ranges
 
 
+def log_end(ledger: DeltaTable, end_offset: int) -> int | None:
+    """Where the log ended when it was last looked at, if that was before the lake's end, ``end_offset``."""
+    import pyarrow.compute as pc
+
+    if all(field.name != "log_end" for field in ledger.schema().fields):
+        return None
+    newest = pc.field("end_offset") == end_offset
+    rows = ledger.to_pyarrow_dataset().to_table(columns=["published_time", "log_end"], filter=newest)
+    found: int | None = rows.sort_by("published_time")["log_end"][-1].as_py()
+    return found
+
+
 def check_known(root: str, ranges: Sequence[tuple[int, int]], offset: int) -> None:
     first, newest = ranges[0][0], ranges[-1][1] - 1
     if offset < first:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from pipelines.ask.delta import open_table
 from pipelines.ask.lake import Lake
+from pipelines.ask.ledger import log_end
 from pipelines.ask.settled import features
 from pipelines.ask.trouble import troubled
 
@@ -24,6 +26,8 @@ class Status:
     newest_time: datetime
     published_time: datetime
     """When the newest offset became visible."""
+    log_end_offset: int | None
+    """Where the log ended when it was last looked at, if that was before the newest offset."""
     features: Mapping[str, int]
     brokers: int
     brokers_fenced: int
@@ -56,6 +60,7 @@ def status(lake: Lake, default_min_isr: int = 1) -> Status:
         newest_offset=lake.published.end_offset - 1,
         newest_time=lake.published.end_time,
         published_time=lake.published.published_time,
+        log_end_offset=log_end(open_table(lake.path, "ledger", None), lake.published.end_offset),
         features=features(lake),
         brokers=brokers,
         brokers_fenced=fenced,

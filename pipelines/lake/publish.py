@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,6 +49,8 @@ class Batch:
     metadata_version: int
     from_snapshot: int | None
     dropped: int
+    log_end: int | None = None
+    """Where the log was found to end, if that is before the lake's end."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,13 @@ class Lake:
         """A ledger row for tables that were rewritten without a change of what they say; the lock is held."""
         self._publish(self._here((), frozenset()), (RECORDS, *HISTORY))
 
+    def mark_log_end(self, log_end: int | None) -> None:
+        """Say in the ledger that the log ends before the lake does, or that it does so no more (None)."""
+        if self.ledger is not None and self.ledger.get("log_end") != log_end:
+            with self.writing():
+                here = replace(self._here((), frozenset()), log_end=log_end)
+                self._append_ledger(here, self.ledger["versions"], {})
+
     def _here(self, files: Sequence[DataFile], touched: frozenset[tuple[str, int]]) -> Batch:
         """A batch without records, where the lake stands."""
         assert self.ledger is not None
@@ -221,6 +230,7 @@ class Lake:
             metadata_version=at["metadata_version"],
             from_snapshot=None,
             dropped=0,
+            log_end=at.get("log_end"),
         )
 
     @contextmanager
@@ -308,6 +318,7 @@ class Lake:
             "metadata_version": batch.metadata_version,
             "from_snapshot": batch.from_snapshot,
             "dropped": batch.dropped,
+            "log_end": batch.log_end,
             "versions": versions,
             "rows": rows,
         }

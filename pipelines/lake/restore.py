@@ -146,6 +146,7 @@ def _cut_ledger(lake: Lake, cut: Cut, before: int, written: dict[str, int]) -> N
                 "metadata_version": cut.metadata_version,
                 "dropped": 0,
                 "rolled_back_from": before,
+                "log_end": None,
                 "versions": versions,
                 "rows": written,
             }

@@ -265,6 +265,12 @@ LEDGER = Table(
                 "end offset the lake had before the log was found rewritten and the lake was taken back to end_offset",
                 null=True,
             ),
+            column(
+                "log_end",
+                pa.int64(),
+                "end offset of the log, where it was found to end before the lake does; null otherwise",
+                null=True,
+            ),
             column("versions", pa.map_(pa.string(), pa.int64()), "version of every table"),
             column("rows", pa.map_(pa.string(), pa.int64()), "rows written to every table"),
         ]

@@ -114,8 +114,23 @@ def _first_difference(lake: Lake, planner: Planner, shared: int) -> int:
         )
         sides = [side["batch_offset"][differs].as_py() for side in (known, rows) if differs < side.num_rows]
         return int(min(sides))
-    # The log ends first; or only what left no row differs, an aborted transaction: then all since is read again.
-    return int(mine["batch_offset"][at].as_py()) if at < mine.num_rows else shared
+    if at == mine.num_rows:
+        # Only what left no row differs, an aborted transaction: then all since is read again.
+        return shared
+    return lake.end_offset if _is_only_shorter(lake, planner) else int(mine["batch_offset"][at].as_py())
+
+
+def _is_only_shorter(lake: Lake, planner: Planner) -> bool:
+    """Whether a log that ends before the lake does, and shows no other row, is the same as far as it goes.
+
+    Its last batch may be in an open transaction and show no row: then its epoch decides.
+    """
+    last = planner.position(planner.next_offset, -1)
+    said = (
+        f"NOT snapshot AND log_offset >= {last.base} AND log_offset < {planner.next_offset} AND epoch <> {last.epoch}"
+    )
+    found = _query(lake, f"SELECT count(*) AS n FROM {{records}} WHERE {said}")
+    return planner.next_offset < lake.end_offset and found["n"][0].as_py() == 0
 
 
 def _log_rows(planner: Planner, start: int, end: int) -> Iterator[pa.Table]:
@@ -204,9 +219,11 @@ def settle(lake: Lake, job: Job, planner: Planner, *, has_checkpoint: bool) -> R
         epoch, crc = (there.epoch, there.crc) if known else (_epoch_before(lake, offset), -1)
         discard_checkpoint(lake.location)
         take_back(lake, Cut(offset, epoch, crc, level), shards_of)
-    elif has_checkpoint:
-        return None
     else:
+        end = _log_end(planner)
+        lake.mark_log_end(end if end < before else None)
+        if has_checkpoint:
+            return None
         states = states_at(lake, job, before)
     if lake.ledger is not None:
         write_seed(lake.location, states, _position(lake, planner))
@@ -214,6 +231,11 @@ def settle(lake: Lake, job: Job, planner: Planner, *, has_checkpoint: bool) -> R
     else:
         _forget_checkpoints(lake)
     return RolledBack(offset, before) if offset < before else None
+
+
+def _log_end(planner: Planner) -> int:
+    """Offset after the last record that the log has, in a segment or a snapshot."""
+    return max(planner.next_offset, *(snapshot.end_offset for snapshot in planner.snapshots), 0)
 
 
 def _forget_checkpoints(lake: Lake) -> None:
@@ -234,6 +256,10 @@ def _epoch_before(lake: Lake, offset: int) -> int:
 
 def _position(lake: Lake, planner: Planner) -> Position:
     """Where the lake stands, with the fingerprint of the log's batch before it where the log still has it."""
+    epoch, crc = (int((lake.ledger or {})[name]) for name in ("epoch", "fingerprint"))
     if planner.first_offset() >= lake.end_offset:
-        return Position(lake.end_offset, epoch=int((lake.ledger or {})["epoch"]))
-    return _scanned(planner, lake.end_offset - 1).position(lake.end_offset, -1)
+        return Position(lake.end_offset, epoch=epoch)
+    whole = _scanned(planner, lake.end_offset - 1)
+    if whole.next_offset >= lake.end_offset:
+        return whole.position(lake.end_offset, -1)
+    return Position(lake.end_offset, _last_batch_below(lake, lake.end_offset), epoch, crc)

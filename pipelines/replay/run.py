@@ -71,6 +71,8 @@ class Outcome:
     batches: int = 0
     rows: dict[str, int] = field(default_factory=dict)
     rolled_back: list[RolledBack] = field(default_factory=list)
+    log_end: int | None = None
+    """Where the log ended when the run began, if that was before the lake's end."""
 
 
 Progress = Callable[[str], None]
@@ -180,6 +182,12 @@ class Runner:
             self.outcome.start_offset = min(self.outcome.start_offset, done.offset)
             self.outcome.end_offset = done.offset
             self._notice(str(done))
+        self.outcome.log_end = (self.lake.ledger or {}).get("log_end")
+        if self.outcome.log_end is not None:
+            self._notice(
+                f"{self.wanted.log_dir}: ends before offset {self.outcome.log_end}, the lake has more: offsets up to "
+                f"{self.lake.end_offset - 1}, which this copy has no more or not yet; they stay until it disproves them"
+            )
 
     def _settled_log(self) -> LogDir:
         """The log to compare with: of several copies one that has what a majority holds, once there is such a thing."""

@@ -354,9 +354,9 @@ class Planner:
                     return (int(found["epoch"]), int(found["crc"])) != (position.epoch, position.crc)
         scanned = [file.segment.base_offset for file in self._files.values()]
         if not scanned or min(scanned) <= position.base:
-            return bool(scanned)
-        # The batch is below what the log still has: only an older epoch after it tells.
-        first = self.headers()[:1]
+            # A log that only ends earlier disproves nothing.
+            return bool(scanned) and (self._next > position.base or self._epoch > position.epoch)
+        first = self.headers()[:1]  # below what the log still has only an older epoch after it tells
         return len(first) > 0 and int(first[0]["epoch"]) < position.epoch
 
     def holds(self, position: Position) -> bool:

@@ -69,6 +69,12 @@ def rewritten(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_log_rewritten_between_runs_is_followed_and_said(spark: SparkSession, tmp_path: Path, rewritten: Path) -> None:
     log_dir = whole(tmp_path / "log")
     replay(spark, log_dir, tmp_path / "lake", max_records=200)
+    last = log_dir / LOG / LAST
+    last.write_bytes(first_batches(last.read_bytes(), FORK))
+    said: list[str] = []
+    shorter = Runner(Replay(str(log_dir), str(tmp_path / "lake")), notice=said.append)
+    assert (shorter.run(spark).log_end, shorter.outcome.batches) == (FORK, 0)
+    assert [f"ends before offset {FORK}, the lake has more: offsets up to 618" in line for line in said] == [True]
     rewrite(log_dir)
     done = replay(spark, log_dir, tmp_path / "lake").outcome.rolled_back
     assert [(one.offset, one.before) for one in done] == [(FORK, 619)]
