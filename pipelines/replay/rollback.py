@@ -75,7 +75,8 @@ def _by_epoch_alone(lake: Lake, planner: Planner) -> int:
 
 def _last_common(lake: Lake, planner: Planner, first: int) -> int:
     whole = _scanned(planner, first)
-    shared = next((row["end_offset"] for row in _ledger_rows(lake) if _is_in_log(row, whole)), first)
+    known = sorted([*_ledger_rows(lake), *_snapshots(lake)], key=lambda row: -row["end_offset"])
+    shared = next((row["end_offset"] for row in known if _is_in_log(row, whole)), first)
     offset = max(_first_difference(lake, whole, shared), shared)
     if offset <= first:
         if first == 0 and not lake.identity.cluster_id:
@@ -190,10 +191,16 @@ def _query(lake: Lake, sql: str) -> pa.Table:
 
 
 def _ledger_rows(lake: Lake) -> list[dict[str, Any]]:
-    """Publications of records, the newest first."""
+    """Publications of records."""
     rows = lake.tables[LEDGER.name].to_pyarrow_table().to_pylist()
-    rows = [row for row in rows if row["start_offset"] < row["end_offset"]]
-    return sorted(rows, key=lambda row: -row["end_offset"])
+    return [row for row in rows if row["start_offset"] < row["end_offset"]]
+
+
+def _snapshots(lake: Lake) -> list[dict[str, Any]]:
+    """The snapshots that were read, as publications that ended there."""
+    wanted = "log_offset + 1 AS end_offset, log_offset + 1 AS from_snapshot, epoch"
+    found: list[dict[str, Any]] = _query(lake, f"SELECT DISTINCT {wanted} FROM {{records}} WHERE snapshot").to_pylist()
+    return found
 
 
 def settle(lake: Lake, job: Job, planner: Planner, *, has_checkpoint: bool) -> RolledBack | None:
