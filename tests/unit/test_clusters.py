@@ -26,7 +26,7 @@ EMPTY = BY_NAME["brokers"].schema.empty_table()
 
 
 @pytest.mark.parametrize(
-    ("master", "expected"), [("local", True), ("local[2]", True), ("spark://a:7077", False), ("yarn", False)]
+    ("master", "expected"), [("local", True), ("local[2]", True), ("local-cluster[2,1,1024]", False), ("yarn", False)]
 )
 def test_master_is_local_or_not(master: str, expected: bool) -> None:
     assert is_local(master) is expected
