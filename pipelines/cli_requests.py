@@ -37,6 +37,7 @@ def assignments(
     Stands on request logs: jbod replay LOG_DIR --requests FILE.
     """
     from pipelines.ask import requests as ask
+    from pipelines.settings import load
 
     if every is not None and not 0.001 <= every <= 10**9:
         raise UsageError(f"--queue {every}: seconds from 0.001 on")
@@ -56,7 +57,8 @@ def assignments(
         else:
             _show_queue(steps)
     else:
-        answer = ask.assignments(opened)
+        check = load().check
+        answer = ask.assignments(opened, check.refusals, timedelta(hours=check.window_hours))
         if as_json:
             print_json(answer)
         else:

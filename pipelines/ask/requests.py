@@ -11,6 +11,7 @@ from jbod_model.kafka_errors import KafkaError
 from pipelines.ask.delta import data_files, read_parquet
 from pipelines.ask.lake import Lake
 from pipelines.ask.ledger import time_of
+from pipelines.ask.requests_sql import ERROR_NAMES, LAST_ASKED, PROCESSES, RETRY_LOOPS
 
 _ERRORS = {error.value: error.name for error in KafkaError}
 TABLE = "assignment_requests"
@@ -95,7 +96,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class RetryLoop:
-    """An assignment that was refused each time a broker asked for it, to the last: check B-02."""
+    """An assignment that is asked for and refused again and again: check B-02."""
 
     topic: str | None
     """None where the log knows no topic of this id: it was deleted before the lake begins, or is another cluster's."""
@@ -147,8 +148,8 @@ _NOTHING = (
 )
 
 
-def assignments(lake: Lake) -> Assignments:
-    """How assignments go: what was asked, what waits and why."""
+def assignments(lake: Lake, refusals: int = 3, window: timedelta = timedelta(days=7)) -> Assignments:
+    """How assignments go: what was asked, what waits and why. ``refusals`` and ``window``: see ``retry_loops``."""
     known = requests_until(lake)
     rows = known or _NOTHING
     outcomes = dict(lake.query(f"SELECT outcome, count(*) FROM {rows} GROUP BY outcome ORDER BY count(*) DESC"))
@@ -169,26 +170,29 @@ def assignments(lake: Lake) -> Assignments:
         unreadable=unreadable,
         unassigned=_unassigned(lake, rows),
         refused=_refused(lake, rows),
-        retry_loops=retry_loops(lake),
+        retry_loops=retry_loops(lake, refusals, window),
     )
 
 
-def retry_loops(lake: Lake, times: int = 3) -> list[RetryLoop]:
-    """Assignments refused at least ``times`` in a row, the last time included; the most often repeated first."""
+def retry_loops(lake: Lake, refusals: int = 3, window: timedelta = timedelta(days=7)) -> list[RetryLoop]:
+    """What check B-02 tells of: assignments refused ``refusals`` times in a row or more, the last time within
+    ``window``, by the newest request for the replica of a process that still runs; the most often repeated first."""
+    since = round((lake.time - window).timestamp() * 1_000_000)
     found = lake.query(
         f"""
-        SELECT topic, topic_id, partition, broker_id, directory_id, error, attempt, epoch_us(first_requested_time),
+        WITH brokers AS (SELECT * FROM {lake.at("brokers")}),
+        brokers_history AS (SELECT * FROM {lake.until("brokers")}),
+        assignment_requests AS (SELECT * FROM {requests_until(lake) or _NOTHING}),
+        error_names AS ({ERROR_NAMES}), processes AS ({PROCESSES}), last_asked AS ({LAST_ASKED}),
+        params AS (SELECT {refusals} AS refusals, make_timestamptz({since}) AS window_time)
+        SELECT topic, topic_id, partition, broker_id, directory_id, refusal, attempt, epoch_us(first_requested_time),
                epoch_us(requested_time)
-        FROM {requests_until(lake) or _NOTHING}
-        QUALIFY row_number() OVER (
-            PARTITION BY topic_id, partition, broker_id, directory_id ORDER BY requested_time DESC, entry DESC
-        ) = 1 AND error <> 0 AND attempt >= {times}
-        ORDER BY attempt DESC, topic_id, partition, broker_id
+        FROM ({RETRY_LOOPS}) ORDER BY attempt DESC, topic_id, partition, broker_id
         """
     )
     return [
-        RetryLoop(topic, topic_id, partition, broker, directory, error_name(error), many, time_of(first), time_of(last))
-        for topic, topic_id, partition, broker, directory, error, many, first, last in found
+        RetryLoop(topic, topic_id, partition, broker, directory, refusal, many, time_of(first), time_of(last))
+        for topic, topic_id, partition, broker, directory, refusal, many, first, last in found
     ]
 
 

@@ -1,5 +1,6 @@
 """Checks of replicas whose directory the controller does not know, and of what brokers ask for them."""
 
+from pipelines.ask.requests_sql import RETRY_LOOPS
 from pipelines.check.definition import Check
 
 STUCK = Check(
@@ -66,7 +67,7 @@ STUCK = Check(
     source="KIP-858, Replica management; R-LOCAL-4; KAFKA-17190",
 )
 
-# A process that has gone repeats nothing. Where the log no longer has the replica, what removed it is the cause.
+# Where the log no longer has the replica, what removed it is the cause.
 RETRY_LOOP = Check(
     id="B-02",
     name="assignment-retry-loop",
@@ -74,15 +75,8 @@ RETRY_LOOP = Check(
     title="Brokers ask again and again for assignments that the controller refuses",
     why="What is refused is not recorded: the log has the replica elsewhere or not at all. Such requests can also hold "
     "up those behind them.",
-    sql="""
-        WITH loops AS (
-            SELECT q.topic_id, q.topic, q.partition, q.broker_id, q.directory_id, q.refusal, q.attempt,
-                   r.from_offset, r.from_time
-            FROM last_asked q
-            JOIN processes r ON r.broker_id = q.broker_id AND r.from_time <= q.requested_time
-            CROSS JOIN params
-            WHERE q.refusal IS NOT NULL AND q.attempt >= params.refusals AND q.requested_time >= params.window_time
-        )
+    sql=f"""
+        WITH loops AS ({RETRY_LOOPS})
         SELECT l.topic_id, l.topic, l.partition, l.broker_id, l.directory_id, l.refusal, l.attempt,
                greatest(max(coalesce(h.to_offset, h.from_offset, l.from_offset)), l.from_offset) AS since_offset,
                greatest(max(coalesce(h.to_time, h.from_time, l.from_time)), l.from_time) AS since_time,

@@ -15,28 +15,18 @@ from typing import Any
 
 import duckdb
 
-from jbod_model.kafka_errors import KafkaError
 from pipelines.ask.delta import open_table
 from pipelines.ask.lake import Lake
 from pipelines.ask.requests import requests_until
+from pipelines.ask.requests_sql import ERROR_NAMES, LAST_ASKED, PROCESSES
 from pipelines.ask.settled import features, min_isr
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS
 from pipelines.settings import Settings
 
 HISTORY_TABLES = ("brokers", "directories", "partitions", "assignments", "offline_replicas")
 
-_ERRORS = ", ".join(f"({error.value}, '{error.name}')" for error in KafkaError)
-
 DERIVED: Mapping[str, str] = {
-    # A registered broker: since when its process runs, and when it was last unfenced (null: never seen fenced).
-    "processes": """
-        SELECT b.broker_id, min(h.from_offset) AS from_offset, min(h.from_time) AS from_time,
-               max(CASE WHEN h.fenced THEN h.to_offset END) AS unfenced_offset,
-               max(CASE WHEN h.fenced THEN h.to_time END) AS unfenced_time
-        FROM brokers b
-        JOIN brokers_history h ON h.broker_id = b.broker_id AND h.incarnation_id = b.incarnation_id
-        GROUP BY b.broker_id
-    """,
+    "processes": PROCESSES,
     # A directory that a broker had and has no more: when it left, and why.
     "away": """
         SELECT h.broker_id, h.directory_id, max(h.to_offset) AS to_offset, max(h.to_time) AS to_time,
@@ -68,22 +58,8 @@ DERIVED: Mapping[str, str] = {
         WHERE a.ended_by = 'removed' AND a.kind = 'assigned' AND o.reason <> 'directory lost'
           AND (d.directory_id IS NULL OR b.broker_id IS NULL OR b.fenced)
     """,
-    # Kafka's name of each error code that a controller answers with.
-    "error_names": f"SELECT * FROM (VALUES {_ERRORS}) AS names (error, name)",
-    # What a broker last asked for a replica, and Kafka's name of the refusal (null where it was accepted).
-    "last_asked": """
-        SELECT q.topic_id, q.topic, q.partition, q.broker_id, q.directory_id, q.requested_time, q.attempt,
-               q.realised_offset, CASE WHEN q.error <> 0 THEN coalesce(n.name, 'error ' || CAST(q.error AS VARCHAR)) END
-               AS refusal
-        FROM (
-            SELECT *, row_number() OVER (
-                PARTITION BY topic_id, partition, broker_id ORDER BY requested_time DESC, answered_time DESC, entry DESC
-            ) AS age
-            FROM assignment_requests
-        ) q
-        LEFT JOIN error_names n ON n.error = q.error
-        WHERE q.age = 1
-    """,
+    "error_names": ERROR_NAMES,
+    "last_asked": LAST_ASKED,
 }
 
 

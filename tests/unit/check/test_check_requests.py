@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from jbod_model import records as r
 from pipelines.ask.lake import Lake
 from pipelines.ask.requests import retry_loops
 from pipelines.check.run import run_checks
@@ -62,6 +64,24 @@ def test_retry_loop_is_known_once_it_is_one_and_has_the_cause_in_the_log(tmp_pat
     assert found.todo == "the topic or partition is gone: the loop ends with a restart of broker 1"
     assert run_checks(Lake.open(tmp_path, removed + 2), ["B-02"]) == []
     assert len(run_checks(Lake.open(tmp_path, removed + 2), ["B-02"], load(check={"refusals": 2}))) == 1
+
+
+def test_assignments_and_the_check_know_the_same_loops_whatever_the_settings_say(tmp_path: Path) -> None:
+    """Broker 1 asks for another directory at last, broker 2 is refused twice, broker 3 starts anew."""
+    story = Story().broker(1, "ab").broker(2, "cd").broker(3, "ef").topic("t", {1: "a", 2: "c", 3: "e"})
+    for broker, directory, times in ((1, "b", 3), (1, "a", 2), (2, "d", 2), (3, "f", 3)):
+        for _ in range(times):
+            story.asked("t", 0, broker, directory, error=100).append(r.NoOpRecord(), 0)
+    story.broker(3, "ef", process=2)
+    lake = story.lake(tmp_path)
+    for refusals, brokers in ((2, {1, 2}), (3, set())):
+        found = run_checks(lake, ["B-02"], load(check={"refusals": refusals}))
+        loops = retry_loops(lake, refusals)
+        assert {(one.broker_id, one.directory_id) for one in found} == {
+            (one.broker_id, one.directory_id) for one in loops
+        }
+        assert {one.broker_id for one in loops} == brokers
+    assert retry_loops(lake, 2, timedelta(seconds=2)) == []
 
 
 def test_retry_loop_for_a_replica_that_the_log_has_is_not_said_to_be_elsewhere(tmp_path: Path) -> None:

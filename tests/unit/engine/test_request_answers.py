@@ -77,15 +77,15 @@ def test_an_assignment_refused_three_times_in_a_row_is_a_loop_until_it_is_accept
     line = next(line for line in request_lines(KAFKA) if b"ASSIGN_REPLICAS" in line)
     refused = line.replace(b'"errorCode":0}', b'"errorCode":100}')
     again = [refused.replace(b'"correlationId":0', b'"correlationId":%d' % number) for number in range(3)]
-    lake.add([text.replace(b"02:23:", b"02:2%d:" % number) for number, text in enumerate(again[:2])])
+    lake.add([text.replace(b"02:23:", b"02:2%d:" % number) for number, text in enumerate(again[:2], 4)])
     assert assignments(Lake.open(lake.path)).retry_loops == []
-    lake.add([again[2].replace(b"02:23:", b"02:22:")])
+    lake.add([again[2].replace(b"02:23:", b"02:26:")])
     loops = assignments(Lake.open(lake.path)).retry_loops
     assert {(one.attempts, one.error, one.broker_id, one.topic) for one in loops} == {
         (3, "UNKNOWN_TOPIC_ID", 1, "orders")
     }
     assert len(loops) == 9
-    lake.add([line])
+    lake.add([line.replace(b"02:23:", b"02:27:")])
     assert assignments(Lake.open(lake.path)).retry_loops == []
 
 
