@@ -15,6 +15,8 @@ from pipelines.show import age, console, listed, many, say, show_table, when
 
 SCREENFUL = 40
 """Rows of a list on a terminal, unless all are asked for."""
+MOST_CAUSES = 8
+"""Causes on a terminal likewise: a zone that is lost is thirty of them."""
 
 
 def show_offline(answer: Offline, every: bool = False, out: Console | None = None) -> None:
@@ -34,12 +36,15 @@ def show_offline(answer: Offline, every: bool = False, out: Console | None = Non
     _show_hurt(out, answer)
     say(out)
     say(out, "Why", "bold")
-    width = max(len(many(cause.replicas, "replica")) for cause in answer.causes)
-    for cause in answer.causes:
+    causes = answer.causes if every or not out.is_terminal else answer.causes[:MOST_CAUSES]
+    width = max(len(many(cause.replicas, "replica")) for cause in causes)
+    for cause in causes:
         since = "at or before" if cause.since_snapshot else "since"
         say(out, f"  {many(cause.replicas, 'replica'):<{width}}  {cause.finding}", hang=width + 4)
         begin = f"{since} offset {cause.since_offset}, {when(cause.since_time)}"
         say(out, f"  {'':<{width}}  {begin} ({age(cause.since_time, answer.time)} before)", "dim", width + 4)
+    if len(causes) < len(answer.causes):
+        say(out, f"  and {many(len(answer.causes) - len(causes), 'cause')} more: --all, or --json", "dim")
     say(out)
     say(out, "What to do", "bold")
     for number, advice in enumerate(dict.fromkeys(cause.advice for cause in answer.causes), 1):

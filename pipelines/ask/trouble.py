@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pipelines.ask.lake import Lake
 from pipelines.ask.settled import min_isr
 
 
-@dataclass(frozen=True)
-class Troubled:
+class Troubled(NamedTuple):
     """A partition with a replica offline or out of sync, or without a leader."""
 
     topic: str

@@ -66,7 +66,7 @@ def test_offline_on_a_terminal_lists_what_clients_notice_first_and_each_advice_o
     day = datetime(2026, 11, 21, tzinfo=UTC)
     causes = [
         Cause("broker fenced", broker, None, 7, day, False, 30, f"broker {broker} is fenced", "look whether it runs")
-        for broker in (1, 2)
+        for broker in range(1, 13)
     ]
     replicas = [
         OfflineReplica(f"t{number:02}", "id", 0, 0, 1 + number % 2, "dir", "broker fenced", 7, day, False)
@@ -76,7 +76,12 @@ def test_offline_on_a_terminal_lists_what_clients_notice_first_and_each_advice_o
     out = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
     show_offline(Offline(9, day, 60, 60, replicas, causes, [hurt]), out=out)
     lines = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert lines[lines.index("What to do") + 1 :][:2] == ["  1. brokers 1, 2: look whether it runs", ""]
+    assert lines[lines.index("What to do") - 2 :][:4] == [
+        "  and 4 causes more: --all, or --json",
+        "",
+        "What to do",
+        "  1. brokers 1, 2, 3, 4, 5, 6, 7, 8 and 4 more: look whether it runs",
+    ]
     listed = [line.split()[0] for line in lines if line.startswith("t")]
     assert listed == ["t55-0", *(f"t{number:02}-0" for number in range(39))]
     assert lines[-1] == "and 20 more: --all, or --json"
