@@ -39,7 +39,7 @@ class Controller:
     def __init__(self, log_dir: Path) -> None:
         segments, _ = LogDir(str(log_dir)).files()
         path = Path(segments[-1].path)
-        headers = scan(LogDir(str(log_dir)).read(str(path), 0, segments[-1].size), str(path)).headers
+        self._headers = headers = scan(LogDir(str(log_dir)).read(str(path), 0, segments[-1].size), str(path)).headers
         last = headers[-1] if len(headers) else None
         self.next = segments[-1].base_offset if last is None else int(last["base_offset"]) + int(last["count"])
         self._epoch = 1 if last is None else int(last["epoch"])
@@ -67,6 +67,18 @@ class Controller:
             self._file.write(b"".join(parts))
             os.fsync(self._file.fileno())
             return self.next - 1
+
+    def lose(self, records: int) -> int:
+        """What was there when this began loses its last batches, as by an election: how many records are gone.
+
+        The next epoch begins.
+        """
+        with self._lock:
+            gone = self._headers[self._headers["base_offset"] > self._headers[-1]["base_offset"] - records]
+            self._file.truncate(int(gone[0]["position"]))
+            before, self.next = self.next, int(gone[0]["base_offset"])
+            self._epoch += 1
+            return before - self.next
 
     def idle(self, stop: threading.Event) -> None:
         """What an active controller writes while nothing happens."""

@@ -3,8 +3,9 @@
     python -m benchmarks.scale DIR [--sizes 20000,200000,2000000] [--json]
 
 For every size: the first replay of a log with full history; a day's records; a disk and a broker that fail, each read
-by a run of its own and by one that follows; then questions. Logs are made once in DIR (``log-SIZE``: 100 brokers of 12
-disks, 3 replicas, 20 disks failed), lakes anew. Peaks are of all processes of a command, shared pages counted once.
+by a run of its own and by one that follows; then questions, and upkeep. Logs are made once in DIR (``log-SIZE``: 100
+brokers of 12 disks, 3 replicas, 20 disks failed), lakes anew. Peaks are of all processes of a command, shared pages
+counted once.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ FOLLOWED = (41, 43, 47)
 PATIENCE = 100
 """Seconds in which what was appended has to be readable."""
 QUESTIONS = ("offline", "offline --json", "risk", "status", "directories", "image")
+
+UPKEEP = ("verify --by engine", "optimize", "rebuild")
+REWRITTEN = 10_000
+"""Records."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,17 @@ class Measure:
             seconds, peak, _ = command([*words.split(), "--lake", self.lake])
             self.note(f"jbod {words}", seconds, peak)
         self.sizes("at the end")
+        for words in UPKEEP:
+            seconds, peak, _ = command([*words.split(), "--lake", self.lake])
+            self.note(f"jbod {words}", seconds, peak)
+        self.rewrite_history()
+
+    def rewrite_history(self) -> None:
+        """Another leader has a log that parts from ours: the lake is taken back to there, and goes on."""
+        self.controller = Controller(self.log)
+        lost = self.controller.lose(REWRITTEN)
+        self.append([VersionedRecord(TopicRecord(name="rewritten", topic_id=Uuid(self.controller.next, 0)), 0)])
+        self.replay("history rewritten, taken back and gone on", lost)
 
     def replay(self, what: str, records: int) -> None:
         """A run to the end of the log."""
