@@ -206,7 +206,8 @@ class Lake:
 
     def publish_rewritten(self) -> None:
         """A ledger row for tables that were rewritten without a change of what they say; the lock is held."""
-        self._publish(self._here((), frozenset()), (RECORDS, *HISTORY))
+        known = [table for table in (RECORDS, *HISTORY, *REQUESTS) if table.name in self.tables]
+        self._publish(self._here((), frozenset()), known)
 
     def mark_log_end(self, log_end: int | None) -> None:
         """Say in the ledger that the log ends before the lake does, or that it does so no more (None)."""

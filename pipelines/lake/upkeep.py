@@ -1,7 +1,7 @@
 """Fewer and larger files, and no old ones, without a change of what a lake says.
 
-``optimize`` merges small files of closed rows (and of ``records``): neighbours in time become one file, sorted by key.
-Files of open rows stay: each shard replaces its own. Every table gets a version, then the ledger a row without records
+``optimize`` merges small files of closed rows, of ``records`` and of requests: neighbours in time become one, sorted by
+key. Files of open rows stay: each shard replaces its own. Every table gets a version, then the ledger a row without records
 that names them. A run that dies in between leaves tables ahead of the ledger whose rows are the same: readers do not
 look at them, and the next publication stands on them.
 
@@ -27,10 +27,12 @@ from deltalake.transaction import AddAction, RemoveAction
 from pipelines.lake import files
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.publish import Lake, LakeConflict
-from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, Table
+from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, REQUESTS, Table
 
 TARGET_BYTES = 32 << 20
 """Files that are larger stay; merged ones grow to about this size. What it unfolds to is held in memory."""
+_ENDS = ("max.to_offset", "max.log_offset", "max.answered_time", "max.first_time")
+"""The statistics that tell which files are neighbours in time."""
 YOUNG = timedelta(hours=24)
 """A file younger than this may be part of a batch that is about to be published."""
 
@@ -61,7 +63,10 @@ def optimize(location: str, *, target: int = TARGET_BYTES) -> list[Merged]:
     done = []
     with Lake.held(location) as lake:
         rewritten = False
-        for table in (RECORDS, *HISTORY):
+        requests = REQUESTS if REQUESTS[0].name in (lake.ledger or {})["versions"] else ()
+        if requests:
+            lake.open_requests()
+        for table in (RECORDS, *HISTORY, *requests):
             delta = lake.tables[table.name]
             before = len(delta.file_uris())
             added: list[DataFile] = []
@@ -105,9 +110,10 @@ def replace_files(
 def _closed_files(delta: DeltaTable) -> list[tuple[str, int]]:
     """Name and size of the files that do not hold open rows, oldest rows first."""
     actions: Mapping[str, list[Any]] = pa.table(delta.get_add_actions(flatten=True)).to_pydict()
-    ends = actions.get("max.to_offset") or actions.get("max.log_offset") or []
+    ends = next((actions[name] for name in _ENDS if name in actions), [None] * len(actions["path"]))
     found = sorted(
-        zip(ends, actions["path"], actions["size_bytes"], strict=True), key=lambda one: (one[0] or 0, one[1])
+        zip(ends, actions["path"], actions["size_bytes"], strict=True),
+        key=lambda one: (one[0] is not None, one[0], one[1]),
     )
     return [(path, size) for _, path, size in found if not path.startswith("open-")]
 
