@@ -66,9 +66,12 @@ class Move:
 
 def moves(lake: Lake, soon: timedelta = SOON) -> list[Move]:
     """Every move that was accepted up to the lake's offset, oldest first."""
+    history = lake.until("assignments")
+    if not lake.query(f"SELECT 1 FROM {history} WHERE ended_by = 'moved' LIMIT 1"):
+        return []
     rows = lake.query(
         f"""
-        WITH history AS (SELECT * FROM {lake.until("assignments")}),
+        WITH history AS (SELECT * FROM {history}),
         moved AS (
             SELECT b.topic, b.topic_id, b.partition, b.broker_id, a.directory_id AS source, b.directory_id AS target,
                    b.from_offset AS at_offset, b.from_time AS at_time, a.from_time AS since

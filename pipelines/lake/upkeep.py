@@ -1,9 +1,9 @@
 """Fewer and larger files, and no old ones, without a change of what a lake says.
 
 ``optimize`` merges small files of closed rows, of ``records`` and of requests: neighbours in time become one, sorted by
-key. Files of open rows stay: each shard replaces its own. Every table gets a version, then the ledger a row without records
-that names them. A run that dies in between leaves tables ahead of the ledger whose rows are the same: readers do not
-look at them, and the next publication stands on them.
+key. Files of open rows stay: each shard replaces its own. Every table gets a version, then the ledger a row without
+records that names them. A run that dies in between leaves tables ahead of the ledger whose rows are the same: readers
+do not look at them, and the next publication stands on them.
 
 ``vacuum`` deletes files that no version needs which the ledger names now or named within the last hours.
 """
