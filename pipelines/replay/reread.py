@@ -89,9 +89,15 @@ def _batches(lake: Lake, offset: int, most: int) -> Iterator[pa.Table]:
             ORDER BY log_offset, snapshot, snapshot_index
             """
         ).to_arrow_reader(most)
+        # DuckDB hands over some 120,000 rows at most, and each chunk costs a pass over the state of every shard.
+        held: list[pa.RecordBatch] = []
         for batch in reader:
-            if batch.num_rows:
-                yield pa.Table.from_batches([batch])
+            held += [batch] if batch.num_rows else []
+            if sum(map(len, held)) >= most:
+                yield pa.Table.from_batches(held)
+                held = []
+        if held:
+            yield pa.Table.from_batches(held)
 
 
 def _chunk(rows: pa.Table, snapshot: int) -> Chunk:
