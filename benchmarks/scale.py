@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -61,14 +61,15 @@ class Figure:
     rows: int = 0
     bytes: int = 0
 
+    def cell(self) -> str:
+        """What was measured, in a few words."""
+        if not self.seconds:
+            return f"{self.rows:,} rows, {self.bytes / 1e6:.1f} MB" if self.rows else f"{self.bytes / 1e6:.1f} MB"
+        return f"{self.seconds:.2f} s, {self.peak_mb:,} MB"
+
     def __str__(self) -> str:
-        cells = [f"{self.size:>9,}  {self.what:<42}"]
-        cells.append(f"{self.seconds:8.2f} s" if self.seconds else " " * 10)
-        cells.append(f"{self.peak_mb:6,} MB" if self.peak_mb else " " * 9)
-        cells.append(f"{self.records:10,} records" if self.records else " " * 18)
-        if self.rows:
-            cells.append(f"{self.rows:11,} rows {self.bytes / 1e6:9.1f} MB")
-        return "  ".join(cells).rstrip()
+        records = f" ({self.records:,} records)" if self.records else ""
+        return f"{self.size:>9,}  {self.what:<42}  {self.cell()}{records}"
 
 
 class Measure:
@@ -178,7 +179,7 @@ class Measure:
             self.note(f"{name} {when}", 0, rows=held, bytes_=size)
         self.note(f"all tables {when}", 0, rows=rows, bytes_=bytes_)
         held = sum(path.stat().st_size for path in Path(self.lake, "_checkpoint").rglob("*") if path.is_file())
-        self.note(f"checkpoint {when}", 0, rows=1, bytes_=held)
+        self.note(f"checkpoint {when}", 0, bytes_=held)
 
 
 def command(words: Sequence[str]) -> tuple[float, int, str]:
@@ -194,29 +195,35 @@ def command(words: Sequence[str]) -> tuple[float, int, str]:
     return seconds, peak.stop(), out.decode()
 
 
-def growth(figures: Iterable[Figure]) -> list[dict[str, object]]:
-    """Exponents of growth: the slope of log(time), log(memory) and log(bytes) over log(partitions).
+def exponent(points: Sequence[Figure], of: str) -> float | None:
+    """How something grows with the number of partitions: the slope between logarithms, least squares over all sizes."""
+    known = [(math.log(one.size), math.log(getattr(one, of))) for one in points if getattr(one, of)]
+    return round(statistics.linear_regression(*zip(*known, strict=True)).slope, 2) if len(known) > 1 else None
 
-    ``all``: least squares over all sizes; ``last``: from the last size but one to the last.
-    """
-    found: list[dict[str, object]] = []
-    by_name: dict[str, list[Figure]] = {}
-    for figure in figures:
-        by_name.setdefault(figure.what, []).append(figure)
-    for what, points in by_name.items():
-        for unit in ("seconds", "peak_mb", "bytes"):
-            known = [(math.log(one.size), math.log(getattr(one, unit))) for one in points if getattr(one, unit)]
-            if len(known) > 1:
-                (*_, before, last) = known
-                found.append(
-                    {
-                        "what": what,
-                        "of": unit,
-                        "all": round(statistics.linear_regression(*zip(*known, strict=True)).slope, 2),
-                        "last": round((last[1] - before[1]) / (last[0] - before[0]), 2),
-                    }
-                )
-    return found
+
+def tables(figures: Sequence[Figure]) -> Iterator[str]:
+    """Two tables in Markdown, a column for each size: time with memory, and the lake; then how each grows."""
+    sizes = sorted({one.size for one in figures})
+    by_name: dict[str, dict[int, Figure]] = {}
+    for one in figures:
+        by_name.setdefault(one.what, {})[one.size] = one
+    for timed in (True, False):
+        grown = ["time", "memory"] if timed else ["bytes"]
+        yield _row(["partitions", *(f"{size:,}" for size in sizes), *(f"{what} grows" for what in grown)])
+        yield _row(["---"] * (1 + len(sizes) + len(grown)))
+        for what, found in by_name.items():
+            points = [found[size] for size in sizes if size in found]
+            if bool(points[0].seconds) != timed:
+                continue
+            cells = [found[size].cell() if size in found else "" for size in sizes]
+            units = ("seconds", "peak_mb") if timed else ("bytes",)
+            exponents = [exponent(points, unit) for unit in units]
+            yield _row([what, *cells, *("" if one is None else f"{one:.2f}" for one in exponents)])
+        yield ""
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def prepare(folder: Path, size: int) -> tuple[Path, Path]:
@@ -243,7 +250,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--sizes", default=SIZES)
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    parser.add_argument("--json", action="store_true", help="one JSON list of all figures instead")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     figures: list[Figure] = []
@@ -251,13 +258,10 @@ def main() -> None:
         measure = Measure(size, *prepare(options.folder, size))
         measure.everything()
         figures += measure.figures
-    exponents = growth(figures)
     if options.json:
-        print(json.dumps({"figures": [asdict(one) for one in figures], "growth": exponents}))
-        return
-    print(*figures, sep="\n")
-    for one in exponents:
-        print(f"{one['what']:<42}  {one['of']:<8}  all {one['all']:5}  last {one['last']:5}")
+        print(json.dumps([asdict(one) for one in figures]))
+    else:
+        print(*tables(figures), sep="\n")
 
 
 if __name__ == "__main__":
