@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 PATIENCE = 30
 """Seconds without any executor after which a run says that it waits."""
 WAITS = (
-    f"no executor after {PATIENCE} s: does the cluster have a free worker with spark.executor.memory and "
-    "spark.executor.cores, and can it reach spark.driver.host?"
+    f"no executor after {PATIENCE} s: is a worker free that has spark.executor.memory and spark.executor.cores? do "
+    "executors start (see the worker's log) and reach spark.driver.host?"
 )
 _PYTHON = re.compile(r'Error from python worker:\s+([^\n]+)|(Cannot run program "[^\n]+)|(\[PYTHON_VERSION_[^\n]+)')
 _LOST = re.compile(r"failed (\d+) times, [^\n]*ExecutorLostFailure \([^)]*\) Reason: ([^\n]*)")

@@ -21,7 +21,7 @@ from tests.paths import ROOT
 HOME = Path(pyspark.__file__).parent
 EXECUTOR = "CoarseGrainedExecutorBackend"
 MEMORY = "1000"
-"""Megabytes of a worker; an executor takes half of them."""
+"""Megabytes of a worker; its executor takes 600."""
 LISTEN = ("--host", "127.0.0.1", "--webui-port", "0")
 
 
@@ -131,7 +131,7 @@ class Run:
     def __init__(self, master: str, log_dir: Path, lake: Path, root: Path, *options: str, **conf: str) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self._said = root / "replay.txt"
-        memory = {"spark.executor.memory": "500m"}
+        memory = {"spark.executor.memory": "600m"}
         confs = json.dumps(memory | conf)
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(
