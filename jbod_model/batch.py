@@ -32,6 +32,10 @@ _CONTROL_KEY = struct.Struct(">hh")
 Data = bytes | mmap.mmap
 
 
+LAST_TIME = 253_402_300_799_999
+"""The last millisecond of the year 9999, since 1970."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchHeader:
     """The head of a batch, and where it lies in its file."""
@@ -77,6 +81,11 @@ class Batch:
     header: BatchHeader
     values: tuple[bytes, ...]
     control: tuple[ControlRecord, ...]
+
+
+def is_time(millis: int) -> bool:
+    """Whether Kafka may have written a time, and a calendar has it: -1 for none, or from 1970 to the end of 9999."""
+    return -1 <= millis <= LAST_TIME
 
 
 def read_batch(data: Data, at: int, *, file: str, limit: int = DEFAULT_LIMIT) -> Batch | None:
@@ -128,6 +137,8 @@ def read_header(data: Data, at: int, *, file: str) -> BatchHeader | None:
         problem = f"length is {length}, less than the {least} of its head"
     elif epoch < 0:
         problem = f"epoch is {epoch}"
+    elif not is_time(max_timestamp):
+        problem = f"timestamp is {max_timestamp}"
     elif attributes & CODEC_BITS not in CODECS:
         problem = f"codec {attributes & CODEC_BITS} is not known"
     elif count < 1 or last_offset_delta != count - 1:

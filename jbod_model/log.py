@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from jbod_model.batch import Batch, BatchHeader, Data, read_batch, read_header
+from jbod_model.batch import Batch, BatchHeader, Data, is_time, read_batch, read_header
 from jbod_model.codec import decode
 from jbod_model.control import ControlRecord, SnapshotFooterRecord, SnapshotHeaderRecord
 from jbod_model.errors import MalformedLog, UsageError
@@ -133,6 +133,8 @@ class LogReader:
                 )
             if batch.control and isinstance(batch.control[0], SnapshotHeaderRecord):
                 timestamp = batch.control[0].last_contained_log_timestamp
+                if not is_time(timestamp):
+                    raise MalformedLog(str(snapshot.path), 0, f"last contained log timestamp is {timestamp}")
             for entry in self._entries(batch, str(snapshot.path)):
                 yield LogEntry(
                     snapshot.end_offset - 1, entry.epoch, timestamp, entry.record, entry.header, in_snapshot=True

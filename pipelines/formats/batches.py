@@ -13,6 +13,7 @@ import numpy as np
 from crc32c import crc32c
 from numba import njit
 
+from jbod_model.batch import LAST_TIME
 from jbod_model.errors import MalformedLog
 from pipelines.formats.native import load_i16, load_i32, load_i64
 
@@ -23,11 +24,12 @@ MAX_CODEC = 4
 # Kafka appends at most 8 MiB at once; a compressed batch may unfold to more, a larger claim is damage.
 MAX_BATCH_BYTES = 64 << 20
 
-_COMPLETE, _INCOMPLETE, _BAD_LENGTH, _BAD_MAGIC, _BAD_COUNT, _BAD_OFFSET, _BAD_EPOCH, _BAD_CODEC = range(8)
+_COMPLETE, _INCOMPLETE, _BAD_LENGTH, _BAD_MAGIC, _BAD_COUNT, _BAD_OFFSET, _BAD_EPOCH, _BAD_CODEC, _BAD_TIME = range(9)
 _PROBLEMS = {
     _BAD_LENGTH: "batch length is out of range",
     _BAD_MAGIC: "batch magic is not 2: not a metadata log, or damaged",
     _BAD_EPOCH: "epoch of a batch is negative",
+    _BAD_TIME: "timestamp of the batch is out of range",
     _BAD_CODEC: "compression of the batch is none of Kafka's",
     _BAD_COUNT: "record count does not fit the batch",
     _BAD_OFFSET: "base offset of the batch does not follow on the one before: records are missing or repeated",
@@ -85,6 +87,9 @@ def _scan(data: Any, at: int, floor: int, headers: Any) -> tuple[int, int, int]:
             return rows, at, _BAD_LENGTH
         if load_i32(data, at + 12) < 0:
             return rows, at, _BAD_EPOCH
+        timestamp = load_i64(data, at + 35)
+        if timestamp < -1 or timestamp > LAST_TIME:
+            return rows, at, _BAD_TIME
         attributes = load_i16(data, at + 21)
         if attributes & CODEC_BITS > MAX_CODEC:
             return rows, at, _BAD_CODEC
@@ -110,7 +115,7 @@ def _scan(data: Any, at: int, floor: int, headers: Any) -> tuple[int, int, int]:
         header.count = count
         header.epoch = load_i32(data, at + 12)
         header.attributes = attributes
-        header.timestamp = load_i64(data, at + 35)
+        header.timestamp = timestamp
         header.crc = np.uint32(load_i32(data, at + 17))
         rows += 1
         at += size

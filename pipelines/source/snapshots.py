@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jbod_model.batch import read_batch
+from jbod_model.batch import is_time, read_batch
 from jbod_model.control import SnapshotFooterRecord, SnapshotHeaderRecord
 from jbod_model.errors import MalformedLog
 from pipelines.formats.batches import scan
@@ -35,4 +35,7 @@ def batches_of(log: LogDir, snapshot: Snapshot) -> tuple[np.ndarray, int]:
         raise MalformedLog(snapshot.path, 0, "the snapshot does not begin with its header record")
     if (headers["epoch"] != snapshot.epoch).any():
         raise MalformedLog(snapshot.path, 0, f"a batch is not of the snapshot's epoch {snapshot.epoch}")
-    return headers, first.control[0].last_contained_log_timestamp
+    time = first.control[0].last_contained_log_timestamp
+    if not is_time(time):
+        raise MalformedLog(snapshot.path, 0, f"last contained log timestamp is {time}")
+    return headers, time
