@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from jbod_model.errors import JbodError
+from jbod_model.errors import JbodError, UsageError
 
 MODULES: Mapping[str, Sequence[str]] = {
     "ask": ("offline", "status", "directories", "history", "image", "dump", "version"),
@@ -35,6 +36,8 @@ MODULES: Mapping[str, Sequence[str]] = {
     "simulate": ("simulate", "explore"),
 }
 """The commands of each ``pipelines/cli_NAME.py``, which adds them with ``register(app)``."""
+_SECRET = re.compile(r"://[^/@\s]*:[^/@\s]*@")
+"""A name and a password in a URI."""
 
 
 def application(arguments: Sequence[str] = ()) -> typer.Typer:
@@ -66,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        _refuse_secrets(words)
         application(words)(words, prog_name="jbod")
     except JbodError as problem:
         _refuse(str(problem))
@@ -77,10 +81,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(3)
 
 
+def _refuse_secrets(words: Sequence[str]) -> None:
+    """UsageError for the location of a log or lake with a password in it."""
+    for word in words:
+        if _SECRET.search(word) and not word.startswith("http"):
+            raise UsageError(
+                f"{word}: whoever lists processes sees a password in a URI: let the environment (AWS_ACCESS_KEY_ID and "
+                "so on), a profile or the machine's role say who you are"
+            )
+
+
 def _refuse(problem: str) -> None:
-    """One line on standard error, after what was printed so far."""
+    """One line on standard error, after what was printed so far; passwords in URIs are left out."""
     sys.stdout.flush()
-    print("jbod:", " ".join(problem.split()), file=sys.stderr)  # noqa: T201
+    print("jbod:", _SECRET.sub("://***@", " ".join(problem.split())), file=sys.stderr)  # noqa: T201
     sys.exit(2)
 
 

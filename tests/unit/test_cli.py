@@ -243,3 +243,30 @@ def test_module_of_commands_registers_exactly_those_it_is_listed_for(name: str) 
     found = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     found |= {group.name for group in app.registered_groups}
     assert found == set(cli.MODULES[name])
+
+
+@pytest.mark.parametrize(
+    "words", [("replay", "s3://KEY:SECRET@bucket/log"), ("offline", "--lake", "gs://KEY:SECRET@bucket/lake")]
+)
+def test_password_in_a_location_is_refused_and_not_repeated(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    """Object storage is read with what the environment, a profile or the machine's role gives."""
+    with pytest.raises(SystemExit) as left:
+        cli.main(list(words))
+    said = capsys.readouterr()
+    assert left.value.code == 2
+    assert "://***@bucket/" in said.err
+    assert "whoever lists processes sees a password in a URI" in said.err
+    assert "SECRET" not in said.err + said.out
+
+
+def test_password_of_a_location_from_the_settings_is_not_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JBOD_LAKE", "nothing://KEY:SECRET@bucket/lake")
+    with pytest.raises(SystemExit) as left:
+        cli.main(["offline"])
+    said = capsys.readouterr()
+    assert left.value.code == 2
+    assert "SECRET" not in said.err + said.out
