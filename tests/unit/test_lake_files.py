@@ -10,7 +10,7 @@ from tests import local
 from tests.paths import metadata_dir
 
 # What Spark's vectorised reader has a decoder for; it refuses BYTE_STREAM_SPLIT.
-READ_BY_SPARK = {"PLAIN", "RLE", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "BIT_PACKED"}
+READ_BY_SPARK = {"PLAIN", "RLE", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "BIT_PACKED", "DELTA_BINARY_PACKED"}
 
 
 def test_files_of_a_replay_have_only_encodings_that_spark_reads(tmp_path: Path) -> None:
