@@ -9,13 +9,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.settings import load
+from pipelines.settings import Settings, load
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from pipelines.replay.requests import Requests, RequestStream
 
 
@@ -55,6 +58,7 @@ def replay(
         lake=lake,
         replay={"profile": profile, "max_records": max_records, "tail": tail, "keep_unknown": keep_unknown or None},
     )
+    soon = _soon(settings, log_dir[0])
     from pipelines.replay.run import Outcome, Replay, Runner
     from pipelines.session import spark_session
     from pipelines.source.settle import Settle
@@ -82,12 +86,23 @@ def replay(
     try:
         if not runner.up_to_date():
             _progress("starting Spark")
-            spark = spark_session(settings.spark, brief=True)
+            spark = soon() if soon else spark_session(settings.spark, brief=True)
             with _ctrl_c_stops(runner.stop):
                 outcome = runner.run(spark)
     except KeyboardInterrupt:
         pass
     _report(outcome, settings.lake, time.monotonic() - started, as_json, runner.requests)
+
+
+def _soon(settings: Settings, log_dir: str) -> Callable[[], SparkSession] | None:
+    """A session on its way, where one is needed for sure: there is a log, and no lake yet."""
+    if "://" in settings.lake or Path(settings.lake, "ledger").exists():
+        return None
+    from pipelines.session import spark_session_soon
+    from pipelines.source.log_dir import LogDir
+
+    LogDir(log_dir).files()
+    return spark_session_soon(settings.spark)
 
 
 def _requests(files: list[str] | None, settings: Any) -> Requests | None:

@@ -7,8 +7,9 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,14 +110,42 @@ def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
+def spark_session_soon(settings: Spark) -> Callable[[], SparkSession]:
+    """Begin to start a brief session beside what this process does; what is returned waits for it.
+
+    The JVM dies with this process, whether or not anybody calls.
+    """
+    soon: Future[SparkSession] = Future()
+
+    def run() -> None:
+        try:
+            soon.set_result(spark_session(settings, brief=True))
+        except BaseException as problem:
+            soon.set_exception(problem)
+
+    threading.Thread(target=run, daemon=True).start()
+    return soon.result
+
+
 def _made(builder: SparkSession.Builder, master: str) -> SparkSession:
+    """What the JVM and its workers say on standard error goes to a file of the temporary directory."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    name = Path(tempfile.gettempdir(), f"jbod-spark-{os.getpid()}.log")
     try:
-        with _said_to_a_file() as log:
-            return builder.getOrCreate()
+        if SparkContext._gateway is None:
+            conf = SparkConf().setAll(list(builder._options.items()))
+            with name.open("ab") as log:
+                gateway = launch_gateway(conf, {"stderr": log})  # type: ignore[no-untyped-call]
+            SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+        return builder.getOrCreate()
     except Exception:
         if is_local(master):
             raise
-        raise UsageError(f"spark.master {master}: no Spark session comes about there; what Spark said: {log}") from None
+        raise UsageError(
+            f"spark.master {master}: no Spark session comes about there; what Spark said: {name}"
+        ) from None
 
 
 def _partitions(master: str) -> int:
@@ -145,22 +174,3 @@ def wake_workers(session: SparkSession) -> None:
             session.sparkContext._jvm.org.rocksdb.RocksDB.loadLibrary()  # type: ignore[union-attr]
 
     threading.Thread(target=run, daemon=True).start()
-
-
-@contextmanager
-def _said_to_a_file() -> Iterator[Path]:
-    """What the JVM and its workers say on standard error goes to a file of the temporary directory: its path.
-
-    They inherit the descriptor when they start. Our own lines, and those of errors that are raised, stay.
-    """
-    kept = os.dup(2)
-    name = Path(tempfile.gettempdir(), f"jbod-spark-{os.getpid()}.log")
-    try:
-        with name.open("ab") as log:
-            sys.stderr.flush()
-            os.dup2(log.fileno(), 2)
-        yield name
-    finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from jbod_model.errors import LogChanged
-from pipelines.source.copies import Copies
 from pipelines.source.kraft_metadata import SLICES, Options
 from pipelines.source.log_dir import LogDir
 from pipelines.source.pieces import Position, Slice
-from pipelines.source.plan import Planner
 from pipelines.source.settle import Settle
+
+if TYPE_CHECKING:
+    from pipelines.source.copies import Copies
+    from pipelines.source.plan import Planner
 
 
 class Part(InputPartition):
@@ -29,6 +32,10 @@ class Part(InputPartition):
 
 def planner_of(options: Options) -> Planner | Copies:
     """What decides how far the log may be read."""
+    # Not above: Spark loads this module in processes that plan nothing.
+    from pipelines.source.copies import Copies
+    from pipelines.source.plan import Planner
+
     settle = Settle.parse(options.settle)
     if options.copies:
         return Copies((options.path, *options.copies), cut_tail=options.cut_tail, settle=settle)
