@@ -46,7 +46,7 @@ def warm() -> None:
 
     from pipelines.formats.batches import BATCH_DTYPE, scan
     from pipelines.formats.records import decode
-    from pipelines.replay.blocks import events_of, split
+    from pipelines.replay.blocks import by_shard, events_of
     from pipelines.replay.brokers import timeline
     from pipelines.replay.rows import rows_of
     from pipelines.replay.rules import rules
@@ -56,7 +56,7 @@ def warm() -> None:
     data = np.frombuffer(b"", np.uint8)
     scan(data, "")
     records = decode(data, np.empty(0, BATCH_DTYPE), "")
-    events = split(events_of(records), 2)[0]
+    events, _ = by_shard(events_of(records), 2)
     chosen = rules()
     done = step(
         empty_state(chosen.reserved_ids),

@@ -1,6 +1,6 @@
-"""Loads from a byte array that compile to one instruction each: the only unsafe reads, always behind a bounds check.
+"""Loads from a byte array that compile to one instruction each, and a copy: the only unsafe accesses.
 
-Every function takes a C-contiguous ``uint8`` array and an index that the caller has compared with the array's end.
+Every function takes C-contiguous ``uint8`` arrays and indices that the caller has compared with their ends.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 
@@ -54,6 +55,26 @@ load_i16 = _loader(16, types.int16, big_endian=True)
 load_i32 = _loader(32, types.int32, big_endian=True)
 load_i64 = _loader(64, types.int64, big_endian=True)
 load_u64_raw = _loader(64, types.uint64, big_endian=False)
+
+
+def _copier() -> Any:
+    @intrinsic
+    def copy(_typing: Any, target: Any, _at: Any, source: Any, _start: Any, _count: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            to, origin = (
+                builder.gep(context.make_array(signature.args[k])(context, builder, args[k]).data, [args[k + 1]])
+                for k in (0, 2)
+            )
+            cgutils.raw_memcpy(builder, to, origin, args[4], 1)  # type: ignore[no-untyped-call]
+            return context.get_dummy_value()
+
+        return types.void(target, types.int64, source, types.int64, types.int64), codegen
+
+    return copy
+
+
+copy = _copier()
+"""``copy(target, at, source, start, count)``: target[at : at + count] = source[start : start + count], two arrays."""
 
 TRUNCATED = np.int64(-1)
 OVERLONG = np.int64(-2)

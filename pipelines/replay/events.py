@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from mmap import mmap
 
 import numpy as np
 
@@ -90,12 +92,17 @@ class Events:
             name_ends=name_ends,
         )
 
-    def to_bytes(self) -> bytes:
-        """Packed, every column as narrow as its values allow."""
+    def to_bytes(self, bounds: np.ndarray | None = None) -> bytes:
+        """Packed, every column as narrow as its values allow.
+
+        ``bounds`` int64[k + 1]: rows between which ``from_bytes`` can read one part without the others. Lists and
+        topics lie in the order of the rows then, as ``take`` leaves them, and no two parts have a topic in common.
+        """
         first = self.offsets[:1]
         began = self.times[:1] // _MILLISECOND
         return pack(
             {
+                "cuts": self._cuts(np.array([0, len(self)]) if bounds is None else bounds),
                 "first": first,
                 "offsets": narrow(self.offsets - first if len(self) else self.offsets),
                 "began": began,
@@ -116,30 +123,49 @@ class Events:
             }
         )
 
+    def _cuts(self, bounds: np.ndarray) -> np.ndarray:
+        """Where each part begins and ends: int64[4 + INT_LISTS, k + 1], of rows, topics, ids, names and int lists."""
+        tops = [int(self.topic_of[a:b].max(initial=-1)) + 1 for a, b in itertools.pairwise(bounds.tolist())]
+        int_ends = [*self.int_starts[1:, :1].ravel().tolist(), len(self.int_values)] if len(self) else [0] * INT_LISTS
+        return np.array(
+            [
+                bounds,
+                [0, *np.maximum.accumulate(tops)[:-1], len(self.topics)] if tops else [0],
+                np.append(self.id_starts, len(self.id_of))[bounds],
+                self.name_ends[bounds],
+                *(np.append(starts, end)[bounds] for starts, end in zip(self.int_starts, int_ends, strict=True)),
+            ],
+            np.int64,
+        )
+
     @classmethod
-    def from_bytes(cls, data: bytes) -> Events:
-        """Undo ``to_bytes``."""
+    def from_bytes(cls, data: bytes | mmap, part: int = 0) -> Events:
+        """Undo ``to_bytes``: one part of it, between its bounds. Of a mapped file only that part is read."""
         raw = unpack(data)
-        int_sizes = raw["int_sizes"].astype(np.int32)
-        id_sizes = raw["id_sizes"].astype(np.int32)
+        rows, topics, ids, names, *ints = (slice(*ends) for ends in raw["cuts"][:, part : part + 2].tolist())
+        int_sizes = raw["int_sizes"][:, rows].astype(np.int32)
+        id_sizes = raw["id_sizes"][rows].astype(np.int32)
+        topic_of = raw["topic_of"][rows].astype(np.int32)
+        if topics.start:
+            topic_of -= np.where(topic_of >= 0, np.int32(topics.start), np.int32(0))
         return cls(
-            offsets=raw["offsets"].astype(np.int64) + raw["first"],
-            times=(raw["times"].astype(np.int64) + raw["began"]) * _MILLISECOND,
-            kinds=raw["kinds"],
-            snapshot=raw["snapshot"],
-            topic_of=raw["topic_of"].astype(np.int32),
-            topics=raw["topics"],
-            partitions=raw["partitions"].astype(np.int32),
-            scalars=np.stack([raw[f"scalar{k}"].astype(np.int32) for k in range(4)]),
-            int_values=raw["int_values"].astype(np.int32),
+            offsets=raw["offsets"][rows].astype(np.int64) + raw["first"],
+            times=(raw["times"][rows].astype(np.int64) + raw["began"]) * _MILLISECOND,
+            kinds=raw["kinds"][rows],
+            snapshot=raw["snapshot"][rows],
+            topic_of=topic_of,
+            topics=raw["topics"][topics],
+            partitions=raw["partitions"][rows].astype(np.int32),
+            scalars=np.stack([raw[f"scalar{k}"][rows].astype(np.int32) for k in range(4)]),
+            int_values=np.concatenate([raw["int_values"][values] for values in ints]).astype(np.int32),
             int_starts=starts_of(int_sizes),
             int_sizes=int_sizes,
-            id_of=raw["id_of"].astype(np.int32),
+            id_of=raw["id_of"][ids].astype(np.int32),
             ids=raw["ids"],
             id_starts=starts_of(id_sizes),
             id_sizes=id_sizes,
-            names=raw["names"],
-            name_ends=np.concatenate([[0], np.cumsum(raw["name_sizes"].astype(np.int32))]).astype(np.int32),
+            names=raw["names"][names],
+            name_ends=np.concatenate([[0], np.cumsum(raw["name_sizes"][rows].astype(np.int32))]).astype(np.int32),
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
+from mmap import mmap
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +42,7 @@ def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
     return b"".join(parts)
 
 
-def unpack(data: bytes) -> dict[str, np.ndarray]:
+def unpack(data: bytes | mmap) -> dict[str, np.ndarray]:
     """The arrays of ``pack``, as read-only views."""
     try:
         magic, length = _HEAD.unpack_from(data)

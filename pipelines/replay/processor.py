@@ -39,9 +39,10 @@ class ShardProcessor(StatefulProcessor):
         import pandas as pd
 
         from jbod_model.errors import JbodError
+        from pipelines.replay.keys import keys_of
         from pipelines.replay.stages import Row, error_row, fold_shard
 
-        shard = int(key[0])
+        shard = DRIVER if key[0] == DRIVER else keys_of(self._job.shards + 1).index(key[0])
         incoming: list[Row] = [
             (shard, int(sequence), kind, bytes(payload))
             for frame in rows
@@ -57,7 +58,7 @@ class ShardProcessor(StatefulProcessor):
                 self._state.update((state,))
             except JbodError as problem:
                 out = [error_row(problem)]
-        yield pd.DataFrame(out, columns=["shard", "sequence", "kind", "payload"])
+        yield pd.DataFrame(out, columns=["key", "sequence", "kind", "payload"])
 
     def _seed(self, shard: int) -> bytes | None:
         if not self._job.seeded:

@@ -10,9 +10,10 @@ from numba import njit
 
 from jbod_model.records import API_KEYS, TYPE_NAMES
 from pipelines.formats.id_texts import id_texts
+from pipelines.formats.native import copy
 from pipelines.formats.records import CONTROL_BASE, Records
 from pipelines.lake import tables
-from pipelines.replay.blocks import partition_rows, topic_ids
+from pipelines.replay.named import Named
 
 CONTROL_NAMES = {
     0: "ABORT", 1: "COMMIT", 2: "LEADER_CHANGE", 3: "SNAPSHOT_HEADER", 4: "SNAPSHOT_FOOTER",
@@ -24,9 +25,7 @@ CONTROL_NAMES = {
 def _gather(data: Any, starts: Any, sizes: Any, out: Any, ends: Any) -> None:
     fill = 0
     for i in range(len(starts)):
-        start = starts[i]
-        for k in range(sizes[i]):
-            out[fill + k] = data[start + k]
+        copy(out, fill, data, starts[i], sizes[i])
         fill += sizes[i]
         ends[i + 1] = fill
 
@@ -46,29 +45,30 @@ def type_name(number: int) -> str:
     return TYPE_NAMES[API_KEYS[number]] if number in API_KEYS else f"UNKNOWN_{number}"
 
 
-def record_rows(records: Records, kept: np.ndarray, snapshot: int | None) -> pa.Table:
+def record_rows(records: Records, kept: np.ndarray, snapshot: int | None, named: Named | None = None) -> pa.Table:
     """Rows of the records that count; ``snapshot``: last contained offset where they are those of a snapshot."""
+    named = named or Named.of(records)
     rows = np.flatnonzero(kept)
+    # Nearly always every record counts: then columns are taken as they are.
+    pick = slice(None) if len(rows) == len(records) else rows
     n = len(rows)
-    headers = records.headers[records.batch[rows]]
-    part_row = partition_rows(records)[rows]
-    topics, ids = topic_ids(records, rows, part_row)
-    is_part = part_row >= 0
-    partitions = np.where(is_part, records.partitions.partitions[part_row], -1) if is_part.any() else np.full(n, -1)
-    offsets = records.offsets[rows]
-    brokers = records.broker_ids[rows]
+    headers, batch = records.headers, records.batch[pick]
+    topics, part_row = named.topic_of[pick], named.part_row[pick]
+    # An appended entry serves row -1, "none".
+    partitions = np.append(records.partitions.partitions, np.int32(-1))[part_row]
+    offsets, brokers = records.offsets[pick], records.broker_ids[pick]
     return pa.table(
         [
             pa.array(offsets if snapshot is None else np.full(n, snapshot, np.int64)),
-            pa.array(np.ascontiguousarray(headers["epoch"])),
-            pa.array(headers["timestamp"] * 1000, pa.int64()).cast(tables.TIME),
-            pa.array(np.ascontiguousarray(headers["base_offset"])),
-            type_names(records.types[rows]),
-            pa.array(records.versions[rows]),
+            pa.array(headers["epoch"][batch]),
+            pa.array(headers["timestamp"][batch] * 1000, pa.int64()).cast(tables.TIME),
+            pa.array(headers["base_offset"][batch]),
+            type_names(records.types[pick]),
+            pa.array(records.versions[pick]),
             pa.array(np.full(n, snapshot is not None)),
             pa.nulls(n, pa.int64()) if snapshot is None else pa.array(offsets),
-            pa.DictionaryArray.from_arrays(pa.array(topics, mask=topics < 0), id_texts(ids)),
-            pa.array(partitions.astype(np.int32), mask=~is_part),
+            pa.DictionaryArray.from_arrays(pa.array(topics, mask=topics < 0), id_texts(named.topics)),
+            pa.array(partitions, mask=part_row < 0),
             pa.array(brokers, mask=brokers < 0),
             values_of(records, rows),
         ],

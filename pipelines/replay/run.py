@@ -20,10 +20,10 @@ from pipelines.lake.publish import Identity, Lake
 from pipelines.replay.cluster import PATIENCE, WAITS, fault_of_cluster, waits_for_executors
 from pipelines.replay.job import Job
 from pipelines.replay.pack import CorruptState
-from pipelines.replay.requests import Requests, RequestStream
 from pipelines.replay.rollback import RolledBack, settle
 from pipelines.replay.rules import Rules, rules
-from pipelines.replay.seed import CHECKPOINT, checkpoint_fits, discard_checkpoint, seed_position
+from pipelines.replay.seed import CHECKPOINT, checkpoint_fits, discard_checkpoint, mark_keys, seed_position
+from pipelines.replay.staged import clear_staged
 from pipelines.source.copies import Copies
 from pipelines.source.log_dir import LogDir
 from pipelines.source.pieces import Position
@@ -33,6 +33,8 @@ from pipelines.source.settle import Settle
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from pipelines.replay.requests import Requests, RequestStream
 
 # A shard for every so many bytes of log, a power of two: few files for a small lake, bounded memory for a large one.
 BYTES_PER_SHARD = 48 << 20
@@ -116,6 +118,8 @@ class Runner:
         self._lock = threading.RLock()
         self.requests: RequestStream | None = None
         if wanted.requests is not None:
+            from pipelines.replay.requests import RequestStream
+
             self.requests = RequestStream(self.lake, wanted.requests, self._lock, self._count)
 
     def up_to_date(self) -> bool:
@@ -146,6 +150,7 @@ class Runner:
         Where the log turns out to be another one than what was read of it, the lake is settled with it first.
         """
         with only_run(self.wanted.lake):
+            clear_staged(self.wanted.lake)
             return self._replay(spark)
 
     def _replay(self, spark: SparkSession) -> Outcome:
@@ -245,6 +250,7 @@ class Runner:
             query.stop()
             if self.requests is not None:
                 self.requests.stop()
+            clear_staged(self.wanted.lake)
 
     def _say_stage(self, spark: SparkSession) -> None:
         tracker = spark.sparkContext.statusTracker()
@@ -275,6 +281,7 @@ class Runner:
         )
         slices = source.load()
         wake_workers(spark)
+        mark_keys(self.wanted.lake)
         writer = (
             state_machine(slices, job)
             .writeStream.foreachBatch(self._publish)
@@ -297,6 +304,7 @@ class Runner:
                 rows = self.lake.publish(batch)
                 if self.requests is not None:
                     self.requests.settle()
+            clear_staged(self.wanted.lake)
         except JbodError as problem:
             self._problem = problem
             raise

@@ -13,11 +13,13 @@ from typing import Any
 import pyarrow.fs as pafs
 
 from pipelines.lake.files import lake_filesystem
+from pipelines.replay.keys import VERSION
 from pipelines.source.pieces import Position
 
 CHECKPOINT = "_checkpoint"
 OF_REQUESTS = "_checkpoint_requests"
 _NEXT = "_checkpoint.new"
+_KEYS = f"keys-{VERSION}"
 
 
 def write_seed(lake: str, states: Mapping[int, bytes], position: Position) -> None:
@@ -57,6 +59,8 @@ def checkpoint_fits(lake: str, end_offset: int) -> bool:
     """
     try:
         logs = _logs(lake, CHECKPOINT)
+        if logs["offsets"] and not _is_keyed(lake):
+            return False
         began = seed_position(lake)
         ends = {batch: int(plan[-1]["offset"]) for batch, plan in logs["offsets"].items()}
     except (ValueError, LookupError, TypeError):
@@ -64,6 +68,21 @@ def checkpoint_fits(lake: str, end_offset: int) -> bool:
     committed = ends.get(max(logs["commits"], default=-1), -1 if began is None else began.offset)
     planned = ends.get(max(ends, default=-1), committed)
     return end_offset in (committed, planned)
+
+
+def mark_keys(lake: str) -> None:
+    """Say in a checkpoint that is about to begin which keys its states have."""
+    fs, root = lake_filesystem(lake)
+    if fs.get_file_info(f"{root}/{CHECKPOINT}/offsets").type == pafs.FileType.Directory:
+        return
+    fs.create_dir(f"{root}/{CHECKPOINT}")
+    with fs.open_output_stream(f"{root}/{CHECKPOINT}/{_KEYS}"):
+        pass
+
+
+def _is_keyed(lake: str) -> bool:
+    fs, root = lake_filesystem(lake)
+    return bool(fs.get_file_info(f"{root}/{CHECKPOINT}/{_KEYS}").type == pafs.FileType.File)
 
 
 def is_readable(lake: str, name: str) -> bool:

@@ -1,6 +1,7 @@
 """The two stages that run on the executors: decode slices, and fold shards. Between them Spark only moves bytes.
 
-Rows between the stages: ``shard`` int32, ``sequence`` int64 (the slice's place in the batch), ``kind``, ``payload``.
+Rows between the stages: ``key`` int32 (that of the shard: pipelines.replay.keys), ``sequence`` int64 (the slice's place
+in the batch), ``kind``, ``payload``.
 Both stages write Parquet where they run and send on what they wrote; the driver commits it.
 """
 
@@ -18,7 +19,7 @@ from jbod_model import codec
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation
 from pipelines.formats.records import Records
 from pipelines.lake import files
-from pipelines.replay.blocks import events_of, split
+from pipelines.replay.blocks import by_shard, events_of
 from pipelines.replay.brokers import (
     BROKER_TYPES,
     Change,
@@ -32,25 +33,27 @@ from pipelines.replay.brokers import (
 from pipelines.replay.control import ControlState, broker_rows, check_topics
 from pipelines.replay.events import CLEAR_ELR, REMOVE_TOPIC, SNAPSHOT_END, TOPIC, Events, concat, end_of_snapshot
 from pipelines.replay.job import Job
+from pipelines.replay.named import Named
 from pipelines.replay.pack import CorruptState, compress, decompress, pack, unpack
 from pipelines.replay.record_rows import record_rows
 from pipelines.replay.rows import Rows, rows_of
 from pipelines.replay.shard import step
+from pipelines.replay.staged import read_staged, stage
 from pipelines.replay.state import ShardState, empty_state
 from pipelines.source.pieces import Slice
 from pipelines.source.slices import read_slice
 
 STAGE_SCHEMA = pa.schema(
     [
-        pa.field("shard", pa.int32(), nullable=False),
+        pa.field("key", pa.int32(), nullable=False),
         pa.field("sequence", pa.int64(), nullable=False),
         pa.field("kind", pa.string(), nullable=False),
         pa.field("payload", pa.binary(), nullable=False),
     ]
 )
 # Kinds of rows: for the state machine, and (the last four) for the driver.
-EVENTS, BROKERS, FEATURES, TOPICS, FILE, ROWS, SUMMARY, ERROR = (
-    "events", "brokers", "features", "topics", "file", "rows", "summary", "error",
+EVENTS, STAGED, BROKERS, FEATURES, TOPICS, FILE, ROWS, SUMMARY, ERROR = (
+    "events", "staged", "brokers", "features", "topics", "file", "rows", "summary", "error",
 )  # fmt: skip
 FEATURE_LEVEL = 12
 # Closed rows of a shard below this number travel to the driver, which writes one file for all shards.
@@ -82,22 +85,22 @@ def raise_error(payload: bytes) -> None:
 def decode_slice(job: Job, sequence: int, piece: Slice) -> Iterator[Row]:
     """Rows of one slice: events for each shard, broker records for all, and the file of its ``records``."""
     records, kept = read_slice(piece, keep_unknown=job.keep_unknown)
-    rows = record_rows(records, kept, piece.snapshot - 1 if piece.snapshot >= 0 else None)
+    named = Named.of(records)
+    rows = record_rows(records, kept, piece.snapshot - 1 if piece.snapshot >= 0 else None, named)
     written = files.write(job.lake, "records", rows)
     yield -1, sequence, FILE, written.to_json().encode()
-    yield from shard_rows(job, sequence, piece, records, kept)
+    yield from shard_rows(job, sequence, piece, records, kept, named)
 
 
-def shard_rows(job: Job, sequence: int, piece: Slice, records: Records, kept: np.ndarray) -> Iterator[Row]:
+def shard_rows(
+    job: Job, sequence: int, piece: Slice, records: Records, kept: np.ndarray, named: Named | None = None
+) -> Iterator[Row]:
     """What the state machine gets of a slice."""
     snapshot = piece.snapshot - 1 if piece.snapshot >= 0 else None
-    events = events_of(records, kept, snapshot=snapshot)
+    events = events_of(records, kept, snapshot=snapshot, named=named)
     if piece.closes:
         events = concat([events, end_of_snapshot(piece.snapshot - 1, int(records.headers["timestamp"][-1]) * 1000)])
-    # A large slice is mostly partitions; only then is it worth splitting the rest off first.
-    for shard, part in enumerate(split(events, job.shards)):
-        if len(part):
-            yield shard, sequence, EVENTS, part.to_bytes()
+    yield from _event_rows(job, sequence, events)
     names = np.flatnonzero(np.isin(events.kinds, (TOPIC, REMOVE_TOPIC, CLEAR_ELR, SNAPSHOT_END)))
     if len(names):
         yield job.control, sequence, TOPICS, events.take(names).to_bytes()
@@ -110,6 +113,18 @@ def shard_rows(job: Job, sequence: int, piece: Slice, records: Records, kept: np
     if features is not None:
         yield job.control, sequence, FEATURES, features
     yield -1, sequence, SUMMARY, json.dumps(_summary(records, kept, piece)).encode()
+
+
+def _event_rows(job: Job, sequence: int, events: Events) -> Iterator[Row]:
+    """For each shard its events, or the file that holds those of all."""
+    events, bounds = by_shard(events, job.shards)
+    staged = stage(job.lake, events, bounds)
+    for shard in np.flatnonzero(np.diff(bounds)).tolist():
+        if staged is None:
+            part = events.take(np.arange(bounds[shard], bounds[shard + 1]))
+            yield shard, sequence, EVENTS, part.to_bytes()
+        else:
+            yield shard, sequence, STAGED, staged.encode()
 
 
 def _values(records: Records, mask: np.ndarray, snapshot: int | None, closes: bool) -> bytes | None:
@@ -176,13 +191,17 @@ def fold_rows(
     before, after, changes = _fold_registrations(held, registrations, job.rules.empty_log_dirs_keep)
     done = step(
         shard_state,
-        concat([Events.from_bytes(payload) for _, _, kind, payload in ordered if kind == EVENTS]),
+        concat([_events(job, shard, kind, payload) for _, _, kind, payload in ordered if kind in (EVENTS, STAGED)]),
         lambda directories: timeline(before, changes, directories),
         absent=job.rules.absent_directory,
         literal=job.rules.literal_offline,
     )
     packed = pack({"brokers": np.frombuffer(after, np.uint8), **done.state.arrays()})
     return compress(packed), rows_of(done), []
+
+
+def _events(job: Job, shard: int, kind: str, payload: bytes) -> Events:
+    return Events.from_bytes(payload) if kind == EVENTS else read_staged(job.lake, payload.decode(), shard)
 
 
 @lru_cache(maxsize=4)

@@ -18,7 +18,7 @@ from pipelines.lake.alone import only_run
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.publish import Identity, Lake
 from pipelines.replay.run import Replay, Runner
-from pipelines.replay.seed import CHECKPOINT, OF_REQUESTS, checkpoint_fits, is_readable, write_seed
+from pipelines.replay.seed import CHECKPOINT, OF_REQUESTS, checkpoint_fits, is_readable, mark_keys, write_seed
 from pipelines.source.pieces import Position
 from tests.crash.check import History, complete, readable, uninterrupted
 from tests.crash.loop import LOG, segments
@@ -182,6 +182,15 @@ def test_checkpoint_of_half_a_first_plan_does_not_fit(tmp_path: Path) -> None:
     assert not checkpoint_fits(lake, 7)
 
 
+def test_checkpoint_whose_states_have_other_keys_does_not_fit(tmp_path: Path) -> None:
+    """Its shards would find no state, and begin again in mid-log."""
+    written(tmp_path)
+    assert checkpoint_fits(str(tmp_path), 300)
+    next((tmp_path / CHECKPOINT).glob("keys-*")).unlink()
+    mark_keys(str(tmp_path))
+    assert not checkpoint_fits(str(tmp_path), 300)
+
+
 def test_checkpoint_of_a_lake_without_a_publication_is_not_gone_on_from(tmp_path: Path, log: Path) -> None:
     """It may say that offsets were read which no table has: those of a lake whose tables were deleted."""
     runner = Runner(Replay(str(log), str(tmp_path / "lake")))
@@ -199,6 +208,7 @@ def written(lake: Path) -> dict[str, Path]:
         "offsets/0": 'v1\n{"batchTimestampMs":0}\n{"offset": 300}',
         "commits/0": "v1\n{}",
     }
+    mark_keys(str(lake))
     for name, text in texts.items():
         path = lake / CHECKPOINT / name
         path.parent.mkdir(parents=True, exist_ok=True)

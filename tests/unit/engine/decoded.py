@@ -36,7 +36,7 @@ def fast(log_dir: Path, *, keep_unknown: bool = False, **options: Any) -> Iterat
         records, kept = read_slice(piece, keep_unknown=keep_unknown)
         snapshot = piece.snapshot - 1 if piece.snapshot >= 0 else None
         typed = [row for batch in typed_batches(records, kept, snapshot) for row in batch.to_pylist()]
-        events = _events(events_of(records, kept, snapshot=snapshot))
+        events = event_rows(events_of(records, kept, snapshot=snapshot))
         for row, columns in zip(record_rows(records, kept, snapshot).to_pylist(), typed, strict=True):
             assert {name: row[name] for name in columns if name in row} == {
                 name: columns[name] for name in columns if name in row
@@ -151,7 +151,7 @@ def _event(entry: LogEntry) -> Row:
     return event
 
 
-def _events(events: Events) -> Iterator[Row]:
+def event_rows(events: Events) -> Iterator[Row]:
     """Of the columns, packed and unpacked as they travel."""
     if len(events):
         events = Events.from_bytes(events.to_bytes())

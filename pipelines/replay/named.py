@@ -1,0 +1,35 @@
+"""Which topic each record names: a partition's, or that of another record with a topic id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.formats.records import Records
+from pipelines.replay.events import NO_IDS
+from pipelines.replay.lists import number_ids
+
+
+@dataclass(frozen=True)
+class Named:
+    """Of each of ``n`` records: ``part_row`` int64[n], its row among the partition records (-1: it is none), and
+    ``topic_of`` int32[n], its topic's number in ``topics`` uint64[t, 2] (-1: it names none)."""
+
+    part_row: np.ndarray
+    topic_of: np.ndarray
+    topics: np.ndarray
+
+    @classmethod
+    def of(cls, records: Records) -> Named:
+        """Read from all records of a slice."""
+        part_row = np.full(len(records), -1, np.int64)
+        part_row[records.partition_at] = np.arange(len(records.partition_at))
+        of_part, topics = number_ids(records.partitions.topics, NO_IDS)
+        topic_of = np.full(len(records), -1, np.int32)
+        topic_of[records.partition_at] = of_part
+        others = np.flatnonzero(records.topic_at >= 0)
+        if len(others):
+            at = records.topic_at[others][:, None] + np.arange(16)
+            topic_of[others], topics = number_ids(records.data[at].view(np.uint64), topics)
+        return cls(part_row, topic_of, topics)
