@@ -202,7 +202,7 @@ def exponent(points: Sequence[Figure], of: str) -> float | None:
 
 
 def tables(figures: Sequence[Figure]) -> Iterator[str]:
-    """Two tables in Markdown, a column for each size: time with memory, and the lake; then how each grows."""
+    """Two tables in Markdown, a column for each size: time with memory, and the lake; then the exponents of growth."""
     sizes = sorted({one.size for one in figures})
     by_name: dict[str, dict[int, Figure]] = {}
     for one in figures:
@@ -217,9 +217,14 @@ def tables(figures: Sequence[Figure]) -> Iterator[str]:
                 continue
             cells = [found[size].cell() if size in found else "" for size in sizes]
             units = ("seconds", "peak_mb") if timed else ("bytes",)
-            exponents = [exponent(points, unit) for unit in units]
-            yield _row([what, *cells, *("" if one is None else f"{one:.2f}" for one in exponents)])
+            yield _row([what, *cells, *(_exponents(points, unit) for unit in units)])
         yield ""
+
+
+def _exponents(points: Sequence[Figure], of: str) -> str:
+    """Over all sizes, and from the last but one to the last."""
+    found = exponent(points, of), exponent(points[-2:], of)
+    return "" if None in found else "{:.2f}, {:.2f}".format(*found)
 
 
 def _row(cells: Iterable[str]) -> str:
