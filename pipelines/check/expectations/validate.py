@@ -106,6 +106,9 @@ def session(lake: Lake, settings: Settings) -> SparkSession:
     small = lake.published.end_offset < SMALL
     spark = spark_session(settings.spark.model_copy(update={"shuffle_partitions": 1} if small else {}), brief=small)
     spark.conf.set("spark.sql.adaptive.enabled", str(not small).lower())
+    if not small:
+        # Files say little of what they unfold to, and all contracts are one job: its copies of tables fill the memory.
+        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", -1)
     return spark
 
 
