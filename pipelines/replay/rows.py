@@ -23,6 +23,7 @@ from pipelines.formats.partitions import (
 from pipelines.lake import tables
 from pipelines.replay import fold as f
 from pipelines.replay import offline as o
+from pipelines.replay.lists import rows_where
 from pipelines.replay.shard import Step
 
 # By number, as the fold counts them.
@@ -55,11 +56,12 @@ class _Columns:
         self.kinds = pa.array(KINDS)
 
     def topic(self, parts: np.ndarray) -> list[pa.Array]:
-        numbers = pa.array(self.step.part_topic[parts])
+        at = parts.astype(np.intp)
+        numbers = pa.array(self.step.part_topic.take(at))
         return [
             pa.DictionaryArray.from_arrays(numbers, self.topic_ids),
             pa.DictionaryArray.from_arrays(numbers, self.names),
-            pa.array(self.step.part_number[parts]),
+            pa.array(self.step.part_number.take(at)),
         ]
 
 
@@ -153,11 +155,12 @@ def rows_of(step: Step) -> dict[str, Rows]:
     interval_done = ~interval_open & (intervals[:, o.O_TO] != intervals[:, o.O_FROM])
     return {
         "partitions": Rows(
-            _partition_rows(build, np.flatnonzero(version_done), False),
-            _partition_rows(build, np.flatnonzero(version_open), True),
+            _partition_rows(build, rows_where(version_done), False),
+            _partition_rows(build, rows_where(version_open), True),
         ),
         "assignments": Rows(
-            _assignment_rows(build, slots[slot_done], False), _assignment_rows(build, slots[slot_open], True)
+            _assignment_rows(build, slots[rows_where(slot_done)], False),
+            _assignment_rows(build, slots[rows_where(slot_open)], True),
         ),
         "offline_replicas": Rows(
             _offline_rows(build, intervals[interval_done], False), _offline_rows(build, intervals[interval_open], True)

@@ -7,6 +7,7 @@ the next state, and gives the rows of history that closed and those that are ope
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from jbod_model.ids import Uuid
 from pipelines.formats.partitions import DIRECTORIES, INT_LISTS, REPLICAS
 from pipelines.replay import fold as f
 from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, TOPIC, Events, starts_of
-from pipelines.replay.lists import number_ids, take_lists
+from pipelines.replay.lists import number_ids, rows_where, take_lists
 from pipelines.replay.offline import H_SLOT, Timeline, offline_intervals
 from pipelines.replay.state import Moments, ShardState
 
@@ -46,9 +47,17 @@ class Step:
     lists: tuple[np.ndarray, ...]
     default: int
 
+    @cached_property
+    def _used(self) -> list[bool]:
+        """Of each int list, whether any has a value."""
+        return [bool(sizes.max(initial=0) > 0) for sizes in self.lists[2]]
+
     def int_lists(self, slot: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Int list ``slot`` of the versions at ``rows``: (values int32, ends int32)."""
         values, starts, sizes = self.lists[:3]
+        # Most of the six are empty in most clusters.
+        if not self._used[slot]:
+            return values[:0], np.zeros(len(rows) + 1, np.int32)
         return take_lists(values, starts[slot], sizes[slot], self.refs[rows, slot])
 
     def directory_lists(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -270,7 +279,7 @@ def _order_slots(slots: Any, part_of: Any, parts: int) -> Any:
 
 def _next_state(done: Step, alive: np.ndarray, held: np.ndarray) -> ShardState:
     """What is open after the step, renumbered so that nothing gone is carried along."""
-    rows = np.flatnonzero(done.versions[:, f.V_TO] == f.OPEN)
+    rows = rows_where(done.versions[:, f.V_TO] == f.OPEN)
     parts = done.versions[rows, f.V_PARTITION]
     new_part = np.full(len(done.part_topic), -1, np.int64)
     new_part[parts] = np.arange(len(rows))

@@ -95,4 +95,5 @@ class Moments:
 
     def at(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Offsets, times and snapshot flags of some moments."""
-        return self.offsets[rows], self.times[rows], self.snapshot[rows]
+        at = rows.astype(np.intp)  # once, and not by each of the three
+        return self.offsets.take(at), self.times.take(at), self.snapshot.take(at)
