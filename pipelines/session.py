@@ -128,7 +128,7 @@ def spark_session_soon(settings: Spark) -> Callable[[], SparkSession]:
 
 
 def _made(builder: SparkSession.Builder, master: str) -> SparkSession:
-    """What the JVM and its workers say on standard error goes to a file of the temporary directory."""
+    """What the JVM and its workers say goes to a file of the temporary directory; our output ends with us."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -137,7 +137,7 @@ def _made(builder: SparkSession.Builder, master: str) -> SparkSession:
         if SparkContext._gateway is None:
             conf = SparkConf().setAll(list(builder._options.items()))
             with name.open("ab") as log:
-                gateway = launch_gateway(conf, {"stderr": log})  # type: ignore[no-untyped-call]
+                gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
             SparkContext._ensure_initialized(gateway=gateway, conf=conf)
         return builder.getOrCreate()
     except Exception:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pipelines.replay.job import Job
-from pipelines.replay.processor import DRIVER, ShardProcessor
+from pipelines.replay.processor import ShardProcessor
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,23 +22,21 @@ def decode_stage(job: Job) -> Any:
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from jbod_model.errors import JbodError
-        from pipelines.replay.keys import keys_of
-        from pipelines.replay.stages import STAGE_SCHEMA, decode_slice, error_row
+        from pipelines.replay.ahead import taken
+        from pipelines.replay.stages import decode_slice, error_row, rows_batch
         from pipelines.source.pieces import Slice
 
-        # The last one serves rows of no shard, which are for the driver.
-        keys = (*keys_of(job.shards + 1), DRIVER)
         for batch in batches:
             for sequence, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 raw = json.loads(text)
                 piece = Slice(**{**raw, "dropped": tuple(map(tuple, raw["dropped"]))})
+                if (rows := taken(job.lake, piece, sequence)) is not None:
+                    yield rows
+                    continue
                 try:
-                    rows = list(decode_slice(job, sequence, piece))
+                    yield rows_batch(job, list(decode_slice(job, sequence, piece)))
                 except JbodError as problem:
-                    rows = [error_row(problem)]
-                shards, *others = (pa.array(column) for column in zip(*rows, strict=True))
-                keyed = pa.array([keys[shard] for shard in shards.to_pylist()], pa.int32())
-                yield pa.record_batch([keyed, *others], schema=STAGE_SCHEMA)
+                    yield rows_batch(job, [error_row(problem)])
 
     return run
 

@@ -33,6 +33,7 @@ from pipelines.replay.brokers import (
 from pipelines.replay.control import ControlState, broker_rows, check_topics
 from pipelines.replay.events import CLEAR_ELR, REMOVE_TOPIC, SNAPSHOT_END, TOPIC, Events, concat, end_of_snapshot
 from pipelines.replay.job import Job
+from pipelines.replay.keys import keys_of
 from pipelines.replay.named import Named
 from pipelines.replay.pack import CorruptState, compress, decompress, pack, unpack
 from pipelines.replay.record_rows import record_rows
@@ -77,6 +78,14 @@ def raise_error(payload: bytes) -> None:
     if kind == ReplayViolation.__name__:
         raise ReplayViolation(*arguments)
     raise (CorruptState if kind == CorruptState.__name__ else JbodError)(*arguments)
+
+
+def rows_batch(job: Job, rows: Sequence[Row]) -> pa.RecordBatch:
+    """Rows as STAGE_SCHEMA says, at least one of them."""
+    # The last key serves rows of no shard, which are for the driver.
+    keys = (*keys_of(job.shards + 1), -1)
+    shards, *others = zip(*rows, strict=True)
+    return pa.record_batch([[keys[shard] for shard in shards], *others], schema=STAGE_SCHEMA)
 
 
 # -- decode -----------------------------------------------------------------------------------------------------------
