@@ -13,6 +13,7 @@ class Job:
     """What both stages need to know: where the lake is, how many shards it has, which rules hold."""
 
     lake: str
+    """Empty: a fold in this process alone, which writes nothing."""
     shards: int
     rules: Rules
     keep_unknown: bool = False
@@ -20,7 +21,7 @@ class Job:
     """A shard without state takes that of the checkpoint's seed (pipelines.replay.seed)."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lake", for_all(self.lake))
+        object.__setattr__(self, "lake", self.lake and for_all(self.lake))
 
     @property
     def control(self) -> int:

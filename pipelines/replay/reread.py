@@ -40,6 +40,8 @@ def states_at(lake: Lake, job: Job, offset: int, *, most: int = CHUNK) -> dict[i
 
 def folded(lake: Lake, job: Job, offset: int, *, most: int = CHUNK) -> Iterator[tuple[int, bytes, dict[str, Rows]]]:
     """The same, chunk by chunk: (shard, its state after the chunk, the rows that the chunk gave its tables)."""
+    # Without a lake nothing is staged in it: it may be read-only, and a run beside this clears what is staged.
+    job = replace(job, lake="")
     states: dict[int, bytes] = {}
     rows: list[Row] = []
     for number, chunk in enumerate(chunks(lake, offset, most=most)):

@@ -26,6 +26,7 @@ from pipelines.lake.rebuild import rebuild
 from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, TABLES
 from pipelines.lake.upkeep import optimize, vacuum
 from pipelines.lake.verify import verify
+from pipelines.replay import staged
 from tests import local
 from tests.crash.loop import rewrite
 from tests.lakes import Row
@@ -401,6 +402,16 @@ def test_verify_finds_nothing_in_the_lakes_of_real_clusters(tmp_path: Path, kafk
     assert found.differences == []
     assert found.by == by
     assert found.rows["records"] > 200
+
+
+def test_verify_by_the_engine_writes_nothing_beside_the_tables(
+    lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staged, "MANY", 1)
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    assert verify(str(lake), by="engine").differences == []
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("by", ["model", "engine"])
