@@ -20,7 +20,7 @@ from jbod_model.ids import Uuid
 from jbod_model.image import Image
 from jbod_model.log_writer import LogWriter, write_snapshot
 from jbod_model.records import Record, VersionedRecord
-from pipelines import ask
+from pipelines import ask, cli
 from pipelines.lake.publish import Lake
 from pipelines.replay import reread, rollback
 from pipelines.replay.seed import OF_REQUESTS
@@ -142,13 +142,18 @@ def test_log_that_ended_earlier_and_goes_on_otherwise_takes_the_lake_back(tmp_pa
     assert ask.status(ask.Lake.open(tmp_path / "lake")).log_end_offset is None
 
 
-def test_snapshot_alone_that_ends_before_the_lake_takes_nothing_back(tmp_path: Path) -> None:
+def test_snapshot_alone_that_ends_before_the_lake_takes_nothing_back_and_status_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     log_dir = write(tmp_path / "log", [(1, [record]) for record in PLACED])
     local.replay(log_dir, tmp_path / "lake")
     retained(log_dir, 2, 1, [], PLACED[:2])
     next((log_dir / LOG).glob("*.log")).unlink()
     assert local.replay(log_dir, tmp_path / "lake") is None
-    assert ask.status(ask.Lake.open(tmp_path / "lake")).log_end_offset == 2
+    with pytest.raises(SystemExit) as left:
+        cli.main(["status", "--lake", str(tmp_path / "lake")])
+    assert left.value.code == 0
+    assert "ended before offsets 2 to 3 when it was last looked at: they may be disproved" in capsys.readouterr().out
     assert len(rows_of(tmp_path / "lake")["records"]) == len(PLACED)
 
 
