@@ -60,7 +60,7 @@ def replay(
     )
     soon = _soon(settings, log_dir[0])
     from pipelines.replay.run import Outcome, Replay, Runner
-    from pipelines.session import is_local, spark_session
+    from pipelines.session import spark_session
     from pipelines.source.settle import Settle
 
     runner = Runner(
@@ -78,7 +78,6 @@ def replay(
             follow_seconds=settings.replay.follow_seconds if follow else None,
             shards=shards,
             requests=_requests(requests, settings.requests),
-            ahead=is_local(settings.spark.master),
         ),
         progress=_progress,
         notice=_notice,
@@ -87,9 +86,9 @@ def replay(
     try:
         if not runner.up_to_date():
             _progress("starting Spark")
-            session = soon or spark_session(settings.spark, brief=True)
+            spark = soon() if soon else spark_session(settings.spark, brief=True)
             with _ctrl_c_stops(runner.stop):
-                outcome = runner.run(session)
+                outcome = runner.run(spark)
     except KeyboardInterrupt:
         pass
     _report(outcome, settings.lake, time.monotonic() - started, as_json, runner.requests)

@@ -115,6 +115,8 @@ def spark_session_soon(settings: Spark) -> Callable[[], SparkSession]:
 
     The JVM dies with this process, whether or not anybody calls.
     """
+    import pyspark.sql  # noqa: F401  before the thread, which would share the interpreter while the JVM waits
+
     soon: Future[SparkSession] = Future()
 
     def run() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from jbod_model.ids import Uuid
 from jbod_model.log_writer import LogWriter
@@ -60,6 +61,11 @@ def main() -> int:
         spark = spark_session(Spark(java_options=options), archive=False)
         Runner(Replay(str(log), str(Path(scratch, "lake")))).run(spark)
         spark.stop()
+        # The JVM writes the archive as it ends.
+        gateway: Any = spark.sparkContext._gateway
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(300)
     return 0
 
 

@@ -22,7 +22,6 @@ def decode_stage(job: Job) -> Any:
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from jbod_model.errors import JbodError
-        from pipelines.replay.ahead import taken
         from pipelines.replay.stages import decode_slice, error_row, rows_batch
         from pipelines.source.pieces import Slice
 
@@ -30,9 +29,6 @@ def decode_stage(job: Job) -> Any:
             for sequence, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 raw = json.loads(text)
                 piece = Slice(**{**raw, "dropped": tuple(map(tuple, raw["dropped"]))})
-                if (rows := taken(job.lake, piece, sequence)) is not None:
-                    yield rows
-                    continue
                 try:
                     yield rows_batch(job, list(decode_slice(job, sequence, piece)))
                 except JbodError as problem:

@@ -6,7 +6,6 @@ import json
 import re
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import lake_filesystem
 from pipelines.lake.place import for_spark
 from pipelines.lake.publish import Identity, Lake
-from pipelines.replay.ahead import LEAST, decoding
 from pipelines.replay.cluster import PATIENCE, WAITS, fault_of_cluster, waits_for_executors
 from pipelines.replay.job import Job
 from pipelines.replay.pack import CorruptState
@@ -64,8 +62,6 @@ class Replay:
     settle: Settle = field(default_factory=Settle)
     copies: tuple[str, ...] = ()
     """More directories of the same log: what a majority of them all holds counts."""
-    ahead: bool = False
-    """Decode on this machine while Spark starts: where its workers are here, too."""
 
 
 @dataclass
@@ -106,10 +102,10 @@ class Runner:
         self.log = self.copies.log if self.copies else LogDir(wanted.log_dir)
         Planner(self.log).begin(wanted.start)
         segments, _ = self.log.files()
-        self._size = sum(segment.size for segment in segments)
+        size = sum(segment.size for segment in segments)
         self.lake = Lake.create_or_open(
             wanted.lake,
-            Identity(self.log.cluster_id(), wanted.profile, wanted.ids, wanted.shards or shards_for(self._size)),
+            Identity(self.log.cluster_id(), wanted.profile, wanted.ids, wanted.shards or shards_for(size)),
         )
         self.outcome = Outcome(self.lake.end_offset, self.lake.end_offset)
         self._say = progress or (lambda _line: None)
@@ -148,24 +144,14 @@ class Runner:
         """End a run that follows, after the batch at hand."""
         self._stop.set()
 
-    def run(self, spark: SparkSession | Callable[[], SparkSession]) -> Outcome:
-        """Replay to the end, or until stopped, on a session or on one that is still to come.
-
-        Raises what the log or the lake is refused for.
+    def run(self, spark: SparkSession) -> Outcome:
+        """Replay to the end, or until stopped. Raises what the log or the lake is refused for.
 
         Where the log turns out to be another one than what was read of it, the lake is settled with it first.
         """
         with only_run(self.wanted.lake):
             clear_staged(self.wanted.lake)
-            with self._ahead():
-                return self._replay(spark() if callable(spark) else spark)
-
-    def _ahead(self) -> AbstractContextManager[None]:
-        wanted = self.wanted
-        if not wanted.ahead or self.copies or self.lake.ledger or "://" in wanted.lake or self._size < LEAST:
-            return nullcontext()
-        planner = Planner(LogDir(wanted.log_dir), cut_tail=wanted.cut_tail, settle=wanted.settle)
-        return decoding(planner, self._job(), wanted.start, wanted.max_records)
+            return self._replay(spark)
 
     def _job(self, *, seeded: bool = False) -> Job:
         return Job(self.wanted.lake, self.lake.identity.shards, self.rules, self.wanted.keep_unknown, seeded)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copy, copytree, rmtree
@@ -19,7 +18,6 @@ from pyspark.sql import SparkSession
 from pipelines import ask
 from pipelines.lake.publish import Lake
 from pipelines.lake.tables import BY_NAME, HISTORY, TABLES
-from pipelines.replay import run
 from pipelines.replay.run import CHECKPOINT, Replay, Runner
 from tests import engine
 from tests.lakes import Row
@@ -67,29 +65,6 @@ def test_image_at_every_known_offset_is_kafkas(spark: SparkSession, tmp_path: Pa
         assert engine.image(tables, expected["offset"]) == expected
     for expected in (images[0], images[len(images) // 2], images[-1]):
         assert ask.image(ask.Lake.open(tmp_path / "lake", at_offset=expected["offset"])) == expected
-
-
-def test_slices_decoded_while_spark_starts_and_events_in_files_give_the_same_tables(
-    spark: SparkSession, tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "LEAST", 0)
-    lake = tmp_path / "lake"
-    seen: list[str] = []
-
-    def starts() -> SparkSession:
-        until = time.monotonic() + 300
-        while not (done := [path.name for path in (lake / "_staged" / "ahead").iterdir() if not path.suffix]):
-            assert time.monotonic() < until
-            time.sleep(0.02)
-        seen.extend(done)
-        return spark
-
-    Runner(Replay(str(metadata_dir(KAFKA)), str(lake), ahead=True)).run(starts)
-    assert seen
-    assert rows_of(lake) == rows_of(whole)
-    assert not (lake / "_staged").exists()
-    # Nothing was decoded twice: the stage took what was there.
-    assert len(list((lake / "records").glob("*.parquet"))) == len(list((whole / "records").glob("*.parquet")))
 
 
 def test_second_run_changes_nothing(spark: SparkSession, tmp_path: Path, whole: Path) -> None:
