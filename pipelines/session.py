@@ -78,8 +78,8 @@ def spark_session(
         # With simplified tracebacks the workers of mapInArrow and of the stateful stage have different parents.
         .config("spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled", "false")
         .config("spark.python.unix.domain.socket.enabled", str(_sockets_fit(wanted.master)).lower())
-        # A slice that is decoded again, its executor being lost, names another file. Only what goes to the driver's own
-        # key differs, so nothing else has to be done again; Spark would rather give up where a task had finished.
+        # A slice that is decoded again, its executor being lost, names other files, which say the same: nothing else
+        # has to be done again. Spark would rather give up where a task had finished.
         .config("spark.sql.shuffle.orderIndependentChecksum.enabled", "false")
         .config("spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch", "false")
         .config("spark.buffer.size", 1 << 20)

@@ -23,8 +23,8 @@ from pipelines.replay.events import (
 from pipelines.replay.lists import mix, number_ids, take_lists
 from pipelines.replay.named import Named
 
-MOST_TYPES = 255
-_OF_PARTITIONS = np.zeros(MOST_TYPES + 1, np.bool_)
+_MOST_TYPES = 255
+_OF_PARTITIONS = np.zeros(_MOST_TYPES + 1, np.bool_)
 _OF_PARTITIONS[[TOPIC, PARTITION, CHANGE, REMOVE_TOPIC, CLEAR_ELR]] = True
 
 
@@ -50,7 +50,7 @@ def events_of(
     records are those of a snapshot and all hold at that offset.
     """
     named = named or Named.of(records)
-    wanted = _OF_PARTITIONS[np.minimum(records.types, MOST_TYPES)] & records.known
+    wanted = _OF_PARTITIONS[np.minimum(records.types, _MOST_TYPES)] & records.known
     if kept is not None:
         wanted &= kept
     rows = np.flatnonzero(wanted)
