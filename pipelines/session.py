@@ -11,10 +11,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jbod_model.errors import UsageError
-from pipelines.jvm import class_archive, use_java
+from pipelines.jvm import Java, class_archive, use_java
+from pipelines.launch import Jvm, start_jvm
 from pipelines.spark_home import use_spark_home
 
 if TYPE_CHECKING:
@@ -42,12 +43,35 @@ def spark_session(
     UsageError where there is no Java, or no cluster. Workers run this very interpreter unless PYSPARK_PYTHON names
     another, so they find the same packages.
     """
-    from pyspark.sql import SparkSession
-
     from pipelines.settings import Spark
 
     wanted = settings or Spark()
-    java = use_java()
+    return _session(wanted, _options(wanted, use_java(), brief=brief, archive=archive), None, delta=delta)
+
+
+def _session(wanted: Spark, options: dict[str, str], jvm: Jvm | None, *, delta: bool = False) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    if delta:
+        from delta import configure_spark_with_delta_pip
+
+        builder = configure_spark_with_delta_pip(
+            builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension").config(
+                "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+            )
+        )
+    for name, value in wanted.conf.items():
+        builder = builder.config(name, value)
+    session = _made(builder, wanted.master, jvm)
+    session.sparkContext.setLogLevel(wanted.log_level)
+    return session
+
+
+def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True) -> dict[str, str]:
+    """Spark's settings of a session, by name; sets the variables that Spark looks at."""
     options = [wanted.java_options, *ARROW_UNCHECKED]
     if brief:
         options.append("-XX:TieredStopAtLevel=1")
@@ -61,48 +85,35 @@ def spark_session(
             ours.append(f"-XX:SharedArchiveFile={class_archive(java)}")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = (
-        SparkSession.builder.appName("jbod")
-        .master(wanted.master)
-        .config("spark.driver.memory", wanted.driver_memory)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", wanted.shuffle_partitions or _partitions(wanted.master))
-        .config("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
-        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
-        .config("spark.sql.streaming.minBatchesToRetain", 10)
-        .config("spark.databricks.delta.snapshotPartitions", 2)
+    found = {
+        "spark.app.name": "jbod",
+        "spark.master": wanted.master,
+        "spark.driver.memory": wanted.driver_memory,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(wanted.shuffle_partitions or _partitions(wanted.master)),
+        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.streaming.minBatchesToRetain": "10",
+        "spark.databricks.delta.snapshotPartitions": "2",
         # Workers fork from a parent that has the engine loaded.
-        .config("spark.python.daemon.module", "pipelines.daemon")
+        "spark.python.daemon.module": "pipelines.daemon",
         # With simplified tracebacks the workers of mapInArrow and of the stateful stage have different parents.
-        .config("spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled", "false")
-        .config("spark.python.unix.domain.socket.enabled", str(_sockets_fit(wanted.master)).lower())
+        "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+        "spark.python.unix.domain.socket.enabled": str(_sockets_fit(wanted.master)).lower(),
         # A slice that is decoded again, its executor being lost, names other files, which say the same: nothing else
         # has to be done again. Spark would rather give up where a task had finished.
-        .config("spark.sql.shuffle.orderIndependentChecksum.enabled", "false")
-        .config("spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch", "false")
-        .config("spark.buffer.size", 1 << 20)
-        .config("spark.driver.extraJavaOptions", " ".join(ours))
-        .config("spark.executor.extraJavaOptions", " ".join(options))
-    )
+        "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+        "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
+        "spark.buffer.size": str(1 << 20),
+        "spark.driver.extraJavaOptions": " ".join(ours),
+        "spark.executor.extraJavaOptions": " ".join(options),
+    }
     if brief:
         # A few thousand rows are not worth the compiling of code for them.
-        builder = builder.config("spark.sql.codegen.wholeStage", "false")
-        builder = builder.config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-    if delta:
-        from delta import configure_spark_with_delta_pip
-
-        builder = configure_spark_with_delta_pip(
-            builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension").config(
-                "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-            )
-        )
-    for name, value in wanted.conf.items():
-        builder = builder.config(name, value)
-    session = _made(builder, wanted.master)
-    session.sparkContext.setLogLevel(wanted.log_level)
-    return session
+        found |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    return found
 
 
 def is_local(master: str) -> bool:
@@ -110,43 +121,69 @@ def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def spark_session_soon(settings: Spark) -> Callable[[], SparkSession]:
+def spark_session_soon(wanted: Spark) -> Callable[[], SparkSession]:
     """Begin to start a brief session beside what this process does; what is returned waits for it.
 
     The JVM dies with this process, whether or not anybody calls.
     """
+    java = use_java()
+    options = _options(wanted, java, brief=True)
+    jvm = start_jvm(java, options | wanted.conf, _log()) if is_local(wanted.master) else None
     import pyspark.sql  # noqa: F401  before the thread, which would share the interpreter while the JVM waits
 
     soon: Future[SparkSession] = Future()
 
     def run() -> None:
         try:
-            soon.set_result(spark_session(settings, brief=True))
+            session = _session(wanted, options, jvm)
+            _skip_installed_sources(session)
+            soon.set_result(session)
         except BaseException as problem:
             soon.set_exception(problem)
+        finally:
+            sys.setswitchinterval(interval)
 
+    # The JVM answers in microseconds; with each answer the thread would wait 5 ms for those who import.
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
     threading.Thread(target=run, daemon=True).start()
     return soon.result
 
 
-def _made(builder: SparkSession.Builder, master: str) -> SparkSession:
+def _skip_installed_sources(session: SparkSession) -> None:
+    """Spare Spark the Python process in which it looks for data sources among the packages, which takes 0.3 s.
+
+    The command's own source is registered by name. A Spark that keeps them elsewhere looks as ever.
+    """
+    with suppress(Exception):
+        jvm: Any = session.sparkContext._jvm
+        kept = getattr(getattr(jvm.org.apache.spark.sql.execution.datasources, "DataSourceManager$"), "MODULE$")
+        getattr(kept, "dataSourceBuilders_$eq")(jvm.scala.Option.apply(jvm.PythonUtils.toScalaMap({})))
+
+
+def _log() -> Path:
     """What the JVM and its workers say goes to a file of the temporary directory; our output ends with us."""
+    return Path(tempfile.gettempdir(), f"jbod-spark-{os.getpid()}.log")
+
+
+def _made(builder: SparkSession.Builder, master: str, jvm: Jvm | None) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
-    name = Path(tempfile.gettempdir(), f"jbod-spark-{os.getpid()}.log")
     try:
         if SparkContext._gateway is None:
             conf = SparkConf().setAll(list(builder._options.items()))
-            with name.open("ab") as log:
-                gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+            gateway = jvm.gateway(conf) if jvm else None
+            if gateway is None:
+                with _log().open("ab") as log:
+                    gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
             SparkContext._ensure_initialized(gateway=gateway, conf=conf)
         return builder.getOrCreate()
     except Exception:
         if is_local(master):
             raise
         raise UsageError(
-            f"spark.master {master}: no Spark session comes about there; what Spark said: {name}"
+            f"spark.master {master}: no Spark session comes about there; what Spark said: {_log()}"
         ) from None
 
 

@@ -8,6 +8,7 @@ Without the zip they import the installed package, which is the same code.
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import os
 import tempfile
 from pathlib import Path
@@ -21,13 +22,12 @@ def use_spark_home() -> None:
     """Set SPARK_HOME to a folder of links to the installed PySpark, unless it is set. Its path does not change."""
     if "SPARK_HOME" in os.environ:
         return
-    import pyspark
-
-    installed = Path(pyspark.__file__).parent
+    spark = importlib.metadata.distribution("pyspark")  # not imported: that takes a while
+    installed = Path(str(spark.locate_file("pyspark")))
     if not (installed / "jars").is_dir():
         return
     name = hashlib.sha256(str(installed).encode()).hexdigest()[:12]
-    home = cache_dir() / f"spark-{pyspark.__version__}-{name}"
+    home = cache_dir() / f"spark-{spark.version}-{name}"
     try:
         _link(installed, home)
     except OSError:

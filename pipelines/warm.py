@@ -1,4 +1,4 @@
-"""Prepare a machine: compile the kernels, and archive the classes that Spark loads, so that runs start fast.
+"""Prepare a machine for fast starts: compile the kernels, archive the classes that Spark loads, keep its command.
 
 ``make setup`` calls it once; without it the first replay takes longer, nothing else changes.
 """
@@ -21,6 +21,7 @@ from jbod_model.records import (
     VersionedRecord,
 )
 from pipelines.jvm import class_archive, use_java
+from pipelines.launch import keep_command
 from pipelines.replay.run import Replay, Runner
 from pipelines.session import spark_session
 from pipelines.settings import Spark
@@ -49,7 +50,8 @@ _RECORDS: tuple[tuple[Record, int], ...] = (
 
 def main() -> int:
     """Replay a log of four records into a lake that is thrown away."""
-    archive = class_archive(use_java())
+    java = use_java()
+    archive = class_archive(java)
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="jbod-warm-") as scratch:
         log = Path(scratch, "log")
@@ -59,6 +61,7 @@ def main() -> int:
         writer.write(log)
         options = f"{Spark().java_options} -XX:ArchiveClassesAtExit={archive}"
         spark = spark_session(Spark(java_options=options), archive=False)
+        keep_command(java)
         Runner(Replay(str(log), str(Path(scratch, "lake")))).run(spark)
         spark.stop()
         # The JVM writes the archive as it ends.

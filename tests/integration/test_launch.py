@@ -1,0 +1,70 @@
+"""The JVM of a session started directly: the command is the one of Spark's launcher, and the session works."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.jvm import use_java
+from pipelines.launch import command, command_file, keep_command
+from pipelines.spark_home import use_spark_home
+from tests.paths import ROOT
+
+pytestmark = pytest.mark.spark
+
+OPTIONS = {"spark.driver.memory": "2g", "spark.driver.extraJavaOptions": "-Dname='a b' -Xlog:disable", "spark.x": "a b"}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in [name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SPARK_HOME", "")  # set and taken away, so that what the test sets is taken away too
+    monkeypatch.delenv("SPARK_HOME")
+    monkeypatch.setenv("JAVA_HOME", os.environ.get("JAVA_HOME", ""))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_command_with_options_has_the_words_of_sparks_launcher(cache: Path) -> None:
+    java = use_java()
+    use_spark_home()
+    keep_command(java)
+    ours = command(json.loads(command_file(java).read_text()), OPTIONS)
+    script = Path(os.environ["SPARK_HOME"], "bin", "spark-class")
+    settings = [word for name, value in OPTIONS.items() for word in ("--conf", f"{name}={value}")]
+    asked = [script, "org.apache.spark.launcher.Main", ours[-3 - len(settings) + 1], *settings, "pyspark-shell"]
+    said = subprocess.run([*map(str, asked)], capture_output=True, check=True).stdout.decode().split("\0")
+    theirs = [word.strip("\n") for word in said if word.strip()]
+    at = ours.index("--conf")
+    # It gives the settings in an order of its own.
+    assert (ours[:at], sorted(ours[at:])) == (theirs[:at], sorted(theirs[at:]))
+
+
+def test_session_of_a_jvm_started_directly_answers_and_ends_with_its_process(cache: Path) -> None:
+    program = """
+from pipelines.jvm import use_java
+from pipelines.launch import keep_command
+from pipelines.session import spark_session_soon
+from pipelines.settings import Spark
+from pipelines.spark_home import use_spark_home
+use_spark_home()
+keep_command(use_java())
+spark = spark_session_soon(Spark(master="local[1]", driver_memory="1g"))()
+print(spark.range(3).count(), spark.sparkContext._gateway.proc.args[0].endswith("/bin/java"))
+print(spark.conf.get("spark.sql.session.timeZone"), spark.sparkContext._gateway.proc.pid)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    first, second = done.stdout.splitlines()
+    zone, process = second.split()
+    assert (first, zone) == ("3 True", "UTC")
+    for _ in range(100):
+        if not Path("/proc", process).exists():
+            break
+        subprocess.run(["sleep", "0.1"], check=True)
+    assert not Path("/proc", process).exists()
