@@ -86,6 +86,7 @@ def replay(
     try:
         if not runner.up_to_date():
             _progress("starting Spark")
+            runner.plan_ahead()
             spark = soon() if soon else spark_session(settings.spark, brief=True)
             with _ctrl_c_stops(runner.stop):
                 outcome = runner.run(spark)

@@ -27,10 +27,8 @@ def decode_stage(job: Job) -> Any:
 
         for batch in batches:
             for sequence, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                raw = json.loads(text)
-                piece = Slice(**{**raw, "dropped": tuple(map(tuple, raw["dropped"]))})
                 try:
-                    yield rows_batch(job, list(decode_slice(job, sequence, piece)))
+                    yield rows_batch(job, list(decode_slice(job, sequence, Slice.of(json.loads(text)))))
                 except JbodError as problem:
                     yield rows_batch(job, [error_row(problem)])
 

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from pipelines.replay.rollback import RolledBack, settle
 from pipelines.replay.rules import Rules, rules
 from pipelines.replay.seed import CHECKPOINT, checkpoint_fits, discard_checkpoint, mark_keys, seed_position
 from pipelines.replay.staged import clear_staged
+from pipelines.source.ahead import plan_ahead
 from pipelines.source.copies import Copies
 from pipelines.source.log_dir import LogDir
 from pipelines.source.pieces import Position
@@ -114,6 +116,7 @@ class Runner:
         self._told: set[str] = set()
         self._inherits = False
         """Whether the run goes on from a checkpoint that it found."""
+        self._ahead = ""
         self._stop = threading.Event()
         self._lock = threading.RLock()
         self.requests: RequestStream | None = None
@@ -140,6 +143,14 @@ class Runner:
         last = planner.position(here.offset, -1)
         return (last.epoch, last.crc) == (ledger["epoch"], ledger["fingerprint"])
 
+    def plan_ahead(self) -> None:
+        """Plan the first batch of a new lake while Spark starts; what cannot be planned is left to the run."""
+        wanted = self.wanted
+        if self.lake.ledger is None and self.copies is None and not lake_has_checkpoint(wanted.lake):
+            planner = Planner(self.log, cut_tail=wanted.cut_tail, settle=wanted.settle)
+            with suppress(JbodError):
+                self._ahead = plan_ahead(planner, wanted.start, wanted.max_records or None)
+
     def stop(self) -> None:
         """End a run that follows, after the batch at hand."""
         self._stop.set()
@@ -151,7 +162,11 @@ class Runner:
         """
         with only_run(self.wanted.lake):
             clear_staged(self.wanted.lake)
-            return self._replay(spark)
+            try:
+                return self._replay(spark)
+            except Exception:
+                self.lake.discard(CHECKPOINT)
+                raise
 
     def _job(self, *, seeded: bool = False) -> Job:
         return Job(self.wanted.lake, self.lake.identity.shards, self.rules, self.wanted.keep_unknown, seeded)
@@ -246,7 +261,6 @@ class Runner:
                 self.requests.run(spark, self._stop)
         except Exception as problem:
             query.stop()
-            self.lake.discard(CHECKPOINT)
             raise self._explain(problem) from None
         finally:
             # Also after Ctrl-C: the batch at hand is published or not, never half.
@@ -279,9 +293,11 @@ class Runner:
             .option("cutTail", self.wanted.cut_tail)
             .option("settle", str(self.wanted.settle))
             .option("copies", json.dumps(self.wanted.copies))
+            .option("ahead", self._ahead)
             .option("from", json.dumps(asdict(seed)) if seed else "")
             .option("partitions", 2 * spark.sparkContext.defaultParallelism)
         )
+        self._ahead = ""  # holds for one try
         slices = source.load()
         wake_workers(spark)
         mark_keys(self.wanted.lake)

@@ -8,7 +8,7 @@ snapshot); ``maxRecords`` of a micro-batch (0: no limit); ``cutTail`` (wait, fai
 or slices: where the records are instead of what they say); ``settle`` (100 records, or 2s: how far the reader stays
 behind the end of the log); ``idleSeconds`` (how long, by the log's time, a stream lets NoOpRecords alone wait);
 ``copies`` (JSON list of more directories of the same log, which settle it by majority); ``from`` (JSON of the position
-where a stream begins).
+where a stream begins); ``ahead`` (JSON of a first micro-batch that was planned before, see pipelines.source.ahead).
 
 Spark makes an instance in a process of its own for each question it has, so what reads is imported only when it reads.
 
@@ -46,6 +46,7 @@ class Options:
     settle: str = "0"
     copies: tuple[str, ...] = ()
     begin_at: str = ""
+    ahead: str = ""
 
     @classmethod
     def read(cls, raw: Mapping[str, str]) -> Options:
@@ -64,6 +65,7 @@ class Options:
             settle=raw.get("settle", "0"),
             copies=tuple(json.loads(raw.get("copies", "[]"))),
             begin_at=raw.get("from", ""),
+            ahead=raw.get("ahead", ""),
         )
 
 

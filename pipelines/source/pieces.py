@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from crc32c import crc32c
@@ -50,6 +51,11 @@ class Slice:
     snapshot_time: int = -1
     closes: bool = False
     fingerprint: int = -1
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Slice:
+        """From what JSON made of its fields."""
+        return cls(**{**raw, "dropped": tuple(map(tuple, raw["dropped"]))})
 
 
 def fingerprint(headers: np.ndarray) -> int:

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from jbod_model.errors import LogChanged
+from pipelines.source.ahead import Ahead
 from pipelines.source.kraft_metadata import SLICES, Options
 from pipelines.source.log_dir import LogDir
 from pipelines.source.pieces import Position, Slice
@@ -86,18 +87,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options) -> None:
         self._options = options
+        self._ahead = Ahead.read(options.ahead)
         self._planner: Planner | Copies | None = None
         self._ends = False
 
     def _plan(self) -> Planner | Copies:
         if self._planner is None:
             self._planner = planner_of(self._options)
+            if self._ends:
+                self._planner.freeze()
         return self._planner
 
     def initialOffset(self) -> dict[str, int]:
         """Where the first batch begins."""
         if self._options.begin_at:
             return dict(json.loads(self._options.begin_at))
+        if self._ahead is not None:
+            return asdict(self._ahead.start)
         return asdict(self._plan().begin(self._options.start))
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -111,6 +117,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         position = Position(**start)
+        if self._ahead is not None and (position, most) == (self._ahead.start, self._ahead.most):
+            return asdict(self._ahead.end)
+        if self._ahead is not None and self._ends and self._ahead.is_all and position == self._ahead.end:
+            return start
         planner = self._plan()
         end = planner.advance(position, most)
         idle = not self._ends and planner.is_quiet(position, end)
@@ -121,13 +131,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of this run at what is settled now."""
         self._ends = True
-        self._plan().freeze()
+        if self._ahead is None or self._planner is not None:
+            self._plan().freeze()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Slices between two positions, spread over tasks in log order."""
         first, last = Position(**start), Position(**end)
         if first == last:
             return []
+        if self._ahead is not None and (first, last) == (self._ahead.start, self._ahead.end):
+            return _parts(self._ahead.slices, self._options.partitions)
         planner = self._plan()
         if not planner.covers(first, last):
             planner.advance(first)
