@@ -56,19 +56,27 @@ PROBLEMS = {
     BAD_RECOVERY: "has a leader recovery state that is none (R-PART-4, R-MERGE-7)",
 }
 
-# Columns of a version and of a slot's assignment (int32). FROM and TO are moments: rows of Moments.
-V_PARTITION, V_FROM, V_TO = range(3)
+# Columns of a version and of a slot's assignment (int32). FROM and TO are moments: rows of Moments. A version has the
+# references of its seven lists from V_LISTS on, and its four scalars from V_SCALARS on.
+V_PARTITION, V_FROM, V_TO, V_LISTS = range(4)
+V_SCALARS = V_LISTS + DIRECTORIES + 1
+VERSION_COLUMNS = V_SCALARS + 4
 A_PARTITION, A_INDEX, A_BROKER, A_DIRECTORY, A_FROM, A_TO, A_ENDED = range(7)
+# Columns of a partition while it is folded (int32), in one line of the cache: its topic and number, its newest version
+# (-1: gone), whether a snapshot has named it, its slots: how many, where in the heap and with room for how many; and
+# the topic's next partition.
+P_TOPIC, P_NUMBER, P_LATEST, P_SEEN, P_SLOTS, P_HEAP, P_ROOM, P_NEXT = range(8)
+PARTITION_COLUMNS = P_NEXT + 1
 
 
 @njit(cache=True, nogil=True)
-def _spot(table: Any, topics: Any, partitions: Any, topic: int, partition: int) -> int:
+def _spot(table: Any, parts: Any, topic: int, partition: int) -> int:
     """Index in the hash table where (topic, partition) is, or where it would go."""
     mask = len(table) - 1
     word = (np.uint64(topic) << np.uint64(32)) ^ np.uint64(np.uint32(partition))
     word = (word ^ (word >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
     at = np.int64((word ^ (word >> np.uint64(32))) & np.uint64(mask))
-    while table[at] >= 0 and (topics[table[at]] != topic or partitions[table[at]] != partition):
+    while table[at] >= 0 and (parts[table[at], P_TOPIC] != topic or parts[table[at], P_NUMBER] != partition):
         at = (at + 1) & mask
     return at
 
@@ -103,27 +111,23 @@ def fold(
     moment: int,
     event: Any,
     lists: Any,
-    part_topic: Any,
-    part_number: Any,
+    parts: Any,
     alive: Any,
     versions: Any,
-    refs: Any,
-    scalars: Any,
     slots: Any,
-    slot_at: Any,
-    slot_size: Any,
 ) -> Any:
     """Apply all events. ``state_rows`` partitions exist before; row h < state_rows is partition h's open version.
 
     Event e happens at moment ``moment + e``. ``event`` = (kinds, snapshot, topic numbers, partitions, scalars
     int32[4, m], list source rows); ``lists`` = (int values, starts[6, S], sizes[6, S], directory numbers, starts[S],
-    sizes[S]). Tables grow as needed and are returned: (status, event, versions, refs, scalars, version count, slots,
-    slot count, part_topic, part_number, partition count). On a status other than FINE the event at that index broke
-    the rule.
+    sizes[S]); ``parts`` int32[*, 8] has room for all partitions there will be, and of those before the batch topic,
+    number and number of slots, whose rows in ``slots`` are in order. ``versions`` int32[*, 14] and ``slots`` grow as
+    needed and are returned: (status, event, versions, version count, slots, slot count, partition count). On a status
+    other than FINE the event at that index broke the rule.
     """
     kinds, snapshot, topic_of, partition_of, change, source = event
     values, starts, sizes, directories, dir_starts, dir_sizes = lists
-    parts = state_rows
+    known = state_rows
     rows = state_rows
     slot_count = len(slots)
     topics = len(alive)
@@ -132,25 +136,21 @@ def fold(
         room *= 2
     table = np.full(room, -1, np.int32)
     first = np.full(topics, -1, np.int32)
-    following = np.full(len(part_topic), -1, np.int32)
-    latest = np.full(len(part_topic), -1, np.int32)
-    seen = np.zeros(len(part_topic), np.bool_)
     seen_topic = np.zeros(topics, np.bool_)
     heap = np.empty(max(slot_count, 64), np.int32)
-    heap_at = np.zeros(len(part_topic), np.int64)
-    heap_room = np.zeros(len(part_topic), np.int32)
     fill = np.int64(0)
     for p in range(state_rows):
-        table[_spot(table, part_topic, part_number, part_topic[p], part_number[p])] = p
-        following[p] = first[part_topic[p]]
-        first[part_topic[p]] = p
-        latest[p] = p
-        heap_at[p] = fill
-        heap_room[p] = slot_size[p]
-        heap = wider_flat(heap, fill + slot_size[p])
-        for k in range(slot_size[p]):
-            heap[fill + k] = slot_at[p] + k
-        fill += slot_size[p]
+        topic = parts[p, P_TOPIC]
+        table[_spot(table, parts, topic, parts[p, P_NUMBER])] = p
+        parts[p, P_NEXT] = first[topic]
+        first[topic] = p
+        parts[p, P_LATEST] = p
+        parts[p, P_SEEN] = 0
+        parts[p, P_HEAP] = fill
+        parts[p, P_ROOM] = parts[p, P_SLOTS]
+        for k in range(parts[p, P_SLOTS]):
+            heap[fill + k] = fill + k
+        fill += parts[p, P_SLOTS]
     new_refs = np.empty(7, np.int32)
     status = FINE
     failed = np.int64(-1)
@@ -172,28 +172,31 @@ def fold(
                 status = NO_TOPIC
                 break
             number = partition_of[e]
-            at = _spot(table, part_topic, part_number, topic, number)
+            at = _spot(table, parts, topic, number)
             p = np.int64(table[at])
             row = source[e]
-            if kind == CHANGE and (p < 0 or latest[p] < 0 or (snapshot[e] and not seen[p])):
+            if kind == CHANGE and (p < 0 or parts[p, P_LATEST] < 0 or (snapshot[e] and parts[p, P_SEEN] == 0)):
                 status = NO_PARTITION
                 break
             if p < 0:
-                p = np.int64(parts)
-                parts += 1
-                part_topic[p] = topic
-                part_number[p] = number
+                p = np.int64(known)
+                known += 1
+                parts[p, P_TOPIC] = topic
+                parts[p, P_NUMBER] = number
+                parts[p, P_LATEST] = -1
+                parts[p, P_SLOTS] = 0
+                parts[p, P_HEAP] = fill
+                parts[p, P_ROOM] = 0
+                parts[p, P_NEXT] = first[topic]
                 table[at] = p
-                following[p] = first[topic]
                 first[topic] = p
-                heap_at[p] = fill
-            before = np.int64(latest[p])
+            before = np.int64(parts[p, P_LATEST])
             # LISTS (R-PART-1, R-PART-4, R-MERGE-1)
             for k in range(DIRECTORIES):
                 if sizes[k, row] >= 0:
                     new_refs[k] = row
                 else:
-                    new_refs[k] = refs[before, k] if kind == CHANGE else EMPTY
+                    new_refs[k] = versions[before, V_LISTS + k] if kind == CHANGE else EMPTY
             count = sizes[REPLICAS, new_refs[REPLICAS]] if new_refs[REPLICAS] >= 0 else 0
             # DIRECTORIES (R-PART-2, R-PART-3, R-MERGE-2, R-MERGE-3, R-MERGE-4)
             given = dir_sizes[row]
@@ -206,7 +209,7 @@ def fold(
                 if given > 0 and sizes[REPLICAS, row] >= 0 and given != count:
                     status = ARITY_CHANGE
                     break
-                new_refs[DIRECTORIES] = row if given >= 0 else refs[before, DIRECTORIES]
+                new_refs[DIRECTORIES] = row if given >= 0 else versions[before, V_LISTS + DIRECTORIES]
             reference = new_refs[DIRECTORIES]
             if reference >= 0:
                 if _is_absent(directories, dir_starts[reference], dir_sizes[reference], default):
@@ -217,7 +220,7 @@ def fold(
             # SCALARS (R-MERGE-5, R-MERGE-6, R-MERGE-7)
             recovery = change[RECOVERY, e]
             if kind == CHANGE and recovery == NO_RECOVERY_CHANGE:
-                recovery = scalars[before, RECOVERY]
+                recovery = versions[before, V_SCALARS + RECOVERY]
             if recovery != 0 and recovery != 1:
                 status = BAD_RECOVERY
                 break
@@ -225,24 +228,24 @@ def fold(
             leader_epoch = change[LEADER_EPOCH, e]
             partition_epoch = change[PARTITION_EPOCH, e]
             if kind == CHANGE:
-                partition_epoch = scalars[before, PARTITION_EPOCH] + 1
-                leader_epoch = scalars[before, LEADER_EPOCH]
+                partition_epoch = versions[before, V_SCALARS + PARTITION_EPOCH] + 1
+                leader_epoch = versions[before, V_SCALARS + LEADER_EPOCH]
                 if leader == NO_LEADER_CHANGE:
-                    leader = scalars[before, LEADER]
+                    leader = versions[before, V_SCALARS + LEADER]
                 else:
                     leader_epoch += 1
             # SNAPSHOT onto an existing partition: what it repeats goes on (R-REPLAY-2)
             if snapshot[e] and before >= 0:
-                seen[p] = True
+                parts[p, P_SEEN] = 1
                 same = (
-                    leader == scalars[before, LEADER]
-                    and leader_epoch == scalars[before, LEADER_EPOCH]
-                    and partition_epoch == scalars[before, PARTITION_EPOCH]
-                    and recovery == scalars[before, RECOVERY]
+                    leader == versions[before, V_SCALARS + LEADER]
+                    and leader_epoch == versions[before, V_SCALARS + LEADER_EPOCH]
+                    and partition_epoch == versions[before, V_SCALARS + PARTITION_EPOCH]
+                    and recovery == versions[before, V_SCALARS + RECOVERY]
                 )
                 for k in range(DIRECTORIES):
-                    same = same and _same_list(values, starts[k], sizes[k], new_refs[k], refs[before, k])
-                was = refs[before, DIRECTORIES]
+                    same = same and _same_list(values, starts[k], sizes[k], new_refs[k], versions[before, V_LISTS + k])
+                was = versions[before, V_LISTS + DIRECTORIES]
                 if new_refs[DIRECTORIES] < 0 or was < 0:
                     same = same and new_refs[DIRECTORIES] == was
                 else:
@@ -251,40 +254,39 @@ def fold(
                     continue
             # APPLY: a new version, the one before closed
             versions = wider(versions, rows + 1)
-            refs = wider(refs, rows + 1)
-            scalars = wider(scalars, rows + 1)
             versions[rows, V_PARTITION] = p
             versions[rows, V_FROM] = now
             versions[rows, V_TO] = OPEN
             for k in range(7):
-                refs[rows, k] = new_refs[k]
-            scalars[rows, LEADER] = leader
-            scalars[rows, LEADER_EPOCH] = leader_epoch
-            scalars[rows, PARTITION_EPOCH] = partition_epoch
-            scalars[rows, RECOVERY] = recovery
+                versions[rows, V_LISTS + k] = new_refs[k]
+            versions[rows, V_SCALARS + LEADER] = leader
+            versions[rows, V_SCALARS + LEADER_EPOCH] = leader_epoch
+            versions[rows, V_SCALARS + PARTITION_EPOCH] = partition_epoch
+            versions[rows, V_SCALARS + RECOVERY] = recovery
             if before >= 0:
                 versions[before, V_TO] = now
-            latest[p] = rows
-            seen[p] = True
+            parts[p, P_LATEST] = rows
+            parts[p, P_SEEN] = 1
             # SLOTS: a replica's assignment lasts as long as its broker and directory do
             unmoved = (
                 before >= 0
-                and refs[before, REPLICAS] == new_refs[REPLICAS]
-                and refs[before, DIRECTORIES] == new_refs[DIRECTORIES]
+                and versions[before, V_LISTS + REPLICAS] == new_refs[REPLICAS]
+                and versions[before, V_LISTS + DIRECTORIES] == new_refs[DIRECTORIES]
             )
             rows += 1
             if unmoved:
                 continue
-            old_size = np.int64(slot_size[p]) if before >= 0 else np.int64(0)
+            old_size = np.int64(parts[p, P_SLOTS]) if before >= 0 else np.int64(0)
             replica_at = starts[REPLICAS, new_refs[REPLICAS]] if count > 0 else 0
-            if count > heap_room[p]:
+            base = np.int64(parts[p, P_HEAP])
+            if count > parts[p, P_ROOM]:
                 heap = wider_flat(heap, fill + count)
                 for k in range(old_size):
-                    heap[fill + k] = heap[heap_at[p] + k]
-                heap_at[p] = fill
-                heap_room[p] = count
+                    heap[fill + k] = heap[base + k]
+                base = fill
+                parts[p, P_HEAP] = fill
+                parts[p, P_ROOM] = count
                 fill += count
-            base = heap_at[p]
             for k in range(max(count, old_size)):
                 broker = np.int64(values[replica_at + k]) if k < count else np.int64(-1)
                 directory = np.int64(default)
@@ -322,30 +324,26 @@ def fold(
                     slots[slot_count, A_ENDED] = OPEN
                     heap[base + k] = slot_count
                     slot_count += 1
-            slot_size[p] = count
+            parts[p, P_SLOTS] = count
             continue
         if kind == CLEAR_ELR:  # R-CLEAR-1
             if topic != ALL_TOPICS and not alive[topic]:
                 continue
-            for p in range(parts):
-                before = np.int64(latest[p])
-                if before < 0 or (topic != ALL_TOPICS and part_topic[p] != topic):
+            for p in range(known):
+                before = np.int64(parts[p, P_LATEST])
+                if before < 0 or (topic != ALL_TOPICS and parts[p, P_TOPIC] != topic):
                     continue
-                elr, known = refs[before, ELR], refs[before, LAST_KNOWN_ELR]
-                if (elr < 0 or sizes[ELR, elr] <= 0) and (known < 0 or sizes[LAST_KNOWN_ELR, known] <= 0):
+                elr, last = versions[before, V_LISTS + ELR], versions[before, V_LISTS + LAST_KNOWN_ELR]
+                if (elr < 0 or sizes[ELR, elr] <= 0) and (last < 0 or sizes[LAST_KNOWN_ELR, last] <= 0):
                     continue
                 versions = wider(versions, rows + 1)
-                refs = wider(refs, rows + 1)
-                scalars = wider(scalars, rows + 1)
                 versions[rows] = versions[before]
                 versions[rows, V_FROM] = now
                 versions[before, V_TO] = now
-                refs[rows] = refs[before]
-                refs[rows, ELR] = EMPTY
-                refs[rows, LAST_KNOWN_ELR] = EMPTY
-                scalars[rows] = scalars[before]
-                scalars[rows, PARTITION_EPOCH] += 1
-                latest[p] = rows
+                versions[rows, V_LISTS + ELR] = EMPTY
+                versions[rows, V_LISTS + LAST_KNOWN_ELR] = EMPTY
+                versions[rows, V_SCALARS + PARTITION_EPOCH] += 1
+                parts[p, P_LATEST] = rows
                 rows += 1
             continue
         # REMOVE_TOPIC (R-TOPIC-2), or SNAPSHOT_END (R-REPLAY-2): whatever the snapshot did not mention is gone
@@ -363,16 +361,16 @@ def fold(
                 continue
             keep = alive[gone]
             while p >= 0:
-                if latest[p] >= 0 and not (keep and seen[p]):
-                    versions[latest[p], V_TO] = now
-                    latest[p] = -1
-                    for k in range(slot_size[p]):
-                        slot = heap[heap_at[p] + k]
+                if parts[p, P_LATEST] >= 0 and not (keep and parts[p, P_SEEN] != 0):
+                    versions[parts[p, P_LATEST], V_TO] = now
+                    parts[p, P_LATEST] = -1
+                    for k in range(parts[p, P_SLOTS]):
+                        slot = heap[parts[p, P_HEAP] + k]
                         slots[slot, A_TO] = now
                         slots[slot, A_ENDED] = ended
-                    slot_size[p] = 0
-                p = np.int64(following[p])
+                    parts[p, P_SLOTS] = 0
+                p = np.int64(parts[p, P_NEXT])
         if kind == SNAPSHOT_END:
-            seen[:] = False
+            parts[:known, P_SEEN] = 0
             seen_topic[:] = False
-    return status, failed, versions, refs, scalars, rows, slots, slot_count, part_topic, part_number, parts
+    return status, failed, versions, rows, slots, slot_count, known

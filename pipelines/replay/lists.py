@@ -9,18 +9,17 @@ from numba import njit
 
 
 @njit(cache=True, nogil=True)
-def _rows(mask: Any, out: Any) -> Any:
-    count = np.int64(0)
-    for i in range(len(mask)):
-        out[count] = i
-        count += np.int64(mask[i])
-    return count
+def _columns(table: Any, rows: Any, out: Any) -> None:
+    for i in range(len(rows)):
+        for k in range(table.shape[1]):
+            out[k, i] = table[rows[i], k]
 
 
-def rows_where(mask: np.ndarray) -> np.ndarray:
-    """np.flatnonzero without a branch for each row: ten times as fast where nobody can guess the next one."""
-    out = np.empty(len(mask) + 1, np.intp)
-    return out[: _rows(mask, out)]
+def columns_of(table: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """``table[rows].T``, each column in one piece: [columns, len(rows)]. Reads every row once."""
+    out = np.empty((table.shape[1], len(rows)), table.dtype)
+    _columns(table, rows, out)
+    return out
 
 
 @njit(cache=True, nogil=True)

@@ -31,6 +31,7 @@ O_SLOT, O_REASON, O_FROM, O_FROM_TIME, O_FROM_SNAPSHOT, O_TO, O_TO_TIME = range(
 # An offline interval that is open (int64 columns): the assignment's row, then what is known of it.
 H_SLOT, H_REASON, H_FROM, H_FROM_TIME, H_FROM_SNAPSHOT = range(5)
 BROKER_MISSING, BROKER_FENCED, BROKER_ACTIVE = range(3)
+_MOST_QUICK = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -100,14 +101,20 @@ def offline_intervals(
     intervals that were open before, by slot; ``moments`` = (offsets, times, from a snapshot).
     """
     moment_offsets, moment_times, moment_snapshot = moments
+    # Where each broker is, for ids that are as small as ids are.
+    quick = np.zeros(_MOST_QUICK, np.int64)
+    for b in range(len(brokers)):
+        if 0 <= brokers[b] < len(quick):
+            quick[brokers[b]] = b
     intervals = np.empty((64, 7), np.int64)
     count = 0
     after = np.empty((max(len(held), 64), 5), np.int64)
     still = 0
     h = 0
     for s in range(len(slots)):
-        broker = slots[s, A_BROKER]
-        b = np.int64(np.searchsorted(brokers, broker))
+        broker = np.int64(slots[s, A_BROKER])
+        near = 0 <= broker < len(quick)
+        b = np.int64(quick[broker]) if near else np.int64(np.searchsorted(brokers, broker))
         first, last = np.int64(0), np.int64(0)
         if b < len(brokers) and brokers[b] == broker:
             first, last = np.int64(step_ends[b]), np.int64(step_ends[b + 1])

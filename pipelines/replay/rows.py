@@ -10,6 +10,7 @@ import pyarrow as pa
 from pipelines.formats.id_texts import id_texts
 from pipelines.formats.partitions import (
     ADDING,
+    DIRECTORIES,
     ELR,
     ISR,
     LAST_KNOWN_ELR,
@@ -23,7 +24,7 @@ from pipelines.formats.partitions import (
 from pipelines.lake import tables
 from pipelines.replay import fold as f
 from pipelines.replay import offline as o
-from pipelines.replay.lists import rows_where
+from pipelines.replay.lists import columns_of
 from pipelines.replay.shard import Step
 
 # By number, as the fold counts them.
@@ -54,14 +55,14 @@ class _Columns:
         self.directories = id_texts(step.directories)
         # 0..2 are the reserved ids, all others are real.
         self.kinds = pa.array(KINDS)
+        self._parts = np.ascontiguousarray(step.parts[:, : f.P_NUMBER + 1].T)
 
     def topic(self, parts: np.ndarray) -> list[pa.Array]:
-        at = parts.astype(np.intp)
-        numbers = pa.array(self.step.part_topic.take(at))
+        topics, numbers = (pa.array(self._parts[column].take(parts)) for column in (f.P_TOPIC, f.P_NUMBER))
         return [
-            pa.DictionaryArray.from_arrays(numbers, self.topic_ids),
-            pa.DictionaryArray.from_arrays(numbers, self.names),
-            pa.array(self.step.part_number.take(at)),
+            pa.DictionaryArray.from_arrays(topics, self.topic_ids),
+            pa.DictionaryArray.from_arrays(topics, self.names),
+            numbers,
         ]
 
 
@@ -84,55 +85,56 @@ def _coded(numbers: np.ndarray, names: tuple[str, ...]) -> pa.Array:
 
 def _partition_rows(build: _Columns, rows: np.ndarray, still: bool) -> pa.Table:
     step = build.step
-    versions = step.versions[rows]
-    scalars = step.scalars[rows]
+    version = columns_of(step.versions, rows)
+    references, scalars = version[f.V_LISTS : f.V_SCALARS], version[f.V_SCALARS :]
 
     def ints(slot: int) -> pa.Array:
-        values, ends = step.int_lists(slot, rows)
+        values, ends = step.int_lists(slot, references[slot])
         return pa.ListArray.from_arrays(pa.array(ends), pa.array(values))
 
-    numbers, ends = step.directory_lists(rows)
+    numbers, ends = step.directory_lists(references[DIRECTORIES], references[REPLICAS])
     directories = pa.DictionaryArray.from_arrays(pa.array(numbers), build.directories)
     columns = [
-        *build.topic(versions[:, f.V_PARTITION]),
+        *build.topic(version[f.V_PARTITION]),
         ints(REPLICAS),
         ints(ISR),
         ints(ELR),
         ints(LAST_KNOWN_ELR),
         ints(ADDING),
         ints(REMOVING),
-        pa.array(np.ascontiguousarray(scalars[:, LEADER])),
-        pa.array(np.ascontiguousarray(scalars[:, LEADER_EPOCH])),
-        pa.array(np.ascontiguousarray(scalars[:, PARTITION_EPOCH])),
-        _coded(scalars[:, RECOVERY], RECOVERIES),
+        pa.array(scalars[LEADER]),
+        pa.array(scalars[LEADER_EPOCH]),
+        pa.array(scalars[PARTITION_EPOCH]),
+        _coded(scalars[RECOVERY], RECOVERIES),
         pa.ListArray.from_arrays(pa.array(ends), directories),
-        *_interval(step.moments.at(versions[:, f.V_FROM]), None if still else step.moments.at(versions[:, f.V_TO])),
+        *_interval(step.moments.at(version[f.V_FROM]), None if still else step.moments.at(version[f.V_TO])),
     ]
     return pa.table(columns, names=tables.PARTITIONS.schema.names)
 
 
-def _assignment_rows(build: _Columns, slots: np.ndarray, still: bool) -> pa.Table:
+def _assignment_rows(build: _Columns, rows: np.ndarray, still: bool) -> pa.Table:
     moments = build.step.moments
-    directory = np.ascontiguousarray(slots[:, f.A_DIRECTORY])
+    slot = columns_of(build.step.slots, rows)
+    directory = slot[f.A_DIRECTORY]
     columns = [
-        *build.topic(slots[:, f.A_PARTITION]),
-        pa.array(np.ascontiguousarray(slots[:, f.A_INDEX])),
-        pa.array(np.ascontiguousarray(slots[:, f.A_BROKER])),
+        *build.topic(slot[f.A_PARTITION]),
+        pa.array(slot[f.A_INDEX]),
+        pa.array(slot[f.A_BROKER]),
         pa.DictionaryArray.from_arrays(pa.array(directory), build.directories),
         _coded(np.minimum(directory, 3), KINDS),
-        *_interval(moments.at(slots[:, f.A_FROM]), None if still else moments.at(slots[:, f.A_TO])),
-        pa.nulls(len(slots), _coded(directory[:0], ENDED_BY).type) if still else _coded(slots[:, f.A_ENDED], ENDED_BY),
+        *_interval(moments.at(slot[f.A_FROM]), None if still else moments.at(slot[f.A_TO])),
+        pa.nulls(len(rows), _coded(directory[:0], ENDED_BY).type) if still else _coded(slot[f.A_ENDED], ENDED_BY),
     ]
     return pa.table(columns, names=tables.ASSIGNMENTS.schema.names)
 
 
 def _offline_rows(build: _Columns, intervals: np.ndarray, still: bool) -> pa.Table:
-    slots = build.step.slots[intervals[:, o.O_SLOT]]
+    slot = columns_of(build.step.slots, intervals[:, o.O_SLOT])
     columns = [
-        *build.topic(slots[:, f.A_PARTITION]),
-        pa.array(np.ascontiguousarray(slots[:, f.A_INDEX])),
-        pa.array(np.ascontiguousarray(slots[:, f.A_BROKER])),
-        pa.DictionaryArray.from_arrays(pa.array(np.ascontiguousarray(slots[:, f.A_DIRECTORY])), build.directories),
+        *build.topic(slot[f.A_PARTITION]),
+        pa.array(slot[f.A_INDEX]),
+        pa.array(slot[f.A_BROKER]),
+        pa.DictionaryArray.from_arrays(pa.array(slot[f.A_DIRECTORY]), build.directories),
         _coded(intervals[:, o.O_REASON] - 1, o.REASONS),
         *_interval(
             (intervals[:, o.O_FROM], intervals[:, o.O_FROM_TIME], intervals[:, o.O_FROM_SNAPSHOT] != 0),
@@ -145,24 +147,15 @@ def _offline_rows(build: _Columns, intervals: np.ndarray, still: bool) -> pa.Tab
 def rows_of(step: Step) -> dict[str, Rows]:
     """Rows of ``partitions``, ``assignments`` and ``offline_replicas``, by table name."""
     build = _Columns(step)
-    versions, slots, intervals = step.versions, step.slots, step.intervals
-    version_open, slot_open = versions[:, f.V_TO] == f.OPEN, slots[:, f.A_TO] == f.OPEN
-    interval_open = intervals[:, o.O_TO] == f.OPEN
-    # What a snapshot says twice was true at no offset.
-    offsets = step.moments.offsets
-    version_done = ~version_open & (offsets[versions[:, f.V_TO]] != offsets[versions[:, f.V_FROM]])
-    slot_done = ~slot_open & (offsets[slots[:, f.A_TO]] != offsets[slots[:, f.A_FROM]])
-    interval_done = ~interval_open & (intervals[:, o.O_TO] != intervals[:, o.O_FROM])
+    intervals = step.intervals
+    still = intervals[:, o.O_TO] == f.OPEN
+    done = ~still & (intervals[:, o.O_TO] != intervals[:, o.O_FROM])
+    ended_versions, open_versions = step.version_rows
+    ended_slots, open_slots = step.slot_rows
     return {
-        "partitions": Rows(
-            _partition_rows(build, rows_where(version_done), False),
-            _partition_rows(build, rows_where(version_open), True),
-        ),
-        "assignments": Rows(
-            _assignment_rows(build, slots[rows_where(slot_done)], False),
-            _assignment_rows(build, slots[rows_where(slot_open)], True),
-        ),
+        "partitions": Rows(_partition_rows(build, ended_versions, False), _partition_rows(build, open_versions, True)),
+        "assignments": Rows(_assignment_rows(build, ended_slots, False), _assignment_rows(build, open_slots, True)),
         "offline_replicas": Rows(
-            _offline_rows(build, intervals[interval_done], False), _offline_rows(build, intervals[interval_open], True)
+            _offline_rows(build, intervals[done], False), _offline_rows(build, intervals[still], True)
         ),
     }

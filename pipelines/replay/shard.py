@@ -18,7 +18,7 @@ from jbod_model.ids import Uuid
 from pipelines.formats.partitions import DIRECTORIES, INT_LISTS, REPLICAS
 from pipelines.replay import fold as f
 from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, TOPIC, Events, starts_of
-from pipelines.replay.lists import number_ids, rows_where, take_lists
+from pipelines.replay.lists import columns_of, number_ids, take_lists
 from pipelines.replay.offline import H_SLOT, Timeline, offline_intervals
 from pipelines.replay.state import Moments, ShardState
 
@@ -27,21 +27,21 @@ from pipelines.replay.state import Moments, ShardState
 class Step:
     """What one batch made of a shard, as tables of numbers that pipelines.replay.rows turns into Arrow.
 
-    ``versions`` int32[h, 3], ``refs`` int32[h, 7] and ``scalars`` int32[h, 4]: every version of a partition that was
-    true during the batch; ``slots`` int32[s, 7] likewise for assignments, ``intervals`` int64[o, 7] for offline
-    replicas. List references point into ``lists``, FROM and TO of versions and slots into ``moments``.
+    ``versions`` int32[h, 14]: every version of a partition that was true during the batch; ``slots`` int32[s, 7]
+    likewise for assignments, ``intervals`` int64[o, 7] for offline replicas. List references point into ``lists``, FROM
+    and TO of versions and slots into ``moments``. ``version_rows`` and ``slot_rows`` are (those that ended, those that
+    are open); what a snapshot says twice, which was true at no offset, is neither. ``parts`` int32[p, 8].
     """
 
     state: ShardState
     topics: np.ndarray
     topic_names: list[bytes]
     directories: np.ndarray
-    part_topic: np.ndarray
-    part_number: np.ndarray
+    parts: np.ndarray
     versions: np.ndarray
-    refs: np.ndarray
-    scalars: np.ndarray
+    version_rows: tuple[np.ndarray, np.ndarray]
     slots: np.ndarray
+    slot_rows: tuple[np.ndarray, np.ndarray]
     intervals: np.ndarray
     moments: Moments
     lists: tuple[np.ndarray, ...]
@@ -52,19 +52,17 @@ class Step:
         """Of each int list, whether any has a value."""
         return [bool(sizes.max(initial=0) > 0) for sizes in self.lists[2]]
 
-    def int_lists(self, slot: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Int list ``slot`` of the versions at ``rows``: (values int32, ends int32)."""
+    def int_lists(self, slot: int, references: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Int list ``slot`` by its references: (values int32, ends int32)."""
         values, starts, sizes = self.lists[:3]
         # Most of the six are empty in most clusters.
         if not self._used[slot]:
-            return values[:0], np.zeros(len(rows) + 1, np.int32)
-        return take_lists(values, starts[slot], sizes[slot], self.refs[rows, slot])
+            return values[:0], np.zeros(len(references) + 1, np.int32)
+        return take_lists(values, starts[slot], sizes[slot], references)
 
-    def directory_lists(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Directory numbers of the versions at ``rows``, the default filled in: (numbers int32, ends int32)."""
+    def directory_lists(self, references: np.ndarray, replicas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Directory numbers by the references of both lists, the default filled in: (numbers int32, ends int32)."""
         _, _, sizes, numbers, dir_starts, dir_sizes = self.lists
-        references = self.refs[rows, DIRECTORIES]
-        replicas = self.refs[rows, REPLICAS]
         counts = np.where(replicas >= 0, sizes[REPLICAS][replicas], 0)
         counts = np.maximum(counts, 0)
         filled, ends = _fill_absent(numbers, dir_starts, dir_sizes, references, counts, self.default)
@@ -101,19 +99,14 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
     timeline, directories = timeline_of(directories)
     old = len(state.part_topic)
     lists = _sources(state, events, dir_numbers)
-    room = old + int(np.count_nonzero(events.kinds == PARTITION))
-    part_topic, part_number = np.empty(room, np.int32), np.empty(room, np.int32)
-    part_topic[:old], part_number[:old] = state.part_topic, state.part_number
-    slot_at, slot_size = np.zeros(room, np.int64), np.zeros(room, np.int32)
-    slot_size[:old] = state.slot_sizes
-    slot_at[:old] = np.cumsum(state.slot_sizes) - state.slot_sizes
+    parts = np.empty((old + int(np.count_nonzero(events.kinds == PARTITION)), f.PARTITION_COLUMNS), np.int32)
+    parts[:old, f.P_TOPIC], parts[:old, f.P_NUMBER] = state.part_topic, state.part_number
+    parts[:old, f.P_SLOTS] = state.slot_sizes
     alive = np.zeros(len(topics), np.bool_)
     alive[: len(state.topics)] = True
-    capacity = old + len(events)
-    versions = np.empty((capacity, 3), np.int32)
-    refs, scalars = np.empty((capacity, 7), np.int32), np.empty((capacity, 4), np.int32)
-    _open_versions(state, versions, refs, scalars)
-    status, failed, versions, refs, scalars, rows, slots, slot_count, part_topic, part_number, parts = f.fold(
+    versions = np.empty((old + len(events), f.VERSION_COLUMNS), np.int32)
+    _open_versions(state, versions)
+    status, failed, versions, rows, slots, slot_count, known = f.fold(
         old,
         absent,
         len(state.when_offsets),
@@ -126,19 +119,14 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
             np.arange(old, old + len(events), dtype=np.int32),
         ),
         lists,
-        part_topic,
-        part_number,
+        parts,
         alive,
         versions,
-        refs,
-        scalars,
         _open_slots(state),
-        slot_at,
-        slot_size,
     )
     if status != f.FINE:
         raise _violation(events, failed, status)
-    slots = slots[:slot_count]
+    versions, slots = versions[:rows], slots[:slot_count]
     moments = Moments(
         np.concatenate([state.when_offsets, events.offsets]),
         np.concatenate([state.when_times, events.times]),
@@ -150,12 +138,11 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
         topics=topics,
         topic_names=names,
         directories=directories,
-        part_topic=part_topic[:parts],
-        part_number=part_number[:parts],
-        versions=versions[:rows],
-        refs=refs[:rows],
-        scalars=scalars[:rows],
+        parts=parts[:known],
+        versions=versions,
+        version_rows=_ended_and_open(versions, f.V_FROM, f.V_TO, moments.offsets),
         slots=slots,
+        slot_rows=_ended_and_open(slots, f.A_FROM, f.A_TO, moments.offsets),
         intervals=intervals[:count],
         moments=moments,
         lists=lists,
@@ -226,15 +213,16 @@ def _sources(state: ShardState, events: Events, dir_numbers: np.ndarray) -> tupl
     )
 
 
-def _open_versions(state: ShardState, versions: np.ndarray, refs: np.ndarray, scalars: np.ndarray) -> None:
+def _open_versions(state: ShardState, versions: np.ndarray) -> None:
     old = len(state.part_topic)
     rows = np.arange(old)
     versions[:old, f.V_PARTITION] = rows
     versions[:old, f.V_FROM] = state.since
     versions[:old, f.V_TO] = f.OPEN
-    refs[:old] = np.where(np.vstack([state.int_sizes, state.dir_sizes]).T >= 0, rows[:, None], f.EMPTY)
-    refs[:old, DIRECTORIES][state.dir_sizes < 0] = f.ABSENT
-    scalars[:old] = state.scalars
+    given = np.vstack([state.int_sizes, state.dir_sizes]).T >= 0
+    versions[:old, f.V_LISTS : f.V_SCALARS] = np.where(given, rows[:, None], f.EMPTY)
+    versions[:old, f.V_LISTS + DIRECTORIES][state.dir_sizes < 0] = f.ABSENT
+    versions[:old, f.V_SCALARS :] = state.scalars
 
 
 def _open_slots(state: ShardState) -> np.ndarray:
@@ -261,61 +249,78 @@ def _violation(events: Events, row: int, status: int) -> ReplayViolation:
 
 
 @njit(cache=True, nogil=True)
-def _order_slots(slots: Any, part_of: Any, parts: int) -> Any:
-    """Open slots in the order of their new partition number and index: (rows, slots per partition)."""
+def _split(table: Any, begin: int, end: int, offsets: Any, ended: Any, still: Any) -> Any:
+    closed, left = np.int64(0), np.int64(0)
+    for i in range(len(table)):
+        to = table[i, end]
+        # Without a branch for each row, whose way nobody can guess.
+        ended[closed] = still[left] = i
+        left += np.int64(to == f.OPEN)
+        closed += np.int64(to != f.OPEN and offsets[max(to, 0)] != offsets[table[i, begin]])
+    return closed, left
+
+
+def _ended_and_open(table: np.ndarray, begin: int, end: int, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    ended, still = np.empty(len(table) + 1, np.intp), np.empty(len(table) + 1, np.intp)
+    closed, left = _split(table, begin, end, offsets, ended, still)
+    return ended[:closed], still[:left]
+
+
+@njit(cache=True, nogil=True)
+def _order_slots(slots: Any, still: Any, part_of: Any, parts: int) -> Any:
+    """Slots ``still`` open in the order of their new partition number and index: (rows, slots per partition)."""
     sizes = np.zeros(parts, np.int32)
-    for s in range(len(slots)):
-        if slots[s, f.A_TO] == f.OPEN:
-            sizes[part_of[slots[s, f.A_PARTITION]]] += 1
+    for s in still:
+        sizes[part_of[slots[s, f.A_PARTITION]]] += 1
     at = np.zeros(parts + 1, np.int64)
     for p in range(parts):
         at[p + 1] = at[p] + sizes[p]
     order = np.empty(at[parts], np.int64)
-    for s in range(len(slots)):
-        if slots[s, f.A_TO] == f.OPEN:
-            order[at[part_of[slots[s, f.A_PARTITION]]] + slots[s, f.A_INDEX]] = s
+    for s in still:
+        order[at[part_of[slots[s, f.A_PARTITION]]] + slots[s, f.A_INDEX]] = s
     return order, sizes
 
 
 def _next_state(done: Step, alive: np.ndarray, held: np.ndarray) -> ShardState:
     """What is open after the step, renumbered so that nothing gone is carried along."""
-    rows = rows_where(done.versions[:, f.V_TO] == f.OPEN)
-    parts = done.versions[rows, f.V_PARTITION]
-    new_part = np.full(len(done.part_topic), -1, np.int64)
+    _, rows = done.version_rows
+    version = columns_of(done.versions, rows)
+    parts = version[f.V_PARTITION]
+    new_part = np.full(len(done.parts), -1, np.int64)
     new_part[parts] = np.arange(len(rows))
     new_topic = np.cumsum(alive, dtype=np.int32) - np.int32(1)
-    order, slot_sizes = _order_slots(done.slots, new_part, len(rows))
-    slots = done.slots[order]
-    given = done.refs[rows, DIRECTORIES]
+    order, slot_sizes = _order_slots(done.slots, done.slot_rows[1], new_part, len(rows))
+    slot = columns_of(done.slots, order)
+    given = version[f.V_LISTS + DIRECTORIES]
     _, _, _, numbers, dir_starts, dir_sizes = done.lists
     dir_values, dir_ends = take_lists(numbers, dir_starts, dir_sizes, given)
     in_use = np.zeros(len(done.directories), np.bool_)
-    in_use[:3] = in_use[dir_values] = in_use[slots[:, f.A_DIRECTORY]] = True
+    in_use[:3] = in_use[dir_values] = in_use[slot[f.A_DIRECTORY]] = True
     new_dir = np.cumsum(in_use, dtype=np.int32) - np.int32(1)
-    since, slot_since = done.versions[rows, f.V_FROM], slots[:, f.A_FROM]
+    since, slot_since = version[f.V_FROM], slot[f.A_FROM]
     remembered = np.zeros(len(done.moments.offsets), np.bool_)
     remembered[since] = remembered[slot_since] = True
     new_moment = np.cumsum(remembered, dtype=np.int32) - np.int32(1)
     new_slot = np.empty(len(done.slots), np.int64)
     new_slot[order] = np.arange(len(order))
     held[:, H_SLOT] = new_slot[held[:, H_SLOT]]
-    lists = [done.int_lists(slot, rows) for slot in range(INT_LISTS)]
+    lists = [done.int_lists(at, version[f.V_LISTS + at]) for at in range(INT_LISTS)]
     names = [name for name, kept in zip(done.topic_names, alive.tolist(), strict=True) if kept]
     return ShardState(
         topics=done.topics[alive],
         names=np.frombuffer(b"".join(names), np.uint8),
         name_ends=np.cumsum([0, *map(len, names)], dtype=np.int32),
         directories=done.directories[in_use],
-        part_topic=new_topic[done.part_topic[parts]],
-        part_number=done.part_number[parts],
-        scalars=done.scalars[rows],
+        part_topic=new_topic[done.parts[parts, f.P_TOPIC]],
+        part_number=done.parts[parts, f.P_NUMBER],
+        scalars=version[f.V_SCALARS :].T,
         since=new_moment[since],
         int_values=np.concatenate([values for values, _ in lists]),
         int_sizes=np.stack([np.diff(ends) for _, ends in lists]),
         dir_numbers=new_dir[dir_values],
         dir_sizes=np.where(given < 0, np.int32(-1), np.diff(dir_ends)),
-        slot_brokers=slots[:, f.A_BROKER],
-        slot_directories=new_dir[slots[:, f.A_DIRECTORY]],
+        slot_brokers=slot[f.A_BROKER],
+        slot_directories=new_dir[slot[f.A_DIRECTORY]],
         slot_since=new_moment[slot_since],
         slot_sizes=slot_sizes,
         when_offsets=done.moments.offsets[remembered],
