@@ -46,8 +46,9 @@ def warm() -> None:
 
     from pipelines.formats.batches import BATCH_DTYPE, scan
     from pipelines.formats.records import decode
-    from pipelines.replay.blocks import by_shard, events_of
+    from pipelines.replay.blocks import by_shard, events_of, rows_of_events
     from pipelines.replay.brokers import timeline
+    from pipelines.replay.named import Named
     from pipelines.replay.rows import rows_of
     from pipelines.replay.rules import rules
     from pipelines.replay.shard import step
@@ -56,7 +57,8 @@ def warm() -> None:
     data = np.frombuffer(b"", np.uint8)
     scan(data, "")
     records = decode(data, np.empty(0, BATCH_DTYPE), "")
-    events, _ = by_shard(events_of(records), 2)
+    rows, _ = by_shard(records, rows_of_events(records), Named.of(records), 2)
+    events = events_of(records, rows)
     chosen = rules()
     done = step(
         empty_state(chosen.reserved_ids),

@@ -12,15 +12,13 @@ from pipelines.formats.records import Records
 from pipelines.replay.events import (
     CHANGE,
     CLEAR_ELR,
-    NO_IDS,
     PARTITION,
     REMOVE_TOPIC,
-    SNAPSHOT_END,
     TOPIC,
     Events,
     starts_of,
 )
-from pipelines.replay.lists import mix, number_ids, take_lists
+from pipelines.replay.lists import mix, renumber, take_lists
 from pipelines.replay.named import Named
 
 _MOST_TYPES = 255
@@ -41,19 +39,20 @@ def shards_of(topics: np.ndarray, shards: int) -> np.ndarray:
     return out
 
 
-def events_of(
-    records: Records, kept: np.ndarray | None = None, *, snapshot: int | None = None, named: Named | None = None
-) -> Events:
-    """Events of the records that touch topics and partitions, in log order.
-
-    ``kept`` bool[n]: false for records that do not count. ``snapshot``: the last contained offset, where the
-    records are those of a snapshot and all hold at that offset.
-    """
-    named = named or Named.of(records)
+def rows_of_events(records: Records, kept: np.ndarray | None = None) -> np.ndarray:
+    """Rows of the records that touch topics and partitions. ``kept`` bool[n]: false for those that do not count."""
     wanted = _OF_PARTITIONS[np.minimum(records.types, _MOST_TYPES)] & records.known
     if kept is not None:
         wanted &= kept
-    rows = np.flatnonzero(wanted)
+    return np.flatnonzero(wanted)
+
+
+def events_of(records: Records, rows: np.ndarray, *, snapshot: int | None = None, named: Named | None = None) -> Events:
+    """Events of the records at ``rows``, in that order.
+
+    ``snapshot``: the last contained offset, where the records are those of a snapshot and all hold at that offset.
+    """
+    named = named or Named.of(records)
     m = len(rows)
     part = records.partitions
     part_row = named.part_row[rows]
@@ -66,28 +65,27 @@ def events_of(
     for slot in range(len(scalars)):
         scalars[slot, hits] = part.scalars[slot, at]
     for slot in range(INT_LISTS):
-        sizes = np.diff(part.int_ends[slot])
-        int_sizes[slot, hits] = np.where(part.present[slot], sizes, -1)[at]
-        values.append(_lists(part.ints[slot], part.int_ends[slot], sizes, at))
-    id_of, ids = number_ids(part.ids[: part.id_ends[-1]], NO_IDS)
-    widths = np.diff(part.id_ends)
+        taken, sizes = _lists(part.ints[slot], part.int_ends[slot], part.present[slot], at)
+        int_sizes[slot, hits] = sizes
+        values.append(taken)
     id_sizes = np.full(m, -1, np.int32)
-    id_sizes[hits] = np.where(part.present[INT_LISTS], widths, -1)[at]
+    id_of, id_sizes[hits] = _lists(named.id_of, part.id_ends, part.present[INT_LISTS], at)
     names, name_ends = take_lists(records.data, records.name_at, records.name_sizes, rows)
+    topic_of, topics = renumber(named.topic_of[rows], named.topics)
     return Events(
         offsets=records.offsets[rows] if snapshot is None else np.full(m, snapshot, np.int64),
         times=records.headers["timestamp"][records.batch[rows]] * 1000,
         kinds=records.types[rows].astype(np.uint8),
         snapshot=np.full(m, snapshot is not None, np.bool_),
-        topic_of=named.topic_of[rows],
-        topics=named.topics,
+        topic_of=topic_of,
+        topics=topics,
         partitions=partitions,
         scalars=scalars,
         int_values=np.concatenate(values),
         int_starts=starts_of(int_sizes),
         int_sizes=int_sizes,
-        id_of=_lists(id_of, part.id_ends, widths, at),
-        ids=ids,
+        id_of=id_of,
+        ids=named.ids,
         id_starts=starts_of(id_sizes),
         id_sizes=id_sizes,
         names=names,
@@ -95,28 +93,28 @@ def events_of(
     )
 
 
-def _lists(values: np.ndarray, ends: np.ndarray, sizes: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Values of the lists at ``rows``, ascending: where these are all of them, the values as they lie."""
-    if len(rows) == len(sizes):
-        return values[: ends[-1]]
-    return take_lists(values, ends[:-1], sizes, rows)[0]
+def _lists(
+    values: np.ndarray, ends: np.ndarray, present: np.ndarray, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The lists at ``rows``: (values one list after another, sizes with -1 for null)."""
+    sizes = np.where(present, np.diff(ends), np.int32(-1))
+    # Most kinds of lists are empty in most clusters.
+    taken = take_lists(values, ends[:-1], sizes, rows)[0] if ends[-1] else values[:0]
+    return taken, sizes[rows]
 
 
-def by_shard(events: Events, shards: int) -> tuple[Events, np.ndarray]:
-    """The events in the order of their shards, in log order within each; what concerns all topics goes to each.
+def by_shard(records: Records, rows: np.ndarray, named: Named, shards: int) -> tuple[np.ndarray, np.ndarray]:
+    """``rows`` in the order of their shards, in log order within each; what concerns all topics goes to each.
 
-    With them the rows where shards begin, and where the last ends: int64[shards + 1].
+    With them where each shard begins, and where the last ends: int64[shards + 1].
     """
-    everywhere = (events.kinds == CLEAR_ELR) | (events.kinds == SNAPSHOT_END)
-    owner = np.append(shards_of(events.topics, shards), np.int32(0))[events.topic_of].astype(np.uint8)
-    own = np.flatnonzero(~everywhere)
-    if len(own) < len(events):
-        wide = np.flatnonzero(everywhere)
+    owner = np.append(shards_of(named.topics, shards), np.int32(0))[named.topic_of[rows]].astype(np.uint8)
+    everywhere = records.types[rows] == CLEAR_ELR
+    if everywhere.any():
+        wide, own = rows[everywhere], rows[~everywhere]
         rows = np.concatenate([own, np.tile(wide, shards)])
-        owners = np.concatenate([owner[own], np.repeat(np.arange(shards, dtype=np.uint8), len(wide))])
-        order = np.lexsort((rows, owners))
+        owner = np.concatenate([owner[~everywhere], np.repeat(np.arange(shards, dtype=np.uint8), len(wide))])
+        order = np.lexsort((rows, owner))
     else:
-        rows, owners = own, owner
         order = np.argsort(owner, kind="stable")
-    rows, owners = rows[order], owners[order]
-    return events.take(rows), np.searchsorted(owners, np.arange(shards + 1))
+    return rows[order], np.searchsorted(owner[order], np.arange(shards + 1))

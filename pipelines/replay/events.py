@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from mmap import mmap
+from typing import Any
 
 import numpy as np
+from numba import njit
 
 from pipelines.formats.partitions import INT_LISTS
 from pipelines.replay.lists import number_ids, renumber, take_lists
@@ -95,7 +97,7 @@ class Events:
     def to_bytes(self, bounds: np.ndarray | None = None) -> bytes:
         """Packed, every column as narrow as its values allow.
 
-        ``bounds`` int64[k + 1]: rows between which ``from_bytes`` can read one part without the others. Lists and
+        ``bounds`` int64[k + 1]: rows between which ``join`` can read one part without the others. Lists and
         topics lie in the order of the rows then, as ``take`` leaves them, and no two parts have a topic in common.
         """
         first = self.offsets[:1]
@@ -139,65 +141,112 @@ class Events:
         )
 
     @classmethod
-    def from_bytes(cls, data: bytes | mmap, part: int = 0) -> Events:
-        """Undo ``to_bytes``: one part of it, between its bounds. Of a mapped file only that part is read."""
-        raw = unpack(data)
-        rows, topics, ids, names, *ints = (slice(*ends) for ends in raw["cuts"][:, part : part + 2].tolist())
-        int_sizes = raw["int_sizes"][:, rows].astype(np.int32)
-        id_sizes = raw["id_sizes"][rows].astype(np.int32)
-        topic_of = raw["topic_of"][rows].astype(np.int32)
-        if topics.start:
-            topic_of -= np.where(topic_of >= 0, np.int32(topics.start), np.int32(0))
-        return cls(
-            offsets=raw["offsets"][rows].astype(np.int64) + raw["first"],
-            times=(raw["times"][rows].astype(np.int64) + raw["began"]) * _MILLISECOND,
-            kinds=raw["kinds"][rows],
-            snapshot=raw["snapshot"][rows],
-            topic_of=topic_of,
-            topics=raw["topics"][topics],
-            partitions=raw["partitions"][rows].astype(np.int32),
-            scalars=np.stack([raw[f"scalar{k}"][rows].astype(np.int32) for k in range(4)]),
-            int_values=np.concatenate([raw["int_values"][values] for values in ints]).astype(np.int32),
-            int_starts=starts_of(int_sizes),
-            int_sizes=int_sizes,
-            id_of=raw["id_of"][ids].astype(np.int32),
-            ids=raw["ids"],
-            id_starts=starts_of(id_sizes),
-            id_sizes=id_sizes,
-            names=raw["names"][names],
-            name_ends=np.concatenate([[0], np.cumsum(raw["name_sizes"][rows].astype(np.int32))]).astype(np.int32),
-        )
+    def from_bytes(cls, data: bytes) -> Events:
+        """Undo ``to_bytes``."""
+        return join([Part.of(data)])
+
+
+@dataclass(frozen=True)
+class Part:
+    """The events between two bounds of what ``Events.to_bytes`` packed, not read yet."""
+
+    packed: Mapping[str, np.ndarray]
+    number: int = 0
+
+    @classmethod
+    def of(cls, data: bytes | mmap, number: int = 0) -> Part:
+        """Part ``number`` of packed events, or of a file of them that is mapped into memory."""
+        return cls(unpack(data), number)
+
+
+# What ``Events._cuts`` counts, in its order; int lists follow.
+_ROWS, _TOPICS, _IDS, _NAMES, _INTS = range(5)
+
+
+def join(parts: Sequence[Part]) -> Events:
+    """The events of all parts one after another, each value copied once."""
+    cuts = np.array([part.packed["cuts"][:, part.number : part.number + 2] for part in parts], np.int64)
+    cuts = cuts.reshape(len(parts), _INTS + INT_LISTS, 2)
+    ends = np.zeros((len(parts) + 1, _INTS + INT_LISTS), np.int64)
+    np.cumsum(cuts[:, :, 1] - cuts[:, :, 0], axis=0, out=ends[1:])
+    # For each part: where it lies in its columns, where it goes to.
+    spans = [
+        [(part.packed, slice(*cut[at]), slice(begin[at], end[at])) for at in range(_INTS + INT_LISTS)]
+        for part, cut, begin, end in zip(parts, cuts.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True)
+    ]
+    total = ends[-1].tolist()
+
+    def column(name: str, kind: int, dtype: type[np.generic], origin: str = "") -> np.ndarray:
+        out = np.empty(total[kind], dtype)
+        for packed, source, target in (span[kind] for span in spans):
+            if origin:
+                np.add(packed[name][source], packed[origin], out=out[target])
+            else:
+                out[target] = packed[name][source]
+        return out
+
+    int_sizes = np.empty((INT_LISTS, total[_ROWS]), np.int32)
+    scalars = np.empty((4, total[_ROWS]), np.int32)
+    for packed, source, target in (span[_ROWS] for span in spans):
+        int_sizes[:, target] = packed["int_sizes"][:, source]
+        for k in range(len(scalars)):
+            scalars[k, target] = packed[f"scalar{k}"][source]
+    topics = np.empty((total[_TOPICS], 2), np.uint64)
+    for packed, source, target in (span[_TOPICS] for span in spans):
+        topics[target] = packed["topics"][source]
+    topic_of, id_of = column("topic_of", _ROWS, np.int32), column("id_of", _IDS, np.int32)
+    one, topics = number_ids(topics, NO_IDS)
+    _renumber_parts(topic_of, ends[:, _ROWS], ends[:-1, _TOPICS] - cuts[:, _TOPICS, 0], one)
+    tables = [part.packed["ids"] for part in parts]
+    one, ids = number_ids(np.concatenate([NO_IDS, *tables]), NO_IDS)
+    _renumber_parts(id_of, ends[:, _IDS], np.cumsum([0, *map(len, tables)], dtype=np.int64), one)
+    id_sizes = column("id_sizes", _ROWS, np.int32)
+    name_sizes = column("name_sizes", _ROWS, np.int32)
+    times = column("times", _ROWS, np.int64, "began")
+    times *= _MILLISECOND
+    return Events(
+        offsets=column("offsets", _ROWS, np.int64, "first"),
+        times=times,
+        kinds=column("kinds", _ROWS, np.uint8),
+        snapshot=column("snapshot", _ROWS, np.bool_),
+        topic_of=topic_of,
+        topics=topics,
+        partitions=column("partitions", _ROWS, np.int32),
+        scalars=scalars,
+        int_values=np.concatenate([column("int_values", _INTS + slot, np.int32) for slot in range(INT_LISTS)]),
+        int_starts=starts_of(int_sizes),
+        int_sizes=int_sizes,
+        id_of=id_of,
+        ids=ids,
+        id_starts=starts_of(id_sizes),
+        id_sizes=id_sizes,
+        names=column("names", _NAMES, np.uint8),
+        name_ends=np.concatenate([[0], np.cumsum(name_sizes)]).astype(np.int32),
+    )
+
+
+@njit(cache=True, nogil=True)
+def _renumber_parts(numbers: Any, ends: Any, shifts: Any, one: Any) -> None:
+    """Numbers into the tables of parts (-1: none) as numbers into one: n of part i is ``one[n + shifts[i]]``."""
+    for i in range(len(ends) - 1):
+        for row in range(ends[i], ends[i + 1]):
+            if numbers[row] >= 0:
+                numbers[row] = one[numbers[row] + shifts[i]]
+
+
+@njit(cache=True, nogil=True)
+def _starts(sizes: Any, out: Any) -> None:
+    at = np.int32(0)
+    for i in range(len(sizes)):
+        out[i] = at
+        at += max(sizes[i], np.int32(0))
 
 
 def starts_of(sizes: np.ndarray) -> np.ndarray:
-    """Where lists of ``sizes`` (-1: null) begin when they lie one after another, row after row: int32, same shape."""
-    flat = np.maximum(sizes.reshape(-1), 0)
-    starts: np.ndarray = np.cumsum(flat, dtype=np.int64) - flat
-    return starts.astype(np.int32).reshape(sizes.shape)
-
-
-def no_events() -> Events:
-    """No event at all."""
-    none = np.zeros(0, np.int32)
-    return Events(
-        offsets=np.zeros(0, np.int64),
-        times=np.zeros(0, np.int64),
-        kinds=np.zeros(0, np.uint8),
-        snapshot=np.zeros(0, np.bool_),
-        topic_of=none,
-        topics=NO_IDS,
-        partitions=none,
-        scalars=np.zeros((4, 0), np.int32),
-        int_values=none,
-        int_starts=np.zeros((INT_LISTS, 0), np.int32),
-        int_sizes=np.zeros((INT_LISTS, 0), np.int32),
-        id_of=none,
-        ids=NO_IDS,
-        id_starts=none,
-        id_sizes=none,
-        names=np.zeros(0, np.uint8),
-        name_ends=np.zeros(1, np.int32),
-    )
+    """Where lists of ``sizes`` (int32, -1: null) begin when they lie one after another, row after row: same shape."""
+    out = np.empty(sizes.shape, np.int32)
+    _starts(sizes.reshape(-1), out.reshape(-1))
+    return out
 
 
 def end_of_snapshot(offset: int, time: int) -> Events:
@@ -221,56 +270,3 @@ def end_of_snapshot(offset: int, time: int) -> Events:
         names=np.zeros(0, np.uint8),
         name_ends=np.zeros(2, np.int32),
     )
-
-
-def concat(parts: Sequence[Events]) -> Events:
-    """Events one after another."""
-    if not parts:
-        return no_events()
-    if len(parts) == 1:
-        return parts[0]
-    int_bases = _bases(len(part.int_values) for part in parts)
-    id_bases = _bases(len(part.id_of) for part in parts)
-    name_bases = _bases(len(part.names) for part in parts)
-    topic_of, topics = _joined([(part.topic_of, part.topics) for part in parts])
-    id_of, ids = _joined([(part.id_of, part.ids) for part in parts])
-    return Events(
-        offsets=np.concatenate([part.offsets for part in parts]),
-        times=np.concatenate([part.times for part in parts]),
-        kinds=np.concatenate([part.kinds for part in parts]),
-        snapshot=np.concatenate([part.snapshot for part in parts]),
-        topic_of=topic_of,
-        topics=topics,
-        partitions=np.concatenate([part.partitions for part in parts]),
-        scalars=np.concatenate([part.scalars for part in parts], axis=1),
-        int_values=np.concatenate([part.int_values for part in parts]),
-        int_starts=np.concatenate([p.int_starts + b for p, b in zip(parts, int_bases, strict=True)], axis=1),
-        int_sizes=np.concatenate([part.int_sizes for part in parts], axis=1),
-        id_of=id_of,
-        ids=ids,
-        id_starts=np.concatenate([p.id_starts + b for p, b in zip(parts, id_bases, strict=True)]),
-        id_sizes=np.concatenate([part.id_sizes for part in parts]),
-        names=np.concatenate([part.names for part in parts]),
-        name_ends=np.concatenate(
-            [np.zeros(1, np.int32), *(p.name_ends[1:] + b for p, b in zip(parts, name_bases, strict=True))]
-        ),
-    )
-
-
-def _bases(sizes: Iterable[int]) -> list[np.int32]:
-    bases, total = [], 0
-    for size in sizes:
-        bases.append(np.int32(total))
-        total += size
-    return bases
-
-
-def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers into several tables of ids as numbers into one."""
-    table = np.concatenate([ids for _, ids in parts])
-    one, distinct = number_ids(table, NO_IDS)
-    bases = _bases(len(ids) for _, ids in parts)
-    # The last entry serves number -1, "none".
-    one = np.append(one, np.int32(-1))
-    moved = [one[np.where(numbers < 0, -1, numbers + base)] for (numbers, _), base in zip(parts, bases, strict=True)]
-    return np.concatenate(moved), distinct

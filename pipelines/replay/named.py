@@ -1,4 +1,4 @@
-"""Which topic each record names: a partition's, or that of another record with a topic id."""
+"""What the records of a slice name, numbered: topics, and directories of partitions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from pipelines.replay.lists import number_ids
 @dataclass(frozen=True)
 class Named:
     """Of each of ``n`` records: ``part_row`` int64[n], its row among the partition records (-1: it is none), and
-    ``topic_of`` int32[n], its topic's number in ``topics`` uint64[t, 2] (-1: it names none)."""
+    ``topic_of`` int32[n], its topic's number in ``topics`` uint64[t, 2] (-1: it names none). ``id_of`` int32[*]: the
+    directories of partitions as they lie in the records, as numbers in ``ids`` uint64[d, 2]."""
 
     part_row: np.ndarray
     topic_of: np.ndarray
     topics: np.ndarray
+    id_of: np.ndarray
+    ids: np.ndarray
 
     @classmethod
     def of(cls, records: Records) -> Named:
@@ -32,4 +35,5 @@ class Named:
         if len(others):
             at = records.topic_at[others][:, None] + np.arange(16)
             topic_of[others], topics = number_ids(records.data[at].view(np.uint64), topics)
-        return cls(part_row, topic_of, topics)
+        part = records.partitions
+        return cls(part_row, topic_of, topics, *number_ids(part.ids[: part.id_ends[-1]], NO_IDS))

@@ -7,6 +7,7 @@ aligned to eight bytes. Reading copies nothing.
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Mapping
 from mmap import mmap
@@ -53,8 +54,8 @@ def unpack(data: bytes | mmap) -> dict[str, np.ndarray]:
         for name, kind, shape in json.loads(data[_HEAD.size : at]):
             at += -at % 8
             dtype = np.dtype(kind)
-            count = int(np.prod(shape, dtype=np.int64))
-            if count * dtype.itemsize > len(data) - at:
+            count = math.prod(shape)
+            if not 0 <= count * dtype.itemsize <= len(data) - at:
                 raise CorruptState(f"array {name} is cut off: start from a new checkpoint")
             arrays[name] = np.frombuffer(data, dtype, count, at).reshape(shape)
             at += count * dtype.itemsize

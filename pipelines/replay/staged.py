@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from jbod_model.errors import JbodError
-from pipelines.replay.events import Events
+from pipelines.replay.events import Events, Part
 
 FOLDER = "_staged"
 MANY = 4096
@@ -35,11 +35,11 @@ def stage(lake: str, events: Events, bounds: np.ndarray) -> str | None:
     return path.name
 
 
-def read_staged(lake: str, name: str, shard: int) -> Events:
+def read_staged(lake: str, name: str, shard: int) -> Part:
     """The events of one shard in a file that ``stage`` wrote."""
     try:
         with Path(lake, FOLDER, name).open("rb") as file:
-            return Events.from_bytes(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), shard)
+            return Part.of(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), shard)
     except FileNotFoundError:
         raise JbodError(f"{lake}/{FOLDER}/{name}: is gone in mid-run: run again") from None
 

@@ -19,7 +19,7 @@ from jbod_model import codec
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation
 from pipelines.formats.records import Records
 from pipelines.lake import files
-from pipelines.replay.blocks import by_shard, events_of
+from pipelines.replay.blocks import by_shard, events_of, rows_of_events
 from pipelines.replay.brokers import (
     BROKER_TYPES,
     Change,
@@ -31,7 +31,15 @@ from pipelines.replay.brokers import (
     timeline,
 )
 from pipelines.replay.control import ControlState, broker_rows, check_topics
-from pipelines.replay.events import CLEAR_ELR, REMOVE_TOPIC, SNAPSHOT_END, TOPIC, Events, concat, end_of_snapshot
+from pipelines.replay.events import (
+    CLEAR_ELR,
+    REMOVE_TOPIC,
+    TOPIC,
+    Events,
+    Part,
+    end_of_snapshot,
+    join,
+)
 from pipelines.replay.job import Job
 from pipelines.replay.keys import keys_of
 from pipelines.replay.named import Named
@@ -53,9 +61,10 @@ STAGE_SCHEMA = pa.schema(
     ]
 )
 # Kinds of rows: for the state machine, and (the last four) for the driver.
-EVENTS, STAGED, BROKERS, FEATURES, TOPICS, FILE, ROWS, SUMMARY, ERROR = (
-    "events", "staged", "brokers", "features", "topics", "file", "rows", "summary", "error",
+EVENTS, STAGED, END, BROKERS, FEATURES, TOPICS, FILE, ROWS, SUMMARY, ERROR = (
+    "events", "staged", "end", "brokers", "features", "topics", "file", "rows", "summary", "error",
 )  # fmt: skip
+_OF_EVENTS = (EVENTS, STAGED, END)
 FEATURE_LEVEL = 12
 # Closed rows of a shard below this number travel to the driver, which writes one file for all shards.
 SMALL = 20_000
@@ -106,13 +115,18 @@ def shard_rows(
 ) -> Iterator[Row]:
     """What the state machine gets of a slice."""
     snapshot = piece.snapshot - 1 if piece.snapshot >= 0 else None
-    events = events_of(records, kept, snapshot=snapshot, named=named)
+    named = named or Named.of(records)
+    rows = rows_of_events(records, kept)
+    order, bounds = by_shard(records, rows, named, job.shards)
+    yield from _event_rows(job, sequence, events_of(records, order, snapshot=snapshot, named=named), bounds)
+    of_topics = rows[np.isin(records.types[rows], (TOPIC, REMOVE_TOPIC, CLEAR_ELR))]
+    if len(of_topics):
+        said = events_of(records, of_topics, snapshot=snapshot, named=named)
+        yield job.control, sequence, TOPICS, said.to_bytes()
     if piece.closes:
-        events = concat([events, end_of_snapshot(piece.snapshot - 1, int(records.headers["timestamp"][-1]) * 1000)])
-    yield from _event_rows(job, sequence, events)
-    names = np.flatnonzero(np.isin(events.kinds, (TOPIC, REMOVE_TOPIC, CLEAR_ELR, SNAPSHOT_END)))
-    if len(names):
-        yield job.control, sequence, TOPICS, events.take(names).to_bytes()
+        end = end_of_snapshot(piece.snapshot - 1, int(records.headers["timestamp"][-1]) * 1000).to_bytes()
+        for shard in range(job.shards + 1):
+            yield shard, sequence, END, end
     known = kept & records.known
     control = _values(records, known & np.isin(records.types, BROKER_TYPES), snapshot, piece.closes)
     if control is not None:
@@ -124,9 +138,8 @@ def shard_rows(
     yield -1, sequence, SUMMARY, json.dumps(_summary(records, kept, piece)).encode()
 
 
-def _event_rows(job: Job, sequence: int, events: Events) -> Iterator[Row]:
-    """For each shard its events, or the file that holds those of all."""
-    events, bounds = by_shard(events, job.shards)
+def _event_rows(job: Job, sequence: int, events: Events, bounds: np.ndarray) -> Iterator[Row]:
+    """For each shard its events, between its bounds, or the file that holds those of all."""
     staged = stage(job.lake, events, bounds)
     for shard in np.flatnonzero(np.diff(bounds)).tolist():
         if staged is None:
@@ -192,7 +205,8 @@ def fold_rows(
     job: Job, shard: int, state: bytes | None, rows: Iterable[Row]
 ) -> tuple[bytes, dict[str, Rows], list[Row]]:
     """One batch of a shard: (next state, rows of its tables, other rows for the driver)."""
-    ordered = sorted(rows, key=lambda row: row[1])
+    # A snapshot ends after the last of its slices.
+    ordered = sorted(rows, key=lambda row: (row[1], row[2] == END))
     registrations = tuple(payload for _, _, kind, payload in ordered if kind == BROKERS)
     if shard == job.control:
         return _fold_control(job, state, ordered, registrations)
@@ -200,7 +214,7 @@ def fold_rows(
     before, after, changes = _fold_registrations(held, registrations, job.rules.empty_log_dirs_keep)
     done = step(
         shard_state,
-        concat([_events(job, shard, kind, payload) for _, _, kind, payload in ordered if kind in (EVENTS, STAGED)]),
+        join([_part(job, shard, kind, payload) for _, _, kind, payload in ordered if kind in _OF_EVENTS]),
         lambda directories: timeline(before, changes, directories),
         absent=job.rules.absent_directory,
         literal=job.rules.literal_offline,
@@ -209,8 +223,8 @@ def fold_rows(
     return compress(packed), rows_of(done), []
 
 
-def _events(job: Job, shard: int, kind: str, payload: bytes) -> Events:
-    return Events.from_bytes(payload) if kind == EVENTS else read_staged(job.lake, payload.decode(), shard)
+def _part(job: Job, shard: int, kind: str, payload: bytes) -> Part:
+    return Part.of(payload) if kind != STAGED else read_staged(job.lake, payload.decode(), shard)
 
 
 @lru_cache(maxsize=4)
@@ -238,7 +252,7 @@ def _fold_control(
     held = dump_brokers(control.brokers)
     _, _, changes = _fold_registrations(held, registrations, job.rules.empty_log_dirs_keep)
     for _, _, kind, payload in ordered:
-        if kind == TOPICS:
+        if kind in (TOPICS, END):
             control.topics = check_topics(control.topics, Events.from_bytes(payload))
         elif kind == FEATURES:
             for event in _events_of_values(payload):

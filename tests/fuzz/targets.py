@@ -26,7 +26,7 @@ from jbod_model.wire import Undecodable
 from pipelines.formats import batches, codecs, records
 from pipelines.formats.codecs import MAX_BATCH_BYTES
 from pipelines.formats.request_lines import Parser
-from pipelines.replay.events import no_events
+from pipelines.replay.events import join
 from pipelines.replay.pack import CorruptState, compress, decompress, unpack
 from tests.paths import CLUSTERS, FIXTURES
 
@@ -189,7 +189,7 @@ def targets() -> Mapping[str, Target]:
         "record": Target(_plain_record, values),
         "batch": Target(_batch, _batches(), refit, lost=16),
         "request-line": Target(_request_line, _request_lines()),
-        "state": Target(_state, [compress(no_events().to_bytes())]),
+        "state": Target(_state, [compress(join([]).to_bytes())]),
         "properties": Target(_properties, [config, b"a\\\n  b=\\u0041\nnode.id : 3\n"]),
     }
     for number, plain in CODECS.items():

@@ -16,7 +16,7 @@ from jbod_model.log import LogEntry, LogReader, MetadataLog
 from jbod_model.records import TYPE_NAMES, UnknownRecord, VersionedRecord
 from jbod_model.text import record_as_json
 from jbod_model.transactions import settle
-from pipelines.replay.blocks import events_of
+from pipelines.replay.blocks import events_of, rows_of_events
 from pipelines.replay.events import Events
 from pipelines.replay.record_rows import CONTROL_NAMES, record_rows
 from pipelines.source.slices import read_slice
@@ -36,7 +36,7 @@ def fast(log_dir: Path, *, keep_unknown: bool = False, **options: Any) -> Iterat
         records, kept = read_slice(piece, keep_unknown=keep_unknown)
         snapshot = piece.snapshot - 1 if piece.snapshot >= 0 else None
         typed = [row for batch in typed_batches(records, kept, snapshot) for row in batch.to_pylist()]
-        events = event_rows(events_of(records, kept, snapshot=snapshot))
+        events = event_rows(events_of(records, rows_of_events(records, kept), snapshot=snapshot))
         for row, columns in zip(record_rows(records, kept, snapshot).to_pylist(), typed, strict=True):
             assert {name: row[name] for name in columns if name in row} == {
                 name: columns[name] for name in columns if name in row

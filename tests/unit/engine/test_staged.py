@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from jbod_model.errors import JbodError
 from jbod_model.records import Record
 from pipelines.replay import staged
-from pipelines.replay.blocks import by_shard, events_of
-from pipelines.replay.events import Events
+from pipelines.replay.blocks import by_shard, events_of, rows_of_events
+from pipelines.replay.events import Events, Part, join
+from pipelines.replay.named import Named
 from pipelines.replay.staged import FOLDER, clear_staged, read_staged, stage
+from pipelines.source.pieces import Slice
 from pipelines.source.slices import read_slice
 from tests import engine, local
 from tests.paths import metadata_dir
@@ -24,16 +26,22 @@ from tests.unit.engine.decoded import event_rows
 from tests.unit.engine.histories import histories, log_of
 
 
+def events_by_shard(piece: Slice, shards: int) -> tuple[Events, np.ndarray]:
+    records, kept = read_slice(piece)
+    rows, bounds = by_shard(records, rows_of_events(records, kept), Named.of(records), shards)
+    return events_of(records, rows), bounds
+
+
 @settings(max_examples=40, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(histories(), st.integers(1, 5))
 def test_part_of_a_shard_is_read_from_a_file_as_it_was_written(history: list[Record], shards: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for piece in engine.slices(log_of(Path(folder), *history)):
-            events, bounds = by_shard(events_of(*read_slice(piece)), shards)
+            events, bounds = events_by_shard(piece, shards)
             packed = events.to_bytes(bounds)
             for shard in range(shards):
                 part = events.take(np.arange(bounds[shard], bounds[shard + 1]))
-                assert list(event_rows(Events.from_bytes(packed, shard))) == list(event_rows(part))
+                assert list(event_rows(join([Part.of(packed, shard)]))) == list(event_rows(part))
 
 
 def test_tables_of_events_that_went_through_files_are_those_of_events_that_went_through_spark(
@@ -51,10 +59,10 @@ def test_tables_of_events_that_went_through_files_are_those_of_events_that_went_
 def test_staged_file_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staged, "MANY", 0)
     (piece, *_) = engine.slices(metadata_dir("kafka-4.1.2"))
-    events, bounds = by_shard(events_of(*read_slice(piece)), 2)
+    events, bounds = events_by_shard(piece, 2)
     name = stage(str(tmp_path), events, bounds)
     assert name is not None
-    assert len(read_staged(str(tmp_path), name, 0)) == bounds[1]
+    assert len(join([read_staged(str(tmp_path), name, 0)])) == bounds[1]
     clear_staged(str(tmp_path))
     with pytest.raises(JbodError, match=f"{name}: is gone"):
         read_staged(str(tmp_path), name, 0)
@@ -62,5 +70,5 @@ def test_staged_file_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 def test_events_of_a_lake_on_object_storage_go_through_spark() -> None:
     (piece, *_) = engine.slices(metadata_dir("kafka-4.1.2"))
-    events, bounds = by_shard(events_of(*read_slice(piece)), 2)
+    events, bounds = events_by_shard(piece, 2)
     assert stage("s3://bucket/lake", events, bounds) is None
