@@ -33,7 +33,7 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Java:
     monkeypatch.setenv("JAVA_HOME", str(program.parent.parent))
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "home"))
     java = Java(program.parent.parent, 17, bundled=False)
-    keep(java, "/usr/bin/java", "-cp", f"{tmp_path}/home/jars/*", "-Xmx1g", "--add-opens=x", SUBMIT, "pyspark-shell")
+    keep(java, "java", "-cp", f"{tmp_path}/home/jars/*", "-Xmx1g", "--add-opens=x", SUBMIT, "pyspark-shell")
     return java
 
 
@@ -72,7 +72,7 @@ def test_kept_command_that_is_none_is_left_alone(java: Java, tmp_path: Path, tex
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("SPARK_CONF_DIR", "/etc/spark"),
+        ("SPARK_CONF_DIR", "conf.d"),
         ("SPARK_SUBMIT_OPTS", "-Dx=y"),
         ("PYSPARK_SUBMIT_ARGS", "--jars a.jar pyspark-shell"),
         ("PYSPARK_GATEWAY_PORT", "1234"),
