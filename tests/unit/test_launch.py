@@ -31,9 +31,9 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Java:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("JAVA_HOME", str(program.parent.parent))
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
     java = Java(program.parent.parent, 17, bundled=False)
-    keep(java, "java", "-cp", f"{tmp_path}/home/jars/*", "-Xmx1g", "--add-opens=x", SUBMIT, "pyspark-shell")
+    keep(java, "java", "-cp", f"{tmp_path}/spark/jars/*", "-Xmx1g", "--add-opens=x", SUBMIT, "pyspark-shell")
     return java
 
 
@@ -63,7 +63,7 @@ def test_nothing_is_started_without_a_kept_command(java: Java, tmp_path: Path) -
     assert start_jvm(java, OPTIONS, tmp_path / "log") is None
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '["java", "-Xmx1g"]', '["-cp", "home/jars", 3]'])
+@pytest.mark.parametrize("text", ["", "{}", "[]", '["java", "-Xmx1g"]', '["-cp", "spark/jars", 3]'])
 def test_kept_command_that_is_none_is_left_alone(java: Java, tmp_path: Path, text: str) -> None:
     command_file(java).write_text(text)
     assert start_jvm(java, OPTIONS, tmp_path / "log") is None
