@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
-VERSION = 2
-"""Of the keys in a checkpoint: under others a shard would not find its state."""
+VERSION = 3
+"""Of the keys and states in a checkpoint: those of another version are not found, or not read."""
 _EVEN = 840
 """Divided by every number up to eight."""
 _CANDIDATES = 1 << 16

@@ -18,7 +18,7 @@ import pyarrow as pa
 from jbod_model.errors import JbodError
 
 _MAGIC = b"JBOD\x02"
-_LZ4 = b"JBOL\x02"
+_LZ4 = b"JBOL\x03"
 _HEAD = struct.Struct("<5sI")
 _BIG = struct.Struct("<5sQ")
 # A byte of lz4 stands for 255 at most.

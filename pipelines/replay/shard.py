@@ -101,7 +101,7 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
     lists = _sources(state, events, dir_numbers)
     parts = np.empty((old + int(np.count_nonzero(events.kinds == PARTITION)), f.PARTITION_COLUMNS), np.int32)
     parts[:old, f.P_TOPIC], parts[:old, f.P_NUMBER] = state.part_topic, state.part_number
-    parts[:old, f.P_SLOTS] = state.slot_sizes
+    parts[:old, f.P_SLOTS] = np.maximum(state.int_sizes[REPLICAS], 0)
     alive = np.zeros(len(topics), np.bool_)
     alive[: len(state.topics)] = True
     versions = np.empty((old + len(events), f.VERSION_COLUMNS), np.int32)
@@ -122,7 +122,7 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
         parts,
         alive,
         versions,
-        _open_slots(state),
+        _open_slots(state, parts[:old, f.P_SLOTS], absent),
     )
     if status != f.FINE:
         raise _violation(events, failed, status)
@@ -225,14 +225,17 @@ def _open_versions(state: ShardState, versions: np.ndarray) -> None:
     versions[:old, f.V_SCALARS :] = state.scalars
 
 
-def _open_slots(state: ShardState) -> np.ndarray:
+def _open_slots(state: ShardState, sizes: np.ndarray, absent: int) -> np.ndarray:
+    """A row for each replica of each partition, ``sizes`` of them; lists of replicas come first of all lists."""
     count = len(state.slot_since)
+    rows = np.arange(len(sizes), dtype=np.int32)
+    given = np.where(state.dir_sizes >= 0, rows, np.int32(-1))
+    numbers, starts = state.dir_numbers, starts_of(state.dir_sizes)
     slots = np.empty((count, 7), np.int32)
-    first = np.cumsum(state.slot_sizes) - state.slot_sizes
-    slots[:, f.A_PARTITION] = np.repeat(np.arange(len(state.slot_sizes), dtype=np.int32), state.slot_sizes)
-    slots[:, f.A_INDEX] = np.arange(count) - np.repeat(first, state.slot_sizes)
-    slots[:, f.A_BROKER] = state.slot_brokers
-    slots[:, f.A_DIRECTORY] = state.slot_directories
+    slots[:, f.A_PARTITION] = np.repeat(rows, sizes)
+    slots[:, f.A_INDEX] = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    slots[:, f.A_BROKER] = state.int_values[:count]
+    slots[:, f.A_DIRECTORY], _ = _fill_absent(numbers, starts, state.dir_sizes, given, sizes, absent)
     slots[:, f.A_FROM] = state.slot_since
     slots[:, f.A_TO] = f.OPEN
     slots[:, f.A_ENDED] = f.OPEN
@@ -268,7 +271,7 @@ def _ended_and_open(table: np.ndarray, begin: int, end: int, offsets: np.ndarray
 
 @njit(cache=True, nogil=True)
 def _order_slots(slots: Any, still: Any, part_of: Any, parts: int) -> Any:
-    """Slots ``still`` open in the order of their new partition number and index: (rows, slots per partition)."""
+    """Slots ``still`` open in the order of their new partition number and index."""
     sizes = np.zeros(parts, np.int32)
     for s in still:
         sizes[part_of[slots[s, f.A_PARTITION]]] += 1
@@ -278,7 +281,7 @@ def _order_slots(slots: Any, still: Any, part_of: Any, parts: int) -> Any:
     order = np.empty(at[parts], np.int64)
     for s in still:
         order[at[part_of[slots[s, f.A_PARTITION]]] + slots[s, f.A_INDEX]] = s
-    return order, sizes
+    return order
 
 
 def _next_state(done: Step, alive: np.ndarray, held: np.ndarray) -> ShardState:
@@ -289,15 +292,14 @@ def _next_state(done: Step, alive: np.ndarray, held: np.ndarray) -> ShardState:
     new_part = np.full(len(done.parts), -1, np.int64)
     new_part[parts] = np.arange(len(rows))
     new_topic = np.cumsum(alive, dtype=np.int32) - np.int32(1)
-    order, slot_sizes = _order_slots(done.slots, done.slot_rows[1], new_part, len(rows))
-    slot = columns_of(done.slots, order)
+    order = _order_slots(done.slots, done.slot_rows[1], new_part, len(rows))
     given = version[f.V_LISTS + DIRECTORIES]
     _, _, _, numbers, dir_starts, dir_sizes = done.lists
     dir_values, dir_ends = take_lists(numbers, dir_starts, dir_sizes, given)
     in_use = np.zeros(len(done.directories), np.bool_)
-    in_use[:3] = in_use[dir_values] = in_use[slot[f.A_DIRECTORY]] = True
+    in_use[:3] = in_use[dir_values] = True
     new_dir = np.cumsum(in_use, dtype=np.int32) - np.int32(1)
-    since, slot_since = version[f.V_FROM], slot[f.A_FROM]
+    since, slot_since = version[f.V_FROM], done.slots[order, f.A_FROM]
     remembered = np.zeros(len(done.moments.offsets), np.bool_)
     remembered[since] = remembered[slot_since] = True
     new_moment = np.cumsum(remembered, dtype=np.int32) - np.int32(1)
@@ -319,10 +321,7 @@ def _next_state(done: Step, alive: np.ndarray, held: np.ndarray) -> ShardState:
         int_sizes=np.stack([np.diff(ends) for _, ends in lists]),
         dir_numbers=new_dir[dir_values],
         dir_sizes=np.where(given < 0, np.int32(-1), np.diff(dir_ends)),
-        slot_brokers=slot[f.A_BROKER],
-        slot_directories=new_dir[slot[f.A_DIRECTORY]],
         slot_since=new_moment[slot_since],
-        slot_sizes=slot_sizes,
         when_offsets=done.moments.offsets[remembered],
         when_times=done.moments.times[remembered],
         when_snapshot=done.moments.snapshot[remembered],

@@ -10,6 +10,10 @@ import numpy as np
 from pipelines.formats.partitions import INT_LISTS
 from pipelines.replay.pack import narrow
 
+_RISING = {"since": np.int32, "slot_since": np.int32, "when_offsets": np.int64, "when_times": np.int64}
+"""Columns whose values mostly rise, and their types: two thirds of a state, were they kept as they are."""
+_ORIGIN = "first_"
+
 
 @dataclass(frozen=True)
 class ShardState:
@@ -17,10 +21,9 @@ class ShardState:
 
     ``topics`` uint64[T, 2] with ``names`` uint8[*], ``name_ends`` int32[T + 1]; ``directories`` uint64[D, 2], the
     reserved ids first; ``part_topic``, ``part_number`` int32[P]; ``scalars`` int32[P, 4]; ``int_values`` int32 with
-    ``int_sizes`` int32[6, P] as in Events, ``dir_numbers`` with ``dir_sizes`` int32[P] (-1: never given);
-    ``slot_brokers``, ``slot_directories`` int32[S] ordered by partition and index, ``slot_sizes`` int32[P]; ``since``
-    int32[P] and ``slot_since`` int32[S]: rows of the moments, ``when_offsets``, ``when_times`` int64, ``when_snapshot``
-    bool; ``held`` int64[*, 5]: the open offline intervals, by slot.
+    ``int_sizes`` int32[6, P] as in Events, ``dir_numbers`` with ``dir_sizes`` int32[P] (-1: never given); ``since``
+    int32[P] and ``slot_since`` int32[S], the slots by partition and index: rows of the moments, ``when_offsets``,
+    ``when_times`` int64, ``when_snapshot`` bool; ``held`` int64[*, 5]: the open offline intervals, by slot.
     """
 
     topics: np.ndarray
@@ -35,26 +38,31 @@ class ShardState:
     int_sizes: np.ndarray
     dir_numbers: np.ndarray
     dir_sizes: np.ndarray
-    slot_brokers: np.ndarray
-    slot_directories: np.ndarray
     slot_since: np.ndarray
-    slot_sizes: np.ndarray
     when_offsets: np.ndarray
     when_times: np.ndarray
     when_snapshot: np.ndarray
     held: np.ndarray
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The columns by name, for ``pack``, as narrow as their values allow."""
+        """The columns by name, for ``pack``, as narrow as their values allow; those that rise as differences."""
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: narrow(column) if column.dtype == np.int32 else column for name, column in columns.items()}
+        for name in _RISING:
+            first = columns[name][:1]
+            columns[_ORIGIN + name] = first.astype(np.int64)
+            columns[name] = np.diff(columns[name], prepend=first)
+        narrowed = {name for name, column in columns.items() if column.dtype == np.int32} | set(_RISING)
+        return {name: narrow(column) if name in narrowed else column for name, column in columns.items()}
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray]) -> ShardState:
         """Undo ``arrays``."""
         small = (np.dtype(np.int8), np.dtype(np.int16))
+        columns = {name: arrays[name] for name in (field.name for field in fields(cls))}
+        for name, dtype in _RISING.items():
+            columns[name] = (np.cumsum(columns[name], dtype=np.int64) + arrays[_ORIGIN + name]).astype(dtype)
         return cls(
-            **{name: column.astype(np.int32) if column.dtype in small else column for name, column in arrays.items()}
+            **{name: column.astype(np.int32) if column.dtype in small else column for name, column in columns.items()}
         )
 
 
@@ -74,10 +82,7 @@ def empty_state(reserved: np.ndarray) -> ShardState:
         int_sizes=np.empty((INT_LISTS, 0), np.int32),
         dir_numbers=none,
         dir_sizes=none,
-        slot_brokers=none,
-        slot_directories=none,
         slot_since=none,
-        slot_sizes=none,
         when_offsets=np.empty(0, np.int64),
         when_times=np.empty(0, np.int64),
         when_snapshot=np.empty(0, np.bool_),
