@@ -96,6 +96,13 @@ def _assigned(row: Row) -> bool:
     return bool(row["kind"] == "assigned")
 
 
+# Before a replica went offline it was online, but rows are only of what is offline.
+_ONLINE = {
+    "reason": "online",
+    "from_offset": lambda row: row["from_offset"] - 1,
+    "to_offset": lambda row: row["from_offset"],
+}
+
 TAMPERINGS: list[tuple[str, str, Change]] = [
     *_history("brokers"),
     *_history("directories"),
@@ -122,6 +129,7 @@ TAMPERINGS: list[tuple[str, str, Change]] = [
     ("C-14 directories", "brokers", _set(_open, log_dirs=[])),
     ("C-15 offline_replicas", "offline_replicas", _set(_open, reason="directory lost")),
     ("C-15 offline_replicas", "offline_replicas", _set(_moved, to_offset=lambda row: row["to_offset"] + 1)),
+    ("C-15 offline_replicas", "offline_replicas", _set(_moved, **_ONLINE)),
     ("C-15 offline_replicas", "brokers", _set(lambda row: _open(row) and row["fenced"], fenced=False)),
     ("C-16 offline_replicas", "offline_replicas", _without(_closed)),
     ("C-16 offline_replicas", "offline_replicas", _without(_open)),

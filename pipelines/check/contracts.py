@@ -223,7 +223,7 @@ _DERIVED = f"""
         SELECT broker_id, from_offset, to_offset, fenced, log_dirs, FALSE AS missing FROM brokers_history
         UNION ALL
         SELECT broker_id, from_offset, to_offset, FALSE, NULL, TRUE FROM absent WHERE from_offset < to_offset
-    ), derived AS (
+    ), judged AS (
         SELECT a.topic_id, a.partition, a.replica_index, a.broker_id, a.directory_id,
                greatest(a.from_offset, b.from_offset) AS from_offset, least({_end("a")}, {_end("b")}) AS to_offset,
                CASE WHEN b.missing THEN 'broker missing'
@@ -236,6 +236,8 @@ _DERIVED = f"""
                     WHEN array_length(b.log_dirs) = 0 THEN 'online'
                     ELSE 'directory offline' END AS reason
         FROM assignments_history a CROSS JOIN lake JOIN life b ON b.broker_id = a.broker_id AND {_meet("a", "b")}
+    ), derived AS (
+        SELECT * FROM judged WHERE reason <> 'online'
     )
 """
 
@@ -260,7 +262,7 @@ _WHAT_IS_DERIVED_IS_THERE = f"""
     )
     SELECT {_key(OFFLINE_REPLICAS, "reason")} FROM derived t
     LEFT JOIN told ON {_same("topic_id partition replica_index from_offset", "told", "t")}
-    WHERE t.reason <> 'online' AND coalesce(told.offsets, 0) <> t.to_offset - t.from_offset
+    WHERE coalesce(told.offsets, 0) <> t.to_offset - t.from_offset
 """
 
 _LEDGER_IS_CONTIGUOUS = f"""

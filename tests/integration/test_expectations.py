@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 from jbod_model.errors import JbodError
 from pipelines import cli
 from pipelines.ask import Lake
-from pipelines.check.catalogue import chosen
+from pipelines.check.catalogue import CHECKS, chosen
 from pipelines.check.contract_run import run_contracts
 from pipelines.check.contracts import CONTRACTS
 from pipelines.check.expectations import docs_page, validate
 from pipelines.check.expectations.on_spark import spark_checks, spark_contracts
-from pipelines.check.expectations.spark_views import spark_views
+from pipelines.check.expectations.spark_views import spark_sql, spark_views
 from pipelines.check.expectations.suites import suites
 from pipelines.check.findings import findings
 from pipelines.check.run import run_checks
@@ -97,6 +97,21 @@ def test_contracts_on_spark_break_where_they_break_in_duckdb(small: SparkSession
         broken = spark_contracts(small)
     assert broken == run_contracts(lake)
     assert {one.contract.name for one in broken} == {contract.name for contract in CONTRACTS}
+
+
+def test_rules_on_spark_multiply_no_tables(spark: SparkSession, tampered: Path) -> None:
+    threshold = "spark.sql.autoBroadcastJoinThreshold"
+    before = spark.conf.get(threshold)
+    # Only views of one row, or of a few, are smaller.
+    spark.conf.set(threshold, "1k")
+    try:
+        with spark_views(spark, Lake.open(tampered), load()):
+            rows = [spark.sql(spark_sql(rule.sql)) for rule in (*CONTRACTS, *CHECKS)]
+            plans = [one._jdf.queryExecution().sparkPlan().toString() for one in rows]
+    finally:
+        spark.conf.set(threshold, before)
+    assert any("SortMergeJoin" in plan for plan in plans)
+    assert [plan for plan in plans if "CartesianProduct" in plan] == []
 
 
 def run(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[object, str, str]:

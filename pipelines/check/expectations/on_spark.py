@@ -1,10 +1,13 @@
-"""Contracts and checks on Spark, each set as one job: planning a job costs more than these tables do."""
+"""Contracts and checks on Spark, one after the other.
+
+Each is a job of its own: what a job has sorted, shuffled and broadcast goes with it, and of all rules in one job it
+would fill the memory.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from functools import reduce
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -24,28 +27,21 @@ if TYPE_CHECKING:
 
 def spark_contracts(spark: SparkSession, contracts: Sequence[Contract] = CONTRACTS) -> list[Broken]:
     """What breaks the contracts, as ``run_contracts`` says it. The views must be there."""
-    rows = _all(
-        spark.sql(spark_sql(contract.sql)).select(F.lit(number).alias("number"), "what")
-        for number, contract in enumerate(contracts)
-    )
-    return [Broken(contracts[number], what) for number, what in rows.sort("number", "what").collect()]
+    return [
+        Broken(contract, what)
+        for contract in contracts
+        for what in sorted(what for (what,) in spark.sql(spark_sql(contract.sql)).select("what").collect())
+    ]
 
 
 def spark_checks(spark: SparkSession, checks: Sequence[Check] = CHECKS) -> list[Finding]:
     """What the checks find, as ``run_checks`` says it. The views must be there."""
-    rows = _all(
-        _as_json(spark.sql(spark_sql(check.sql))).select(F.lit(number).alias("number"), "row")
-        for number, check in enumerate(checks)
-    )
     found = []
-    for number, text in rows.collect():
-        row = json.loads(text)
-        found.append(finding(checks[number], row | {"since_time": time_of(row["since_time"])}))
+    for check in checks:
+        for (text,) in _as_json(spark.sql(spark_sql(check.sql))).collect():
+            row = json.loads(text)
+            found.append(finding(check, row | {"since_time": time_of(row["since_time"])}))
     return in_order(found)
-
-
-def _all(parts: Iterable[DataFrame]) -> DataFrame:
-    return reduce(lambda rows, part: rows.unionAll(part), parts)
 
 
 def _as_json(rows: DataFrame) -> DataFrame:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import sqlglot
 from deltalake import DeltaTable
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -48,6 +49,10 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
         rows.createOrReplaceTempView(name)
         views.append(name)
 
+    def few(**columns: Any) -> DataFrame:
+        # From Arrow: Spark knows no size of rows made in Python, broadcasts none, and multiplies tables by them.
+        return spark.createDataFrame(pa.table(columns))
+
     deltas = {**lake.tables, LEDGER.name: open_table(lake.path, LEDGER.name, None)}
     tables = {
         table.name: _read(spark, lake, table.name, deltas.get(table.name)).persist()
@@ -62,16 +67,15 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
             view(table.name, tables[table.name])
         view("slots", spark.sql(_SLOTS))
         view("ledger_versions", spark.sql(_LEDGER_VERSIONS))
-        view(
-            "table_versions",
-            spark.createDataFrame([*newest_versions(lake).items()], "table_name string, version bigint"),
-        )
-        view("lake", spark.createDataFrame([about(lake)]))
+        newest = newest_versions(lake)
+        view("table_versions", few(table_name=[*newest], version=[*newest.values()]))
+        view("lake", few(**{name: [value] for name, value in about(lake).items()}))
         for name, query in DERIVED.items():
             view(name, spark.sql(spark_sql(query)))
         params, min_isr = inputs(lake, settings)
-        view("params", spark.createDataFrame([asdict(params)]))
-        view("min_isr", spark.createDataFrame([*min_isr.items()], "topic string, min_insync_replicas int"))
+        view("params", few(**{name: [value] for name, value in asdict(params).items()}))
+        topics, numbers = pa.array([*min_isr], pa.string()), pa.array([*min_isr.values()], pa.int32())
+        view("min_isr", few(topic=topics, min_insync_replicas=numbers))
         yield tables
     finally:
         for name in views:
@@ -82,6 +86,8 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
 
 def _read(spark: SparkSession, lake: Lake, name: str, table: DeltaTable | None) -> DataFrame:
     """All rows of a table; none where the lake does not have it."""
-    schema = from_arrow_schema(BY_NAME[name].schema)
+    schema = BY_NAME[name].schema
     paths = [f"{lake.path}/{name}/{file['path']}" for file in (data_files(table) if table else ())]
-    return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
+    if not paths:
+        return spark.createDataFrame(schema.empty_table())
+    return spark.read.schema(from_arrow_schema(schema)).parquet(*paths)

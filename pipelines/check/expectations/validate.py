@@ -107,8 +107,8 @@ def session(lake: Lake, settings: Settings) -> SparkSession:
     spark = spark_session(settings.spark.model_copy(update={"shuffle_partitions": 1} if small else {}), brief=small)
     spark.conf.set("spark.sql.adaptive.enabled", str(not small).lower())
     if not small:
-        # Files say little of what they unfold to, and all contracts are one job: its copies of tables fill the memory.
-        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", -1)
+        # Brokers and directories are to be broadcast; files of the others say too little of what they unfold to.
+        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "1m")
     return spark
 
 
