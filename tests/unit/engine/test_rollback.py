@@ -11,7 +11,7 @@ from shutil import rmtree
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from jbod_model import records as r
@@ -92,6 +92,8 @@ def test_lake_after_any_fork_equals_one_of_the_final_log(
     epoch = data.draw(st.integers(1, 3))
     after = legal([record for _, records in common for record in records], other)
     new = common + [(epoch, after[at : at + batch]) for at in range(0, len(after), batch)]
+    # Raft's log matching, on which the comparison stands: logs with the same batch are the same up to it.
+    assume(all(old[:at] == new[:at] for at in range(min(len(old), len(new))) if old[at] == new[at]))
     most = data.draw(st.sampled_from([None, 4]))
     with tempfile.TemporaryDirectory() as made:
         root = Path(made)
