@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,9 +88,17 @@ def use_java() -> Java:
 
 
 def _version(home: Path) -> int:
-    """The feature version of the Java in ``home``, 0 where there is none."""
+    """The feature version of the Java in ``home``, 0 where there is none.
+
+    As its file ``release`` says; one without it is asked, which takes a JVM's start.
+    """
+    java = home / "bin" / "java"
+    with suppress(OSError):
+        match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', (home / "release").read_text(errors="replace"), re.MULTILINE)
+        if match and os.access(java, os.X_OK):
+            return int(match[1])
     try:
-        said = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=60)  # noqa: S603
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return 0
     match = re.search(r'version "(?:1\.)?(\d+)', said.stderr)

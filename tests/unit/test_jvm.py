@@ -36,6 +36,22 @@ def test_java_of_java_home_is_found(
     assert jvm.find_java() == jvm.Java(tmp_path, feature, bundled=False)
 
 
+@pytest.mark.parametrize(("release", "feature"), [('JAVA_VERSION="21.0.4"', 21), ("IMPLEMENTOR=x", 17), ("", 17)])
+def test_java_whose_release_says_its_version_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, release: str, feature: int
+) -> None:
+    home = fake_java(tmp_path, "17.0.15")
+    (home / "release").write_text(f'SOURCE=""\n{release}\n')
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert jvm.find_java() == jvm.Java(home, feature, bundled=False)
+
+
+def test_release_of_a_java_that_is_gone_is_not_believed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "release").write_text('JAVA_VERSION="21.0.4"\n')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert jvm.find_java() is None
+
+
 @pytest.mark.parametrize("version", ["1.8.0_392", "11.0.2"])
 def test_java_too_old_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, version)))
