@@ -87,7 +87,11 @@ def replay(
         if not runner.up_to_date():
             _progress("starting Spark")
             runner.plan_ahead()
-            spark = soon() if soon else spark_session(settings.spark, brief=True)
+            try:
+                spark = soon() if soon else spark_session(settings.spark, brief=True)
+            except Exception:
+                runner.lake.discard()
+                raise
             with _ctrl_c_stops(runner.stop):
                 outcome = runner.run(spark)
     except KeyboardInterrupt:

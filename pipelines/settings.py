@@ -54,10 +54,14 @@ class Requests(_Section):
     """Bytes of the logs, unpacked, in one micro-batch."""
 
 
+# What Spark takes for one: of this machine, or of a cluster that a scheme or a name tells.
+_MASTER = r"^(local(\[(\*|[1-9][0-9]*)(, *[1-9][0-9]*)?\])?|local-cluster\[.+\]|[a-z0-9]+://.+|yarn)$"
+
+
 class Spark(_Section):
     """The Spark session."""
 
-    master: str = "local[*]"
+    master: str = Field(default="local[*]", pattern=_MASTER)
     """Or that of a cluster (docs/clusters.md)."""
     driver_memory: str = Field(default="4g", pattern=r"^[1-9][0-9]*[kmgt]$")
     shuffle_partitions: int = Field(default=0, ge=0)

@@ -270,3 +270,16 @@ def test_password_of_a_location_from_the_settings_is_not_printed(
     said = capsys.readouterr()
     assert left.value.code == 2
     assert "SECRET" not in said.err + said.out
+
+
+def test_replay_whose_session_does_not_come_about_leaves_no_lake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def nothing() -> None:
+        raise UsageError("spark.master: nobody there")
+
+    monkeypatch.setattr("pipelines.session.spark_session_soon", lambda _settings: nothing)
+    monkeypatch.chdir(tmp_path)
+    assert run("replay", str(metadata_dir("kafka-4.1.2")), "--lake", str(tmp_path / "lake")) == 2
+    assert "nobody there" in capsys.readouterr().err
+    assert not (tmp_path / "lake").exists()

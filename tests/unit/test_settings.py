@@ -94,3 +94,27 @@ def test_settings_variable_that_sets_nothing_is_refused(
     monkeypatch.setenv(variable, "1")
     with pytest.raises(UsageError, match=f"^{variable}: no such setting; {re.escape(hint)}$"):
         load()
+
+
+@pytest.mark.parametrize(
+    ("master", "good"),
+    [
+        ("local", True),
+        ("local[*]", True),
+        ("local[2, 3]", True),
+        ("local-cluster[2,1,1024]", True),
+        ("spark://host:7077", True),
+        ("k8s://https://host:443", True),
+        ("yarn", True),
+        ("local[x", False),
+        ("local[0]", False),
+        ("host:7077", False),
+        ("", False),
+    ],
+)
+def test_master_that_spark_would_not_take_is_refused_before_it_starts(master: str, good: bool) -> None:
+    if good:
+        assert load(spark={"master": master}).spark.master == master
+    else:
+        with pytest.raises(UsageError, match=r"spark\.master"):
+            load(spark={"master": master})
