@@ -106,7 +106,7 @@ def _soon(settings: Settings, log_dir: str) -> Callable[[], SparkSession] | None
     from pipelines.session import spark_session_soon
     from pipelines.source.log_dir import LogDir
 
-    LogDir(log_dir).files()
+    LogDir(log_dir)  # refuses what is no log
     return spark_session_soon(settings.spark)
 
 

@@ -53,8 +53,6 @@ def _session(wanted: Spark, options: dict[str, str], jvm: Jvm | None, *, delta: 
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
-    for name, value in options.items():
-        builder = builder.config(name, value)
     if delta:
         from delta import configure_spark_with_delta_pip
 
@@ -63,7 +61,7 @@ def _session(wanted: Spark, options: dict[str, str], jvm: Jvm | None, *, delta: 
                 "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
             )
         )
-    for name, value in wanted.conf.items():
+    for name, value in options.items():
         builder = builder.config(name, value)
     session = _made(builder, wanted.master, jvm)
     session.sparkContext.setLogLevel(wanted.log_level)
@@ -71,7 +69,7 @@ def _session(wanted: Spark, options: dict[str, str], jvm: Jvm | None, *, delta: 
 
 
 def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True) -> dict[str, str]:
-    """Spark's settings of a session, by name; sets the variables that Spark looks at."""
+    """Spark's settings of a session, by name, those of ``wanted.conf`` last; sets the variables that Spark looks at."""
     options = [wanted.java_options, *ARROW_UNCHECKED]
     if brief:
         options.append("-XX:TieredStopAtLevel=1")
@@ -113,7 +111,7 @@ def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True) ->
     if brief:
         # A few thousand rows are not worth the compiling of code for them.
         found |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    return found
+    return found | wanted.conf
 
 
 def is_local(master: str) -> bool:
@@ -128,7 +126,7 @@ def spark_session_soon(wanted: Spark) -> Callable[[], SparkSession]:
     """
     java = use_java()
     options = _options(wanted, java, brief=True)
-    jvm = start_jvm(java, options | wanted.conf, _log()) if is_local(wanted.master) else None
+    jvm = start_jvm(java, options, _log()) if is_local(wanted.master) else None
     import pyspark.sql  # noqa: F401  before the thread, which would share the interpreter while the JVM waits
 
     soon: Future[SparkSession] = Future()

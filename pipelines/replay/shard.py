@@ -6,7 +6,7 @@ the next state, and gives the rows of history that closed and those that are ope
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -148,7 +148,7 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
         lists=lists,
         default=absent,
     )
-    return Step(**{**vars(done), "state": _next_state(done, alive, held[:still])})
+    return replace(done, state=_next_state(done, alive, held[:still]))
 
 
 def _intervals(slots: np.ndarray, state: ShardState, moments: Moments, line: Timeline, literal: bool) -> Any:

@@ -58,7 +58,7 @@ class ShardState:
     def of(cls, arrays: Mapping[str, np.ndarray]) -> ShardState:
         """Undo ``arrays``."""
         small = (np.dtype(np.int8), np.dtype(np.int16))
-        columns = {name: arrays[name] for name in (field.name for field in fields(cls))}
+        columns = {field.name: arrays[field.name] for field in fields(cls)}
         for name, dtype in _RISING.items():
             columns[name] = (np.cumsum(columns[name], dtype=np.int64) + arrays[_ORIGIN + name]).astype(dtype)
         return cls(

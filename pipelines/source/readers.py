@@ -129,10 +129,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return asdict(end)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end of this run at what is settled now."""
+        """Fix the end of this run at what is settled now; that of a batch planned ahead is."""
         self._ends = True
-        if self._ahead is None or self._planner is not None:
-            self._plan().freeze()
+        if self._planner is not None:
+            self._planner.freeze()
+        elif self._ahead is None:
+            self._plan()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Slices between two positions, spread over tasks in log order."""

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,14 @@ def test_command_with_options_has_the_words_of_sparks_launcher(cache: Path) -> N
     ours = command(json.loads(command_file(java).read_text()), OPTIONS)
     script = Path(os.environ["SPARK_HOME"], "bin", "spark-class")
     settings = [word for name, value in OPTIONS.items() for word in ("--conf", f"{name}={value}")]
-    asked = [script, "org.apache.spark.launcher.Main", ours[-3 - len(settings) + 1], *settings, "pyspark-shell"]
-    said = subprocess.run([*map(str, asked)], capture_output=True, check=True).stdout.decode().split("\0")
+    asked = [
+        str(script),
+        "org.apache.spark.launcher.Main",
+        "org.apache.spark.deploy.SparkSubmit",
+        *settings,
+        "pyspark-shell",
+    ]
+    said = subprocess.run(asked, capture_output=True, check=True).stdout.decode().split("\0")
     theirs = [word.strip("\n") for word in said if word.strip()]
     at = ours.index("--conf")
     # It gives the settings in an order of its own.
@@ -66,5 +73,5 @@ print(spark.conf.get("spark.sql.session.timeZone"), spark.sparkContext._gateway.
     for _ in range(100):
         if not Path("/proc", process).exists():
             break
-        subprocess.run(["sleep", "0.1"], check=True)
+        time.sleep(0.1)
     assert not Path("/proc", process).exists()
