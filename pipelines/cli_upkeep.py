@@ -88,6 +88,8 @@ def verify(
         for one in found.differences:
             at = "" if one.offset is None else f" at offset {one.offset}"
             say(out, f"{one.table}{at}: {one.key}: {one.what}")
+        for line in found.foreign:
+            say(out, f"another engine made {line}")
         counted = ", ".join(f"{count:,} {name}" for name, count in found.rows.items())
         verdict = "differs from its records" if found.differences else "is what its records say"
         say(out, f"{location} {verdict}, up to offset {found.end_offset - 1}, by the {found.by}: {found.files} files")

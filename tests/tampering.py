@@ -28,7 +28,7 @@ def tamper(lake: Path, table: str, change: Change) -> None:
     for log in (lake / table / "_delta_log").glob("*.json"):
         actions = [json.loads(line) for line in log.read_text().splitlines()]
         for action in actions:
-            if action.get("add", {}).get("path") == file.name:
+            if file.as_posix().endswith(action.get("add", {}).get("path", "nothing")):
                 action["add"]["size"] = file.stat().st_size
         log.write_text("\n".join(map(json.dumps, actions)))
 

@@ -32,7 +32,9 @@ _BOUNDS = (
     "max.end_offset",
     "null_count.from_snapshot",
     "num_records",
+    "partition.open_shard",
 )
+_OURS = ("open-", "closed-")
 
 
 def local_path(path: str) -> str:
@@ -52,7 +54,17 @@ def open_table(root: str, name: str, version: int | None) -> DeltaTable:
         if name == "ledger":
             raise UsageError(f"{root}: no lake there: make one with jbod replay LOG_DIR --lake {root}") from None
         what = str(problem).splitlines()[0]
-        raise UsageError(f"{root}/{name}: cannot be opened at version {version} ({what})") from None
+        raise UsageError(
+            f"{root}/{name}: cannot be opened at version {version}, which the ledger names ({what}): jbod optimize "
+            "looks for a newer one that says the same, and jbod rebuild makes the tables from the records"
+        ) from None
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """A connection of DuckDB that takes times without a zone, as Spark writes them, for UTC; its cursors do so too."""
+    connection = duckdb.connect()
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    return connection
 
 
 def data_files(table: DeltaTable) -> list[dict[str, Any]]:
@@ -67,11 +79,24 @@ def data_files(table: DeltaTable) -> list[dict[str, Any]]:
 
 
 def read_parquet(root: str, name: str, table: DeltaTable, files: Sequence[str]) -> str:
+    """SQL for the rows of some files of a table, without partition columns. The session's time zone must be UTC."""
     if not files:
-        columns = (f"NULL::{_sql_type(field.type)} AS {field.name}" for field in table.schema().fields)
+        columns = (f"NULL::{_sql_type(field.type)} AS {field.name}" for field in _columns(table))
         return f"(SELECT {', '.join(columns)} WHERE false)"
     quoted = ", ".join(_quoted(f"{root}/{name}/{file}") for file in files)
-    return f"read_parquet([{quoted}])"
+    if all(file.rpartition("/")[2].startswith(_OURS) for file in files):
+        return f"read_parquet([{quoted}], hive_partitioning = false)"
+    # Files of other engines may have partition columns, columns in another order, and times without a zone (INT96).
+    columns = (f"{field.name}::{_sql_type(field.type)} AS {field.name}" for field in _columns(table))
+    return (
+        f"(SELECT {', '.join(columns)} FROM read_parquet([{quoted}], hive_partitioning = false, union_by_name = true))"
+    )
+
+
+def _columns(table: DeltaTable) -> list[Any]:
+    """The fields that are in the table's files."""
+    partitions = table.metadata().partition_columns
+    return [field for field in table.schema().fields if field.name not in partitions]
 
 
 def _quoted(path: str) -> str:
@@ -96,5 +121,6 @@ def run_query(
     except (duckdb.IOException, duckdb.InvalidInputException) as problem:
         what = str(problem).splitlines()[0]
         raise UsageError(
-            f"{root}: a file of the lake is damaged or gone ({what}): ask again; if it stays, rebuild the lake"
+            f"{root}: a file of the lake is damaged or gone ({what}): ask again; if it stays, jbod optimize looks for "
+            "what another engine put in its place, and jbod rebuild makes the tables from the records"
         ) from None

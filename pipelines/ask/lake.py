@@ -6,7 +6,6 @@ batch or nothing of it, also while another one is being written.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,9 +16,8 @@ import duckdb
 from deltalake import DeltaTable
 
 from jbod_model.errors import UsageError
-from pipelines.ask.delta import data_files, local_path, open_table, read_parquet, run_query
-from pipelines.ask.ledger import EPOCH, Published, check_known, read_ledger, time_of
-from pipelines.lake import FORMAT_VERSION
+from pipelines.ask.delta import connect, data_files, local_path, open_table, read_parquet, run_query
+from pipelines.ask.ledger import EPOCH, Published, check_known, open_ledger, read_ledger, time_of
 
 
 @dataclass(frozen=True)
@@ -45,9 +43,8 @@ class Lake:
         know that offset or time.
         """
         root = local_path(os.fspath(path)).rstrip("/")
-        connection = duckdb.connect()
-        ledger = open_table(root, "ledger", None)
-        _check_format(root, ledger)
+        connection = connect()
+        ledger = open_ledger(root)
         newest, ranges = read_ledger(root, ledger, connection)
         if newest is None:
             raise UsageError(f"{root}: nothing was published into this lake yet: run jbod replay LOG_DIR --lake {root}")
@@ -116,17 +113,6 @@ class Lake:
                 f"of {time_of(oldest or 0):%Y-%m-%d %H:%M:%S} UTC (offset {self.first})"
             )
         return int(found)
-
-
-def _check_format(root: str, ledger: DeltaTable) -> None:
-    """What the ledger says of itself; a lake of another engine says nothing."""
-    try:
-        said = json.loads(ledger.metadata().description or "{}")
-    except ValueError:
-        return
-    version = said.get("format", FORMAT_VERSION)
-    if version != FORMAT_VERSION:
-        raise UsageError(f"{root}: lake of format {version}, this jbod reads {FORMAT_VERSION}: see jbod upgrade")
 
 
 def _at_most(bound: int | None, offset: int) -> bool:

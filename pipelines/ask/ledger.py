@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,9 @@ import duckdb
 from deltalake import DeltaTable
 
 from jbod_model.errors import UsageError
-from pipelines.ask.delta import data_files, read_parquet, run_query
+from pipelines.ask.delta import data_files, open_table, read_parquet, run_query
+from pipelines.lake import FORMAT_VERSION
+from pipelines.lake.foreign import last_own, since
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -40,6 +43,26 @@ _PUBLISHED = (
     "start_offset, end_offset, epoch_us(end_time), epoch_us(published_time), profile, ids, cluster_id, "
     "from_snapshot, versions"
 )
+
+
+def open_ledger(root: str) -> DeltaTable:
+    """The ledger as jbod left it: another engine may have merged its files, but not changed what it says.
+
+    UsageError where there is none, or one of another format.
+    """
+    ledger = open_table(root, "ledger", None)
+    try:
+        said = json.loads(ledger.metadata().description or "{}").get("format", FORMAT_VERSION)
+    except ValueError:
+        said = FORMAT_VERSION
+    if said != FORMAT_VERSION:
+        raise UsageError(f"{root}: lake of format {said}, this jbod reads {FORMAT_VERSION}: see jbod upgrade")
+    own = last_own(root, ledger)
+    if own is None or own == ledger.version():
+        return ledger
+    from pipelines.lake.tables import LEDGER
+
+    return open_table(root, "ledger", own) if since(root, LEDGER, ledger, own).refused else ledger
 
 
 def read_ledger(

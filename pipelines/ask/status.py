@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from pipelines.ask.delta import open_table
 from pipelines.ask.lake import Lake
-from pipelines.ask.ledger import log_end
+from pipelines.ask.ledger import log_end, open_ledger
 from pipelines.ask.settled import features
 from pipelines.ask.trouble import troubled
 
@@ -60,7 +59,7 @@ def status(lake: Lake, default_min_isr: int = 1) -> Status:
         newest_offset=lake.published.end_offset - 1,
         newest_time=lake.published.end_time,
         published_time=lake.published.published_time,
-        log_end_offset=log_end(open_table(lake.path, "ledger", None), lake.published.end_offset),
+        log_end_offset=log_end(open_ledger(lake.path), lake.published.end_offset),
         features=features(lake),
         brokers=brokers,
         brokers_fenced=fenced,

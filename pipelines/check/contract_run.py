@@ -12,6 +12,7 @@ from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES
 from pipelines.ask.delta import data_files, open_table, read_parquet, run_query
 from pipelines.ask.lake import Lake
+from pipelines.ask.ledger import open_ledger
 from pipelines.check.contracts import CONTRACTS, Contract
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS
 
@@ -76,7 +77,7 @@ def newest_versions(lake: Lake) -> dict[str, int]:
 
 def _with_views(lake: Lake) -> duckdb.DuckDBPyConnection:
     connection = lake.connection.cursor()
-    tables = {**lake.tables, LEDGER.name: open_table(lake.path, LEDGER.name, None)}
+    tables = {**lake.tables, LEDGER.name: open_ledger(lake.path)}
     for table in (RECORDS, *HISTORY, LEDGER):
         delta = tables[table.name]
         rows = read_parquet(lake.path, table.name, delta, [file["path"] for file in data_files(delta)])

@@ -15,8 +15,8 @@ from typing import Any
 
 import duckdb
 
-from pipelines.ask.delta import open_table
 from pipelines.ask.lake import Lake
+from pipelines.ask.ledger import open_ledger
 from pipelines.ask.requests import requests_until
 from pipelines.ask.requests_sql import ERROR_NAMES, LAST_ASKED, PROCESSES
 from pipelines.ask.settled import features, min_isr
@@ -155,7 +155,7 @@ def with_views(lake: Lake, settings: Settings) -> duckdb.DuckDBPyConnection:
 def _rewritten(lake: Lake) -> dict[str, Any]:
     """The newest row of the ledger, up to the offset, that says so; a lake never taken back may lack the column."""
     never = {"rewritten_from": -1, "rewritten_offset": -1, "rewritten_time": lake.time}
-    ledger = open_table(lake.path, "ledger", None)
+    ledger = open_ledger(lake.path)
     if all(field.name != "rolled_back_from" for field in ledger.schema().fields):
         return never
     columns = ["rolled_back_from", "end_offset", "end_time"]

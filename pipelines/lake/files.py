@@ -1,7 +1,8 @@
 """Parquet files of a lake's tables: written where the data is, committed by the driver as one Delta version.
 
-A history table has files of closed rows, only ever added, and one file of open rows per shard, replaced when the
-shard changes. Names say which: ``open-SSSS-...`` and ``closed-...``.
+A table with open rows is partitioned by the shard of these rows: a shard's partition is replaced as a whole when the
+shard changes, and files of closed rows (the partition null) are only ever added. The value of a partition stands in
+Delta's log. Folders are named after it as other engines do, for polars takes it from there.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pyarrow.parquet as pq
 
 from jbod_model.errors import UsageError
 from pipelines.lake.place import for_all
-from pipelines.lake.tables import BY_NAME, IDS, LEDGER
+from pipelines.lake.tables import BY_NAME, IDS, LEDGER, Table
 
 # Columns with bounds in the file statistics: what readers skip files by.
 _BOUNDED = ("log_offset", "from_offset", "to_offset", "broker_id", "topic_id", "directory_id")
@@ -29,6 +30,7 @@ _BOUNDED_IN_LEDGER = ("start_offset", "end_offset")
 _RISING = ("log_offset", "from_offset", "from_time", "to_offset", "to_time")
 _COUNTED = ("to_offset",)
 _COUNTED_IN_LEDGER = ("from_snapshot",)
+_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class DataFile:
     stats: str
     shard: int = -1
 
+    @property
+    def partition_values(self) -> dict[str, str | None]:
+        """The partition, as Delta's log has it."""
+        return partition_values(self.table, self.shard)
+
     def to_json(self) -> str:
         """As one line, to travel through Spark."""
         return json.dumps(asdict(self))
@@ -52,9 +59,9 @@ class DataFile:
         return cls(**json.loads(text))
 
 
-def open_prefix(shard: int) -> str:
-    """How the names of a shard's files of open rows begin."""
-    return f"open-{shard:04d}-"
+def partition_values(table: str, shard: int) -> dict[str, str | None]:
+    """The partition of the open rows of a shard, or of closed rows (-1), as Delta's log has it."""
+    return {name: None if shard < 0 else str(shard) for name in BY_NAME[table].partition_by}
 
 
 def lake_filesystem(lake: str) -> tuple[pafs.FileSystem, str]:
@@ -68,14 +75,8 @@ def lake_filesystem(lake: str) -> tuple[pafs.FileSystem, str]:
 def write(lake: str, table: str, rows: pa.Table, *, shard: int = -1) -> DataFile:
     """Write ``rows`` (columns of the table's schema, dictionaries allowed) as one Parquet file of the table."""
     fs, root = lake_filesystem(lake)
-    prefix = open_prefix(shard) if shard >= 0 else "closed-"
-    name = f"{prefix}{uuid.uuid4().hex}.parquet"
-    path = f"{root}/{table}/{name}"
-    try:
-        stream = fs.open_output_stream(path)
-    except FileNotFoundError:
-        raise _elsewhere(lake, f"there is no folder {root}/{table}") from None
-    with stream as sink:
+    name = new_path(table, shard)
+    with _output(fs, lake, f"{root}/{table}", name) as sink:
         pq.write_table(
             rows,
             sink,
@@ -90,6 +91,47 @@ def write(lake: str, table: str, rows: pa.Table, *, shard: int = -1) -> DataFile
         )
         size = sink.tell()
     return DataFile(table, name, size, rows.num_rows, _statistics(table, rows), shard)
+
+
+def new_path(table: str, shard: int) -> str:
+    """Where in its table's folder a new file goes; ``shard``: of its open rows, -1 for closed ones."""
+    folders = [f"{name}={_NULL if value is None else value}/" for name, value in partition_values(table, shard).items()]
+    return f"{''.join(folders)}{'open' if shard >= 0 else 'closed'}-{uuid.uuid4().hex}.parquet"
+
+
+def _output(fs: pafs.FileSystem, lake: str, folder: str, name: str) -> Any:
+    try:
+        return fs.open_output_stream(f"{folder}/{name}")
+    except FileNotFoundError:
+        if fs.get_file_info(folder).type != pafs.FileType.Directory:
+            raise _elsewhere(lake, f"there is no folder {folder}") from None
+        # The first file of a partition makes its folder, where a storage has folders.
+        fs.create_dir(f"{folder}/{name.rpartition('/')[0]}", recursive=False)
+        return fs.open_output_stream(f"{folder}/{name}")
+
+
+def read(lake: str, table: Table, paths: Sequence[str], columns: Sequence[str] | None = None) -> pa.Table:
+    """The rows of some files of a table, whoever wrote them, in the table's schema (or some columns of it).
+
+    A column that an old file lacks is null. Spark's times are INT96 without a zone, and it writes partition columns.
+    """
+    fs, root = lake_filesystem(lake)
+    schema = pa.schema([field for field in table.schema if columns is None or field.name in columns])
+    parts = [schema.empty_table()]
+    for path in paths:
+        with fs.open_input_file(f"{root}/{table.name}/{path}") as source:
+            rows = pq.ParquetFile(source, coerce_int96_timestamp_unit="us").read(columns=schema.names)
+        there = set(rows.column_names)
+        parts.append(
+            pa.table(
+                [
+                    rows[field.name].cast(field.type) if field.name in there else pa.nulls(len(rows), field.type)
+                    for field in schema
+                ],
+                schema=schema,
+            )
+        )
+    return pa.concat_tables(parts)
 
 
 def check_there(lake: str, written: Sequence[DataFile]) -> None:

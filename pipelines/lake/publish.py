@@ -1,15 +1,14 @@
 """Publish a batch: one Delta version per table in a fixed order, the ledger last. Readers see all of it or nothing.
 
-The version of every table that belongs together stands in the ledger. A table found ahead of the ledger was left by
-a run that died between two commits: it is taken back to the ledger's version before anything is added. Upkeep rewrites
-files between two batches, so a run looks again at what is there before it publishes.
+The version of every table that belongs together stands in the ledger. Before anything is written, every table is
+compared with it (pipelines.lake.foreign): what a run left that died between two commits is taken back, what another
+engine did without changing data is accepted, and anything else is refused. Upkeep and other engines rewrite files
+between two batches, so a run looks again at what is there before it publishes.
 """
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -17,22 +16,22 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction
 
-from jbod_model.errors import JbodError, UsageError
-from pipelines.lake import FORMAT_VERSION
+from jbod_model.errors import UsageError
+from pipelines.lake import FORMAT_VERSION, files
 from pipelines.lake.alone import LOCK, RUN, alone
+from pipelines.lake.commit import LakeConflict, LiveFile, Overtaken, commit_files, live_files
+from pipelines.lake.create import Identity, add_checks, create_table, described
 from pipelines.lake.faults import fault_of_disk
-from pipelines.lake.files import DataFile, lake_filesystem, open_prefix
+from pipelines.lake.files import DataFile, lake_filesystem
+from pipelines.lake.foreign import PUBLISHED, RESTORED, VERSION, Since, last_own, misfit_of, since
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, REQUESTS, TABLES, Table
 
-_END = "jbod.end_offset"
-
-
-class LakeConflict(JbodError):
-    """Another run wrote to the lake at the same time, or something else rewrote its files."""
+TRIES = 3
+"""How often a publication looks again where another engine committed between its look and its own commit."""
+Rows = dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -53,16 +52,6 @@ class Batch:
     """Where the log was found to end, if that is before the lake's end."""
 
 
-@dataclass(frozen=True)
-class Identity:
-    """What a lake is a lake of: fixed when it is made, compared at every run."""
-
-    cluster_id: str
-    profile: str
-    ids: str
-    shards: int
-
-
 @dataclass
 class Lake:
     """A lake open for writing."""
@@ -81,37 +70,44 @@ class Lake:
             raise UsageError(f"{location}: delta-rs cannot write to a path with brackets: choose another --lake")
         lake = cls(location, identity)
         with alone(location):
-            lake._load(TABLES[:-1])
+            lake._load()
         return lake
 
     @classmethod
     @contextmanager
-    def held(cls, location: str, trusted: Sequence[Table] = TABLES[:-1]) -> Iterator[Lake]:
+    def held(cls, location: str, *, mending: bool = False) -> Iterator[Lake]:
         """A lake that something was published into, with nobody else writing to it until the end of the block.
 
-        UsageError where there is none. Tables that are not ``trusted`` may be damaged or ahead of the ledger.
+        UsageError where there is none. Where it is to be mended, tables may be damaged, or changed by another engine.
         """
-        described = json.loads(read_description(location))
-        identity = Identity(*(described[part.name] for part in fields(Identity)))
+        identity = Identity(*(described(location)[part.name] for part in fields(Identity)))
         with alone(location):
             lake = cls(location, identity)
-            lake._load(trusted)
+            lake._load(mending=mending)
             if lake.ledger is None:
                 raise UsageError(f"{location}: nothing was published into this lake yet")
             yield lake
 
-    def _load(self, trusted: Sequence[Table]) -> None:
+    def _load(self, *, mending: bool = False) -> None:
         self._open(TABLES)
         self._check_identity()
+        if mending:
+            self.mend(LEDGER)
         self.read_ledger()
-        self._take_back(trusted)
+        if REQUESTS[0].name in self._versions:
+            self._open(REQUESTS)
+        if not mending and self._compare() and self.ledger is not None:
+            # Readers follow: the files that the ledger names may be gone with the next VACUUM.
+            self.publish_rewritten()
 
     def open_requests(self) -> None:
         """Open the tables of the request stream too, made if they are not there."""
+        if REQUESTS[0].name in self.tables:
+            return
         made = self.made
         with alone(self.location):
             self._open(REQUESTS)
-            self._take_back(REQUESTS)
+            self._compare()
         self.made = made
 
     def _open(self, tables: Sequence[Table]) -> None:
@@ -134,47 +130,104 @@ class Lake:
         return -1 if self.ledger is None else int(self.ledger["end_offset"])
 
     def _check_identity(self) -> None:
-        described = json.loads(self.tables[LEDGER.name].metadata().description or "{}")
-        version = described.get("format")
-        if version != FORMAT_VERSION:
+        said = described(self.location, self.tables[LEDGER.name])
+        if said["format"] != FORMAT_VERSION:
             raise UsageError(
-                f"{self.location}: lake of format {version}, this is {FORMAT_VERSION}: jbod upgrade, or a new --lake"
+                f"{self.location}: lake of format {said['format']}, this is {FORMAT_VERSION}: jbod upgrade, or a new "
+                "--lake"
             )
         for name in ("profile", "ids", "cluster_id"):
-            mine, theirs = getattr(self.identity, name), described.get(name)
+            mine, theirs = getattr(self.identity, name), said.get(name)
             if mine != theirs and not (name == "cluster_id" and "" in (mine, theirs)):
                 raise UsageError(
                     f"{self.location}: lake was made with {name} {theirs!r}, this run has {mine!r}: use another --lake"
                 )
         self.identity = Identity(
-            self.identity.cluster_id or described["cluster_id"],
+            self.identity.cluster_id or said["cluster_id"],
             self.identity.profile,
             self.identity.ids,
-            described["shards"],
+            said["shards"],
         )
 
+    @property
+    def _versions(self) -> dict[str, int]:
+        """The versions that the ledger names."""
+        return self.ledger["versions"] if self.ledger else {}
+
     def read_ledger(self) -> None:
+        """Read the newest row. LakeConflict where another engine changed the ledger."""
+        found = self._since(LEDGER)
+        if found.refused:
+            raise self._conflict(LEDGER, found)
+        self.take_newest_row()
+
+    def take_newest_row(self) -> None:
+        """Read the ledger's newest row, whoever wrote it."""
         rows = self.tables[LEDGER.name].to_pyarrow_table()
         rows = rows.sort_by([("end_offset", "ascending"), ("published_time", "ascending")])
         self.ledger = rows.slice(rows.num_rows - 1).to_pylist()[0] if rows.num_rows else None
         if self.ledger is not None:
             self.ledger["versions"] = dict(self.ledger["versions"])
 
-    def _take_back(self, tables: Sequence[Table]) -> None:
-        """Undo commits of a batch that never reached the ledger."""
-        known = self.ledger["versions"] if self.ledger else {}
-        for table in tables:
+    def _since(self, table: Table) -> Since:
+        """What happened to an open table since the version that the ledger names; to the ledger since our last row."""
+        delta = self.tables[table.name]
+        if table is LEDGER:
+            return since(self.location, table, delta, last_own(self.location, delta) or 0)
+        return since(self.location, table, delta, self._versions.get(table.name, len(table.checks)))
+
+    def _conflict(self, table: Table, found: Since) -> LakeConflict:
+        return LakeConflict(
+            f"{self.location}/{table.name}: {found.refused}: nothing was published; jbod verify tells what differs, "
+            "jbod rebuild takes it back"
+        )
+
+    def _compare(self) -> bool:
+        """Compare every open table with the ledger, then undo the commits of a batch that never reached it.
+
+        LakeConflict where another engine changed data. Whether one committed anything at all.
+        """
+        judged = [(table, self._since(table)) for table in (*TABLES[:-1], *REQUESTS) if table.name in self.tables]
+        for table, found in judged:
+            if found.refused:
+                raise self._conflict(table, found)
+        for table, found in judged:
+            if found.restore_to is not None:
+                self._restore(table, found.restore_to)
+        return any(found.foreign for _, found in judged)
+
+    def _restore(self, table: Table, version: int, *, emptied: bool = False) -> None:
+        """Take a table back to a version; ``emptied``: its files do not matter, the batch at hand replaces them."""
+        delta = self.tables[table.name]
+        properties = CommitProperties({PUBLISHED if emptied else RESTORED: str(version)}, max_commit_retries=0)
+        try:
+            delta.restore(
+                version,
+                ignore_missing_files=emptied,
+                protocol_downgrade_allowed=True,
+                commit_properties=properties,
+            )
+        except DeltaError as problem:
+            raise fault_of_disk(self.location, problem) or LakeConflict(
+                f"{self.location}/{table.name}: cannot be taken back to version {version}, which the ledger stands on "
+                f"({problem}): a VACUUM may have removed its files; jbod rebuild makes what follows from the records"
+            ) from None
+        delta.update_incremental()
+
+    def mend(self, table: Table) -> None:
+        """Take a table back to the version that the ledger names, whatever was done to it since."""
+        found = self._since(table)
+        if found.refused or found.restore_to is not None:
             delta = self.tables[table.name]
-            published = known.get(table.name, len(table.checks))
-            ahead = delta.version() - published
-            if ahead < 0:
-                raise LakeConflict(
-                    f"{self.location}: the ledger names version {published} of {table.name}, which is not there: "
-                    "restore the table or start a new lake"
-                )
-            if ahead and any(_END in commit for commit in delta.history(ahead)[:ahead]):
-                delta.restore(published)
-                delta.update_incremental()
+            version = last_own(self.location, delta) or 0 if table is LEDGER else self._versions[table.name]
+            if delta.version() < version:
+                raise self._conflict(table, found)
+            self._restore(table, version)
+
+    def fit(self, table: Table) -> None:
+        """Give a table, all files of which are about to be replaced, its schema and properties back."""
+        if misfit_of(self.tables[table.name], table):
+            self._restore(table, self._versions[table.name], emptied=True)
 
     def discard(self, *more: str) -> None:
         """Remove a lake that this run made and never published to, with the folders ``more``: it was not there."""
@@ -190,33 +243,42 @@ class Lake:
         if not fs.get_file_info(pafs.FileSelector(root, allow_not_found=True)):
             fs.delete_dir(root)
 
-    def publish(self, batch: Batch) -> dict[str, int]:
+    def publish(self, batch: Batch) -> Rows:
         """Commit every table, then the ledger. Returns rows written per table; a batch already published is none."""
         if batch.end_offset <= self.end_offset:
             return {}
-        with self.writing():
-            return self._publish(batch, (RECORDS, *HISTORY))
+        return self._published(lambda: self._publish(batch, (RECORDS, *HISTORY)))
 
-    def publish_requests(self, files: Sequence[DataFile], replaced: frozenset[tuple[str, int]]) -> dict[str, int]:
+    def publish_requests(self, files: Sequence[DataFile], replaced: frozenset[tuple[str, int]]) -> Rows:
         """Commit the tables of the request stream, then a ledger row that names them; the log's tables stay."""
         if self.ledger is None:
             raise UsageError(f"{self.location}: nothing of a log was published yet, so requests cannot be joined to it")
-        with self.writing():
-            return self._publish(self._here(files, replaced), REQUESTS)
+        return self._published(lambda: self._publish(self.here(files, replaced), REQUESTS))
+
+    def _published(self, publish: Callable[[], Rows]) -> Rows:
+        """Publish on top of what is there, and once more where another engine committed in between."""
+        for left in reversed(range(TRIES)):
+            with self.writing():
+                try:
+                    return publish()
+                except Overtaken:
+                    if not left:
+                        raise
+        raise AssertionError("not reached")
 
     def publish_rewritten(self) -> None:
         """A ledger row for tables that were rewritten without a change of what they say; the lock is held."""
         known = [table for table in (RECORDS, *HISTORY, *REQUESTS) if table.name in self.tables]
-        self._publish(self._here((), frozenset()), known)
+        self._publish(self.here(), known)
 
     def mark_log_end(self, log_end: int | None) -> None:
         """Say in the ledger that the log ends before the lake does, or that it does so no more (None)."""
         if self.ledger is not None and self.ledger.get("log_end") != log_end:
             with self.writing():
-                here = replace(self._here((), frozenset()), log_end=log_end)
-                self._append_ledger(here, self.ledger["versions"], {})
+                here = replace(self.here(), log_end=log_end)
+                self.append_ledger(here, self._versions, {})
 
-    def _here(self, files: Sequence[DataFile], touched: frozenset[tuple[str, int]]) -> Batch:
+    def here(self, files: Sequence[DataFile] = (), touched: frozenset[tuple[str, int]] = frozenset()) -> Batch:
         """A batch without records, where the lake stands."""
         assert self.ledger is not None
         at = self.ledger
@@ -242,7 +304,7 @@ class Lake:
             yield
 
     def _look_again(self) -> None:
-        """LakeConflict where another run published."""
+        """LakeConflict where another run published, or another engine changed data."""
         end = self.end_offset
         for delta in self.tables.values():
             delta.update_incremental()
@@ -251,61 +313,41 @@ class Lake:
             raise LakeConflict(
                 f"{self.location}: another run published up to offset {self.end_offset - 1} meanwhile: run again, alone"
             )
-        self._take_back([table for table in (*TABLES[:-1], *REQUESTS) if table.name in self.tables])
+        self._compare()
 
-    def _publish(self, batch: Batch, tables: Sequence[Table]) -> dict[str, int]:
-        rows: dict[str, int] = {}
-        versions: dict[str, int] = dict(self.ledger["versions"]) if self.ledger else {}
+    def _publish(self, batch: Batch, tables: Sequence[Table]) -> Rows:
+        rows: Rows = {}
+        versions = dict(self._versions)
         for table in tables:
             files = [file for file in batch.files if file.table == table.name]
             shards = [shard for name, shard in batch.touched if name == table.name]
             self._commit(table, files, shards, batch)
             rows[table.name] = sum(file.rows for file in files)
             versions[table.name] = self.tables[table.name].version()
-        self._append_ledger(batch, versions, rows)
+        self.append_ledger(batch, versions, rows)
         return rows
 
     def _commit(self, table: Table, files: Sequence[DataFile], shards: Sequence[int], batch: Batch) -> None:
-        gone = self._open_files(self.tables[table.name], shards)
+        # Whoever wrote them, and whatever they are called: no other file has open rows of these shards.
+        gone = live_files(self.tables[table.name], shards)
         self.commit(table, files, gone, batch.start_offset, batch.end_offset)
 
-    def commit(self, table: Table, files: Sequence[DataFile], gone: Sequence[str], start: int, end: int) -> None:
-        """One version of a table: ``files`` added, the files named ``gone`` removed. LakeConflict if not alone."""
+    def commit(self, table: Table, files: Sequence[DataFile], gone: Sequence[LiveFile], start: int, end: int) -> None:
+        """One version of a table: ``files`` added, the files ``gone`` removed. LakeConflict if not alone."""
         if not files and not gone:
             return
         delta = self.tables[table.name]
-        now = int(time.time() * 1000)
-        actions: list[AddAction | RemoveAction] = [
-            AddAction(file.path, file.size, {}, now, True, file.stats) for file in files
-        ]
-        actions += [RemoveAction(path, True, now) for path in gone]
-        application = f"jbod/{self.identity.cluster_id}/{table.name}"
-        try:
-            delta.create_write_transaction(
-                actions,
-                "append",
-                table.schema,
-                commit_properties=CommitProperties(
-                    custom_metadata={_END: str(end), "jbod.start_offset": str(start)},
-                    max_commit_retries=0,
-                    # Rows of requests carry their own identity, and one offset has several commits of them.
-                    app_transactions=[] if table in REQUESTS else [Transaction(application, end)],
-                ),
-            )
-        except DeltaError as problem:
-            raise fault_of_disk(self.location, problem) or LakeConflict(
-                f"{self.location}/{table.name}: another run wrote at the same time ({problem}): run again, alone"
-            ) from None
-        delta.update_incremental()
+        transactions = []
+        if table is LEDGER:
+            transactions = [Transaction(VERSION, delta.version() + 1)]
+        elif table not in REQUESTS:
+            # Rows of requests carry their own identity, and one offset has several commits of them.
+            transactions = [Transaction(f"jbod/{self.identity.cluster_id}/{table.name}", end)]
+        marks = {PUBLISHED: str(end), "jbod.start_offset": str(start)}
+        commit_files(self.location, table, delta, files, gone, marks=marks, transactions=transactions)
 
-    def _open_files(self, delta: DeltaTable, shards: Sequence[int]) -> list[str]:
-        prefixes = tuple(open_prefix(shard) for shard in shards)
-        if not prefixes:
-            return []
-        names = [uri.rsplit("/", 1)[1] for uri in delta.file_uris()]
-        return [name for name in names if name.startswith(prefixes)]
-
-    def _append_ledger(self, batch: Batch, versions: dict[str, int], rows: dict[str, int]) -> None:
+    def append_ledger(self, batch: Batch, versions: dict[str, int], rows: Rows) -> None:
+        """The row that makes versions of the tables what readers see; the lock is held."""
         entry = {
             "start_offset": batch.start_offset,
             "end_offset": batch.end_offset,
@@ -323,45 +365,6 @@ class Lake:
             "versions": versions,
             "rows": rows,
         }
-        delta = self.tables[LEDGER.name]
-        # A lake of an earlier version lacks the newest columns, which are all nullable.
-        rows_of_ledger = pa.Table.from_pylist([entry], schema=LEDGER.schema)
-        write_deltalake(delta, rows_of_ledger, mode="append", schema_mode="merge")
-        delta.update_incremental()
+        row = files.write(self.location, LEDGER.name, pa.Table.from_pylist([entry], schema=LEDGER.schema))
+        self.commit(LEDGER, [row], (), batch.start_offset, batch.end_offset)
         self.ledger = entry
-
-
-def read_description(location: str) -> str:
-    """What a lake says of itself: JSON of its format and identity. UsageError where there is no lake."""
-    try:
-        return DeltaTable(f"{location}/{LEDGER.name}").metadata().description or "{}"
-    except (DeltaError, OSError) as problem:
-        what = str(problem).splitlines()[0]
-        raise UsageError(f"{location}: no lake there ({what}): make one with jbod replay LOG_DIR") from None
-
-
-def create_table(uri: str, table: Table, identity: Identity) -> DeltaTable:
-    """Make an empty table with its comments and constraints; the ledger says of itself what lake it belongs to."""
-    comment = table.comment
-    if table is LEDGER:
-        comment = json.dumps({"format": FORMAT_VERSION, **vars(identity)})
-    try:
-        delta = DeltaTable.create(
-            uri,
-            table.schema,
-            name=table.name,
-            description=comment,
-            configuration={"delta.enableDeletionVectors": "false"},
-        )
-        add_checks(delta, table)
-    except (DeltaError, OSError) as problem:
-        raise fault_of_disk(uri, problem) or UsageError(f"{uri}: cannot be created ({problem})") from None
-    return delta
-
-
-def add_checks(delta: DeltaTable, table: Table) -> None:
-    """Give a table those of its constraints that it lacks, one version each."""
-    there = delta.metadata().configuration
-    for name, expression in table.checks.items():
-        if f"delta.constraints.{name}" not in there:
-            delta.alter.add_constraint({name: expression})

@@ -14,9 +14,10 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from pipelines.lake import files
+from pipelines.lake.commit import live_files
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.publish import Lake
-from pipelines.lake.tables import HISTORY, RECORDS
+from pipelines.lake.tables import HISTORY, RECORDS, REQUESTS
 from pipelines.lake.upkeep import replace_files
 from pipelines.replay.job import Job
 from pipelines.replay.reread import CHUNK, folded
@@ -31,15 +32,18 @@ def rebuild(location: str, *, say: Say, most: int = CHUNK) -> dict[str, int]:
 
     ``most``: records folded at once. UsageError or MalformedLog where the records cannot be read: nothing is changed.
     """
-    with Lake.held(location, trusted=(RECORDS,)) as lake:
+    with Lake.held(location, mending=True) as lake:
+        for table in (RECORDS, *REQUESTS):
+            if table.name in lake.tables:
+                lake.mend(table)
         say(f"reading the records below offset {lake.end_offset}")
         made = recompute(lake, lake.end_offset, location, most=most)
         # A state that was folded by other rules than these tables must not be gone on with.
         discard_checkpoint(location)
         for table in HISTORY:
             say(f"replacing {table.name}")
-            old = [uri.rsplit("/", 1)[1] for uri in lake.tables[table.name].file_uris()]
-            replace_files(lake, table, made[table.name], old, changes=True)
+            lake.fit(table)
+            replace_files(lake, table, made[table.name], live_files(lake.tables[table.name]), rebuilt=True)
         lake.publish_rewritten()
     return {name: sum(file.rows for file in written) for name, written in made.items()}
 

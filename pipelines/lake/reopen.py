@@ -6,10 +6,10 @@ from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipelines.lake import files
-from pipelines.lake.files import DataFile, lake_filesystem, open_prefix
+from pipelines.lake.commit import LiveFile, live_files
+from pipelines.lake.files import DataFile
 from pipelines.lake.publish import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS
 
@@ -25,33 +25,28 @@ def reopen_requests(lake: Lake, offset: int, time: datetime) -> dict[str, int]:
     """
     if lake.ledger is None or _NAME not in lake.ledger["versions"]:
         return {}
-    lake.open_requests()
-    fs, root = lake_filesystem(lake.location)
+    found = live_files(lake.tables[_NAME])
+    opened = [file for file in found if file.shard >= 0]
     added: list[DataFile] = []
-    gone: list[str] = []
+    gone: list[LiveFile] = []
     waiting: list[pa.Table] = []
-    opened: list[str] = []
-    for name in (uri.rsplit("/", 1)[1] for uri in lake.tables[_NAME].file_uris()):
-        if name.startswith(open_prefix(_OPEN_SHARD)):
-            opened.append(name)
+    for file in found:
+        if file in opened:
             continue
-        with fs.open_input_file(f"{root}/{_NAME}/{name}") as source:
-            rows = pq.ParquetFile(source).read().cast(ASSIGNMENT_REQUESTS.schema)
+        rows = files.read(lake.location, ASSIGNMENT_REQUESTS, [file.path])
         beyond = pc.fill_null(pc.greater_equal(rows["realised_offset"], offset), False)
         missed = pc.and_(pc.equal(rows["outcome"], "not in the log"), pc.greater(rows["answered_time"], time))
         again = pc.or_(beyond, missed)
         if not pc.any(again).as_py():
             continue
-        gone.append(name)
+        gone.append(file)
         waiting.append(_pending(rows.filter(again)))
         kept = rows.filter(pc.invert(again))
         if kept.num_rows:
             added.append(files.write(lake.location, _NAME, kept))
     if not gone:
         return {}
-    for name in opened:
-        with fs.open_input_file(f"{root}/{_NAME}/{name}") as source:
-            waiting.append(pq.ParquetFile(source).read().cast(ASSIGNMENT_REQUESTS.schema))
+    waiting.append(files.read(lake.location, ASSIGNMENT_REQUESTS, [file.path for file in opened]))
     added.append(files.write(lake.location, _NAME, pa.concat_tables(waiting), shard=_OPEN_SHARD))
     lake.commit(ASSIGNMENT_REQUESTS, added, [*gone, *opened], offset, offset)
     return {_NAME: sum(file.rows for file in added)}

@@ -18,26 +18,44 @@ INTS = pa.list_(pa.field("element", pa.int32(), nullable=False))
 IDS = pa.list_(pa.field("element", pa.string(), nullable=False))
 
 
+OPEN_SHARD = "open_shard"
+
+
 @dataclass(frozen=True)
 class Table:
-    """One Delta table: its Arrow schema (column comments in the field metadata), key and CHECK constraints."""
+    """One Delta table: the Arrow schema of its files (column comments in the field metadata), key and constraints."""
 
     name: str
     comment: str
     schema: pa.Schema
     key: Sequence[str]
     checks: Mapping[str, str] = field(default_factory=dict)
+    has_open_rows: bool = False
+    """Whether later batches may change some rows; then the table is partitioned by the shard of these rows."""
 
     @property
     def history(self) -> bool:
         """Whether rows are intervals that a later batch may close."""
         return "to_offset" in self.schema.names
 
+    @property
+    def partition_by(self) -> list[str]:
+        """Partition columns. As Delta has it, their values stand in its log and not in the files."""
+        return [OPEN_SHARD] if self.has_open_rows else []
+
+    @property
+    def delta_schema(self) -> pa.Schema:
+        """The schema as Delta knows it: with the partition columns."""
+        return self.schema.append(_OPEN_SHARD) if self.has_open_rows else self.schema
+
 
 def column(name: str, kind: pa.DataType, comment: str, *, null: bool = False) -> pa.Field:
     return pa.field(name, kind, nullable=null, metadata={"comment": comment})
 
 
+_OPEN_SHARD = column(
+    OPEN_SHARD, pa.int32(), "shard that replaces the row with a later batch, while it is open; else null", null=True
+)
 _INTERVAL = [
     column("from_offset", pa.int64(), "offset of the record that made the row true"),
     column("from_time", TIME, "append time of that record"),
@@ -97,6 +115,7 @@ BROKERS = Table(
     ),
     key=("broker_id", "from_offset"),
     checks=_INTERVAL_CHECK,
+    has_open_rows=True,
 )
 
 DIRECTORIES = Table(
@@ -113,6 +132,7 @@ DIRECTORIES = Table(
     ),
     key=("broker_id", "directory_id", "from_offset"),
     checks=_INTERVAL_CHECK,
+    has_open_rows=True,
 )
 
 PARTITIONS = Table(
@@ -137,6 +157,7 @@ PARTITIONS = Table(
     ),
     key=("topic_id", "partition", "from_offset"),
     checks={**_INTERVAL_CHECK, "a_directory_per_replica": "cardinality(directories) = cardinality(replicas)"},
+    has_open_rows=True,
 )
 
 ASSIGNMENTS = Table(
@@ -165,6 +186,7 @@ ASSIGNMENTS = Table(
         "reserved_ids_have_their_kind": "kind <> 'assigned' OR directory_id NOT IN ('AAAAAAAAAAAAAAAAAAAAAA', "
         "'AAAAAAAAAAAAAAAAAAAAAQ', 'AAAAAAAAAAAAAAAAAAAAAg')",
     },
+    has_open_rows=True,
 )
 
 OFFLINE_REPLICAS = Table(
@@ -185,6 +207,7 @@ OFFLINE_REPLICAS = Table(
         **_INTERVAL_CHECK,
         "reason_is_known": "reason IN ('broker missing', 'broker fenced', 'directory offline', 'directory lost')",
     },
+    has_open_rows=True,
 )
 
 ASSIGNMENT_REQUESTS = Table(
@@ -221,6 +244,7 @@ ASSIGNMENT_REQUESTS = Table(
         "true_by_a_record": "realised_offset IS NOT NULL OR outcome NOT IN ('recorded', 'already true')",
         "no_record_without_being_true": "realised_offset IS NULL OR outcome IN ('recorded', 'already true')",
     },
+    has_open_rows=True,
 )
 
 REQUEST_REJECTS = Table(

@@ -18,7 +18,8 @@ from deltalake.exceptions import DeltaError
 from jbod_model.errors import UsageError
 from pipelines.lake import FORMAT_VERSION
 from pipelines.lake.alone import alone
-from pipelines.lake.publish import Identity, create_table, read_description
+from pipelines.lake.create import Identity, create_table, described
+from pipelines.lake.partitioning import partition
 from pipelines.lake.tables import LEDGER, Table
 
 
@@ -53,24 +54,24 @@ def add_column(table: Table, name: str) -> Callable[[str], None]:
     return do
 
 
-STEPS: Sequence[Step] = ()
+STEPS: Sequence[Step] = (Step(2, "open rows in a partition for each shard", partition),)
 """In order, one or more for each format after the first. FORMAT_VERSION is the last one's ``to``."""
 
 
 def upgrade(location: str, *, steps: Sequence[Step] = STEPS, to: int = FORMAT_VERSION) -> list[Step]:
     """Take the steps that a lake lacks; returns them. UsageError for a lake of a later format, or none."""
-    read_description(location)
+    described(location)
     with alone(location):
-        described = json.loads(read_description(location))
-        found = int(described.get("format", 1))
+        said = described(location)
+        found = int(said["format"])
         if found > to:
             raise UsageError(f"{location}: lake of format {found}, later than {to}: use the jbod that made it")
         taken = [step for step in steps if step.to > found]
         for step in taken:
             try:
                 step.do(location)
-                described["format"] = step.to
-                DeltaTable(f"{location}/{LEDGER.name}").alter.set_table_description(json.dumps(described))
+                said["format"] = step.to
+                DeltaTable(f"{location}/{LEDGER.name}").alter.set_table_description(json.dumps(said))
             except (DeltaError, OSError) as problem:
                 raise UsageError(
                     f"{location}: the step to format {step.to} ({step.what}) failed: {problem}: run it again"

@@ -10,23 +10,21 @@ do not look at them, and the next publication stands on them.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from deltalake.transaction import AddAction, RemoveAction
 
 from pipelines.lake import files
+from pipelines.lake.commit import LiveFile, commit_files, live_files
 from pipelines.lake.files import DataFile, lake_filesystem
-from pipelines.lake.publish import Lake, LakeConflict
+from pipelines.lake.foreign import REBUILT, REWRITTEN
+from pipelines.lake.publish import Lake
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, REQUESTS, Table
 
 TARGET_BYTES = 32 << 20
@@ -63,21 +61,19 @@ def optimize(location: str, *, target: int = TARGET_BYTES) -> list[Merged]:
     done = []
     with Lake.held(location) as lake:
         rewritten = False
-        requests = REQUESTS if REQUESTS[0].name in (lake.ledger or {})["versions"] else ()
-        if requests:
-            lake.open_requests()
-        for table in (RECORDS, *HISTORY, *requests):
-            delta = lake.tables[table.name]
-            before = len(delta.file_uris())
+        for table in (RECORDS, *HISTORY, *REQUESTS):
+            if table.name not in lake.tables:
+                continue
+            there = live_files(lake.tables[table.name])
             added: list[DataFile] = []
-            gone: list[str] = []
-            for group in _groups(_closed_files(delta), target):
+            gone: list[LiveFile] = []
+            for group in _groups(_closed_files(there), target):
                 added.append(_merged(location, table, group))
                 gone += group
             if gone:
                 replace_files(lake, table, added, gone)
                 rewritten = True
-            done.append(Merged(table.name, before, before - len(gone) + len(added)))
+            done.append(Merged(table.name, len(there), len(there) - len(gone) + len(added)))
         if rewritten:
             lake.publish_rewritten()
         done.append(_optimize_ledger(lake.tables[LEDGER.name]))
@@ -85,73 +81,45 @@ def optimize(location: str, *, target: int = TARGET_BYTES) -> list[Merged]:
 
 
 def replace_files(
-    lake: Lake, table: Table, added: Sequence[DataFile], gone: Iterable[str], *, changes: bool = False
+    lake: Lake, table: Table, added: Sequence[DataFile], gone: Sequence[LiveFile], *, rebuilt: bool = False
 ) -> None:
-    """One version of a table with other files; ``changes``: their rows may be others, too.
+    """One version of a table with other files; ``rebuilt``: they are all it has, and their rows may be others, too.
 
     It is not marked as part of a batch, so it stays if the ledger never names it: the rows are those of the records.
     """
-    delta = lake.tables[table.name]
-    now = int(time.time() * 1000)
-    actions: list[AddAction | RemoveAction] = [
-        AddAction(file.path, file.size, {}, now, changes, file.stats) for file in added
-    ]
-    actions += [RemoveAction(path, changes, now) for path in gone]
-    properties = CommitProperties(custom_metadata={"jbod.rewritten": "true"}, max_commit_retries=0)
-    try:
-        delta.create_write_transaction(actions, "append", table.schema, commit_properties=properties)
-    except DeltaError as problem:
-        raise LakeConflict(
-            f"{lake.location}/{table.name}: something else wrote at the same time ({problem}): try again later"
-        ) from None
-    delta.update_incremental()
+    marks = {REBUILT if rebuilt else REWRITTEN: "true"}
+    commit_files(lake.location, table, lake.tables[table.name], added, gone, marks=marks, changes=rebuilt)
 
 
-def _closed_files(delta: DeltaTable) -> list[tuple[str, int]]:
-    """Name and size of the files that do not hold open rows, oldest rows first."""
-    actions: Mapping[str, list[Any]] = pa.table(delta.get_add_actions(flatten=True)).to_pydict()
-    ends = next((actions[name] for name in _ENDS if name in actions), [None] * len(actions["path"]))
-    found = sorted(
-        zip(ends, actions["path"], actions["size_bytes"], strict=True),
-        key=lambda one: (one[0] is not None, one[0], one[1]),
-    )
-    return [(path, size) for _, path, size in found if not path.startswith("open-")]
+def _closed_files(found: Iterable[LiveFile]) -> list[LiveFile]:
+    """The files that do not hold open rows, oldest rows first."""
+
+    def age(file: LiveFile) -> tuple[bool, Any, str]:
+        end = next((file.statistics[name] for name in _ENDS if name in file.statistics), None)
+        return end is not None, end, file.path
+
+    return sorted((file for file in found if file.shard < 0), key=age)
 
 
-def _groups(found: Iterable[tuple[str, int]], target: int) -> Iterator[list[str]]:
+def _groups(found: Iterable[LiveFile], target: int) -> Iterator[list[LiveFile]]:
     """Runs of neighbours that are worth merging."""
-    group: list[str] = []
+    group: list[LiveFile] = []
     total = 0
-    for path, size in found:
-        if group and total + size > target:
+    for file in found:
+        if group and total + file.size > target:
             if len(group) > 1:
                 yield group
             group, total = [], 0
-        group.append(path)
-        total += size
+        group.append(file)
+        total += file.size
     if len(group) > 1:
         yield group
 
 
-def _merged(location: str, table: Table, names: Sequence[str]) -> DataFile:
-    rows = read_files(location, table, names)
+def _merged(location: str, table: Table, group: Sequence[LiveFile]) -> DataFile:
+    rows = files.read(location, table, [file.path for file in group])
     order = pc.sort_indices(rows.select(table.key), [(name, "ascending") for name in table.key])
     return files.write(location, table.name, rows.take(order))
-
-
-def read_files(location: str, table: Table, names: Sequence[str]) -> pa.Table:
-    """The rows of some files of a table; a column that an old file does not have is null."""
-    fs, root = lake_filesystem(location)
-    parts = []
-    for name in names:
-        with fs.open_input_file(f"{root}/{table.name}/{name}") as source:
-            found = pq.ParquetFile(source).read()
-        columns = [
-            found[field.name].cast(field.type) if field.name in found.schema.names else pa.nulls(len(found), field.type)
-            for field in table.schema
-        ]
-        parts.append(pa.table(columns, names=table.schema.names))
-    return pa.concat_tables(parts)
 
 
 def _optimize_ledger(ledger: DeltaTable) -> Merged:
@@ -175,7 +143,7 @@ def vacuum(location: str, keep: timedelta, *, dry_run: bool = False, now: dateti
     done = []
     with Lake.held(location) as lake:
         for name, versions in _kept_versions(lake, now - keep).items():
-            needed = {uri.rsplit("/", 1)[1] for uri in DeltaTable(f"{location}/{name}").file_uris()}
+            needed = {file.path for file in live_files(DeltaTable(f"{location}/{name}"))}
             for version in versions:
                 needed |= _files_of(f"{location}/{name}", version)
             done.append(_delete(location, name, needed, now - max(keep, YOUNG), dry_run))
@@ -197,7 +165,7 @@ def _kept_versions(lake: Lake, since: datetime) -> dict[str, set[int]]:
 
 def _files_of(table: str, version: int) -> set[str]:
     try:
-        return {uri.rsplit("/", 1)[1] for uri in DeltaTable(table, version=version).file_uris()}
+        return {file.path for file in live_files(DeltaTable(table, version=version))}
     except DeltaError:
         # Delta's own log no longer reaches back to it, so nobody can open it.
         return set()
@@ -205,12 +173,19 @@ def _files_of(table: str, version: int) -> set[str]:
 
 def _delete(location: str, name: str, needed: set[str], before: datetime, dry_run: bool) -> Removed:
     fs, root = lake_filesystem(location)
+    folder = f"{root}/{name}"
     found = [
         info
-        for info in fs.get_file_info(pafs.FileSelector(f"{root}/{name}"))
-        if info.base_name.endswith(".parquet") and info.base_name not in needed and info.mtime < before
+        for info in fs.get_file_info(pafs.FileSelector(folder, recursive=True))
+        if info.base_name.endswith(".parquet") and info.mtime < before and _is_unneeded(info.path, folder, needed)
     ]
     if not dry_run:
         for info in found:
             fs.delete_file(info.path)
     return Removed(name, len(found), sum(info.size for info in found))
+
+
+def _is_unneeded(path: str, folder: str, needed: set[str]) -> bool:
+    """Whether a file of a table's folder is of no version; what is in ``_delta_log`` and the like is of none."""
+    relative = path[path.index(folder) + len(folder) + 1 :]
+    return relative not in needed and not relative.startswith(("_", "."))

@@ -20,11 +20,12 @@ from jbod_model import codec
 from jbod_model.ids import ID_TABLES
 from jbod_model.profiles import PROFILES
 from jbod_model.records import Record
-from pipelines.ask.delta import data_files, read_parquet
+from pipelines.ask.delta import data_files, open_table, read_parquet
 from pipelines.ask.lake import Lake as Reader
 from pipelines.lake import files
 from pipelines.lake.files import lake_filesystem
-from pipelines.lake.tables import BY_NAME, HISTORY, Table
+from pipelines.lake.foreign import last_own, since
+from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, Table
 from pipelines.lake.verify_reference import History, Row
 from pipelines.replay.record_rows import CONTROL_NAMES
 
@@ -56,6 +57,8 @@ class Verdict:
     rows: dict[str, int] = field(default_factory=dict)
     files: int = 0
     differences: list[Difference] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+    """What other engines did to the tables since they were published; data they changed is a difference, too."""
 
 
 def verify(location: str, *, by: By | None = None) -> Verdict:
@@ -65,10 +68,11 @@ def verify(location: str, *, by: By | None = None) -> Verdict:
     """
     lake = Reader.open(location)
     verdict = Verdict(by or _by(lake), lake.published.end_offset)
+    _look_beyond(lake, verdict)
     for name, delta in lake.tables.items():
         verdict.files += len(delta.file_uris())
         verdict.differences += _missing_files(location, name, delta)
-    if verdict.differences:
+    if any(one.what.startswith("the file") for one in verdict.differences):
         return verdict
     for name, delta in lake.tables.items():
         if name in BY_NAME:
@@ -90,6 +94,19 @@ def _by(lake: Reader) -> By:
 
 
 # -- files and constraints --------------------------------------------------------------------------------------------
+
+
+def _look_beyond(lake: Reader, verdict: Verdict) -> None:
+    """What became of the tables after the versions that the ledger names; a batch being published is none of it."""
+    for name, version in [(LEDGER.name, None), *lake.published.versions.items()]:
+        newest = open_table(lake.path, name, None)
+        known = version if version is not None else last_own(lake.path, newest)
+        if known is None or name not in BY_NAME:
+            continue
+        found = since(lake.path, BY_NAME[name], newest, known)
+        verdict.foreign += [f"{name}: {commit}" for commit in reversed(found.foreign)]
+        if found.refused:
+            verdict.differences.append(Difference(name, f"after version {known}", None, found.refused))
 
 
 def _missing_files(location: str, name: str, delta: Any) -> Iterator[Difference]:
@@ -154,7 +171,8 @@ def _entries(lake: Reader) -> Iterator[_Entry]:
 
 
 def _by_engine(lake: Reader, folder: str) -> None:
-    from pipelines.lake.publish import Identity, Lake
+    from pipelines.lake.create import Identity
+    from pipelines.lake.publish import Lake
     from pipelines.lake.rebuild import recompute
 
     published = lake.published
@@ -171,10 +189,10 @@ def _compared(lake: Reader, table: Table, folder: str) -> Iterator[Difference]:
     same_key = " AND ".join(f"a.{name} = b.{name}" for name in table.key)
     differs = " OR ".join(f"a.{name} IS DISTINCT FROM b.{name}" for name in others)
     wanted = ", ".join(f"a.{name}::VARCHAR, b.{name}::VARCHAR" for name in others)
-    made = f"(SELECT true AS there, * FROM read_parquet('{folder}/{table.name}/*.parquet'))"
-    if not any(Path(folder, table.name).iterdir()):
+    files = f"'{folder}/{table.name}/**/*.parquet', hive_partitioning = false"
+    made = f"(SELECT true AS there, * FROM read_parquet({files}))"
+    if not any(Path(folder, table.name).rglob("*.parquet")):
         made = f"(SELECT true AS there, * FROM {_rows(lake, table.name)} WHERE false)"
-    lake.query("SET TimeZone = 'UTC'")
     rows = lake.query(
         f"SELECT {keys}, a.there, b.there, {wanted} FROM (SELECT true AS there, * FROM {_rows(lake, table.name)}) a "
         f"FULL JOIN {made} b ON {same_key} WHERE a.there IS NULL OR b.there IS NULL OR {differs} "

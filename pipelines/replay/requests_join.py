@@ -16,7 +16,6 @@ from pipelines.ask.delta import data_files, read_parquet
 from pipelines.ask.lake import Lake
 from pipelines.ask.requests import request_rows
 from pipelines.formats.request_rows import ASSIGNMENTS_SCHEMA
-from pipelines.lake.files import open_prefix
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, REQUEST_REJECTS, TIME
 
 MEMORY = "1GB"
@@ -67,10 +66,10 @@ def unseen(lake: Lake, asked: pa.Table) -> pa.Table:
 
 
 def pending(lake: Lake) -> pa.Table | None:
-    """The assignments of the table that wait for the log, None if there are none. They are in the open file."""
+    """The assignments of the table that wait for the log, None if there are none. They are the open rows."""
     table = lake.tables.get(ASSIGNMENT_REQUESTS.name)
-    found = [] if table is None else [file["path"] for file in data_files(table)]
-    opened = [path for path in found if path.startswith(open_prefix(OPEN_SHARD))]
+    found = [] if table is None else data_files(table)
+    opened = [file["path"] for file in found if file["partition.open_shard"] == OPEN_SHARD]
     if table is None or not opened:
         return None
     known = read_parquet(lake.path, ASSIGNMENT_REQUESTS.name, table, opened)

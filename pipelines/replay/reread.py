@@ -6,12 +6,11 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.ask.delta import read_parquet
+from pipelines.ask.delta import connect, data_files, read_parquet
 from pipelines.formats.records import Records, decode_values
 from pipelines.lake.publish import Lake
 from pipelines.lake.tables import RECORDS
@@ -79,10 +78,10 @@ def chunks(lake: Lake, offset: int, *, most: int = CHUNK) -> Iterator[Chunk]:
 
 def _batches(lake: Lake, offset: int, most: int) -> Iterator[pa.Table]:
     delta = lake.tables[RECORDS.name]
-    names = [uri.rsplit("/", 1)[1] for uri in delta.file_uris()]
+    names = [file["path"] for file in data_files(delta)]
     footer = CONTROL_NAMES[4]
     unread = ", ".join(f"'{name}'" for name in CONTROL_NAMES.values() if name != footer)
-    with duckdb.connect() as connection:
+    with connect() as connection:
         reader = connection.sql(
             f"""
             SELECT log_offset, snapshot, record_type = '{footer}' AS footer, epoch_ms(append_time) AS time, value

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from jbod_model.errors import MalformedLog
-from pipelines.ask.delta import read_parquet
+from pipelines.ask.delta import connect, data_files, read_parquet
 from pipelines.lake.publish import Lake
 from pipelines.lake.restore import Cut, take_back
 from pipelines.lake.tables import LEDGER, RECORDS
@@ -183,9 +182,8 @@ def _outside_transactions(lake: Lake, offset: int) -> int:
 
 def _query(lake: Lake, sql: str) -> pa.Table:
     delta = lake.tables[RECORDS.name]
-    names = [uri.rsplit("/", 1)[1] for uri in delta.file_uris()]
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
+    names = [file["path"] for file in data_files(delta)]
+    with connect() as connection:
         records = read_parquet(lake.location, RECORDS.name, delta, names)
         return connection.sql(sql.format(records=records)).to_arrow_table()
 

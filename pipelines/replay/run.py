@@ -14,10 +14,11 @@ import pyarrow.fs as pafs
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError
 from pipelines.lake.alone import only_run
+from pipelines.lake.create import Identity
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import lake_filesystem
 from pipelines.lake.place import for_spark
-from pipelines.lake.publish import Identity, Lake
+from pipelines.lake.publish import Lake
 from pipelines.replay.cluster import PATIENCE, WAITS, fault_of_cluster, waits_for_executors
 from pipelines.replay.job import Job
 from pipelines.replay.pack import CorruptState

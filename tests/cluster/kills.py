@@ -19,7 +19,7 @@ from tests.tables import COMPARED
 
 MOMENTS: Mapping[str, tuple[str, ...]] = {
     "decoding": ("records/closed-*",),
-    "folding": tuple(f"{table.name}/open-*" for table in HISTORY),
+    "folding": tuple(f"{table.name}/*/open-*" for table in HISTORY),
     "keeping state": ("_checkpoint/state/0/*/*.changelog*", "_checkpoint/state/0/*/.*.changelog*"),
 }
 """What appears in a lake at a moment of a micro-batch: patterns of files."""

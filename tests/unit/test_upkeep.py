@@ -21,7 +21,8 @@ from pipelines import ask
 from pipelines.lake import files, upkeep
 from pipelines.lake import rebuild as rebuilding
 from pipelines.lake.alone import LOCK, alone
-from pipelines.lake.publish import Lake, LakeConflict
+from pipelines.lake.commit import LakeConflict, live_files
+from pipelines.lake.publish import Lake
 from pipelines.lake.rebuild import rebuild
 from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, TABLES
 from pipelines.lake.upkeep import optimize, vacuum
@@ -32,7 +33,7 @@ from tests.crash.loop import rewrite
 from tests.lakes import Row
 from tests.paths import KAFKAS, metadata_dir
 from tests.request_lakes import JoinedLake, request_lines
-from tests.tables import in_order
+from tests.tables import in_order, plain
 
 KAFKA = "kafka-4.1.2"
 LOG = "__cluster_metadata-0"
@@ -85,15 +86,15 @@ def lake(part: Path, tmp_path: Path) -> Path:
 def rows(lake: Path) -> Tables:
     """What a reader sees."""
     opened = ask.Lake.open(lake)
-    return {
-        name: in_order(name, delta.to_pyarrow_table().to_pylist())
-        for name, delta in opened.tables.items()
-        if name in BY_NAME
-    }
+    return {name: in_order(name, plain(delta)) for name, delta in opened.tables.items() if name in BY_NAME}
 
 
 def names(lake: Path, table: str) -> set[str]:
-    return {uri.rsplit("/", 1)[1] for uri in DeltaTable(str(lake / table)).file_uris()}
+    return {str(path) for path in DeltaTable(str(lake / table)).get_add_actions().column("path").to_pylist()}
+
+
+def open_files(lake: Path, table: str) -> set[str]:
+    return {file.path for file in live_files(DeltaTable(str(lake / table))) if file.shard >= 0}
 
 
 def versions(lake: Path) -> dict[str, int]:
@@ -119,12 +120,12 @@ def die_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int) ->
 def test_optimize_leaves_every_row_and_every_open_file_and_a_replay_goes_on(
     lake: Path, logs: tuple[Path, Path], expected: Tables
 ) -> None:
-    before, opened = rows(lake), {t.name: {n for n in names(lake, t.name) if n.startswith("open-")} for t in HISTORY}
+    before, opened = rows(lake), {t.name: open_files(lake, t.name) for t in HISTORY}
     done = {one.table: one for one in optimize(str(lake))}
     assert rows(lake) == before
     for table in HISTORY:
         now = names(lake, table.name)
-        assert {name for name in now if name.startswith("open-")} == opened[table.name]
+        assert open_files(lake, table.name) == opened[table.name]
         assert len(now) - len(opened[table.name]) <= 1
         assert done[table.name].after == len(now)
     assert (done["records"].after, done["ledger"].after) == (1, 1)
@@ -184,7 +185,7 @@ def test_publication_that_died_after_an_optimize_that_died_is_taken_back(
     lake: Path, logs: tuple[Path, Path], expected: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = rows(lake)
-    for owner, name in ((Lake, "publish_rewritten"), (Lake, "_append_ledger")):
+    for owner, name in ((Lake, "publish_rewritten"), (Lake, "append_ledger")):
         die_at(monkeypatch, owner, name, 0)
         with pytest.raises(OSError, match="the power is gone"):
             optimize(str(lake)) if name == "publish_rewritten" else local.replay(logs[1], lake)
@@ -225,7 +226,7 @@ def test_run_whose_lake_another_run_published_into_is_refused(lake: Path, logs: 
     with Lake.held(str(lake)) as held:
         stale = held
     local.replay(logs[1], lake)
-    at = stale._here((), frozenset())
+    at = stale.here()
     newer = type(at)(**{**vars(at), "end_offset": at.end_offset + 1})
     with pytest.raises(LakeConflict, match="another run published up to offset"):
         stale.publish(newer)
@@ -243,7 +244,7 @@ def test_writer_waits_for_another_and_gives_up(lake: Path, monkeypatch: pytest.M
 
 
 def parquet(lake: Path) -> set[Path]:
-    return set(lake.glob("*/*.parquet"))
+    return {path for path in lake.glob("*/**/*.parquet") if "_delta_log" not in path.parts}
 
 
 def age(lake: Path, by: timedelta) -> None:
@@ -275,7 +276,7 @@ def test_vacuum_deletes_what_only_older_versions_need_and_a_replay_goes_on(
     there = parquet(lake)
     assert vacuum(str(lake), timedelta(hours=1), now=later) == said
     assert len(there) - len(parquet(lake)) == sum(one.files for one in said) > 20
-    assert {path.name for path in parquet(lake)} == {name for table in TABLES for name in names(lake, table.name)}
+    assert parquet(lake) == {lake / table.name / name for table in TABLES for name in names(lake, table.name)}
     assert rows(lake) == before
     local.replay(logs[1], lake, most=100)
     assert rows(lake) == expected
@@ -382,12 +383,12 @@ def change(lake: Path, table: str, to: Callable[[Row], Row | None], *, again: bo
     """Rewrite the first row of a table as ``to`` says (None: gone), in the version the ledger names."""
     with Lake.held(str(lake)) as writer:
         delta = writer.tables[table]
-        found = next(name for name in sorted(names(lake, table)) if name.startswith("closed-"))
-        first, *rest = upkeep.read_files(str(lake), BY_NAME[table], [found]).to_pylist()
+        found = min((file for file in live_files(delta) if file.shard < 0), key=lambda file: file.path)
+        first, *rest = files.read(str(lake), BY_NAME[table], [found.path]).to_pylist()
         changed = to(dict(first))
         kept = rest if changed is None else [changed, *([first] if again else []), *rest]
         content = pa.Table.from_pylist(kept, schema=BY_NAME[table].schema)
-        upkeep.replace_files(writer, BY_NAME[table], [files.write(str(lake), table, content)], [found], changes=True)
+        upkeep.replace_files(writer, BY_NAME[table], [files.write(str(lake), table, content)], [found], rebuilt=True)
         assert delta.version() >= 0
         writer.publish_rewritten()
     row: Row = first

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from jbod_model.errors import UsageError
 from pipelines import ask
 from pipelines.lake import FORMAT_VERSION
-from pipelines.lake.publish import read_description
+from pipelines.lake.create import described as read_described
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BROKERS, TABLES
 from pipelines.lake.upgrade import STEPS, Step, add_column, add_table, upgrade
 from pipelines.lake.upkeep import optimize
@@ -42,8 +42,7 @@ def old(tmp_path: Path) -> Path:
 
 
 def described(lake: Path) -> dict[str, object]:
-    found: dict[str, object] = json.loads(read_description(str(lake)))
-    return found
+    return read_described(str(lake))
 
 
 def test_lake_of_the_first_format_is_upgraded_and_asked(old: Path) -> None:

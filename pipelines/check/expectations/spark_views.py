@@ -15,8 +15,9 @@ import sqlglot
 from deltalake import DeltaTable
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pipelines.ask.delta import data_files, open_table
+from pipelines.ask.delta import data_files
 from pipelines.ask.lake import Lake
+from pipelines.ask.ledger import open_ledger
 from pipelines.check.contract_run import about, newest_versions
 from pipelines.check.views import DERIVED, inputs
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, HISTORY, LEDGER, RECORDS
@@ -53,7 +54,7 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
         # From Arrow: Spark knows no size of rows made in Python, broadcasts none, and multiplies tables by them.
         return spark.createDataFrame(pa.table(columns))
 
-    deltas = {**lake.tables, LEDGER.name: open_table(lake.path, LEDGER.name, None)}
+    deltas = {**lake.tables, LEDGER.name: open_ledger(lake.path)}
     tables = {
         table.name: _read(spark, lake, table.name, deltas.get(table.name)).persist()
         for table in (RECORDS, *HISTORY, LEDGER, ASSIGNMENT_REQUESTS)

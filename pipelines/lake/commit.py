@@ -1,0 +1,95 @@
+"""One version of a table: files added and files removed, on top of the version that was looked at and no other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from jbod_model.errors import JbodError
+from pipelines.lake.faults import fault_of_disk
+from pipelines.lake.files import DataFile, partition_values
+from pipelines.lake.tables import OPEN_SHARD, Table
+
+_SHARD = f"partition.{OPEN_SHARD}"
+
+
+class LakeConflict(JbodError):
+    """Another run or engine wrote to the lake, and what it wrote does not go together with this run."""
+
+
+class Overtaken(LakeConflict):
+    """Somebody committed between a look at a table and a commit to it: nothing is wrong yet, look again."""
+
+
+@dataclass(frozen=True)
+class LiveFile:
+    """A file that a version of a table has; ``shard``: of its open rows, -1 for closed ones."""
+
+    path: str
+    size: int
+    shard: int
+    statistics: Mapping[str, Any]
+    """By delta-rs' names, such as ``max.to_offset``; what a file does not say is missing or None."""
+
+
+def live_files(delta: DeltaTable, shards: Iterable[int] | None = None) -> list[LiveFile]:
+    """The files of a table's version; of some ``shards`` only, or of all partitions for None."""
+    actions = pa.table(delta.get_add_actions(flatten=True))
+    partitioned = _SHARD in actions.column_names
+    if shards is not None:
+        wanted = pa.array([*shards], pa.int32())
+        if not partitioned or not len(wanted):
+            return []
+        actions = actions.filter(pc.is_in(actions[_SHARD].cast(pa.int32()), wanted))
+    found = []
+    for row in actions.to_pylist():
+        shard = row.get(_SHARD)
+        found.append(LiveFile(row["path"], row["size_bytes"], -1 if shard is None else int(shard), row))
+    return found
+
+
+def commit_files(
+    location: str,
+    table: Table,
+    delta: DeltaTable,
+    added: Sequence[DataFile],
+    gone: Sequence[LiveFile],
+    *,
+    marks: Mapping[str, str],
+    changes: bool = True,
+    transactions: Sequence[Transaction] = (),
+) -> None:
+    """Commit the version after the one at which ``delta`` is open, which it then has; ``changes``: so do rows.
+
+    Overtaken where that version is there already, LakeConflict for whatever else Delta refuses.
+    """
+    now = int(time.time() * 1000)
+    actions: list[AddAction | RemoveAction] = [
+        AddAction(file.path, file.size, file.partition_values, now, changes, file.stats) for file in added
+    ]
+    actions += [
+        RemoveAction(file.path, changes, now, file.size, partition_values(table.name, file.shard)) for file in gone
+    ]
+    before = delta.version()
+    properties = CommitProperties(dict(marks), max_commit_retries=0, app_transactions=list(transactions))
+    try:
+        delta.create_write_transaction(
+            actions, "append", table.delta_schema, partition_by=table.partition_by, commit_properties=properties
+        )
+    except DeltaError as problem:
+        disk = fault_of_disk(location, problem)
+        if disk is not None:
+            raise disk from None
+        where = f"{location}/{table.name}"
+        if DeltaTable(where).version() != before:
+            raise Overtaken(f"{where}: something else wrote at the same time: run again") from None
+        raise LakeConflict(f"{where}: cannot be written to ({problem})") from None
+    delta.update_incremental()

@@ -1,0 +1,81 @@
+"""A lake's tables when they are made, and what a lake says of itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from jbod_model.errors import UsageError
+from pipelines.lake import FORMAT_VERSION
+from pipelines.lake.faults import fault_of_disk
+from pipelines.lake.foreign import last_own
+from pipelines.lake.tables import LEDGER, Table
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a lake is a lake of: fixed when it is made, compared at every run."""
+
+    cluster_id: str
+    profile: str
+    ids: str
+    shards: int
+
+
+def described(location: str, ledger: DeltaTable | None = None) -> dict[str, Any]:
+    """What a lake says of itself in the description of its ledger: its format and the fields of ``Identity``.
+
+    Where another engine gave the ledger another description, it is the one before. UsageError where there is no lake.
+    """
+    uri = f"{location}/{LEDGER.name}"
+    try:
+        ledger = ledger or DeltaTable(uri)
+        found = _parsed(ledger)
+        if found is None:
+            found = _parsed(DeltaTable(uri, version=last_own(location, ledger) or 0))
+    except (DeltaError, OSError) as problem:
+        what = str(problem).splitlines()[0]
+        raise UsageError(f"{location}: no lake there ({what}): make one with jbod replay LOG_DIR") from None
+    if found is None:
+        raise UsageError(f"{location}: the description of its ledger, which says what lake it is, is lost")
+    return found
+
+
+def _parsed(ledger: DeltaTable) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(ledger.metadata().description or "")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and "format" in found else None
+
+
+def create_table(uri: str, table: Table, identity: Identity) -> DeltaTable:
+    """Make an empty table with its comments and constraints; the ledger says of itself what lake it belongs to."""
+    comment = table.comment
+    if table is LEDGER:
+        comment = json.dumps({"format": FORMAT_VERSION, **vars(identity)})
+    try:
+        delta = DeltaTable.create(
+            uri,
+            table.delta_schema,
+            partition_by=table.partition_by,
+            name=table.name,
+            description=comment,
+            configuration={"delta.enableDeletionVectors": "false"},
+        )
+        add_checks(delta, table)
+    except (DeltaError, OSError) as problem:
+        raise fault_of_disk(uri, problem) or UsageError(f"{uri}: cannot be created ({problem})") from None
+    return delta
+
+
+def add_checks(delta: DeltaTable, table: Table) -> None:
+    """Give a table those of its constraints that it lacks, one version each."""
+    there = delta.metadata().configuration
+    for name, expression in table.checks.items():
+        if f"delta.constraints.{name}" not in there:
+            delta.alter.add_constraint({name: expression})

@@ -1,0 +1,232 @@
+"""What became of a table since the version that the ledger names: told from Delta's own log, one commit at a time.
+
+Commits of jbod are marked in their commit info. Every other one is foreign: it is accepted where all its adds and
+removes say ``dataChange: false`` (OPTIMIZE, Z-order, VACUUM, a property), for then the rows are the same, and refused
+where it changes data, or the schema or protocol in a way that jbod does not keep. A RESTORE counts as what it
+restored, where that is what the table now holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+if TYPE_CHECKING:
+    from pipelines.lake.tables import Table
+
+PUBLISHED = "jbod.end_offset"
+"""Marks a commit of a batch: on a table that is ahead of the ledger, the batch never reached it."""
+REWRITTEN = "jbod.rewritten"
+"""Marks a commit of other files with the same rows."""
+REBUILT = "jbod.rebuilt"
+"""Marks a commit that replaced all files by what the records say: whatever was before does not matter."""
+RESTORED = "jbod.restored"
+"""Marks a commit that took the table back to the version it names."""
+VERSION = "jbod/version"
+"""Application id of a transaction whose version is that of the table: the last one of the ledger that is ours."""
+_OWN = (PUBLISHED, REWRITTEN, REBUILT, RESTORED)
+_LONGEST = 80
+# What the readers (DuckDB on the files, deltalake on the log) and the writer keep of Delta's protocol.
+_READER_FEATURES = {"timestampNtz", "vacuumProtocolCheck"}
+_WRITER_FEATURES = {
+    *_READER_FEATURES, "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns",
+}  # fmt: skip
+_UNKEPT = {
+    "delta.appendOnly": ("false",),
+    "delta.columnMapping.mode": ("none",),
+    "delta.enableDeletionVectors": ("false",),
+    "delta.enableRowTracking": ("false",),
+    "delta.enableInCommitTimestamps": ("false",),
+    "delta.checkpointPolicy": ("classic",),
+}
+"""Properties that may have no other value than these."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A version of a table, as its commit file tells it."""
+
+    version: int
+    operation: str
+    time: datetime | None
+    by: str
+    marks: Mapping[str, str] = field(default_factory=dict)
+    changes_data: bool = False
+    changes_metadata: bool = False
+    restores: int | None = None
+
+    def __str__(self) -> str:
+        when = "" if self.time is None else f" at {self.time:%Y-%m-%d %H:%M:%S} UTC"
+        return f"version {self.version} ({self.operation}{when} by {self.by})"
+
+
+@dataclass
+class Since:
+    """What happened to a table after a version, newest first."""
+
+    foreign: list[Commit] = field(default_factory=list)
+    refused: str = ""
+    """Why the table is not what the ledger names; empty where it is."""
+    restore_to: int | None = None
+    """The version before a batch of ours that never reached the ledger, where there is one."""
+
+
+def since(location: str, table: Table, delta: DeltaTable, published: int) -> Since:
+    """What happened to the table (opened at its newest version) after version ``published``."""
+    found = Since()
+    version = delta.version()
+    if version < published:
+        found.refused = f"the ledger names version {published}, and the newest there is is {version}"
+        return found
+    while version > published:
+        commit = read_commit(location, table.name, version)
+        if commit is None:
+            found.refused = f"Delta's log no longer says what version {version} did, and the ledger names {published}"
+            return found
+        if REBUILT in commit.marks:
+            break
+        back = commit.restores
+        if back is not None and published <= back < version and _same_files(location, table.name, version, back):
+            if not commit.marks:
+                found.foreign.append(commit)
+            version = back
+            continue
+        if RESTORED in commit.marks:
+            found.refused = f"{commit} took the table back to version {back}, which is no longer there"
+        elif PUBLISHED in commit.marks:
+            found.restore_to = version - 1
+        elif not commit.marks:
+            found.foreign.append(commit)
+            if commit.changes_data and not found.refused:
+                found.refused = f"{commit} was not written by jbod and changes data"
+        version -= 1
+    if found.foreign and not found.refused and (misfit := _misfit_at(location, table, delta, found.restore_to)):
+        culprit = next((commit for commit in found.foreign if commit.changes_metadata), found.foreign[0])
+        found.refused = f"{culprit} was not written by jbod, and now {misfit}"
+    return found
+
+
+def last_own(location: str, ledger: DeltaTable) -> int | None:
+    """The newest version of the ledger that is of jbod; None where none is."""
+    newest = read_commit(location, "ledger", ledger.version())
+    if newest is not None and newest.marks:
+        return newest.version
+    return ledger.transaction_version(VERSION)
+
+
+def read_commit(location: str, table: str, version: int) -> Commit | None:
+    """A commit by its file in Delta's log; None where that was cleaned up."""
+    text = _read_text(location, f"{table}/_delta_log/{version:020d}.json")
+    if text is None:
+        return None
+    actions = [json.loads(line) for line in text.splitlines() if line.strip()]
+    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    marks = {name: str(info[name]) for name in _OWN if name in info}
+    files = [action.get("add") or action.get("remove") for action in actions]
+    stamp = info.get("timestamp")
+    parameters = info.get("operationParameters") or {}
+    restores = parameters.get("version") if info.get("operation") == "RESTORE" else marks.get(RESTORED)
+    return Commit(
+        version,
+        _plain(info.get("operation", "no operation named")),
+        datetime.fromtimestamp(stamp / 1000, UTC) if isinstance(stamp, int) else None,
+        _plain(" with ".join(filter(None, (info.get("userName"), info.get("engineInfo")))) or "nobody named"),
+        marks,
+        any(one.get("dataChange", True) for one in files if one),
+        any("metaData" in action or "protocol" in action for action in actions),
+        int(str(restores)) if str(restores).isdigit() else None,
+    )
+
+
+def _misfit_at(location: str, table: Table, delta: DeltaTable, version: int | None) -> str:
+    """The same at the version that the table is about to be taken back to, if it is."""
+    try:
+        return misfit_of(delta if version is None else DeltaTable(f"{location}/{table.name}", version=version), table)
+    except (DeltaError, OSError) as problem:
+        return f"version {version}, to be taken back to, cannot be opened ({_plain(problem)})"
+
+
+def misfit_of(delta: DeltaTable, table: Table) -> str:
+    """What of the table's schema, properties or protocol jbod does not keep; empty where it keeps all."""
+    return next(_misfits(delta, table), "")
+
+
+def _misfits(delta: DeltaTable, table: Table) -> Iterator[str]:
+    from deltalake import Schema
+
+    protocol, metadata = delta.protocol(), delta.metadata()
+    features = {*(protocol.reader_features or ())} - _READER_FEATURES
+    features |= {*(protocol.writer_features or ())} - _WRITER_FEATURES
+    if features:
+        yield f"the table has features that jbod does not support: {', '.join(sorted(features))}"
+    if protocol.min_reader_version == 2 or protocol.min_writer_version in (5, 6):
+        yield f"the table wants a writer of version {protocol.min_writer_version}, which jbod is not"
+    for name, values in _UNKEPT.items():
+        if metadata.configuration.get(name, values[0]) not in values:
+            yield f"the property {name} is {_plain(metadata.configuration[name])}"
+    for name in metadata.configuration:
+        if name.startswith("delta.constraints.") and name.removeprefix("delta.constraints.") not in table.checks:
+            yield f"there is a constraint that jbod does not check: {_plain(name.removeprefix('delta.constraints.'))}"
+    if list(metadata.partition_columns) != table.partition_by:
+        yield f"the table is partitioned by {', '.join(map(_plain, metadata.partition_columns)) or 'nothing'}"
+    if table.name == "ledger" and not _describes(metadata.description):
+        yield "the description of the ledger, which says what lake it is, is another"
+    wanted = {one.name: one for one in Schema.from_arrow(table.delta_schema).fields}
+    there = {one.name: one for one in delta.schema().fields}
+    for name in wanted.keys() - there.keys():
+        yield f"the column {name} is gone"
+    for name, one in there.items():
+        if name not in wanted:
+            yield f"there is a column {_plain(name)} that jbod does not know"
+        elif one.type != wanted[name].type:
+            yield f"the column {name} has another type"
+        elif (wanted[name].nullable and not one.nullable) or {*one.metadata} - {"comment"}:
+            yield f"the column {name} has another rule"
+
+
+def _describes(description: str | None) -> bool:
+    try:
+        return "format" in json.loads(description or "")
+    except (ValueError, TypeError):
+        return False
+
+
+def _same_files(location: str, table: str, version: int, other: int) -> bool:
+    """Whether both versions have the same files."""
+    try:
+        mine, theirs = (
+            set(DeltaTable(f"{location}/{table}", version=at).get_add_actions().column("path").to_pylist())
+            for at in (version, other)
+        )
+    except (DeltaError, OSError):
+        return False
+    return bool(mine == theirs)
+
+
+def _plain(text: object) -> str:
+    """Something another engine says, in one short line."""
+    words = " ".join("".join(char if char.isprintable() else " " for char in str(text)).split())
+    return words if len(words) <= _LONGEST else words[: _LONGEST - 3] + "..."
+
+
+def _read_text(location: str, path: str) -> str | None:
+    if "://" in location:
+        from pipelines.lake.files import lake_filesystem
+
+        fs, root = lake_filesystem(location)
+        try:
+            with fs.open_input_file(f"{root}/{path}") as source:
+                return bytes(source.read()).decode()
+        except FileNotFoundError:
+            return None
+    try:
+        with open(f"{location}/{path}", encoding="utf-8") as file:  # noqa: PTH123  as light as can be
+            return file.read()
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,116 @@
+"""Format 2: the open rows of a shard are a partition. Format 1 knew them by the names of files alone.
+
+Each table is rewritten from the version that the ledger names, whatever came after it. Its commits are marked as those
+of a batch, so until the ledger names them they do not count: a step that died is done again from the same version, and
+a jbod of format 1 takes them back. Readers have the old versions until then; afterwards these can no longer be asked
+for by their number, and every offset can, for the newest version has all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
+
+from pipelines.lake import files
+from pipelines.lake.commit import commit_files, live_files
+from pipelines.lake.create import Identity, described
+from pipelines.lake.files import DataFile
+from pipelines.lake.foreign import PUBLISHED, REWRITTEN
+from pipelines.lake.publish import Lake
+from pipelines.lake.restore import shards_of_rows
+from pipelines.lake.tables import ASSIGNMENT_REQUESTS, HISTORY, LEDGER, REQUESTS, TABLES, Table
+
+
+def partition(location: str) -> None:
+    """Make a lake of format 1 one of format 2; does what is left of it."""
+    said = described(location)
+    lake = Lake(location, Identity(*(said[name] for name in ("cluster_id", "profile", "ids", "shards"))))
+    _open(lake)
+    published = dict((lake.ledger or {}).get("versions", {}))
+    versions = dict(published)
+    for table in (*HISTORY, ASSIGNMENT_REQUESTS):
+        if table.name not in lake.tables:
+            continue
+        version = published.get(table.name)
+        before = DeltaTable(f"{location}/{table.name}", version=version)
+        if before.metadata().partition_columns != table.partition_by:
+            _convert(lake, table, before)
+            versions[table.name] = lake.tables[table.name].version()
+    if lake.ledger is not None and versions != published:
+        lake.append_ledger(lake.here(), versions, {})
+
+
+def _open(lake: Lake) -> None:
+    for table in (*TABLES, *REQUESTS):
+        if DeltaTable.is_deltatable(f"{lake.location}/{table.name}"):
+            lake.tables[table.name] = DeltaTable(f"{lake.location}/{table.name}")
+    ledger = lake.tables[LEDGER.name]
+    there = {column.name for column in ledger.schema().fields}
+    missing = pa.schema([column for column in LEDGER.schema if column.name not in there])
+    if len(missing):
+        ledger.alter.add_columns(Schema.from_arrow(missing).fields)
+        ledger.update_incremental()
+    lake.take_newest_row()
+
+
+def _convert(lake: Lake, table: Table, before: DeltaTable) -> None:
+    """Commit the rows of the version ``before`` to the table, partitioned."""
+    written = list(_rewritten(lake, table, before))
+    marks = {REWRITTEN: "true"} if lake.ledger is None else {PUBLISHED: str(lake.end_offset)}
+    delta = lake.tables[table.name]
+    write_deltalake(
+        delta,
+        table.delta_schema.empty_table(),
+        mode="overwrite",
+        schema_mode="overwrite",
+        partition_by=table.partition_by,
+        commit_properties=CommitProperties(dict(marks), max_commit_retries=0),
+    )
+    delta.update_incremental()
+    if written:
+        commit_files(lake.location, table, delta, written, (), marks=marks)
+
+
+def _rewritten(lake: Lake, table: Table, before: DeltaTable) -> Iterator[DataFile]:
+    found = [file.path for file in live_files(before)]
+    if all(path.startswith(("open-", "closed-")) for path in found):
+        for path in found:
+            kind, number, *_ = path.split("-")
+            rows = files.read(lake.location, table, [path])
+            yield files.write(lake.location, table.name, rows, shard=int(number) if kind == "open" else -1)
+        return
+    # Another engine merged files: some rows may have been replaced under another name, and be there twice since.
+    rows = _without_doubles(table, files.read(lake.location, table, found))
+    is_open = pc.equal(rows["outcome"], "pending") if table is ASSIGNMENT_REQUESTS else pc.is_null(rows["to_offset"])
+    closed, opened = rows.filter(pc.invert(is_open)), rows.filter(is_open)
+    if len(closed):
+        yield files.write(lake.location, table.name, closed)
+    owners = _owners(lake, table, opened)
+    for shard in sorted({*owners.to_pylist()}):
+        yield files.write(lake.location, table.name, opened.filter(pc.equal(owners, shard)), shard=shard)
+
+
+def _owners(lake: Lake, table: Table, rows: pa.Table) -> Any:
+    from pipelines.replay.blocks import shards_of
+
+    if table is ASSIGNMENT_REQUESTS:
+        return pa.array([0] * len(rows), pa.int32())
+    return pa.array(shards_of_rows(lake.identity.shards, table, rows, shards_of))
+
+
+def _without_doubles(table: Table, rows: pa.Table) -> pa.Table:
+    """Each key once; of an open row and a closed one, the closed one is the newer."""
+    opened = "outcome = 'pending'" if table is ASSIGNMENT_REQUESTS else "to_offset IS NULL"
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("rows_of_table", rows)
+        kept = connection.sql(
+            f"SELECT * FROM rows_of_table QUALIFY row_number() OVER "
+            f"(PARTITION BY {', '.join(table.key)} ORDER BY {opened}) = 1"
+        ).to_arrow_table()
+    return kept.cast(table.schema)
