@@ -29,7 +29,7 @@ REBUILT = "jbod.rebuilt"
 RESTORED = "jbod.restored"
 """Marks a commit that took the table back to the version it names."""
 VERSION = "jbod/version"
-"""Application id of a transaction whose version is that of the table: the last one of the ledger that is ours."""
+"""Application id of a transaction whose version is that of the table: the last one of the ledger that we published."""
 _OWN = (PUBLISHED, REWRITTEN, REBUILT, RESTORED)
 _LONGEST = 80
 # What the readers (DuckDB on the files, deltalake on the log) and the writer keep of Delta's protocol.
@@ -113,9 +113,9 @@ def since(location: str, table: Table, delta: DeltaTable, published: int) -> Sin
 
 
 def last_own(location: str, ledger: DeltaTable) -> int | None:
-    """The newest version of the ledger that is of jbod; None where none is."""
+    """The newest version of the ledger that jbod published; None where it never did."""
     newest = read_commit(location, "ledger", ledger.version())
-    if newest is not None and newest.marks:
+    if newest is not None and PUBLISHED in newest.marks:
         return newest.version
     return ledger.transaction_version(VERSION)
 

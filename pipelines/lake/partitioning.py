@@ -20,7 +20,7 @@ from pipelines.lake import files
 from pipelines.lake.commit import commit_files, live_files
 from pipelines.lake.create import Identity, described
 from pipelines.lake.files import DataFile
-from pipelines.lake.foreign import PUBLISHED, REWRITTEN
+from pipelines.lake.foreign import PUBLISHED, REWRITTEN, last_own
 from pipelines.lake.publish import Lake
 from pipelines.lake.restore import shards_of_rows
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, HISTORY, LEDGER, REQUESTS, TABLES, Table
@@ -41,7 +41,7 @@ def partition(location: str) -> None:
         if before.metadata().partition_columns != table.partition_by:
             _convert(lake, table, before)
             versions[table.name] = lake.tables[table.name].version()
-    if lake.ledger is not None and versions != published:
+    if lake.ledger is not None and (versions != published or last_own(location, lake.tables[LEDGER.name]) is None):
         lake.append_ledger(lake.here(), versions, {})
 
 
@@ -53,7 +53,9 @@ def _open(lake: Lake) -> None:
     there = {column.name for column in ledger.schema().fields}
     missing = pa.schema([column for column in LEDGER.schema if column.name not in there])
     if len(missing):
-        ledger.alter.add_columns(Schema.from_arrow(missing).fields)
+        ledger.alter.add_columns(
+            Schema.from_arrow(missing).fields, commit_properties=CommitProperties({REWRITTEN: "true"})
+        )
         ledger.update_incremental()
     lake.take_newest_row()
 

@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
 from jbod_model.errors import UsageError
 from pipelines.lake import FORMAT_VERSION
 from pipelines.lake.alone import alone
 from pipelines.lake.create import Identity, create_table, described
+from pipelines.lake.foreign import REWRITTEN
 from pipelines.lake.partitioning import partition
 from pipelines.lake.tables import LEDGER, Table
 
@@ -71,7 +72,9 @@ def upgrade(location: str, *, steps: Sequence[Step] = STEPS, to: int = FORMAT_VE
             try:
                 step.do(location)
                 said["format"] = step.to
-                DeltaTable(f"{location}/{LEDGER.name}").alter.set_table_description(json.dumps(said))
+                DeltaTable(f"{location}/{LEDGER.name}").alter.set_table_description(
+                    json.dumps(said), commit_properties=CommitProperties({REWRITTEN: "true"}, max_commit_retries=0)
+                )
             except (DeltaError, OSError) as problem:
                 raise UsageError(
                     f"{location}: the step to format {step.to} ({step.what}) failed: {problem}: run it again"

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 
 from pipelines.lake import files
@@ -125,7 +125,7 @@ def _merged(location: str, table: Table, group: Sequence[LiveFile]) -> DataFile:
 def _optimize_ledger(ledger: DeltaTable) -> Merged:
     """The ledger is read as it is now, at no named version, so delta-rs may merge it."""
     before = len(ledger.file_uris())
-    ledger.optimize.compact()
+    ledger.optimize.compact(commit_properties=CommitProperties({REWRITTEN: "true"}, max_commit_retries=0))
     ledger.update_incremental()
     return Merged(LEDGER.name, before, len(ledger.file_uris()))
 

@@ -75,7 +75,7 @@ def _step(what: str) -> tuple[Any, str, Callable[[tuple[Any, ...]], bool]]:
 
     name = what.removeprefix("take-back:")
     if what == "ledger":
-        return Lake, "_append_ledger", lambda _: True
+        return Lake, "append_ledger", lambda _: True
     if what == "publish":
         return Lake, "publish", lambda _: True
     if name in TABLES or name == "ledger":

@@ -113,7 +113,7 @@ def test_run_goes_on_where_it_stopped_whatever_its_checkpoint_lost(
     assert [row["start_offset"] for row in ledger[1:]] == [row["end_offset"] for row in ledger[:-1]]
 
 
-@pytest.mark.parametrize("where", ["_append_ledger", "_commit"])
+@pytest.mark.parametrize("where", ["append_ledger", "_commit"])
 def test_run_that_died_while_it_published_is_made_good_by_the_next(
     spark: SparkSession, tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -125,7 +125,7 @@ def test_run_that_died_while_it_published_is_made_good_by_the_next(
     good = getattr(Lake, where)
 
     def dies(lake: Lake, *arguments: Any) -> None:
-        if where == "_append_ledger" or arguments[0].name == HISTORY[3].name:
+        if where == "append_ledger" or arguments[0].name == HISTORY[3].name:
             raise OSError("the disk is gone")
         good(lake, *arguments)
 

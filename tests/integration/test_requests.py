@@ -81,7 +81,7 @@ def test_both_streams_fill_the_table_and_a_second_run_changes_nothing(
         assert rows_of(lake) == expected
 
 
-@pytest.mark.parametrize("where", ["_append_ledger", "commit"])
+@pytest.mark.parametrize("where", ["append_ledger", "commit"])
 def test_a_run_that_died_while_it_published_requests_is_made_good_by_the_next(
     spark: SparkSession, tmp_path: Path, expected: list[Row], monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

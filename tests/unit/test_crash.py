@@ -163,7 +163,7 @@ def test_table_that_was_made_by_halves_is_finished(
             if len(calls) == made:
                 raise KeyboardInterrupt
 
-        dying.setattr("pipelines.lake.publish.add_checks", dies)
+        dying.setattr("pipelines.lake.create.add_checks", dies)
         with pytest.raises(KeyboardInterrupt):
             Lake.create_or_open(str(tmp_path / "lake"), identity)
     assert run(log, tmp_path / "lake") == 0

@@ -16,6 +16,7 @@ from jbod_model.log import LogReader, MetadataLog
 from jbod_model.records import PartitionChangeRecord, PartitionRecord
 from jbod_model.request_log import Reject
 from pipelines.formats.request_rows import REJECTS_SCHEMA, Rejects
+from pipelines.lake.commit import live_files
 from pipelines.lake.publish import Lake
 from pipelines.lake.restore import Cut, take_back
 from tests.lakes import Row, time_of
@@ -113,7 +114,7 @@ def test_a_request_before_its_record_is_pending_and_its_open_rows_are_one_file(t
     lake.stream.settle()
     kinds = Counter(row["outcome"] for row in lake.rows)
     assert kinds["pending"] > 0 < kinds["recorded"]
-    opened = [uri for uri in lake.lake.tables["assignment_requests"].file_uris() if "/open-" in uri]
+    opened = live_files(lake.lake.tables["assignment_requests"], [0])
     assert len(opened) == 1
     version = lake.lake.tables["assignment_requests"].version()
     lake.stream.settle()
@@ -145,7 +146,7 @@ def test_a_run_that_died_between_its_tables_and_the_ledger_is_made_good(
         raise OSError("the disk is gone")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Lake, "_append_ledger", dies)
+        broken.setattr(Lake, "append_ledger", dies)
         with pytest.raises(OSError, match="the disk is gone"):
             lake.add(lines[700:])
     assert lake.rows == before
