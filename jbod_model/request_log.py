@@ -11,8 +11,6 @@ text of a line that cannot be read, as it may hold such a request.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -21,7 +19,8 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from jbod_model import requests, responses
-from jbod_model.json_form import JsonMismatch, camel_case, read
+from jbod_model.json_form import JsonMismatch, read
+from jbod_model.request_answers import read_answer
 from jbod_model.responses import Response
 
 LONGEST_LINE = 1 << 24
@@ -32,17 +31,12 @@ HIGHEST_API_KEY = 92
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestLine:
-    """One completed request. Times are milliseconds since 1970 by the clock of the controller."""
+class Line:
+    """What every completed request has. Times are milliseconds since 1970 by the clock of the controller."""
 
     api: str
     """Kafka's name, for example ``BROKER_HEARTBEAT``."""
     version: int
-    request: requests.Request
-    response: Response
-    """The answer; a bare `Response` if the request was refused as a whole or there is nothing to say."""
-    error_code: int
-    """Of the request as a whole; those of its entries are in ``response``."""
     completed_ms: int
     """When the line was written, after the answer was sent."""
     total_ms: float
@@ -59,6 +53,25 @@ class RequestLine:
         return self.completed_ms - self.total_ms
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLine(Line):
+    """One completed request."""
+
+    request: requests.Request
+    response: Response
+    """The answer; a bare `Response` if the request was refused as a whole or there is nothing to say."""
+    error_code: int
+    """Of the request as a whole; those of its entries are in ``response``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewerLine(Line):
+    """A request of a version that is newer than those of `APIS`: what it asked is not read."""
+
+    broker_id: int | None
+    """Of the broker that asked, or that it is about; None where it names none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reject:
     """A line that cannot be read. Its text is not kept."""
@@ -70,6 +83,8 @@ class Reject:
     api: str | None = None
     """Which of `APIS` it is, where that much can be seen."""
     completed_ms: int | None = None
+    newer: NewerLine | None = None
+    """What can be said of it where only its version is newer than what is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +152,8 @@ _RANGES: Mapping[str, range] = {
 class _Unreadable(Exception):
     """Why a line is a reject."""
 
+    newer: NewerLine | None = None
+
 
 def parse_line(line: bytes, *, zone: tzinfo = UTC) -> RequestLine | Reject | None:
     """The request of one line, None for an API that is not read, a `Reject` for what cannot be; never an exception.
@@ -179,7 +196,7 @@ def parse_line(line: bytes, *, zone: tzinfo = UTC) -> RequestLine | Reject | Non
     except JsonMismatch as problem:
         return Reject(f"{str(problem).partition(':')[0]} has not its form", len(line), api, time)
     except _Unreadable as problem:
-        return Reject(str(problem), len(line), api, time)
+        return Reject(str(problem), len(line), api, time, problem.newer)
 
 
 def _time(text: str, zone: tzinfo) -> int | None:
@@ -236,25 +253,42 @@ def _line(form: Api, value: dict[str, Any], header: dict[str, Any], time: int) -
     if version not in form.versions:
         newest, oldest = form.versions[-1], form.versions[0]
         which = f"newer than {newest}" if version > newest else f"older than {oldest}"
-        raise _Unreadable(f"{form.name}: a version {which}")
+        problem = _Unreadable(f"{form.name}: a version {which}")
+        if version > newest:
+            problem.newer = NewerLine(
+                broker_id=_broker_id(value.get("request")), **_common(form, version, value, header, time)
+            )
+        raise problem
     request, response = _object(value, "request"), _object(value, "response")
     _check_numbers(request)
     _check_numbers(response)
     error_code = _value(response, "errorCode", int) if "errorCode" in response else 0
-    client_id = header.get("clientId")
     return RequestLine(
-        api=form.name,
-        version=version,
         request=_request(form, request, response),
-        response=_response(form, response, error_code),
+        response=read_answer(form.response, response, error_code),
         error_code=error_code,
-        completed_ms=time,
-        total_ms=_duration(value),
-        forwarded=_value(value, "isForwarded", bool),
-        correlation_id=_value(header, "correlationId", int),
-        client_id=client_id if isinstance(client_id, str) else "",
-        connection=_value(value, "connection", str),
+        **_common(form, version, value, header, time),
     )
+
+
+def _common(form: Api, version: int, value: dict[str, Any], header: dict[str, Any], time: int) -> dict[str, Any]:
+    """The fields of `Line`."""
+    client_id = header.get("clientId")
+    return {
+        "api": form.name,
+        "version": version,
+        "completed_ms": time,
+        "total_ms": _duration(value),
+        "forwarded": _value(value, "isForwarded", bool),
+        "correlation_id": _value(header, "correlationId", int),
+        "client_id": client_id if isinstance(client_id, str) else "",
+        "connection": _value(value, "connection", str),
+    }
+
+
+def _broker_id(request: Any) -> int | None:
+    found = request.get("brokerId") if isinstance(request, dict) else None
+    return found if type(found) is int and found in _INT32 else None
 
 
 def _duration(value: Mapping[str, Any]) -> float:
@@ -275,8 +309,6 @@ def _check_numbers(value: Any, name: str = "") -> None:
     elif type(value) is int and value not in _RANGES.get(name, _INT32):
         raise _Unreadable("a number is out of range")
 
-
-# REQUESTS
 
 _IGNORED = {"DELETE_TOPICS": ("timeoutMs",), "UPDATE_FEATURES": ("timeoutMs",)}
 """Fields of a request that decide nothing and that its class leaves out."""
@@ -356,43 +388,3 @@ def _objects(value: Any, name: str) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise _Unreadable(f"{name} is no list of objects")
     return value
-
-
-# RESPONSES
-
-
-def _response(form: Api, value: dict[str, Any], error_code: int) -> Response:
-    """The answer as far as its class has fields; of one that was refused as a whole nothing."""
-    if form.response is Response or error_code != 0:
-        return Response()
-    if form.name == "BROKER_HEARTBEAT":
-        value = {**value, "inControlledShutdown": False}  # the controller's own knowledge: it is not sent
-    parsed: Response = read(form.response, _known(form.response, value))
-    return parsed
-
-
-def _known(cls: Any, value: Any) -> Any:
-    """``value`` without the fields that ``cls``, at any depth, does not have."""
-    if not isinstance(value, dict):
-        return value
-    fields = _fields(cls)
-    return {name: _known_items(fields[name], item) for name, item in value.items() if name in fields}
-
-
-def _known_items(cls: Any, value: Any) -> Any:
-    if cls is None or not isinstance(value, list):
-        return value
-    return [_known(cls, item) for item in value]
-
-
-@functools.cache
-def _fields(cls: Any) -> Mapping[str, Any]:
-    """camelCase name -> the class of its items, if they have one."""
-    return {camel_case(one.name): _element(one.type) for one in dataclasses.fields(cls)}
-
-
-def _element(hint: Any) -> type[Any] | None:
-    """The dataclass in ``tuple[X, ...]``, as responses spell their lists."""
-    found = re.fullmatch(r"tuple\[(\w+), \.\.\.\]", str(hint))
-    cls = getattr(responses, found[1], None) if found else None
-    return cls if isinstance(cls, type) and dataclasses.is_dataclass(cls) else None

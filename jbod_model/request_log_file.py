@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TypeVar, cast
 
 from jbod_model.errors import UsageError
-from jbod_model.request_log import LONGEST_LINE, Reject, RequestLine, parse_line
+from jbod_model.request_log import LONGEST_LINE, NewerLine, Reject, RequestLine, parse_line
+
+L = TypeVar("L", bound=RequestLine | NewerLine)
 
 
 @dataclass(slots=True)
@@ -28,6 +30,8 @@ class RequestLog:
     read: int = 0
     dropped: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
+    newer: int = 0
+    """Requests of newer versions, where they were asked for."""
 
     def __iter__(self) -> Iterator[RequestLine | Reject]:
         for parsed in self._parsed():
@@ -43,6 +47,16 @@ class RequestLog:
     def requests(self) -> Iterator[RequestLine]:
         """The lines that could be read."""
         return (line for line in self if isinstance(line, RequestLine))
+
+    def requests_and_newer(self) -> Iterator[RequestLine | NewerLine]:
+        """The lines that could be read, and those of newer versions; these are not counted as rejected."""
+        for line in self:
+            if isinstance(line, RequestLine):
+                yield line
+            elif line.newer is not None:
+                self.rejected -= Counter([line.reason])
+                self.newer += 1
+                yield line.newer
 
     def _parsed(self) -> Iterator[RequestLine | Reject | None]:
         if not self.path.is_file():
@@ -76,22 +90,26 @@ def _lines(source: IO[bytes]) -> Iterator[bytes | Reject]:
         yield Reject(f"the line is longer than {LONGEST_LINE} bytes", size)
 
 
-def counted_once(lines: Iterable[RequestLine]) -> Iterator[RequestLine]:
+def counted_once(lines: Iterable[L]) -> Iterator[L]:
     """The requests, each once: of one that a broker's log has too, as received and as forwarded, the first line.
 
     ``lines`` are about in the order of time; two lines of a pair have at most `_REMEMBERED` others between them.
     """
-    seen: dict[tuple[str, int, str], RequestLine] = {}
+    seen: dict[tuple[str, int, str], L] = {}
     for line in lines:
         mark = (line.client_id, line.correlation_id, line.api)
         twin = seen.get(mark)
-        if twin is not None and twin.forwarded != line.forwarded and twin.request == line.request:
+        if twin is not None and twin.forwarded != line.forwarded and _asked(twin) == _asked(line):
             continue
         if line.api in _FORWARDED:
             seen[mark] = line
             if len(seen) > _REMEMBERED:
                 del seen[next(iter(seen))]
         yield line
+
+
+def _asked(line: RequestLine | NewerLine) -> object:
+    return line.request if isinstance(line, RequestLine) else (line.version, line.broker_id)
 
 
 _FORWARDED = frozenset(

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 import typer
 
-from jbod_model.errors import UsageError
+from jbod_model.errors import JbodError, UsageError
 from pipelines.cli_ask import AsJson, AtOffset, AtTime, LakePath, open_lake, print_json
 
 Requests = Annotated[
@@ -45,7 +45,10 @@ def audit(
     time_zone: TimeZone = None,
     as_json: AsJson = False,
 ) -> None:
-    """Did the controller write what it should have? Exit 0 if so or for a known reason, 1 if not."""
+    """Did the controller write what it should have? Exit 0 if so or for a known reason, 1 if not, 2 if undecidable.
+
+    What is newer than Kafka 4.1, which the audit knows, is not decidable: neither a difference nor clean.
+    """
     if not requests and not invariants:
         raise UsageError("nothing to audit: give --requests FILE, --invariants or both")
     if lake is not None and not requests:
@@ -61,8 +64,10 @@ def audit(
         from pipelines.audit.show import show_audit
 
         show_audit(summary, logs)
-    if not summary.clean:
+    if summary.found:
         raise typer.Exit(1)
+    if summary.undecided_because is not None:
+        raise JbodError(summary.undecided_because)
 
 
 def control(

@@ -5,6 +5,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = ROOT / "tests" / "fixtures"
 CLUSTERS = FIXTURES / "clusters"
+NEWER = FIXTURES / "newer"
 TRACES = FIXTURES / "traces"
 GOLDEN = FIXTURES / "golden"
 

@@ -5,32 +5,35 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
-from jbod_model.request_log import RequestLine
+from jbod_model.request_log import NewerLine, RequestLine
 from jbod_model.request_log_file import counted_once
+
+L = TypeVar("L", bound=RequestLine | NewerLine)
 
 LONGEST_MS = 60_000
 """How long a request may take. The longest timeout that Kafka's clients have by default is half of it."""
 
 
 @dataclass(slots=True)
-class Arrivals:
+class Arrivals(Generic[L]):
     """Sorts by arrival what is sorted by completion. It holds the requests of about `LONGEST_MS`.
 
     ``logs`` are the files' requests, each about in the order of completion; each request is given once.
     """
 
-    logs: Iterable[Iterator[RequestLine]]
-    _heap: list[tuple[float, int, RequestLine]] = field(default_factory=list)
-    _lines: Iterator[RequestLine] = field(init=False)
-    _next: RequestLine | None = field(init=False)
+    logs: Iterable[Iterator[L]]
+    _heap: list[tuple[float, int, L]] = field(default_factory=list)
+    _lines: Iterator[L] = field(init=False)
+    _next: L | None = field(init=False)
     _count: int = 0
 
     def __post_init__(self) -> None:
         self._lines = counted_once(heapq.merge(*self.logs, key=lambda line: line.completed_ms))
         self._next = next(self._lines, None)
 
-    def until(self, time_ms: float) -> Iterator[RequestLine]:
+    def until(self, time_ms: float) -> Iterator[L]:
         """The requests that arrived up to ``time_ms``, milliseconds since 1970, and were not given before."""
         while self._next is not None and self._next.completed_ms <= time_ms + LONGEST_MS:
             self._count += 1
@@ -39,7 +42,7 @@ class Arrivals:
         while self._heap and self._heap[0][0] <= time_ms:
             yield heapq.heappop(self._heap)[2]
 
-    def rest(self) -> Iterator[RequestLine]:
+    def rest(self) -> Iterator[L]:
         """Everything that is left, in the order of completion."""
         while self._heap:
             yield heapq.heappop(self._heap)[2]
@@ -47,7 +50,7 @@ class Arrivals:
             yield self._next
             self._next = next(self._lines, None)
 
-    def in_order(self) -> Iterator[RequestLine]:
+    def in_order(self) -> Iterator[L]:
         """Every request by arrival."""
         while self._next is not None:
             yield from self.until(self._next.completed_ms - LONGEST_MS)

@@ -25,6 +25,9 @@ from jbod_model.responses import (
     Response,
 )
 
+TIMED_OUT = 7
+"""Kafka's REQUEST_TIMED_OUT: the answer says nothing about what was written."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -117,6 +120,11 @@ def name_of(rules: Rules, image: Image, request: Request, context: Context) -> s
 def answered(line: RequestLine) -> Any:
     """The answer that the log has, in the form of `Outcome.answer`."""
     return line.error_code if line.error_code else comparable(line.response)
+
+
+def answers(line: RequestLine, outcome: Outcome) -> bool:
+    """Whether the request was answered as expected; one that timed out was, whatever it says."""
+    return line.error_code == TIMED_OUT or answered(line) == outcome.answer
 
 
 def comparable(response: Response) -> Any:

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from jbod_model.records import VersionedRecord
-from jbod_model.request_log import RequestLine
+from jbod_model.request_log import NewerLine, RequestLine
 
 
 class Verdict(enum.Enum):
@@ -23,7 +23,7 @@ class Verdict(enum.Enum):
 class Judged:
     """A request with its verdict."""
 
-    line: RequestLine
+    line: RequestLine | NewerLine
     verdict: Verdict
     quirk: str | None = None
     """The names of the flaws or of the older rules that explain it, joined by commas."""
@@ -35,6 +35,13 @@ class Judged:
     """What a controller without flaws writes."""
     found: tuple[VersionedRecord, ...] = ()
     """What the log has."""
+    newer: bool = False
+    """Whether it is not decidable because it, or the cluster then, is newer than the reference controller."""
+
+
+def undecided(line: RequestLine | NewerLine, reason: str, *, newer: bool = False) -> Judged:
+    """A request about which nothing can be said."""
+    return Judged(line=line, verdict=Verdict.UNDECIDED, reason=reason, newer=newer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,3 +55,5 @@ class OwnWork:
     """
     from_offset: int
     records: tuple[VersionedRecord, ...]
+    newer: bool = False
+    """Whether its cause is not decidable because it is newer than the reference controller."""

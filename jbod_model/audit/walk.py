@@ -22,18 +22,21 @@ from jbod_model.audit.expect import (
     Outcome,
     Rules,
     answered,
+    answers,
     expect,
     name_of,
 )
 from jbod_model.audit.knowledge import Knowledge
+from jbod_model.audit.newer import may_have_caused, newer_level, newer_line, newer_record
 from jbod_model.audit.placements import PLACED, as_placed
 from jbod_model.audit.subjects import CAUSED, may_begin_with
 from jbod_model.audit.upcoming import Upcoming
-from jbod_model.audit.verdict import Judged, OwnWork, Verdict
+from jbod_model.audit.verdict import Judged, OwnWork, Verdict, undecided
 from jbod_model.conformance import compare
 from jbod_model.controller import Context
 from jbod_model.controller.election import NO_LEADER
 from jbod_model.controller.leader_updates import FENCE
+from jbod_model.controller.metadata_version import METADATA_VERSION
 from jbod_model.json_form import camel_case
 from jbod_model.kafka_errors import KafkaError
 from jbod_model.log import LogEntry
@@ -44,9 +47,10 @@ from jbod_model.records import (
     EndTransactionRecord,
     PartitionChangeRecord,
     Record,
+    UnknownRecord,
     VersionedRecord,
 )
-from jbod_model.request_log import RequestLine
+from jbod_model.request_log import NewerLine, RequestLine
 from jbod_model.requests import (
     BalanceLeaders,
     BrokerHeartbeatRequest,
@@ -63,9 +67,6 @@ SLACK_MS = 500
 
 ROUNDING_MS = 2
 """Log lines have whole milliseconds."""
-
-TIMED_OUT = 7
-"""Kafka's REQUEST_TIMED_OUT: the answer says nothing about what was written."""
 
 SESSION_EXPIRED = "session expired"
 HASH_ORDER = "in the order of a hash table"
@@ -97,7 +98,7 @@ class Audit:
     def __init__(
         self,
         entries: Iterable[LogEntry],
-        logs: Iterable[Iterator[RequestLine]],
+        logs: Iterable[Iterator[RequestLine | NewerLine]],
         *,
         cluster_id: str | None = None,
         static_configs: Mapping[str, str] | None = None,
@@ -106,6 +107,10 @@ class Audit:
         self._upcoming = Upcoming(entries)
         self._arrivals = Arrivals(logs)
         self._pending: list[_Pending] = []
+        self._unread: list[NewerLine] = []
+        """Requests of newer versions that may be handled now."""
+        self._unknown: str | None = None
+        """Which record of an unknown type came first: what is expected from here on may be wrong."""
         self._time: float | None = None
         self._begin: float | None = None
         self._strangers = 0
@@ -130,6 +135,11 @@ class Audit:
         """Whether the requests seem to be another cluster's: more name what the log never had than caused a record."""
         return self._strangers > self._confirmed
 
+    @property
+    def _newer(self) -> str | None:
+        """Why a difference says nothing now: the cluster is newer than the reference controller."""
+        return newer_level(self.known.image.features.get(METADATA_VERSION, 0)) or self._unknown
+
     # REQUESTS
 
     def _arrive(self, now: float) -> Iterator[Judged]:
@@ -137,12 +147,16 @@ class Audit:
         assert self._begin is not None
         late_before = self._time
         for line in self._arrivals.until(now + SLACK_MS):
+            if isinstance(line, NewerLine):
+                self._unread.append(line)
+                yield undecided(line, newer_line(line) or "", newer=True)
+                continue
             if line.error_code == KafkaError.NOT_CONTROLLER:
                 continue
             if late_before is not None and line.received_ms <= late_before:
-                yield _undecided(line, "its line is out of order")
+                yield undecided(line, "its line is out of order")
             elif line.received_ms < self._begin:
-                yield _undecided(line, "it is older than the log")
+                yield undecided(line, "it is older than the log")
             else:
                 self._pending.append(_Pending(line))
         self._time = now + SLACK_MS
@@ -154,6 +168,7 @@ class Audit:
             else:
                 waiting.append(pending)
         self._pending = waiting
+        self._unread = [line for line in self._unread if line.completed_ms + ROUNDING_MS >= now]
 
     def _ask_idle(self, pending: _Pending) -> None:
         """Whether the request should do nothing now."""
@@ -166,7 +181,7 @@ class Audit:
             outcome = expect(self.known.image, line.request, context, rules)
             if rules is RIGHT:
                 pending.expected = outcome
-            if not outcome.records and _answers(line, outcome):
+            if not outcome.records and answers(line, outcome):
                 pending.idle = rules
                 return
 
@@ -176,19 +191,12 @@ class Audit:
         stranger = self.known.stranger(line)
         if stranger is not None:
             self._strangers += 1
-            return _undecided(line, f"another cluster's: the log has no {stranger}")
+            return undecided(line, f"another cluster's: the log has no {stranger}")
         if self._doubtful:
-            return _undecided(line, "another cluster's: like most requests")
+            return undecided(line, "another cluster's: like most requests")
         if pending.suspects:
-            found = tuple(record for _, record in pending.suspects)
-            return Judged(
-                line=line,
-                verdict=Verdict.DIFFERS,
-                reason="other records than expected",
-                from_offset=pending.suspects[0][0],
-                expected=pending.instead,
-                found=found,
-            )
+            offset, found = pending.suspects[0][0], tuple(record for _, record in pending.suspects)
+            return self._differs(line, "other records than expected", pending.instead, found, offset)
         if pending.idle is RIGHT:
             return Judged(line=line, verdict=Verdict.SAME)
         if pending.idle is not None:
@@ -196,9 +204,28 @@ class Audit:
             self._hear(line, expect(self.known.image, line.request, self.known.context(line), WITHOUT_LEAK))
             return Judged(line=line, verdict=Verdict.QUIRK, quirk=quirk, expected=expected.records)
         if expected.records:
-            return Judged(line=line, verdict=Verdict.DIFFERS, reason="nothing was written", expected=expected.records)
-        reason = f"answered {answered(line)!r:.120}, expected {expected.answer!r:.120}"
-        return Judged(line=line, verdict=Verdict.DIFFERS, reason=reason)
+            return self._differs(line, "nothing was written", expected.records)
+        return self._differs(line, f"answered {answered(line)!r:.120}, expected {expected.answer!r:.120}")
+
+    def _differs(
+        self,
+        line: RequestLine,
+        reason: str,
+        expected: tuple[VersionedRecord, ...] = (),
+        found: tuple[VersionedRecord, ...] = (),
+        offset: int | None = None,
+    ) -> Judged:
+        """A difference, or, where something newer than the reference controller is in play, what cannot be decided."""
+        newer = self._newer or newer_line(line) or next(filter(None, map(newer_record, found)), None)
+        return Judged(
+            line=line,
+            verdict=Verdict.DIFFERS if newer is None else Verdict.UNDECIDED,
+            reason=reason if newer is None else newer,
+            from_offset=offset,
+            expected=expected,
+            found=found,
+            newer=newer is not None,
+        )
 
     def _hear(self, line: RequestLine, outcome: Outcome) -> None:
         if isinstance(line.request, BrokerHeartbeatRequest):
@@ -209,7 +236,7 @@ class Audit:
         context = self.known.context(line)
         for rules in FLAWED:
             outcome = expect(self.known.image, line.request, context, rules)
-            if not outcome.records and _answers(line, outcome):
+            if not outcome.records and answers(line, outcome):
                 return name_of(rules, self.known.image, line.request, context)
         return str(AS_RELEASED.name)
 
@@ -224,7 +251,10 @@ class Audit:
         if isinstance(record.record, BeginTransactionRecord):
             self._transaction = record.record.name or "a transaction"
         if self._transaction is not None or not isinstance(record.record, CAUSED):
-            yield self._own(self._transaction or type(record.record).__name__, 1)
+            unknown = newer_record(record) if isinstance(record.record, UnknownRecord) else None
+            if unknown is not None and self._unknown is None:
+                self._unknown = f"{unknown} and stands at offset {entry.offset}"
+            yield self._own(unknown or self._transaction or type(record.record).__name__, 1, newer=unknown is not None)
             if isinstance(record.record, (EndTransactionRecord, AbortTransactionRecord)):
                 self._transaction = None
             return
@@ -249,11 +279,15 @@ class Audit:
                 yield self._own(cause, count)
                 return
         for pending in possible:
-            if pending.expected is not None and pending.expected.records:
-                pending.instead = pending.instead or pending.expected.records
+            if not pending.instead:
+                asked, context = pending.line.request, self.known.context(pending.line)
+                pending.instead = expect(self.known.image, asked, context, RIGHT).records
             if pending.instead:
                 pending.suspects.append((entry.offset, record))
-        yield self._own(f"unexplained {type(record.record).__name__}", 1)
+        newer = (self._newer or newer_record(record)) is not None
+        newer = newer or any(may_have_caused(line, record.record) for line in self._unread)
+        cause = "not decidable" if newer else "unexplained"
+        yield self._own(f"{cause} {type(record.record).__name__}", 1, newer=newer)
 
     def _caused_by(self, pending: _Pending, entry: LogEntry) -> Judged | None:
         """The verdict if the request explains the next records and its answer, by the right rules or known others."""
@@ -267,7 +301,7 @@ class Audit:
         for rules in (RIGHT, *self._explanations(request, context, right)):
             outcome = right if rules is RIGHT else expect(self.known.image, request, context, rules)
             found = self._found(outcome.records)
-            if found and _answers(line, outcome) and (best is None or len(found) > len(best[2])):
+            if found and answers(line, outcome) and (best is None or len(found) > len(best[2])):
                 best = rules, outcome, found
         if best is None:
             return None
@@ -278,6 +312,8 @@ class Audit:
         if found != outcome.records:
             defined = next(compare.records(camel_case(line.api.lower()), found, outcome.records), None)
             if defined is not None:
+                if self._newer is not None:
+                    return self._differs(line, "", right.records, found, entry.offset)
                 verdict = Verdict.ORDER
             reasons.append(HASH_ORDER if defined is None else f"the order is defined: {defined[0]}")
         return Judged(
@@ -332,10 +368,10 @@ class Audit:
                 return len(outcome.records)
         return 0
 
-    def _own(self, cause: str, count: int) -> OwnWork:
+    def _own(self, cause: str, count: int, *, newer: bool = False) -> OwnWork:
         first = self._upcoming.first()
         assert first is not None
-        return OwnWork(cause=cause, from_offset=first.offset, records=self._skip(count))
+        return OwnWork(cause=cause, from_offset=first.offset, records=self._skip(count), newer=newer)
 
     def _skip(self, count: int = 1) -> tuple[VersionedRecord, ...]:
         """Take the next entries into what is known."""
@@ -357,16 +393,8 @@ class Audit:
         for pending in self._pending:
             self._ask_idle(pending)
             idle = pending.idle is not None and not pending.suspects
-            yield self._judge_over(pending) if idle else _undecided(pending.line, "the log ends before it was answered")
+            yield self._judge_over(pending) if idle else undecided(pending.line, "the log ends before it was answered")
         self._pending = []
         for line in self._arrivals.rest():
-            yield _undecided(line, "it is newer than the log")
-
-
-def _answers(line: RequestLine, outcome: Outcome) -> bool:
-    """Whether the request was answered as expected; one that timed out was, whatever it says."""
-    return line.error_code == TIMED_OUT or answered(line) == outcome.answer
-
-
-def _undecided(line: RequestLine, reason: str) -> Judged:
-    return Judged(line=line, verdict=Verdict.UNDECIDED, reason=reason)
+            newer = newer_line(line)
+            yield undecided(line, newer or "it is newer than the log", newer=newer is not None)

@@ -38,6 +38,15 @@ LEVELS: Mapping[str, int] = {
 }
 """The feature level of each metadata.version that a controller of 4.1 knows."""
 
+NEWER_LEVELS: Mapping[int, str] = {
+    30: "4.3-IV0",
+    31: "4.4-IV0",
+    32: "4.4-IV1",
+    33: "4.4-IV2",
+    34: "4.5-IV0",
+}
+"""Levels of later releases, of which a controller of 4.1 knows no more than the name."""
+
 CHANGES_METADATA = frozenset({7, 8, 11, 13, 14, 15, 17, 23})
 """Levels that brought new records or fields; going back across one would lose them (R-FEAT-3)."""
 

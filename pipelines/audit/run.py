@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from jbod_model.audit import Audit, Judged
 from jbod_model.audit.log_invariants import check_log
 from jbod_model.errors import UsageError
-from jbod_model.log import PARTITION_DIRECTORY, LogReader, MetadataLog
+from jbod_model.log import PARTITION_DIRECTORY, LogEntry, LogReader, MetadataLog
+from jbod_model.records import UnknownRecord, VersionedRecord
 from jbod_model.request_log_file import RequestLog
 from jbod_model.storage.meta_properties import FILE_NAME, read_meta_properties
 from jbod_model.transactions import settle
-from pipelines.audit.summary import Summary
+from pipelines.audit.summary import Kind, Summary
 from pipelines.audit.table import write_audit
 
 
@@ -29,8 +30,8 @@ def audit(
             raise UsageError(f"{log.path}: there is no such file; give a controller's request log")
     summary = Summary(checked=invariants)
     if invariants:
-        reader = LogReader(MetadataLog.open(log_dir))
-        for breach in check_log(settle(reader)):
+        reader = LogReader(MetadataLog.open(log_dir), keep_unknown=True)
+        for breach in check_log(_counted(settle(reader), summary)):
             summary.add_breach(breach)
         summary.end_offset = reader.next_offset
     if logs:
@@ -43,12 +44,23 @@ def audit(
     return summary
 
 
+def _counted(entries: Iterable[LogEntry], summary: Summary) -> Iterator[LogEntry]:
+    """The entries, with the unknown records among them counted."""
+    for entry in entries:
+        if isinstance(entry.record, VersionedRecord) and isinstance(entry.record.record, UnknownRecord):
+            summary.unknown.setdefault(entry.record.record.api_key, Kind(entry.offset)).records += 1
+        yield entry
+
+
 def _judged(
     log_dir: Path, logs: Sequence[RequestLog], configs: Mapping[str, str], summary: Summary
 ) -> Iterator[Judged]:
-    reader = LogReader(MetadataLog.open(log_dir))
+    reader = LogReader(MetadataLog.open(log_dir), keep_unknown=True)
     found = Audit(
-        settle(reader), [log.requests() for log in logs], cluster_id=cluster_id(log_dir), static_configs=configs
+        settle(reader),
+        [log.requests_and_newer() for log in logs],
+        cluster_id=cluster_id(log_dir),
+        static_configs=configs,
     )
     for one in found:
         summary.add(one)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 from jbod_model.audit import Judged, OwnWork, Verdict
 from jbod_model.audit.log_invariants import INVARIANTS, LogBreach
-from jbod_model.records import VersionedRecord
+from jbod_model.conformance import compare
+from jbod_model.json_form import camel_case
+from jbod_model.records import TYPE_NAMES, VersionedRecord
 from jbod_model.request_log_file import RequestLog
 from pipelines.audit.table import records_as_json
 
@@ -44,13 +47,21 @@ class Summary:
     breach_counts: Counter[int] = field(default_factory=Counter)
     checked: bool = False
     """Whether the invariants were checked."""
+    newer: int = 0
+    """Requests that are not decidable because they, or the cluster, are newer than the reference controller."""
+    newer_records: int = 0
+    """Records without a decided cause for the same reason."""
+    unknown: dict[int, Kind] = field(default_factory=dict)
+    """Record type that is not known -> its records, where the invariants were checked."""
 
     def add(self, found: Judged | OwnWork) -> None:
         """Count a verdict or the controller's own work."""
         if isinstance(found, OwnWork):
             cause = found.cause if found.cause in self.own or len(self.own) < KINDS else "other"
             self.own.setdefault(cause, Kind(found.from_offset)).records += len(found.records)
+            self.newer_records += len(found.records) if found.newer else 0
             return
+        self.newer += found.newer
         self.verdicts.setdefault(found.line.api, Counter())[found.verdict.value] += 1
         if found.verdict is Verdict.QUIRK:
             self.quirks[found.quirk or ""] += 1
@@ -76,9 +87,27 @@ class Summary:
         return sum(counts[verdict.value] for counts in self.verdicts.values())
 
     @property
+    def found(self) -> bool:
+        """Whether a request differs or an invariant is broken."""
+        return bool(self.count(Verdict.DIFFERS) or self.count(Verdict.ORDER) or self.breach_counts)
+
+    @property
+    def undecided_because(self) -> str | None:
+        """Why the audit as a whole could not say that nothing differs, None where it could."""
+        said = [f"{self.newer:,} requests"] if self.newer else []
+        said += [f"{self.newer_records:,} records"] if self.newer_records and self.judged else []
+        said += [f"record type {number}" for number in self.unknown]
+        if said:
+            return f"not decidable: {' and '.join(said)}: newer than this audit, which knows Kafka up to 4.1"
+        if self.judged and self.count(Verdict.UNDECIDED) == self.judged:
+            (reason, _), *_ = self.undecided.most_common(1)
+            return f"not decidable: none of the {self.judged:,} requests: mostly, {reason}"
+        return None
+
+    @property
     def clean(self) -> bool:
-        """Whether no request differs and no invariant is broken."""
-        return not (self.count(Verdict.DIFFERS) or self.count(Verdict.ORDER) or self.breach_counts)
+        """Whether nothing is found, and it was decidable."""
+        return not self.found and self.undecided_because is None
 
     def as_json(self, logs: list[RequestLog]) -> dict[str, Any]:
         """For programs."""
@@ -89,6 +118,7 @@ class Summary:
             "apis": {api: dict(counts) for api, counts in sorted(self.verdicts.items())},
             "quirks": dict(self.quirks),
             "notDecidable": dict(self.undecided),
+            "newerThanKnown": {"requests": self.newer, "records": self.newer_records},
             "differences": [_difference(one) for one in self.differences],
             "otherRecords": {
                 cause: {"records": kind.records, "firstOffset": kind.first_offset} for cause, kind in self.own.items()
@@ -98,6 +128,7 @@ class Summary:
                 "otherApis": sum(log.dropped for log in logs),
                 "unreadable": dict(sum((log.rejected for log in logs), Counter())),
             },
+            "decidable": self.undecided_because is None,
             "clean": self.clean,
         }
         if self.checked:
@@ -124,11 +155,26 @@ def _difference(one: Judged) -> dict[str, Any]:
         "fromOffset": one.from_offset,
         "expected": records_as_json(one.expected),
         "found": records_as_json(one.found),
+        "fields": [
+            {"field": name, "expected": expected, "found": found} for name, expected, found in differing_fields(one)
+        ],
     }
+
+
+def differing_fields(one: Judged) -> list[tuple[str, Any, Any]]:
+    """What differs: name of the record and field, expected and found. A record that only one side has is whole."""
+    fields = []
+    for where, found, expected in compare.records(camel_case(one.line.api.lower()), one.found, one.expected):
+        at = re.match(r"records\[(\d+)\]\.?", where)
+        name = where if at is None else where[at.end() :]
+        if at is not None and name:
+            name = f"{TYPE_NAMES[type(one.found[int(at[1])].record)]}.{name}"
+        fields.append((name or "record", expected, found))
+    return fields
 
 
 def short(versioned: VersionedRecord) -> str:
     """A record in one line, without the fields that say nothing."""
     record = records_as_json((versioned,))[0]
     data = {name: value for name, value in record["data"].items() if value not in (None, [], -1, -2)}
-    return f"{record['type']} {data}"
+    return f"{record['type']} version {record['version']} {data}"

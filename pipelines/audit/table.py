@@ -21,6 +21,7 @@ from jbod_model import json_form
 from jbod_model.audit import Judged, Verdict
 from jbod_model.errors import UsageError
 from jbod_model.records import TYPE_NAMES, VersionedRecord
+from jbod_model.request_log import RequestLine
 from jbod_model.requests import BrokerHeartbeatRequest
 from pipelines.lake.tables import TIME, Table, column
 
@@ -38,9 +39,9 @@ AUDIT = Table(
             column("forwarded", pa.bool_(), "whether a broker passed it on"),
             column("received_time", TIME, "when it arrived, by the controller's clock"),
             column("completed_time", TIME, "when its answer was sent"),
-            column("error_code", pa.int16(), "of the request as a whole"),
-            column("request", pa.string(), "what was asked, as JSON"),
-            column("response", pa.string(), "what was answered, as JSON"),
+            column("error_code", pa.int16(), "of the request as a whole; null where it is not read", null=True),
+            column("request", pa.string(), "what was asked, as JSON; null where its version is not known", null=True),
+            column("response", pa.string(), "what was answered, as JSON; null where it is not read", null=True),
             column(
                 "verdict", pa.string(), "same, explained by a known quirk, differs, differs in order or not decidable"
             ),
@@ -95,7 +96,7 @@ def write_audit(lake: str, judged: Iterable[Judged]) -> int:
 
 def worth_a_row(one: Judged) -> bool:
     """Whether the request is more than a sign of life."""
-    request = one.line.request
+    request = one.line.request if isinstance(one.line, RequestLine) else None
     quiet = isinstance(request, BrokerHeartbeatRequest) and not request.offline_log_dirs
     return not quiet or bool(one.found) or one.verdict is not Verdict.SAME
 
@@ -104,7 +105,7 @@ def records_as_json(records: Sequence[VersionedRecord]) -> list[dict[str, Any]]:
     """Type, version and fields of each record, in Kafka's JSON form."""
     return [
         {
-            "type": TYPE_NAMES[type(one.record)],
+            "type": TYPE_NAMES.get(type(one.record), "UNKNOWN_RECORD"),
             "version": one.version,
             "data": json_form.write(one.record),
         }
@@ -114,19 +115,20 @@ def records_as_json(records: Sequence[VersionedRecord]) -> list[dict[str, Any]]:
 
 def _row(one: Judged) -> dict[str, Any]:
     line = one.line
+    read = line if isinstance(line, RequestLine) else None
     return {
         "api": line.api,
         "api_version": line.version,
-        "broker_id": getattr(line.request, "broker_id", None),
+        "broker_id": getattr(read.request if read else line, "broker_id", None),
         "client_id": line.client_id,
         "correlation_id": line.correlation_id,
         "connection": line.connection,
         "forwarded": line.forwarded,
         "received_time": _time(line.received_ms),
         "completed_time": _time(line.completed_ms),
-        "error_code": line.error_code,
-        "request": json.dumps(json_form.write(line.request)),
-        "response": json.dumps(json_form.write(line.response)),
+        "error_code": read and read.error_code,
+        "request": read and json.dumps(json_form.write(read.request)),
+        "response": read and json.dumps(json_form.write(read.response)),
         "verdict": one.verdict.value,
         "quirk": one.quirk,
         "reason": one.reason,

@@ -6,19 +6,24 @@ import gzip
 import json
 import resource
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
+from jbod_model.log import LogReader, MetadataLog
+from jbod_model.log_writer import LogWriter
+from jbod_model.records import RegisterBrokerRecord, UnknownRecord, VersionedRecord
 from pipelines import cli
 from tests.lakes import write_lake
 from tests.logs import read_log
-from tests.paths import CLUSTERS, metadata_dir
+from tests.paths import CLUSTERS, NEWER, metadata_dir
 
 KAFKA = "kafka-4.1.2"
 LOG_DIR = str(metadata_dir(KAFKA))
 REQUESTS = CLUSTERS / KAFKA / "requests-100.log.gz"
+NEWER_DIR = NEWER / "kafka-4.4.0"
 OLD = CLUSTERS / "kafka-3.7.2" / "requests-100.log.gz"
 
 
@@ -98,11 +103,89 @@ def test_the_table_has_a_row_for_each_request_that_matters_and_a_second_run_repl
 def test_a_clock_that_is_not_utc_is_said_and_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     local = tmp_path / "requests.log"
     local.write_text(gzip.decompress(REQUESTS.read_bytes()).decode().replace("[2026-11-21 02:", "[2026-11-21 04:"))
-    assert run("audit", LOG_DIR, "--requests", local) == 0
-    assert "say --time-zone" in capsys.readouterr().out
+    assert run("audit", LOG_DIR, "--requests", local) == 2
+    said = capsys.readouterr()
+    assert said.out.startswith("0 of 611 requests judged by the log up to offset 629; 611 not decidable; ")
+    assert "say --time-zone" in said.out
+    assert said.err == "jbod: not decidable: none of the 611 requests: mostly, it is newer than the log\n"
     for zone in ("+02:00", "Africa/Cairo"):
         assert run("audit", LOG_DIR, "--requests", local, "--time-zone", zone, "--json") == 0
         assert json.loads(capsys.readouterr().out)["verdicts"]["same"] == 608
+
+
+def test_a_cluster_of_a_newer_kafka_is_not_decidable_and_nothing_differs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("audit", NEWER_DIR / "metadata" / "controller-101", "--requests", NEWER_DIR / "requests-102.log.gz")
+    assert run(*words) == 2
+    said = capsys.readouterr()
+    assert said.out.splitlines()[0] == (
+        "14 of 94 requests judged by the log up to offset 113; 80 not decidable, all of them newer than this audit, "
+        "which knows Kafka up to 4.1; 0 lines of other APIs passed over."
+    )
+    assert "Not decidable, BROKER_HEARTBEAT version 2 is not known to this audit: 76 requests." in said.out
+    assert "Not decidable, Kafka 4.4 is not known to this audit (metadata.version 4.4-IV2): 4 requests." in said.out
+    assert "  not decidable RegisterBrokerRecord: 4 records, the first at offset 18" in said.out
+    assert "differs:" not in said.out
+    assert "unexplained" not in said.out
+    assert said.err == (
+        "jbod: not decidable: 80 requests and 13 records: newer than this audit, which knows Kafka up to 4.1\n"
+    )
+    assert run(*words, "--json") == 2
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["newerThanKnown"] == {"requests": 80, "records": 13}
+    assert (answer["clean"], answer["decidable"], answer["differences"]) == (False, False, [])
+    assert answer["lines"]["unreadable"] == {}
+    lake = tmp_path / "lake"
+    write_lake(lake, read_log(metadata_dir(KAFKA)), cluster_id="JBODtestCluster0123456")
+    assert run(*words, "--lake", lake) == 2
+    rows = DeltaTable(lake / "audit").to_pyarrow_table().to_pylist()
+    unread = [row for row in rows if row["api"] == "BROKER_HEARTBEAT"]
+    assert len(unread) == 76
+    assert {(row["request"], row["response"], row["error_code"]) for row in unread} == {(None, None, None)}
+    assert {row["broker_id"] for row in unread} == {1, 2, 3, 4}
+
+
+def test_a_record_of_an_unknown_type_is_named_and_what_follows_is_judged_as_far_as_it_can_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_dir = tmp_path / "log"
+    shutil.copytree(metadata_dir(KAFKA), log_dir)
+    segment = log_dir / "__cluster_metadata-0" / "00000000000000000540.log"
+    unknown = LogWriter(base_offset=630)
+    unknown.append([VersionedRecord(UnknownRecord(api_key=29, body=b"\0\0\0\x66\0"), 0)], epoch=1, timestamp=1)
+    segment.write_bytes(segment.read_bytes() + unknown.bytes)
+    assert run("audit", log_dir, "--requests", REQUESTS, "--invariants") == 1  # R-INV-17 is broken before it
+    said = capsys.readouterr()
+    assert "  record type 29 version 0 is not known to this audit: 1 record, the first at offset 630" in said.out
+    assert "Record type 29 is not known to this audit: 1 record, the first at offset 630." in said.out
+    assert said.err == ""
+    assert run("audit", log_dir, "--requests", REQUESTS) == 2
+    assert "1 records: newer than this audit" in capsys.readouterr().err
+
+
+def test_a_difference_is_shown_field_by_field_with_the_records_version(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def old_form(versioned: VersionedRecord) -> VersionedRecord:
+        if not isinstance(versioned.record, RegisterBrokerRecord) or versioned.record.broker_id != 2:
+            return versioned
+        return VersionedRecord(replace(versioned.record, log_dirs=(), fenced=False), 2)
+
+    log = LogWriter()
+    for entry in LogReader(MetadataLog.open(metadata_dir(KAFKA))):
+        record = old_form(entry.record) if isinstance(entry.record, VersionedRecord) else entry.record
+        log.append([record], epoch=entry.epoch, timestamp=entry.timestamp)
+    log.write(tmp_path)
+    assert run("audit", tmp_path, "--requests", REQUESTS) == 1
+    lines = capsys.readouterr().out.splitlines()
+    at = next(index for index, line in enumerate(lines) if line.startswith("differs: BROKER_REGISTRATION of 2"))
+    assert lines[at + 1 : at + 4] == [
+        "  REGISTER_BROKER_RECORD.version: expected 3, found 2",
+        "  REGISTER_BROKER_RECORD.fenced: expected true, found false",
+        '  REGISTER_BROKER_RECORD.logDirs: expected ["hPGPy7ImsVdvi04MgW5Y_A", "tVpKKovKXwQW6lj6leXrUQ", '
+        '"UHW3S5bZoPMDqhk2nf82Zg"], found []',
+    ]
 
 
 def test_several_files_in_any_order_are_one_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,8 +207,9 @@ def test_several_files_in_any_order_are_one_stream(tmp_path: Path, capsys: pytes
 
 
 def test_requests_of_another_cluster_are_counted_and_not_judged(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("audit", LOG_DIR, "--requests", OLD, "--json") == 0
+    assert run("audit", LOG_DIR, "--requests", OLD, "--json") == 2
     answer = json.loads(capsys.readouterr().out)
+    assert (answer["clean"], answer["decidable"]) == (False, False)
     assert answer["verdicts"]["not decidable"] == answer["requests"] == 655
 
 

@@ -7,7 +7,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -16,11 +16,12 @@ import pytest
 from jbod_model.audit import Audit, Judged, OwnWork, Verdict
 from jbod_model.audit.control import Control, default_features
 from jbod_model.audit.hints import Hints
+from jbod_model.audit.newer import newer_level
 from jbod_model.ids import Uuid
 from jbod_model.log import LogEntry, LogReader, MetadataLog
 from jbod_model.log_writer import LogWriter
-from jbod_model.records import PartitionChangeRecord, VersionedRecord
-from jbod_model.request_log import RequestLine, parse_line
+from jbod_model.records import FeatureLevelRecord, PartitionChangeRecord, RegisterBrokerRecord, VersionedRecord
+from jbod_model.request_log import Line, NewerLine, RequestLine, parse_line
 from jbod_model.request_log_file import RequestLog
 from jbod_model.requests import AssignReplicasToDirsRequest, BrokerHeartbeatRequest
 from jbod_model.simulation.output import write_world
@@ -316,3 +317,77 @@ def test_requests_with_wrong_numbers_missing_twice_or_shuffled_are_judged_withou
         controller.handle(line)
     controller.drain(LogWriter())
     assert controller.outcome.same.total() + controller.outcome.other.total() == len(handled)
+
+
+NEWER_KAFKA = "not known to this audit"
+
+
+def test_a_record_version_that_no_known_kafka_writes_makes_its_request_not_decidable_and_nothing_else() -> None:
+    def newer(entry: LogEntry) -> LogEntry:
+        if not isinstance(entry.record, VersionedRecord) or not isinstance(entry.record.record, RegisterBrokerRecord):
+            return entry
+        return replace(entry, record=VersionedRecord(entry.record.record, 4))
+
+    judged, own = _audit("kafka-4.1.2", change=newer)
+    undecided = [one for one in judged if one.verdict is Verdict.UNDECIDED]
+    wrote = [one for one in _true("kafka-4.1.2")[0] if one.line.api == "BROKER_REGISTRATION" and one.found]
+    assert {one.line for one in undecided} == {one.line for one in wrote}
+    assert {one.reason for one in undecided} == {f"RegisterBrokerRecord version 4 is {NEWER_KAFKA}"}
+    assert all(one.newer for one in undecided)
+    assert Verdict.DIFFERS not in {one.verdict for one in judged}
+    assert "not decidable RegisterBrokerRecord" in {one.cause for one in own}
+
+
+def test_what_a_request_of_an_unknown_version_caused_is_not_decidable() -> None:
+    lines = [
+        NewerLine(
+            broker_id=line.request.broker_id,
+            **{field.name: getattr(line, field.name) for field in fields(Line)} | {"version": 2},
+        )
+        if isinstance(line.request, BrokerHeartbeatRequest)
+        else line
+        for line in _lines("kafka-4.1.2")
+    ]
+    judged, own = _audit("kafka-4.1.2", lines)
+    assert {one.reason for one in judged if one.newer} == {f"BROKER_HEARTBEAT version 2 is {NEWER_KAFKA}"}
+    assert {one.line.api for one in judged if one.newer} == {"BROKER_HEARTBEAT"}
+    assert {one.verdict for one in judged if not one.newer} <= {Verdict.SAME, Verdict.QUIRK}
+    assert not [one for one in own if one.cause.startswith("unexplained")]
+    caused = [one for one in _true("kafka-4.1.2")[0] if one.line.api == "BROKER_HEARTBEAT" and one.found]
+    offsets = {one.from_offset + index for one in caused for index in range(len(one.found))}
+    assert {one.from_offset for one in own if one.newer} <= offsets
+
+
+def test_at_a_metadata_version_that_is_not_known_a_difference_is_not_decidable() -> None:
+    first = _an_assignment("kafka-4.1.2")
+    level = FeatureLevelRecord(name="metadata.version", feature_level=30)
+
+    def change(entry: LogEntry) -> LogEntry:
+        if isinstance(entry.record, VersionedRecord) and isinstance(entry.record.record, FeatureLevelRecord):
+            return replace(entry, record=VersionedRecord(level, 0)) if entry.record.record.name == level.name else entry
+        return _with_record(entry, directories=None) if entry.offset == first.from_offset else entry
+
+    judged, own = _audit("kafka-4.1.2", change=change)
+    (one,) = [one for one in judged if one.line == first.line]
+    assert one.verdict is Verdict.UNDECIDED
+    assert one.reason == f"Kafka 4.3 is {NEWER_KAFKA} (metadata.version 4.3-IV0)"
+    assert (one.expected, bool(one.found)) == (first.expected, True)
+    assert not [one for one in own if one.cause.startswith("unexplained")]
+    assert newer_level(29) is None
+    assert newer_level(99) == f"metadata.version level 99 is {NEWER_KAFKA}"
+
+
+def test_a_request_that_differs_is_shown_what_was_expected_at_the_offset_where_it_wrote() -> None:
+    """Between its arrival and its records others may have been appended: the epoch is the offset, not an older one."""
+
+    def change(entry: LogEntry) -> LogEntry:
+        registered = isinstance(entry.record, VersionedRecord) and isinstance(entry.record.record, RegisterBrokerRecord)
+        return _with_record(entry, in_controlled_shutdown=True) if registered else entry
+
+    judged, _ = _audit("kafka-4.1.2", change=change)
+    wrong = [one for one in judged if one.line.api == "BROKER_REGISTRATION" and one.verdict is Verdict.DIFFERS]
+    assert wrong
+    for one in wrong:
+        (expected,) = (kept.record for kept in one.expected if isinstance(kept.record, RegisterBrokerRecord))
+        found = next(kept.record for kept in one.found if isinstance(kept.record, RegisterBrokerRecord))
+        assert replace(expected, in_controlled_shutdown=True) == found
