@@ -1,5 +1,7 @@
 """``jbod``: the command line. Exit codes: 0 done, 1 a check found something, 2 bad usage, input or lake, 3 own fault.
 
+141 where whoever reads the output has gone (``jbod image | head``), as tools that SIGPIPE ends.
+
 Data goes to standard output, progress and errors to standard error. A command imports what it needs when it runs, so
 that a question does not wait for Spark.
 """
@@ -20,6 +22,7 @@ from typing import Annotated
 import typer
 
 from jbod_model.errors import JbodError, UsageError
+from pipelines.pipe import READER_GONE, output, reader_gone
 
 MODULES: Mapping[str, Sequence[str]] = {
     "ask": ("offline", "status", "directories", "history", "image", "dump", "version"),
@@ -85,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run() -> None:
     """The console script: ``main``, and out. Taking the interpreter apart takes up to a third of a second."""
+    sys.stdout, sys.stderr = output(sys.stdout), output(sys.stderr)
     try:
         main()
         code: object = 0
@@ -93,10 +97,18 @@ def run() -> None:
     if not (code is None or isinstance(code, int)):
         sys.exit(str(code))
     atexit._run_exitfuncs()
-    with suppress(OSError):  # whoever read our output may be gone
+    try:
         sys.stdout.flush()
+        if reader_gone(sys.stdout):
+            code = READER_GONE
+    except SystemExit as left:
+        code = left.code
+    except OSError as problem:
+        print(f"jbod: the answer could not be written: {problem.strerror}", file=sys.stderr)  # noqa: T201
+        code = 2
+    with suppress(OSError, SystemExit):
         sys.stderr.flush()
-    os._exit(code or 0)
+    os._exit(code or 0)  # type: ignore[arg-type]
 
 
 def _refuse_secrets(words: Sequence[str]) -> None:
@@ -111,7 +123,8 @@ def _refuse_secrets(words: Sequence[str]) -> None:
 
 def _refuse(problem: str) -> None:
     """One line on standard error, after what was printed so far; passwords in URIs are left out."""
-    sys.stdout.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
     print("jbod:", _SECRET.sub("://***@", " ".join(problem.split())), file=sys.stderr)  # noqa: T201
     sys.exit(2)
 

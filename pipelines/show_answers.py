@@ -42,7 +42,10 @@ def show_offline(answer: Offline, every: bool = False, out: Console | None = Non
         since = "at or before" if cause.since_snapshot else "since"
         say(out, f"  {many(cause.replicas, 'replica'):<{width}}  {cause.finding}", hang=width + 4)
         begin = f"{since} offset {cause.since_offset}, {when(cause.since_time)}"
-        say(out, f"  {'':<{width}}  {begin} ({age(cause.since_time, answer.time)} before)", "dim", width + 4)
+        begin += f" ({age(cause.since_time, answer.time)} before)"
+        if cause.last_offset != cause.since_offset:
+            begin = f"the first {begin}, the last since offset {cause.last_offset}, {when(cause.last_time)}"
+        say(out, f"  {'':<{width}}  {begin}", "dim", width + 4)
     if len(causes) < len(answer.causes):
         say(out, f"  and {many(len(answer.causes) - len(causes), 'cause')} more: --all, or --json", "dim")
     say(out)
@@ -146,12 +149,12 @@ def show_directories(offset: int, time: datetime, answer: Sequence[Directory], o
     registered = [one for one in answer if one.state == "online"]
     dark = sum(one.broker != "online" for one in registered)
     gone = [one for one in answer if one.state not in ("online", "unassigned", "migrating")]
-    said = [f"{many(len(registered) - dark, 'directory', 'directories')} online"]
+    said = [f"{many(len(registered), 'directory', 'directories')} online"]
     if dark:
-        said.append(f"{dark} on brokers that are fenced")
+        said[0] += f" ({dark:,} of them on brokers that are fenced)"
     if gone:
         held = many(sum(one.replicas for one in gone), "replica")
-        said.append(f"{held} in {many(len(gone), 'directory', 'directories')} that are gone")
+        said.append(f"{held} in {many(len(gone), 'directory that is gone', 'directories that are gone')}")
     say(out, f"At offset {offset}, {when(time)}: {', '.join(said)}.", "bold")
     show_table(
         out,

@@ -50,6 +50,9 @@ class Cause:
     since_offset: int
     since_time: datetime
     since_snapshot: bool
+    last_offset: int
+    """When the last of them went offline for it; ``since_offset`` is the first."""
+    last_time: datetime
     replicas: int
     finding: str
     advice: str
@@ -117,6 +120,7 @@ def _causes(lake: Lake, replicas: Sequence[OfflineReplica]) -> list[Cause]:
     causes = []
     for (reason, broker, directory), members in groups.items():
         oldest = min(members, key=attrgetter("since_offset"))
+        newest = max(members, key=attrgetter("since_offset"))
         if directory is not None:
             finding, advice = _about_directory(broker, directory, ends.get(directory))
         elif reason == "broker fenced":
@@ -135,6 +139,8 @@ def _causes(lake: Lake, replicas: Sequence[OfflineReplica]) -> list[Cause]:
                 oldest.since_offset,
                 oldest.since_time,
                 oldest.since_snapshot,
+                newest.since_offset,
+                newest.since_time,
                 len(members),
                 finding,
                 advice,

@@ -23,6 +23,7 @@ LEADER_ON_OFFLINE_DIRECTORY = Check(
     source="KIP-858, Handling log directory failures; KAFKA-16297",
 )
 
+# Each partition has its own beginning: after the last change at which what is wrong now was not so.
 NOT_AVAILABLE = Check(
     id="B-17",
     name="offline-partition",
@@ -31,8 +32,7 @@ NOT_AVAILABLE = Check(
     why="Without a leader nothing can be read or written; below min.insync.replicas, writes with acks=all are refused.",
     sql="""
         WITH off AS (
-            SELECT o.topic_id, o.partition, count(*) AS replicas, max(o.from_offset) AS from_offset,
-                   max(o.from_time) AS from_time,
+            SELECT o.topic_id, o.partition, count(*) AS replicas,
                    count(CASE WHEN array_contains(p.isr, o.broker_id) THEN 1 END) AS in_sync
             FROM offline_replicas o
             JOIN partitions p ON p.topic_id = o.topic_id AND p.partition = o.partition
@@ -43,31 +43,58 @@ NOT_AVAILABLE = Check(
                    array_length(p.isr) - coalesce(off.in_sync, 0) AS in_sync,
                    least(coalesce(m.min_insync_replicas, params.min_insync_replicas),
                          array_length(p.replicas)) AS wanted,
-                   p.from_offset, p.from_time, off.from_offset AS off_offset, off.from_time AS off_time
+                   coalesce(m.min_insync_replicas, params.min_insync_replicas) AS min_isr
             FROM partitions p
             CROSS JOIN params
             LEFT JOIN off ON off.topic_id = p.topic_id AND off.partition = p.partition
             LEFT JOIN min_isr m ON m.topic = p.topic
         ), bad AS (
-            SELECT * FROM state WHERE leader = -1 OR offline = replicas OR in_sync < wanted
-        ), leaderless AS (
-            SELECT h.topic_id, h.partition,
-                   coalesce(max(CASE WHEN h.leader <> -1 THEN h.to_offset END), min(h.from_offset)) AS from_offset,
-                   coalesce(max(CASE WHEN h.leader <> -1 THEN h.to_time END), min(h.from_time)) AS from_time
-            FROM bad b
-            JOIN partitions_history h ON h.topic_id = b.topic_id AND h.partition = b.partition
-            WHERE b.leader = -1
-            GROUP BY h.topic_id, h.partition
+            SELECT *, CASE WHEN offline = replicas THEN 'offline' WHEN leader = -1 THEN 'leaderless'
+                           ELSE 'few' END AS kind
+            FROM state WHERE leader = -1 OR offline = replicas OR in_sync < wanted
+        ), changes AS (
+            SELECT b.topic_id, b.partition, h.from_offset AS at_offset, h.from_time AS at_time
+            FROM bad b JOIN partitions_history h ON h.topic_id = b.topic_id AND h.partition = b.partition
+            UNION
+            SELECT b.topic_id, b.partition, o.from_offset, o.from_time
+            FROM bad b JOIN offline_replicas_history o ON o.topic_id = b.topic_id AND o.partition = b.partition
+            UNION
+            SELECT b.topic_id, b.partition, o.to_offset, o.to_time
+            FROM bad b JOIN offline_replicas_history o ON o.topic_id = b.topic_id AND o.partition = b.partition
+            WHERE o.to_offset IS NOT NULL
+        ), past AS (
+            SELECT c.topic_id, c.partition, c.at_offset, c.at_time, h.leader, array_length(h.replicas) AS replicas,
+                   array_length(h.isr) AS isr, count(o.broker_id) AS offline,
+                   count(CASE WHEN array_contains(h.isr, o.broker_id) THEN 1 END) AS in_sync_offline
+            FROM changes c
+            JOIN partitions_history h ON h.topic_id = c.topic_id AND h.partition = c.partition
+                 AND h.from_offset <= c.at_offset AND (h.to_offset IS NULL OR h.to_offset > c.at_offset)
+            LEFT JOIN offline_replicas_history o ON o.topic_id = c.topic_id AND o.partition = c.partition
+                 AND o.from_offset <= c.at_offset AND (o.to_offset IS NULL OR o.to_offset > c.at_offset)
+            GROUP BY c.topic_id, c.partition, c.at_offset, c.at_time, h.leader, array_length(h.replicas),
+                     array_length(h.isr)
+        ), wrong AS (
+            SELECT p.topic_id, p.partition, p.at_offset, p.at_time,
+                   CASE WHEN b.kind = 'offline' THEN p.offline = p.replicas
+                        WHEN b.kind = 'leaderless' THEN p.leader = -1
+                        ELSE p.isr - p.in_sync_offline < least(b.min_isr, p.replicas) END AS so
+            FROM past p JOIN bad b ON b.topic_id = p.topic_id AND b.partition = p.partition
+        ), fine AS (
+            SELECT topic_id, partition, max(CASE WHEN NOT so THEN at_offset ELSE -1 END) AS last_offset
+            FROM wrong GROUP BY topic_id, partition
+        ), since AS (
+            SELECT w.topic_id, w.partition, min(w.at_offset) AS since_offset, min(w.at_time) AS since_time
+            FROM wrong w JOIN fine f ON f.topic_id = w.topic_id AND f.partition = w.partition
+            WHERE w.at_offset > f.last_offset
+            GROUP BY w.topic_id, w.partition
         )
-        SELECT b.topic_id, b.topic, b.partition,
-               coalesce(l.from_offset, greatest(b.from_offset, coalesce(b.off_offset, b.from_offset))) AS since_offset,
-               coalesce(l.from_time, greatest(b.from_time, coalesce(b.off_time, b.from_time))) AS since_time,
-               CASE WHEN b.offline = b.replicas THEN 'every replica is offline'
-                    WHEN b.leader = -1 THEN 'no replica leads it'
+        SELECT b.topic_id, b.topic, b.partition, s.since_offset, s.since_time,
+               CASE WHEN b.kind = 'offline' THEN 'every replica is offline'
+                    WHEN b.kind = 'leaderless' THEN 'no replica leads it'
                     ELSE concat(CAST(b.in_sync AS VARCHAR), ' in sync and online, min.insync.replicas is ',
                                 CAST(b.wanted AS VARCHAR)) END AS what
         FROM bad b
-        LEFT JOIN leaderless l ON l.topic_id = b.topic_id AND l.partition = b.partition
+        JOIN since s ON s.topic_id = b.topic_id AND s.partition = b.partition
     """,
     message="{what}",
     todo="bring back a broker or disk that holds a replica (jbod offline says which)",

@@ -8,6 +8,8 @@ from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
 from pipelines.check.catalogue import CHECKS, ELSEWHERE
 from pipelines.check.definition import SEVERITIES, Check, Finding
 from pipelines.show import age, console, listed, many, say, show_table, when
@@ -31,19 +33,39 @@ def show_findings(
         say(out, f"{severity.upper()} {check.id} {check.name}: {check.title}", _STYLES[severity], hang=2)
         causes = _causes(group)
         for (message, todo), members in list(causes.items())[: None if every else _MOST]:
-            subjects = [one.subject for one in members]
-            since = min(members, key=lambda one: one.offset)
-            began = f"since offset {since.offset}, {age(since.time, time)}"
-            if len(subjects) == 1:
-                say(out, f"  {subjects[0]}: {message} ({began})", hang=4)
+            if len(members) == 1:
+                say(out, f"  {members[0].subject}: {message} ({_since(members[0], time)})", hang=4)
             else:
-                say(out, f"  {message} ({began})", hang=4)
-                most = len(subjects) if every else _MOST
-                say(out, f"    {len(subjects):,}: {listed(subjects, most)}", hang=6)
+                _show_members(out, message, members, time, every)
             say(out, f"    do: {todo}", hang=8)
         if len(causes) > _MOST and not every:
             say(out, f"  and {many(len(causes) - _MOST, 'more cause', 'more causes')} (--all)", hang=4)
         say(out, f"  why it matters: {check.why}", "dim", hang=4)
+
+
+def _show_members(out: Console, message: str, members: Sequence[Finding], time: datetime, every: bool) -> None:
+    """Several subjects of one cause, in groups that began together."""
+    begun = [list(group) for _, group in groupby(sorted(members, key=_begin), key=_begin)]
+    most = len(members) if every else _MOST
+    if len(begun) == 1:
+        say(out, f"  {message} ({_since(members[0], time)})", hang=4)
+        say(out, f"    {len(members):,}: {listed([one.subject for one in members], most)}", hang=6)
+        return
+    say(out, f"  {message}", hang=4)
+    for group in begun[:most]:
+        named = listed([one.subject for one in group], most)
+        say(out, f"    {len(group):,} {_since(group[0], time)}: {named}", hang=6)
+    if len(begun) > most:
+        rest = sum(map(len, begun[most:]))
+        say(out, f"    and {rest:,} more since offset {begun[most][0].offset} and later (--all)", hang=6)
+
+
+def _begin(one: Finding) -> int:
+    return one.offset
+
+
+def _since(one: Finding, time: datetime) -> str:
+    return f"since offset {one.offset}, {age(one.time, time)}"
 
 
 def show_validation(validation: Validation) -> None:

@@ -47,6 +47,19 @@ def test_check_says_what_is_wrong_first_then_what_to_do(dying: Path, capsys: pyt
     assert [line.split()[1] for line in lines if line[:1].isupper()][1:] == ["B-03", "B-17", "B-18", "B-24"]
 
 
+def test_partitions_that_went_offline_one_after_the_other_each_have_their_own_beginning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    story = Story().broker(1, "abe").topic("t", {1: "a"}, {1: "b"}, {1: "a"}).change("t", 0, leader=-1)
+    story.left(1, "be").left(1, "e").lake(tmp_path)
+    _, out, _ = run(capsys, "--lake", tmp_path, "--only", "B-17")
+    assert out.splitlines()[3:6] == [
+        "  every replica is offline",
+        "    2 since offset 7, 1 s: t-0, t-2",
+        "    1 since offset 8, 0 s: t-1",
+    ]
+
+
 def test_check_of_a_healthy_cluster_leaves_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Story().broker(1, "a").broker(2, "c").topic("t", {1: "a", 2: "c"}).lake(tmp_path)
     assert run(capsys, "--lake", tmp_path) == (

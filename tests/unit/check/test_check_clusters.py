@@ -141,6 +141,41 @@ def test_cluster_that_was_stopped_has_no_partition_left(lakes: Mapping[str, Path
     assert found == {"B-17": {name(partition) for partition in image["partitions"]}}
 
 
+def unusable(lake: Lake) -> dict[str, list[str]]:
+    """What is wrong with each partition at each offset up to the lake's newest, told from its rows alone."""
+    by_partition: dict[str, list[str]] = {}
+    spells: dict[tuple[str, int], list[tuple[int, range]]] = {}
+    for topic_id, number, broker, start, end in lake.query(
+        f"SELECT topic_id, partition, broker_id, from_offset, to_offset FROM {lake.until('offline_replicas')}"
+    ):
+        spell = range(start, lake.offset + 1 if end is None else end)
+        spells.setdefault((topic_id, number), []).append((broker, spell))
+    for topic_id, number, topic, leader, replicas, isr, start, end in lake.query(
+        "SELECT topic_id, partition, topic, leader, replicas, isr, from_offset, to_offset "
+        f"FROM {lake.until('partitions')} ORDER BY from_offset"
+    ):
+        told = by_partition.setdefault(f"{topic}-{number}", [""] * (lake.offset + 1))
+        for offset in range(start, lake.offset + 1 if end is None else end):
+            off = {broker for broker, spell in spells.get((topic_id, number), ()) if offset in spell}
+            few = len(set(isr) - off) < min(2 if topic == "pinned" else 1, len(replicas))
+            told[offset] = "offline" * (off == set(replicas)) + " leaderless" * (leader == -1) + " few" * few
+    return by_partition
+
+
+@pytest.mark.parametrize("kafka", KAFKAS)
+def test_unusable_partition_is_so_since_its_own_offset_and_at_each_one_after_it(
+    lakes: Mapping[str, Path], kafka: str
+) -> None:
+    wrong = unusable(Lake.open(lakes[kafka]))
+    offsets = [offset for offset in EXPECTED[kafka] if "B-17" in EXPECTED[kafka][offset]]
+    for lake in (*(Lake.open(lakes[kafka], offset) for offset in offsets), Lake.open(lakes[kafka])):
+        for one in run_checks(lake, ["B-17"]):
+            kind = {"every": "offline", "no": "leaderless"}.get(one.message.split()[0], "few")
+            told = wrong[one.subject]
+            assert all(kind in told[offset] for offset in range(one.offset, lake.offset + 1)), one
+            assert kind not in told[one.offset - 1], one
+
+
 def test_replica_that_joined_a_partition_is_told_why_its_directory_is_not_known(lakes: Mapping[str, Path]) -> None:
     (found,) = run_checks(Lake.open(lakes["kafka-4.1.2"], 252), ["B-01"])
     assert found.message == "broker 2 joined a partition that existed, and Kafka does not report the directory then"
