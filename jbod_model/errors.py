@@ -11,18 +11,23 @@ class UsageError(JbodError):
     """What was asked for cannot be done: a wrong path, option or lake. Nothing was read or written."""
 
 
+class Retriable(JbodError):
+    """What failed may go well when it is tried again: another run was faster. The command line leaves with 3."""
+
+
 class MalformedLog(JbodError):
     """Bytes that are no metadata log (R-FMT-*): the file, the offset of the batch or record, and what is wrong.
 
     ``file`` names the segment or snapshot as it was given, ``offset`` the log offset nearest to the damage
-    (of a record where one was being read, else of its batch; -1 before the first), ``problem`` what is wrong.
+    (of a record where one was being read, else of its batch; -1 where there is none, and none is said), ``problem``
+    what is wrong.
     """
 
     def __init__(self, file: str, offset: int, problem: str) -> None:
         self.file = file
         self.offset = offset
         self.problem = problem
-        super().__init__(f"{file}: offset {offset}: {problem}")
+        super().__init__(f"{file}: {problem}" if offset < 0 else f"{file}: offset {offset}: {problem}")
 
     def __reduce__(self) -> tuple[type, tuple[str, int, str]]:
         return type(self), (self.file, self.offset, self.problem)

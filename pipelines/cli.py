@@ -1,5 +1,7 @@
 """``jbod``: the command line. Exit codes: 0 done, 1 a check found something, 2 bad usage, input or lake, 3 own fault.
 
+3 also where trying again may help, as another run was faster.
+
 141 where whoever reads the output has gone (``jbod image | head``), as tools that SIGPIPE ends.
 
 Data goes to standard output, progress and errors to standard error. A command imports what it needs when it runs, so
@@ -21,7 +23,7 @@ from typing import Annotated
 
 import typer
 
-from jbod_model.errors import JbodError, UsageError
+from jbod_model.errors import JbodError, Retriable, UsageError
 from pipelines.pipe import READER_GONE, output, reader_gone
 
 MODULES: Mapping[str, Sequence[str]] = {
@@ -76,14 +78,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _refuse_secrets(words)
         application(words)(words, prog_name="jbod")
+    except Retriable as problem:
+        _refuse(str(problem), 3)
     except JbodError as problem:
         _refuse(str(problem))
     except OSError as problem:
         _refuse(f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem))
-    except Exception:
+    except Exception as problem:
+        if _damaged_table(problem):
+            _refuse(f"a file of a table is damaged ({str(problem).splitlines()[0]}): restore it, or rebuild the lake")
         # Python's own exit code for this is 1, which here means that a check found something.
         traceback.print_exc()
         sys.exit(3)
+
+
+def _damaged_table(problem: Exception) -> bool:
+    """Whether Arrow could not make sense of a Parquet file: bad input, wherever it is read."""
+    return type(problem).__module__.startswith("pyarrow") and "Parquet" in str(problem)
 
 
 def run() -> None:
@@ -121,12 +132,12 @@ def _refuse_secrets(words: Sequence[str]) -> None:
             )
 
 
-def _refuse(problem: str) -> None:
+def _refuse(problem: str, code: int = 2) -> None:
     """One line on standard error, after what was printed so far; passwords in URIs are left out."""
     with suppress(OSError):
         sys.stdout.flush()
     print("jbod:", _SECRET.sub("://***@", " ".join(problem.split())), file=sys.stderr)  # noqa: T201
-    sys.exit(2)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 LakePath = Annotated[str | None, typer.Option("--lake", help="The lake to ask; settings name another default.")]
 AtOffset = Annotated[int | None, typer.Option("--at-offset", help="As it was after the record at this offset.")]
 AtTime = Annotated[
-    str | None, typer.Option("--at-time", help="As it was at this time: 2026-11-21T02:21:05Z, or milliseconds.")
+    str | None,
+    typer.Option("--at-time", help="As it was at this time: 2026-11-21T02:21:05Z, or milliseconds since 1970."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
 All = Annotated[bool, typer.Option("--all", help="List everything, however long.")]
@@ -151,9 +152,15 @@ def parse_time(text: str) -> datetime:
     """An ISO 8601 time, UTC where no zone is given, or milliseconds since 1970; UsageError otherwise."""
     if text.isascii() and text.isdigit():
         try:
-            return datetime.fromtimestamp(int(text) / 1000, UTC)
+            time = datetime.fromtimestamp(int(text) / 1000, UTC)
         except (ValueError, OverflowError, OSError):
             raise UsageError(f"--at-time {text}: too many milliseconds since 1970") from None
+        if time >= _OLDEST:
+            return time
+        raise UsageError(
+            f"--at-time {text}: as milliseconds since 1970 that is {time:%Y-%m-%dT%H:%M:%SZ}, before there was a Kafka"
+            + _as_seconds(int(text))
+        )
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -161,6 +168,18 @@ def parse_time(text: str) -> datetime:
             f"--at-time {text}: not a time: write 2026-11-21T02:21:05Z, or milliseconds since 1970"
         ) from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+_OLDEST = datetime(2011, 1, 1, tzinfo=UTC)
+"""No log of Kafka's is older: a smaller number of milliseconds is meant to be something else."""
+
+
+def _as_seconds(number: int) -> str:
+    """What to write instead, if ``number`` counts seconds."""
+    time = datetime.fromtimestamp(number, UTC)
+    if time < _OLDEST:
+        return ": write 2026-11-21T02:21:05Z, or milliseconds since 1970"
+    return f"; if seconds are meant, write {number}000 or {time:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def open_lake(path: str | None, at_offset: int | None, at_time: str | None) -> tuple[Lake, int]:

@@ -52,10 +52,13 @@ def show(bundle: Bundle = "databricks.yml", as_json: AsJson = False) -> None:
     show_table(console(), ["JOB", "SCHEDULE", "NEXT", "TASKS", "PARAMETERS"], rows)
 
 
-def validate(bundle: Bundle = "databricks.yml") -> None:
+def validate(bundle: Bundle = "databricks.yml", as_json: AsJson = False) -> None:
     """Check the bundle: keys, order of tasks, parameters, cron expressions, packages. Exit code 2 and a line if not."""
     jobs = _checked(bundle)
-    typer.echo(f"{bundle}: {len(jobs)} jobs are good: {', '.join(jobs)}")
+    if as_json:
+        sys.stdout.write(json.dumps({"bundle": bundle, "jobs": list(jobs)}) + "\n")
+    else:
+        typer.echo(f"{bundle}: {len(jobs)} jobs are good: {', '.join(jobs)}")
 
 
 def run(

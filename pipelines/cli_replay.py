@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import sys
 import time
@@ -182,4 +183,4 @@ def _report(outcome: object, lake: str, seconds: float, as_json: bool, requests:
             typer.echo("pending is what is later than the metadata log; if it is not, set requests.time_zone", err=True)
         if strange:
             typer.echo(f"{strange:,} are of topics that the log does not know: another cluster's log?", err=True)
-    typer.echo(f"next: jbod offline --lake {lake}")
+    typer.echo(f"next: jbod offline --lake {shlex.quote(lake)}")

@@ -43,7 +43,7 @@ def show_offline(answer: Offline, every: bool = False, out: Console | None = Non
         say(out, f"  {many(cause.replicas, 'replica'):<{width}}  {cause.finding}", hang=width + 4)
         begin = f"{since} offset {cause.since_offset}, {when(cause.since_time)}"
         begin += f" ({age(cause.since_time, answer.time)} before)"
-        if cause.last_offset != cause.since_offset:
+        if cause.last_time is not None:
             begin = f"the first {begin}, the last since offset {cause.last_offset}, {when(cause.last_time)}"
         say(out, f"  {'':<{width}}  {begin}", "dim", width + 4)
     if len(causes) < len(answer.causes):

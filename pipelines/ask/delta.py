@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -52,7 +54,7 @@ def open_table(root: str, name: str, version: int | None) -> DeltaTable:
         return DeltaTable(_uri(f"{root}/{name}"), version=version)
     except (TableNotFoundError, DeltaError, OSError) as problem:
         if name == "ledger":
-            raise UsageError(f"{root}: no lake there: make one with jbod replay LOG_DIR --lake {root}") from None
+            raise UsageError(f"{root}: no lake there: make one with jbod replay LOG_DIR --lake {quote(root)}") from None
         what = str(problem).splitlines()[0]
         raise UsageError(
             f"{root}/{name}: cannot be opened at version {version}, which the ledger names ({what}): jbod optimize "
@@ -113,14 +115,21 @@ def _sql_type(kind: Any) -> str:
     return _SQL_TYPES[kind.type]
 
 
-def run_query(
-    root: str, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
-) -> list[tuple[Any, ...]]:
+@contextmanager
+def reading(root: str) -> Iterator[None]:
+    """UsageError where what is read inside turns out to be damaged or gone. DuckDB looks into files for a view, too."""
     try:
-        return connection.execute(sql, list(parameters)).fetchall()
+        yield
     except (duckdb.IOException, duckdb.InvalidInputException) as problem:
         what = str(problem).splitlines()[0]
         raise UsageError(
             f"{root}: a file of the lake is damaged or gone ({what}): ask again; if it stays, jbod optimize looks for "
             "what another engine put in its place, and jbod rebuild makes the tables from the records"
         ) from None
+
+
+def run_query(
+    root: str, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
+) -> list[tuple[Any, ...]]:
+    with reading(root):
+        return connection.execute(sql, list(parameters)).fetchall()

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from shlex import quote
 from typing import Any
 
 import duckdb
@@ -47,7 +48,9 @@ class Lake:
         ledger = open_ledger(root)
         newest, ranges = read_ledger(root, ledger, connection)
         if newest is None:
-            raise UsageError(f"{root}: nothing was published into this lake yet: run jbod replay LOG_DIR --lake {root}")
+            raise UsageError(
+                f"{root}: nothing was published into this lake yet: run jbod replay LOG_DIR --lake {quote(root)}"
+            )
         tables = {name: open_table(root, name, version) for name, version in newest.versions.items()}
         lake = cls(root, newest, ranges[0][0], newest.end_offset - 1, newest.end_time, tables, connection)
         if at_time is not None:

@@ -50,12 +50,12 @@ class Cause:
     since_offset: int
     since_time: datetime
     since_snapshot: bool
-    last_offset: int
-    """When the last of them went offline for it; ``since_offset`` is the first."""
-    last_time: datetime
     replicas: int
     finding: str
     advice: str
+    last_offset: int | None = None
+    """When the last of them went offline for it, if not at ``since_offset`` as the first."""
+    last_time: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,7 @@ def _causes(lake: Lake, replicas: Sequence[OfflineReplica]) -> list[Cause]:
     for (reason, broker, directory), members in groups.items():
         oldest = min(members, key=attrgetter("since_offset"))
         newest = max(members, key=attrgetter("since_offset"))
+        newest = oldest if newest.since_offset == oldest.since_offset else newest
         if directory is not None:
             finding, advice = _about_directory(broker, directory, ends.get(directory))
         elif reason == "broker fenced":
@@ -139,11 +140,11 @@ def _causes(lake: Lake, replicas: Sequence[OfflineReplica]) -> list[Cause]:
                 oldest.since_offset,
                 oldest.since_time,
                 oldest.since_snapshot,
-                newest.since_offset,
-                newest.since_time,
                 len(members),
                 finding,
                 advice,
+                newest.since_offset if newest is not oldest else None,
+                newest.since_time if newest is not oldest else None,
             )
         )
     return sorted(causes, key=lambda cause: (-cause.replicas, cause.broker_id, cause.directory_id or ""))

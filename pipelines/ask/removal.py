@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from pipelines.ask.already import already
 from pipelines.ask.form import jsonable
 from pipelines.ask.lake import Lake
 from pipelines.ask.whatif_places import Place, find_directory
@@ -69,6 +70,8 @@ class Removal:
     def reassignment(self) -> dict[str, Any]:
         """A plan for ``kafka-reassign-partitions`` that moves what is in the directory to another one of its broker.
 
+        Empty where the broker cannot: it does not list the directory, or is not registered.
+
         The log knows ids of directories, not their paths: put the path of the new one in for OTHER_DIRECTORY.
         """
         return {
@@ -81,7 +84,7 @@ class Removal:
                     "log_dirs": [OTHER if broker == self.broker_id else "any" for broker in one.replicas],
                 }
                 for one in self.held
-                if one.kind == "assigned" and not (one.leaving or one.arriving)
+                if self.listed and one.kind == "assigned" and not (one.leaving or one.arriving)
             ],
         }
 
@@ -133,12 +136,7 @@ def _about_replicas(place: Place, held: Sequence[Held]) -> list[Reason]:
     inside = [one for one in held if one.kind == "assigned"]
     staying = [one for one in inside if not (one.leaving or one.arriving)]
     found = [
-        _reason(
-            staying,
-            f"{{}} in it{_weight(staying)}",
-            f"move them: run kafka-reassign-partitions with the plan of --json, with the path of another directory of "
-            f"broker {broker} in it; or reassign them to other brokers",
-        ),
+        _reason(staying, f"{{}} {_inside(place)}{_weight(staying)}", _how_to_empty(place, staying)),
         _reason(
             [one for one in inside if one.leaving],
             "{} in it, which a reassignment that is under way takes away",
@@ -168,6 +166,33 @@ def _about_replicas(place: Place, held: Sequence[Held]) -> list[Reason]:
     return [reason for reason in found if reason is not None]
 
 
+def _inside(place: Place) -> str:
+    if place.listed:
+        return "in it"
+    return "still assigned to it" if place.broker != "missing" else "still assigned to it, on a broker that is gone"
+
+
+def _how_to_empty(place: Place, staying: Sequence[Held]) -> str:
+    """Between the disks of a broker only one that runs can move, and only from a disk that works."""
+    broker = place.broker_id
+    last = sum(one.only_online for one in staying)
+    keep = f"; keep the disk: of {last:,} of them no other replica is online" if last else ""
+    if place.broker == "missing":
+        return (
+            f"reassign these partitions to brokers that are registered (kafka-reassign-partitions), or start broker "
+            f"{broker} again with this disk{keep}"
+        )
+    if not place.listed:
+        return (
+            f"reassign them to other brokers (kafka-reassign-partitions), or take the directory out of log.dirs and "
+            f"restart broker {broker}, which recreates them in its other directories{keep}"
+        )
+    return (
+        f"move them: run kafka-reassign-partitions with the plan of --json, with the path of another directory of "
+        f"broker {broker} in it; or reassign them to other brokers"
+    )
+
+
 def _reason(held: Sequence[Held], finding: str, advice: str) -> Reason | None:
     if not held:
         return None
@@ -192,14 +217,6 @@ def _about_broker(place: Place) -> list[Reason]:
                 True,
                 f"broker {broker} is fenced: what it does with its directories now is not known",
                 f"start broker {broker} and ask again; it reports its replicas when it is back",
-            )
-        ]
-    if place.broker == "missing":
-        return [
-            Reason(
-                False,
-                f"broker {broker} is not registered: if it comes back with this disk, what is on it counts again",
-                "make sure that nobody starts it with this disk",
             )
         ]
     if place.only:
@@ -246,8 +263,21 @@ def _not_listed(lake: Lake, place: Place) -> Reason:
         return Reason(
             True, f"the directory is on broker {other} now", f"ask about it there: {other}:{place.directory_id}"
         )
+    if place.broker == "missing":
+        return _unregistered(lake, place)
     return Reason(
         False,
         "the broker does not list the directory: it failed, or is gone, and no new replica is placed in it",
         f"take it out of log.dirs of broker {place.broker_id} before the next restart",
+    )
+
+
+def _unregistered(lake: Lake, place: Place) -> Reason:
+    since = already(lake, place)
+    assert since is not None
+    when = "" if since.since_offset is None else f" since offset {since.since_offset}"
+    return Reason(
+        False,
+        f"broker {place.broker_id} has not been registered{when}: started with this disk, it would count what is on it",
+        "once no replica names it, keep the disk away from that broker, or format it",
     )

@@ -15,6 +15,7 @@ from jbod_model.kafka_errors import ControllerFault
 from jbod_model.offline import offline_replicas
 from jbod_model.profiles import PROFILES, Profile
 from jbod_model.whatif import Failures, after
+from pipelines.ask.already import Already, already
 from pipelines.ask.form import jsonable
 from pipelines.ask.lake import Lake
 from pipelines.ask.settled import MinIsr, min_isr
@@ -85,6 +86,13 @@ class WhatIf:
     """Those that lose something first, by topic and number."""
     fault: str
     """What Kafka's own controller (4.1) would stumble over; the answer is then that of a repaired one. Mostly empty."""
+    already: Sequence[Already] = ()
+    """Those of ``failing`` that are not online as it is."""
+
+    @property
+    def nothing_new(self) -> bool:
+        """Whether all of it has failed already."""
+        return len(self.already) == len(self.failing)
 
     def chosen(self, what: str) -> list[Change]:
         """The changes for which a property of `Change` holds."""
@@ -96,6 +104,7 @@ class WhatIf:
             "offset": self.offset,
             "time": self.time.isoformat(),
             "failing": jsonable(list(self.failing)),
+            "already": jsonable(list(self.already)),
             "replicas": self.replicas,
             "withoutLeader": len(self.chosen("without_leader")),
             "allOffline": len(self.chosen("all_offline")),
@@ -137,7 +146,8 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
     down = {(broker, directory) for broker, failed in failures.directories.items() for directory in failed}
     judge = _Judge(before, then, profile, min_isr(lake, default_min_isr), down, frozenset(stopped))
     changes = sorted(judge.changes(), key=lambda change: (change.harmless, change.topic, change.partition))
-    return WhatIf(lake.offset, lake.time, places, judge.replicas(), changes, fault)
+    off = [one for place in places if (one := already(lake, place)) is not None]
+    return WhatIf(lake.offset, lake.time, places, judge.replicas(), changes, fault, off)
 
 
 def _by_broker(places: Sequence[Place]) -> dict[int, tuple[Uuid, ...]]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pyarrow as pa
@@ -79,7 +80,7 @@ def write_audit(lake: str, judged: Iterable[Judged]) -> int:
     try:
         DeltaTable(Path(lake, "ledger").absolute().as_uri())
     except (TableNotFoundError, DeltaError, OSError):
-        raise UsageError(f"{lake}: no lake there: make one with jbod replay LOG_DIR --lake {lake}") from None
+        raise UsageError(f"{lake}: no lake there: make one with jbod replay LOG_DIR --lake {quote(lake)}") from None
     try:
         write_deltalake(
             location,

@@ -37,13 +37,13 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
 
 
 def chosen(only: Sequence[str] = ()) -> tuple[Check, ...]:
-    """The checks of these ids or names, all of them for none. UsageError for one that does not exist."""
-    known = {word: check for check in CHECKS for word in (check.id, check.name)}
-    other = {word: check for check in ELSEWHERE for word in (check.id, check.name)}
+    """The checks of these ids or names, in whatever case, all of them for none; UsageError for one that is not."""
+    known = {word.lower(): check for check in CHECKS for word in (check.id, check.name)}
+    other = {word.lower(): check for check in ELSEWHERE for word in (check.id, check.name)}
     for word in only:
-        if word in other:
-            raise UsageError(f"--only {word}: the tables cannot decide this one: {other[word].decided_by}")
-        if word not in known:
+        if word.lower() in other:
+            raise UsageError(f"--only {word}: the tables cannot decide this one: {other[word.lower()].decided_by}")
+        if word.lower() not in known:
             raise UsageError(f"--only {word}: no such check: jbod check --list names all of them")
-    wanted = {known[word] for word in only}
+    wanted = {known[word.lower()] for word in only}
     return tuple(check for check in CHECKS if not only or check in wanted)

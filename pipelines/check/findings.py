@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from jbod_model.errors import JbodError, UsageError
+from jbod_model.errors import Retriable, UsageError
 from pipelines.ask.lake import Lake
 from pipelines.check.definition import SEVERITIES, Check, Finding
 from pipelines.lake.tables import TIME, Table, column
@@ -77,19 +77,19 @@ def record(lake: Lake, ran: Iterable[Check], found: Sequence[Finding]) -> Record
 
     None, and nothing is written, where the lake ends before what is kept: it was taken back or made anew, and findings
     go on when it has grown again. UsageError where the lake is not asked at its newest offset or cannot be written,
-    JbodError where another run was faster.
+    Retriable where another run was faster.
     """
     if lake.offset != lake.published.end_offset - 1:
         raise UsageError("findings are recorded at the newest offset only")
     location = f"{lake.path}/{FINDINGS.name}"
     table = _open_or_create(location)
-    rows = table.to_pyarrow_dataset()
-    newest = rows.to_table(columns=["last_seen_offset", "cleared_offset"])
+    rows = _kept(location, table)
+    newest = rows.select(["last_seen_offset", "cleared_offset"])
     for name in newest.column_names:
         known = pc.max(newest[name]).as_py()
         if known is not None and known > lake.offset:
             return None
-    before = {row["key"]: row for row in rows.to_table(filter=pc.field("cleared_offset").is_null()).to_pylist()}
+    before = {row["key"]: row for row in rows.filter(pc.field("cleared_offset").is_null()).to_pylist()}
     now = {one.key: _row(lake, one) for one in found}
     checked = {check.id for check in ran}
     changed = []
@@ -152,6 +152,13 @@ def _uri(location: str) -> str:
     return Path(location).absolute().as_uri()
 
 
+def _kept(location: str, table: DeltaTable) -> pa.Table:
+    try:
+        return table.to_pyarrow_dataset().to_table()
+    except (DeltaError, OSError, pa.ArrowInvalid) as problem:
+        raise UsageError(f"{location}: cannot be read ({_first_line(problem)}): --no-keep only looks") from None
+
+
 def _open_or_create(location: str) -> DeltaTable:
     try:
         table = DeltaTable(_uri(location))
@@ -196,7 +203,7 @@ def _merge(location: str, table: DeltaTable, rows: list[dict[str, Any]]) -> None
             .execute()
         )
     except CommitFailedError:
-        raise JbodError(f"{location}: another check was written at the same time: run again") from None
+        raise Retriable(f"{location}: another check was written at the same time: run again") from None
     except (DeltaError, OSError) as problem:
         raise UsageError(f"{location}: cannot be written ({_first_line(problem)}): --no-keep only looks") from None
 

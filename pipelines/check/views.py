@@ -15,6 +15,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines.ask.delta import reading
 from pipelines.ask.lake import Lake
 from pipelines.ask.ledger import open_ledger
 from pipelines.ask.requests import requests_until
@@ -129,7 +130,12 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
 
 
 def with_views(lake: Lake, settings: Settings) -> duckdb.DuckDBPyConnection:
-    """A connection of its own that has the views."""
+    """A connection of its own that has the views. UsageError where a file of the lake is damaged or gone."""
+    with reading(lake.path):
+        return _with_views(lake, settings)
+
+
+def _with_views(lake: Lake, settings: Settings) -> duckdb.DuckDBPyConnection:
     connection = lake.connection.cursor()
     for table in HISTORY_TABLES:
         connection.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM {lake.at(table)}")

@@ -2,7 +2,8 @@
 
 A task is the entry point of an installed package, run by this interpreter in a process group of its own. It succeeded
 with exit code 0; 1 means that it found something: for the tasks behind it that is a failure, as on Databricks, but it
-is not tried again. Any other exit code failed.
+is not tried again. 2 is bad usage or bad input, which fails the same way each time: it is not tried again either. Any
+other exit code failed, and is.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from pipelines.jobs.lock import held
 SUCCEEDED, FINDINGS, FAILED, TIMED_OUT, STOPPED, SKIPPED = (
     "succeeded", "findings", "failed", "timed out", "stopped", "skipped",
 )  # fmt: skip
+REFUSED = 2
+"""Exit code of a task to which trying again makes no difference."""
 GRACE = 10.0
 """Seconds between the signal that asks a process group to end and the one that makes it."""
 
@@ -139,7 +142,7 @@ def _run_task(
         )
         state, code = _attempt(words, until, stop, output)
         done = Done(task.key, state, code, attempts, round(time.monotonic() - begun, 1))
-        again = state == FAILED or (state == TIMED_OUT and task.retry_on_timeout)
+        again = (state == FAILED and code != REFUSED) or (state == TIMED_OUT and task.retry_on_timeout)
         wait = max(0.0, started + task.retry_interval - time.monotonic())
         late = deadline is not None and time.monotonic() + wait >= deadline
         if not again or late or 0 <= task.retries < attempts:

@@ -13,7 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from jbod_model.errors import JbodError
+from jbod_model.errors import JbodError, Retriable
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import DataFile, partition_values
 from pipelines.lake.tables import OPEN_SHARD, Table
@@ -25,7 +25,7 @@ class LakeConflict(JbodError):
     """Another run or engine wrote to the lake, and what it wrote does not go together with this run."""
 
 
-class Overtaken(LakeConflict):
+class Overtaken(LakeConflict, Retriable):
     """Somebody committed between a look at a table and a commit to it: nothing is wrong yet, look again."""
 
 

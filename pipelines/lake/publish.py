@@ -310,7 +310,7 @@ class Lake:
             delta.update_incremental()
         self.read_ledger()
         if self.end_offset != end:
-            raise LakeConflict(
+            raise Overtaken(
                 f"{self.location}: another run published up to offset {self.end_offset - 1} meanwhile: run again, alone"
             )
         self._compare()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest, write_to_textfile
 from prometheus_client.core import GaugeMetricFamily
@@ -27,9 +28,21 @@ def as_text(families: Iterable[GaugeMetricFamily]) -> str:
     return generate_latest(_registry(families)).decode()
 
 
+def as_json(families: Iterable[GaugeMetricFamily]) -> dict[str, Any]:
+    """Every family by its name: what it is, and its samples as labels and value."""
+    return {
+        family.name: {
+            "help": family.documentation,
+            "samples": [{"labels": sample.labels, "value": sample.value} for sample in family.samples],
+        }
+        for family in families
+    }
+
+
 def write(families: Iterable[GaugeMetricFamily], out: Path) -> None:
-    """The same as a file, which is replaced in one step: a reader sees the old one or the new one."""
+    """The same as a file, which is replaced in one step: a reader sees the old one or the new one. Makes its folder."""
     try:
+        out.parent.mkdir(parents=True, exist_ok=True)
         write_to_textfile(str(out), _registry(families))
     except OSError as problem:
         raise UsageError(f"--out {out}: cannot be written: {problem.strerror}") from None

@@ -163,12 +163,13 @@ def _exposure(one: Exposure) -> dict[str, Any]:
 
 
 def write_page(path: str, text: str) -> int:
-    """Write it whole or not at all; returns the bytes. UsageError where that is no place for a file."""
+    """Write it whole or not at all, in a folder that is made; returns the bytes. UsageError where no file can be."""
     target = Path(path)
     if target.is_dir():
         raise UsageError(f"--out {path}: that is a directory: name a file in it")
     part = target.with_name(f".{target.name}.part")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         size = part.write_bytes(text.encode())
         part.replace(target)
     except OSError as problem:

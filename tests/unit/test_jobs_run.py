@@ -127,10 +127,16 @@ def test_failed_task_is_tried_again_not_before_its_interval(bundle: Callable[...
 
 def test_task_that_goes_on_failing_fails_the_job_and_skips_what_follows(bundle: Callable[..., Path]) -> None:
     done, _ = run(
-        bundle(task("a", "exit", "2", max_retries=1), task("b", "say", after=("a",)), task("c", "say", after=("b",)))
+        bundle(task("a", "exit", "3", max_retries=1), task("b", "say", after=("a",)), task("c", "say", after=("b",)))
     )
     assert states(done) == {"a": "failed", "b": "skipped", "c": "skipped"}
     assert (done[0].attempts, exit_code(done)) == (2, 3)
+
+
+@pytest.mark.parametrize(("code", "attempts"), [(1, 1), (2, 1), (3, 3), (4, 3)])
+def test_task_is_tried_again_only_where_that_may_help(bundle: Callable[..., Path], code: int, attempts: int) -> None:
+    done, _ = run(bundle(task("a", "exit", str(code), max_retries=2)))
+    assert (done[0].attempts, done[0].exit_code) == (attempts, code)
 
 
 def test_findings_are_no_failure_of_the_job_and_not_tried_again(bundle: Callable[..., Path]) -> None:

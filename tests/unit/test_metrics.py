@@ -135,7 +135,8 @@ def test_metrics_out_replaces_the_file_in_one_step_and_lets_others_read_it(lake:
     ("arguments", "line"),
     [
         (["--lake", "nowhere"], "nowhere: no lake there"),
-        (["--lake", "LAKE", "--out", "missing/jbod.prom"], "--out missing/jbod.prom: cannot be written: No such file"),
+        (["--lake", "LAKE", "--out", "file/jbod.prom"], "--out file/jbod.prom: cannot be written: File exists"),
+        (["--lake", "LAKE", "--out", "jbod.prom", "--json"], "--out and --json: give one of them"),
         (["--lake", "LAKE", "--log-dir", "missing"], "missing is no directory"),
     ],
 )
@@ -148,6 +149,7 @@ def test_metrics_bad_usage_is_one_line_and_leaves_with_2(
     line: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
     with pytest.raises(SystemExit) as left:
         cli.main(["metrics", *(str(lake) if word == "LAKE" else word for word in arguments)])
     printed = capsys.readouterr()

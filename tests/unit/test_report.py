@@ -263,10 +263,11 @@ def test_report_command_refuses_what_it_cannot_do(
     cases: list[tuple[list[object], str]] = [
         (["--lake", lake], "give --out FILE.html for the page, or --json"),
         (["--lake", lake, "--out", tmp_path], "that is a directory"),
-        (["--lake", lake, "--out", tmp_path / "no" / "r.html"], "cannot be written: No such file or directory"),
+        (["--lake", lake, "--out", tmp_path / "file" / "r.html"], "cannot be written: File exists"),
         (["--lake", tmp_path, "--out", tmp_path / "r.html"], "no lake there"),
         (["--lake", lake, "--at-offset", 100_000, "--out", tmp_path / "r.html"], "after the newest published one"),
     ]
+    (tmp_path / "file").touch()
     for words, problem in cases:
         assert left("report", *words) == 2
         told = capsys.readouterr().err
