@@ -115,7 +115,8 @@ def run() -> None:
     except SystemExit as left:
         code = left.code
     except OSError as problem:
-        print(f"jbod: the answer could not be written: {problem.strerror}", file=sys.stderr)  # noqa: T201
+        if code in (None, 0, 1):  # not said yet
+            print(f"jbod: the answer could not be written: {problem.strerror}", file=sys.stderr)  # noqa: T201
         code = 2
     with suppress(OSError, SystemExit):
         sys.stderr.flush()

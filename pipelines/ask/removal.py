@@ -136,7 +136,7 @@ def _about_replicas(place: Place, held: Sequence[Held]) -> list[Reason]:
     inside = [one for one in held if one.kind == "assigned"]
     staying = [one for one in inside if not (one.leaving or one.arriving)]
     found = [
-        _reason(staying, f"{{}} {_inside(place)}{_weight(staying)}", _how_to_empty(place, staying)),
+        _reason(staying, f"{{}} in it{_weight(staying)}", _how_to_empty(place, staying)),
         _reason(
             [one for one in inside if one.leaving],
             "{} in it, which a reassignment that is under way takes away",
@@ -164,12 +164,6 @@ def _about_replicas(place: Place, held: Sequence[Held]) -> list[Reason]:
         ),
     ]
     return [reason for reason in found if reason is not None]
-
-
-def _inside(place: Place) -> str:
-    if place.listed:
-        return "in it"
-    return "still assigned to it" if place.broker != "missing" else "still assigned to it, on a broker that is gone"
 
 
 def _how_to_empty(place: Place, staying: Sequence[Held]) -> str:

@@ -33,7 +33,9 @@ def as_json(families: Iterable[GaugeMetricFamily]) -> dict[str, Any]:
     return {
         family.name: {
             "help": family.documentation,
-            "samples": [{"labels": sample.labels, "value": sample.value} for sample in family.samples],
+            "samples": [
+                {"name": sample.name, "labels": sample.labels, "value": sample.value} for sample in family.samples
+            ],
         }
         for family in families
     }

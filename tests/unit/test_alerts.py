@@ -448,6 +448,24 @@ def test_alert_bad_usage_is_one_line_without_secrets(
     assert SECRET not in err
 
 
+def test_alert_without_a_destination_says_so_and_is_no_failure(
+    lake: Path, receiver: Receiver, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept(lake, life("a"), life("b"))
+    assert run(capsys, "--lake", lake, "--webhook", "") == (
+        0,
+        "no destination is set: nothing was sent, 2 findings open: give --webhook URL or --command CMD, or set "
+        "alert.webhook or alert.command\n",
+        "",
+    )
+    code, out, _ = run(capsys, "--lake", lake, "--webhook", "", "--json")
+    assert (code, json.loads(out)["problem"], json.loads(out)["kept"]) == (0, "no destination is set", 2)
+    assert not (lake / "alerts").exists()
+    monkeypatch.setenv("JBOD_ALERT__WEBHOOK", receiver.url)
+    assert run(capsys, "--lake", lake, "--webhook", "")[0] == 0
+    assert len(receiver.requests) == 1
+
+
 @pytest.mark.parametrize("answer", [status(500), status(404), status(302, Location="/x"), hang_up, hang])
 def test_alert_never_prints_the_secret_of_a_url(
     lake: Path, receiver: Receiver, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, answer: Answer
@@ -461,7 +479,8 @@ def test_alert_never_prints_the_secret_of_a_url(
     assert code == 2
     assert err.count("\n") == 1
     assert f"jbod: http://127.0.0.1:{receiver.server_port}: " in err
-    assert "1 kept, to be sent by the next run" in err
+    assert out == ""
+    assert "0 of 1 sent, 1 kept, to be sent by the next run" in err
     assert SECRET not in out + err
     assert SECRET not in "".join(file.read_text() + file.name for file in (lake / "alerts").iterdir())
 

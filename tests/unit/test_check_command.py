@@ -77,6 +77,7 @@ def test_check_of_a_healthy_cluster_leaves_with_0(tmp_path: Path, capsys: pytest
         (["--only", "B-18"], 0),
         (["--only", "B-18", "--fail-on", "info"], 1),
         (["--only", "offline-partition", "--fail-on", "critical"], 1),
+        (["--only", "b-17,Offline-Partition"], 1),
         (["--at-offset", "6", "--fail-on", "critical", "--only", "B-03"], 0),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,15 @@ def test_tasks_call_commands_with_options_that_they_take() -> None:
             words = command(task, job.parameters)[3:]
             taken = commands[words[0]].make_context(words[0], words[1:]).params
             assert any(job.parameters["lake"] == value for value in taken.values())
+
+
+def test_defaults_of_the_shipped_bundle_reach_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = read_bundle(ROOT / "databricks.yml")
+    assert jobs["check"].parameters["webhook"] == ""
+    for name in ("databricks.yml", "jobs.yaml"):
+        assert "://" not in (ROOT / name).read_text()
+        assert "@" not in (ROOT / name).read_text()
+    with pytest.raises(SystemExit) as left:
+        cli.main(["jobs", "validate", "--bundle", str(ROOT / "databricks.yml"), "--json"])
+    assert left.value.code in (None, 0)
+    assert json.loads(capsys.readouterr().out)["jobs"] == list(jobs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import subprocess
 import sys
@@ -129,6 +130,27 @@ def test_metrics_out_replaces_the_file_in_one_step_and_lets_others_read_it(lake:
     assert samples(out.read_text())["lake_end_offset", ()] == 201
     assert out.stat().st_mode & 0o444 == 0o444
     assert [file.name for file in tmp_path.iterdir()] == ["jbod.prom"]
+
+
+def test_metrics_in_json_are_the_same_samples(lake: Path) -> None:
+    answer = json.loads(metrics("--lake", lake, "--json"))
+    told = {
+        (one["name"].removeprefix("jbod_"), tuple(sorted(one["labels"].items()))): one["value"]
+        for family in answer.values()
+        for one in family["samples"]
+    }
+    printed = samples(metrics("--lake", lake))
+    aging = {("lake_last_record_age_seconds", ())}
+    assert told.keys() == printed.keys()
+    assert {key: value for key, value in told.items() if key not in aging} == {
+        key: value for key, value in printed.items() if key not in aging
+    }
+    assert all(family["help"] for family in answer.values())
+
+
+def test_folder_of_the_file_is_made(lake: Path, tmp_path: Path) -> None:
+    metrics("--lake", lake, "--out", tmp_path / "out" / "here" / "jbod.prom")
+    assert (tmp_path / "out" / "here" / "jbod.prom").is_file()
 
 
 @pytest.mark.parametrize(

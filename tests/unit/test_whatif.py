@@ -21,7 +21,9 @@ from jbod_model.profiles import KAFKA
 from jbod_model.records import Record
 from jbod_model.requests import SessionExpired
 from jbod_model.whatif import Failures, after, applied
+from pipelines import cli
 from pipelines.ask.lake import Lake
+from pipelines.ask.removal import safe_to_remove
 from pipelines.ask.whatif import whatif
 from pipelines.cli import application
 from tests.images import brokers, images, lake_of, one_topic, partition
@@ -219,3 +221,49 @@ def test_whatif_on_the_command_line_prints_names_as_they_are(tmp_path: Path) -> 
     answer = json.loads(run.stdout)
     assert (answer["withoutLeader"], answer["moved"], answer["replicas"]) == (1, 1, 2)
     assert [change["partition"] for change in answer["changes"]] == [1, 0]
+
+
+def test_whatif_of_what_failed_says_since_when_and_what_it_took(
+    lakes: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def asked(offset: int, *places: str) -> list[str]:
+        words = [word for place in places for word in ("--fail", place)]
+        with pytest.raises(SystemExit) as left:
+            cli.main(["whatif", *words, "--lake", str(lakes["kafka-4.1.2"]), "--at-offset", str(offset)])
+        assert not left.value.code
+        return capsys.readouterr().out.splitlines()
+
+    failed = "  directory r60JqwAFn7gsit5hNSGjVw of broker 1: its broker reported it failed at offset 162, "
+    at_once, later = asked(186, "1:r60J"), asked(300, "1:r60J")
+    assert at_once[0] == "Nothing would change at offset 186, 2026-11-21 02:22:06.395Z: it has failed already."
+    assert at_once[1] == f"{failed}2026-11-21 02:21:46.234Z; 7 replicas were in it, all still are."
+    assert at_once[2] == "jbod offline says what that means now, and what to do."
+    assert later[1:] == [f"{failed}2026-11-21 02:21:46.234Z; 7 replicas were in it, none is any more."]
+    gone = asked(629, "2", "3:DKz")
+    assert (
+        gone[1]
+        == "  broker 2: fenced since offset 605, 2026-11-21 02:23:28.563Z; 28 replicas were on it, all still are."
+    )
+    assert "its broker was unregistered at offset 544, 2026-11-21 02:23:21.109Z; 21 replicas were in it" in gone[2]
+    both = asked(186, "1:r60J", "2")
+    assert both[0].startswith("If ")
+    assert any(line.startswith("Nothing changes with what has failed already: directory r60J") for line in both)
+
+
+def test_disk_of_an_unregistered_broker_comes_with_advice_that_can_be_followed(lakes: dict[str, Path]) -> None:
+    answer = safe_to_remove(Lake.open(lakes["kafka-4.1.2"]), "3:DKz")
+    blocking, gone = answer.reasons
+    assert blocking.finding == "21 replicas in it, 21 with no other replica online"
+    assert blocking.advice.startswith("reassign these partitions to brokers that are registered")
+    assert "keep the disk: of 21 of them no other replica is online" in blocking.advice
+    assert gone.finding.startswith("broker 3 has not been registered since offset 544")
+    assert answer.reassignment()["partitions"] == []
+    said = " ".join(reason.finding + reason.advice for reason in answer.reasons)
+    assert "another directory of broker 3" not in said
+    assert "log.dirs" not in said
+
+
+def test_failed_disk_cannot_be_emptied_by_moves_within_its_broker(lakes: dict[str, Path]) -> None:
+    answer = safe_to_remove(Lake.open(lakes["kafka-4.1.2"], 186), "1:r60J")
+    assert answer.reasons[0].advice.startswith("reassign them to other brokers (kafka-reassign-partitions), or take")
+    assert answer.reassignment()["partitions"] == []
