@@ -19,12 +19,13 @@ from rich.console import Console
 
 from jbod_model.errors import UsageError
 from pipelines import cli, cli_ask, show
+from pipelines.ask.lake import Lake
 from pipelines.ask.offline import Cause, Offline, OfflineReplica
 from pipelines.ask.trouble import Troubled
 from pipelines.show_answers import show_offline
 from tests.lakes import write_lake
 from tests.logs import read_log
-from tests.paths import CLUSTERS, ROOT, metadata_dir
+from tests.paths import CLUSTERS, KAFKAS, ROOT, metadata_dir
 
 KAFKA = "kafka-4.1.2"
 HEAVY = {"pyspark", "numba", "pandas", "pyarrow", "great_expectations"}
@@ -35,9 +36,11 @@ REQUESTS = CLUSTERS / KAFKA / "requests-100.log.gz"
 
 @pytest.fixture(scope="module")
 def lakes(lake: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    path = tmp_path_factory.mktemp("older") / "lake"
-    write_lake(path, read_log(metadata_dir("kafka-3.7.2")))
-    return {KAFKA: lake, "kafka-3.7.2": str(path)}
+    made = {KAFKA: lake}
+    for kafka in set(KAFKAS) - {KAFKA}:
+        made[kafka] = str(tmp_path_factory.mktemp(kafka) / "lake")
+        write_lake(Path(made[kafka]), read_log(metadata_dir(kafka)))
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -235,19 +238,20 @@ def test_command_that_is_suggested_quotes_its_paths(tmp_path: Path, capsys: pyte
         assert capsys.readouterr().err.endswith(f"jbod replay LOG_DIR --lake '{place}'\n")
 
 
-@pytest.mark.parametrize("offset", [40, 186, 300, 544, 629])
-@pytest.mark.parametrize("kafka", ["kafka-4.1.2", "kafka-3.7.2"])
+@pytest.mark.parametrize("part", [0.3, 0.5, 1])
+@pytest.mark.parametrize("kafka", KAFKAS)
 def test_first_line_of_each_answer_counts_its_rows(
-    lakes: dict[str, str], capsys: pytest.CaptureFixture[str], kafka: str, offset: int
+    lakes: dict[str, str], capsys: pytest.CaptureFixture[str], kafka: str, part: float
 ) -> None:
     def asked(*words: str) -> tuple[Any, str, list[list[str]]]:
-        place = ("--lake", lakes[kafka], "--at-offset", str(min(offset, 618 if kafka == "kafka-3.7.2" else offset)))
+        place = ("--lake", lakes[kafka], "--at-offset", str(offset))
         run(*words, *place, "--json")
         answer = json.loads(capsys.readouterr().out)
         run(*words, *place)
         lines = capsys.readouterr().out.splitlines()
         return answer, lines[0].partition("Z: ")[2], [line.split() for line in lines]
 
+    offset = round(part * Lake.open(lakes[kafka]).offset)
     status, *_ = asked("status")
     rows, said, lines = asked("directories")
     online = [row for row in rows["directories"] if row["state"] == "online"]
@@ -270,9 +274,6 @@ def test_first_line_of_each_answer_counts_its_rows(
     moves, said, lines = asked("moves")
     assert said.startswith(f"{len(moves['moves'])} move")
     assert len(lines) - 1 - bool(moves["moves"]) == len(moves["moves"])
-    found, said, _ = asked("check")
-    assert f" {len(found['findings'])} finding" in said or not found["findings"]
-    assert f"{len(found['checks'])} checks" in said
 
 
 def test_question_never_loads_spark_numba_or_pandas(lake: str) -> None:
