@@ -129,8 +129,19 @@ def scan(data: np.ndarray, file: str, start: int = 0, *, next_offset: int = -1, 
     ``next_offset`` is the base offset expected first, -1 for any. Raises MalformedLog where a header is
     impossible; a batch cut off by the end of the data is no error, it may still be being written.
     """
+    batches, problem = scan_sound(data, file, start, next_offset=next_offset, most=most)
+    if problem is not None:
+        raise problem
+    return batches
+
+
+def scan_sound(
+    data: np.ndarray, file: str, start: int = 0, *, next_offset: int = -1, most: int = 1 << 16
+) -> tuple[Batches, MalformedLog | None]:
+    """As ``scan``, but what is impossible is returned after the batches before it, None where nothing is."""
     parts: list[np.ndarray] = []
     at, status = start, _COMPLETE
+    problem = None
     while True:
         headers = np.empty(most, BATCH_DTYPE)
         rows, at, status = _scan(data, at, next_offset, headers)
@@ -138,9 +149,9 @@ def scan(data: np.ndarray, file: str, start: int = 0, *, next_offset: int = -1, 
         if rows:
             next_offset = int(headers[rows - 1]["base_offset"]) + int(headers[rows - 1]["count"])
         if status not in (_COMPLETE, _INCOMPLETE):
-            raise MalformedLog(file, max(next_offset, 0), f"{_PROBLEMS[status]} (byte {at})")
-        if status == _INCOMPLETE or at == len(data):
-            return Batches(np.concatenate(parts), at, complete=status == _COMPLETE)
+            problem = MalformedLog(file, max(next_offset, 0), f"{_PROBLEMS[status]} (byte {at})")
+        if status != _COMPLETE or at == len(data):
+            return Batches(np.concatenate(parts), at, complete=status == _COMPLETE), problem
 
 
 def verify(data: np.ndarray, headers: np.ndarray, file: str) -> None:

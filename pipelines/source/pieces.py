@@ -58,6 +58,15 @@ class Slice:
         return cls(**{**raw, "dropped": tuple(map(tuple, raw["dropped"]))})
 
 
+@dataclass(frozen=True)
+class Tail:
+    """Bytes of a batch that is not complete at the end of the log (R-LOG-5): of ``path``, before ``offset``."""
+
+    path: str
+    size: int
+    offset: int
+
+
 def fingerprint(headers: np.ndarray) -> int:
     """CRC-32C over the offsets, epochs and checksums of some batches."""
     columns = [headers[name].astype(np.int64) for name in ("base_offset", "epoch", "crc")]

@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jbod_model.errors import LogChanged, MalformedLog, ReplayViolation, UsageError
-from pipelines.formats.batches import BATCH_DTYPE, HEADER_BYTES, MAX_BATCH_BYTES, scan, verify
+from jbod_model.errors import JbodError, LogChanged, MalformedLog, UsageError
+from pipelines.formats.batches import BATCH_DTYPE, HEADER_BYTES, MAX_BATCH_BYTES
 from pipelines.source.log_dir import LogDir, Segment, Snapshot
-from pipelines.source.markers import ABORT, BEGIN, is_idle, markers
-from pipelines.source.pieces import Position, Slice, log_slices, snapshot_slices
+from pipelines.source.markers import is_idle
+from pipelines.source.pieces import Position, Slice, Tail, log_slices, snapshot_slices
 from pipelines.source.settle import Settle
-from pipelines.source.snapshots import batches_of, is_complete
+from pipelines.source.snapshots import batches_of, check_follows, is_complete
+from pipelines.source.sound import sound
+from pipelines.source.transactions import Transactions
 
 _WINDOW = 4 << 20
 _ATTEMPTS = 3
@@ -31,21 +33,25 @@ class _File:
 
 
 class Planner:
-    """Follows one log directory. ``refresh`` looks at the disk; the other methods answer from what was seen."""
+    """Follows one log directory. ``refresh`` looks at the disk; the other methods answer from what was seen.
+
+    What cannot be read ends what may be read (R-LOG-11): it is refused once all before it was handed out.
+    """
 
     def __init__(self, log: LogDir, *, cut_tail: str = "wait", settle: Settle | None = None) -> None:
         self.log = log
         self.limit: int | None = None
         """Nothing from this offset on may be read."""
+        self.damage: MalformedLog | None = None
+        """What is wrong after the last batch that was scanned."""
+        self.tail: Tail | None = None
         self._cut_tail = cut_tail
         self._settle = settle or Settle()
         self._files: dict[str, _File] = {}
-        self._begin: int | None = None
-        self._transactions: list[tuple[int, int, bool]] = []
+        self._transactions = Transactions()
         self._next = -1
         self._epoch = -1
         self._stirred = -1
-        self._violation: ReplayViolation | None = None
         self._floor = 0
         self._frozen: tuple[list[Segment], list[Snapshot]] | None = None
         self.segments: list[Segment] = []
@@ -57,9 +63,8 @@ class Planner:
 
     def _forget(self) -> None:
         self._files.clear()
-        self._transactions.clear()
-        self._begin, self._next, self._epoch, self._stirred = None, -1, -1, -1
-        self._violation = None
+        self._transactions = Transactions()
+        self._next, self._epoch, self._stirred = -1, -1, -1
 
     def _look(self, *, anew: bool = False) -> None:
         """List the directory; where the listing is frozen, only if what it lists is gone (``anew``)."""
@@ -108,7 +113,8 @@ class Planner:
         """Where the next micro-batch ends; ``position`` itself where there is nothing new.
 
         A reader that stands nowhere, or below the first offset that is left, begins with the newest snapshot.
-        LogChanged where history below ``position`` is another one now.
+        LogChanged where history below ``position`` is another one now; where nothing sound is left that may be read,
+        what the log is refused for.
         """
         self._look()
         begun, asked = None, position
@@ -122,16 +128,30 @@ class Planner:
         if self.first_offset() > position.offset:  # segments were deleted meanwhile
             return self.advance(asked, most)
         if begun is not None:
-            self._check_follows(begun)
-        if self._violation is not None:  # seen anew, lest a log that was rewritten meanwhile is blamed
+            check_follows(begun, ((file.segment.path, rows) for file in self._files.values() for rows in file.headers))
+        if self._transactions.violation is not None:  # seen anew, lest a log that was rewritten meanwhile is blamed
             self._forget()
             self.refresh(position)
         if self.changed(position):
             raise self._rewritten(position)
-        if self._violation is not None:
-            raise self._violation
         end = self.target(position, most)
-        return position if end <= position.offset else self.position(end, position.snapshot)
+        if end > position.offset:
+            return self.position(end, position.snapshot)
+        if begun is None and self.problem is not None:
+            raise self.problem
+        return position
+
+    @property
+    def problem(self) -> JbodError | None:
+        """What the log is refused for after all that may be read, None where the log is sound so far."""
+        found = self._transactions.violation or self.damage
+        at = self._next if found is self.damage else found.offset  # type: ignore[union-attr]
+        return found if self.limit is None or self.limit > at else None
+
+    def check(self, offset: int) -> None:
+        """Raise what is wrong with the log where that is below ``offset``."""
+        if self.damage is not None and self._next < offset:
+            raise self.damage
 
     def _rewritten(self, position: Position) -> LogChanged:
         return LogChanged(
@@ -151,12 +171,14 @@ class Planner:
                 self._look(anew=attempt > 0)
                 if self._is_cut():
                     self._forget()
-                return self._refresh(position)
-            except MalformedLog as problem:
-                if attempt + 1 == _ATTEMPTS or not (known or isinstance(problem, LogChanged)):
+                self._refresh(position)
+            except LogChanged:
+                if attempt + 1 == _ATTEMPTS:
                     raise
                 self._forget()
-        return None
+                continue
+            if self.damage is None or not known:
+                return
 
     def _is_cut(self) -> bool:
         """Whether what was scanned is there no more: the tail was cut off, and perhaps written anew."""
@@ -182,6 +204,20 @@ class Planner:
         # The batch before the position, too: its fingerprint is compared.
         floor = max(position.base if position.base >= 0 else position.offset, 0)
         wanted = [s for i, s in enumerate(self.segments) if self._reaches(i, floor)]
+        self.damage = self.tail = None
+        try:
+            self._scan_all(wanted)
+        except LogChanged:
+            raise
+        except MalformedLog as problem:
+            self.damage = problem
+        for path in [path for path in self._files if path not in {s.path for s in wanted}]:
+            del self._files[path]
+
+    def _reaches(self, index: int, floor: int) -> bool:
+        return index + 1 == len(self.segments) or self.segments[index + 1].base_offset > floor
+
+    def _scan_all(self, wanted: list[Segment]) -> None:
         for index, segment in enumerate(wanted):
             known = self._files.get(segment.path)
             if known is None:
@@ -193,105 +229,58 @@ class Planner:
                 if self._next < 0:
                     self._next = segment.base_offset
             self._scan(known, segment.size, last=index == len(wanted) - 1)
-        for path in [path for path in self._files if path not in {s.path for s in wanted}]:
-            del self._files[path]
-
-    def _reaches(self, index: int, floor: int) -> bool:
-        return index + 1 == len(self.segments) or self.segments[index + 1].base_offset > floor
 
     def _scan(self, file: _File, size: int, *, last: bool) -> None:
-        window = _WINDOW
+        path, window = file.segment.path, _WINDOW
         while file.scanned < size:
             wanted = min(file.scanned + window, size)
-            data = self.log.read(file.segment.path, file.scanned, wanted)
+            data = self.log.read(path, file.scanned, wanted)
             if file.scanned + len(data) < wanted:
-                raise LogChanged(file.segment.path, self._next, "the file was cut off while it was read")
-            batches = scan(data, file.segment.path, next_offset=self._next)
-            if not len(batches.headers):
-                if file.scanned + len(data) < size:
-                    if window > MAX_BATCH_BYTES:
-                        raise MalformedLog(
-                            file.segment.path, self._next, f"batch length is out of range (byte {file.scanned})"
-                        )
-                    window *= 2
-                    continue
+                raise LogChanged(path, self._next, "the file was cut off while it was read")
+            # What is decided here, about transactions above all, stands on these bytes.
+            found = sound(data, path, next_offset=self._next, epoch=self._epoch)
+            if len(found.headers):
+                self._take(file, data, found.headers, found.marks)
+            if found.problem is not None:
+                raise found.problem
+            if len(found.headers):
+                continue
+            if wanted < size and window > MAX_BATCH_BYTES:
+                raise MalformedLog(path, self._next, f"batch length is out of range (byte {file.scanned})")
+            if wanted == size:
                 if not last or self._cut_tail == "fail":
                     raise MalformedLog(
-                        file.segment.path, self._next, f"batch is cut off at the end of the file (byte {file.scanned})"
+                        path, self._next, f"batch is cut off at the end of the file (byte {file.scanned})"
                     )
+                self.tail = Tail(path, size - file.scanned, self._next)
                 return
-            headers = batches.headers
-            # What is decided here, about transactions above all, stands on these bytes.
-            verify(data, headers, file.segment.path)
-            for offset, kind in markers(data, headers, file.segment.path):
-                self._mark(offset, kind)
-            self._check_epochs(headers, file.segment.path)
-            stirring = np.flatnonzero(~is_idle(data, headers))
-            if len(stirring):
-                self._stirred = int(headers["base_offset"][stirring[-1]] + headers["count"][stirring[-1]])
-            self._next = batches.next_offset
-            headers["position"] += file.scanned
-            file.headers.append(headers)
-            file.scanned += batches.end
+            window *= 2
 
-    def _check_epochs(self, headers: np.ndarray, path: str) -> None:
-        epochs = np.concatenate([[self._epoch], headers["epoch"]])
-        back = np.flatnonzero(np.diff(epochs) < 0)
-        if len(back):
-            at = headers[back[0]]
-            raise MalformedLog(
-                path, int(at["base_offset"]), f"epoch {int(at['epoch'])} follows epoch {int(epochs[back[0]])}"
-            )
-        self._epoch = int(epochs[-1])
-
-    def _check_follows(self, snapshot: Snapshot) -> None:
-        """R-LOG-5: a snapshot ends where a batch does, and epochs do not fall after it."""
-        for file in self._files.values():
-            for headers in file.headers:
-                ends = headers["base_offset"] + headers["count"]
-                for header in headers[(ends > snapshot.end_offset)][:1]:
-                    base, epoch = int(header["base_offset"]), int(header["epoch"])
-                    if base < snapshot.end_offset:
-                        raise MalformedLog(
-                            file.segment.path, base, f"the snapshot ends inside this batch, at {snapshot.end_offset}"
-                        )
-                    if epoch < snapshot.epoch:
-                        raise MalformedLog(
-                            file.segment.path, base, f"epoch {epoch} follows epoch {snapshot.epoch} of the snapshot"
-                        )
-
-    def _mark(self, offset: int, kind: int) -> None:
-        if offset < self._floor:
-            return  # read before, when all of its transaction was seen
-        if kind == BEGIN:
-            if self._begin is not None:
-                self._violate(offset, f"BeginTransactionRecord while that of offset {self._begin} is open (R-TXN-1)")
-            self._begin = offset
-            return
-        if self._begin is None:
-            name = "AbortTransactionRecord" if kind == ABORT else "EndTransactionRecord"
-            self._violate(offset, f"{name} while no transaction is open (R-TXN-2, R-TXN-3)")
-            return
-        self._transactions.append((self._begin, offset, kind == ABORT))
-        self._begin = None
-
-    def _violate(self, offset: int, problem: str) -> None:
-        if self._violation is None:
-            self._violation = ReplayViolation(offset, problem)
+    def _take(self, file: _File, data: np.ndarray, headers: np.ndarray, marks: list[tuple[int, int]]) -> None:
+        self._transactions.add(marks, self._floor)
+        stirring = np.flatnonzero(~is_idle(data, headers))
+        if len(stirring):
+            self._stirred = int(headers["base_offset"][stirring[-1]] + headers["count"][stirring[-1]])
+        headers["position"] += file.scanned
+        file.headers.append(headers)
+        last = headers[-1]
+        self._epoch = int(last["epoch"])
+        self._next = int(last["base_offset"]) + int(last["count"])
+        file.scanned = int(last["position"]) + int(last["size"])
 
     # -- what may be read ---------------------------------------------------------------------------------------
 
     def end(self) -> int:
         """Offset after the last record that may be read: of a complete, settled batch, in no open transaction."""
-        end = self._settle.end(self.headers(), self._next)
-        if self.limit is not None:
-            end = min(end, self.limit)
-        if self._begin is not None:
-            end = min(end, self._begin)
-        for begin, close, _ in reversed(self._transactions):
-            if begin < end <= close:
-                end = begin
-        return end
+        headers = self.headers()
+        end = self._settle.end(headers, self._next)
+        stops = [self.limit, None if self._transactions.violation is None else self._transactions.violation.offset]
+        stop = min((stop for stop in stops if stop is not None), default=end)
+        if stop < end and len(headers):
+            ends = headers["base_offset"] + headers["count"]
+            whole = ends[ends <= stop]
+            end = int(whole[-1]) if len(whole) else int(headers["base_offset"][0])
+        return self._transactions.outside(end)
 
     def is_quiet(self, start: Position, end: Position) -> bool:
         """Whether there are only NoOpRecords between two positions."""
@@ -325,10 +314,10 @@ class Planner:
             return max(end, start)
         fits = ends[ends <= start + most]
         chosen = int(fits[-1]) if len(fits) else int(ends[0])
-        for begin, close, _ in self._transactions:
-            if begin < chosen <= close:
-                return begin if begin > start else close + 1
-        return chosen
+        within = self._transactions.around(chosen)
+        if within is None:
+            return chosen
+        return within[0] if within[0] > start else within[1]
 
     def position(self, offset: int, snapshot: int) -> Position:
         """The position at ``offset``, with the fingerprint of the batch before it."""
@@ -385,7 +374,7 @@ class Planner:
             first = max(first, end.snapshot)
         if self._files and min(file.segment.base_offset for file in self._files.values()) > first:
             raise LogChanged(self.log.location, first, "what was planned is no longer all there")
-        dropped = [(begin, close) for begin, close, aborted in self._transactions if aborted]
+        dropped = self._transactions.aborted()
         for file in self._files.values():
             if file.headers:
                 headers = np.concatenate(file.headers)

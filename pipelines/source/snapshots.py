@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from jbod_model.batch import is_time, read_batch
@@ -39,3 +41,18 @@ def batches_of(log: LogDir, snapshot: Snapshot) -> tuple[np.ndarray, int]:
     if not is_time(time):
         raise MalformedLog(snapshot.path, 0, f"last contained log timestamp is {time}")
     return headers, time
+
+
+def check_follows(snapshot: Snapshot, scanned: Iterable[tuple[str, np.ndarray]]) -> None:
+    """R-LOG-5: a snapshot ends where a batch does, and epochs do not fall after it.
+
+    ``scanned``: path and headers (BATCH_DTYPE) in log order. MalformedLog names the first batch that does not fit.
+    """
+    for path, headers in scanned:
+        ends = headers["base_offset"] + headers["count"]
+        for header in headers[ends > snapshot.end_offset][:1]:
+            base, epoch = int(header["base_offset"]), int(header["epoch"])
+            if base < snapshot.end_offset:
+                raise MalformedLog(path, base, f"the snapshot ends inside this batch, at {snapshot.end_offset}")
+            if epoch < snapshot.epoch:
+                raise MalformedLog(path, base, f"epoch {epoch} follows epoch {snapshot.epoch} of the snapshot")
