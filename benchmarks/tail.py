@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 from pipelines.formats.batches import scan
-from pipelines.replay.run import Replay, Runner
+from pipelines.replay.run import Runner
+from pipelines.replay.wanted import Replay
 from pipelines.session import spark_session
 from pipelines.source.log_dir import LogDir
 

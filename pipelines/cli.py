@@ -24,7 +24,9 @@ from typing import Annotated
 import typer
 
 from jbod_model.errors import JbodError, Retriable, UsageError
+from pipelines.interrupts import Stopped
 from pipelines.pipe import READER_GONE, output, reader_gone
+from pipelines.progress import told
 
 MODULES: Mapping[str, Sequence[str]] = {
     "ask": ("offline", "status", "directories", "history", "image", "dump", "version"),
@@ -43,6 +45,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "simulate": ("simulate", "explore"),
 }
 """The commands of each ``pipelines/cli_NAME.py``, which adds them with ``register(app)``."""
+_INTERRUPTED = 130
 _SECRET = re.compile(r"://[^/@\s]*:[^/@\s]*@")
 """A name and a password in a URI."""
 
@@ -77,7 +80,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         _refuse_secrets(words)
-        application(words)(words, prog_name="jbod")
+        with told(_long_command(words)):
+            application(words)(words, prog_name="jbod")
+    except Stopped:
+        raise
+    except SystemExit as left:
+        if left.code == _INTERRUPTED:
+            print("jbod: interrupted", file=sys.stderr)  # noqa: T201
+        raise
     except Retriable as problem:
         _refuse(str(problem), 3)
     except JbodError as problem:
@@ -121,6 +131,12 @@ def run() -> None:
     with suppress(OSError, SystemExit):
         sys.stderr.flush()
     os._exit(code or 0)  # type: ignore[arg-type]
+
+
+def _long_command(words: Sequence[str]) -> str:
+    """The command that may take long, empty for none; the commands that ``jobs`` runs speak for themselves."""
+    known = {command for commands in MODULES.values() for command in commands} - {"jobs"}
+    return next((word for word in words if word in known), "") if "jobs" not in words[:3] else ""
 
 
 def _refuse_secrets(words: Sequence[str]) -> None:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import shlex
-import signal
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipelines import progress
+from pipelines.interrupts import Interrupts, Stopped
 from pipelines.settings import Settings, load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipelines.replay.requests import Requests, RequestStream
+    from pipelines.replay.run import Runner
+    from pipelines.replay.wanted import Outcome
 
 
 def register(app: typer.Typer) -> None:
@@ -51,6 +52,9 @@ def replay(
         list[str] | None,
         typer.Option(metavar="FILE", help="a controller's request log, or a glob of rotated ones; may be repeated"),
     ] = None,
+    replace_history: Annotated[
+        bool, typer.Option("--replace-history", help="let a log that has nothing in common with the lake replace it")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="what changed, as JSON")] = False,
 ) -> None:
     """Replay a KRaft metadata log into Delta tables, from where the lake stands to the end of the log."""
@@ -59,55 +63,81 @@ def replay(
         lake=lake,
         replay={"profile": profile, "max_records": max_records, "tail": tail, "keep_unknown": keep_unknown or None},
     )
-    soon = _soon(settings, log_dir[0])
-    from pipelines.replay.run import Outcome, Replay, Runner
-    from pipelines.session import spark_session
-    from pipelines.source.settle import Settle
+    with Interrupts() as interrupts:
+        runner = None
+        try:
+            soon = _soon(settings, log_dir[0])
+            from pipelines.replay.run import Runner
+            from pipelines.replay.wanted import Replay
+            from pipelines.source.settle import Settle
 
-    runner = Runner(
-        Replay(
-            log_dir=log_dir[0],
-            copies=tuple(log_dir[1:]),
-            settle=Settle.parse(settle),
-            lake=settings.lake,
-            profile=settings.replay.profile,
-            ids=ids,
-            start=start,
-            cut_tail="fail" if settings.replay.tail == "stop" else "wait",
-            keep_unknown=settings.replay.keep_unknown,
-            max_records=settings.replay.max_records,
-            follow_seconds=settings.replay.follow_seconds if follow else None,
-            shards=shards,
-            requests=_requests(requests, settings.requests),
-        ),
-        progress=_progress,
-        notice=_notice,
-    )
-    outcome: Outcome = runner.outcome
+            wanted = Replay(
+                log_dir=log_dir[0],
+                copies=tuple(log_dir[1:]),
+                settle=Settle.parse(settle),
+                lake=settings.lake,
+                profile=settings.replay.profile,
+                ids=ids,
+                start=start,
+                cut_tail="fail" if settings.replay.tail == "stop" else "wait",
+                keep_unknown=settings.replay.keep_unknown,
+                max_records=settings.replay.max_records,
+                follow_seconds=settings.replay.follow_seconds if follow else None,
+                shards=shards,
+                requests=_requests(requests, settings.requests),
+                replace_history=replace_history,
+            )
+            runner = Runner(wanted, progress=progress.say, notice=_notice)
+            _run(runner, settings, soon, interrupts)
+        except KeyboardInterrupt:
+            interrupts.signal = interrupts.signal or 2
+    progress.say("")
+    # Following ends with a signal, once there is something to follow.
+    ended_well = not interrupts.signal or (runner is not None and runner.has_followed)
+    if runner is not None and (as_json or ended_well):
+        _report(runner.outcome, settings.lake, time.monotonic() - started, as_json, runner.requests, ended_well)
+    if not ended_well:
+        typer.echo(f"jbod: {_interrupted(runner)}", err=True)
+        raise Stopped(interrupts.exit_code)
+
+
+def _run(runner: Runner, settings: Settings, soon: Callable[[], SparkSession] | None, interrupts: Interrupts) -> None:
+    if runner.up_to_date():
+        return
+    from pipelines.session import spark_session
+
+    progress.say("starting Spark")
     try:
-        if not runner.up_to_date():
-            _progress("starting Spark")
-            runner.plan_ahead()
-            try:
-                spark = soon() if soon else spark_session(settings.spark, brief=True)
-            except Exception:
-                runner.lake.discard()
-                raise
-            with _ctrl_c_stops(runner.stop):
-                outcome = runner.run(spark)
-    except KeyboardInterrupt:
-        pass
-    _report(outcome, settings.lake, time.monotonic() - started, as_json, runner.requests)
+        runner.plan_ahead()
+        spark = soon() if soon else spark_session(settings.spark, brief=True)
+    except BaseException:
+        runner.lake.discard()
+        raise
+    interrupts.stop = runner.stop
+    interrupts.listen()
+    runner.run(spark)
+
+
+def _interrupted(runner: Runner | None) -> str:
+    """What stands after a run that a signal ended."""
+    if runner is None or runner.lake.ledger is None:
+        return "interrupted: nothing was published yet; run again to begin"
+    stands = f"up to offset {runner.lake.end_offset - 1}; run again to continue"
+    if runner.outcome.batches:
+        return f"interrupted: published {stands}"
+    return f"interrupted: nothing new was published, the lake stands as it was, {stands}"
 
 
 def _soon(settings: Settings, log_dir: str) -> Callable[[], SparkSession] | None:
     """A session on its way, where one is needed for sure: there is a log, and no lake yet."""
     if "://" in settings.lake or Path(settings.lake, "ledger").exists():
         return None
+    from pipelines.lake.folder import check_folder
     from pipelines.session import spark_session_soon
     from pipelines.source.log_dir import LogDir
 
-    LogDir(log_dir)  # refuses what is no log
+    check_folder(settings.lake)
+    LogDir(log_dir).check_beginning()
     return spark_session_soon(settings.spark)
 
 
@@ -120,36 +150,20 @@ def _requests(files: list[str] | None, settings: Any) -> Requests | None:
     return Requests(tuple(files), settings.time_zone, skew, settings.max_bytes)
 
 
-@contextmanager
-def _ctrl_c_stops(stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C asks to stop, a second one insists: Spark's own handler would break into a call to the JVM."""
-
-    def ask(*_: object) -> None:
-        stop()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _progress(line: str) -> None:
-    if sys.stderr.isatty():
-        typer.echo(f"\r\033[K{line}", err=True, nl=False)
-
-
 def _notice(line: str) -> None:
-    _progress("")
+    progress.clear()
     typer.echo(f"jbod: {line}", err=True)
 
 
-def _report(outcome: object, lake: str, seconds: float, as_json: bool, requests: RequestStream | None) -> None:
-    from pipelines.replay.run import Outcome
+def _from_snapshot(before: int, snapshot: int) -> str:
+    if before < 0:
+        return f"began with the snapshot at offset {snapshot}"
+    return f"went on with the snapshot at offset {snapshot}: offsets {before} to {snapshot - 1} were never read"
 
-    assert isinstance(outcome, Outcome)
-    _progress("")
+
+def _report(
+    outcome: Outcome, lake: str, seconds: float, as_json: bool, requests: RequestStream | None, ended_well: bool
+) -> None:
     start, end = max(outcome.start_offset, 0), max(outcome.end_offset, 0)
     asked = None if requests is None else dict(+requests.outcomes)
     strange = 0 if requests is None else requests.strange
@@ -162,6 +176,10 @@ def _report(outcome: object, lake: str, seconds: float, as_json: bool, requests:
             "rows": outcome.rows,
             "rolledBack": [vars(one) for one in outcome.rolled_back],
             "logEndOffset": outcome.log_end,
+            "fromSnapshot": outcome.snapshots[-1][1] if outcome.snapshots else None,
+            "tail": None if outcome.tail is None else vars(outcome.tail),
+            "notices": outcome.notices,
+            "interrupted": not ended_well,
             "seconds": round(seconds, 1),
         }
         if asked is not None:
@@ -171,6 +189,8 @@ def _report(outcome: object, lake: str, seconds: float, as_json: bool, requests:
     if end == start and not outcome.rows:
         typer.echo(f"{lake}: nothing new, the lake stands at offset {end}")
         return
+    for before, snapshot in outcome.snapshots:
+        typer.echo(f"{lake}: {_from_snapshot(before, snapshot)}")
     if end > start:
         typer.echo(f"{lake}: replayed offsets {start} to {end - 1} in {seconds:.1f} s, {outcome.batches} batches")
     for name, count in outcome.rows.items():

@@ -18,6 +18,7 @@ from jbod_model.profiles import PROFILES
 from jbod_model.simulation.output import story_lines, write_world
 from jbod_model.simulation.stories import SCENARIOS, play
 from jbod_model.simulation.world import World
+from pipelines import progress
 
 ProfileName = Annotated[str, typer.Option("--profile", help=f"The rules of the cluster: {', '.join(PROFILES)}.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
@@ -91,8 +92,7 @@ def explore_command(
         elr=elr,
         literal=literal,
     )
-    quiet = as_json or not sys.stderr.isatty()
-    findings = explore(PROFILES[profile], bounds, None if quiet else _print_progress)
+    findings = explore(PROFILES[profile], bounds, None if as_json and sys.stderr.isatty() else _print_progress)
     if as_json:
         typer.echo(json.dumps(_findings(findings), indent=2))
     else:
@@ -173,7 +173,11 @@ def _findings(findings: Findings) -> dict[str, Any]:
 
 
 def _print_progress(findings: Findings) -> None:
-    typer.echo(f"depth {findings.depth}: {findings.states} states, {findings.steps} steps", err=True)
+    line = f"depth {findings.depth}: {findings.states} states, {findings.steps} steps"
+    if sys.stderr.isatty():
+        typer.echo(line, err=True)
+    else:
+        progress.say(line)
 
 
 def _print_findings(findings: Findings) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated, Literal
 
 import typer
 
+from pipelines import progress
 from pipelines.cli_ask import AsJson, LakePath, print_json
 
 _Lake = Annotated[str | None, typer.Option("--lake", help="The lake to work on; settings name another default.")]
@@ -59,8 +59,8 @@ def rebuild(lake: _Lake = None, as_json: AsJson = False) -> None:
     from pipelines.show import console, show_table
 
     location = _location(lake)
-    rows = run(location, say=_progress)
-    _progress("")
+    rows = run(location, say=progress.say)
+    progress.clear()
     if as_json:
         print_json({"lake": location, "rows": rows})
         return
@@ -117,8 +117,3 @@ def _location(lake: str | None) -> str:
     from pipelines.settings import load
 
     return load(lake=lake).lake
-
-
-def _progress(line: str) -> None:
-    if sys.stderr.isatty():
-        typer.echo(f"\r\033[K{line}", err=True, nl=False)

@@ -22,7 +22,8 @@ from jbod_model.records import (
 )
 from pipelines.jvm import class_archive, use_java
 from pipelines.launch import keep_command
-from pipelines.replay.run import Replay, Runner
+from pipelines.replay.run import Runner
+from pipelines.replay.wanted import Replay
 from pipelines.session import spark_session
 from pipelines.settings import Spark
 

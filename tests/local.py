@@ -17,7 +17,13 @@ from pipelines.source.settle import Settle
 
 
 def replay(
-    log_dir: Path, lake_dir: Path, *, most: int | None = None, shards: int = 2, lag: Settle | None = None
+    log_dir: Path,
+    lake_dir: Path,
+    *,
+    most: int | None = None,
+    shards: int = 2,
+    lag: Settle | None = None,
+    replace: bool = False,
 ) -> RolledBack | None:
     """Settle the lake with the log, then replay to the log's end; what was taken back.
 
@@ -27,7 +33,7 @@ def replay(
     lake = Lake.create_or_open(str(lake_dir), Identity(log.cluster_id(), "kafka", "kafka", shards))
     job = Job(str(lake_dir), lake.identity.shards, rules("kafka", "kafka"))
     discard_checkpoint(str(lake_dir))
-    done = settle(lake, job, Planner(log), has_checkpoint=False)
+    done = settle(lake, job, Planner(log), has_checkpoint=False, replace=replace)
     planner = Planner(log, settle=lag)
     position = seed_position(str(lake_dir)) or planner.begin()
     states = {shard: seed_state(str(lake_dir), shard) for shard in range(job.shards + 1)}

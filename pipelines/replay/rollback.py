@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from jbod_model.errors import MalformedLog
+from jbod_model.errors import UsageError
 from pipelines.ask.delta import connect, data_files, read_parquet
 from pipelines.lake.publish import Lake
 from pipelines.lake.restore import Cut, take_back
@@ -49,12 +51,13 @@ class RolledBack:
 def parting(lake: Lake, planner: Planner) -> int:
     """The offset up to which lake and log say the same: the lake's end where nothing changed.
 
-    ``planner`` must be fresh. MalformedLog where nothing is shared.
+    ``planner`` must be fresh. MalformedLog where the log is damaged before the lake's end.
     """
     newest = lake.ledger
     if newest is None:
         return -1
     planner.refresh(Position(lake.end_offset, base=lake.end_offset - 1))
+    planner.check(lake.end_offset)
     first = planner.first_offset()
     if first >= lake.end_offset or first < 0:
         return _by_epoch_alone(lake, planner)
@@ -74,14 +77,11 @@ def _by_epoch_alone(lake: Lake, planner: Planner) -> int:
 
 def _last_common(lake: Lake, planner: Planner, first: int) -> int:
     whole = _scanned(planner, first)
+    whole.check(lake.end_offset)
     known = sorted([*_ledger_rows(lake), *_snapshots(lake)], key=lambda row: -row["end_offset"])
     shared = next((row["end_offset"] for row in known if _is_in_log(row, whole)), first)
     offset = max(_first_difference(lake, whole, shared), shared)
     if offset <= first:
-        if first == 0 and not lake.identity.cluster_id:
-            raise MalformedLog(
-                planner.log.location, 0, f"history changed: nothing of {lake.location} is in it: use another --lake"
-            )
         # What was read below the log's beginning cannot be compared: it is kept, but for the batch the log did not
         # go on from, so that a snapshot settles what holds now.
         offset = 0 if first == 0 else _last_batch_below(lake, first)
@@ -139,6 +139,14 @@ def _log_rows(planner: Planner, start: int, end: int) -> Iterator[pa.Table]:
     for piece in planner.slices(Position(start), last):
         records, kept = read_slice(piece, keep_unknown=True)
         yield record_rows(records, kept, None).select(_COMPARED).cast(_compared_schema())
+
+
+def _records(planner: Planner, start: Position, end: Position) -> pa.Table:
+    """The rows of all records between two positions, whatever became of their transaction."""
+    parts = [read_slice(piece, keep_unknown=True)[0] for piece in planner.slices(start, end)]
+    rows = [record_rows(records, np.ones(len(records), np.bool_), None) for records in parts]
+    found = pa.concat_tables([part.select(_COMPARED).cast(_compared_schema()) for part in rows])
+    return found.filter(pc.field("log_offset") >= start.offset)
 
 
 def _compared_schema() -> pa.Schema:
@@ -201,9 +209,10 @@ def _snapshots(lake: Lake) -> list[dict[str, Any]]:
     return found
 
 
-def settle(lake: Lake, job: Job, planner: Planner, *, has_checkpoint: bool) -> RolledBack | None:
+def settle(lake: Lake, job: Job, planner: Planner, *, has_checkpoint: bool, replace: bool = False) -> RolledBack | None:
     """Make the lake say nothing that the log has taken back, and its checkpoint belong to it.
 
+    UsageError for a log that has nothing in common with the lake, unless it is to ``replace`` what the lake has.
     A run that dies anywhere in here leaves readers the old tables or the new ones, and no checkpoint that belongs to
     neither: the next run does what is left.
     """
@@ -214,6 +223,11 @@ def settle(lake: Lake, job: Job, planner: Planner, *, has_checkpoint: bool) -> R
     offset = parting(lake, planner)
     if offset < before:
         if offset <= _begins(lake):
+            offset = 0
+        other = another_log(lake, planner)
+        if other:
+            if not replace:
+                raise UsageError(other)
             offset = 0
         states = states_at(lake, job, offset)
         control = states.get(job.control)
@@ -236,6 +250,35 @@ def settle(lake: Lake, job: Job, planner: Planner, *, has_checkpoint: bool) -> R
     else:
         _forget_checkpoints(lake)
     return RolledBack(offset, before) if offset < before else None
+
+
+def another_log(lake: Lake, planner: Planner) -> str:
+    """Why a log cannot be the one that the lake was made of, empty where it may be (R-LOG-12).
+
+    It has none of the lake's batches where both have some, and begins there or is of no newer epoch: an election
+    replaces the end of a log by batches of a newer epoch, all of it never.
+    """
+    first = planner.first_offset()
+    whole = _scanned(planner, first)
+    if any(_is_in_log(row, whole) for row in (*_ledger_rows(lake), *_snapshots(lake))):
+        return ""
+    mine = _lake_rows(lake, first)
+    at = int(mine["log_offset"][0].as_py()) if mine.num_rows else whole.next_offset
+    if at >= whole.next_offset:
+        return ""
+    there = whole.position(at + 1, -1)
+    theirs = _records(whole, Position(at), there).slice(0, 1)
+    if mine.slice(0, 1).equals(theirs):
+        return ""
+    begins, epoch = _begins(lake), int(mine["epoch"][0].as_py())
+    if at > begins and there.epoch > epoch:
+        return ""
+    return (
+        f"{planner.log.location}: is not the log that {lake.location} was made of: they have offsets in common and "
+        f"differ from the first of them, {at}, where the log has epoch {there.epoch} and the lake {epoch} (log: "
+        f"offsets {first} to {whole.next_offset - 1}; lake: {begins} to {lake.end_offset - 1}): use another --lake, or "
+        "--replace-history to give up what this one has"
+    )
 
 
 def _log_end(planner: Planner) -> int:

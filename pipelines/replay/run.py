@@ -3,93 +3,56 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
-
-import pyarrow.fs as pafs
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError
 from pipelines.lake.alone import only_run
 from pipelines.lake.create import Identity
-from pipelines.lake.faults import fault_of_disk
-from pipelines.lake.files import lake_filesystem
+from pipelines.lake.folder import check_folder
 from pipelines.lake.place import for_spark
 from pipelines.lake.publish import Lake
-from pipelines.replay.cluster import PATIENCE, WAITS, fault_of_cluster, waits_for_executors
+from pipelines.replay.cluster import PATIENCE, WAITS, waits_for_executors
 from pipelines.replay.job import Job
-from pipelines.replay.pack import CorruptState
-from pipelines.replay.rollback import RolledBack, settle
+from pipelines.replay.notices import Standing, end_of_log
+from pipelines.replay.refusals import explained, is_sparks, refused_at
+from pipelines.replay.rollback import settle
 from pipelines.replay.rules import Rules, rules
-from pipelines.replay.seed import CHECKPOINT, checkpoint_fits, discard_checkpoint, mark_keys, seed_position
+from pipelines.replay.seed import (
+    CHECKPOINT,
+    checkpoint_fits,
+    discard_checkpoint,
+    lake_has_checkpoint,
+    mark_keys,
+    seed_position,
+)
 from pipelines.replay.staged import clear_staged
+from pipelines.replay.wanted import Outcome, Replay, shards_for
 from pipelines.source.ahead import plan_ahead
-from pipelines.source.copies import Copies
+from pipelines.source.copies import Copies, Settled
+from pipelines.source.kraft_metadata import Options
 from pipelines.source.log_dir import LogDir
 from pipelines.source.pieces import Position
 from pipelines.source.plan import Planner
-from pipelines.source.settle import Settle
+from pipelines.source.readers import planner_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from pipelines.replay.requests import Requests, RequestStream
+    from pipelines.replay.requests import RequestStream
 
-# A shard for every so many bytes of log, a power of two: few files for a small lake, bounded memory for a large one.
-BYTES_PER_SHARD = 48 << 20
-MOST_SHARDS = 64
 ATTEMPTS = 3
 """How often a log that changes under the reader is looked at anew without a batch in between."""
-_ERROR = re.compile(r"jbod_model\.errors\.(\w+): ([^\n]*)")
-
-
-@dataclass(frozen=True)
-class Replay:
-    """What to replay, into what, and how. Offsets and counts are of records."""
-
-    log_dir: str
-    lake: str
-    profile: str = "kafka"
-    ids: str = "kafka"
-    start: str = "auto"
-    cut_tail: str = "wait"
-    keep_unknown: bool = False
-    max_records: int = 10_000_000
-    follow_seconds: float | None = None
-    shards: int | None = None
-    requests: Requests | None = None
-    settle: Settle = field(default_factory=Settle)
-    copies: tuple[str, ...] = ()
-    """More directories of the same log: what a majority of them all holds counts."""
-
-
-@dataclass
-class Outcome:
-    """What a run did: offsets ``[start, end)`` and rows written per table."""
-
-    start_offset: int
-    end_offset: int
-    batches: int = 0
-    rows: dict[str, int] = field(default_factory=dict)
-    rolled_back: list[RolledBack] = field(default_factory=list)
-    log_end: int | None = None
-    """Where the log ended when the run began, if that was before the lake's end."""
+STUCK = 10.0
+"""Seconds without progress after which a run that follows says which copy is ahead."""
 
 
 Progress = Callable[[str], None]
 """Takes a line that says how far a run is; the next one replaces it."""
-
-
-def shards_for(size: int) -> int:
-    """How many shards a new lake gets for a log of ``size`` bytes."""
-    shards = 2
-    while shards < MOST_SHARDS and shards * BYTES_PER_SHARD < size:
-        shards *= 2
-    return shards
 
 
 class Runner:
@@ -104,6 +67,7 @@ class Runner:
         self.copies = Copies(every, cut_tail=wanted.cut_tail, settle=wanted.settle) if wanted.copies else None
         self.log = self.copies.log if self.copies else LogDir(wanted.log_dir)
         Planner(self.log).begin(wanted.start)
+        check_folder(wanted.lake)
         segments, _ = self.log.files()
         size = sum(segment.size for segment in segments)
         self.lake = Lake.create_or_open(
@@ -112,9 +76,13 @@ class Runner:
         )
         self.outcome = Outcome(self.lake.end_offset, self.lake.end_offset)
         self._say = progress or (lambda _line: None)
-        self._notice = notice or (lambda _line: None)
+        self._tell = notice or (lambda _line: None)
         self._problem: JbodError | None = None
-        self._told: set[str] = set()
+        self._standing = Standing()
+        self._limit: int | None = None
+        self._refusal: JbodError | None = None
+        """What the run is refused for once all before ``_limit`` is published."""
+        self._has_begun = False
         self._inherits = False
         """Whether the run goes on from a checkpoint that it found."""
         self._ahead = ""
@@ -136,21 +104,35 @@ class Runner:
         here = Position(offset=self.lake.end_offset)
         planner: Planner | None = Planner(self.log, cut_tail=self.wanted.cut_tail, settle=self.wanted.settle)
         if self.copies is not None:
-            planner, _ = self.copies.settled(Position(here.offset, base=here.offset - 1))
+            settled = self.copies.settled(Position(here.offset, base=here.offset - 1))
+            planner = settled.chosen
+            self._tell_copies(settled)
         if planner is None:
             return False
+        planner.limit = None if self.copies is None else settled.end
         if planner.advance(here) != here:
             return False
         last = planner.position(here.offset, -1)
-        return (last.epoch, last.crc) == (ledger["epoch"], ledger["fingerprint"])
+        found = (last.epoch, last.crc) == (ledger["epoch"], ledger["fingerprint"])
+        if found:
+            self.tell_end()
+        return found
 
     def plan_ahead(self) -> None:
-        """Plan the first batch of a new lake while Spark starts; what cannot be planned is left to the run."""
+        """Plan the first batch of a new lake while Spark starts; a log that changes meanwhile is left to the run.
+
+        Raises what a log is refused for of which nothing can be read.
+        """
         wanted = self.wanted
         if self.lake.ledger is None and self.copies is None and not lake_has_checkpoint(wanted.lake):
             planner = Planner(self.log, cut_tail=wanted.cut_tail, settle=wanted.settle)
-            with suppress(JbodError):
+            with suppress(LogChanged):
                 self._ahead = plan_ahead(planner, wanted.start, wanted.max_records or None)
+
+    @property
+    def has_followed(self) -> bool:
+        """Whether the run followed the log, with something in the lake."""
+        return self._has_begun and self.wanted.follow_seconds is not None and self.lake.ledger is not None
 
     def stop(self) -> None:
         """End a run that follows, after the batch at hand."""
@@ -165,9 +147,12 @@ class Runner:
             clear_staged(self.wanted.lake)
             try:
                 return self._replay(spark)
-            except Exception:
+            except BaseException:
                 self.lake.discard(CHECKPOINT)
                 raise
+            finally:
+                if self._stop.is_set():
+                    self.lake.discard(CHECKPOINT)
 
     def _job(self, *, seeded: bool = False) -> Job:
         return Job(self.wanted.lake, self.lake.identity.shards, self.rules, self.wanted.keep_unknown, seeded)
@@ -179,8 +164,9 @@ class Runner:
             try:
                 self._say("planning")
                 self._settle_history()
-                self._run(spark)
-                return self.outcome
+                if not self._stop.is_set():
+                    self._run(spark)
+                break
             except LogChanged:
                 failures = failures + 1 if self.outcome.batches == published else 1
                 published = self.outcome.batches
@@ -188,18 +174,54 @@ class Runner:
                     raise
                 # What was planned and not carried out may never be there again.
                 discard_checkpoint(self.wanted.lake)
+            except (MalformedLog, ReplayViolation) as problem:
+                self._narrow(problem)
             except Exception as problem:
-                if self.outcome.batches > began or not self._inherits or not _is_sparks(problem):
+                if self.outcome.batches > began or not self._inherits or not is_sparks(problem):
                     raise
                 # Nothing could be done with the checkpoint, and all it holds is in the records, too.
                 discard_checkpoint(self.wanted.lake)
                 self._notice(f"{self.wanted.lake}/{CHECKPOINT}: Spark cannot go on from it: it is made anew")
             self._problem = None
+        if self._refusal is not None and not self._stop.is_set():
+            raise self._refusal
+        if not self._stop.is_set():
+            self.tell_end()
+        return self.outcome
+
+    def _narrow(self, problem: MalformedLog | ReplayViolation) -> None:
+        """Take what is sound before a refusal for all there is (R-LOG-11); raise it where that is published."""
+        offset = refused_at(problem)
+        if offset is None or (self._limit is not None and offset >= self._limit) or not self._is_more_before(offset):
+            raise problem
+        self._limit, self._refusal = offset, problem
+        discard_checkpoint(self.wanted.lake)
+
+    def _is_more_before(self, offset: int) -> bool:
+        planner = planner_of(Options.read(self._options()))
+        planner.limit = offset
+        with suppress(JbodError):
+            begun = planner.begin(self.wanted.start)
+            here = begun if self.lake.ledger is None else Position(self.lake.end_offset)
+            return planner.advance(here) != here
+        return False
+
+    def _notice(self, line: str) -> None:
+        self.outcome.notices.append(line)
+        self._tell(line)
+
+    def tell_end(self) -> None:
+        """Say of a log that was read to its end what of it waits."""
+        if self.wanted.follow_seconds is None:
+            self.outcome.tail, lines = end_of_log(self.log, self.lake.end_offset)
+            for line in lines:
+                self._notice(line)
 
     def _settle_history(self) -> None:
         job = self._job()
         fits = lake_has_checkpoint(self.wanted.lake) and checkpoint_fits(self.wanted.lake, self.lake.end_offset)
-        done = settle(self.lake, job, Planner(self._settled_log()), has_checkpoint=fits)
+        replace = self.wanted.replace_history
+        done = settle(self.lake, job, Planner(self._settled_log()), has_checkpoint=fits, replace=replace)
         self._inherits = fits and done is None
         if done is not None:
             self.outcome.rolled_back.append(done)
@@ -214,35 +236,39 @@ class Runner:
             )
 
     def _settled_log(self) -> LogDir:
-        """The log to compare with: of several copies one that has what a majority holds, once there is such a thing."""
+        """The log to compare with: of several copies one that has what they settle, once there is such a thing."""
         if self.copies is None:
             return self.log
         end = self.lake.end_offset
         while True:
-            chosen, _ = self.copies.settled(Position(end, base=end - 1))
-            self._tell_copies()
-            if chosen is not None:
-                return chosen.log
+            settled = self.copies.settled(Position(end, base=end - 1))
+            if settled.chosen is None:  # less than what the lake has
+                settled = self.copies.afresh().settled(Position(0))
+            self._tell_copies(settled)
+            if settled.chosen is not None:
+                return settled.chosen.log
             if self.wanted.follow_seconds is None or self._stop.wait(self.wanted.follow_seconds):
                 raise UsageError(
-                    f"{self.wanted.log_dir}: no majority of the copies holds the newest epoch yet, so nothing is "
-                    "settled: run again, or with --follow"
+                    f"{self.wanted.log_dir}: the copies share no batch, and no majority holds one: name the "
+                    "directories of one quorum's controllers"
                 )
 
-    def _tell_copies(self) -> None:
-        if self.copies is None:
-            return
-        silent = [f"{location}: has no vote now: {problem}" for location, problem in self.copies.silent.items()]
-        told = {*map(str, self.copies.forks()), *silent}
-        for line in sorted(told - self._told):
-            self._notice(line)
-        self._told = told
+    def _tell_copies(self, settled: Settled) -> None:
+        if self.copies is not None:
+            for line in self._standing.news(self.copies, settled, patience=STUCK if self._follows else 0.0):
+                self._notice(line)
+
+    @property
+    def _follows(self) -> bool:
+        """Whether the run goes on at the end of the log."""
+        return self.wanted.follow_seconds is not None and self._refusal is None
 
     def _run(self, spark: SparkSession) -> None:
         try:
             query = self._start(spark)
         except Exception as problem:
-            raise self._explain(problem) from None
+            raise self._problem or explained(self.wanted.lake, problem) from None
+        self._has_begun = True
         waited = 0
         try:
             while not query.awaitTermination(1):
@@ -251,8 +277,8 @@ class Runner:
                 if waited == PATIENCE and waits_for_executors(spark):
                     self._notice(WAITS)
                 if self.copies is not None and self.wanted.follow_seconds is not None:
-                    self.copies.settled(Position(self.lake.end_offset, base=self.lake.end_offset - 1))
-                    self._tell_copies()
+                    here = Position(self.lake.end_offset, base=self.lake.end_offset - 1)
+                    self._tell_copies(self.copies.settled(here))
                 if self.requests is not None and self.wanted.follow_seconds is not None:
                     self.requests.follow(spark, self.wanted.follow_seconds)
                 if self._stop.is_set():
@@ -262,7 +288,7 @@ class Runner:
                 self.requests.run(spark, self._stop)
         except Exception as problem:
             query.stop()
-            raise self._explain(problem) from None
+            raise self._problem or explained(self.wanted.lake, problem) from None
         finally:
             # Also after Ctrl-C: the batch at hand is published or not, never half.
             query.stop()
@@ -276,6 +302,8 @@ class Runner:
         done = [f"{stage.numCompletedTasks} of {stage.numTasks} tasks" for stage in stages if stage is not None]
         if done:
             self._say(f"reading batch {self.outcome.batches + 1}: {', '.join(done)}")
+        elif self._follows and self.outcome.batches:
+            self._say("")
 
     def _start(self, spark: SparkSession) -> StreamingQuery:
         from pipelines.replay.machine import state_machine
@@ -287,14 +315,8 @@ class Runner:
         job = self._job(seeded=seed is not None)
         source = (
             spark.readStream.format("kraft_metadata")
-            .option("path", self.wanted.log_dir)
-            .option("layout", "slices")
-            .option("start", self.wanted.start)
-            .option("maxRecords", self.wanted.max_records)
-            .option("cutTail", self.wanted.cut_tail)
-            .option("settle", str(self.wanted.settle))
-            .option("copies", json.dumps(self.wanted.copies))
-            .option("ahead", self._ahead)
+            .options(**self._options())
+            .option("ahead", "" if self._limit is not None else self._ahead)
             .option("from", json.dumps(asdict(seed)) if seed else "")
             .option("partitions", 2 * spark.sparkContext.defaultParallelism)
         )
@@ -308,9 +330,22 @@ class Runner:
             .option("checkpointLocation", f"{for_spark(self.wanted.lake)}/{CHECKPOINT}")
             .outputMode("append")
         )
-        if self.wanted.follow_seconds is None:
+        if not self._follows:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{self.wanted.follow_seconds} seconds").start()
+
+    def _options(self) -> dict[str, str]:
+        """The source's options of this run."""
+        return {
+            "path": self.wanted.log_dir,
+            "layout": "slices",
+            "start": self.wanted.start,
+            "maxRecords": str(self.wanted.max_records),
+            "cutTail": self.wanted.cut_tail,
+            "settle": str(self.wanted.settle),
+            "copies": json.dumps(self.wanted.copies),
+            "limit": str(-1 if self._limit is None else self._limit),
+        }
 
     def _publish(self, frame: DataFrame, _batch_id: int) -> None:
         from pipelines.replay.collect import batch_of
@@ -320,6 +355,7 @@ class Runner:
             batch = batch_of(self.wanted.lake, frame.select("kind", "payload").collect(), known)
             if batch is None:
                 return
+            before = self.lake.end_offset
             with self._lock:
                 rows = self.lake.publish(batch)
                 if self.requests is not None:
@@ -328,6 +364,10 @@ class Runner:
         except JbodError as problem:
             self._problem = problem
             raise
+        if batch.from_snapshot is not None:
+            self.outcome.snapshots.append((before, batch.from_snapshot))
+            if not self.outcome.batches:
+                self.outcome.start_offset = batch.from_snapshot
         self.outcome.end_offset = self.lake.end_offset
         self.outcome.batches += 1
         self._count(rows)
@@ -336,54 +376,3 @@ class Runner:
     def _count(self, rows: dict[str, int]) -> None:
         for name, count in rows.items():
             self.outcome.rows[name] = self.outcome.rows.get(name, 0) + count
-
-    def _explain(self, problem: Exception) -> Exception:
-        """The refusal behind Spark's report of a failed query."""
-        if self._problem is not None:
-            return self._problem
-        found = _ERROR.search(str(problem))
-        if found is None:
-            return fault_of_disk(self.wanted.lake, problem) or fault_of_cluster(problem) or problem
-        kinds: dict[str, Any] = {
-            "UsageError": UsageError,
-            "MalformedLog": _Reported,
-            "LogChanged": _Changed,
-            "ReplayViolation": _Refused,
-        }
-        return kinds.get(found[1], JbodError)(found[2])  # type: ignore[no-any-return]
-
-
-class _Reported(MalformedLog):
-    """A malformed log as another process told it: only the text is left."""
-
-    def __init__(self, text: str) -> None:
-        Exception.__init__(self, text)
-
-
-class _Changed(LogChanged):
-    """A log that changed as another process told it: only the text is left."""
-
-    def __init__(self, text: str) -> None:
-        Exception.__init__(self, text)
-
-
-class _Refused(ReplayViolation):
-    """An illegal history as another process told it: only the text is left."""
-
-    def __init__(self, text: str) -> None:
-        Exception.__init__(self, text)
-
-
-def _is_sparks(problem: Exception) -> bool:
-    """Whether Spark refused what it found, or what it gave back is no state."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
-    from pyspark.errors import PySparkException
-
-    return isinstance(problem, (PySparkException, Py4JJavaError, CorruptState))
-
-
-def lake_has_checkpoint(lake: str) -> bool:
-    """Whether a run can go on from its checkpoint."""
-    fs, root = lake_filesystem(lake)
-    parts = fs.get_file_info([f"{root}/{CHECKPOINT}/{part}" for part in ("offsets", "seed")])
-    return any(part.type == pafs.FileType.Directory for part in parts)

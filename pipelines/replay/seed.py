@@ -70,6 +70,13 @@ def checkpoint_fits(lake: str, end_offset: int) -> bool:
     return end_offset in (committed, planned)
 
 
+def lake_has_checkpoint(lake: str) -> bool:
+    """Whether a run can go on from its checkpoint."""
+    fs, root = lake_filesystem(lake)
+    parts = fs.get_file_info([f"{root}/{CHECKPOINT}/{part}" for part in ("offsets", "seed")])
+    return any(part.type == pafs.FileType.Directory for part in parts)
+
+
 def mark_keys(lake: str) -> None:
     """Say in a checkpoint that is about to begin which keys its states have."""
     fs, root = lake_filesystem(lake)

@@ -9,6 +9,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from jbod_model.errors import JbodError
 from pipelines.source.pieces import Position, Slice
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ def plan_ahead(planner: Planner, start: str, most: int | None) -> str:
     if begin == end:
         return ""
     slices = tuple(planner.slices(begin, end))  # before the planner moves on
-    found = Ahead(begin, end, most, planner.advance(end) == end, slices)
+    try:
+        is_all = planner.advance(end) == end
+    except JbodError:  # the run is refused once it has published what comes before
+        is_all = False
+    found = Ahead(begin, end, most, is_all, slices)
     text = json.dumps(asdict(found))
     return text if len(text) <= _MOST_BYTES else ""

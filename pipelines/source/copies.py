@@ -1,14 +1,7 @@
-"""Several controllers' copies of one log, which settle it by majority.
-
-A batch is taken once more than half of the copies hold it, the same offset, epoch and checksum, and the newest epoch
-that any of them has seen is among what a majority holds: an older epoch's batch on a majority may still be replaced
-(Raft, section 5.4.2). By log matching all before such a batch is the same, too. Give the copies of all voters, and no
-others: an observer's copy has no vote in Kafka either.
-"""
+"""Several controllers' copies of one log: what they settle together is read, from one that holds it (R-QUORUM-*)."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,10 +11,10 @@ from jbod_model.errors import JbodError, LogChanged, MalformedLog, UsageError
 from pipelines.source.log_dir import LogDir
 from pipelines.source.pieces import Position, Slice
 from pipelines.source.plan import Planner
+from pipelines.source.quorum import Held, judge, keys_of
 from pipelines.source.settle import Settle
-
-_Batch = tuple[int, int, int, int]
-"""Base offset, end offset, epoch, CRC-32C."""
+from pipelines.source.snapshots import is_complete
+from pipelines.source.voters import Named, voters_of
 
 
 @dataclass(frozen=True)
@@ -41,24 +34,38 @@ class Fork:
         )
 
 
+@dataclass(frozen=True)
+class Settled:
+    """What the copies settle: a copy that holds it (None: nothing is settled), the offset after it, its standing."""
+
+    chosen: Planner | None
+    end: int
+    is_committed: bool
+    ahead: tuple[str, ...] = ()
+    """Lines on the copies that hold more."""
+
+
 class Copies:
-    """Answers as a Planner does, for what a majority of the copies holds; slices are read from one that holds it."""
+    """Answers as a Planner does, for what the copies settle; slices are read from one that holds it."""
 
     def __init__(self, locations: Sequence[str], *, cut_tail: str = "wait", settle: Settle | None = None) -> None:
         self._locations = list(locations)
         self._options = {"cut_tail": cut_tail, "settle": settle}
         self._planners: dict[str, Planner] = {}
         self._silent: dict[str, JbodError] = {}
+        self._nodes: dict[str, int] = {}
+        self._named: dict[str, tuple[int, Named | None]] = {}
         self._frozen = False
+        self.limit: int | None = None
+        """Nothing from this offset on may be read."""
         self._open()
         names = {planner.log.cluster_id() for planner in self._planners.values()} - {""}
         if len(names) > 1:
             raise UsageError(f"{', '.join(self._locations)}: copies of several clusters ({', '.join(sorted(names))})")
 
-    @property
-    def majority(self) -> int:
-        """How many copies must agree."""
-        return len(self._locations) // 2 + 1
+    def afresh(self) -> Copies:
+        """The same copies, of which nothing was seen yet."""
+        return Copies(self._locations, **self._options)  # type: ignore[arg-type]
 
     @property
     def log(self) -> LogDir:
@@ -67,8 +74,16 @@ class Copies:
 
     @property
     def silent(self) -> dict[str, JbodError]:
-        """Copies that cannot be read now, and why: they have no vote."""
-        return dict(self._silent)
+        """Copies that cannot be read now, or from some offset on, and why: they have no vote there."""
+        damaged = {location: planner.damage for location, planner in self._planners.items() if planner.damage}
+        return {**self._silent, **damaged}
+
+    @property
+    def problem(self) -> JbodError | None:
+        """What the copies are refused for after all that may be read: too few of them are sound."""
+        damaged = [planner.damage for planner in self._planners.values() if planner.damage]
+        sound = len(self._planners) - len(damaged)
+        return damaged[0] if damaged and sound <= len(self._locations) // 2 else None
 
     def begin(self, start: str = "auto") -> Position:
         """Where a first read begins, by the first copy that can tell."""
@@ -87,27 +102,65 @@ class Copies:
             planner.freeze()
 
     def advance(self, position: Position, most: int | None = None) -> Position:
-        """Where the next micro-batch ends, as Planner.advance; ``position`` where the majority holds no more."""
-        chosen, end = self.settled(position)
-        if chosen is None:
-            return position
-        chosen.limit = end
-        return chosen.advance(position, most)
+        """Where the next micro-batch ends, as Planner.advance; ``position`` where the copies settle no more."""
+        settled = self.settled(position)
+        there = position
+        if settled.chosen is not None:
+            settled.chosen.limit = settled.end if self.limit is None else min(settled.end, self.limit)
+            there = settled.chosen.advance(position, most)
+        if there == position and self.limit is None and self.problem is not None:
+            raise self.problem
+        return there
 
-    def settled(self, position: Position) -> tuple[Planner | None, int]:
-        """(a copy that holds all that a majority does, the offset after it); (None, -1) where nothing is settled."""
+    def settled(self, position: Position) -> Settled:
+        """What the copies settle from ``position`` on."""
         self._refresh(position)
-        floor = position.base if position.base >= 0 else position.offset - 1
-        held = {location: _batches(planner, floor) for location, planner in self._planners.items()}
-        newest = max((batch[2] for batches in held.values() for batch in batches), default=-1)
-        votes = Counter(batch for batches in held.values() for batch in batches)
-        agreed = max((batch for batch, count in votes.items() if count >= self.majority), default=None)
-        if agreed is None or agreed[2] < newest:
-            return None, -1
-        holders = [planner for location, planner in self._planners.items() if agreed in held[location]]
+        if not self._frozen:
+            # The first look at a large log takes its time: the second makes the copies those of one moment.
+            self._refresh(position)
+        voting = self._voting()
+        held = [self._held(planner, max(position.offset, 0)) for planner in voting.values()]
+        given = len(self._locations) - len(self._planners) + len(voting)
+        voters = max(given, len(self.voters()))
+        verdict = judge(held, voters=voters, given=given)
+        end, committed, holders = -1, False, list(self._planners.values())
+        if verdict is not None:
+            end, committed = verdict.end, verdict.is_committed
+            holders = [planner for planner, has in zip(voting.values(), verdict.holders, strict=True) if has]
+        proven = self._proven(max(end, position.offset))
+        if proven is not None:
+            end, committed, holders = proven[0], True, proven[1]
+        if end < 0:
+            return Settled(None, -1, is_committed=False)
         # One that also has what was read, if there is one: a copy that lags behind takes nothing back.
         holders.sort(key=lambda planner: (planner.changed(position), planner.first_offset() > position.offset))
-        return holders[0], agreed[1]
+        ahead = [
+            f"{planner.log.location}: is ahead of the others by offsets {end} to {planner.next_offset - 1} (epoch "
+            f"{held_by.epoch}): they are published once {voters // 2 + 1} of {voters} controllers hold them"
+            for planner, held_by in zip(voting.values(), held, strict=True)
+            if planner in holders and planner.next_offset > end
+        ]
+        return Settled(holders[0], end, committed, tuple(ahead))
+
+    def voters(self) -> frozenset[int]:
+        """Ids of the voters that the newest of the copies names; none where no copy names any (R-QUORUM-1)."""
+        named = []
+        for location, planner in self._planners.items():
+            if self._named.get(location, (-1, None))[0] != planner.epoch:
+                self._named[location] = planner.epoch, voters_of(planner)
+            named.append(self._named[location][1])
+        return max((one for one in named if one is not None), default=(-1, -1, frozenset()))[2]
+
+    def observers(self) -> dict[str, int]:
+        """Copies of nodes that are no voters, which have no vote: location and node id."""
+        voters = self.voters()
+        ids = {location: self._nodes[location] for location in self._planners}
+        return {location: node for location, node in ids.items() if voters and node >= 0 and node not in voters}
+
+    def unseen(self) -> list[int]:
+        """Ids of voters whose copy was not given; none where the copies do not say whose they are."""
+        known = set(self._nodes.values())
+        return [] if -1 in known or len(known) < len(self._nodes) else sorted(self.voters() - known)
 
     def slices(self, start: Position, end: Position) -> Iterator[Slice]:
         """The slices between two positions."""
@@ -143,6 +196,26 @@ class Copies:
                 found.append(Fork(int(one["base_offset"]), location, int(one["epoch"]), other, int(two["epoch"])))
         return found
 
+    def _voting(self) -> dict[str, Planner]:
+        observers = self.observers()
+        voting = {location: planner for location, planner in self._planners.items() if location not in observers}
+        return voting or self._planners
+
+    def _held(self, planner: Planner, least: int) -> Held:
+        snapshots = [snapshot.epoch for snapshot in planner.snapshots]
+        epoch = max([planner.epoch, *snapshots])
+        return Held(keys_of(planner.headers(), least), epoch, planner.next_offset, planner.damage is None)
+
+    def _proven(self, least: int) -> tuple[int, list[Planner]] | None:
+        """Where the newest complete snapshot beyond an offset ends, and the copies that have it (R-QUORUM-5)."""
+        there = [(snapshot, planner) for planner in self._planners.values() for snapshot in planner.snapshots]
+        there.sort(key=lambda one: -one[0].end_offset)
+        for snapshot, planner in there:
+            if snapshot.end_offset > least and is_complete(planner.log, snapshot):
+                end = snapshot.end_offset
+                return end, [planner for other, planner in there if other.end_offset == end]
+        return None
+
     def _open(self) -> None:
         for location in self._locations:
             if location in self._planners:
@@ -152,9 +225,10 @@ class Copies:
                 if self._frozen:
                     planner.freeze()
                 self._planners[location] = planner
+                self._nodes[location] = planner.log.node_id()
             except JbodError as problem:
                 self._silent[location] = problem
-        if len(self._planners) < self.majority:
+        if len(self._planners) <= len(self._locations) // 2:
             why = "; ".join(str(problem) for problem in self._silent.values())
             raise UsageError(f"only {len(self._planners)} of {len(self._locations)} copies can be read: {why}")
 
@@ -167,7 +241,7 @@ class Copies:
             except (JbodError, OSError) as problem:
                 del self._planners[location]
                 self._silent[location] = problem if isinstance(problem, JbodError) else UsageError(str(problem))
-        if len(self._planners) < self.majority:
+        if len(self._planners) <= len(self._locations) // 2:
             self._raise()
 
     def _raise(self) -> None:
@@ -180,11 +254,3 @@ class Copies:
             if there and planner.covers(start, end) and planner.holds(end):
                 return planner
         raise LogChanged(self._locations[0], end.base, "no copy holds what was planned any more")
-
-
-def _batches(planner: Planner, floor: int) -> set[_Batch]:
-    """The batches of a copy from an offset on."""
-    headers = planner.headers()
-    headers = headers[headers["base_offset"] >= floor]
-    columns = headers["base_offset"], headers["base_offset"] + headers["count"], headers["epoch"], headers["crc"]
-    return set(zip(*(column.tolist() for column in columns), strict=True))

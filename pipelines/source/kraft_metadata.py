@@ -7,8 +7,9 @@ snapshot); ``maxRecords`` of a micro-batch (0: no limit); ``cutTail`` (wait, fai
 ``keepUnknown`` (true: keep records of unknown types, unread); ``partitions`` (tasks of a read); ``layout`` (records,
 or slices: where the records are instead of what they say); ``settle`` (100 records, or 2s: how far the reader stays
 behind the end of the log); ``idleSeconds`` (how long, by the log's time, a stream lets NoOpRecords alone wait);
-``copies`` (JSON list of more directories of the same log, which settle it by majority); ``from`` (JSON of the position
-where a stream begins); ``ahead`` (JSON of a first micro-batch that was planned before, see pipelines.source.ahead).
+``copies`` (JSON list of more directories of the same log, which settle it together); ``from`` (JSON of the position
+where a stream begins); ``limit`` (nothing from this offset on is read); ``ahead`` (JSON of a first micro-batch that was
+planned before, see pipelines.source.ahead).
 
 Spark makes an instance in a process of its own for each question it has, so what reads is imported only when it reads.
 
@@ -46,6 +47,7 @@ class Options:
     settle: str = "0"
     copies: tuple[str, ...] = ()
     begin_at: str = ""
+    limit: int = -1
     ahead: str = ""
 
     @classmethod
@@ -65,6 +67,7 @@ class Options:
             settle=raw.get("settle", "0"),
             copies=tuple(json.loads(raw.get("copies", "[]"))),
             begin_at=raw.get("from", ""),
+            limit=_number(raw, "limit", -1),
             ahead=raw.get("ahead", ""),
         )
 

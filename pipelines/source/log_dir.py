@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.fs as pafs
 
 from jbod_model.errors import LogChanged, UsageError
+from pipelines.source.look import check_first_batch, read_head, what_file, what_folder
 
 LOG_NAME = "__cluster_metadata-0"
 _SEGMENT = re.compile(r"^(\d{20})\.log$")
@@ -47,21 +48,35 @@ class LogDir:
     def __init__(self, location: str) -> None:
         self.location = location
         self._fs, root = _filesystem(location)
+        try:
+            self.root = self._root(root)
+            segments, snapshots = self.files()
+            if not segments and not snapshots:
+                raise UsageError(
+                    f"{location}: holds no segment or snapshot of a metadata log ({LOG_NAME}/*.log): "
+                    + what_folder(self._fs, self.root, LOG_NAME)
+                )
+        except OSError as problem:
+            raise UsageError(f"{location}: cannot be read ({problem})") from None
+        self._refuse_other_topics()
+
+    def _root(self, root: str) -> str:
         info = self._fs.get_file_info(root)
         if info.type == pafs.FileType.NotFound:
-            raise UsageError(f"{location}: no such directory; give a metadata.log.dir or its {LOG_NAME}")
+            raise UsageError(f"{self.location}: no such directory; give a metadata.log.dir or its {LOG_NAME}")
         if info.type != pafs.FileType.Directory:
+            what = what_file(read_head(self._fs, root))
             raise UsageError(
-                f"{location}: is a file; give a metadata.log.dir or its {LOG_NAME} (jbod dump reads files)"
+                f"{self.location}: is a file ({what}); give a metadata.log.dir or its {LOG_NAME}; jbod dump reads files"
             )
         inner = str(PurePosixPath(root) / LOG_NAME)
-        if self._fs.get_file_info(inner).type == pafs.FileType.Directory:
-            root = inner
-        self.root = root
-        segments, snapshots = self.files()
-        if not segments and not snapshots:
-            raise UsageError(f"{location}: holds no segment or snapshot of a metadata log ({LOG_NAME}/*.log)")
-        self._refuse_other_topics()
+        return inner if self._fs.get_file_info(inner).type == pafs.FileType.Directory else root
+
+    def check_beginning(self) -> None:
+        """MalformedLog where a log that begins at 0 does not begin with a batch: told from its first bytes."""
+        segments, _ = self.files()
+        if segments and segments[0].base_offset == 0:
+            check_first_batch(self._fs, segments[0].path, 0)
 
     def files(self) -> tuple[list[Segment], list[Snapshot]]:
         """Segments by first offset and complete snapshots by end offset, as they are now."""
@@ -82,6 +97,11 @@ class LogDir:
     def cluster_id(self) -> str:
         """cluster.id of the meta.properties beside the log, empty where there is none."""
         return self._property(str(PurePosixPath(self.root).parent / "meta.properties"), "cluster.id", "=")
+
+    def node_id(self) -> int:
+        """node.id of the meta.properties beside the log, -1 where there is none."""
+        text = self._property(str(PurePosixPath(self.root).parent / "meta.properties"), "node.id", "=")
+        return int(text) if text.isdigit() else -1
 
     def _refuse_other_topics(self) -> None:
         topic = self._property(str(PurePosixPath(self.root) / "partition.metadata"), "topic_id", ":")

@@ -128,7 +128,7 @@ class Planner:
         if self.first_offset() > position.offset:  # segments were deleted meanwhile
             return self.advance(asked, most)
         if begun is not None:
-            check_follows(begun, ((file.segment.path, rows) for file in self._files.values() for rows in file.headers))
+            check_follows(begun, self.scanned())
         if self._transactions.violation is not None:  # seen anew, lest a log that was rewritten meanwhile is blamed
             self._forget()
             self.refresh(position)
@@ -297,9 +297,18 @@ class Planner:
         """Offset after the last complete batch on disk, -1 where there is none."""
         return self._next
 
+    @property
+    def epoch(self) -> int:
+        """Epoch of the last batch scanned, -1 where there is none."""
+        return self._epoch
+
     def headers(self) -> np.ndarray:
         """Headers (BATCH_DTYPE) of all batches scanned, in log order."""
-        return np.concatenate([np.empty(0, BATCH_DTYPE), *(h for file in self._files.values() for h in file.headers)])
+        return np.concatenate([np.empty(0, BATCH_DTYPE), *(headers for _, headers in self.scanned())])
+
+    def scanned(self) -> list[tuple[str, np.ndarray]]:
+        """Path and headers (BATCH_DTYPE) of what was scanned, in log order."""
+        return [(file.segment.path, headers) for file in self._files.values() for headers in file.headers]
 
     def target(self, position: Position, most: int | None) -> int:
         """The end of the next micro-batch: at most ``most`` records, whole batches, whole transactions."""

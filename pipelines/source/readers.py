@@ -38,9 +38,13 @@ def planner_of(options: Options) -> Planner | Copies:
     from pipelines.source.plan import Planner
 
     settle = Settle.parse(options.settle)
+    planner: Planner | Copies
     if options.copies:
-        return Copies((options.path, *options.copies), cut_tail=options.cut_tail, settle=settle)
-    return Planner(LogDir(options.path), cut_tail=options.cut_tail, settle=settle)
+        planner = Copies((options.path, *options.copies), cut_tail=options.cut_tail, settle=settle)
+    else:
+        planner = Planner(LogDir(options.path), cut_tail=options.cut_tail, settle=settle)
+    planner.limit = options.limit if options.limit >= 0 else None
+    return planner
 
 
 def _parts(slices: Sequence[Slice], most: int) -> list[Part]:
@@ -123,7 +127,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         planner = self._plan()
         end = planner.advance(position, most)
-        idle = not self._ends and planner.is_quiet(position, end)
+        # What comes before damage is published at once: no later record would ever end the wait.
+        idle = not self._ends and planner.problem is None and planner.is_quiet(position, end)
         if idle and 0 <= planner.time(end.offset) - planner.time(position.offset) < self._options.idle_seconds * 1000:
             return start
         return asdict(end)

@@ -79,9 +79,14 @@ class RequestFiles:
                 if Path(path).is_dir():
                     raise UsageError(f"{path}: is a directory; give the request logs in it, for instance {path}/*.log*")
                 try:
-                    Path(path).open("rb").close()
+                    with Text(path) as source:
+                        head = source.read(HEAD)
                 except OSError as problem:
                     raise UsageError(f"{path}: cannot be read ({problem.strerror})") from None
+                if b"\0" in head:
+                    raise UsageError(
+                        f"{path}: is no text, so no request log; the metadata log is given as LOG_DIR, by its directory"
+                    )
 
     def scan(self, known: Mapping[str, int]) -> list[LogFile]:
         """The logs, oldest first. One that was begun (``known``: its position) is looked for under other names too."""

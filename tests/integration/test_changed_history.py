@@ -17,7 +17,8 @@ from jbod_model.batch import write_batch
 from jbod_model.codec import encode
 from jbod_model.ids import Uuid
 from jbod_model.records import VersionedRecord
-from pipelines.replay.run import Replay, Runner
+from pipelines.replay.run import Runner
+from pipelines.replay.wanted import Replay
 from tests.logs import first_batches, read_log
 from tests.paths import ROOT, metadata_dir
 from tests.tables import differences, rows_of
@@ -107,7 +108,8 @@ def test_run_killed_while_it_takes_back_is_made_good_by_the_next(
     program = f"""
 import os, signal
 from pipelines.lake.publish import Lake
-from pipelines.replay.run import Replay, Runner
+from pipelines.replay.run import Runner
+from pipelines.replay.wanted import Replay
 good, calls = Lake.commit, []
 def commit(*arguments):
     good(*arguments)

@@ -13,7 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines import ask
-from pipelines.replay.run import Replay, Runner
+from pipelines.replay.run import Runner
+from pipelines.replay.wanted import Replay
 from tests.integration.test_changed_history import FORK, LOG, SOURCE, rewrite
 from tests.lakes import Reference
 from tests.logs import read_log

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.ask import Lake, image
-from pipelines.replay.run import Replay, Runner
+from pipelines.replay.run import Runner
+from pipelines.replay.wanted import Replay
 from tests.lakes import Reference
 from tests.logs import first_batches, read_log
 from tests.paths import CLUSTERS, KAFKAS, TRACES, metadata_dir

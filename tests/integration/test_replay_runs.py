@@ -18,7 +18,9 @@ from pyspark.sql import SparkSession
 from pipelines import ask
 from pipelines.lake.publish import Lake
 from pipelines.lake.tables import BY_NAME, HISTORY, TABLES
-from pipelines.replay.run import CHECKPOINT, Replay, Runner
+from pipelines.replay.run import Runner
+from pipelines.replay.seed import CHECKPOINT
+from pipelines.replay.wanted import Replay
 from tests import engine
 from tests.lakes import Row
 from tests.paths import CLUSTERS, KAFKAS, metadata_dir

@@ -19,8 +19,9 @@ from jbod_model.errors import UsageError
 from jbod_model.request_log_file import RequestLog
 from pipelines.lake.publish import Lake
 from pipelines.replay.requests import Requests
-from pipelines.replay.run import Replay, Runner
+from pipelines.replay.run import Runner
 from pipelines.replay.seed import OF_REQUESTS
+from pipelines.replay.wanted import Replay
 from pipelines.source.kafka_request_log import register
 from tests.lakes import Row
 from tests.paths import KAFKAS, metadata_dir

@@ -15,7 +15,7 @@ from pipelines.lake.tables import BY_NAME
 from pipelines.replay.cluster import fault_of_cluster
 from pipelines.replay.job import Job
 from pipelines.replay.rules import rules
-from pipelines.replay.run import lake_has_checkpoint
+from pipelines.replay.seed import lake_has_checkpoint
 from pipelines.session import is_local
 from pipelines.settings import load
 from pipelines.source.kafka_request_log import Options

@@ -17,8 +17,9 @@ from jbod_model.errors import UsageError
 from pipelines.lake.alone import only_run
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.publish import Identity, Lake
-from pipelines.replay.run import Replay, Runner
+from pipelines.replay.run import Runner
 from pipelines.replay.seed import CHECKPOINT, OF_REQUESTS, checkpoint_fits, is_readable, mark_keys, write_seed
+from pipelines.replay.wanted import Replay
 from pipelines.source.pieces import Position
 from tests.crash.check import History, complete, readable, uninterrupted
 from tests.crash.loop import LOG, segments

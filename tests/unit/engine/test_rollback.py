@@ -16,7 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from jbod_model import records as r
-from jbod_model.errors import MalformedLog, ReplayViolation, UsageError
+from jbod_model.errors import ReplayViolation, UsageError
 from jbod_model.ids import Uuid
 from jbod_model.image import Image
 from jbod_model.log_writer import LogWriter, write_snapshot
@@ -178,20 +178,39 @@ def test_log_that_was_cut_off_takes_the_lake_back_once_it_goes_on_otherwise(tmp_
     assert ask.Lake.open(tmp_path / "lake").offset == 2
 
 
-def test_log_of_nothing_that_was_read_is_refused_where_the_cluster_is_not_known(tmp_path: Path) -> None:
+def test_log_of_nothing_that_was_read_takes_the_place_of_the_lake_only_on_request(tmp_path: Path) -> None:
+    """R-LOG-12."""
     one: list[Batch] = [(1, [r.NoOpRecord()])]
     other: list[Batch] = [(2, [r.NoOpRecord()]), (2, [r.NoOpRecord()])]
     local.replay(write(tmp_path / "log", one), tmp_path / "lake")
     (tmp_path / "lake" / OF_REQUESTS).mkdir()
-    assert str(local.replay(write(tmp_path / "log", other), tmp_path / "lake")).endswith(
+    before = rows_of(tmp_path / "lake")
+    write(tmp_path / "log", other)
+    with pytest.raises(UsageError, match=r"the first of them, 0, where the log has epoch 2 and the lake 1 \(log: off"):
+        local.replay(tmp_path / "log", tmp_path / "lake")
+    assert rows_of(tmp_path / "lake") == before
+    assert str(local.replay(tmp_path / "log", tmp_path / "lake", replace=True)).endswith(
         "offset 0 and goes on from there"
     )
     assert len(rows_of(tmp_path / "lake")["records"]) == 2
     # Its requests went with the history they belonged to: they are read again.
     assert not (tmp_path / "lake" / OF_REQUESTS).exists()
     local.replay(nameless(write(tmp_path / "log", one)), tmp_path / "another")
-    with pytest.raises(MalformedLog, match=r"nothing of .* is in it: use another --lake"):
+    with pytest.raises(UsageError, match=r"is not the log that .*: use another --lake, or --replace-history"):
         local.replay(nameless(write(tmp_path / "log", other)), tmp_path / "another")
+    local.replay(tmp_path / "log", tmp_path / "another", replace=True)
+    assert [row["epoch"] for row in rows_of(tmp_path / "another")["records"]] == [2, 2]
+
+
+def test_log_of_the_same_offsets_that_no_election_can_have_made_is_refused(tmp_path: Path) -> None:
+    """Its beginning is a snapshot and cannot be compared; what can be compared is of the very epoch of the lake's."""
+    log_dir = write(tmp_path / "log", [(2, [record]) for record in [*PLACED, r.NoOpRecord()]])
+    local.replay(log_dir, tmp_path / "lake")
+    retained(log_dir, 3, 2, [(2, [r.NoOpRecord()]) for _ in range(4)], PLACED[:2])
+    with pytest.raises(UsageError, match="differ from the first of them, 3, where the log has epoch 2 and the lake 2"):
+        local.replay(log_dir, tmp_path / "lake")
+    assert local.replay(log_dir, tmp_path / "lake", replace=True) is not None
+    assert {row["log_offset"] for row in rows_of(tmp_path / "lake")["records"]} == {2, 3, 4, 5, 6}
 
 
 def nameless(log_dir: Path) -> Path:

@@ -1,0 +1,63 @@
+"""What a run says of its log besides what it publishes: a batch cut off at the end, copies that differ."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from pipelines.source.copies import Copies, Settled
+from pipelines.source.log_dir import LogDir
+from pipelines.source.pieces import Position, Tail
+from pipelines.source.plan import Planner
+
+
+def end_of_log(log: LogDir, offset: int) -> tuple[Tail | None, list[str]]:
+    """The batch that is not complete at the end of a log, and a line for what waits there.
+
+    ``offset``: where the lake stands; the log is scanned from the segment on that holds it.
+    """
+    planner = Planner(log)
+    planner.refresh(Position(offset, base=offset - 1))
+    if planner.tail is not None:
+        tail = planner.tail
+        return tail, [
+            f"{log.location}: the log ends within a batch at offset {tail.offset}: {tail.path} has {tail.size} bytes "
+            "of it; it is read when it is complete"
+        ]
+    empty = [segment for segment in planner.segments[-1:] if segment.size == 0]
+    return None, [f"{segment.path}: is empty; it is read when it has records" for segment in empty]
+
+
+class Standing:
+    """How several copies stand to each other, each thing said once."""
+
+    def __init__(self) -> None:
+        self._told: set[object] = set()
+        self._settled = (-2, 0.0)
+        """What was settled last, and since when."""
+
+    def news(self, copies: Copies, settled: Settled, *, patience: float) -> list[str]:
+        """Lines that were not said before. Which copy is ahead is said once nothing was settled for ``patience`` s."""
+        if settled.end != self._settled[0]:
+            self._settled = settled.end, time.monotonic()
+        said: dict[object, str] = {line: line for line in _of_copies(copies)}
+        if time.monotonic() - self._settled[1] >= patience:
+            said |= {(settled.end, number): line for number, line in enumerate(settled.ahead)}
+        lines = [line for key, line in said.items() if key not in self._told]
+        self._told = set(said)
+        return lines
+
+
+def _of_copies(copies: Copies) -> Iterator[str]:
+    """A line for each copy that has no vote or parts from another."""
+    yield from map(str, copies.forks())
+    for location, problem in copies.silent.items():
+        yield f"{location}: has no vote now: {problem}"
+    voters = ", ".join(map(str, sorted(copies.voters())))
+    for location, node in copies.observers().items():
+        yield f"{location}: has no vote: node {node} is none of the voters {voters}"
+    if unseen := copies.unseen():
+        yield (
+            f"the copies of {', '.join(map(str, unseen))} of the voters {voters} are not given: what the others hold "
+            "is published, and may be taken back"
+        )

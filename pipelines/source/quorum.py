@@ -1,0 +1,73 @@
+"""What copies of one log settle by Raft's rules: how far they may be read, and whether that is committed (R-QUORUM-*).
+
+A log that lacks a batch can only replace it if it wins an election: its last epoch must then be newer than the batch's,
+for a majority holds the batch and votes for no older log. So copies of all voters tell what is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+KEY = np.dtype([("base", np.int64), ("epoch", np.int32), ("end", np.int64), ("crc", np.uint32)])
+"""What makes batches the same: by log matching all before them is the same, too."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """The batches of one voter's copy from some offset on (KEY, in log order) and the newest epoch in it.
+
+    ``end`` is the offset after its last batch, ``is_whole`` false where damage follows: what lies there is not known.
+    """
+
+    batches: np.ndarray
+    epoch: int
+    end: int
+    is_whole: bool = True
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Up to where copies may be read, and which of them hold all of that (bool[copies])."""
+
+    end: int
+    is_committed: bool
+    holders: np.ndarray
+
+
+def keys_of(headers: np.ndarray, least: int) -> np.ndarray:
+    """The batches (KEY) of ``headers`` (BATCH_DTYPE) that end at offset ``least`` or later."""
+    ends = headers["base_offset"] + headers["count"]
+    kept = ends >= least
+    found = np.empty(int(kept.sum()), KEY)
+    found["base"], found["end"] = headers["base_offset"][kept], ends[kept]
+    found["epoch"], found["crc"] = headers["epoch"][kept], headers["crc"][kept]
+    return found
+
+
+def judge(copies: Sequence[Held], *, voters: int, given: int) -> Verdict | None:
+    """What the readable ones of ``given`` copies settle in a quorum of ``voters``; None where they settle nothing."""
+    batches, inverse = np.unique(np.concatenate([copy.batches for copy in copies]), return_inverse=True)
+    if not len(batches):
+        return None
+    has = np.zeros((len(copies), len(batches)), np.bool_)
+    has[np.repeat(np.arange(len(copies)), [len(copy.batches) for copy in copies]), inverse.ravel()] = True
+    ends = np.array([[copy.end] for copy in copies])
+    unknown = ~has & np.array([[not copy.is_whole] for copy in copies]) & (batches["end"] > ends)
+    lacks = ~has & ~unknown
+    count = has.sum(axis=0)
+    # R-QUORUM-2: whoever lacks it cannot be elected.
+    epochs = np.array([[copy.epoch] for copy in copies])
+    holds = (count > voters // 2) & (np.where(lacks, epochs, -1).max(axis=0) <= batches["epoch"])
+    # R-QUORUM-3: a voter that is not seen may have a newer epoch.
+    seen = (len(copies) >= voters) & ~unknown.any(axis=0)
+    denied = (lacks & (ends > batches["base"])).any(axis=0)
+    # R-QUORUM-4
+    shared = ~lacks.any(axis=0) & (count > given // 2)
+    settled = np.flatnonzero((holds & (seen | ~denied)) | shared)
+    if not len(settled):
+        return None
+    last = settled[-1]
+    return Verdict(int(batches["end"][last]), bool(holds[last] & seen[last]), has[:, last])
