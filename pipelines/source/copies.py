@@ -119,10 +119,11 @@ class Copies:
             # The first look at a large log takes its time: the second makes the copies those of one moment.
             self._refresh(position)
         voting = self._voting()
-        held = [self._held(planner, max(position.offset, 0)) for planner in voting.values()]
+        least = max(position.offset, 0)
+        held = [self._held(planner, least) for planner in voting.values()]
         given = len(self._locations) - len(self._planners) + len(voting)
         voters = max(given, len(self.voters()))
-        verdict = judge(held, voters=voters, given=given)
+        verdict = judge(held, voters=voters, given=given, least=least)
         end, committed, holders = -1, False, list(self._planners.values())
         if verdict is not None:
             end, committed = verdict.end, verdict.is_committed

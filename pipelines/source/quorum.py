@@ -6,6 +6,7 @@ for a majority holds the batch and votes for no older log. So copies of all vote
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,8 +48,11 @@ def keys_of(headers: np.ndarray, least: int) -> np.ndarray:
     return found
 
 
-def judge(copies: Sequence[Held], *, voters: int, given: int) -> Verdict | None:
-    """What the readable ones of ``given`` copies settle in a quorum of ``voters``; None where they settle nothing."""
+def judge(copies: Sequence[Held], *, voters: int, given: int, least: int = 0) -> Verdict | None:
+    """What the readable ones of ``given`` copies settle in a quorum of ``voters``; None where they settle nothing.
+
+    ``least``: the offset from which on the copies' batches are told.
+    """
     batches, inverse = np.unique(np.concatenate([copy.batches for copy in copies]), return_inverse=True)
     if not len(batches):
         return None
@@ -63,7 +67,11 @@ def judge(copies: Sequence[Held], *, voters: int, given: int) -> Verdict | None:
     holds = (count > voters // 2) & (np.where(lacks, epochs, -1).max(axis=0) <= batches["epoch"])
     # R-QUORUM-3: a voter that is not seen may have a newer epoch.
     seen = (len(copies) >= voters) & ~unknown.any(axis=0)
-    denied = (lacks & (ends > batches["base"])).any(axis=0)
+    denied = np.zeros(len(batches), np.bool_)
+    for one, other in itertools.permutations(range(len(copies)), 2):
+        common = batches["end"][has[one] & has[other]].max(initial=least)
+        if copies[one].end > common:  # it goes on otherwise
+            denied |= lacks[one] & has[other]
     # R-QUORUM-4
     shared = ~lacks.any(axis=0) & (count > given // 2)
     settled = np.flatnonzero((holds & (seen | ~denied)) | shared)
