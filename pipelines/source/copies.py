@@ -135,13 +135,9 @@ class Copies:
             return Settled(None, -1, is_committed=False)
         # One that also has what was read, if there is one: a copy that lags behind takes nothing back.
         holders.sort(key=lambda planner: (planner.changed(position), planner.first_offset() > position.offset))
-        ahead = [
-            f"{planner.log.location}: is ahead of the others by offsets {end} to {planner.next_offset - 1} (epoch "
-            f"{held_by.epoch}): they are published once {voters // 2 + 1} of {voters} controllers hold them"
-            for planner, held_by in zip(voting.values(), held, strict=True)
-            if planner in holders and planner.next_offset > end
-        ]
-        return Settled(holders[0], end, committed, tuple(ahead))
+        most = f"{voters // 2 + 1} of {voters} controllers"
+        ahead = [_ahead(planner, end, most) for planner in voting.values() if planner in holders]
+        return Settled(holders[0], end, committed, tuple(filter(None, ahead)))
 
     def voters(self) -> frozenset[int]:
         """Ids of the voters that the newest of the copies names; none where no copy names any (R-QUORUM-1)."""
@@ -255,3 +251,12 @@ class Copies:
             if there and planner.covers(start, end) and planner.holds(end):
                 return planner
         raise LogChanged(self._locations[0], end.base, "no copy holds what was planned any more")
+
+
+def _ahead(planner: Planner, end: int, most: str) -> str:
+    last = planner.next_offset - 1
+    if last < end:
+        return ""
+    what = f"offsets {end} to {last}" if last > end else f"offset {end}"
+    until = "they are published once {} hold them" if last > end else "it is published once {} hold it"
+    return f"{planner.log.location}: is ahead of the others by {what} (epoch {planner.epoch}): {until.format(most)}"

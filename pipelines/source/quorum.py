@@ -59,6 +59,7 @@ def judge(copies: Sequence[Held], *, voters: int, given: int, least: int = 0) ->
     has = np.zeros((len(copies), len(batches)), np.bool_)
     has[np.repeat(np.arange(len(copies)), [len(copy.batches) for copy in copies]), inverse.ravel()] = True
     ends = np.array([[copy.end] for copy in copies])
+    # R-QUORUM-6
     unknown = ~has & np.array([[not copy.is_whole] for copy in copies]) & (batches["end"] > ends)
     lacks = ~has & ~unknown
     count = has.sum(axis=0)

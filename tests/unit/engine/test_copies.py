@@ -8,7 +8,7 @@ from shutil import rmtree
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jbod_model import records as r
@@ -93,6 +93,7 @@ def test_copies_of_two_clusters_are_refused(tmp_path: Path) -> None:
         Copies(paths)
 
 
+@settings(max_examples=25)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=5))
 def test_any_lengths_of_copies_settle_what_a_majority_holds(tmp_path_factory: object, lengths: list[int]) -> None:
     root = tmp_path_factory.mktemp("copies")  # type: ignore[attr-defined]
@@ -100,6 +101,15 @@ def test_any_lengths_of_copies_settle_what_a_majority_holds(tmp_path_factory: ob
     end = Copies(paths).advance(Position(0)).offset
     held = sorted(lengths, reverse=True)[len(lengths) // 2]
     assert end == held
+
+
+def test_what_a_snapshot_holds_is_committed_however_few_copies_have_it(tmp_path: Path) -> None:
+    """R-QUORUM-5: Kafka makes a snapshot of nothing that is not."""
+    paths = copies(tmp_path, LONE, LONE[:2], LONE[:2])
+    write_snapshot(Path(paths[0]) / "__cluster_metadata-0", (), end_offset=4, epoch=2, timestamp=TIME)
+    settled = Copies(paths).settled(Position(0))
+    assert (settled.end, settled.is_committed) == (4, True)
+    assert Copies(paths).advance(Position(0)).offset == 4
 
 
 # A LAG BEHIND THE END
