@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import tempfile
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from jbod_model.log_writer import LogWriter, write_snapshot
 from jbod_model.records import Record, VersionedRecord
 from pipelines import ask, cli
 from pipelines.lake.publish import Lake
+from pipelines.lake.upgrade import upgrade
 from pipelines.replay import reread, rollback
 from pipelines.replay.seed import OF_REQUESTS
 from tests import local
@@ -376,10 +378,11 @@ def test_lake_of_an_earlier_version_gets_the_new_column_of_the_ledger(tmp_path: 
     local.replay(write(tmp_path / "log", batches), tmp_path / "lake")
     ledger = DeltaTable(str(tmp_path / "lake" / "ledger"))
     rows = ledger.to_pyarrow_table().drop_columns(["rolled_back_from"])
-    description = ledger.metadata().description
+    description = json.dumps(json.loads(ledger.metadata().description) | {"format": 1})
     rmtree(tmp_path / "lake" / "ledger")
     DeltaTable.create(str(tmp_path / "lake" / "ledger"), rows.schema, description=description)
     write_deltalake(str(tmp_path / "lake" / "ledger"), rows, mode="append")
+    upgrade(str(tmp_path / "lake"))
     assert ask.status(ask.Lake.open(tmp_path / "lake")).log_end_offset is None
     local.replay(write(tmp_path / "log", [*batches[:2], (2, [r.NoOpRecord()])]), tmp_path / "lake")
     assert [row["rolled_back_from"] for row in ledger_of(tmp_path / "lake")] == [3, None]
