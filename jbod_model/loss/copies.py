@@ -1,0 +1,136 @@
+"""The copies of a partition's log, and what happens to each (R-COPY-*).
+
+A copy is a replica's log in one directory, from when it was created there. A replica that is recreated in another
+directory is a new, empty copy; a replica that moves is the same copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from jbod_model.ids import IdTable, Uuid
+
+Level = Literal["complete", "unsure", "partial", "empty"]
+"""What a copy holds of the acknowledged writes (R-COPY-1).
+
+``complete``: all of them. ``unsure``: all of them, unless its broker lost what it had not flushed. ``partial``: it may
+miss some. ``empty``: none, and it had no leader to fetch from.
+"""
+How = Literal["recreated", "removed", "lost", "unregistered"]
+"""Why a copy was given up: its replica was recreated in another directory, left the partition, was assigned to the LOST
+directory, or its broker was unregistered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What a broker registered, as far as copies depend on it."""
+
+    directories: frozenset[Uuid]
+    """The directories that are online; empty where the registration predates directories: all are."""
+    incarnation: Uuid
+
+    def lists(self, directory: Uuid) -> bool:
+        """Whether a log in the directory can be served."""
+        return not self.directories or directory in self.directories
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A replica's log in one directory."""
+
+    broker_id: int
+    since: int
+    """Offset of the record that created it."""
+    level: Level
+    directory: Uuid | None = None
+    """Where it lies; None where no record has said so yet."""
+    places: frozenset[Uuid] = frozenset()
+    """While ``directory`` is None: where it can lie. Empty: anywhere."""
+    incarnation: Uuid | None = None
+    """Of the broker when ``places`` was noted."""
+    given_up: How | None = None
+    away: int | None = None
+    """Offset of the record that gave it up."""
+
+    @property
+    def holds_everything(self) -> bool:
+        """Whether it holds every acknowledged write, as far as the metadata can say."""
+        return self.level in ("complete", "unsure")
+
+    @property
+    def usable(self) -> bool:
+        """Whether it holds everything and was not given up; its disk may be offline."""
+        return self.holds_everything and self.given_up is None
+
+    def give_up(self, how: How, offset: int) -> Copy:
+        """The copy, given up by the record at ``offset``. The first reason stays."""
+        return self if self.given_up is not None else replace(self, given_up=how, away=offset)
+
+    def returned(self) -> Copy:
+        """The copy, in use again."""
+        return replace(self, given_up=None, away=None)
+
+
+def created(
+    broker_id: int, assigned: Uuid, offset: int, level: Level, broker: Registration | None, ids: IdTable
+) -> Copy:
+    """A new copy (R-COPY-2). Without a real directory it can lie in any that its broker has online."""
+    copy = Copy(broker_id=broker_id, since=offset, level=level)
+    if assigned == ids.lost:
+        return copy.give_up("lost", offset)
+    if ids.kind(assigned) == "assigned":
+        return replace(copy, directory=assigned)
+    if assigned == ids.unassigned and broker is not None:
+        return replace(copy, places=broker.directories, incarnation=broker.incarnation)
+    return copy
+
+
+def reassigned(
+    copy: Copy, was: Uuid, now: Uuid, offset: int, broker: Registration | None, ids: IdTable
+) -> tuple[Copy, Copy | None]:
+    """A replica's directory changes from ``was`` to ``now``: (the copy it has now, the one it gave up).
+
+    ``broker`` is the registration at that offset, None where the broker is not registered.
+    """
+    if now == ids.lost:  # R-COPY-6
+        return copy.give_up("lost", offset), None
+    if now in (ids.unassigned, ids.migrating):  # R-COPY-7
+        return copy, None
+    if copy.directory == now:  # R-COPY-8: assigned again to where it lies
+        return (copy.returned() if copy.given_up == "lost" else copy), None
+    if copy.directory is None:  # R-COPY-5
+        found = not copy.places or now in copy.places
+    else:  # R-COPY-3
+        found = was != ids.lost and broker is not None and broker.lists(copy.directory)
+    if found:
+        return _found(copy, now, broker), None
+    # R-COPY-4
+    empty = Copy(broker_id=copy.broker_id, since=offset, level="empty", directory=now)
+    return empty, copy.give_up("recreated", offset)
+
+
+def caught_up(copy: Copy, offset: int, broker: Registration | None) -> Copy:
+    """The copy with which a replica joins the in-sync set, complete from now on (R-LOSS-3).
+
+    A replica joins with a log that its broker serves. Where the directory that the metadata names is not online, the
+    replica was recreated elsewhere, and the record that says where comes later (R-COPY-10).
+    """
+    served = broker is None or copy.directory is None or broker.lists(copy.directory)
+    if served and copy.given_up is None and copy.directory is not None:
+        return replace(copy, level="complete")
+    places = frozenset() if broker is None else broker.directories
+    incarnation = None if broker is None else broker.incarnation
+    if served and copy.given_up is None:
+        return replace(copy, level="complete", places=places, incarnation=incarnation)
+    return Copy(broker_id=copy.broker_id, since=offset, level="complete", places=places, incarnation=incarnation)
+
+
+def _found(copy: Copy, now: Uuid, broker: Registration | None) -> Copy:
+    """The same copy, in the directory ``now``. Another incarnation of its broker that misses a place where the copy
+    could lie may have recreated it (R-COPY-5)."""
+    level = copy.level
+    restarted = broker is not None and copy.incarnation not in (None, broker.incarnation)
+    if copy.directory is None and restarted and broker is not None and copy.places - broker.directories:
+        level = "unsure" if level == "complete" else level
+    return replace(copy, directory=now, places=frozenset(), incarnation=None, level=level).returned()

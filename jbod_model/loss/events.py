@@ -1,0 +1,48 @@
+"""What can change the fate of a partition's data: its own versions, its brokers' registrations, min.insync.replicas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jbod_model.loss.copies import Registration
+from jbod_model.registrations import Partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """The partition's state after a record."""
+
+    offset: int
+    state: Partition
+    in_snapshot: bool = False
+    """A snapshot says so: records between the state before and this one may be missing."""
+    unclean: frozenset[int] = frozenset()
+    """Brokers that register after an unclean shutdown in the same append (``ReplicationControlManager``,
+    ``handleUncleanBrokerShutdown``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """The topic was deleted."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerChanged:
+    """A broker registered or its registration changed; ``registration`` is None where it was unregistered."""
+
+    offset: int
+    broker_id: int
+    registration: Registration | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinIsrChanged:
+    """The topic's effective min.insync.replicas."""
+
+    offset: int
+    value: int
+
+
+Event = Version | Removed | BrokerChanged | MinIsrChanged

@@ -1,0 +1,296 @@
+"""When the acknowledged writes of a partition are lost (R-LOSS-*).
+
+Theory of operation. A write is acknowledged (acks=all) once every member of the in-sync set has it, and only while at
+least min.insync.replicas are in sync. So at any offset some copies hold every acknowledged write: the *complete* ones.
+``Fate`` follows them from record to record.
+
+- While a complete copy leads and enough replicas are in sync, writes may be acknowledged. A copy outside the in-sync
+  set and the eligible leaders misses them: it becomes partial. A copy that joins the in-sync set becomes complete.
+- While nobody leads, nothing is acknowledged. The complete copies stay complete whatever the lists of the record say.
+- When the last complete copy is given up, the data is lost from that offset on. The loss ends if the copy returns
+  before another copy leads.
+- When a copy that is not complete leads, the partition goes on without what the leader misses, and the other copies
+  are truncated to its log when they return. If the leader's copy was recreated empty, the data is lost; otherwise the
+  partition may lack writes. From then on the leader's copy is the measure.
+
+The kind of the election says none of this. Kafka elects a recreated, empty replica *cleanly* where the in-sync set or
+the eligible leaders still name its broker, and elects a replica that misses nothing *uncleanly* where an assignment
+emptied the eligible leaders (R-QUIRK-1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from jbod_model.ids import KAFKA_IDS, IdTable
+from jbod_model.loss.copies import Copy, Level, Registration, caught_up, created, reassigned
+from jbod_model.loss.events import BrokerChanged, Event, MinIsrChanged, Removed, Version
+from jbod_model.registrations import Partition
+
+RECOVERED = 0
+
+Kind = Literal["lost", "may lack writes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Acknowledged writes that are gone, or may be."""
+
+    kind: Kind
+    offset: int
+    """Of the record that gave up the last complete copy, or that elected a leader without one."""
+    copies: tuple[Copy, ...]
+    """The last copies that held everything, by broker: where to look for the data."""
+    leader: int | None = None
+    """Who leads without the data; None while nobody does."""
+    went_on: int | None = None
+    """Offset of the record that made it lead. From then on the data does not come back by itself."""
+    until: int | None = None
+    """Offset at which a complete copy returned, or the topic was deleted; None while it holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """What happened to a partition's data up to an offset; ``after`` gives the next one."""
+
+    ids: IdTable = KAFKA_IDS
+    min_isr: int = 1
+    brokers: Mapping[int, Registration] = field(default_factory=dict)
+    state: Partition | None = None
+    copies: Mapping[int, Copy] = field(default_factory=dict)
+    """The copy of each replica, by broker; one that was given up stays until its replica has another."""
+    gone: tuple[Copy, ...] = ()
+    """Copies that were complete when their replica was recreated or removed, and miss nothing since."""
+    led: bool = False
+    """Whether anybody ever led: until then nothing was acknowledged (R-LOSS-7)."""
+    losses: tuple[Loss, ...] = ()
+
+    def after(self, event: Event) -> Fate:
+        """The fate after one more event; events come in the order of their offsets."""
+        if isinstance(event, Version):
+            return _lead(_place(_join(self, event), event), event, self.state)
+        if isinstance(event, BrokerChanged):
+            return _register(self, event)
+        if isinstance(event, MinIsrChanged):
+            return _acknowledge(replace(self, min_isr=event.value))
+        return _remove(self, event)
+
+    @property
+    def complete(self) -> tuple[Copy, ...]:
+        """The copies that hold every acknowledged write and were not given up, by broker."""
+        return tuple(copy for _, copy in sorted(self.copies.items()) if copy.usable)
+
+    @property
+    def last(self) -> tuple[Copy, ...]:
+        """The complete copies, or, where all were given up, the last ones that were."""
+        held = tuple(copy for _, copy in sorted(self.copies.items()) if copy.holds_everything)
+        return self.complete or (*self.gone, *held)
+
+
+def follow(events: Iterable[Event], *, ids: IdTable = KAFKA_IDS, min_isr: int = 1) -> Fate:
+    """The fate of one partition after its events; ``min_isr`` holds until an event says otherwise."""
+    fate = Fate(ids=ids, min_isr=min_isr)
+    for event in events:
+        fate = fate.after(event)
+    return fate
+
+
+# COPIES
+
+
+def _join(fate: Fate, version: Version) -> Fate:
+    """Replicas that the leader took into the in-sync set hold everything (R-LOSS-3).
+
+    The record that completes a reassignment takes a replica in, removes others and may elect a leader. An unclean
+    election names its winner in sync, too, and leaves the partition RECOVERING.
+    """
+    before = fate.state
+    leader = None if before is None else fate.copies.get(before.leader)
+    if before is None or leader is None or not leader.usable or version.state.leader_recovery_state != RECOVERED:
+        return fate
+    copies, gone = dict(fate.copies), fate.gone
+    for broker_id in (set(version.state.isr) - _named(before)) & set(copies):
+        copy, broker = copies[broker_id], fate.brokers.get(broker_id)
+        copies[broker_id] = caught_up(copy, version.offset, broker)
+        if copies[broker_id].since != copy.since and copy.holds_everything:
+            gone = (*gone, copy.give_up("recreated", version.offset))
+    return replace(fate, copies=copies, gone=gone)
+
+
+def _place(fate: Fate, version: Version) -> Fate:
+    """The copies of the replicas that the version names (R-COPY-*)."""
+    if fate.state is None:
+        return _begin(fate, version)
+    was = dict(zip(fate.state.replicas, fate.state.directories, strict=True))
+    copies: dict[int, Copy] = {}
+    given_up = [
+        copy.give_up("removed", version.offset)
+        for broker, copy in fate.copies.items()
+        if broker not in version.state.replicas
+    ]
+    for broker_id, directory in zip(version.state.replicas, version.state.directories, strict=True):
+        broker = fate.brokers.get(broker_id)
+        if broker_id not in was:
+            copies[broker_id] = created(broker_id, directory, version.offset, "empty", broker, fate.ids)
+            continue
+        copy, old = fate.copies[broker_id], None
+        if was[broker_id] != directory:
+            copy, old = reassigned(copy, was[broker_id], directory, version.offset, broker, fate.ids)
+        if broker_id in version.unclean and copy.level == "complete" and _leaves(fate.state, version.state, broker_id):
+            copy = replace(copy, level="unsure")  # R-LOSS-5
+        copies[broker_id] = copy
+        given_up += [old] if old is not None else []
+    gone = tuple(copy for copy in given_up if copy.holds_everything)
+    return replace(fate, state=version.state, copies=copies, gone=(*fate.gone, *gone))
+
+
+def _begin(fate: Fate, version: Version) -> Fate:
+    """The first version: who is in sync, or eligible, holds everything there is (R-LOSS-1)."""
+    state = version.state
+    named = {*state.isr, *state.eligible_leader_replicas} or set(state.last_known_elr)
+    other: Level = "partial" if version.in_snapshot else "empty"
+    copies = {
+        broker_id: created(
+            broker_id,
+            directory,
+            version.offset,
+            "complete" if broker_id in named else other,
+            fate.brokers.get(broker_id),
+            fate.ids,
+        )
+        for broker_id, directory in zip(state.replicas, state.directories, strict=True)
+    }
+    return replace(fate, state=state, copies=copies, gone=(), led=version.in_snapshot)
+
+
+def _leaves(before: Partition, after: Partition, broker_id: int) -> bool:
+    return broker_id in _named(before) and broker_id not in _named(after)
+
+
+def _named(state: Partition) -> set[int]:
+    return {*state.isr, *state.eligible_leader_replicas}
+
+
+def _register(fate: Fate, event: BrokerChanged) -> Fate:
+    """A broker that is unregistered gives up its copies; they return if it registers their directory again."""
+    brokers = {broker: known for broker, known in fate.brokers.items() if broker != event.broker_id}
+    copy = fate.copies.get(event.broker_id)
+    if event.registration is None:
+        copy = copy and copy.give_up("unregistered", event.offset)  # R-COPY-9
+    else:
+        brokers[event.broker_id] = event.registration
+        if copy is not None and copy.given_up == "unregistered" and _is_there(copy, event.registration):
+            copy = copy.returned()
+    fate = replace(fate, brokers=brokers)
+    if copy is not None:
+        fate = replace(fate, copies={**fate.copies, event.broker_id: copy})
+    return _weigh(fate, event.offset)
+
+
+def _is_there(copy: Copy, broker: Registration) -> bool:
+    if copy.directory is not None:
+        return broker.lists(copy.directory)
+    return not copy.places or not broker.directories or bool(copy.places & broker.directories)
+
+
+def _remove(fate: Fate, event: Removed) -> Fate:
+    losses = tuple(loss if loss.until is not None else replace(loss, until=event.offset) for loss in fate.losses)
+    return Fate(ids=fate.ids, min_isr=fate.min_isr, brokers=fate.brokers, losses=losses)
+
+
+# LEADERS
+
+
+def _lead(fate: Fate, version: Version, before: Partition | None) -> Fate:
+    """What the version's leader means for the copies."""
+    if version.in_snapshot and before is not None:
+        fate = _bridge(fate)
+    fate = _weigh(fate, version.offset)
+    leader = fate.copies.get(version.state.leader)
+    if leader is None or leader.given_up is not None:
+        return fate
+    if not fate.led:  # R-LOSS-7
+        fate = replace(_follow_leader(fate), led=True)
+    elif leader.level != "complete":
+        fate = _go_on(fate, leader, version.offset)
+    # Who follows a complete leader may have fetched from it.
+    copies = {
+        broker: replace(copy, level="partial") if copy.level == "empty" else copy
+        for broker, copy in fate.copies.items()
+    }
+    return _acknowledge(replace(fate, copies=copies))
+
+
+def _acknowledge(fate: Fate) -> Fate:
+    """Where writes can be acknowledged, copies outside of the in-sync set miss them (R-LOSS-2)."""
+    state = fate.state
+    leader = fate.copies.get(state.leader) if state is not None else None
+    if state is None or leader is None or leader.given_up is not None or leader.level != "complete":
+        return fate
+    if len(state.isr) < min(fate.min_isr, len(state.replicas)):
+        return fate
+    kept = {leader.broker_id, *_named(state)}
+    copies = {
+        broker: replace(copy, level="partial") if copy.holds_everything and broker not in kept else copy
+        for broker, copy in fate.copies.items()
+    }
+    return replace(fate, copies=copies, gone=())
+
+
+def _go_on(fate: Fate, leader: Copy, offset: int) -> Fate:
+    """A copy that is not complete leads (R-LOSS-6)."""
+    losses = fate.losses
+    if _open(fate) is not None:
+        losses = (*losses[:-1], replace(losses[-1], leader=leader.broker_id, went_on=offset))
+    else:
+        kind: Kind = "lost" if leader.level == "empty" else "may lack writes"
+        told = Loss(kind=kind, offset=offset, copies=fate.last, leader=leader.broker_id, went_on=offset)
+        losses = (*losses, told)
+    return replace(_follow_leader(fate), losses=losses)
+
+
+def _follow_leader(fate: Fate) -> Fate:
+    """The leader's copy is the measure from now on, for itself and for who is in sync with it."""
+    assert fate.state is not None
+    measure = {fate.state.leader, *fate.state.isr}
+    copies = {
+        broker: replace(copy, level="complete" if broker in measure and copy.given_up is None else "partial")
+        for broker, copy in fate.copies.items()
+    }
+    return replace(fate, copies=copies, gone=())
+
+
+def _bridge(fate: Fate) -> Fate:
+    """Records before a snapshot were never read: its lists decide, unless every copy was recreated (R-LOSS-8)."""
+    assert fate.state is not None
+    if all(copy.level == "empty" or copy.given_up is not None for copy in fate.copies.values()):
+        return fate
+    named = _named(fate.state) or set(fate.state.last_known_elr)
+    copies = {
+        broker: replace(copy, level="complete" if broker in named else "partial") if copy.given_up is None else copy
+        for broker, copy in fate.copies.items()
+    }
+    return replace(fate, copies=copies, gone=())
+
+
+# LOSSES
+
+
+def _weigh(fate: Fate, offset: int) -> Fate:
+    """Whether a copy that holds everything is left (R-LOSS-4)."""
+    pending = _open(fate)
+    if fate.complete:
+        if pending is None:
+            return fate
+        return replace(fate, losses=(*fate.losses[:-1], replace(pending, until=offset)))
+    if pending is not None or not fate.led or not fate.last:
+        return fate
+    return replace(fate, losses=(*fate.losses, Loss(kind="lost", offset=offset, copies=fate.last)))
+
+
+def _open(fate: Fate) -> Loss | None:
+    """The loss that a returning copy would still end."""
+    last = fate.losses[-1] if fate.losses else None
+    return last if last is not None and last.went_on is None and last.until is None else None

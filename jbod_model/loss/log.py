@@ -1,0 +1,154 @@
+"""The fate of every partition of a metadata log (R-LOSS-*), record by record: the reference for the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from jbod_model.ids import Uuid
+from jbod_model.image import TOPIC_RESOURCE, Image
+from jbod_model.log import LogEntry
+from jbod_model.loss.copies import Registration
+from jbod_model.loss.events import BrokerChanged, MinIsrChanged, Removed, Version
+from jbod_model.loss.fate import Fate
+from jbod_model.profiles import KAFKA, Profile
+from jbod_model.records import ConfigRecord, RegisterBrokerRecord, VersionedRecord
+from jbod_model.registrations import BrokerRegistration, Partition
+from jbod_model.transactions import settle
+
+MIN_ISR = "min.insync.replicas"
+BROKER_RESOURCE = 4
+
+Key = tuple[Uuid, int]
+
+
+@dataclass
+class Fates:
+    """The fates of all partitions while records are applied. ``default_min_isr``: what the brokers' own files say."""
+
+    image: Image = field(default_factory=Image)
+    profile: Profile = KAFKA
+    default_min_isr: int = 1
+    of: dict[Key, Fate] = field(default_factory=dict)
+    """By topic id and partition; of a removed topic the last one."""
+
+    def apply(self, batch: Iterable[LogEntry]) -> None:
+        """Apply the records of one append, in order."""
+        entries = [entry for entry in batch if isinstance(entry.record, VersionedRecord)]
+        registers = [entry.record.record for entry in entries]  # type: ignore[union-attr]
+        unclean = frozenset(
+            record.broker_id
+            for record in registers
+            if isinstance(record, RegisterBrokerRecord) and self._is_unclean(record)
+        )
+        for entry, record in zip(entries, registers, strict=True):
+            before = self.image
+            self.image = before.apply(record, entry.offset, profile=self.profile)
+            if self.image is before:
+                continue
+            self._brokers(before, entry.offset)
+            if isinstance(record, ConfigRecord):
+                self._min_isr(entry.offset)
+            if self.image.topics is not before.topics:
+                self._partitions(before, entry, unclean)
+
+    def resync(self, entries: Iterable[LogEntry]) -> None:
+        """Apply a snapshot: it replaces everything (R-REPLAY-2)."""
+        before, offset = self.image, -1
+        image = before.emptied()
+        last: LogEntry | None = None
+        for entry in entries:
+            if isinstance(entry.record, VersionedRecord):
+                image = image.apply(entry.record.record, entry.offset, profile=self.profile)
+            last, offset = entry, entry.offset
+        self.image = image
+        self._brokers(before, offset)
+        self._min_isr(offset)
+        if last is not None:
+            self._partitions(before, last, frozenset())
+
+    def _is_unclean(self, record: RegisterBrokerRecord) -> bool:
+        """Whether the broker restarts after anything but an orderly shutdown (R-LOSS-5).
+
+        Kafka calls more restarts unclean: a broker that finds a new or failed disk lacks that disk's mark of a clean
+        shutdown and sends no previous epoch.
+        """
+        known = self.image.brokers.get(record.broker_id)
+        if known is None or known.incarnation_id == record.incarnation_id:
+            return False
+        return not (known.fenced and known.in_controlled_shutdown)
+
+    def _brokers(self, before: Image, offset: int) -> None:
+        if self.image.brokers is before.brokers:
+            return
+        for broker_id in {*before.brokers, *self.image.brokers}:
+            broker = self.image.brokers.get(broker_id)
+            if broker is before.brokers.get(broker_id):
+                continue
+            changed = BrokerChanged(offset=offset, broker_id=broker_id, registration=_registration(broker))
+            self.of = {key: fate.after(changed) if fate.state is not None else fate for key, fate in self.of.items()}
+
+    def _min_isr(self, offset: int) -> None:
+        for key, fate in self.of.items():
+            topic = self.image.topics.get(key[0])
+            value = fate.min_isr if topic is None else self._wanted(topic.name)
+            if fate.state is not None and value != fate.min_isr:
+                self.of[key] = fate.after(MinIsrChanged(offset=offset, value=value))
+
+    def _wanted(self, topic: str) -> int:
+        of_all = self.image.configs.get((BROKER_RESOURCE, ""), {}).get(MIN_ISR, str(self.default_min_isr))
+        return int(self.image.configs.get((TOPIC_RESOURCE, topic), {}).get(MIN_ISR, of_all))
+
+    def _partitions(self, before: Image, entry: LogEntry, unclean: frozenset[int]) -> None:
+        brokers = {broker_id: known for broker_id, one in self.image.brokers.items() if (known := _registration(one))}
+        old, new = _states(before), _states(self.image)
+        for key in [*new, *(key for key in old if key not in new)]:
+            was, now = old.get(key), new.get(key)
+            if was is now or (entry.in_snapshot and was == now):
+                continue
+            fate = self.of.get(key)
+            if now is None:
+                self.of[key] = self.of[key].after(Removed(offset=entry.offset))
+                continue
+            if fate is None:
+                name = self.image.topics[key[0]].name
+                fate = Fate(ids=self.image.ids, min_isr=self._wanted(name), brokers=brokers)
+            self.of[key] = fate.after(
+                Version(offset=entry.offset, state=now, in_snapshot=entry.in_snapshot, unclean=unclean)
+            )
+
+
+def fates(
+    entries: Iterable[LogEntry], *, profile: Profile = KAFKA, default_min_isr: int = 1
+) -> Iterator[tuple[int, Mapping[Key, Fate]]]:
+    """(offset of the append's last record, the fates after it), for each append; a snapshot counts as one.
+
+    ReplayViolation for an illegal history.
+    """
+    state = Fates(profile=profile, default_min_isr=default_min_isr)
+    for (in_snapshot, _), group in groupby(settle(entries), key=_append):
+        batch = list(group)
+        if in_snapshot:
+            state.resync(batch)
+        else:
+            state.apply(batch)
+        yield batch[-1].offset, state.of
+
+
+def _append(entry: LogEntry) -> tuple[bool, int]:
+    return entry.in_snapshot, -1 if entry.in_snapshot else entry.header.base_offset
+
+
+def _registration(broker: BrokerRegistration | None) -> Registration | None:
+    if broker is None:
+        return None
+    return Registration(directories=frozenset(broker.directories), incarnation=broker.incarnation_id)
+
+
+def _states(image: Image) -> dict[Key, Partition]:
+    return {
+        (topic_id, number): partition
+        for topic_id, topic in image.topics.items()
+        for number, partition in topic.partitions.items()
+    }
