@@ -16,9 +16,6 @@ class Version:
     state: Partition
     in_snapshot: bool = False
     """A snapshot says so: records between the state before and this one may be missing."""
-    unclean: frozenset[int] = frozenset()
-    """Brokers that register after an unclean shutdown in the same append (``ReplicationControlManager``,
-    ``handleUncleanBrokerShutdown``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +32,8 @@ class BrokerChanged:
     offset: int
     broker_id: int
     registration: Registration | None
+    unclean: bool = False
+    """A new process of the broker registers, and the one before it did not shut down in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

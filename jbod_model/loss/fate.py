@@ -138,8 +138,6 @@ def _place(fate: Fate, version: Version) -> Fate:
         copy, old = fate.copies[broker_id], None
         if was[broker_id] != directory:
             copy, old = reassigned(copy, was[broker_id], directory, version.offset, broker, fate.ids)
-        if broker_id in version.unclean and copy.level == "complete" and _leaves(fate.state, version.state, broker_id):
-            copy = replace(copy, level="unsure")  # R-LOSS-5
         copies[broker_id] = copy
         given_up += [old] if old is not None else []
     gone = tuple(copy for copy in given_up if copy.holds_everything)
@@ -165,8 +163,8 @@ def _begin(fate: Fate, version: Version) -> Fate:
     return replace(fate, state=state, copies=copies, gone=(), led=version.in_snapshot)
 
 
-def _leaves(before: Partition, after: Partition, broker_id: int) -> bool:
-    return broker_id in _named(before) and broker_id not in _named(after)
+def _names(state: Partition | None, broker_id: int) -> bool:
+    return state is not None and broker_id in _named(state)
 
 
 def _named(state: Partition) -> set[int]:
@@ -174,7 +172,11 @@ def _named(state: Partition) -> set[int]:
 
 
 def _register(fate: Fate, event: BrokerChanged) -> Fate:
-    """A broker that is unregistered gives up its copies; they return if it registers their directory again."""
+    """A broker that is unregistered gives up its copies; they return if it registers their directory again.
+
+    After an unclean shutdown Kafka takes a broker out of the lists where eligible leaders are on. A copy that holds
+    everything and is in neither list then is unsure (R-LOSS-5). The partitions' records come before the registration.
+    """
     brokers = {broker: known for broker, known in fate.brokers.items() if broker != event.broker_id}
     copy = fate.copies.get(event.broker_id)
     if event.registration is None:
@@ -183,6 +185,8 @@ def _register(fate: Fate, event: BrokerChanged) -> Fate:
         brokers[event.broker_id] = event.registration
         if copy is not None and copy.given_up == "unregistered" and _is_there(copy, event.registration):
             copy = copy.returned()
+        if copy is not None and event.unclean and copy.level == "complete" and not _names(fate.state, event.broker_id):
+            copy = replace(copy, level="unsure")
     fate = replace(fate, brokers=brokers)
     if copy is not None:
         fate = replace(fate, copies={**fate.copies, event.broker_id: copy})
@@ -252,11 +256,15 @@ def _go_on(fate: Fate, leader: Copy, offset: int) -> Fate:
 
 
 def _follow_leader(fate: Fate) -> Fate:
-    """The leader's copy is the measure from now on, for itself and for who is in sync with it."""
+    """The leader's copy is the measure from now on. A copy that holds everything holds what the leader has, too."""
     assert fate.state is not None
     measure = {fate.state.leader, *fate.state.isr}
     copies = {
-        broker: replace(copy, level="complete" if broker in measure and copy.given_up is None else "partial")
+        broker: replace(copy, level="complete")
+        if broker in measure and copy.given_up is None
+        else copy
+        if copy.holds_everything
+        else replace(copy, level="partial")
         for broker, copy in fate.copies.items()
     }
     return replace(fate, copies=copies, gone=())

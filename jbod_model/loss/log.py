@@ -36,22 +36,18 @@ class Fates:
     def apply(self, batch: Iterable[LogEntry]) -> None:
         """Apply the records of one append, in order."""
         entries = [entry for entry in batch if isinstance(entry.record, VersionedRecord)]
-        registers = [entry.record.record for entry in entries]  # type: ignore[union-attr]
-        unclean = frozenset(
-            record.broker_id
-            for record in registers
-            if isinstance(record, RegisterBrokerRecord) and self._is_unclean(record)
-        )
-        for entry, record in zip(entries, registers, strict=True):
-            before = self.image
+        for entry in entries:
+            assert isinstance(entry.record, VersionedRecord)
+            record, before = entry.record.record, self.image
+            unclean = isinstance(record, RegisterBrokerRecord) and self._is_unclean(record)
             self.image = before.apply(record, entry.offset, profile=self.profile)
             if self.image is before:
                 continue
-            self._brokers(before, entry.offset)
+            self._brokers(before, entry.offset, unclean=unclean)
             if isinstance(record, ConfigRecord):
                 self._min_isr(entry.offset)
             if self.image.topics is not before.topics:
-                self._partitions(before, entry, unclean)
+                self._partitions(before, entry)
 
     def resync(self, entries: Iterable[LogEntry]) -> None:
         """Apply a snapshot: it replaces everything (R-REPLAY-2)."""
@@ -66,7 +62,7 @@ class Fates:
         self._brokers(before, offset)
         self._min_isr(offset)
         if last is not None:
-            self._partitions(before, last, frozenset())
+            self._partitions(before, last)
 
     def _is_unclean(self, record: RegisterBrokerRecord) -> bool:
         """Whether the broker restarts after anything but an orderly shutdown (R-LOSS-5).
@@ -79,14 +75,15 @@ class Fates:
             return False
         return not (known.fenced and known.in_controlled_shutdown)
 
-    def _brokers(self, before: Image, offset: int) -> None:
+    def _brokers(self, before: Image, offset: int, *, unclean: bool = False) -> None:
         if self.image.brokers is before.brokers:
             return
         for broker_id in {*before.brokers, *self.image.brokers}:
             broker = self.image.brokers.get(broker_id)
             if broker is before.brokers.get(broker_id):
                 continue
-            changed = BrokerChanged(offset=offset, broker_id=broker_id, registration=_registration(broker))
+            registration = _registration(broker)
+            changed = BrokerChanged(offset=offset, broker_id=broker_id, registration=registration, unclean=unclean)
             self.of = {key: fate.after(changed) if fate.state is not None else fate for key, fate in self.of.items()}
 
     def _min_isr(self, offset: int) -> None:
@@ -100,7 +97,7 @@ class Fates:
         of_all = self.image.configs.get((BROKER_RESOURCE, ""), {}).get(MIN_ISR, str(self.default_min_isr))
         return int(self.image.configs.get((TOPIC_RESOURCE, topic), {}).get(MIN_ISR, of_all))
 
-    def _partitions(self, before: Image, entry: LogEntry, unclean: frozenset[int]) -> None:
+    def _partitions(self, before: Image, entry: LogEntry) -> None:
         brokers = {broker_id: known for broker_id, one in self.image.brokers.items() if (known := _registration(one))}
         old, new = _states(before), _states(self.image)
         for key in [*new, *(key for key in old if key not in new)]:
@@ -114,9 +111,7 @@ class Fates:
             if fate is None:
                 name = self.image.topics[key[0]].name
                 fate = Fate(ids=self.image.ids, min_isr=self._wanted(name), brokers=brokers)
-            self.of[key] = fate.after(
-                Version(offset=entry.offset, state=now, in_snapshot=entry.in_snapshot, unclean=unclean)
-            )
+            self.of[key] = fate.after(Version(offset=entry.offset, state=now, in_snapshot=entry.in_snapshot))
 
 
 def fates(
