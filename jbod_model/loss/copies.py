@@ -117,13 +117,16 @@ def caught_up(copy: Copy, offset: int, broker: Registration | None) -> Copy:
     replica was recreated elsewhere, and the record that says where comes later (R-COPY-10).
     """
     served = broker is None or copy.directory is None or broker.lists(copy.directory)
-    if served and copy.given_up is None and copy.directory is not None:
-        return replace(copy, level="complete")
-    places = frozenset() if broker is None else broker.directories
-    incarnation = None if broker is None else broker.incarnation
     if served and copy.given_up is None:
-        return replace(copy, level="complete", places=places, incarnation=incarnation)
-    return Copy(broker_id=copy.broker_id, since=offset, level="complete", places=places, incarnation=incarnation)
+        return measure(copy, broker)
+    return measure(Copy(broker_id=copy.broker_id, since=offset, level="complete"), broker)
+
+
+def measure(copy: Copy, broker: Registration | None) -> Copy:
+    """The copy, complete by definition from now on. Where no record says its place, its broker has it online."""
+    if copy.directory is not None or broker is None:
+        return replace(copy, level="complete")
+    return replace(copy, level="complete", places=broker.directories, incarnation=broker.incarnation)
 
 
 def _found(copy: Copy, now: Uuid, broker: Registration | None) -> Copy:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from jbod_model.ids import KAFKA_IDS, IdTable
-from jbod_model.loss.copies import Copy, Level, Registration, caught_up, created, reassigned
+from jbod_model.loss.copies import Copy, Level, Registration, caught_up, created, measure, reassigned
 from jbod_model.loss.events import BrokerChanged, Event, MinIsrChanged, Removed, Version
 from jbod_model.registrations import Partition
 
@@ -258,15 +258,12 @@ def _go_on(fate: Fate, leader: Copy, offset: int) -> Fate:
 def _follow_leader(fate: Fate) -> Fate:
     """The leader's copy is the measure from now on. A copy that holds everything holds what the leader has, too."""
     assert fate.state is not None
-    measure = {fate.state.leader, *fate.state.isr}
-    copies = {
-        broker: replace(copy, level="complete")
-        if broker in measure and copy.given_up is None
-        else copy
-        if copy.holds_everything
-        else replace(copy, level="partial")
-        for broker, copy in fate.copies.items()
-    }
+    copies: dict[int, Copy] = {}
+    for broker_id, copy in fate.copies.items():
+        if broker_id in {fate.state.leader, *fate.state.isr} and copy.given_up is None:
+            copies[broker_id] = measure(copy, fate.brokers.get(broker_id))
+        else:
+            copies[broker_id] = copy if copy.holds_everything else replace(copy, level="partial")
     return replace(fate, copies=copies, gone=())
 
 

@@ -32,6 +32,8 @@ class Fates:
     default_min_isr: int = 1
     of: dict[Key, Fate] = field(default_factory=dict)
     """By topic id and partition; of a removed topic the last one."""
+    unregistered: dict[int, BrokerRegistration] = field(default_factory=dict)
+    """The last registration of each broker that was unregistered."""
 
     def apply(self, batch: Iterable[LogEntry]) -> None:
         """Apply the records of one append, in order."""
@@ -70,7 +72,7 @@ class Fates:
         Kafka calls more restarts unclean: a broker that finds a new or failed disk lacks that disk's mark of a clean
         shutdown and sends no previous epoch.
         """
-        known = self.image.brokers.get(record.broker_id)
+        known = self.image.brokers.get(record.broker_id) or self.unregistered.get(record.broker_id)
         if known is None or known.incarnation_id == record.incarnation_id:
             return False
         return not (known.fenced and known.in_controlled_shutdown)
@@ -82,6 +84,8 @@ class Fates:
             broker = self.image.brokers.get(broker_id)
             if broker is before.brokers.get(broker_id):
                 continue
+            if broker is None:
+                self.unregistered[broker_id] = before.brokers[broker_id]
             registration = _registration(broker)
             changed = BrokerChanged(offset=offset, broker_id=broker_id, registration=registration, unclean=unclean)
             self.of = {key: fate.after(changed) if fate.state is not None else fate for key, fate in self.of.items()}
