@@ -49,6 +49,9 @@ class Copy:
     """While ``directory`` is None: where it can lie. Empty: anywhere."""
     incarnation: Uuid | None = None
     """Of the broker when ``places`` was noted."""
+    missed: int | None = None
+    """Offset at which a process of its broker first registered without its directory: from then on the replica can
+    have been recreated. None while the directory is listed."""
     given_up: How | None = None
     away: int | None = None
     """Offset of the record that gave it up."""
@@ -72,6 +75,19 @@ class Copy:
         return replace(self, given_up=None, away=None)
 
 
+def registered(copy: Copy, broker: Registration, offset: int, *, new_process: bool) -> Copy:
+    """The copy after its broker registered (R-COPY-9)."""
+    if copy.directory is None:
+        there, listed = bool(copy.places & broker.directories), copy.places <= broker.directories
+    else:
+        there = listed = broker.lists(copy.directory)
+    if copy.given_up == "unregistered" and (there or not broker.directories or not (copy.directory or copy.places)):
+        copy = copy.returned()
+    if listed or not broker.directories:
+        return replace(copy, missed=None)
+    return replace(copy, missed=offset) if new_process and copy.missed is None else copy
+
+
 def created(
     broker_id: int, assigned: Uuid, offset: int, level: Level, broker: Registration | None, ids: IdTable
 ) -> Copy:
@@ -87,11 +103,12 @@ def created(
 
 
 def reassigned(
-    copy: Copy, was: Uuid, now: Uuid, offset: int, broker: Registration | None, ids: IdTable
+    copy: Copy, was: Uuid, now: Uuid, offset: int, broker: Registration | None, ids: IdTable, *, led: int = -1
 ) -> tuple[Copy, Copy | None]:
     """A replica's directory changes from ``was`` to ``now``: (the copy it has now, the one it gave up).
 
-    ``broker`` is the registration at that offset, None where the broker is not registered.
+    ``broker`` is the registration at that offset, None where the broker is not registered. ``led``: the last offset at
+    which the partition had a leader that the new copy can have fetched from.
     """
     if now == ids.lost:  # R-COPY-6
         return copy.give_up("lost", offset), None
@@ -106,8 +123,8 @@ def reassigned(
     if found:
         return _found(copy, now, broker), None
     # R-COPY-4
-    empty = Copy(broker_id=copy.broker_id, since=offset, level="empty", directory=now)
-    return empty, copy.give_up("recreated", offset)
+    level: Level = "partial" if copy.missed is not None and led > copy.missed else "empty"
+    return Copy(broker_id=copy.broker_id, since=offset, level=level, directory=now), copy.give_up("recreated", offset)
 
 
 def caught_up(copy: Copy, offset: int, broker: Registration | None) -> Copy:
@@ -117,16 +134,22 @@ def caught_up(copy: Copy, offset: int, broker: Registration | None) -> Copy:
     replica was recreated elsewhere, and the record that says where comes later (R-COPY-10).
     """
     served = broker is None or copy.directory is None or broker.lists(copy.directory)
-    if served and copy.given_up is None:
-        return measure(copy, broker)
-    return measure(Copy(broker_id=copy.broker_id, since=offset, level="complete"), broker)
-
-
-def measure(copy: Copy, broker: Registration | None) -> Copy:
-    """The copy, complete by definition from now on. Where no record says its place, its broker has it online."""
+    if not served or copy.given_up is not None:
+        copy = Copy(broker_id=copy.broker_id, since=offset, level="complete")
     if copy.directory is not None or broker is None:
         return replace(copy, level="complete")
     return replace(copy, level="complete", places=broker.directories, incarnation=broker.incarnation)
+
+
+def measure(copy: Copy, broker: Registration | None) -> Copy:
+    """The copy of a leader, complete by definition from now on (R-LOSS-6).
+
+    Where no record says its place it can lie in a directory that failed: the controller takes it to be online.
+    """
+    if copy.directory is not None or broker is None or not copy.places:
+        return replace(copy, level="complete")
+    places = copy.places | broker.directories
+    return replace(copy, level="complete", places=places, incarnation=broker.incarnation)
 
 
 def _found(copy: Copy, now: Uuid, broker: Registration | None) -> Copy:
@@ -136,4 +159,4 @@ def _found(copy: Copy, now: Uuid, broker: Registration | None) -> Copy:
     restarted = broker is not None and copy.incarnation not in (None, broker.incarnation)
     if copy.directory is None and restarted and broker is not None and copy.places - broker.directories:
         level = "unsure" if level == "complete" else level
-    return replace(copy, directory=now, places=frozenset(), incarnation=None, level=level).returned()
+    return replace(copy, directory=now, places=frozenset(), incarnation=None, missed=None, level=level).returned()

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from jbod_model.ids import KAFKA_IDS, IdTable
-from jbod_model.loss.copies import Copy, Level, Registration, caught_up, created, measure, reassigned
+from jbod_model.loss.copies import Copy, Level, Registration, caught_up, created, measure, reassigned, registered
 from jbod_model.loss.events import BrokerChanged, Event, MinIsrChanged, Removed, Version
 from jbod_model.registrations import Partition
 
@@ -65,6 +65,8 @@ class Fate:
     """Copies that were complete when their replica was recreated or removed, and miss nothing since."""
     led: bool = False
     """Whether anybody ever led: until then nothing was acknowledged (R-LOSS-7)."""
+    last_led: int = -1
+    """Offset until which the partition last had a leader; -1 if it never had one."""
     losses: tuple[Loss, ...] = ()
 
     def after(self, event: Event) -> Fate:
@@ -123,6 +125,9 @@ def _place(fate: Fate, version: Version) -> Fate:
     """The copies of the replicas that the version names (R-COPY-*)."""
     if fate.state is None:
         return _begin(fate, version)
+    if fate.state.leader >= 0:
+        fate = replace(fate, last_led=version.offset)
+    assert fate.state is not None
     was = dict(zip(fate.state.replicas, fate.state.directories, strict=True))
     copies: dict[int, Copy] = {}
     given_up = [
@@ -137,7 +142,8 @@ def _place(fate: Fate, version: Version) -> Fate:
             continue
         copy, old = fate.copies[broker_id], None
         if was[broker_id] != directory:
-            copy, old = reassigned(copy, was[broker_id], directory, version.offset, broker, fate.ids)
+            led = fate.last_led
+            copy, old = reassigned(copy, was[broker_id], directory, version.offset, broker, fate.ids, led=led)
         copies[broker_id] = copy
         given_up += [old] if old is not None else []
     gone = tuple(copy for copy in given_up if copy.holds_everything)
@@ -178,25 +184,19 @@ def _register(fate: Fate, event: BrokerChanged) -> Fate:
     everything and is in neither list then is unsure (R-LOSS-5). The partitions' records come before the registration.
     """
     brokers = {broker: known for broker, known in fate.brokers.items() if broker != event.broker_id}
-    copy = fate.copies.get(event.broker_id)
+    copy, before = fate.copies.get(event.broker_id), fate.brokers.get(event.broker_id)
     if event.registration is None:
         copy = copy and copy.give_up("unregistered", event.offset)  # R-COPY-9
     else:
         brokers[event.broker_id] = event.registration
-        if copy is not None and copy.given_up == "unregistered" and _is_there(copy, event.registration):
-            copy = copy.returned()
+        new_process = before is None or before.incarnation != event.registration.incarnation
+        copy = copy and registered(copy, event.registration, event.offset, new_process=new_process)
         if copy is not None and event.unclean and copy.level == "complete" and not _names(fate.state, event.broker_id):
             copy = replace(copy, level="unsure")
     fate = replace(fate, brokers=brokers)
     if copy is not None:
         fate = replace(fate, copies={**fate.copies, event.broker_id: copy})
     return _weigh(fate, event.offset)
-
-
-def _is_there(copy: Copy, broker: Registration) -> bool:
-    if copy.directory is not None:
-        return broker.lists(copy.directory)
-    return not copy.places or not broker.directories or bool(copy.places & broker.directories)
 
 
 def _remove(fate: Fate, event: Removed) -> Fate:

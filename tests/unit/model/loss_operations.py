@@ -1,0 +1,308 @@
+"""What happens to the cluster of ``loss_world``: everything that operators, machines and brokers do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from jbod_model.records import VersionedRecord
+from jbod_model.requests import (
+    TOPIC_RESOURCE,
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterPartitionReassignmentsRequest,
+    AssignedDirectory,
+    AssignedPartition,
+    AssignedTopic,
+    AssignReplicasToDirsRequest,
+    BalanceLeaders,
+    ElectUncleanLeaders,
+    IncrementalAlterConfigsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+    SessionExpired,
+    UnregisterBrokerRequest,
+)
+from tests.unit.model.loss_world import TOPIC, Broker, Disk, World
+
+Operation = Callable[[World], None]
+
+
+def _any(world: World, *, up: bool | None = None) -> Broker | None:
+    found = [broker for broker in world.brokers.values() if up is None or broker.up == up]
+    return world.random.choice(found) if found else None
+
+
+# BROKERS
+
+
+def start(world: World) -> None:
+    if broker := _any(world, up=False):
+        world.start(broker)
+        if world.random.random() < 0.8:
+            report(world, broker)
+            world.heartbeat(broker)
+
+
+def kill(world: World) -> None:
+    if broker := _any(world, up=True):
+        world.tell(f"kill {broker.id}")
+        world.end(broker, clean=False)
+        if world.random.random() < 0.7:
+            world.expire(broker)
+
+
+def shut_down(world: World) -> None:
+    if broker := _any(world, up=True):
+        world.shut_down(broker)
+
+
+def heartbeat(world: World) -> None:
+    if broker := _any(world, up=True):
+        world.heartbeat(broker)
+
+
+def expire(world: World) -> None:
+    broker = _any(world, up=None if world.random.random() < 0.2 else False)
+    if broker:
+        world.expire(broker)
+
+
+def unregister(world: World) -> None:
+    broker = _any(world, up=False)
+    if broker and broker.id in world.image.brokers:
+        world.tell(f"unregister {broker.id}")
+        world.ask(UnregisterBrokerRequest(broker_id=broker.id))
+
+
+def report(world: World, broker: Broker | None = None) -> None:
+    """A broker says where its replica is, if the metadata says something else."""
+    broker = broker or _any(world, up=True)
+    partition = world.partition
+    if broker is None or not broker.up or partition is None or broker.id not in partition.replicas:
+        return
+    if world.serving(broker.id) is not None and partition.directory(broker.id) != world.at[broker.id].id:
+        assign(world, broker, world.at[broker.id])
+
+
+def assign(world: World, broker: Broker, disk: Disk) -> bool:
+    topic = world.image.topic(TOPIC)
+    registration = world.image.brokers.get(broker.id)
+    if topic is None or registration is None or registration.epoch != broker.epoch:
+        return False
+    world.tell(f"{broker.id} reports {disk.id.lsb}")
+    where = AssignedTopic(topic_id=topic.topic_id, partitions=(AssignedPartition(partition_index=0),))
+    world.ask(
+        AssignReplicasToDirsRequest(
+            broker_id=broker.id,
+            broker_epoch=broker.epoch,
+            directories=(AssignedDirectory(id=disk.id, topics=(where,)),),
+        )
+    )
+    return True
+
+
+# DISKS
+
+
+def fail_disk(world: World) -> None:
+    broker = _any(world)
+    works = [disk for disk in broker.disks if disk.works] if broker else []
+    if not broker or not works:
+        return
+    disk = world.random.choice(works)
+    disk.works = False
+    world.tell(f"disk {disk.id.lsb} of {broker.id} fails")
+    if broker.up and disk in broker.online:
+        broker.online.remove(disk)
+        if not broker.online:
+            world.end(broker, clean=False)
+        elif world.random.random() < 0.8:
+            world.heartbeat(broker)
+
+
+def replace_disk(world: World) -> None:
+    """A failed disk, or any, is replaced while the broker is down; the old one is thrown away or kept."""
+    broker = _any(world, up=False)
+    if not broker or not broker.disks:
+        return
+    failed = [disk for disk in broker.disks if not disk.works]
+    old = world.random.choice(failed or broker.disks)
+    world.tell(f"disk {old.id.lsb} of {broker.id} is replaced")
+    broker.disks[broker.disks.index(old)] = world.new_disk()
+
+
+def wipe_broker(world: World) -> None:
+    if broker := _any(world, up=False):
+        world.tell(f"{broker.id} is wiped")
+        broker.disks = [world.new_disk() for _ in broker.disks]
+        broker.shelf = []
+
+
+def take_out(world: World) -> None:
+    broker = _any(world, up=False)
+    if broker and len(broker.disks) > 1:
+        disk = world.random.choice(broker.disks)
+        world.tell(f"disk {disk.id.lsb} of {broker.id} is taken out")
+        broker.disks.remove(disk)
+        broker.shelf.append(disk)
+
+
+def put_back(world: World) -> None:
+    """A broker does not start with two logs of one partition: the operator deletes the one not in use."""
+    broker = _any(world, up=False)
+    if broker and broker.shelf:
+        disk = broker.shelf.pop()
+        world.tell(f"disk {disk.id.lsb} of {broker.id} is put back")
+        if world.at.get(broker.id) is not disk:
+            disk.log = None
+        broker.disks.append(disk)
+
+
+def repair_disk(world: World) -> None:
+    broker = _any(world, up=False)
+    failed = [disk for disk in broker.disks if not disk.works] if broker else []
+    if broker and failed:
+        disk = world.random.choice(failed)
+        world.tell(f"disk {disk.id.lsb} of {broker.id} works again")
+        disk.works = True
+        if world.at.get(broker.id) is not disk:
+            disk.log = None
+
+
+def move(world: World) -> None:
+    """A replica moves to another disk of its broker: copied, reported, swapped."""
+    broker = _any(world, up=True)
+    if not broker or world.serving(broker.id) is None:
+        return
+    source = world.at[broker.id]
+    others = [disk for disk in broker.online if disk is not source]
+    registration = world.image.brokers.get(broker.id)
+    if not others or registration is None or source.id not in registration.directories:
+        return
+    target = world.random.choice(others)
+    world.tell(f"move on {broker.id} from {source.id.lsb} to {target.id.lsb}")
+    if target.id not in registration.directories:
+        return
+    world.at[broker.id] = target
+    target.log, source.log = source.log, None
+    if not assign(world, broker, target):
+        world.at[broker.id] = source
+        target.log, source.log = None, target.log
+
+
+# REPLICATION
+
+
+def write(world: World) -> None:
+    world.write()
+
+
+def unacknowledged(world: World) -> None:
+    """A write that reaches the leader and perhaps some followers, before anybody acknowledges it."""
+    partition = world.partition
+    log = partition and world.serving(partition.leader)
+    if partition and log:
+        log.entries.append(world.new_write())
+        for member in partition.isr:
+            if world.random.random() < 0.5:
+                world.sync(member)
+
+
+def fetch(world: World) -> None:
+    partition = world.partition
+    if partition:
+        world.sync(world.random.choice(partition.replicas), world.random.randint(0, 2))
+
+
+def shrink(world: World) -> None:
+    """The leader drops a follower from the in-sync set."""
+    partition = world.partition
+    if partition and world.serving(partition.leader) is not None and len(partition.isr) > 1:
+        gone = world.random.choice([member for member in partition.isr if member != partition.leader])
+        world.alter_isr([member for member in partition.isr if member != gone])
+
+
+def expand(world: World) -> None:
+    """A follower that has caught up joins the in-sync set."""
+    partition = world.partition
+    if not partition or world.serving(partition.leader) is None:
+        return
+    outside = [b for b in partition.replicas if b not in partition.isr and world.serving(b) is not None]
+    if outside:
+        joins = world.random.choice(outside)
+        world.sync(joins)
+        world.alter_isr([*partition.isr, joins])
+
+
+# OPERATORS
+
+
+def reassign(world: World) -> None:
+    replicas: tuple[int, ...] | None = tuple(world.random.sample(sorted(world.brokers), world.random.choice((1, 2, 3))))
+    if world.random.random() < 0.2:
+        replicas = None
+    world.tell(f"reassign to {replicas}")
+    asked = ReassignablePartition(partition_index=0, replicas=replicas)
+    world.ask(AlterPartitionReassignmentsRequest(topics=(ReassignableTopic(name=TOPIC, partitions=(asked,)),)))
+
+
+def change_min_isr(world: World) -> None:
+    value = str(world.random.choice((1, 2, 3)))
+    world.tell(f"min.insync.replicas {value}")
+    configs = (AlterableConfig(name="min.insync.replicas", value=value),)
+    resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=TOPIC, configs=configs)
+    world.ask(IncrementalAlterConfigsRequest(resources=(resource,)))
+
+
+def allow_unclean(world: World) -> None:
+    value = world.random.choice(("true", "false"))
+    world.tell(f"unclean elections {value}")
+    configs = (AlterableConfig(name="unclean.leader.election.enable", value=value),)
+    resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=TOPIC, configs=configs)
+    world.ask(IncrementalAlterConfigsRequest(resources=(resource,)))
+
+
+def elect(world: World) -> None:
+    world.tell("elect")
+    world.ask(world.random.choice((BalanceLeaders(), ElectUncleanLeaders())))
+
+
+def recreate_topic(world: World) -> None:
+    world.delete_topic()
+
+
+WEIGHTS: Sequence[tuple[Operation, int]] = (
+    (start, 16),
+    (kill, 5),
+    (shut_down, 4),
+    (heartbeat, 8),
+    (expire, 4),
+    (unregister, 1),
+    (report, 8),
+    (fail_disk, 4),
+    (replace_disk, 5),
+    (wipe_broker, 1),
+    (take_out, 3),
+    (put_back, 3),
+    (repair_disk, 3),
+    (move, 4),
+    (write, 3),
+    (unacknowledged, 4),
+    (fetch, 4),
+    (shrink, 4),
+    (expand, 10),
+    (reassign, 3),
+    (change_min_isr, 2),
+    (allow_unclean, 1),
+    (elect, 4),
+    (recreate_topic, 1),
+)
+
+
+def run(seed: int, steps: int = 60) -> World:
+    """A random history."""
+    world = World(seed)
+    operations, weights = zip(*WEIGHTS, strict=True)
+    for operation in world.random.choices(operations, weights, k=steps):
+        operation(world)
+    return world
