@@ -105,15 +105,19 @@ def follow(events: Iterable[Event], *, ids: IdTable = KAFKA_IDS, min_isr: int = 
 def _join(fate: Fate, version: Version) -> Fate:
     """Replicas that the leader took into the in-sync set hold everything (R-LOSS-3).
 
-    The record that completes a reassignment takes a replica in, removes others and may elect a leader. An unclean
-    election names its winner in sync, too, and leaves the partition RECOVERING.
+    The leader asks for it, so it stays in sync itself, unless the same record completes a reassignment and removes it.
+    An unclean election names its winner in sync, too. It leaves the partition RECOVERING, except when a reassignment
+    is cancelled and only replicas that it had added were in sync: Kafka then takes the first of the others.
     """
     before = fate.state
     leader = None if before is None else fate.copies.get(before.leader)
     if before is None or leader is None or not leader.usable or version.state.leader_recovery_state != RECOVERED:
         return fate
+    completed = leader.broker_id in before.removing_replicas and leader.broker_id not in version.state.replicas
+    if leader.broker_id not in version.state.isr and not completed:
+        return fate
     copies, gone = dict(fate.copies), fate.gone
-    for broker_id in (set(version.state.isr) - _named(before)) & set(copies):
+    for broker_id in (set(version.state.isr) - set(before.isr)) & set(copies):
         copy, broker = copies[broker_id], fate.brokers.get(broker_id)
         copies[broker_id] = caught_up(copy, version.offset, broker)
         if copies[broker_id].since != copy.since and copy.holds_everything:

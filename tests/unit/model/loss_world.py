@@ -120,6 +120,8 @@ class World:
         """The disk with the copy of each replica that has one."""
         self.places: dict[int, set[Uuid]] = {}
         """The directories that were online when a replica's first log was created."""
+        self.absences: dict[int, int] = {}
+        """How often a broker started without the directory of its copy."""
         self.parted: set[int] = set()
         """Brokers whose copy was given up with their registration."""
         self.led = False
@@ -262,6 +264,8 @@ class World:
         target = partition.directory(broker.id)
         online = {disk.id for disk in broker.online}
         missing = target == KAFKA_IDS.unassigned and not self.places.get(broker.id, set()) <= online
+        absent = broker.id in self.at and self.at[broker.id] not in broker.online
+        self.absences[broker.id] = self.absences.get(broker.id, 0) + 1 if absent or target not in online else 0
         found = [disk.log for disk in broker.online if disk.log]
         if found:
             found[0].unplaced |= missing
@@ -319,7 +323,7 @@ class World:
         for _ in range(2):
             self.heartbeat(broker, stop=True)
         registration = self.image.brokers.get(broker.id)
-        log = self.serving(broker.id)
+        log = self.copy(broker.id)
         if log and not (registration and registration.in_controlled_shutdown):
             log.doubt = True  # R-LOSS-5: a broker that leads nothing stops without a trace of its order
         self.tell(f"stop {broker.id}")
@@ -447,10 +451,11 @@ class World:
         losses = self.fate.losses
         told = losses[-1] if losses and (losses[-1].went_on or -1) >= first else None
         pending = bool(losses) and losses[-1].went_on is None and losses[-1].until is None
+        placed = [disk for disk in self.at.values() if disk.log and not disk.log.unplaced]
         still = [b for b in partition.replicas if self.in_reach(b) and self.presumed <= self.at[b].log.sure]  # type: ignore[union-attr]
         leader = self.copy(partition.leader)
         if leader is None:
-            if self.led and pending and still:
+            if self.led and pending and any(self.at[broker] in placed for broker in still):
                 raise Unsound(f"pending while {still} hold everything")
             elif self.led and not pending and not still and all(map(self.known, self.at)):
                 raise Unsound("not pending while nobody holds everything")
@@ -476,14 +481,18 @@ class World:
         if told:
             held = still or any(self.presumed <= self.at[broker].log.sure for broker in left)  # type: ignore[union-attr]
             expected = "lost" if missing and (not held or not leader.synced) else "may lack writes"
-            if told.kind != expected and not leader.unplaced and all(map(self.known, self.at)):
+            kinds = {loss.kind for loss in losses if (loss.went_on or -1) >= first}
+            vague = leader.unplaced or self.absences.get(partition.leader, 0) > 1 or not all(map(self.known, self.at))
+            if expected not in kinds and not vague:
                 raise Unsound(f"told {told.kind}, is {expected}")
             self.count(f"told {told.kind}")
             if self.serving(partition.leader):
                 leader.doubt = leader.unplaced = False
         if pending:
             raise Unsound("a loss is pending while a leader misses nothing")
-        leader.sure |= self.presumed  # what is left of them
+        for log in (leader, *map(self.copy, partition.isr)):
+            if log:
+                log.sure |= self.presumed  # what is left of them
         self.told_before = not self.serving(partition.leader) and (self.told_before or told is not None)
         self.acked -= really
         self.presume(partition, leader)
