@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from jbod_model.records import VersionedRecord
 from jbod_model.requests import (
     TOPIC_RESOURCE,
     AlterableConfig,
@@ -19,10 +19,10 @@ from jbod_model.requests import (
     IncrementalAlterConfigsRequest,
     ReassignablePartition,
     ReassignableTopic,
-    SessionExpired,
     UnregisterBrokerRequest,
 )
-from tests.unit.model.loss_world import TOPIC, Broker, Disk, World
+from tests.unit.model.loss_disks import Broker, Disk, Log, Unsound
+from tests.unit.model.loss_world import TOPIC, World
 
 Operation = Callable[[World], None]
 
@@ -271,6 +271,60 @@ def recreate_topic(world: World) -> None:
     world.delete_topic()
 
 
+# BEYOND THE METADATA
+
+
+def wipe_log(world: World) -> None:
+    """The log is deleted, in a directory that keeps its id."""
+    broker = _any(world, up=False)
+    if broker and world.copy(broker.id) is not None:
+        world.tell(f"the log on {broker.id} is deleted")
+        world.at[broker.id].log = Log()
+        world.excused = True
+
+
+def late_report(world: World) -> None:
+    """A future copy has everything; its source fails, and the report of the move comes after that of the failure."""
+    _cut(world, before_report=True)
+
+
+def cut_move(world: World) -> None:
+    """The move is reported, more is written, and the source fails before the swap: the future copy is promoted."""
+    _cut(world, before_report=False)
+
+
+def _cut(world: World, *, before_report: bool) -> None:
+    broker = _any(world, up=True)
+    log = world.serving(broker.id) if broker else None
+    if not broker or log is None or len(broker.online) < 2:
+        return
+    source = world.at[broker.id]
+    target = next(disk for disk in broker.online if disk is not source)
+    registration = world.image.brokers.get(broker.id)
+    if registration is None or not {source.id, target.id} <= set(registration.directories):
+        return
+    world.tell(f"a move on {broker.id} from {source.id.lsb} to {target.id.lsb} is cut")
+    world.excused = True
+    future = replace(log, entries=list(log.entries), sure=set(log.sure))
+    if not before_report:
+        assign(world, broker, target)
+        world.write()
+    source.works, source.log = False, None
+    broker.online.remove(source)
+    world.at[broker.id], target.log = target, future
+    world.heartbeat(broker)
+    if before_report:
+        assign(world, broker, target)
+
+
+BEYOND: Mapping[str, Operation | None] = {
+    "a log deleted in a directory that keeps its id": wipe_log,
+    "a move reported after its source failed": late_report,
+    "a move cut off after its report": cut_move,
+    "a crash without eligible leaders": None,
+}
+"""What no record can tell, by name; None: a crash that loses what was not flushed."""
+
 WEIGHTS: Sequence[tuple[Operation, int]] = (
     (start, 16),
     (kill, 5),
@@ -299,10 +353,16 @@ WEIGHTS: Sequence[tuple[Operation, int]] = (
 )
 
 
-def run(seed: int, steps: int = 60) -> World:
-    """A random history."""
-    world = World(seed)
-    operations, weights = zip(*WEIGHTS, strict=True)
-    for operation in world.random.choices(operations, weights, k=steps):
-        operation(world)
+def run(seed: int, *, beyond: str | None = None, steps: int = 60) -> World:
+    """A random history. ``beyond`` adds what no record can tell. Unsound where the model is wrong, with the story."""
+    world = World(seed, lossy_crashes=beyond is not None and BEYOND[beyond] is None)
+    extra = BEYOND[beyond] if beyond else None
+    operations, weights = zip(*WEIGHTS, *([(extra, 6)] if extra else []), strict=True)
+    try:
+        for operation in world.random.choices(operations, weights, k=steps):
+            operation(world)
+    except Unsound as wrong:
+        if not world.excused:
+            raise Unsound("\n".join([*world.story[-40:], f"seed {seed}: {wrong}"])) from None
+        world.count("not told" if "silent" in str(wrong) or "not " in str(wrong) else "told wrong")
     return world

@@ -11,7 +11,6 @@ reader of the metadata can know better.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from random import Random
 
 from jbod_model.batch import BatchHeader
@@ -30,10 +29,6 @@ from jbod_model.requests import (
     AlterPartitionPartition,
     AlterPartitionRequest,
     AlterPartitionTopic,
-    AssignedDirectory,
-    AssignedPartition,
-    AssignedTopic,
-    AssignReplicasToDirsRequest,
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
     BrokerState,
@@ -44,8 +39,9 @@ from jbod_model.requests import (
     Request,
     SessionExpired,
     SupportedFeature,
-    UnregisterBrokerRequest,
 )
+from tests.unit.model.loss_disks import Broker, Disk, Log
+from tests.unit.model.loss_truth import judge
 
 FEATURES = tuple(
     SupportedFeature(name=name, min_supported_version=0, max_supported_version=29)
@@ -54,58 +50,10 @@ FEATURES = tuple(
 TOPIC = "t"
 
 
-class Unsound(AssertionError):
-    """What the model says and what happened differ."""
-
-
-@dataclass(slots=True, eq=False)
-class Log:
-    """A replica's log on a disk."""
-
-    entries: list[int] = field(default_factory=list)
-    """Writes that are there, acknowledged or not."""
-    sure: set[int] = field(default_factory=set)
-    """Presumed writes that it had to hold when they were acknowledged."""
-    doubt: bool = False
-    """Its broker died since: what was not flushed may be gone."""
-    synced: bool = False
-    """Whether it was ever part of the in-sync set, or fetched anything."""
-    recreated: bool = False
-    """The replica had another log before."""
-    unplaced: bool = False
-    """Its broker restarted without one of its directories before the metadata said in which the log was: nobody who
-    reads the metadata can tell whether it was recreated (R-COPY-5)."""
-
-
-@dataclass(slots=True, eq=False)
-class Disk:
-    """A disk with its directory id."""
-
-    id: Uuid
-    log: Log | None = None
-    works: bool = True
-    clean_epoch: int = -1
-    """The mark of an orderly shutdown."""
-
-
-@dataclass(slots=True, eq=False)
-class Broker:
-    """A machine: the disks of its configuration, those on the shelf, and at most one process."""
-
-    id: int
-    disks: list[Disk]
-    shelf: list[Disk] = field(default_factory=list)
-    up: bool = False
-    online: list[Disk] = field(default_factory=list)
-    """What the process still has online."""
-    incarnation: Uuid = Uuid(0, 0)
-    epoch: int = -1
-
-
 class World:
     """The cluster. ``story`` tells what happened, for people."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, lossy_crashes: bool = False) -> None:
         self.random = Random(seed)
         self.fates = Fates()
         self.offset = 0
@@ -113,7 +61,7 @@ class World:
         self.writes = 0
         self.story: list[str] = []
         self.elr = self.random.random() < 0.6
-        self.lossy_crashes = self.elr
+        self.lossy_crashes = self.elr or lossy_crashes
         self.acked: set[int] = set()
         self.presumed: set[int] = set()
         self.at: dict[int, Disk] = {}
@@ -125,6 +73,8 @@ class World:
         self.parted: set[int] = set()
         """Brokers whose copy was given up with their registration."""
         self.led = False
+        self.excused = False
+        """Something happened that no record can tell."""
         self.told_before = False
         """A loss was told for a leader before it served, or before it said where it was recreated."""
         self.counts: dict[str, int] = {}
@@ -298,6 +248,7 @@ class World:
             log.doubt = True
             if self.lossy_crashes and self.random.random() < 0.5:
                 log.entries = log.entries[: self.random.randint(0, len(log.entries))]
+                self.excused |= not self.elr
         broker.up, broker.online = False, []
 
     def heartbeat(self, broker: Broker, *, stop: bool = False) -> None:
@@ -354,7 +305,7 @@ class World:
         if mine is None or not leaders or mine is leaders:
             return
         common = next(
-            (i for i, (a, b) in enumerate(zip(mine.entries, leaders.entries)) if a != b),
+            (i for i, (a, b) in enumerate(zip(mine.entries, leaders.entries, strict=False)) if a != b),
             min(len(mine.entries), len(leaders.entries)),
         )
         if limit is None:
@@ -414,8 +365,6 @@ class World:
         of_all = self.image.configs[4, ""]["min.insync.replicas"]
         return min(int(wanted or of_all), len(partition.replicas) if partition else 1)
 
-    # JUDGEMENT
-
     def settle(self, first: int) -> None:
         """After an append: brokers follow the metadata, and what the model says is compared with what happened."""
         partition = self.partition
@@ -435,91 +384,4 @@ class World:
                 self.parted.add(broker_id)
             elif disk is not None and disk.id in registration.directories:
                 self.parted.discard(broker_id)
-        self.judge(first, left)
-
-    def in_reach(self, broker_id: int) -> bool:
-        """Whether the copy can still come back by itself."""
-        return broker_id in self.at and broker_id not in self.parted
-
-    def judge(self, first: int, left: set[int]) -> None:
-        """Compare what the model told in the append from ``first`` on with what happened.
-
-        ``left``: brokers that this append unregisters, after it elected leaders.
-        """
-        partition = self.partition
-        assert partition is not None
-        losses = self.fate.losses
-        told = losses[-1] if losses and (losses[-1].went_on or -1) >= first else None
-        pending = bool(losses) and losses[-1].went_on is None and losses[-1].until is None
-        placed = [disk for disk in self.at.values() if disk.log and not disk.log.unplaced]
-        still = [b for b in partition.replicas if self.in_reach(b) and self.presumed <= self.at[b].log.sure]  # type: ignore[union-attr]
-        leader = self.copy(partition.leader)
-        if leader is None:
-            if self.led and pending and any(self.at[broker] in placed for broker in still):
-                raise Unsound(f"pending while {still} hold everything")
-            elif self.led and not pending and not still and all(map(self.known, self.at)):
-                raise Unsound("not pending while nobody holds everything")
-            else:
-                self.count("pending" if pending else "unavailable")
-            return
-        if leader.recreated and partition.directory(partition.leader) != self.at[partition.leader].id:
-            self.count("not reported yet")
-            self.told_before |= told is not None
-            return
-        missing = self.presumed - leader.sure
-        really = self.acked - set(leader.entries) if self.serving(partition.leader) else set()
-        self.tell(
-            f"  led by {partition.leader} isr {partition.isr} elr {partition.eligible_leader_replicas}"
-            f" misses {sorted(missing)} really {sorted(really)} told {told and told.kind}"
-        )
-        if really and not (told or self.told_before):
-            raise Unsound(f"silent: {partition.leader} leads without {sorted(really)}")
-        if missing and not told and not self.told_before:
-            raise Unsound(f"not told: {partition.leader} leads without {sorted(missing)}")
-        if told and not missing and not (leader.doubt or leader.unplaced):
-            raise Unsound(f"false alarm: {told}")
-        if told:
-            held = still or any(self.presumed <= self.at[broker].log.sure for broker in left)  # type: ignore[union-attr]
-            expected = "lost" if missing and (not held or not leader.synced) else "may lack writes"
-            kinds = {loss.kind for loss in losses if (loss.went_on or -1) >= first}
-            vague = leader.unplaced or self.absences.get(partition.leader, 0) > 1 or not all(map(self.known, self.at))
-            if expected not in kinds and not vague:
-                raise Unsound(f"told {told.kind}, is {expected}")
-            self.count(f"told {told.kind}")
-            if self.serving(partition.leader):
-                leader.doubt = leader.unplaced = False
-        if pending:
-            raise Unsound("a loss is pending while a leader misses nothing")
-        for log in (leader, *map(self.copy, partition.isr)):
-            if log:
-                log.sure |= self.presumed  # what is left of them
-        self.told_before = not self.serving(partition.leader) and (self.told_before or told is not None)
-        self.acked -= really
-        self.presume(partition, leader)
-
-    def known(self, broker_id: int) -> bool:
-        """Whether the metadata says where the replica was recreated, if it was."""
-        partition, disk = self.partition, self.at.get(broker_id)
-        if partition is None or disk is None or not disk.log:
-            return True
-        if broker_id in self.parted and partition.directory(broker_id) == KAFKA_IDS.unassigned:
-            return False
-        if not disk.log.recreated:
-            return True
-        return partition.directory(broker_id) == disk.id and not disk.log.unplaced
-
-    def presume(self, partition: Partition, leader: Log) -> None:
-        """A write in this stretch, if the metadata allows one; the first leader is taken to have had one."""
-        for replica in partition.replicas:
-            if log := self.copy(replica):
-                log.synced = True  # a replica may fetch as long as somebody leads
-        if self.led and len(partition.isr) < self.min_isr:
-            return
-        self.led = True
-        write = self.new_write()
-        self.presumed.add(write)
-        members = [self.copy(member) for member in partition.isr]
-        for log in [leader, *members]:
-            if log is not None:
-                log.sure.add(write)
-        self.write()
+        judge(self, first, left)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.model.loss_operations import run
-from tests.unit.model.loss_world import Unsound
+from tests.unit.model.loss_disks import Unsound
 
 HISTORIES = 2_000
 

@@ -1,0 +1,55 @@
+"""Brokers of ``loss_world``, their disks, and the logs on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from jbod_model.ids import ZERO, Uuid
+
+
+class Unsound(AssertionError):
+    """What the model says and what happened differ."""
+
+
+@dataclass(slots=True, eq=False)
+class Log:
+    """A replica's log on a disk."""
+
+    entries: list[int] = field(default_factory=list)
+    """Writes that are there, acknowledged or not."""
+    sure: set[int] = field(default_factory=set)
+    """Presumed writes that it had to hold when they were acknowledged."""
+    doubt: bool = False
+    """Its broker died since: what was not flushed may be gone."""
+    synced: bool = False
+    """Whether it was ever part of the in-sync set, or fetched anything."""
+    recreated: bool = False
+    """The replica had another log before."""
+    unplaced: bool = False
+    """Its broker restarted without one of its directories before the metadata said in which the log was: nobody who
+    reads the metadata can tell whether it was recreated (R-COPY-5)."""
+
+
+@dataclass(slots=True, eq=False)
+class Disk:
+    """A disk with its directory id."""
+
+    id: Uuid
+    log: Log | None = None
+    works: bool = True
+    clean_epoch: int = -1
+    """The mark of an orderly shutdown."""
+
+
+@dataclass(slots=True, eq=False)
+class Broker:
+    """A machine: the disks of its configuration, those on the shelf, and at most one process."""
+
+    id: int
+    disks: list[Disk]
+    shelf: list[Disk] = field(default_factory=list)
+    up: bool = False
+    online: list[Disk] = field(default_factory=list)
+    """What the process still has online."""
+    incarnation: Uuid = ZERO
+    epoch: int = -1
