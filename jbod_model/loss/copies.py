@@ -47,11 +47,9 @@ class Copy:
     """Where it lies; None where no record has said so yet."""
     places: frozenset[Uuid] = frozenset()
     """While ``directory`` is None: where it can lie. Empty: anywhere."""
-    incarnation: Uuid | None = None
-    """Of the broker when ``places`` was noted."""
     missed: int | None = None
-    """Offset at which a process of its broker first registered without its directory: from then on the replica can
-    have been recreated. None while the directory is listed."""
+    """Offset at which a process of its broker first registered without its directory, or one of its places: from then
+    on the replica can have been recreated. None once the directory is listed again."""
     given_up: How | None = None
     away: int | None = None
     """Offset of the record that gave it up."""
@@ -84,7 +82,7 @@ def registered(copy: Copy, broker: Registration, offset: int, *, new_process: bo
     if copy.given_up == "unregistered" and (there or not broker.directories or not (copy.directory or copy.places)):
         copy = copy.returned()
     if listed or not broker.directories:
-        return replace(copy, missed=None)
+        return replace(copy, missed=None) if copy.directory is not None else copy
     return replace(copy, missed=offset) if new_process and copy.missed is None else copy
 
 
@@ -98,7 +96,7 @@ def created(
     if ids.kind(assigned) == "assigned":
         return replace(copy, directory=assigned)
     if assigned == ids.unassigned and broker is not None:
-        return replace(copy, places=broker.directories, incarnation=broker.incarnation)
+        return replace(copy, places=broker.directories)
     return copy
 
 
@@ -121,7 +119,7 @@ def reassigned(
     else:  # R-COPY-3
         found = was != ids.lost and broker is not None and broker.lists(copy.directory)
     if found:
-        return _found(copy, now, broker), None
+        return _found(copy, now), None
     # R-COPY-4
     level: Level = "partial" if copy.missed is not None and led > copy.missed else "empty"
     return Copy(broker_id=copy.broker_id, since=offset, level=level, directory=now), copy.give_up("recreated", offset)
@@ -138,7 +136,7 @@ def caught_up(copy: Copy, offset: int, broker: Registration | None) -> Copy:
         copy = Copy(broker_id=copy.broker_id, since=offset, level="complete")
     if copy.directory is not None or broker is None:
         return replace(copy, level="complete")
-    return replace(copy, level="complete", places=broker.directories, incarnation=broker.incarnation)
+    return replace(copy, level="complete", places=broker.directories, missed=None)
 
 
 def measure(copy: Copy, broker: Registration | None) -> Copy:
@@ -148,15 +146,12 @@ def measure(copy: Copy, broker: Registration | None) -> Copy:
     """
     if copy.directory is not None or broker is None or not copy.places:
         return replace(copy, level="complete")
-    places = copy.places | broker.directories
-    return replace(copy, level="complete", places=places, incarnation=broker.incarnation)
+    return replace(copy, level="complete", places=copy.places | broker.directories, missed=None)
 
 
-def _found(copy: Copy, now: Uuid, broker: Registration | None) -> Copy:
-    """The same copy, in the directory ``now``. Another incarnation of its broker that misses a place where the copy
-    could lie may have recreated it (R-COPY-5)."""
-    level = copy.level
-    restarted = broker is not None and copy.incarnation not in (None, broker.incarnation)
-    if copy.directory is None and restarted and broker is not None and copy.places - broker.directories:
-        level = "unsure" if level == "complete" else level
-    return replace(copy, directory=now, places=frozenset(), incarnation=None, missed=None, level=level).returned()
+def _found(copy: Copy, now: Uuid) -> Copy:
+    """The same copy, in the directory ``now``. It may have been recreated there where a process of its broker missed a
+    place where the copy could lie (R-COPY-5)."""
+    recreated = copy.directory is None and copy.missed is not None
+    level: Level = "unsure" if recreated and copy.level == "complete" else copy.level
+    return replace(copy, directory=now, places=frozenset(), missed=None, level=level).returned()

@@ -113,7 +113,8 @@ def _join(fate: Fate, version: Version) -> Fate:
     leader = None if before is None else fate.copies.get(before.leader)
     if before is None or leader is None or not leader.usable or version.state.leader_recovery_state != RECOVERED:
         return fate
-    completed = leader.broker_id in before.removing_replicas and leader.broker_id not in version.state.replicas
+    kept = set(before.replicas) - set(before.removing_replicas)
+    completed = leader.broker_id not in kept and set(version.state.replicas) == kept
     if leader.broker_id not in version.state.isr and not completed:
         return fate
     copies, gone = dict(fate.copies), fate.gone

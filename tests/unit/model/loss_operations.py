@@ -148,14 +148,26 @@ def take_out(world: World) -> None:
 
 
 def put_back(world: World) -> None:
-    """A broker does not start with two logs of one partition: the operator deletes the one not in use."""
     broker = _any(world, up=False)
-    if broker and broker.shelf:
+    if broker and broker.shelf and _one_log(world, broker, broker.shelf[-1]):
         disk = broker.shelf.pop()
         world.tell(f"disk {disk.id.lsb} of {broker.id} is put back")
-        if world.at.get(broker.id) is not disk:
-            disk.log = None
         broker.disks.append(disk)
+
+
+def _one_log(world: World, broker: Broker, disk: Disk) -> bool:
+    """A broker does not start with two logs of one partition. The operator deletes the older one, or, where no record
+    says yet that another was created, that one; but no log that was ever in sync, then the disk stays where it is."""
+    at, partition = world.at.get(broker.id), world.partition
+    if at is None or at is disk or disk.log is None or partition is None or at.log is None:
+        return True
+    if partition.directory(broker.id) != disk.id:
+        disk.log = None
+        return True
+    if not at.log.synced:
+        at.log, world.at[broker.id] = None, disk
+        return True
+    return False
 
 
 def repair_disk(world: World) -> None:
@@ -163,10 +175,9 @@ def repair_disk(world: World) -> None:
     failed = [disk for disk in broker.disks if not disk.works] if broker else []
     if broker and failed:
         disk = world.random.choice(failed)
-        world.tell(f"disk {disk.id.lsb} of {broker.id} works again")
-        disk.works = True
-        if world.at.get(broker.id) is not disk:
-            disk.log = None
+        if _one_log(world, broker, disk):
+            world.tell(f"disk {disk.id.lsb} of {broker.id} works again")
+            disk.works = True
 
 
 def move(world: World) -> None:

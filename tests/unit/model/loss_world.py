@@ -231,7 +231,9 @@ class World:
         registration = self.image.brokers.get(broker.id)
         self.places[broker.id] = set(registration.directories) if registration else set()
         if target == KAFKA_IDS.unassigned:
-            disk = self.random.choice(broker.online or broker.disks)
+            places = self.places[broker.id] or {self.new_disk().id}
+            mounted = [disk for disk in broker.online or broker.disks if disk.id in places]
+            disk = self.random.choice(mounted or [Disk(each, works=False) for each in sorted(places)])
         else:
             everything = [*broker.online, *broker.disks, *broker.shelf]
             disk = next((disk for disk in everything if disk.id == target), Disk(target, works=False))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.model.loss_operations import run
 from tests.unit.model.loss_disks import Unsound
+from tests.unit.model.loss_operations import run
 
 HISTORIES = 2_000
 
