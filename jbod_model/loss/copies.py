@@ -29,6 +29,7 @@ class Registration:
     directories: frozenset[Uuid]
     """The directories that are online; empty where the registration predates directories: all are."""
     incarnation: Uuid
+    fenced: bool = False
 
     def lists(self, directory: Uuid) -> bool:
         """Whether a log in the directory can be served."""
@@ -50,6 +51,11 @@ class Copy:
     missed: int | None = None
     """Offset at which a process of its broker first registered without its directory, or one of its places: from then
     on the replica can have been recreated. None once the directory is listed again."""
+    left: frozenset[Uuid] = frozenset()
+    """Where it lay, or could lie, before a report that came while its broker was fenced: perhaps from a process that
+    had not registered yet, and that recreated it (R-COPY-12)."""
+    placed: bool = False
+    """Whether that report was its first."""
     given_up: How | None = None
     away: int | None = None
     """Offset of the record that gave it up."""
@@ -119,7 +125,7 @@ def reassigned(
     else:  # R-COPY-3
         found = was != ids.lost and broker is not None and broker.lists(copy.directory)
     if found:
-        return _found(copy, now), None
+        return _found(copy, now, fenced=broker is not None and broker.fenced), None
     # R-COPY-4
     level: Level = "partial" if copy.missed is not None and led > copy.missed else "empty"
     return Copy(broker_id=copy.broker_id, since=offset, level=level, directory=now), copy.give_up("recreated", offset)
@@ -149,9 +155,27 @@ def measure(copy: Copy, broker: Registration | None) -> Copy:
     return replace(copy, level="complete", places=copy.places | broker.directories, missed=None)
 
 
-def _found(copy: Copy, now: Uuid) -> Copy:
+def _found(copy: Copy, now: Uuid, *, fenced: bool) -> Copy:
     """The same copy, in the directory ``now``. It may have been recreated there where a process of its broker missed a
     place where the copy could lie (R-COPY-5)."""
-    recreated = copy.directory is None and copy.missed is not None
-    level: Level = "unsure" if recreated and copy.level == "complete" else copy.level
-    return replace(copy, directory=now, places=frozenset(), missed=None, level=level).returned()
+    first = copy.directory is None
+    level: Level = "unsure" if first and copy.missed is not None and copy.level == "complete" else copy.level
+    left = copy.places if copy.directory is None else frozenset({copy.directory})
+    left = (copy.left or left) - {now} if fenced else frozenset()
+    return replace(
+        copy, directory=now, places=frozenset(), left=left, placed=first, missed=None, level=level
+    ).returned()
+
+
+def decided(copy: Copy, broker: Registration, offset: int, *, new_process: bool) -> tuple[Copy, Copy | None]:
+    """Whose report it was that came while the broker was fenced: (the copy, the one that was given up) (R-COPY-12)."""
+    if not copy.left or (broker.fenced and not new_process):
+        return copy, None
+    same = replace(copy, left=frozenset())
+    if not new_process or not broker.directories or copy.left <= broker.directories:
+        return same, None
+    if copy.placed:
+        return (replace(same, level="unsure") if same.level == "complete" else same), None
+    (directory, *_) = sorted(copy.left)
+    empty = Copy(broker_id=copy.broker_id, since=offset, level="empty", directory=copy.directory)
+    return empty, replace(same, directory=directory).give_up("recreated", offset)

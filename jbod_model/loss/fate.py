@@ -25,7 +25,17 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from jbod_model.ids import KAFKA_IDS, IdTable
-from jbod_model.loss.copies import Copy, Level, Registration, caught_up, created, measure, reassigned, registered
+from jbod_model.loss.copies import (
+    Copy,
+    Level,
+    Registration,
+    caught_up,
+    created,
+    decided,
+    measure,
+    reassigned,
+    registered,
+)
 from jbod_model.loss.events import BrokerChanged, Event, MinIsrChanged, Removed, Version
 from jbod_model.registrations import Partition
 
@@ -190,15 +200,19 @@ def _register(fate: Fate, event: BrokerChanged) -> Fate:
     """
     brokers = {broker: known for broker, known in fate.brokers.items() if broker != event.broker_id}
     copy, before = fate.copies.get(event.broker_id), fate.brokers.get(event.broker_id)
+    gone = fate.gone
     if event.registration is None:
         copy = copy and copy.give_up("unregistered", event.offset)  # R-COPY-9
     else:
         brokers[event.broker_id] = event.registration
         new_process = before is None or before.incarnation != event.registration.incarnation
-        copy = copy and registered(copy, event.registration, event.offset, new_process=new_process)
+        if copy is not None:
+            copy, old = decided(copy, event.registration, event.offset, new_process=new_process)
+            gone = (*gone, old) if old is not None and old.holds_everything else gone
+            copy = registered(copy, event.registration, event.offset, new_process=new_process)
         if copy is not None and event.unclean and copy.level == "complete" and not _names(fate.state, event.broker_id):
             copy = replace(copy, level="unsure")
-    fate = replace(fate, brokers=brokers)
+    fate = replace(fate, brokers=brokers, gone=gone)
     if copy is not None:
         fate = replace(fate, copies={**fate.copies, event.broker_id: copy})
     return _weigh(fate, event.offset)

@@ -142,7 +142,9 @@ def _append(entry: LogEntry) -> tuple[bool, int]:
 def _registration(broker: BrokerRegistration | None) -> Registration | None:
     if broker is None:
         return None
-    return Registration(directories=frozenset(broker.directories), incarnation=broker.incarnation_id)
+    return Registration(
+        directories=frozenset(broker.directories), incarnation=broker.incarnation_id, fenced=broker.fenced
+    )
 
 
 def _states(image: Image) -> dict[Key, Partition]:

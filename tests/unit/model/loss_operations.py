@@ -10,10 +10,6 @@ from jbod_model.requests import (
     AlterableConfig,
     AlterConfigsResource,
     AlterPartitionReassignmentsRequest,
-    AssignedDirectory,
-    AssignedPartition,
-    AssignedTopic,
-    AssignReplicasToDirsRequest,
     BalanceLeaders,
     ElectUncleanLeaders,
     IncrementalAlterConfigsRequest,
@@ -75,30 +71,15 @@ def unregister(world: World) -> None:
 
 
 def report(world: World, broker: Broker | None = None) -> None:
-    """A broker says where its replica is, if the metadata says something else."""
     broker = broker or _any(world, up=True)
-    partition = world.partition
-    if broker is None or not broker.up or partition is None or broker.id not in partition.replicas:
-        return
-    if world.serving(broker.id) is not None and partition.directory(broker.id) != world.at[broker.id].id:
-        assign(world, broker, world.at[broker.id])
+    if broker and broker.up and _registered(world, broker):
+        world.report(broker)
 
 
-def assign(world: World, broker: Broker, disk: Disk) -> bool:
-    topic = world.image.topic(TOPIC)
-    registration = world.image.brokers.get(broker.id)
-    if topic is None or registration is None or registration.epoch != broker.epoch:
-        return False
-    world.tell(f"{broker.id} reports {disk.id.lsb}")
-    where = AssignedTopic(topic_id=topic.topic_id, partitions=(AssignedPartition(partition_index=0),))
-    world.ask(
-        AssignReplicasToDirsRequest(
-            broker_id=broker.id,
-            broker_epoch=broker.epoch,
-            directories=(AssignedDirectory(id=disk.id, topics=(where,)),),
-        )
-    )
-    return True
+def _registered(world: World, broker: Broker) -> bool:
+    """Whether the metadata knows the broker's process."""
+    known = world.image.brokers.get(broker.id)
+    return known is not None and known.epoch == broker.epoch
 
 
 # DISKS
@@ -188,7 +169,12 @@ def move(world: World) -> None:
     source = world.at[broker.id]
     others = [disk for disk in broker.online if disk is not source]
     registration = world.image.brokers.get(broker.id)
-    if not others or registration is None or source.id not in registration.directories:
+    if (
+        not others
+        or registration is None
+        or registration.epoch != broker.epoch
+        or source.id not in registration.directories
+    ):
         return
     target = world.random.choice(others)
     world.tell(f"move on {broker.id} from {source.id.lsb} to {target.id.lsb}")
@@ -196,7 +182,7 @@ def move(world: World) -> None:
         return
     world.at[broker.id] = target
     target.log, source.log = source.log, None
-    if not assign(world, broker, target):
+    if not world.assign(broker, target):
         world.at[broker.id] = source
         target.log, source.log = None, target.log
 
@@ -318,14 +304,14 @@ def _cut(world: World, *, before_report: bool) -> None:
     world.excused = True
     future = replace(log, entries=list(log.entries), sure=set(log.sure))
     if not before_report:
-        assign(world, broker, target)
+        world.assign(broker, target)
         world.write()
     source.works, source.log = False, None
     broker.online.remove(source)
     world.at[broker.id], target.log = target, future
     world.heartbeat(broker)
     if before_report:
-        assign(world, broker, target)
+        world.assign(broker, target)
 
 
 BEYOND: Mapping[str, Operation | None] = {

@@ -86,6 +86,9 @@ def known(world: World, broker_id: int) -> bool:
         return False
     if not disk.log.recreated:
         return True
+    broker, registration = world.brokers[broker_id], world.image.brokers.get(broker_id)
+    if broker.up and (registration is None or registration.incarnation_id != broker.incarnation):
+        return False  # R-COPY-12: it reported before it registered
     return partition.directory(broker_id) == disk.id and not disk.log.unplaced
 
 

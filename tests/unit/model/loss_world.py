@@ -29,6 +29,10 @@ from jbod_model.requests import (
     AlterPartitionPartition,
     AlterPartitionRequest,
     AlterPartitionTopic,
+    AssignedDirectory,
+    AssignedPartition,
+    AssignedTopic,
+    AssignReplicasToDirsRequest,
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
     BrokerState,
@@ -193,6 +197,10 @@ class World:
         self.ids += 1
         broker.up, broker.online, broker.incarnation = True, usable, Uuid(5, self.ids)
         self.tell(f"start {broker.id} with {[d.id.lsb for d in usable]} of {[d.id.lsb for d in broker.disks]}")
+        before = self.image.brokers.get(broker.id)
+        if before is not None and before.fenced and self.random.random() < 0.3:
+            self.open_logs(broker)
+            self.report(broker)  # with the epoch of the process before
         request = BrokerRegistrationRequest(
             broker_id=broker.id,
             incarnation_id=broker.incarnation,
@@ -205,6 +213,27 @@ class World:
             return
         broker.epoch = self.image.brokers[broker.id].epoch
         self.open_logs(broker)
+
+    def report(self, broker: Broker) -> None:
+        """A broker says where its replica is, if the metadata says something else."""
+        partition = self.partition
+        if partition is None or broker.id not in partition.replicas or self.serving(broker.id) is None:
+            return
+        if partition.directory(broker.id) != self.at[broker.id].id:
+            self.assign(broker, self.at[broker.id])
+
+    def assign(self, broker: Broker, disk: Disk) -> bool:
+        """AssignReplicasToDirs. The epoch is that of the metadata, also before the process registered."""
+        topic, registration = self.image.topic(TOPIC), self.image.brokers.get(broker.id)
+        if topic is None or registration is None:
+            return False
+        self.tell(f"{broker.id} reports {disk.id.lsb}")
+        where = AssignedTopic(topic_id=topic.topic_id, partitions=(AssignedPartition(partition_index=0),))
+        directories = (AssignedDirectory(id=disk.id, topics=(where,)),)
+        self.ask(
+            AssignReplicasToDirsRequest(broker_id=broker.id, broker_epoch=registration.epoch, directories=directories)
+        )
+        return True
 
     def open_logs(self, broker: Broker) -> None:
         """What ``ReplicaManager.applyDelta`` and ``LogManager.getOrCreateLog`` do when a broker learns its replicas."""
