@@ -125,7 +125,7 @@ def reassigned(
     else:  # R-COPY-3
         found = was != ids.lost and broker is not None and broker.lists(copy.directory)
     if found:
-        return _found(copy, now, fenced=broker is not None and broker.fenced), None
+        return _found(copy, now, offset if broker is not None and broker.fenced else None), None
     # R-COPY-4
     level: Level = "partial" if copy.missed is not None and led > copy.missed else "empty"
     return Copy(broker_id=copy.broker_id, since=offset, level=level, directory=now), copy.give_up("recreated", offset)
@@ -155,20 +155,23 @@ def measure(copy: Copy, broker: Registration | None) -> Copy:
     return replace(copy, level="complete", places=copy.places | broker.directories, missed=None)
 
 
-def _found(copy: Copy, now: Uuid, *, fenced: bool) -> Copy:
-    """The same copy, in the directory ``now``. It may have been recreated there where a process of its broker missed a
+def _found(copy: Copy, now: Uuid, fenced: int | None) -> Copy:
+    """The same copy, in the directory ``now``; ``fenced``: the report's offset if its broker is fenced. It may have been recreated there where a process of its broker missed a
     place where the copy could lie (R-COPY-5)."""
     first = copy.directory is None
     level: Level = "unsure" if first and copy.missed is not None and copy.level == "complete" else copy.level
     left = copy.places if copy.directory is None else frozenset({copy.directory})
-    left = (copy.left or left) - {now} if fenced else frozenset()
+    left = (copy.left or left) - {now} if fenced is not None else frozenset()
     return replace(
-        copy, directory=now, places=frozenset(), left=left, placed=first, missed=None, level=level
+        copy, directory=now, places=frozenset(), left=left, placed=first, missed=fenced, level=level
     ).returned()
 
 
-def decided(copy: Copy, broker: Registration, offset: int, *, new_process: bool) -> tuple[Copy, Copy | None]:
-    """Whose report it was that came while the broker was fenced: (the copy, the one that was given up) (R-COPY-12)."""
+def decided(copy: Copy, broker: Registration, offset: int, *, new_process: bool, led: int) -> tuple[Copy, Copy | None]:
+    """Whose report it was that came while the broker was fenced: (the copy, the one that was given up) (R-COPY-12).
+
+    ``led``: as for ``reassigned``.
+    """
     if not copy.left or (broker.fenced and not new_process):
         return copy, None
     same = replace(copy, left=frozenset())
@@ -177,5 +180,6 @@ def decided(copy: Copy, broker: Registration, offset: int, *, new_process: bool)
     if copy.placed:
         return (replace(same, level="unsure") if same.level == "complete" else same), None
     (directory, *_) = sorted(copy.left)
-    empty = Copy(broker_id=copy.broker_id, since=offset, level="empty", directory=copy.directory)
-    return empty, replace(same, directory=directory).give_up("recreated", offset)
+    level: Level = "partial" if copy.missed is not None and led >= copy.missed else "empty"
+    recreated = Copy(broker_id=copy.broker_id, since=offset, level=level, directory=copy.directory)
+    return recreated, replace(same, directory=directory).give_up("recreated", offset)

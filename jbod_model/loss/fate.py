@@ -207,7 +207,8 @@ def _register(fate: Fate, event: BrokerChanged) -> Fate:
         brokers[event.broker_id] = event.registration
         new_process = before is None or before.incarnation != event.registration.incarnation
         if copy is not None:
-            copy, old = decided(copy, event.registration, event.offset, new_process=new_process)
+            led = event.offset if fate.state is not None and fate.state.leader >= 0 else fate.last_led
+            copy, old = decided(copy, event.registration, event.offset, new_process=new_process, led=led)
             gone = (*gone, old) if old is not None and old.holds_everything else gone
             copy = registered(copy, event.registration, event.offset, new_process=new_process)
         if copy is not None and event.unclean and copy.level == "complete" and not _names(fate.state, event.broker_id):

@@ -197,6 +197,10 @@ class World:
         self.ids += 1
         broker.up, broker.online, broker.incarnation = True, usable, Uuid(5, self.ids)
         self.tell(f"start {broker.id} with {[d.id.lsb for d in usable]} of {[d.id.lsb for d in broker.disks]}")
+        partition = self.partition
+        if partition and broker.id in partition.replicas:
+            listed = partition.directory(broker.id) in {disk.id for disk in usable}
+            self.absences[broker.id] = 0 if listed else self.absences.get(broker.id, 0) + 1
         before = self.image.brokers.get(broker.id)
         if before is not None and before.fenced and self.random.random() < 0.3:
             self.open_logs(broker)
@@ -243,8 +247,6 @@ class World:
         target = partition.directory(broker.id)
         online = {disk.id for disk in broker.online}
         missing = target == KAFKA_IDS.unassigned and not self.places.get(broker.id, set()) <= online
-        absent = broker.id in self.at and self.at[broker.id] not in broker.online
-        self.absences[broker.id] = self.absences.get(broker.id, 0) + 1 if absent or target not in online else 0
         found = [disk.log for disk in broker.online if disk.log]
         if found:
             found[0].unplaced |= missing
