@@ -89,7 +89,11 @@ def registered(copy: Copy, broker: Registration, offset: int, *, new_process: bo
         copy = copy.returned()
     if listed or not broker.directories:
         return replace(copy, missed=None) if copy.directory is not None else copy
-    return replace(copy, missed=offset) if new_process and copy.missed is None else copy
+    if not new_process:
+        return copy
+    if copy.directory is None and copy.level == "complete":
+        copy = replace(copy, level="unsure")  # R-COPY-5
+    return replace(copy, missed=offset) if copy.missed is None else copy
 
 
 def created(
@@ -137,12 +141,31 @@ def caught_up(copy: Copy, offset: int, broker: Registration | None) -> Copy:
     A replica joins with a log that its broker serves. Where the directory that the metadata names is not online, the
     replica was recreated elsewhere, and the record that says where comes later (R-COPY-10).
     """
-    served = broker is None or copy.directory is None or broker.lists(copy.directory)
-    if not served or copy.given_up is not None:
+    if not may_serve(copy, broker) or copy.given_up is not None:
         copy = Copy(broker_id=copy.broker_id, since=offset, level="complete")
     if copy.directory is not None or broker is None:
         return replace(copy, level="complete")
     return replace(copy, level="complete", places=broker.directories, missed=None)
+
+
+def may_serve(copy: Copy, broker: Registration | None) -> bool:
+    """Whether the broker lists the copy's directory, or one of its places."""
+    if broker is None or not broker.directories:
+        return True
+    if copy.directory is not None:
+        return copy.directory in broker.directories
+    return not copy.places or bool(copy.places & broker.directories)
+
+
+def elected(copy: Copy, offset: int, broker: Registration | None, *, led: int) -> tuple[Copy, Copy | None]:
+    """The copy with which a replica leads, and the one it gave up: a copy that no record has placed was recreated
+    where its broker lists none of its places (R-COPY-5). ``led``: as for ``reassigned``."""
+    if copy.directory is not None or may_serve(copy, broker):
+        return copy, None
+    assert broker is not None
+    level: Level = "partial" if copy.missed is not None and led > copy.missed else "empty"
+    recreated = Copy(broker_id=copy.broker_id, since=offset, level=level, places=broker.directories)
+    return recreated, copy.give_up("recreated", offset)
 
 
 def measure(copy: Copy, broker: Registration | None) -> Copy:
@@ -156,15 +179,11 @@ def measure(copy: Copy, broker: Registration | None) -> Copy:
 
 
 def _found(copy: Copy, now: Uuid, fenced: int | None) -> Copy:
-    """The same copy, in the directory ``now``; ``fenced``: the report's offset if its broker is fenced. It may have been recreated there where a process of its broker missed a
-    place where the copy could lie (R-COPY-5)."""
+    """The same copy, in the directory ``now``; ``fenced``: the report's offset if its broker is fenced."""
     first = copy.directory is None
-    level: Level = "unsure" if first and copy.missed is not None and copy.level == "complete" else copy.level
     left = copy.places if copy.directory is None else frozenset({copy.directory})
     left = (copy.left or left) - {now} if fenced is not None else frozenset()
-    return replace(
-        copy, directory=now, places=frozenset(), left=left, placed=first, missed=fenced, level=level
-    ).returned()
+    return replace(copy, directory=now, places=frozenset(), left=left, placed=first, missed=fenced).returned()
 
 
 def decided(copy: Copy, broker: Registration, offset: int, *, new_process: bool, led: int) -> tuple[Copy, Copy | None]:

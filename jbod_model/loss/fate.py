@@ -32,6 +32,7 @@ from jbod_model.loss.copies import (
     caught_up,
     created,
     decided,
+    elected,
     measure,
     reassigned,
     registered,
@@ -231,8 +232,13 @@ def _lead(fate: Fate, version: Version, before: Partition | None) -> Fate:
     """What the version's leader means for the copies."""
     if version.in_snapshot and before is not None:
         fate = _bridge(fate)
-    fate = _weigh(fate, version.offset)
     leader = fate.copies.get(version.state.leader)
+    if leader is not None and leader.given_up is None:
+        broker = fate.brokers.get(leader.broker_id)
+        leader, old = elected(leader, version.offset, broker, led=fate.last_led)
+        gone = (*fate.gone, old) if old is not None and old.holds_everything else fate.gone
+        fate = replace(fate, copies={**fate.copies, leader.broker_id: leader}, gone=gone)
+    fate = _weigh(fate, version.offset)
     if leader is None or leader.given_up is not None:
         return fate
     if not fate.led:  # R-LOSS-7

@@ -169,17 +169,12 @@ def move(world: World) -> None:
     source = world.at[broker.id]
     others = [disk for disk in broker.online if disk is not source]
     registration = world.image.brokers.get(broker.id)
-    if (
-        not others
-        or registration is None
-        or registration.epoch != broker.epoch
-        or source.id not in registration.directories
-    ):
+    if not others or registration is None or registration.fenced or not _registered(world, broker):
         return
     target = world.random.choice(others)
-    world.tell(f"move on {broker.id} from {source.id.lsb} to {target.id.lsb}")
-    if target.id not in registration.directories:
+    if not {source.id, target.id} <= set(registration.directories):
         return
+    world.tell(f"move on {broker.id} from {source.id.lsb} to {target.id.lsb}")
     world.at[broker.id] = target
     target.log, source.log = source.log, None
     if not world.assign(broker, target):

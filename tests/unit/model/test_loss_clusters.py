@@ -4,12 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from jbod_model.log import LogReader, MetadataLog
-from jbod_model.loss.log import Fates, fates
-from jbod_model.loss.log import fates as fates_of
-
 from tests.paths import ROOT
 
 CLUSTERS = ROOT / "tests" / "fixtures" / "clusters"
@@ -41,7 +35,11 @@ EXPECTED: dict[str, list[Told]] = {
 
 
 def _metadata(cluster: str) -> Path:
-    return next(path.parent for path in sorted((CLUSTERS / cluster).rglob("__cluster_metadata-0")) if "controller" in str(path) or True)
+    return next(
+        path.parent
+        for path in sorted((CLUSTERS / cluster).rglob("__cluster_metadata-0"))
+        if "controller" in str(path) or True
+    )
 
 
 def _told(cluster: str) -> list[Told]:
