@@ -147,7 +147,7 @@ def _place(fate: Fate, version: Version) -> Fate:
     was = dict(zip(fate.state.replicas, fate.state.directories, strict=True))
     copies: dict[int, Copy] = {}
     given_up = [
-        copy.give_up("removed", version.offset)
+        copy.give_up("removed", version.offset)  # R-COPY-11
         for broker, copy in fate.copies.items()
         if broker not in version.state.replicas
     ]
@@ -221,6 +221,7 @@ def _register(fate: Fate, event: BrokerChanged) -> Fate:
 
 
 def _remove(fate: Fate, event: Removed) -> Fate:
+    """A deleted topic has nothing to lose any more (R-LOSS-9)."""
     losses = tuple(loss if loss.until is not None else replace(loss, until=event.offset) for loss in fate.losses)
     return Fate(ids=fate.ids, min_isr=fate.min_isr, brokers=fate.brokers, losses=losses)
 

@@ -21,9 +21,11 @@ class Story:
         self.fate = Fate(min_isr=min_isr)
         self.offset = 0
 
-    def broker(self, broker_id: int, *directories: Uuid, process: int = 1, unclean: bool = False) -> Story:
+    def broker(
+        self, broker_id: int, *directories: Uuid, process: int = 1, unclean: bool = False, fenced: bool = False
+    ) -> Story:
         """The broker registers, or its directories change."""
-        known = Registration(directories=frozenset(directories), incarnation=Uuid(5, process))
+        known = Registration(directories=frozenset(directories), incarnation=Uuid(5, process), fenced=fenced)
         return self._then(BrokerChanged(offset=self.offset, broker_id=broker_id, registration=known, unclean=unclean))
 
     def unregister(self, broker_id: int) -> Story:

@@ -211,3 +211,55 @@ def test_replica_that_leaves_gives_its_copy_up() -> None:
     """R-COPY-11: the last complete one by a record that names another leader."""
     story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({2: C}, isr=(2,), leader=2, recovering=True)
     assert (story.loss.kind, [copy.given_up for copy in story.loss.copies]) == ("lost", ["removed"])
+
+
+def test_report_of_a_process_that_registers_without_the_old_directory_was_a_recreation() -> None:
+    """R-COPY-12: kafka-4.1.2, offsets 471 to 487; the registration of the process before still listed A."""
+    story = alone().version({1: A}, elr=(1,)).broker(1, A, B, fenced=True).version({1: B}, last_known=(1,))
+    assert (story.losses, story.copy(1).left) == ((), frozenset({A}))
+    story.broker(1, B, process=2, fenced=True)
+    assert (story.loss.kind, story.loss.offset) == ("lost", 5)
+    assert [(copy.directory, copy.given_up, copy.away) for copy in story.loss.copies] == [(A, "recreated", 5)]
+    assert story.version({1: B}, isr=(1,), leader=1).loss.went_on == 6
+
+
+@pytest.mark.parametrize(("directories", "process"), [((A, B), 2), ((A, B), 1), ((B,), 1)])
+def test_report_while_fenced_of_a_process_that_had_both_directories_was_a_move(
+    directories: tuple[Uuid, ...], process: int
+) -> None:
+    """R-COPY-12: the next process lists the old directory, or the same one is unfenced, with or without it."""
+    story = alone().broker(1, A, B, fenced=True).version({1: B}, isr=(1,)).broker(1, *directories, process=process)
+    assert (story.losses, story.copy(1).left, story.copy(1).level) == ((), frozenset(), "complete")
+
+
+def test_failure_of_a_directory_while_fenced_decides_nothing() -> None:
+    """R-COPY-12."""
+    story = alone().broker(1, A, B, fenced=True).version({1: B}, isr=(1,)).broker(1, B, fenced=True)
+    assert (story.losses, story.copy(1).left) == ((), frozenset({A}))
+
+
+def test_first_report_while_fenced_of_a_process_without_another_place_is_unsure() -> None:
+    """R-COPY-12."""
+    story = alone(UNASSIGNED).version({1: UNASSIGNED}, isr=(1,)).broker(1, A, B, fenced=True).version({1: B}, isr=(1,))
+    assert story.broker(1, B, process=2, fenced=True).copy(1).level == "unsure"
+
+
+def test_copy_recreated_before_its_process_registered_may_have_fetched() -> None:
+    """R-COPY-4, R-COPY-12: broker 2 led at the report."""
+    story = pair().version({1: A, 2: C}, isr=(2,), leader=2).broker(1, A, B, fenced=True)
+    story.version({1: B, 2: C}, isr=(2,), leader=2).broker(1, B, process=2, fenced=True)
+    assert story.copy(1).level == "partial"
+
+
+def test_unplaced_copy_that_leads_where_none_of_its_places_is_listed_was_recreated() -> None:
+    """R-COPY-5: the controller takes it to be online, and it never reports."""
+    story = alone(UNASSIGNED).version({1: UNASSIGNED}, isr=(1,)).broker(1, C, D, process=2)
+    story.version({1: UNASSIGNED}, isr=(1,), leader=1)
+    assert (story.loss.kind, story.loss.leader) == ("lost", 1)
+
+
+def test_unplaced_copy_that_joins_where_none_of_its_places_is_listed_is_new() -> None:
+    """R-COPY-10."""
+    story = Story().broker(1, A, B).broker(2, C).version({1: A, 2: UNASSIGNED}, isr=(1,), leader=1)
+    story.broker(2, D, process=2).version({1: A, 2: UNASSIGNED}, isr=(1, 2), leader=1)
+    assert (story.copy(2).since, story.copy(2).level, story.copy(2).places) == (4, "complete", frozenset({D}))
