@@ -40,8 +40,6 @@ from jbod_model.loss.copies import (
 from jbod_model.loss.events import BrokerChanged, Event, MinIsrChanged, Removed, Version
 from jbod_model.registrations import Partition
 
-RECOVERED = 0
-
 Kind = Literal["lost", "may lack writes"]
 
 
@@ -117,12 +115,12 @@ def _join(fate: Fate, version: Version) -> Fate:
     """Replicas that the leader took into the in-sync set hold everything (R-LOSS-3).
 
     The leader asks for it, so it stays in sync itself, unless the same record completes a reassignment and removes it.
-    An unclean election names its winner in sync, too. It leaves the partition RECOVERING, except when a reassignment
-    is cancelled and only replicas that it had added were in sync: Kafka then takes the first of the others.
+    An unclean election names its winner in sync, too, and its record not the leader before. The same holds where a
+    cancelled reassignment leaves nobody in sync: Kafka then takes the first of the other replicas.
     """
     before = fate.state
     leader = None if before is None else fate.copies.get(before.leader)
-    if before is None or leader is None or not leader.usable or version.state.leader_recovery_state != RECOVERED:
+    if before is None or leader is None or not leader.usable:
         return fate
     kept = set(before.replicas) - set(before.removing_replicas)
     completed = leader.broker_id not in kept and set(version.state.replicas) == kept

@@ -9,8 +9,12 @@ from jbod_model.requests import (
     TOPIC_RESOURCE,
     AlterableConfig,
     AlterConfigsResource,
+    AlterPartitionPartition,
     AlterPartitionReassignmentsRequest,
+    AlterPartitionRequest,
+    AlterPartitionTopic,
     BalanceLeaders,
+    BrokerState,
     ElectUncleanLeaders,
     IncrementalAlterConfigsRequest,
     ReassignablePartition,
@@ -211,7 +215,7 @@ def shrink(world: World) -> None:
     partition = world.partition
     if partition and world.serving(partition.leader) is not None and len(partition.isr) > 1:
         gone = world.random.choice([member for member in partition.isr if member != partition.leader])
-        world.alter_isr([member for member in partition.isr if member != gone])
+        alter_isr(world, [member for member in partition.isr if member != gone])
 
 
 def expand(world: World) -> None:
@@ -223,7 +227,38 @@ def expand(world: World) -> None:
     if outside:
         joins = world.random.choice(outside)
         world.sync(joins)
-        world.alter_isr([*partition.isr, joins])
+        alter_isr(world, [*partition.isr, joins])
+
+
+def alter_isr(world: World, members: list[int]) -> None:
+    """The leader asks for another in-sync set."""
+    partition, topic = world.partition, world.image.topic(TOPIC)
+    assert partition is not None and topic is not None
+    asked = AlterPartitionPartition(
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        new_isr_with_epochs=tuple(BrokerState(broker_id=member) for member in members),
+    )
+    world.tell(f"{partition.leader} wants {members} in sync")
+    leader, before = world.at[partition.leader].log, {}
+    assert leader is not None
+    for member in set(members) - set(partition.isr):
+        if log := world.copy(member):
+            before[member] = log.sure
+            log.sure = set(leader.sure)
+    written = world.ask(
+        AlterPartitionRequest(
+            broker_id=partition.leader,
+            broker_epoch=world.brokers[partition.leader].epoch,
+            topics=(AlterPartitionTopic(topic_id=topic.topic_id, partitions=(asked,)),),
+        )
+    )
+    for member, sure in before.items():
+        if log := world.copy(member):
+            if written:
+                log.doubt = log.unplaced = False
+            else:
+                log.sure = sure
 
 
 # OPERATORS

@@ -30,6 +30,8 @@ def judge(world: World, first: int, left: set[int]) -> None:
     placed = [disk for disk in world.at.values() if disk.log and not disk.log.unplaced]
     still = [b for b in partition.replicas if in_reach(world, b) and world.presumed <= world.at[b].log.sure]  # type: ignore[union-attr]
     leader = world.copy(partition.leader)
+    if losses and not world.led:
+        raise Unsound("told before anybody led")
     if leader is None:
         if world.led and pending and any(world.at[broker] in placed for broker in still):
             raise Unsound(f"pending while {still} hold everything")

@@ -26,16 +26,12 @@ from jbod_model.profiles import KAFKA
 from jbod_model.records import ConfigRecord, FeatureLevelRecord, VersionedRecord
 from jbod_model.registrations import Partition
 from jbod_model.requests import (
-    AlterPartitionPartition,
-    AlterPartitionRequest,
-    AlterPartitionTopic,
     AssignedDirectory,
     AssignedPartition,
     AssignedTopic,
     AssignReplicasToDirsRequest,
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
-    BrokerState,
     CreatableTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
@@ -360,36 +356,6 @@ class World:
             for member in partition.isr:
                 self.sync(member)
             self.acked.add(write)
-
-    def alter_isr(self, members: list[int]) -> None:
-        """The leader asks for another in-sync set."""
-        partition, topic = self.partition, self.image.topic(TOPIC)
-        assert partition is not None and topic is not None
-        asked = AlterPartitionPartition(
-            leader_epoch=partition.leader_epoch,
-            partition_epoch=partition.partition_epoch,
-            new_isr_with_epochs=tuple(BrokerState(broker_id=member) for member in members),
-        )
-        self.tell(f"{partition.leader} wants {members} in sync")
-        leader, before = self.at[partition.leader].log, {}
-        assert leader is not None
-        for member in set(members) - set(partition.isr):
-            if log := self.copy(member):
-                before[member] = log.sure
-                log.sure = set(leader.sure)
-        written = self.ask(
-            AlterPartitionRequest(
-                broker_id=partition.leader,
-                broker_epoch=self.brokers[partition.leader].epoch,
-                topics=(AlterPartitionTopic(topic_id=topic.topic_id, partitions=(asked,)),),
-            )
-        )
-        for member, sure in before.items():
-            if log := self.copy(member):
-                if written:
-                    log.doubt = log.unplaced = False
-                else:
-                    log.sure = sure
 
     @property
     def min_isr(self) -> int:

@@ -102,11 +102,11 @@ def _trace(path: Path) -> Iterator[list[LogEntry]]:
         offset += len(records)
 
 
-@pytest.mark.parametrize("trace", ["seed1", "seed3", "seed4"])
+@pytest.mark.parametrize("trace", ["seed1", "seed3"])
 def test_random_operations_on_kafkas_own_controller_are_followed(trace: str) -> None:
     """R-LOSS-1 to 9: every leader but a first one is complete from its election on, and has lost something or not."""
     fates = Fates()
-    for batch in islice(_trace(FIXTURES / "traces" / f"{trace}.jsonl.gz"), 700):
+    for batch in islice(_trace(FIXTURES / "traces" / f"{trace}.jsonl.gz"), 200):
         fates.apply(batch)
     told = [loss for fate in fates.of.values() for loss in fate.losses]
     for fate in fates.of.values():
