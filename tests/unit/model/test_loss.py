@@ -202,9 +202,9 @@ def test_unclean_leader_is_the_measure() -> None:
 
 def test_partition_that_nobody_ever_led_has_nothing_to_lose() -> None:
     """R-LOSS-7: created while its broker was fenced, recreated before the first leader."""
-    story = Story().broker(1, A).version({1: A}).broker(1, B, process=2).version({1: B}).unregister(1)
-    assert story.losses == ()
-    story.broker(1, B, process=3).version({1: B}, isr=(1,), leader=1)
+    story = Story().broker(1, A).version({1: A}, isr=(1,)).broker(1, B, process=2).version({1: B}, isr=(1,))
+    assert (story.losses, story.copy(1).level) == ((), "empty")
+    story.unregister(1).broker(1, B, process=3).version({1: B}, isr=(1,), leader=1)
     assert (story.losses, story.complete) == ((), (1,))
 
 
