@@ -1,0 +1,116 @@
+"""Spark and Delta Lake work on a lake's tables beside jbod: accepted or refused, and no answer is ever wrong."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+from deltalake import DeltaTable
+
+from pipelines.lake.commit import LakeConflict
+from pipelines.lake.foreign import last_own, since
+from pipelines.lake.rebuild import rebuild
+from pipelines.lake.tables import BY_NAME, LEDGER
+from pipelines.lake.verify import verify
+from tests.foreign import NAMES, answers, parts
+from tests.spark_engine import SparkEngine, spark_engine
+
+SEQUENCES = 20
+_OFFSETS = {"ledger": "end_offset", "records": "log_offset"}
+KEEPING = {
+    "OPTIMIZE": "OPTIMIZE {t}",
+    "ZORDER": "OPTIMIZE {t} ZORDER BY ({offset})",
+    "VACUUM": "VACUUM {t} RETAIN 0 HOURS",
+    "PROPERTY": "ALTER TABLE {t} SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 40 days', 'team' = 'x')",
+}
+CHANGING = {
+    "UPDATE": "UPDATE {t} SET {offset} = {offset} + 1",
+    "DELETE": "DELETE FROM {t}",
+    "INSERT": "INSERT INTO {t} SELECT * FROM {t} LIMIT 1",
+    "RESTORE": "RESTORE TABLE {t} TO VERSION AS OF {old}",
+    "ADD COLUMN": "ALTER TABLE {t} ADD COLUMN (seen_by STRING)",
+    "DELETION VECTORS": "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+}
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[SparkEngine]:
+    with spark_engine() as found:
+        yield found
+
+
+def statement(lake: Path, sql: str, name: str) -> str:
+    offset = _OFFSETS.get(name, "from_offset")
+    return sql.format(t=f"delta.`{lake / name}`", offset=offset, old=len(BY_NAME[name].checks) + 1)
+
+
+def refused_tables(lake: Path) -> set[str]:
+    """The tables that a run would refuse."""
+    own = last_own(str(lake), DeltaTable(str(lake / LEDGER.name)))
+    assert own is not None
+    rows = DeltaTable(str(lake / LEDGER.name), version=own).to_pyarrow_table().sort_by("end_offset").to_pylist()
+    versions = {**dict(rows[-1]["versions"]), LEDGER.name: own}
+    return {n for n in NAMES if since(str(lake), BY_NAME[n], DeltaTable(str(lake / n)), versions[n]).refused}
+
+
+def test_every_operation_of_spark_at_every_table_in_random_sequences_is_accepted_or_refused(
+    engine: SparkEngine, tmp_path: Path
+) -> None:
+    """Every pair of operation and table once: some that change no data, a replay, some that do, a replay."""
+    chance = random.Random(3)
+    keeping = [(what, name) for what in KEEPING for name in NAMES]
+    changing = [(what, name) for what in CHANGING for name in NAMES]
+    chance.shuffle(keeping)
+    chance.shuffle(changing)
+    expected = []
+    for number in range(3):
+        parts().publish(tmp_path / "undisturbed", number)
+        expected.append(answers(tmp_path / "undisturbed"))
+    first = tmp_path / "first"
+    parts().publish(first, 0)
+    parts().publish(first, 1)
+    for number in range(SEQUENCES):
+        lake = copytree(first, tmp_path / f"lake-{number}")
+        kept, changed = keeping[number::SEQUENCES], changing[number::SEQUENCES]
+        print("sequence", number, kept, changed)
+        engine.sql([statement(lake, KEEPING[what], name) for what, name in kept])
+        parts().publish(lake, 2)
+        assert answers(lake) == expected[2]
+        for what, name in changed:
+            engine.sql([statement(lake, CHANGING[what], name)])
+        assert refused_tables(lake) == {name for _, name in changed}
+        with pytest.raises(LakeConflict, match=r"version \d+ .* UTC by Apache-Spark.*jbod rebuild"):
+            parts().publish(lake, 3)
+        assert answers(lake) == expected[2]
+
+
+def test_lake_that_spark_compacted_vacuumed_and_changed_is_rebuilt(engine: SparkEngine, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    for number in range(2):
+        parts().publish(lake, number)
+    engine.sql([statement(lake, KEEPING["OPTIMIZE"], name) for name in ("assignments", "partitions", "records")])
+    engine.sql([statement(lake, KEEPING["VACUUM"], name) for name in ("assignments", "partitions", "records")])
+    parts().publish(lake, 2)
+    before = answers(lake)
+    assert verify(str(lake)).differences == []
+    what = {"partitions": "ADD COLUMN", "brokers": "UPDATE", "records": "INSERT", "assignments": "DELETION VECTORS"}
+    engine.sql([statement(lake, CHANGING[one], name) for name, one in what.items()])
+    assert {one.table for one in verify(str(lake)).differences} == {*what}
+    rebuild(str(lake), say=lambda _: None)
+    assert answers(lake) == before
+    assert verify(str(lake)).differences == []
+    parts().publish(lake, 3)
+
+
+def test_change_data_feed_of_a_history_table_can_be_read(engine: SparkEngine, tmp_path: Path) -> None:
+    """Delta wants the size and the partition of what is removed."""
+    lake = tmp_path / "lake"
+    parts().publish(lake, 0)
+    feed = f"ALTER TABLE delta.`{lake / 'assignments'}` SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+    engine.sql([feed])
+    begin = DeltaTable(str(lake / "assignments")).version() + 1
+    parts().publish(lake, 1)
+    engine.sql([f"SELECT assert_true(count(*) > 0) FROM table_changes_by_path('{lake / 'assignments'}', {begin})"])
