@@ -26,14 +26,15 @@ def what_file(head: bytes) -> str:
         return "packed with gzip"
     if b"Completed request:" in head:
         return "a request log: that goes to --requests"
-    if _is_batch(head):
+    if is_batch(head):
         return "a segment or snapshot: name its directory"
     if b"\0" not in head and head.isascii():
         return "text"
     return "neither a log nor text"
 
 
-def _is_batch(head: bytes) -> bool:
+def is_batch(head: bytes) -> bool:
+    """Whether bytes begin with the head of a record batch."""
     try:
         read_header(head, 0, file="")
         return len(head) >= _HEADER

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from jbod_model.errors import UsageError
 from pipelines.formats.request_lines import CHUNK
+from pipelines.source.look import is_batch
 from pipelines.source.request_text import Text, is_packed
 
 HEAD = 1 << 16
@@ -83,9 +84,9 @@ class RequestFiles:
                         head = source.read(HEAD)
                 except OSError as problem:
                     raise UsageError(f"{path}: cannot be read ({problem.strerror})") from None
-                if b"\0" in head:
+                if is_batch(head):
                     raise UsageError(
-                        f"{path}: is no text, so no request log; the metadata log is given as LOG_DIR, by its directory"
+                        f"{path}: is a segment of a log, no request log; the metadata log is given by its directory"
                     )
 
     def scan(self, known: Mapping[str, int]) -> list[LogFile]:
