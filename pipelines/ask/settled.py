@@ -70,6 +70,41 @@ def setting(lake: Lake, name: str) -> Setting:
     return Setting(found, cluster)
 
 
+@dataclass(frozen=True)
+class Change:
+    """A topic configuration is set or removed, its topic is, or a snapshot replaces all that was set."""
+
+    offset: int
+    topic: str | None
+    """Empty: the dynamic default of all brokers. None: a snapshot begins."""
+    value: str | None
+
+
+def changes(lake: Lake, name: str) -> list[Change]:
+    """Every change of one topic configuration, in order; snapshots among them."""
+    rows = lake.query(
+        f"""
+        SELECT log_offset, snapshot_index, value FROM {lake.records()}
+        WHERE record_type = $1 AND contains(hex(value), $2)
+        UNION ALL SELECT DISTINCT log_offset, -1, NULL FROM {lake.records()} WHERE snapshot
+        ORDER BY log_offset, snapshot_index
+        """,
+        [TYPE_NAMES[ConfigRecord], name.encode().hex().upper()],
+    )
+    found = []
+    for offset, _, value in rows:
+        if value is None:
+            found.append(Change(offset, None, None))
+            continue
+        record = decode(bytes(value), file=lake.path, offset=offset).record
+        if isinstance(record, ConfigRecord) and record.name == name:
+            if record.resource_type == _TOPIC or (record.resource_type == _BROKER and not record.resource_name):
+                found.append(Change(offset, record.resource_name, record.value))
+    if any(change.topic for change in found):
+        found += [Change(offset, topic, None) for offset, topic in _removals(lake)]
+    return sorted(found, key=lambda change: change.offset)
+
+
 def features(lake: Lake) -> dict[str, int]:
     """Levels of the finalized features, ``metadata.version`` among them."""
     found: dict[str, int] = {}

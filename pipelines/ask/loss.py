@@ -1,0 +1,264 @@
+"""What became of the data of partitions: lost, maybe lacking writes, or at risk.
+
+``jbod_model.loss.fate`` judges. Few partitions can have lost anything (``loss_sql``), and many of those share one shape:
+the same states, at the same places between the events of brokers. The model follows one partition of each shape.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+from jbod_model.ids import ID_TABLES, Uuid
+from jbod_model.loss.copies import Copy, Registration
+from jbod_model.loss.events import BrokerChanged, Event, MinIsrChanged, Removed, Version
+from jbod_model.loss.fate import Fate, Loss, follow
+from jbod_model.registrations import Partition
+from pipelines.ask.lake import Lake
+from pipelines.ask.loss_sql import candidates
+from pipelines.ask.settled import MIN_ISR, Change, changes
+
+_RECOVERY_STATES = {"RECOVERED": 0, "RECOVERING": 1}
+_VERSION, _REMOVED = 1, 0
+
+_uuid = cache(Uuid.parse)
+
+
+class Followed(NamedTuple):
+    """A partition and its fate up to the lake's offset."""
+
+    topic_id: str
+    topic: str
+    partition: int
+    shape: Fate
+    """The fate of the first partition of this shape."""
+    offsets: Mapping[int, int]
+    """Offsets in ``shape`` to those of this partition; others are the same for both."""
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """Its losses, at its own offsets."""
+        return tuple(self._loss(loss) for loss in self.shape.losses)
+
+    @property
+    def copies(self) -> dict[int, Copy]:
+        """The copies of its replicas, by broker."""
+        return {broker: self._copy(copy) for broker, copy in self.shape.copies.items()}
+
+    def _loss(self, loss: Loss) -> Loss:
+        return replace(
+            loss,
+            offset=self.offsets.get(loss.offset, loss.offset),
+            copies=tuple(map(self._copy, loss.copies)),
+            went_on=None if loss.went_on is None else self.offsets.get(loss.went_on, loss.went_on),
+            until=None if loss.until is None else self.offsets.get(loss.until, loss.until),
+        )
+
+    def _copy(self, copy: Copy) -> Copy:
+        away = None if copy.away is None else self.offsets.get(copy.away, copy.away)
+        return replace(copy, since=self.offsets.get(copy.since, copy.since), away=away)
+
+
+def followed(lake: Lake, default_min_isr: int = 1, also: str = "") -> list[Followed]:
+    """The fates of the partitions that can have lost data, and of those in ``also``: SQL for topic_id and partition.
+
+    ``default_min_isr``: min.insync.replicas where the log says nothing.
+    """
+    wanted = candidates(lake) + (f" UNION ({also})" if also else "")
+    lake.query(f"CREATE OR REPLACE TEMP TABLE loss_wanted AS {wanted}")
+    if not lake.query("SELECT 1 FROM loss_wanted LIMIT 1"):
+        return []
+    lake.query(f"CREATE OR REPLACE TEMP TABLE loss_events AS {_events(lake)}")
+    cluster = _cluster(lake)
+    min_isr = _min_isr(lake, default_min_isr)
+    found = []
+    for topic, events, members in _shapes(lake, cluster, min_isr):
+        shape = follow(_told(events, cluster, min_isr[topic]), ids=ID_TABLES[lake.published.ids])
+        first = members[0]["offsets"]
+        for one in members:
+            offsets = dict(zip(first, one["offsets"], strict=True))
+            found.append(Followed(one["topic_id"], one["topic"], one["partition"], shape, offsets))
+    return sorted(found, key=lambda one: (one.topic, one.partition, one.topic_id))
+
+
+# WHAT HAPPENED
+
+
+class _Cluster(NamedTuple):
+    """What happened to brokers, ascending."""
+
+    registrations: Sequence[BrokerChanged]
+    unclean: Sequence[tuple[int, int, frozenset[int]]]
+    """(first offset of the append, last one, brokers that register in it after an unclean shutdown)."""
+
+    def unclean_at(self, offset: int) -> frozenset[int]:
+        """Those that register so in the append of the record at ``offset``."""
+        index = bisect_right(self.unclean, offset, key=lambda append: append[0]) - 1
+        return self.unclean[index][2] if index >= 0 and offset <= self.unclean[index][1] else frozenset()
+
+
+def _cluster(lake: Lake) -> _Cluster:
+    rows = lake.query(
+        f"""
+        WITH b AS (
+            SELECT broker_id, from_offset, to_offset, log_dirs, incarnation_id,
+                   lag({{'to': to_offset, 'is': incarnation_id, 'has': log_dirs}}) OVER w AS was,
+                   lead(from_offset) OVER w AS next_offset
+            FROM {lake.until("brokers")} WINDOW w AS (PARTITION BY broker_id ORDER BY from_offset)
+        )
+        SELECT from_offset AS o, broker_id, log_dirs, incarnation_id FROM b
+        WHERE was IS DISTINCT FROM {{'to': from_offset, 'is': incarnation_id, 'has': log_dirs}}
+        UNION ALL
+        SELECT to_offset, broker_id, NULL, NULL FROM b WHERE to_offset IS NOT NULL AND next_offset IS DISTINCT FROM to_offset
+        ORDER BY ALL
+        """
+    )
+    unclean = lake.query(
+        f"""
+        WITH b AS (SELECT * FROM {lake.until("brokers")}),
+        r AS (SELECT log_offset, batch_offset, record_type, broker_id FROM {lake.records()} WHERE NOT snapshot),
+        u AS (
+            SELECT r.batch_offset, r.broker_id
+            FROM r
+            JOIN b was ON was.broker_id = r.broker_id AND was.from_offset < r.batch_offset
+                 AND (was.to_offset IS NULL OR was.to_offset >= r.batch_offset)
+            JOIN b now ON now.broker_id = r.broker_id AND now.from_offset = r.log_offset
+            WHERE r.record_type = 'REGISTER_BROKER_RECORD' AND was.incarnation_id <> now.incarnation_id
+              AND NOT (was.fenced AND was.in_controlled_shutdown)
+        )
+        SELECT u.batch_offset, max(r.log_offset), list(DISTINCT u.broker_id)
+        FROM u JOIN r ON r.batch_offset = u.batch_offset GROUP BY u.batch_offset ORDER BY u.batch_offset
+        """
+    )
+    return _Cluster(
+        [BrokerChanged(offset=offset, broker_id=broker, registration=_registration(*of)) for offset, broker, *of in rows],
+        [(first, last, frozenset(brokers)) for first, last, brokers in unclean],
+    )
+
+
+def _registration(directories: Sequence[str] | None, incarnation: str) -> Registration | None:
+    if directories is None:
+        return None
+    return Registration(directories=frozenset(map(_uuid, directories)), incarnation=_uuid(incarnation))
+
+
+def _min_isr(lake: Lake, default: int) -> dict[str, list[tuple[int, int]]]:
+    """(offset, min.insync.replicas from it on), ascending, for each topic; the first is what counted before all."""
+    topics = [topic for (topic,) in lake.query("SELECT DISTINCT topic FROM loss_events")]
+    every: list[Change] = []
+    own: dict[str, list[Change]] = {topic: [] for topic in topics}
+    for change in changes(lake, MIN_ISR):
+        if not change.topic:
+            every.append(change)
+        elif change.topic in own:
+            own[change.topic].append(change)
+    found = {}
+    for topic in topics:
+        values: dict[str, int] = {}
+        steps = {-1: default}
+        for change in sorted([*every, *own[topic]], key=lambda change: change.offset):
+            if change.topic is None:
+                values.clear()
+            elif change.value is None:
+                values.pop(change.topic, None)
+            else:
+                values[change.topic] = int(change.value)
+            steps[change.offset] = values.get(topic, values.get("", default))
+        found[topic] = [
+            step for step, before in zip(steps.items(), [None, *steps.values()], strict=False) if step[1] != before
+        ]
+    return found
+
+
+def _events(lake: Lake) -> str:
+    """SQL: the states of the partitions in question, and their ends."""
+    return f"""
+        WITH v AS (
+            SELECT *, lead(from_offset) OVER (PARTITION BY topic_id, partition ORDER BY from_offset) AS next_offset
+            FROM {lake.until("partitions")} SEMI JOIN loss_wanted USING (topic_id, partition)
+        )
+        SELECT topic_id, topic, partition, from_offset AS o, {_VERSION} AS what,
+               {{'replicas': replicas, 'directories': directories, 'isr': isr, 'elr': elr, 'last': last_known_elr,
+                 'leader': leader, 'recovery': leader_recovery, 'in_snapshot': from_snapshot}} AS said
+        FROM v
+        UNION ALL
+        SELECT topic_id, topic, partition, to_offset, {_REMOVED}, NULL
+        FROM v WHERE to_offset IS NOT NULL AND next_offset IS DISTINCT FROM to_offset
+    """
+
+
+# SHAPES
+
+
+def _shapes(
+    lake: Lake, cluster: _Cluster, min_isr: Mapping[str, Sequence[tuple[int, int]]]
+) -> Iterator[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]]:
+    """For each shape: a topic, the events of its first partition in order, and all its partitions with their offsets.
+
+    Two partitions have one shape if the same happens to them, each thing before, at or after the same records of
+    others: registrations, appends with unclean ones, and changes of min.insync.replicas.
+    """
+    begun = dict(lake.query("SELECT topic, min(o) FROM loss_events GROUP BY topic"))
+    changing = {topic: steps for topic, steps in min_isr.items() if steps[-1][0] > begun[topic]}
+    marks = {event.offset for event in cluster.registrations}
+    marks |= {offset for first, last, _ in cluster.unclean for offset in (first, last + 1)}
+    marks |= {offset for steps in changing.values() for offset, _ in steps}
+    settings = {topic: topic if topic in changing else str(steps[-1][1]) for topic, steps in min_isr.items()}
+    rows = lake.query(
+        f"""
+        WITH marks AS (SELECT unnest($1::BIGINT[]) AS mark),
+        settings AS (SELECT unnest($2::VARCHAR[]) AS topic, unnest($3::VARCHAR[]) AS setting),
+        placed AS (
+            SELECT e.*, mark, mark = o AS at_mark, len(said.replicas) AS size
+            FROM loss_events e ASOF LEFT JOIN marks ON e.o >= marks.mark
+        ),
+        stories AS (
+            SELECT topic_id, topic, partition, list(o ORDER BY o, what) AS offsets,
+                   list({{'mark': mark, 'at_mark': at_mark, 'what': what, 'said': said}} ORDER BY o, what) AS story
+            FROM placed GROUP BY topic_id, topic, partition
+        )
+        SELECT min(topic), story,
+               list({{'topic_id': topic_id, 'topic': topic, 'partition': partition, 'offsets': offsets}}
+                    ORDER BY topic_id, partition)
+        FROM stories JOIN settings USING (topic) GROUP BY setting, story
+        """,
+        [sorted(marks), list(settings), list(settings.values())],
+    )
+    for topic, story, members in rows:
+        events = [event | {"o": offset} for event, offset in zip(story, members[0]["offsets"], strict=True)]
+        yield topic, events, members
+
+
+def _told(
+    events: Sequence[Mapping[str, Any]], cluster: _Cluster, min_isr: Sequence[tuple[int, int]]
+) -> list[Event]:
+    """The model's events of one partition, in order: at one offset brokers come first, the partition last."""
+    replicas = {broker for event in events if event["said"] for broker in event["said"]["replicas"]}
+    told: list[tuple[int, int, Event]] = [
+        (event.offset, 0, event) for event in cluster.registrations if event.broker_id in replicas
+    ]
+    told += [(offset, 1, MinIsrChanged(offset=offset, value=value)) for offset, value in min_isr]
+    for event in events:
+        if event["what"] == _VERSION:
+            told.append((event["o"], 3, _version(event["o"], event["said"], cluster)))
+        else:
+            told.append((event["o"], 2, Removed(offset=event["o"])))
+    return [event for *_, event in sorted(told, key=lambda place: place[:2])]
+
+
+def _version(offset: int, said: Mapping[str, Any], cluster: _Cluster) -> Version:
+    state = Partition(
+        replicas=tuple(said["replicas"]),
+        directories=tuple(map(_uuid, said["directories"])),
+        isr=tuple(said["isr"]),
+        eligible_leader_replicas=tuple(said["elr"]),
+        last_known_elr=tuple(said["last"]),
+        leader=said["leader"],
+        leader_recovery_state=_RECOVERY_STATES[said["recovery"]],
+    )
+    return Version(
+        offset=offset, state=state, in_snapshot=said["in_snapshot"], unclean=cluster.unclean_at(offset)
+    )

@@ -1,0 +1,135 @@
+"""Which partitions can have lost data, in one query over the history tables.
+
+In every other partition the members of the in-sync set and the eligible leaders hold every acknowledged write at any
+offset (R-LOSS-1 to 4), so that nothing is lost. The query may name a partition too many, never one too few: what became
+of those it names, ``jbod_model.loss.fate`` says. Rows that cannot matter are put aside by what they say of themselves,
+before any is joined with the one before it.
+"""
+
+from __future__ import annotations
+
+from pipelines.ask.lake import Lake
+
+
+def candidates(lake: Lake) -> str:
+    """SQL: topic_id and partition of those that can have lost data by the lake's offset."""
+    return f"""
+        WITH p AS (SELECT * FROM {lake.until("partitions")}),
+        a AS (SELECT * FROM {lake.until("assignments")}),
+        b AS (SELECT broker_id, from_offset, to_offset FROM {lake.until("brokers")}),
+        d AS MATERIALIZED (
+            SELECT broker_id, directory_id, from_offset, to_offset,
+                   min(from_offset) OVER (PARTITION BY broker_id) AS first_offset
+            FROM {lake.until("directories")}
+        ),
+        {_STEPS}, {_MOVES}, {_UNREGISTERED}
+        SELECT topic_id, partition FROM steps
+        UNION SELECT topic_id, partition FROM placed
+        UNION SELECT topic_id, partition FROM unregistered
+    """
+
+
+# A leader, or a member, that the state before did not name; nobody of the old ones left among the replicas. A state
+# without one before it begins with those that it names.
+_STEPS = """
+    shaky AS MATERIALIZED (
+        SELECT topic_id, partition FROM p
+        WHERE leader = -1 OR leader_recovery <> 'RECOVERED' OR len(elr) > 0 OR NOT list_contains(isr, leader)
+           OR (len(isr) = 1 AND len(replicas) > 1)
+        UNION SELECT topic_id, partition FROM a WHERE ended_by IN ('reassigned', 'resync')
+    ),
+    lists AS (
+        SELECT topic_id, partition, from_snapshot, replicas, isr, elr, leader, leader_recovery,
+               coalesce(lag(to_offset) OVER w = from_offset, false) AS follows,
+               lag(leader) OVER w AS was_leader, lag(isr) OVER w AS was_isr, lag(elr) OVER w AS was_elr,
+               lag(replicas) OVER w AS was_replicas
+        FROM p SEMI JOIN shaky USING (topic_id, partition)
+        WINDOW w AS (PARTITION BY topic_id, partition ORDER BY from_offset)
+    ),
+    steps AS (
+        SELECT topic_id, partition FROM (SELECT *, list_concat(was_isr, was_elr) AS named FROM lists)
+        WHERE leader_recovery <> 'RECOVERED'
+           OR (leader >= 0 AND NOT (list_contains(replicas, leader)
+                                    AND (list_contains(isr, leader) OR list_contains(elr, leader))))
+           OR (NOT follows AND NOT from_snapshot AND (leader = -1 OR len(elr) > 0))
+           OR (follows AND replicas <> was_replicas
+               AND NOT list_has_any(replicas, list_concat(named, list_intersect(isr, was_replicas))))
+           OR (follows AND NOT from_snapshot AND (
+               (leader >= 0 AND leader <> was_leader AND NOT list_contains(named, leader))
+               OR (elr <> was_elr AND NOT list_has_all(named, elr))
+               OR (isr <> was_isr AND NOT list_has_all(named, isr)
+                   AND (was_leader = -1 OR NOT list_has_all(list_concat(named, was_replicas), isr)))
+           ))
+    )
+"""
+
+# A replica whose directory changes keeps its copy for sure where the old directory was online all the while, or, where
+# none was known, the new one. While another replica leads, one that is neither in sync nor eligible has nothing to lose.
+# Most changes are the first placements of new replicas, on brokers whose directories never changed.
+_MOVES = """
+    unsteady AS (
+        SELECT broker_id FROM d WHERE to_offset IS NOT NULL OR from_offset > first_offset
+        UNION
+        SELECT broker_id FROM (SELECT DISTINCT broker_id, directory_id FROM a WHERE kind = 'assigned')
+        ANTI JOIN d USING (broker_id, directory_id)
+    ),
+    renamed AS (
+        SELECT topic_id, partition, broker_id, min(to_offset) AS first_end FROM a
+        WHERE ended_by IN ('unassigned', 'reordered', 'resync') GROUP BY ALL
+    ),
+    left_behind AS MATERIALIZED (
+        SELECT topic_id, partition, broker_id, directory_id, kind, from_offset, to_offset FROM a
+        WHERE ended_by IN ('moved', 'lost', 'unassigned', 'reordered', 'resync')
+           OR (ended_by = 'assigned' AND (kind <> 'unassigned' OR broker_id IN (SELECT broker_id FROM unsteady)))
+    ),
+    changed AS MATERIALIZED (
+        SELECT o.topic_id, o.partition, o.broker_id, o.kind, n.kind AS new_kind, o.from_offset AS since,
+               n.from_offset AS at_offset,
+               CASE WHEN o.kind = 'assigned' THEN o.directory_id ELSE n.directory_id END AS directory_id
+        FROM left_behind o JOIN a n ON n.topic_id = o.topic_id AND n.partition = o.partition
+             AND n.broker_id = o.broker_id AND n.from_offset = o.to_offset
+        WHERE o.directory_id <> n.directory_id AND n.kind NOT IN ('unassigned', 'migrating')
+    ),
+    doubtful AS MATERIALIZED (
+        SELECT c.topic_id, c.partition, c.broker_id, c.at_offset
+        FROM changed c
+        LEFT JOIN d ON d.broker_id = c.broker_id AND d.directory_id = c.directory_id
+             AND d.from_offset <= greatest(c.since, d.first_offset)
+             AND (d.to_offset IS NULL OR d.to_offset > c.at_offset)
+        WHERE d.broker_id IS NULL OR c.kind = 'lost' OR c.new_kind = 'lost'
+        UNION ALL
+        SELECT c.topic_id, c.partition, c.broker_id, c.at_offset
+        FROM changed c
+        JOIN d ON c.kind <> 'assigned' AND d.broker_id = c.broker_id AND d.to_offset > c.since
+             AND d.to_offset <= c.at_offset
+        UNION ALL
+        SELECT c.topic_id, c.partition, c.broker_id, c.at_offset
+        FROM changed c
+        JOIN renamed r ON r.topic_id = c.topic_id AND r.partition = c.partition AND r.broker_id = c.broker_id
+             AND r.first_end <= c.since
+    ),
+    placed AS (
+        SELECT topic_id, partition FROM (
+            SELECT p.topic_id, p.partition, p.leader, p.isr, p.elr, c.broker_id
+            FROM p JOIN doubtful c ON c.topic_id = p.topic_id AND c.partition = p.partition
+                 AND (p.from_offset = c.at_offset OR p.to_offset = c.at_offset)
+        )
+        WHERE leader IN (-1, broker_id) OR list_contains(isr, broker_id) OR list_contains(elr, broker_id)
+    )
+"""
+
+_UNREGISTERED = """
+    gone AS (
+        SELECT o.broker_id, o.to_offset AS at_offset
+        FROM b o ANTI JOIN b n ON n.broker_id = o.broker_id AND n.from_offset = o.to_offset
+        WHERE o.to_offset IS NOT NULL
+    ),
+    unregistered AS (
+        SELECT topic_id, partition
+        FROM p JOIN gone ON p.from_offset <= gone.at_offset AND (p.to_offset IS NULL OR p.to_offset >= gone.at_offset)
+        WHERE list_contains(replicas, broker_id) AND (
+            leader IN (-1, broker_id) OR list_contains(isr, broker_id) OR list_contains(elr, broker_id)
+            OR list_contains(last_known_elr, broker_id)
+        )
+    )
+"""
