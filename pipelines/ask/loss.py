@@ -1,12 +1,11 @@
 """What became of the data of partitions: lost, maybe lacking writes, or at risk.
 
-``jbod_model.loss.fate`` judges. Few partitions can have lost anything (``loss_sql``), and many of those share one shape:
+``jbod_model.loss.fate`` judges. Few partitions can have lost anything (``loss_sql``), and many of those share a shape:
 the same states, at the same places between the events of brokers. The model follows one partition of each shape.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -72,11 +71,11 @@ def followed(lake: Lake, default_min_isr: int = 1, also: str = "") -> list[Follo
     if not lake.query("SELECT 1 FROM loss_wanted LIMIT 1"):
         return []
     lake.query(f"CREATE OR REPLACE TEMP TABLE loss_events AS {_events(lake)}")
-    cluster = _cluster(lake)
+    brokers = _broker_events(lake)
     min_isr = _min_isr(lake, default_min_isr)
     found = []
-    for topic, events, members in _shapes(lake, cluster, min_isr):
-        shape = follow(_told(events, cluster, min_isr[topic]), ids=ID_TABLES[lake.published.ids])
+    for topic, events, members in _shapes(lake, brokers, min_isr):
+        shape = follow(_told(events, brokers, min_isr[topic]), ids=ID_TABLES[lake.published.ids])
         first = members[0]["offsets"]
         for one in members:
             offsets = dict(zip(first, one["offsets"], strict=True))
@@ -87,56 +86,30 @@ def followed(lake: Lake, default_min_isr: int = 1, also: str = "") -> list[Follo
 # WHAT HAPPENED
 
 
-class _Cluster(NamedTuple):
-    """What happened to brokers, ascending."""
-
-    registrations: Sequence[BrokerChanged]
-    unclean: Sequence[tuple[int, int, frozenset[int]]]
-    """(first offset of the append, last one, brokers that register in it after an unclean shutdown)."""
-
-    def unclean_at(self, offset: int) -> frozenset[int]:
-        """Those that register so in the append of the record at ``offset``."""
-        index = bisect_right(self.unclean, offset, key=lambda append: append[0]) - 1
-        return self.unclean[index][2] if index >= 0 and offset <= self.unclean[index][1] else frozenset()
-
-
-def _cluster(lake: Lake) -> _Cluster:
+def _broker_events(lake: Lake) -> list[BrokerChanged]:
+    """Registrations as far as they matter to copies, ascending."""
     rows = lake.query(
         f"""
         WITH b AS (
-            SELECT broker_id, from_offset, to_offset, log_dirs, incarnation_id,
-                   lag({{'to': to_offset, 'is': incarnation_id, 'has': log_dirs}}) OVER w AS was,
-                   lead(from_offset) OVER w AS next_offset
+            SELECT *, lag({{'to': to_offset, 'is': incarnation_id, 'has': log_dirs}}) OVER w AS was,
+                   lead(from_offset) OVER w AS next_offset,
+                   lag(NOT (fenced AND in_controlled_shutdown)) OVER w AS was_running
             FROM {lake.until("brokers")} WINDOW w AS (PARTITION BY broker_id ORDER BY from_offset)
         )
-        SELECT from_offset AS o, broker_id, log_dirs, incarnation_id FROM b
-        WHERE was IS DISTINCT FROM {{'to': from_offset, 'is': incarnation_id, 'has': log_dirs}}
+        SELECT from_offset AS o, broker_id, coalesce(
+                   NOT from_snapshot AND was_running AND was['is'] <> incarnation_id, false
+               ) AS unclean, log_dirs, incarnation_id
+        FROM b WHERE was IS DISTINCT FROM {{'to': from_offset, 'is': incarnation_id, 'has': log_dirs}}
         UNION ALL
-        SELECT to_offset, broker_id, NULL, NULL FROM b WHERE to_offset IS NOT NULL AND next_offset IS DISTINCT FROM to_offset
-        ORDER BY ALL
+        SELECT to_offset, broker_id, false, NULL, NULL
+        FROM b WHERE to_offset IS NOT NULL AND next_offset IS DISTINCT FROM to_offset
+        ORDER BY o, broker_id
         """
     )
-    unclean = lake.query(
-        f"""
-        WITH b AS (SELECT * FROM {lake.until("brokers")}),
-        r AS (SELECT log_offset, batch_offset, record_type, broker_id FROM {lake.records()} WHERE NOT snapshot),
-        u AS (
-            SELECT r.batch_offset, r.broker_id
-            FROM r
-            JOIN b was ON was.broker_id = r.broker_id AND was.from_offset < r.batch_offset
-                 AND (was.to_offset IS NULL OR was.to_offset >= r.batch_offset)
-            JOIN b now ON now.broker_id = r.broker_id AND now.from_offset = r.log_offset
-            WHERE r.record_type = 'REGISTER_BROKER_RECORD' AND was.incarnation_id <> now.incarnation_id
-              AND NOT (was.fenced AND was.in_controlled_shutdown)
-        )
-        SELECT u.batch_offset, max(r.log_offset), list(DISTINCT u.broker_id)
-        FROM u JOIN r ON r.batch_offset = u.batch_offset GROUP BY u.batch_offset ORDER BY u.batch_offset
-        """
-    )
-    return _Cluster(
-        [BrokerChanged(offset=offset, broker_id=broker, registration=_registration(*of)) for offset, broker, *of in rows],
-        [(first, last, frozenset(brokers)) for first, last, brokers in unclean],
-    )
+    return [
+        BrokerChanged(offset=offset, broker_id=broker, registration=_registration(*registered), unclean=unclean)
+        for offset, broker, unclean, *registered in rows
+    ]
 
 
 def _registration(directories: Sequence[str] | None, incarnation: str) -> Registration | None:
@@ -194,21 +167,20 @@ def _events(lake: Lake) -> str:
 
 
 def _shapes(
-    lake: Lake, cluster: _Cluster, min_isr: Mapping[str, Sequence[tuple[int, int]]]
+    lake: Lake, brokers: Sequence[BrokerChanged], min_isr: Mapping[str, Sequence[tuple[int, int]]]
 ) -> Iterator[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]]:
     """For each shape: a topic, the events of its first partition in order, and all its partitions with their offsets.
 
     Two partitions have one shape if the same happens to them, each thing before, at or after the same records of
-    others: registrations, appends with unclean ones, and changes of min.insync.replicas.
+    others: registrations and changes of min.insync.replicas.
     """
     begun = dict(lake.query("SELECT topic, min(o) FROM loss_events GROUP BY topic"))
     changing = {topic: steps for topic, steps in min_isr.items() if steps[-1][0] > begun[topic]}
-    marks = {event.offset for event in cluster.registrations}
-    marks |= {offset for first, last, _ in cluster.unclean for offset in (first, last + 1)}
+    marks = {event.offset for event in brokers}
     marks |= {offset for steps in changing.values() for offset, _ in steps}
     settings = {topic: topic if topic in changing else str(steps[-1][1]) for topic, steps in min_isr.items()}
     rows = lake.query(
-        f"""
+        """
         WITH marks AS (SELECT unnest($1::BIGINT[]) AS mark),
         settings AS (SELECT unnest($2::VARCHAR[]) AS topic, unnest($3::VARCHAR[]) AS setting),
         placed AS (
@@ -217,11 +189,11 @@ def _shapes(
         ),
         stories AS (
             SELECT topic_id, topic, partition, list(o ORDER BY o, what) AS offsets,
-                   list({{'mark': mark, 'at_mark': at_mark, 'what': what, 'said': said}} ORDER BY o, what) AS story
+                   list({'mark': mark, 'at_mark': at_mark, 'what': what, 'said': said} ORDER BY o, what) AS story
             FROM placed GROUP BY topic_id, topic, partition
         )
         SELECT min(topic), story,
-               list({{'topic_id': topic_id, 'topic': topic, 'partition': partition, 'offsets': offsets}}
+               list({'topic_id': topic_id, 'topic': topic, 'partition': partition, 'offsets': offsets}
                     ORDER BY topic_id, partition)
         FROM stories JOIN settings USING (topic) GROUP BY setting, story
         """,
@@ -233,23 +205,21 @@ def _shapes(
 
 
 def _told(
-    events: Sequence[Mapping[str, Any]], cluster: _Cluster, min_isr: Sequence[tuple[int, int]]
+    events: Sequence[Mapping[str, Any]], brokers: Sequence[BrokerChanged], min_isr: Sequence[tuple[int, int]]
 ) -> list[Event]:
     """The model's events of one partition, in order: at one offset brokers come first, the partition last."""
     replicas = {broker for event in events if event["said"] for broker in event["said"]["replicas"]}
-    told: list[tuple[int, int, Event]] = [
-        (event.offset, 0, event) for event in cluster.registrations if event.broker_id in replicas
-    ]
+    told: list[tuple[int, int, Event]] = [(event.offset, 0, event) for event in brokers if event.broker_id in replicas]
     told += [(offset, 1, MinIsrChanged(offset=offset, value=value)) for offset, value in min_isr]
     for event in events:
         if event["what"] == _VERSION:
-            told.append((event["o"], 3, _version(event["o"], event["said"], cluster)))
+            told.append((event["o"], 3, _version(event["o"], event["said"])))
         else:
             told.append((event["o"], 2, Removed(offset=event["o"])))
     return [event for *_, event in sorted(told, key=lambda place: place[:2])]
 
 
-def _version(offset: int, said: Mapping[str, Any], cluster: _Cluster) -> Version:
+def _version(offset: int, said: Mapping[str, Any]) -> Version:
     state = Partition(
         replicas=tuple(said["replicas"]),
         directories=tuple(map(_uuid, said["directories"])),
@@ -259,6 +229,4 @@ def _version(offset: int, said: Mapping[str, Any], cluster: _Cluster) -> Version
         leader=said["leader"],
         leader_recovery_state=_RECOVERY_STATES[said["recovery"]],
     )
-    return Version(
-        offset=offset, state=state, in_snapshot=said["in_snapshot"], unclean=cluster.unclean_at(offset)
-    )
+    return Version(offset=offset, state=state, in_snapshot=said["in_snapshot"])

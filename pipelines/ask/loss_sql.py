@@ -64,7 +64,7 @@ _STEPS = """
 """
 
 # A replica whose directory changes keeps its copy for sure where the old directory was online all the while, or, where
-# none was known, the new one. While another replica leads, one that is neither in sync nor eligible has nothing to lose.
+# none was known, the new one. While another leads, a replica that is neither in sync nor eligible has nothing to lose.
 # Most changes are the first placements of new replicas, on brokers whose directories never changed.
 _MOVES = """
     unsteady AS (

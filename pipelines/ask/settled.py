@@ -97,9 +97,10 @@ def changes(lake: Lake, name: str) -> list[Change]:
             found.append(Change(offset, None, None))
             continue
         record = decode(bytes(value), file=lake.path, offset=offset).record
-        if isinstance(record, ConfigRecord) and record.name == name:
-            if record.resource_type == _TOPIC or (record.resource_type == _BROKER and not record.resource_name):
-                found.append(Change(offset, record.resource_name, record.value))
+        if not isinstance(record, ConfigRecord) or record.name != name:
+            continue
+        if record.resource_type == _TOPIC or (record.resource_type == _BROKER and not record.resource_name):
+            found.append(Change(offset, record.resource_name, record.value))
     if any(change.topic for change in found):
         found += [Change(offset, topic, None) for offset, topic in _removals(lake)]
     return sorted(found, key=lambda change: change.offset)
