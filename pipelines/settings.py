@@ -106,6 +106,8 @@ class Check(_Section):
     """A directory holds too much where it holds this many times the mean of its broker's directories ..."""
     skew_replicas: int = Field(default=10, ge=1)
     """... and at least so many replicas more."""
+    losses_accepted_until: int = Field(default=-1, ge=-1)
+    """Lost data up to this offset is known and accepted: told, but no finding that fails a check."""
     expectations: str = ""
     """Where --validate keeps suites, results and Data Docs: LAKE/expectations where this is empty."""
     keep_validations: int = Field(default=50, ge=1)

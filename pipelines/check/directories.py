@@ -8,7 +8,7 @@ UNKNOWN_DIRECTORY = Check(
     name="replica-in-unknown-dir",
     severity="critical",
     title="Replicas are assigned to a directory that their broker does not have",
-    why="They are offline until the disk is back or they are made anew elsewhere; until then another copy must hold.",
+    why="They are offline until the disk is back or they are recreated elsewhere; until then another copy must hold.",
     sql="""
         WITH owners AS (SELECT directory_id, max(broker_id) AS owner FROM directories GROUP BY directory_id)
         SELECT a.broker_id, a.directory_id, a.topic_id, a.topic, a.partition, a.replica_index,

@@ -8,9 +8,9 @@ RECREATED = Check(
     id="B-05",
     name="recreated-after-failure",
     severity="critical",
-    title="Replicas were made anew on another disk while their own was offline",
-    why="A running broker must wait for its failed disk: to make the replica anew discards what the disk still holds, "
-    "and copies everything once more.",
+    title="Replicas were recreated on another disk while their own was offline",
+    why="A running broker must wait for its failed disk: to recreate the replica discards what the disk still "
+    "holds, and copies everything once more.",
     sql="""
         SELECT m.broker_id, m.source AS directory_id, m.topic_id, m.topic, m.partition,
                max(m.replica_index) AS replica_index, max(m.moved_offset) AS since_offset,
@@ -29,7 +29,7 @@ RECREATED = Check(
           AND m.moved_time >= params.window_time
         GROUP BY m.broker_id, m.source, m.topic_id, m.topic, m.partition
     """,
-    message="directory {directory_id} of broker {broker_id} had failed, and the replica appeared in {target}",
+    message="directory {directory_id} of broker {broker_id} had failed, and the replica was recreated in {target}",
     todo="upgrade broker {broker_id} to 3.7.1 or later; wipe the failed disk only when every copy is in sync",
     source="KAFKA-16234; R-HOST-3",
 )
@@ -74,7 +74,8 @@ REVERTED = Check(
         JOIN directories_history d ON d.broker_id = b.broker_id AND d.directory_id = b.source
              AND d.from_offset <= b.moved_offset AND (d.to_offset IS NULL OR d.to_offset > b.moved_offset)
         CROSS JOIN params
-        WHERE b.moved_time >= params.window_time AND b.moved_time <= a.moved_time + INTERVAL '1' SECOND * params.soon
+        WHERE NOT a.recreated AND b.moved_time >= params.window_time
+          AND b.moved_time <= a.moved_time + INTERVAL '1' SECOND * params.soon
         GROUP BY b.broker_id, b.source, b.topic_id, b.topic, b.partition
     """,
     message="moved to {directory_id} of broker {broker_id} and back to {home}",
@@ -86,7 +87,7 @@ DIED_AFTER_MOVE = Check(
     id="B-15",
     name="dir-died-after-move",
     severity="info",
-    title="Directories failed soon after replicas were moved into them or deleted from them",
+    title="Directories failed soon after replicas were moved into them, recreated in them or deleted from them",
     why="Such a failure may be Kafka's own and the disk sound: races of moves and deletions have taken directories "
     "offline.",
     sql="""
@@ -95,21 +96,24 @@ DIED_AFTER_MOVE = Check(
             FROM directories_history d CROSS JOIN params
             WHERE d.ended_by = 'failed' AND d.to_time >= params.window_time
         ), touched AS (
-            SELECT broker_id, target AS directory_id, moved_offset AS at_offset, moved_time AS at_time, 1 AS moved
+            SELECT broker_id, target AS directory_id, moved_offset AS at_offset, moved_time AS at_time,
+                   CASE WHEN recreated THEN 'recreated' ELSE 'moved' END AS how
             FROM moves
             UNION ALL
-            SELECT broker_id, directory_id, to_offset, to_time, 0
+            SELECT broker_id, directory_id, to_offset, to_time, 'deleted'
             FROM assignments_history WHERE ended_by = 'removed' AND kind = 'assigned'
         )
         SELECT d.broker_id, d.directory_id, max(d.to_offset) AS since_offset, max(d.to_time) AS since_time,
-               sum(t.moved) AS moved, count(*) - sum(t.moved) AS deleted
+               count(CASE WHEN t.how = 'moved' THEN 1 END) AS moved,
+               count(CASE WHEN t.how = 'recreated' THEN 1 END) AS recreated,
+               count(CASE WHEN t.how = 'deleted' THEN 1 END) AS deleted
         FROM died d
         JOIN touched t ON t.broker_id = d.broker_id AND t.directory_id = d.directory_id AND t.at_offset <= d.to_offset
         CROSS JOIN params
         WHERE d.to_time <= t.at_time + INTERVAL '1' SECOND * params.soon
         GROUP BY d.broker_id, d.directory_id
     """,
-    message="failed soon after replicas were moved in ({moved}) or deleted ({deleted})",
+    message="failed soon after replicas were moved in ({moved}), recreated ({recreated}) or deleted ({deleted})",
     todo="look at the log of broker {broker_id} before the disk is replaced: it names the file that could not be used",
     source="KAFKA-16082, KAFKA-15391",
 )

@@ -3,7 +3,7 @@
 For every history table ``T`` of a lake: ``T``, the rows true at the offset asked about, and ``T_history``, those that
 began by then, with ends that came later not known. ``records``: the records up to it. ``assignment_requests``: what
 brokers had asked by then; no rows where the lake never saw requests. ``min_isr``: topic and min_insync_replicas, where
-the log says it. ``params``: one row, of ``Params``. And those of ``DERIVED``, which stand on them.
+the log says it. ``losses``: the rows of ``loss_rows``, which SQL cannot tell. ``params``: one row, of ``Params``. And those of ``DERIVED``, which stand on them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from pipelines.ask.delta import reading
 from pipelines.ask.lake import Lake
 from pipelines.ask.ledger import open_ledger
+from pipelines.ask.lost_data import losses
 from pipelines.ask.requests import requests_until
 from pipelines.ask.requests_sql import ERROR_NAMES, LAST_ASKED, PROCESSES
 from pipelines.ask.settled import features, min_isr
-from pipelines.lake.tables import ASSIGNMENT_REQUESTS
+from pipelines.lake.tables import ASSIGNMENT_REQUESTS, TIME
 from pipelines.settings import Settings
 
 HISTORY_TABLES = ("brokers", "directories", "partitions", "assignments", "offline_replicas")
@@ -37,14 +39,17 @@ DERIVED: Mapping[str, str] = {
         WHERE d.directory_id IS NULL
         GROUP BY h.broker_id, h.directory_id
     """,
-    # A replica that went from one directory of its broker to another: since when it was in the first, when it left.
+    # A replica that went from one directory of its broker to another: since when it was in the first, when it left; and
+    # whether the first was not online then, so that the replica was recreated empty and nothing moved (R-COPY-4).
     "moves": """
         SELECT a.topic_id, a.topic, a.partition, a.replica_index, a.broker_id, a.directory_id AS source,
                b.directory_id AS target, a.from_offset AS came_offset, b.from_offset AS moved_offset,
-               b.from_time AS moved_time
+               b.from_time AS moved_time, d.directory_id IS NULL AS recreated
         FROM assignments_history a
         JOIN assignments_history b ON b.topic_id = a.topic_id AND b.partition = a.partition
              AND b.replica_index = a.replica_index AND b.from_offset = a.to_offset
+        LEFT JOIN directories_history d ON d.broker_id = a.broker_id AND d.directory_id = a.directory_id
+             AND d.from_offset <= a.to_offset AND (d.to_offset IS NULL OR d.to_offset > a.to_offset)
         WHERE a.ended_by = 'moved'
     """,
     # A replica whose topic was removed while its disk or broker was away, and that is still away: its log lies there.
@@ -62,6 +67,20 @@ DERIVED: Mapping[str, str] = {
     "error_names": ERROR_NAMES,
     "last_asked": LAST_ASKED,
 }
+
+LOSSES = pa.schema(
+    [
+        ("topic_id", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("kind", pa.string()),
+        ("accepted", pa.bool_()),
+        ("since_offset", pa.int64()),
+        ("since_time", TIME),
+        ("finding", pa.string()),
+        ("advice", pa.string()),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -129,6 +148,26 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
     return row, {topic: number for topic, number in wanted.topics.items() if topic}
 
 
+def loss_rows(lake: Lake, settings: Settings) -> pa.Table:
+    """The rows of ``losses``: partitions whose data is lost, or may lack writes, at the lake's offset."""
+    found = losses(lake, settings.ask.min_insync_replicas, settings.check.losses_accepted_until).losses
+    rows = [
+        {
+            "topic_id": one.topic_id,
+            "topic": one.topic,
+            "partition": one.partition,
+            "kind": one.kind,
+            "accepted": one.accepted,
+            "since_offset": one.offset,
+            "since_time": one.time,
+            "finding": one.finding,
+            "advice": one.advice,
+        }
+        for one in found
+    ]
+    return pa.Table.from_pylist(rows, schema=LOSSES)
+
+
 def with_views(lake: Lake, settings: Settings) -> duckdb.DuckDBPyConnection:
     """A connection of its own that has the views. UsageError where a file of the lake is damaged or gone."""
     with reading(lake.path):
@@ -148,6 +187,7 @@ def _with_views(lake: Lake, settings: Settings) -> duckdb.DuckDBPyConnection:
         connection.execute(f"CREATE TEMP VIEW {ASSIGNMENT_REQUESTS.name} AS SELECT * FROM {requests}")
     for name, query in DERIVED.items():
         connection.execute(f"CREATE TEMP VIEW {name} AS {query}")
+    connection.register("losses", loss_rows(lake, settings))
     row, topics = inputs(lake, settings)
     connection.execute("CREATE TEMP TABLE min_isr (topic VARCHAR, min_insync_replicas INTEGER)")
     connection.execute("INSERT INTO min_isr SELECT unnest($1), unnest($2)", [list(topics), list(topics.values())])

@@ -19,7 +19,7 @@ from pipelines.ask.delta import data_files
 from pipelines.ask.lake import Lake
 from pipelines.ask.ledger import open_ledger
 from pipelines.check.contract_run import about, newest_versions
-from pipelines.check.views import DERIVED, inputs
+from pipelines.check.views import DERIVED, inputs, loss_rows
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, HISTORY, LEDGER, RECORDS
 from pipelines.settings import Settings
 
@@ -73,6 +73,7 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
         view("lake", few(**{name: [value] for name, value in about(lake).items()}))
         for name, query in DERIVED.items():
             view(name, spark.sql(spark_sql(query)))
+        view("losses", spark.createDataFrame(loss_rows(lake, settings)))
         params, min_isr = inputs(lake, settings)
         view("params", few(**{name: [value] for name, value in asdict(params).items()}))
         topics, numbers = pa.array([*min_isr], pa.string()), pa.array([*min_isr.values()], pa.int32())

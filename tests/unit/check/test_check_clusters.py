@@ -37,6 +37,10 @@ DISK_372_2 = on(2, "clicks-4 clicks-8 orders-2 orders-8 orders-10 pinned-0 solo-
 DISK_UP_1 = on(1, "mid-0 mid-2 mid-3 old-3 old-4 old-5 old-6 old-7 solo-0 solo-3")
 DISK_ZK_1 = on(1, "after-0 after-3 dual-1 zkold-1 zkold-3 zkold-8")
 
+# The one copy of each was on a disk that died, or was not flushed when its broker was killed.
+DISKS_412 = named("solo-0 solo-6")
+KILLED_412 = named("solo-1 solo-3 solo-5")
+
 # Cluster -> offset -> check -> subjects: everything critical or a warning, and so nothing else.
 EXPECTED: Mapping[str, Mapping[int, Mapping[str, set[str]]]] = {
     "kafka-4.1.2": {
@@ -48,27 +52,28 @@ EXPECTED: Mapping[str, Mapping[int, Mapping[str, set[str]]]] = {
         162: {"B-03": DISK_412_1, "B-17": {"solo-6"}},
         186: {"B-03": DISK_412_1 | DISK_412_2, "B-17": {"solo-0", "solo-6"}},
         # Broker 1 is back without it, its replicas made anew. Broker 2 joined clicks-0 long ago and has not said where.
-        252: {"B-03": DISK_412_2, "B-17": {"solo-0"}, "B-01": on(2, "clicks-0")},
+        252: {"B-03": DISK_412_2, "B-17": {"solo-0"}, "B-01": on(2, "clicks-0"), "B-32": {"solo-6"}},
         # Broker 2 is registered again with a blank disk, still fenced.
-        288: {"B-17": {"solo-0", "solo-4"}},
-        313: {},
+        288: {"B-17": {"solo-0", "solo-4"}, "B-32": DISKS_412},
+        313: {"B-32": DISKS_412},
         # Broker 4 was killed; broker 3 restarts in order, with one disk more.
-        341: {"B-17": named("solo-1 solo-3 solo-5")},
-        364: {"B-17": named("clicks-3 pinned-3 solo-1 solo-2 solo-3 solo-5 solo-7")},
-        424: {},
+        341: {"B-17": named("solo-1 solo-3 solo-5"), "B-32": DISKS_412},
+        364: {"B-17": named("clicks-3 pinned-3 solo-1 solo-2 solo-3 solo-5 solo-7"), "B-32": DISKS_412},
+        # It leads after a kill what only it had: what it had not flushed may be missing.
+        424: {"B-32": DISKS_412, "B-33": KILLED_412},
         # Broker 4 came back with one disk of two.
-        510: {},
+        510: {"B-32": DISKS_412, "B-33": KILLED_412},
         # Broker 3 is unregistered: what only it had is gone.
-        544: {"B-17": named("solo-2 solo-7")},
+        544: {"B-17": named("solo-2 solo-7"), "B-32": DISKS_412 | named("solo-2 solo-7"), "B-33": KILLED_412},
     },
     "kafka-3.7.2": {
         139: {},
         157: {"B-03": DISK_372_1},
         196: {"B-03": DISK_372_1 | DISK_372_2, "B-17": {"solo-7"}},
         244: {"B-03": DISK_372_2, "B-17": {"solo-7"}},
-        297: {"B-17": {"solo-7"}},
-        398: {"B-17": named("solo-1 solo-3 solo-6")},
-        429: {},
+        297: {"B-17": {"solo-7"}, "B-32": {"solo-7"}},
+        398: {"B-17": named("solo-1 solo-3 solo-6"), "B-32": {"solo-7"}},
+        429: {"B-32": {"solo-7"}},
         # Broker 4 came back with one disk of two and has not yet corrected its assignments. The leader of orders-7 took
         # it back into the ISR meanwhile: Kafka does not look at directories there.
         466: {
@@ -76,10 +81,11 @@ EXPECTED: Mapping[str, Mapping[int, Mapping[str, set[str]]]] = {
             | on(4, "pinned-1 pinned-2 solo-3"),
             "B-04": on(4, "orders-7"),
             "B-17": {"solo-3"},
+            "B-32": {"solo-7"},
         },
         # Without eligible leader replicas nobody elects the one copy of solo-3 again.
-        490: {"B-17": {"solo-3"}},
-        533: {"B-17": named("solo-2 solo-3 solo-4")},
+        490: {"B-17": {"solo-3"}, "B-32": {"solo-3", "solo-7"}},
+        533: {"B-17": named("solo-2 solo-3 solo-4"), "B-32": named("solo-2 solo-3 solo-4 solo-7")},
     },
     "kafka-3.9.2-upgrade": {
         # Before directories: no registration has any, every replica is migrating.

@@ -28,6 +28,11 @@ def two_brokers() -> Story:
     return Story().broker(1, "abc").broker(2, "def").topic("t", {1: "a", 2: "d"})
 
 
+def one_copy() -> Story:
+    """The only copy of a partition is on a disk that failed."""
+    return Story().broker(1, "ab").topic("t", {1: "a"}).left(1, "b").change("t", 0, leader=-1)
+
+
 def refused(story: Story, *errors: int, topic: str = "t", where: str = "b") -> Story:
     """Broker 1 asks again and again for one directory."""
     for error in errors:
@@ -128,7 +133,7 @@ CASES: Mapping[str, Case] = {
     ),
     "B-05": Case(
         two_brokers().left(1, "bc").assign("t", 0, 1, "b").broker(1, "abc", process=2),
-        {"t-0 on broker 1": ("critical", f"appeared in {disk('b')}")},
+        {"t-0 on broker 1": ("critical", f"recreated in {disk('b')}")},
         [
             two_brokers().assign("t", 0, 1, "b").left(1, "bc"),
             two_brokers().left(1, "bc").broker(1, "bc", process=2).assign("t", 0, 1, "b"),
@@ -218,7 +223,7 @@ CASES: Mapping[str, Case] = {
     ),
     "B-15": Case(
         two_brokers().topic("u", {2: "e"}).assign("t", 0, 1, "b").left(1, "ac").remove("u").left(2, "df"),
-        {directory("b", 1): ("info", "moved in (1) or deleted (0)"), directory("e", 2): ("info", "or deleted (1)")},
+        {directory("b", 1): ("info", "moved in (1), recreated (0) or deleted (0)"), directory("e", 2): ("info", "or deleted (1)")},
         [
             two_brokers().assign("t", 0, 1, "b").left(1, "bc"),
             two_brokers().assign("t", 0, 1, "b").wait(1200).left(1, "ac"),
@@ -345,6 +350,25 @@ CASES: Mapping[str, Case] = {
         two_brokers().change("t", 0, adding_replicas=(3,), removing_replicas=(2,)),
         {"t-0": ("info", "adding [3], removing [2]")},
         [two_brokers().change("t", 0, adding_replicas=(3,)).change("t", 0, adding_replicas=())],
+    ),
+    "B-32": Case(
+        one_copy().broker(1, "b", process=2).assign("t", 0, 1, "b").change("t", 0, leader=1),
+        {"t-0": ("critical", f"in directory {disk('a')} of broker 1, and its replica was recreated empty")},
+        [
+            one_copy(),
+            one_copy().broker(1, "ab", process=2).change("t", 0, leader=1),
+            one_copy().broker(1, "b", process=2).assign("t", 0, 1, "b").remove("t"),
+            Story().broker(1, "ab").topic("t", {1: "a"}).assign("t", 0, 1, "b").left(1, "b"),
+            two_brokers().left(1, "bc").change("t", 0, isr=(2,), leader=2).assign("t", 0, 1, "b"),
+        ],
+    ),
+    "B-33": Case(
+        two_brokers().change("t", 0, isr=(1,)).fence(1).change("t", 0, leader=2, isr=(2,), leader_recovery_state=1),
+        {"t-0": ("warning", f"broker 2 was elected without them; they were in directory {disk('a')} of broker 1")},
+        [
+            two_brokers().fence(1).change("t", 0, leader=2, isr=(2,)),
+            two_brokers().change("t", 0, isr=(1,)).change("t", 0, leader=-1).change("t", 0, leader=1),
+        ],
     ),
 }
 

@@ -1,0 +1,294 @@
+"""Whose data is lost, may lack writes, or lies on offline disks alone; where to look for it, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from jbod_model.loss.copies import Copy
+from jbod_model.loss.fate import Loss
+from pipelines.ask.form import jsonable
+from pipelines.ask.lake import Lake
+from pipelines.ask.ledger import time_of
+from pipelines.ask.loss import Followed, followed
+from pipelines.ask.settled import setting
+
+LOST, MAY_LACK = "lost", "may lack writes"
+TIERED = "remote.storage.enable"
+
+
+class LastCopy(NamedTuple):
+    """A copy that held every acknowledged write."""
+
+    broker_id: int
+    directory_id: str | None
+    """None where no record says it."""
+    given_up: str | None
+    """recreated, removed, lost or unregistered; None: it is still in use."""
+    away_offset: int | None
+    """Of the record that gave it up."""
+    place: str
+    """Of its directory now: online, offline, or unregistered with its broker."""
+
+    @property
+    def where(self) -> str:
+        """``directory D of broker 1``"""
+        return f"{'a directory' if self.directory_id is None else f'directory {self.directory_id}'} of {self.broker}"
+
+    @property
+    def broker(self) -> str:
+        """``broker 1``"""
+        return f"broker {self.broker_id}"
+
+
+class DataLoss(NamedTuple):
+    """Acknowledged writes of a partition that are gone, or may be."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    kind: str
+    """lost, or may lack writes."""
+    offset: int
+    """Of the record that gave up the last complete copy, or that elected a leader without one."""
+    time: datetime
+    copies: Sequence[LastCopy]
+    """The last ones that held everything."""
+    leader: int | None
+    """Who led without the data; None where nobody did."""
+    went_on_offset: int | None
+    """Of the record that made it lead: from then on the data does not come back by itself."""
+    until_offset: int | None
+    """Of the record that brought it back, or removed the topic; None while it holds."""
+    tiered: bool
+    """The topic keeps the older part of its log in remote storage: only what was not uploaded yet is at stake."""
+    accepted: bool
+    """An operator said so (check.losses_accepted_until)."""
+
+    @property
+    def name(self) -> str:
+        """``topic-0``"""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def finding(self) -> str:
+        """What happened."""
+        where = " and ".join(copy.where for copy in self.copies)
+        what = "the local part of the log that was not uploaded yet" if self.tiered else "the data"
+        hows = {copy.given_up for copy in self.copies}
+        if self.kind == LOST:
+            how = " and ".join(sorted(_HOW[given_up] for given_up in hows))
+            return f"{what} is lost: the last complete copy was in {where}, and {how}"
+        if self._crashed:
+            return (
+                f"{self.copies[0].broker} leads after an unclean shutdown: what it had not flushed from {where} may be "
+                "missing, and no other copy was complete"
+            )
+        return f"{what} may lack writes: broker {self.leader} was elected without them; they were in {where}"
+
+    @property
+    def advice(self) -> str:
+        """What to do now."""
+        if self._crashed:
+            return "compare with what producers and consumers know: no disk holds more; then accept it"
+        return "; ".join(dict.fromkeys(_advice(copy, self.went_on_offset is not None) for copy in self.copies))
+
+    @property
+    def _crashed(self) -> bool:
+        """The leader's own copy was the last one, and may have lost what was not flushed."""
+        return [copy.broker_id for copy in self.copies] == [self.leader] and self.copies[0].given_up is None
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        found: dict[str, Any] = jsonable(self)
+        return {**found, "finding": self.finding, "advice": self.advice}
+
+
+_HOW = {
+    "recreated": "its replica was recreated empty in another directory",
+    "removed": "its replica was removed before another one was complete",
+    "lost": "the directory failed before its place was recorded (LOST)",
+    "unregistered": "its broker was unregistered",
+    None: "another replica leads without it",
+}
+
+
+def _advice(copy: LastCopy, went_on: bool) -> str:
+    """``went_on``: somebody leads without the data, so that the copy is truncated when its replica follows again."""
+    if copy.given_up is None and copy.place == "online":
+        return f"{copy.broker} is online again: its copy was truncated to the leader's; restore from a backup"
+    if copy.given_up is None:
+        return (
+            f"save {copy.where} before {copy.broker} starts with it: the copy there is complete, and is truncated to "
+            "the leader's then"
+        )
+    if copy.given_up == "unregistered":
+        start = f"do not wipe {copy.where}: it holds the last copy; "
+        if went_on:
+            return start + f"save it before {copy.broker} starts again: it is truncated to the leader's then"
+        return start + f"start {copy.broker} again with that disk"
+    if copy.given_up == "removed":
+        return f"look into {copy.where} before Kafka deletes the replica there: it held the last copy"
+    if copy.place == "online":
+        return f"look into {copy.where} at once: it is online again, and Kafka deletes a log it does not expect there"
+    return f"do not wipe {copy.where}: if that disk can still be read, it holds the only copy; save it from there"
+
+
+class AtRisk(NamedTuple):
+    """A partition whose complete copies are all offline. Nothing is lost while their disks live."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    copies: Sequence[LastCopy]
+
+    @property
+    def name(self) -> str:
+        """``topic-0``"""
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The answer."""
+
+    losses: Sequence[DataLoss]
+    """Those that hold at the lake's offset, by topic and number."""
+    at_risk: Sequence[AtRisk]
+
+    def chosen(self, kind: str) -> list[DataLoss]:
+        """The losses of a kind that nobody accepted."""
+        return [one for one in self.losses if one.kind == kind and not one.accepted]
+
+    @property
+    def accepted(self) -> int:
+        """How many an operator accepted."""
+        return sum(one.accepted for one in self.losses)
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        return {"losses": [one.as_json() for one in self.losses], "atRisk": jsonable(list(self.at_risk))}
+
+
+def losses(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Losses:
+    """What is lost, or at risk, at the lake's offset. Losses up to the offset ``accepted_until`` are accepted."""
+    found = followed(lake, default_min_isr, also=_without_online_leader(lake))
+    if not found:
+        return Losses((), ())
+    every = _data_losses(lake, found, accepted_until)
+    return Losses([one for one in every if one.until_offset is None], _at_risk(lake, found))
+
+
+def every_loss(lake: Lake, default_min_isr: int = 1) -> list[DataLoss]:
+    """Every loss up to the lake's offset, also those that ended, by topic and number."""
+    return _data_losses(lake, followed(lake, default_min_isr), -1)
+
+
+def complete_copies(
+    lake: Lake, partitions: Iterable[tuple[str, int]], default_min_isr: int = 1
+) -> dict[tuple[str, int], dict[int, Copy]]:
+    """The copies that hold everything, by broker, of partitions (topic id, number) at the lake's offset."""
+    values = ", ".join(f"('{topic_id}', {number})" for topic_id, number in partitions)
+    if not values:
+        return {}
+    also = f"SELECT * FROM (VALUES {values}) v(topic_id, partition)"
+    return {
+        (one.topic_id, one.partition): {broker: copy for broker, copy in one.copies.items() if copy.usable}
+        for one in followed(lake, default_min_isr, also)
+    }
+
+
+def _without_online_leader(lake: Lake) -> str:
+    """SQL: partitions that may have no complete copy online."""
+    return f"""
+        SELECT p.topic_id, p.partition FROM {lake.at("partitions")} p
+        SEMI JOIN {lake.at("offline_replicas")} o ON o.topic_id = p.topic_id AND o.partition = p.partition
+             AND p.leader IN (-1, o.broker_id)
+    """
+
+
+def _data_losses(lake: Lake, found: Sequence[Followed], accepted_until: int) -> list[DataLoss]:
+    hit = [(one, loss) for one in found for loss in one.losses]
+    if not hit:
+        return []
+    tiered = {topic for topic, value in setting(lake, TIERED).topics.items() if value == "true"}
+    times = _times(lake, sorted({loss.offset for _, loss in hit}))
+    places = _places(lake)
+    return [_data_loss(one, loss, times[loss.offset], places, tiered, accepted_until) for one, loss in hit]
+
+
+def _data_loss(
+    one: Followed, loss: Loss, time: datetime, places: Places, tiered: set[str], accepted_until: int
+) -> DataLoss:
+    return DataLoss(
+        topic=one.topic,
+        topic_id=one.topic_id,
+        partition=one.partition,
+        kind=loss.kind,
+        offset=loss.offset,
+        time=time,
+        copies=tuple(places.copy(copy) for copy in loss.copies),
+        leader=loss.leader,
+        went_on_offset=loss.went_on,
+        until_offset=loss.until,
+        tiered=one.topic in tiered,
+        accepted=loss.offset <= accepted_until,
+    )
+
+
+def _times(lake: Lake, offsets: Sequence[int]) -> dict[int, datetime]:
+    rows = lake.query(
+        f"""
+        SELECT log_offset, epoch_us(max(append_time)) FROM {lake.records()}
+        WHERE log_offset IN (SELECT unnest($1::BIGINT[])) GROUP BY log_offset
+        """,
+        [offsets],
+    )
+    return {offset: time_of(micros) for offset, micros in rows}
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where directories are at an offset."""
+
+    online: frozenset[tuple[int, str]]
+    """(broker, directory), of brokers that are not fenced."""
+    registered: frozenset[int]
+
+    def copy(self, copy: Copy) -> LastCopy:
+        """A copy, with the state of its place."""
+        directory = None if copy.directory is None else str(copy.directory)
+        if copy.broker_id not in self.registered:
+            place = "unregistered"
+        else:
+            place = "online" if (copy.broker_id, directory) in self.online else "offline"
+        return LastCopy(copy.broker_id, directory, copy.given_up, copy.away, place)
+
+
+def _places(lake: Lake) -> Places:
+    online = lake.query(
+        f"SELECT d.broker_id, d.directory_id FROM {lake.at('directories')} d "
+        f"JOIN {lake.at('brokers')} b ON b.broker_id = d.broker_id AND NOT b.fenced"
+    )
+    registered = lake.query(f"SELECT broker_id FROM {lake.at('brokers')}")
+    return Places(frozenset(online), frozenset(broker for (broker,) in registered))
+
+
+def _at_risk(lake: Lake, found: Sequence[Followed]) -> list[AtRisk]:
+    offline = {
+        (topic_id, partition): set(brokers)
+        for topic_id, partition, brokers in lake.query(
+            f"SELECT topic_id, partition, list(broker_id) FROM {lake.at('offline_replicas')} GROUP BY ALL"
+        )
+    }
+    places = _places(lake) if offline else None
+    at_risk = []
+    for one in found:
+        down = offline.get((one.topic_id, one.partition), set())
+        usable = {broker for broker, copy in one.shape.copies.items() if copy.usable} if down else set()
+        if usable and usable <= down and places is not None:
+            copies = tuple(places.copy(copy) for broker, copy in sorted(one.copies.items()) if broker in usable)
+            at_risk.append(AtRisk(one.topic, one.topic_id, one.partition, copies))
+    return at_risk

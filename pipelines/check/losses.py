@@ -1,0 +1,37 @@
+"""Checks of data: whose last complete copy was given up, who leads without one."""
+
+from pipelines.check.definition import Check
+
+_SQL = """
+        SELECT topic_id, topic, partition, since_offset, since_time, finding, advice,
+               CASE WHEN accepted THEN 'info' ELSE '{severity}' END AS severity
+        FROM losses WHERE kind = '{kind}'
+    """
+
+DATA_LOST = Check(
+    id="B-32",
+    name="data-lost",
+    severity="critical",
+    title="The last copy with every acknowledged write was given up",
+    why="Kafka says nothing of it: a replica that was recreated empty leads as any other, where its broker still counts "
+    "as in sync or eligible. The old disk may be the only place that has the data, as long as nobody wipes it.",
+    sql=_SQL.format(severity="critical", kind="lost"),
+    message="{finding}",
+    todo="{advice}",
+    source="KIP-858; KIP-966; R-LOSS-4, R-LOSS-6",
+)
+
+MAY_LACK_WRITES = Check(
+    id="B-33",
+    name="may-lack-writes",
+    severity="warning",
+    title="Partitions may lack acknowledged writes: their leader's copy was not complete",
+    why="The partition went on without what its leader misses, and other copies are truncated to it. How much that is, "
+    "the metadata does not say.",
+    sql=_SQL.format(severity="warning", kind="may lack writes"),
+    message="{finding}",
+    todo="{advice}",
+    source="KIP-704; KIP-966; R-LOSS-5, R-LOSS-6",
+)
+
+CHECKS = (DATA_LOST, MAY_LACK_WRITES)
