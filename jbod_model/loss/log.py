@@ -87,6 +87,8 @@ class Fates:
             if broker is None:
                 self.unregistered[broker_id] = before.brokers[broker_id]
             registration = _registration(broker)
+            if registration == _registration(before.brokers.get(broker_id)):
+                continue
             changed = BrokerChanged(offset=offset, broker_id=broker_id, registration=registration, unclean=unclean)
             self.of = {key: fate.after(changed) if fate.state is not None else fate for key, fate in self.of.items()}
 

@@ -90,18 +90,21 @@ def _broker_events(lake: Lake) -> list[BrokerChanged]:
     """Registrations as far as they matter to copies, ascending."""
     rows = lake.query(
         f"""
-        WITH b AS (
-            SELECT *, lag({{'to': to_offset, 'is': incarnation_id, 'has': log_dirs}}) OVER w AS was,
-                   lead(from_offset) OVER w AS next_offset,
-                   lag(NOT (fenced AND in_controlled_shutdown)) OVER w AS was_running
-            FROM {lake.until("brokers")} WINDOW w AS (PARTITION BY broker_id ORDER BY from_offset)
+        WITH said AS (
+            SELECT *, {{'is': incarnation_id, 'has': log_dirs, 'fenced': fenced}} AS now FROM {lake.until("brokers")}
+        ),
+        b AS (
+            SELECT *, lag(now) OVER w AS was, lag(to_offset) OVER w = from_offset AS follows,
+                   lag(NOT (fenced AND in_controlled_shutdown)) OVER w AS was_running,
+                   lead(from_offset) OVER w AS next_offset
+            FROM said WINDOW w AS (PARTITION BY broker_id ORDER BY from_offset)
         )
         SELECT from_offset AS o, broker_id, coalesce(
                    NOT from_snapshot AND was_running AND was['is'] <> incarnation_id, false
-               ) AS unclean, log_dirs, incarnation_id
-        FROM b WHERE was IS DISTINCT FROM {{'to': from_offset, 'is': incarnation_id, 'has': log_dirs}}
+               ) AS unclean, log_dirs, incarnation_id, fenced
+        FROM b WHERE NOT coalesce(follows, false) OR was IS DISTINCT FROM now
         UNION ALL
-        SELECT to_offset, broker_id, false, NULL, NULL
+        SELECT to_offset, broker_id, false, NULL, NULL, NULL
         FROM b WHERE to_offset IS NOT NULL AND next_offset IS DISTINCT FROM to_offset
         ORDER BY o, broker_id
         """
@@ -112,10 +115,10 @@ def _broker_events(lake: Lake) -> list[BrokerChanged]:
     ]
 
 
-def _registration(directories: Sequence[str] | None, incarnation: str) -> Registration | None:
+def _registration(directories: Sequence[str] | None, incarnation: str, fenced: bool) -> Registration | None:
     if directories is None:
         return None
-    return Registration(directories=frozenset(map(_uuid, directories)), incarnation=_uuid(incarnation))
+    return Registration(directories=frozenset(map(_uuid, directories)), incarnation=_uuid(incarnation), fenced=fenced)
 
 
 def _min_isr(lake: Lake, default: int) -> dict[str, list[tuple[int, int]]]:
@@ -155,6 +158,7 @@ def _events(lake: Lake) -> str:
         )
         SELECT topic_id, topic, partition, from_offset AS o, {_VERSION} AS what,
                {{'replicas': replicas, 'directories': directories, 'isr': isr, 'elr': elr, 'last': last_known_elr,
+                 'adding': adding, 'removing': removing,
                  'leader': leader, 'recovery': leader_recovery, 'in_snapshot': from_snapshot}} AS said
         FROM v
         UNION ALL
@@ -226,6 +230,8 @@ def _version(offset: int, said: Mapping[str, Any]) -> Version:
         isr=tuple(said["isr"]),
         eligible_leader_replicas=tuple(said["elr"]),
         last_known_elr=tuple(said["last"]),
+        adding_replicas=tuple(said["adding"]),
+        removing_replicas=tuple(said["removing"]),
         leader=said["leader"],
         leader_recovery_state=_RECOVERY_STATES[said["recovery"]],
     )

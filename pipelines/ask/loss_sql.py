@@ -16,7 +16,9 @@ def candidates(lake: Lake) -> str:
     return f"""
         WITH p AS (SELECT * FROM {lake.until("partitions")}),
         a AS (SELECT * FROM {lake.until("assignments")}),
-        b AS (SELECT broker_id, from_offset, to_offset FROM {lake.until("brokers")}),
+        b AS (
+            SELECT broker_id, incarnation_id, fenced, from_offset, to_offset FROM {lake.until("brokers")}
+        ),
         d AS MATERIALIZED (
             SELECT broker_id, directory_id, from_offset, to_offset,
                    min(from_offset) OVER (PARTITION BY broker_id) AS first_offset
@@ -53,18 +55,21 @@ _STEPS = """
                                     AND (list_contains(isr, leader) OR list_contains(elr, leader))))
            OR (NOT follows AND NOT from_snapshot AND (leader = -1 OR len(elr) > 0))
            OR (follows AND replicas <> was_replicas
-               AND NOT list_has_any(replicas, list_concat(named, list_intersect(isr, was_replicas))))
+               AND NOT list_has_any(replicas, named)
+               AND NOT (list_contains(isr, was_leader) AND list_has_any(replicas, list_intersect(isr, was_replicas))))
            OR (follows AND NOT from_snapshot AND (
                (leader >= 0 AND leader <> was_leader AND NOT list_contains(named, leader))
                OR (elr <> was_elr AND NOT list_has_all(named, elr))
                OR (isr <> was_isr AND NOT list_has_all(named, isr)
-                   AND (was_leader = -1 OR NOT list_has_all(list_concat(named, was_replicas), isr)))
+                   AND NOT (list_contains(isr, was_leader) AND list_has_all(list_concat(named, was_replicas), isr)))
            ))
     )
 """
 
 # A replica whose directory changes keeps its copy for sure where the old directory was online all the while, or, where
-# none was known, the new one. While another leads, a replica that is neither in sync nor eligible has nothing to lose.
+# none was known, the new one; while its broker is fenced, until that has registered or is unfenced (R-COPY-12). One
+# that no record places is in doubt once a directory of its broker goes. While another leads, a replica that is neither
+# in sync nor eligible has nothing to lose.
 # Most changes are the first placements of new replicas, on brokers whose directories never changed.
 _MOVES = """
     unsteady AS (
@@ -90,29 +95,54 @@ _MOVES = """
              AND n.broker_id = o.broker_id AND n.from_offset = o.to_offset
         WHERE o.directory_id <> n.directory_id AND n.kind NOT IN ('unassigned', 'migrating')
     ),
+    reports AS (
+        SELECT c.at_offset, f.broker_id, min(n.from_offset) AS decided
+        FROM (SELECT DISTINCT broker_id, at_offset FROM changed) c
+        JOIN b f ON f.broker_id = c.broker_id AND f.fenced AND f.from_offset <= c.at_offset
+             AND (f.to_offset IS NULL OR f.to_offset > c.at_offset)
+        JOIN b n ON n.broker_id = c.broker_id AND n.from_offset > c.at_offset
+             AND (NOT n.fenced OR n.incarnation_id <> f.incarnation_id)
+        GROUP BY ALL
+    ),
+    settled AS MATERIALIZED (
+        SELECT c.*, coalesce(r.decided, c.at_offset) AS decided
+        FROM changed c LEFT JOIN reports r ON r.broker_id = c.broker_id AND r.at_offset = c.at_offset
+    ),
     doubtful AS MATERIALIZED (
-        SELECT c.topic_id, c.partition, c.broker_id, c.at_offset
-        FROM changed c
+        SELECT c.topic_id, c.partition, c.broker_id, c.at_offset, c.decided
+        FROM settled c
         LEFT JOIN d ON d.broker_id = c.broker_id AND d.directory_id = c.directory_id
              AND d.from_offset <= greatest(c.since, d.first_offset)
-             AND (d.to_offset IS NULL OR d.to_offset > c.at_offset)
+             AND (d.to_offset IS NULL OR d.to_offset > c.decided)
         WHERE d.broker_id IS NULL OR c.kind = 'lost' OR c.new_kind = 'lost'
         UNION ALL
-        SELECT c.topic_id, c.partition, c.broker_id, c.at_offset
-        FROM changed c
+        SELECT c.topic_id, c.partition, c.broker_id, c.at_offset, c.decided
+        FROM settled c
         JOIN d ON c.kind <> 'assigned' AND d.broker_id = c.broker_id AND d.to_offset > c.since
-             AND d.to_offset <= c.at_offset
+             AND d.to_offset <= c.decided
         UNION ALL
-        SELECT c.topic_id, c.partition, c.broker_id, c.at_offset
-        FROM changed c
+        SELECT c.topic_id, c.partition, c.broker_id, c.at_offset, c.decided
+        FROM settled c
         JOIN renamed r ON r.topic_id = c.topic_id AND r.partition = c.partition AND r.broker_id = c.broker_id
              AND r.first_end <= c.since
+        UNION ALL
+        SELECT a.topic_id, a.partition, a.broker_id, d.to_offset, d.to_offset
+        FROM a
+        JOIN d ON d.broker_id = a.broker_id AND d.to_offset > a.from_offset
+             AND (a.to_offset IS NULL OR d.to_offset <= a.to_offset)
+        WHERE a.kind IN ('unassigned', 'migrating')
+        UNION ALL
+        SELECT a.topic_id, a.partition, a.broker_id, a.from_offset, coalesce(a.to_offset, 9223372036854775807)
+        FROM a
+        JOIN renamed r ON r.topic_id = a.topic_id AND r.partition = a.partition AND r.broker_id = a.broker_id
+             AND r.first_end <= a.from_offset
+        WHERE a.kind IN ('unassigned', 'migrating')
     ),
     placed AS (
         SELECT topic_id, partition FROM (
             SELECT p.topic_id, p.partition, p.leader, p.isr, p.elr, c.broker_id
             FROM p JOIN doubtful c ON c.topic_id = p.topic_id AND c.partition = p.partition
-                 AND (p.from_offset = c.at_offset OR p.to_offset = c.at_offset)
+                 AND p.from_offset <= c.decided AND (p.to_offset IS NULL OR p.to_offset >= c.at_offset)
         )
         WHERE leader IN (-1, broker_id) OR list_contains(isr, broker_id) OR list_contains(elr, broker_id)
     )

@@ -13,8 +13,8 @@ DATA_LOST = Check(
     name="data-lost",
     severity="critical",
     title="The last copy with every acknowledged write was given up",
-    why="Kafka says nothing of it: a replica that was recreated empty leads as any other, where its broker still counts "
-    "as in sync or eligible. The old disk may be the only place that has the data, as long as nobody wipes it.",
+    why="Kafka says nothing of it: a replica that was recreated empty leads as any other while its broker counts as in "
+    "sync or eligible. The old disk may be the only place that has the data, as long as nobody wipes it.",
     sql=_SQL.format(severity="critical", kind="lost"),
     message="{finding}",
     todo="{advice}",
