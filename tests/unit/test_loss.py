@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +29,8 @@ from tests.lakes import Reference
 from tests.logs import Entry
 from tests.paths import KAFKAS, TRACES, metadata_dir
 from tests.unit.engine.histories import LAST, histories, write_log
+from tests.unit.model.loss_operations import run
+from tests.unit.model.loss_world import World
 
 Losses = Mapping[tuple[str, int], tuple[Loss, ...]]
 
@@ -134,6 +136,36 @@ def test_losses_under_kafkas_own_controller_are_those_of_the_model(tmp_path: Pat
             assert of_engine(lake, offset) == expected, offset
             told += len(expected)
     assert told
+
+
+class _Records:
+    """What a simulated cluster appends."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    def take(self, records: Sequence[object]) -> None:
+        base = len(self.entries)
+        for record in (getattr(each, "record", each) for each in records):
+            versioned = VersionedRecord(record, LAST[type(record)])
+            offset = len(self.entries)
+            self.entries.append(Entry(offset, 1, offset, base, encode(versioned), versioned=versioned))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_losses_of_a_simulated_cluster_are_those_of_the_model(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, append = _Records(), World.append
+
+    def recorded(world: World, *records: object) -> None:
+        taken.take(records)
+        append(world, *records)
+
+    monkeypatch.setattr(World, "append", recorded)
+    told = run(seed).fates.of
+    lake = in_memory(taken.entries)
+    assert of_engine(lake, lake.offset) == {
+        (str(topic_id), number): fate.losses for (topic_id, number), fate in told.items() if fate.losses
+    }
 
 
 @settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
