@@ -46,7 +46,7 @@ def offline(
     from pipelines.ask.offline import offline as ask
 
     opened, default = open_lake(lake, at_offset, at_time)
-    answer = ask(opened, default)
+    answer = ask(opened, default, accepted_until(lake))
     if as_json:
         sys.stdout.write(json.dumps(answer.as_json()) + "\n")
         return
@@ -60,7 +60,7 @@ def status(lake: LakePath = None, at_offset: AtOffset = None, at_time: AtTime = 
     from pipelines.ask.status import status as ask
 
     opened, default = open_lake(lake, at_offset, at_time)
-    answer = ask(opened, default)
+    answer = ask(opened, default, accepted_until(lake))
     if as_json:
         print_json(answer)
         return
@@ -95,8 +95,8 @@ def history(
     """What happened to one partition, record by record."""
     from pipelines.ask.history import history as ask
 
-    opened, _ = open_lake(lake, at_offset, at_time)
-    answer = ask(opened, partition)
+    opened, default = open_lake(lake, at_offset, at_time)
+    answer = ask(opened, partition, default)
     if as_json:
         print_json({"offset": opened.offset, "time": opened.time, "history": answer})
         return
@@ -194,6 +194,13 @@ def open_lake(path: str | None, at_offset: int | None, at_time: str | None) -> t
     # Answers are many small objects that all stay: looking for garbage among them took a third of the time.
     gc.set_threshold(100_000, 50, 100)
     return Lake.open(settings.lake, at_offset, time), settings.ask.min_insync_replicas
+
+
+def accepted_until(path: str | None) -> int:
+    """The offset up to which lost data is accepted."""
+    from pipelines.settings import load
+
+    return load(lake=path).check.losses_accepted_until
 
 
 def print_json(answer: Any) -> None:

@@ -27,10 +27,10 @@ def incidents(
     from pipelines.ask.incidents import incidents as ask
     from pipelines.ask.moving import moving
 
-    opened, _ = open_lake(lake, at_offset, at_time)
+    opened, default = open_lake(lake, at_offset, at_time)
     position = {"offset": opened.offset, "time": opened.time}
     if number is not None:
-        one = details(opened, number)
+        one = details(opened, number, default)
         if as_json:
             print_json({**position, **one.as_json()})
             return
@@ -38,7 +38,7 @@ def incidents(
 
         show_details(one, opened.time, every)
         return
-    answer = ask(opened)
+    answer = ask(opened, default)
     moved, asked = moving(opened)
     if as_json:
         stories = [each.as_json() for each in answer]

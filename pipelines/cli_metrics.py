@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.cli_ask import AsJson, LakePath, open_lake, print_json
+from pipelines.cli_ask import AsJson, LakePath, accepted_until, open_lake, print_json
 from pipelines.cli_check import FailOn
 from pipelines.show import many
 
@@ -44,8 +44,16 @@ def metrics(
     from pipelines.metrics.measure import measure
 
     opened, default = open_lake(lake, None, None)
+    accepted = accepted_until(lake)
     log = None if log_dir is None else behind(log_dir, opened.published.end_offset)
-    families = measure(opened, datetime.now(UTC), default_min_isr=default, log=log, found=recorded(opened))
+    families = measure(
+        opened,
+        datetime.now(UTC),
+        default_min_isr=default,
+        accepted_until=accepted,
+        log=log,
+        found=recorded(opened),
+    )
     if as_json:
         if out is not None:
             raise UsageError("--out and --json: give one of them: the file has Prometheus text")

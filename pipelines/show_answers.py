@@ -12,6 +12,7 @@ from pipelines.ask.history import History
 from pipelines.ask.offline import Offline, OfflineReplica
 from pipelines.ask.status import Status
 from pipelines.show import age, console, listed, many, say, show_table, when
+from pipelines.show_losses import show_losses, told_losses
 
 SCREENFUL = 40
 """Rows of a list on a terminal, unless all are asked for."""
@@ -24,8 +25,10 @@ def show_offline(answer: Offline, every: bool = False, out: Console | None = Non
     out = out or console()
     at = f"At offset {answer.offset}, {when(answer.time)}:"
     if not answer.replicas:
-        say(out, f"{at} every replica is online.", "green")
+        lost = told_losses(answer.data)
+        say(out, f"{at} every replica is online{'; but ' if lost else ''}{lost}.", "bold red" if lost else "green")
         say(out, f"{many(answer.replicas_in_all, 'replica')} of {many(answer.partitions_in_all, 'partition')}.")
+        show_losses(out, answer.data, answer.time, every)
         return
     say(
         out,
@@ -34,6 +37,7 @@ def show_offline(answer: Offline, every: bool = False, out: Console | None = Non
         "bold red",
     )
     _show_hurt(out, answer)
+    show_losses(out, answer.data, answer.time, every)
     say(out)
     say(out, "Why", "bold")
     causes = answer.causes if every or not out.is_terminal else answer.causes[:MOST_CAUSES]
@@ -133,11 +137,13 @@ def show_status(answer: Status) -> None:
         (answer.partitions_led_from_offline, "partition led from offline", "partitions led from offline"),
         (answer.partitions_under_min_isr, "partition under min ISR", "partitions under min ISR"),
         (answer.partitions_under_replicated, "partition under-replicated", "partitions under-replicated"),
+        (answer.partitions_data_lost, "partition with lost data", "partitions with lost data"),
+        (answer.partitions_may_lack_writes, "partition that may lack writes", "partitions that may lack writes"),
     )
     found = [many(*trouble) for trouble in troubles if trouble[0]]
     if found:
         say(out, f"{'trouble':<12} {', '.join(found)}", "bold red", 13)
-        if answer.offline_replicas:
+        if answer.offline_replicas or answer.partitions_data_lost or answer.partitions_may_lack_writes:
             say(out, f"{'':<12} jbod offline tells why")
     else:
         say(out, f"{'trouble':<12} none", "green")

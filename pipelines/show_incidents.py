@@ -9,8 +9,9 @@ from rich.console import Console
 
 from pipelines.ask.incidents import Details, Incident
 from pipelines.ask.incidents_effects import LeaderLoss
+from pipelines.ask.lost_data import LOST, MAY_LACK
 from pipelines.ask.moving import Asking, MoveCounts
-from pipelines.show import console, many, say, show_table, when
+from pipelines.show import console, listed, many, say, show_table, when
 
 SCREENFUL = 40
 """Rows of a list on a terminal, unless all are asked for."""
@@ -30,6 +31,10 @@ def show_incidents(
     going = [one for one in answer if one.going_on]
     summary = f"{at} {many(len(answer), 'incident')}, "
     say(out, summary + (f"{len(going):,} still going on." if going else "all over."), "bold red" if going else "green")
+    lost = sorted({name for one in answer for name in one.data_lost})
+    lacking = sorted({name for one in answer for name in one.may_lack_writes})
+    for what, names in zip(told_losses(lost, lacking), [names for names in (lost, lacking) if names], strict=True):
+        say(out, f"{what[:1].upper()}{what[1:]}: {listed(names)}.", "bold red")
     longest = max(answer, key=lambda one: one.longest_offline)
     if longest.replicas:
         say(out, f"The longest time that a replica was offline is {lasted(longest.longest_offline)}: {_name(longest)}.")
@@ -68,7 +73,9 @@ def _row(one: Incident) -> tuple[object, ...]:
 def show_story(out: Console, one: Incident) -> None:
     """What happened in one incident, in a few lines."""
     state = "still going on" if one.end_time is None else f"over after {lasted(one.end_time - one.start_time)}"
-    say(out, f"{one.number}. {_name(one)}: {state}; {one.ending}", "bold red" if one.going_on else "bold", 4)
+    lost = "".join(f"; {what}" for what in told_losses(one.data_lost, one.may_lack_writes))
+    style = "bold red" if one.going_on or lost else "bold"
+    say(out, f"{one.number}. {_name(one)}: {state}; {one.ending}{lost}", style, 4)
     since = "at or before " if one.since_snapshot else ""
     say(out, f"   {since}{when(one.start_time)}: {one.cause}", hang=6)
     width = max((len(str(event.offset)) for event in one.events), default=0)
@@ -78,15 +85,20 @@ def show_story(out: Console, one: Incident) -> None:
         say(out, f"   {one.replicas_offline:,} of {many(one.replicas, 'replica')} still offline", "red", 6)
     if one.without_leader_now:
         say(out, f"   {many(one.without_leader_now, 'partition')} still without a leader", "red", 6)
-    if one.unclean:
-        say(
-            out,
-            f"   {many(one.unclean, 'partition')} may have lost writes: the next leader was elected uncleanly",
-            "red",
-            6,
-        )
+    for partitions, what in (
+        (one.data_lost, "the last complete copy was given up"),
+        (one.may_lack_writes, "it went on under a leader whose copy was not complete"),
+    ):
+        if partitions:
+            say(out, f"   {listed(partitions)}: {what}; what to do: jbod check --only B-32,B-33", "red", 6)
     if one.going_on:
         say(out, f"   What to do: {one.advice}", hang=6)
+
+
+def told_losses(lost: Sequence[str], lacking: Sequence[str]) -> list[str]:
+    """``data of 2 partitions lost`` and ``3 partitions may lack writes``, each where it is so."""
+    said = [f"data of {many(len(lost), 'partition')} lost"] if lost else []
+    return said + ([f"{many(len(lacking), 'partition')} may lack writes"] if lacking else [])
 
 
 def show_moving(moved: MoveCounts, asked: Asking | None, out: Console | None = None) -> None:
@@ -170,12 +182,12 @@ def show_details(answer: Details, time: datetime, every: bool = False, out: Cons
 
 def _next(loss: LeaderLoss, time: datetime) -> tuple[str, str | None, str | None]:
     """Who led next: at once, later, or nobody."""
-    unclean = ", may lack writes" if loss.uncleanly else ""
+    lacking = {LOST: ", data lost", MAY_LACK: ", may lack writes", None: ""}[loss.lacking]
     if loss.successor != -1:
-        return f"{loss.successor}{unclean}", None, None
+        return f"{loss.successor}{lacking}", None, None
     waited = lasted((loss.led_again_time or time) - loss.time)
     if loss.led_again_by is not None:
-        return "none", f"by {loss.led_again_by} at {loss.led_again_offset}{unclean}", waited
+        return "none", f"by {loss.led_again_by} at {loss.led_again_offset}{lacking}", waited
     return "none", "still not" if loss.led_again_time is None else "removed", waited
 
 

@@ -28,6 +28,11 @@ ADVICE = (
     ),
     ("unclean", "Where an unclean election would follow, acknowledged writes would be lost: see the topic's settings."),
     (
+        "last_complete",
+        "Where the last complete copy online is at stake, wipe no disk afterwards: while it lives nothing is lost, and "
+        "what is recreated or elected without it lacks writes.",
+    ),
+    (
         "under_min_isr",
         "Where in-sync replicas would be too few, writes with acks=all would stop until another one is in sync.",
     ),
@@ -62,7 +67,7 @@ def show_risk(answer: Risk, every: bool = False, out: Console | None = None) -> 
     if bad:
         worst = bad[0]
         place = f"{worst.broker_id}" if worst.directory_id is None else f"{worst.broker_id}:{worst.directory_id}"
-        lost = {what for what, _ in ADVICE if any(getattr(one, FIELDS.get(what, what)) for one in bad)}
+        lost = {what for what, _ in ADVICE if any(getattr(one, FIELDS.get(what, what), 0) for one in bad)}
         _show_advice(out, lost, f"For the partitions one by one: jbod whatif --fail {place}")
     for title, exposures in (("Brokers", answer.brokers), ("Directories", answer.directories)):
         if exposures:
@@ -164,6 +169,7 @@ def show_whatif(answer: WhatIf, every: bool = False, out: Console | None = None)
     for what, meaning in (
         ("without_leader", "would have no leader: no reads, no writes"),
         ("all_offline", "would have no replica online: if the disks are dead, the data is gone"),
+        ("last_complete", "would lose their last complete copy online: what is lost if that disk is dead or wiped"),
         ("unclean", "would elect a leader that is not in sync: acknowledged writes are lost"),
         ("under_min_isr", "would be under min.insync.replicas: writes with acks=all fail"),
     ):
@@ -214,6 +220,8 @@ def _losses(change: Change) -> Iterable[str]:
         yield "its leader"
     if change.all_offline:
         yield "its last replica online"
+    elif change.last_complete:
+        yield "its last complete copy online"
     if change.unclean:
         yield "writes that the new leader lacks"
     if change.under_min_isr:

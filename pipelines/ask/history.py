@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES
 from pipelines.ask.lake import Lake
 from pipelines.ask.ledger import time_of
+from pipelines.ask.lost_data import LOST, DataLoss, every_loss, times_of
 
 
 class Event(NamedTuple):
@@ -67,7 +68,7 @@ class History:
     events: Sequence[Event]
 
 
-def history(lake: Lake, name: str) -> History:
+def history(lake: Lake, name: str, default_min_isr: int = 1) -> History:
     """The history of ``topic-0``; UsageError, with names that are near, if the lake never knew it."""
     topic, partition = _parse(lake, name)
     wanted = [topic, partition]
@@ -103,9 +104,13 @@ def history(lake: Lake, name: str) -> History:
             wanted,
         )
     }
-    names = _reserved_names(lake)
-    # A change of the partition comes before what it makes of the replicas.
-    events = sorted([*_state_events(states, names, missed), *_offline_events(spells)], key=lambda event: event.offset)
+    wording = _Wording(_reserved_names(lake), _online(lake, states))
+    lost = [one for one in every_loss(lake, default_min_isr) if (one.topic, one.partition) == (topic, partition)]
+    # A change of the partition comes before what it makes of the replicas and of the data.
+    events = sorted(
+        [*_state_events(states, wording, missed), *_offline_events(spells), *_loss_events(lake, lost)],
+        key=lambda event: event.offset,
+    )
     return History(f"{topic}-{partition}", states, spells, events)
 
 
@@ -143,7 +148,87 @@ def _reserved_names(lake: Lake) -> dict[str, str]:
     return {str(ids.unassigned): "unassigned", str(ids.lost): "lost", str(ids.migrating): "migrating"}
 
 
-def _state_events(states: Sequence[State], names: dict[str, str], missed: set[int]) -> Iterator[Event]:
+@dataclass(frozen=True)
+class _Wording:
+    """What it takes to name directories, and what happened to a replica whose directory changed."""
+
+    names: dict[str, str]
+    """Of the reserved ids."""
+    online: Mapping[tuple[int, str], Sequence[tuple[int, int | None]]]
+    """When a broker had a directory online: from an offset, to an offset."""
+
+    def name(self, directory: str) -> str:
+        """The directory's id, or the meaning of a reserved one."""
+        return self.names.get(directory, directory)
+
+    def replica_changed(self, broker: int, old: str, new: str, offset: int) -> str:
+        """A replica moves as long as its old directory is online; otherwise it is recreated (R-COPY-3, R-COPY-4)."""
+        was, now = self.names.get(old), self.names.get(new)
+        if now == "lost":
+            return f"replica on {broker}: the broker reported that its directory failed (LOST; was {self.name(old)})"
+        if now is not None:
+            return f"replica on {broker}: its directory is no longer known ({now}; was {self.name(old)})"
+        if was == "lost":
+            return f"replica on {broker} recreated empty in {new} (its data was in a directory that failed: LOST)"
+        if was is not None:
+            return f"replica on {broker} is in {new} (was {was})"
+        spells = self.online.get((broker, old), ())
+        if any(start <= offset and (end is None or end > offset) for start, end in spells):
+            return f"replica on {broker} moved: {old} -> {new}"
+        return f"replica on {broker} recreated empty in {new} (its data was in {old})"
+
+
+def _online(lake: Lake, states: Sequence[State]) -> dict[tuple[int, str], list[tuple[int, int | None]]]:
+    """When the directories of these states were online.
+
+    While its broker is fenced a report may come from a process that has not registered yet. So a directory that goes
+    with the next registration is taken to have gone when the broker was fenced (R-COPY-12).
+    """
+    wanted = sorted({directory for state in states for directory in state.directories})
+    rows = lake.query(
+        f"""
+        WITH d AS (
+            SELECT broker_id, directory_id, from_offset, to_offset, ended_by FROM {lake.until("directories")}
+            WHERE directory_id IN (SELECT unnest($1::VARCHAR[]))
+        )
+        SELECT d.broker_id, d.directory_id, d.from_offset,
+               CASE WHEN b.fenced AND d.ended_by <> 'failed' THEN b.fenced_offset ELSE d.to_offset END
+        FROM d LEFT JOIN ({_fenced(lake)}) b ON b.broker_id = d.broker_id AND b.to_offset = d.to_offset
+        """,
+        [wanted],
+    )
+    found: dict[tuple[int, str], list[tuple[int, int | None]]] = {}
+    for broker, directory, start, end in rows:
+        found.setdefault((broker, directory), []).append((start, end))
+    return found
+
+
+def _fenced(lake: Lake) -> str:
+    """SQL: rows of brokers, each with the offset since which the broker was fenced, if it was."""
+    return f"""
+        SELECT broker_id, to_offset, fenced,
+               max(CASE WHEN fenced AND NOT was_fenced THEN from_offset END) OVER w AS fenced_offset
+        FROM (
+            SELECT *, coalesce(lag(fenced) OVER (PARTITION BY broker_id ORDER BY from_offset), false) AS was_fenced
+            FROM {lake.until("brokers")}
+        )
+        WINDOW w AS (PARTITION BY broker_id ORDER BY from_offset)
+    """
+
+
+def _loss_events(lake: Lake, lost: Sequence[DataLoss]) -> Iterator[Event]:
+    ends = times_of(lake, [one.until_offset for one in lost if one.until_offset is not None])
+    for one in lost:
+        yield Event(one.offset, one.time, one.finding)
+        if one.until_offset is not None and one.kind == LOST:
+            yield Event(
+                one.until_offset,
+                ends[one.until_offset],
+                "the data is no longer lost: a complete copy is back, or the topic is gone",
+            )
+
+
+def _state_events(states: Sequence[State], names: _Wording, missed: set[int]) -> Iterator[Event]:
     """``missed``: where a snapshot stood in for records that were gone before they were read."""
     before: State | None = None
     for state in states:
@@ -165,16 +250,16 @@ def _removed(last: State, missed: set[int]) -> Iterator[Event]:
         yield Event(last.to_offset, last.to_time, what)
 
 
-def _created(state: State, names: dict[str, str]) -> Iterator[str]:
+def _created(state: State, names: _Wording) -> Iterator[str]:
     verb = "found in a snapshot" if state.from_snapshot else "created"
     where = ", ".join(
-        f"{broker} in {names.get(directory, directory)}"
+        f"{broker} in {names.name(directory)}"
         for broker, directory in zip(state.replicas, state.directories, strict=True)
     )
     yield f"{verb} as topic {state.topic_id}: replicas {where}; leader {_leader(state.leader)}"
 
 
-def _changes(before: State, after: State, names: dict[str, str]) -> list[str]:
+def _changes(before: State, after: State, names: _Wording) -> list[str]:
     said = list(_replica_changes(before, after, names))
     if (before.leader, before.leader_epoch) != (after.leader, after.leader_epoch):
         kept = "stays" if before.leader == after.leader else f"{_leader(before.leader)} ->"
@@ -186,19 +271,17 @@ def _changes(before: State, after: State, names: dict[str, str]) -> list[str]:
     return said or [f"nothing but the partition epoch: {before.partition_epoch} -> {after.partition_epoch}"]
 
 
-def _replica_changes(before: State, after: State, names: dict[str, str]) -> Iterator[str]:
+def _replica_changes(before: State, after: State, names: _Wording) -> Iterator[str]:
     old = dict(zip(before.replicas, before.directories, strict=True))
     new = dict(zip(after.replicas, after.directories, strict=True))
     for broker in old:
         if broker not in new:
-            yield f"replica on {broker} removed from {names.get(old[broker], old[broker])}"
+            yield f"replica on {broker} removed from {names.name(old[broker])}"
     for broker, directory in new.items():
-        there = names.get(directory, directory)
         if broker not in old:
-            yield f"replica on {broker} added in {there}"
+            yield f"replica on {broker} added in {names.name(directory)}"
         elif old[broker] != directory:
-            verb = "moved" if old[broker] not in names and directory not in names else "now"
-            yield f"replica on {broker} {verb}: {names.get(old[broker], old[broker])} -> {there}"
+            yield names.replica_changed(broker, old[broker], directory, after.from_offset)
     if before.replicas != after.replicas and set(old) == set(new):
         yield f"replicas in another order: {_ints(before.replicas)} -> {_ints(after.replicas)}"
 

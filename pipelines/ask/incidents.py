@@ -15,6 +15,7 @@ from pipelines.ask.incidents_effects import NO_LEADER, Effects, LeaderLoss, Outa
 from pipelines.ask.incidents_story import CAUSES, Event, Registration, Story
 from pipelines.ask.lake import Lake
 from pipelines.ask.ledger import time_of
+from pipelines.ask.lost_data import LOST, MAY_LACK, every_loss
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,10 @@ class Incident:
     without_leader_now: int
     """Those that have had no leader since."""
     longest_without_leader: timedelta
-    unclean: int
-    """Partitions whose next leader was elected uncleanly: what it had not copied is lost."""
+    data_lost: Sequence[str]
+    """Partitions whose last complete copy was given up."""
+    may_lack_writes: Sequence[str]
+    """Partitions that went on under a leader whose copy was not complete."""
     events: Sequence[Event]
     """What happened, oldest first."""
 
@@ -103,26 +106,28 @@ class Details:
         }
 
 
-def incidents(lake: Lake) -> list[Incident]:
+def incidents(lake: Lake, default_min_isr: int = 1) -> list[Incident]:
     """All that began by the lake's offset, oldest first."""
     stories = _stories(lake)
+    lost = every_loss(lake, default_min_isr) if stories else []
     return [
         _incident(number, story, done)
-        for number, (story, done) in enumerate(zip(stories, effects(lake, stories), strict=True), 1)
+        for number, (story, done) in enumerate(zip(stories, effects(lake, stories, lost), strict=True), 1)
     ]
 
 
-def details(lake: Lake, number: int) -> Details:
+def details(lake: Lake, number: int, default_min_isr: int = 1) -> Details:
     """One of them in full; UsageError if there is none of this number."""
     stories = _stories(lake)
     if not 1 <= number <= len(stories):
         known = f"there are 1 to {len(stories)}" if stories else "there is none"
         raise UsageError(f"incident {number}: no such incident up to offset {lake.offset}: {known}")
-    done = effects(lake, stories)[number - 1]
+    lost = every_loss(lake, default_min_isr)
+    done = effects(lake, stories, lost)[number - 1]
     return Details(
         _incident(number, stories[number - 1], done),
         outages(lake, stories, number - 1),
-        leader_losses(lake, stories, number - 1),
+        leader_losses(lake, stories, number - 1, lost),
     )
 
 
@@ -188,7 +193,8 @@ def _incident(number: int, story: Story, done: Effects) -> Incident:
         without_leader=done.successors.get(NO_LEADER, 0),
         without_leader_now=done.leaderless,
         longest_without_leader=done.longest_leaderless,
-        unclean=done.unclean,
+        data_lost=[one.name for one in done.lost if one.kind == LOST],
+        may_lack_writes=[one.name for one in done.lost if one.kind == MAY_LACK],
         events=tuple(sorted([*story.events, *_consequences(story, done)], key=lambda event: event.offset)),
     )
 
@@ -204,8 +210,13 @@ def _consequences(story: Story, done: Effects) -> Iterator[Event]:
         already = f", {done.already_offline:,} of them already" if done.already_offline else ""
         yield Event(story.offset, story.time, f"{_many(done.replicas, 'replica')} offline{already}")
     if done.rehomed_from is not None:
-        text = f"{_many(done.rehomed, 'replica')} placed in other directories of the broker"
+        text = f"{_many(done.rehomed, 'replica')} recreated empty in other directories of the broker"
         yield Event(*done.rehomed_from, text)
+    for kind, what in ((LOST, "data of {} lost"), (MAY_LACK, "{} may lack writes from here on")):
+        hit = [one for one in done.lost if one.kind == kind]
+        if hit:
+            first = min(hit, key=lambda one: one.offset)
+            yield Event(first.offset, first.time, what.format(_many(len(hit), "partition")))
     if done.led_again is not None:
         yield Event(*done.led_again, "the last partition without a leader has one again")
     if done.replicas and not done.offline and done.last_offset is not None and done.last_time is not None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pipelines.ask.incidents_story import Story
 from pipelines.ask.lake import Lake
 from pipelines.ask.ledger import EPOCH, time_of
+from pipelines.ask.lost_data import DataLoss
 
 LEADERS_LEAVE_BEFORE = timedelta(seconds=1)
 """The controller writes new leaders before the record that fences a broker or takes a directory out (R-LEADER-2,
@@ -49,8 +50,8 @@ class LeaderLoss(NamedTuple):
     """Where nobody took over: when somebody led again, or the topic was removed."""
     led_again_time: datetime | None
     led_again_by: int | None
-    uncleanly: bool
-    """Who leads after it may lack what was written before."""
+    lacking: str | None
+    """Who leads after it lacks acknowledged writes: lost, or may lack writes. None: it has them all."""
 
 
 @dataclass
@@ -72,18 +73,21 @@ class Effects:
     longest_leaderless: timedelta = timedelta()
     led_again: tuple[int, datetime] | None = None
     """When the last of them had a leader again."""
-    unclean: int = 0
-    """Partitions whose next leader may lack what was written before."""
+    lost: list[DataLoss] = field(default_factory=list)
+    """Partitions whose last complete copy was given up, or that went on without it."""
     rehomed: int = 0
-    """Replicas that the broker reported in other directories than the one that left."""
+    """Replicas that the broker recreated empty in other directories than the one that left."""
     rehomed_from: tuple[int, datetime] | None = None
 
 
-def effects(lake: Lake, stories: Sequence[Story]) -> list[Effects]:
-    """The effects of each story, in their order."""
+def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ()) -> list[Effects]:
+    """The effects of each story, in their order. ``lost``: every loss of data up to the lake's offset."""
     found = [Effects() for _ in stories]
     if not stories:
         return found
+    for loss in lost:
+        if (story := _story_of(loss, stories)) is not None:
+            found[story].lost.append(loss)
     now = _micros(lake.time)
     rows = lake.query(
         f"""
@@ -102,15 +106,13 @@ def effects(lake: Lake, stories: Sequence[Story]) -> list[Effects]:
         f"""
         WITH {_outages(lake, stories)}, {_losses(lake)}
         SELECT story, successor, count(*), min(x), epoch_us(min(x_time)), count(*) FILTER (again IS NULL),
-               max(coalesce(epoch_us(again_time), {now}) - epoch_us(x_time)), max(again), epoch_us(max(again_time)),
-               count(*) FILTER (uncleanly)
+               max(coalesce(epoch_us(again_time), {now}) - epoch_us(x_time)), max(again), epoch_us(max(again_time))
         FROM losses GROUP BY story, successor ORDER BY story, successor
         """
     )
-    for story, successor, partitions, first, first_time, leaderless, longest, again, again_time, unclean in rows:
+    for story, successor, partitions, first, first_time, leaderless, longest, again, again_time in rows:
         one = found[story]
         one.successors[successor] = partitions
-        one.unclean += unclean
         one.first_loss = min(one.first_loss or (first, time_of(first_time)), (first, time_of(first_time)))
         if successor == NO_LEADER:
             one.leaderless, one.longest_leaderless = leaderless, timedelta(microseconds=longest)
@@ -143,19 +145,32 @@ def outages(lake: Lake, stories: Sequence[Story], story: int) -> list[Outage]:
     ]
 
 
-def leader_losses(lake: Lake, stories: Sequence[Story], story: int) -> list[LeaderLoss]:
-    """The partitions that one story took the leader from, in the order of the records."""
+def leader_losses(lake: Lake, stories: Sequence[Story], story: int, lost: Sequence[DataLoss] = ()) -> list[LeaderLoss]:
+    """The partitions that one story took the leader from, in the order of the records; ``lost`` as for ``effects``."""
+    lacking = {(one.topic, one.partition, one.went_on_offset): one.kind for one in lost}
     return [
-        LeaderLoss._make([*row[:5], time_of(row[5]), row[6], _time(row[7]), *row[8:]])
+        LeaderLoss._make(
+            [*row[:5], time_of(row[5]), row[6], _time(row[7]), row[8], lacking.get((*row[:2], row[6] or row[4]))]
+        )
         for row in lake.query(
             f"""
             WITH {_outages(lake, stories)}, {_losses(lake)}
-            SELECT topic, partition, leader, successor, x, epoch_us(x_time), again, epoch_us(again_time), again_by,
-                   uncleanly
+            SELECT topic, partition, leader, successor, x, epoch_us(x_time), again, epoch_us(again_time), again_by
             FROM losses WHERE story = {story} ORDER BY x, topic, partition
             """
         )
     ]
+
+
+def _story_of(loss: DataLoss, stories: Sequence[Story]) -> int | None:
+    """The last story before the loss about the directory, or else the broker, that had the last complete copy."""
+    begun = [number for number, story in enumerate(stories) if story.since <= loss.offset]
+    for copy in loss.copies:
+        for directory in (copy.directory_id, None):
+            at = [n for n in begun if (stories[n].broker_id, stories[n].directory_id) == (copy.broker_id, directory)]
+            if at:
+                return at[-1]
+    return None
 
 
 def _outages(lake: Lake, stories: Sequence[Story]) -> str:
@@ -210,12 +225,11 @@ def _losses(lake: Lake) -> str:
     partitions = lake.until("partitions")
     return f"""
         states AS (
-            SELECT topic_id, partition, leader, leader_recovery, from_offset, from_time, to_offset, to_time
+            SELECT topic_id, partition, leader, from_offset, from_time, to_offset, to_time
             FROM {partitions}
         ),
         left_behind AS (
-            SELECT a.topic_id, a.partition, a.leader, b.leader AS successor, b.from_offset AS x, b.from_time AS x_time,
-                   b.leader_recovery = 'RECOVERING' AND b.leader_recovery <> a.leader_recovery AS recovers
+            SELECT a.topic_id, a.partition, a.leader, b.leader AS successor, b.from_offset AS x, b.from_time AS x_time
             FROM states a JOIN states b
             ON a.to_offset = b.from_offset AND a.topic_id = b.topic_id AND a.partition = b.partition
             WHERE a.leader >= 0 AND a.leader <> b.leader
@@ -230,7 +244,6 @@ def _losses(lake: Lake) -> str:
             SELECT topic_id, partition, x, min(s.from_offset) FILTER (s.leader >= 0) AS led,
                    arg_min(s.leader, s.from_offset) FILTER (s.leader >= 0) AS led_by,
                    min(s.from_time) FILTER (s.leader >= 0) AS led_time,
-                   arg_min(s.leader_recovery, s.from_offset) FILTER (s.leader >= 0) = 'RECOVERING' AS recovering,
                    CASE WHEN bool_and(s.to_offset IS NOT NULL) THEN max(s.to_offset) END AS removed,
                    CASE WHEN bool_and(s.to_offset IS NOT NULL) THEN max(s.to_time) END AS removed_time
             FROM (SELECT DISTINCT topic_id, partition, x FROM taken WHERE successor = -1) t
@@ -238,7 +251,7 @@ def _losses(lake: Lake) -> str:
         ),
         losses AS (
             SELECT t.*, coalesce(led, removed) AS again, coalesce(led_time, removed_time) AS again_time,
-                   led_by AS again_by, coalesce(recovers OR recovering, recovers) AS uncleanly
+                   led_by AS again_by
             FROM taken t LEFT JOIN next USING (topic_id, partition, x)
         )
     """

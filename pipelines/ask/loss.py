@@ -48,17 +48,18 @@ class Followed(NamedTuple):
         return {broker: self._copy(copy) for broker, copy in self.shape.copies.items()}
 
     def _loss(self, loss: Loss) -> Loss:
+        copies = tuple(map(self._copy, loss.copies))
+        went_on, until = self._at(loss.went_on), self._at(loss.until)
         return replace(
-            loss,
-            offset=self.offsets.get(loss.offset, loss.offset),
-            copies=tuple(map(self._copy, loss.copies)),
-            went_on=None if loss.went_on is None else self.offsets.get(loss.went_on, loss.went_on),
-            until=None if loss.until is None else self.offsets.get(loss.until, loss.until),
+            loss, offset=self.offsets.get(loss.offset, loss.offset), copies=copies, went_on=went_on, until=until
         )
 
     def _copy(self, copy: Copy) -> Copy:
-        away = None if copy.away is None else self.offsets.get(copy.away, copy.away)
-        return replace(copy, since=self.offsets.get(copy.since, copy.since), away=away)
+        since = self.offsets.get(copy.since, copy.since)
+        return replace(copy, since=since, away=self._at(copy.away), missed=self._at(copy.missed))
+
+    def _at(self, offset: int | None) -> int | None:
+        return None if offset is None else self.offsets.get(offset, offset)
 
 
 def followed(lake: Lake, default_min_isr: int = 1, also: str = "") -> list[Followed]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from jbod_model.loss.copies import Copy
@@ -162,10 +163,30 @@ class Losses:
         """The losses of a kind that nobody accepted."""
         return [one for one in self.losses if one.kind == kind and not one.accepted]
 
+    def count(self, kind: str) -> int:
+        """Partitions with such a loss."""
+        return len({(one.topic_id, one.partition) for one in self.chosen(kind)})
+
     @property
     def accepted(self) -> int:
         """How many an operator accepted."""
         return sum(one.accepted for one in self.losses)
+
+    @property
+    def groups(self) -> list[list[DataLoss]]:
+        """The losses that nobody accepted, by what happened and what to do; lost data first, most partitions first."""
+        found: dict[tuple[str, str], list[DataLoss]] = {}
+        for one in sorted((*self.chosen(LOST), *self.chosen(MAY_LACK)), key=attrgetter("offset")):
+            found.setdefault((one.finding, one.advice), []).append(one)
+        return sorted(found.values(), key=lambda group: (group[0].kind != LOST, -len(group), group[0].offset))
+
+    @property
+    def held(self) -> list[tuple[tuple[LastCopy, ...], list[AtRisk]]]:
+        """The offline places of the only complete copies, most partitions first."""
+        found: dict[tuple[LastCopy, ...], list[AtRisk]] = {}
+        for one in self.at_risk:
+            found.setdefault(tuple(one.copies), []).append(one)
+        return sorted(found.items(), key=lambda item: -len(item[1]))
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
@@ -214,7 +235,7 @@ def _data_losses(lake: Lake, found: Sequence[Followed], accepted_until: int) -> 
     if not hit:
         return []
     tiered = {topic for topic, value in setting(lake, TIERED).topics.items() if value == "true"}
-    times = _times(lake, sorted({loss.offset for _, loss in hit}))
+    times = times_of(lake, sorted({loss.offset for _, loss in hit}))
     places = _places(lake)
     return [_data_loss(one, loss, times[loss.offset], places, tiered, accepted_until) for one, loss in hit]
 
@@ -238,7 +259,8 @@ def _data_loss(
     )
 
 
-def _times(lake: Lake, offsets: Sequence[int]) -> dict[int, datetime]:
+def times_of(lake: Lake, offsets: Sequence[int]) -> dict[int, datetime]:
+    """When the records at these offsets were appended."""
     rows = lake.query(
         f"""
         SELECT log_offset, epoch_us(max(append_time)) FROM {lake.records()}

@@ -49,8 +49,8 @@ class Move:
     accepted_offset: int
     accepted_time: datetime
     outcome: str
-    """``promoted``: it stayed. ``accepted``: too new to tell. ``reverted``: taken back soon. ``made anew``: the source
-    was offline or gone, so that nothing was moved."""
+    """``promoted``: it stayed. ``accepted``: too new to tell. ``reverted``: taken back soon. ``recreated``: the source
+    was offline or gone, so that nothing was moved and the replica began empty."""
     reverted_offset: int | None
     reverted_time: datetime | None
     flips: int
@@ -117,7 +117,7 @@ def _move(row: tuple[Any, ...]) -> Move:
         refused=refused,
         accepted_offset=offset,
         accepted_time=time_of(micros),
-        outcome="promoted" if alive else "made anew",
+        outcome="promoted" if alive else "recreated",
         reverted_offset=None,
         reverted_time=None,
         flips=0,
@@ -147,7 +147,7 @@ def _stories(chain: Iterable[Move], soon: timedelta) -> Iterator[Move]:
     """One replica's moves: what returns soon undoes the one before, and what then comes again soon undoes that.
 
     A broker also goes back when one of the two disks fails before it swapped (KAFKA-16297); had it swapped, it would
-    make the replica anew at its next start.
+    recreate the replica at its next start.
     """
     current: Move | None = None
     for move in chain:
@@ -157,7 +157,7 @@ def _stories(chain: Iterable[Move], soon: timedelta) -> Iterator[Move]:
         returns = (move.source, move.target) == (current.target, current.source)
         repeats = (move.source, move.target) == (current.source, current.target)
         last = current.reverted_time or current.accepted_time
-        near = move.accepted_time - last <= (soon if move.outcome != "made anew" else AT_ONCE)
+        near = move.accepted_time - last <= (soon if move.outcome != "recreated" else AT_ONCE)
         if returns and near and current.outcome != "reverted":
             current = replace(
                 current, outcome="reverted", reverted_offset=move.accepted_offset, reverted_time=move.accepted_time

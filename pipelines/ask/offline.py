@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from pipelines.ask.form import camel_case, jsonable
 from pipelines.ask.lake import Lake
 from pipelines.ask.ledger import time_of
+from pipelines.ask.lost_data import Losses, losses
 from pipelines.ask.trouble import Troubled, troubled
 
 
@@ -71,6 +72,8 @@ class Offline:
     """Most replicas first."""
     partitions: Sequence[Troubled]
     """Those with a replica offline."""
+    data: Losses
+    """What is lost whether or not a replica is offline now, and what is at risk."""
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
@@ -89,12 +92,13 @@ class Offline:
             "partitionsAllOffline": names("all_offline"),
             "partitionsUnderMinIsr": names("under_min_isr"),
             "causes": jsonable(list(self.causes)),
+            **self.data.as_json(),
             "replicas": [one.as_json() for one in self.replicas],
         }
 
 
-def offline(lake: Lake, default_min_isr: int = 1) -> Offline:
-    """What is offline at the lake's offset."""
+def offline(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Offline:
+    """What is offline at the lake's offset. Lost data up to the offset ``accepted_until`` is accepted."""
     rows = lake.query(
         f"""
         SELECT topic, topic_id, partition, replica_index, broker_id, directory_id, reason, from_offset,
@@ -107,7 +111,8 @@ def offline(lake: Lake, default_min_isr: int = 1) -> Offline:
     )
     found = [OfflineReplica._make((*row[:8], time_of(row[8]), row[9])) for row in rows]
     hit = troubled(lake, default_min_isr, offline_only=True) if found else []
-    return Offline(lake.offset, lake.time, replicas, partitions, found, _causes(lake, found), hit)
+    data = losses(lake, default_min_isr, accepted_until)
+    return Offline(lake.offset, lake.time, replicas, partitions, found, _causes(lake, found), hit, data)
 
 
 def _causes(lake: Lake, replicas: Sequence[OfflineReplica]) -> list[Cause]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from pipelines.ask.already import already
 from pipelines.ask.form import jsonable
 from pipelines.ask.lake import Lake
+from pipelines.ask.lost_data import DataLoss, complete_copies, losses
 from pipelines.ask.whatif_places import Place, find_directory
 
 
@@ -24,6 +25,8 @@ class Held(NamedTuple):
     leads: bool
     only_online: bool
     """No other replica of the partition is online."""
+    last_complete: bool
+    """No other replica that is online holds every acknowledged write."""
     arriving: bool
     """A reassignment adds it to the broker."""
     leaving: bool
@@ -92,11 +95,17 @@ class Removal:
 OTHER = "OTHER_DIRECTORY"
 
 
-def safe_to_remove(lake: Lake, text: str) -> Removal:
+def safe_to_remove(lake: Lake, text: str, default_min_isr: int = 1) -> Removal:
     """Whether ``BROKER:DIRECTORY`` can go at the lake's offset; UsageError if there is no such directory."""
     place = find_directory(lake, text)
-    held = _held(lake, place)
-    reasons = [*_about_replicas(place, held), *_about_broker(place), *_unknown(lake, place)]
+    held = _held(lake, place, default_min_isr)
+    lost = [
+        one
+        for one in losses(lake, default_min_isr).losses
+        if any((copy.broker_id, copy.directory_id) == (place.broker_id, place.directory_id) for copy in one.copies)
+    ]
+    reasons = [*_about_data(place, held, lost), *_about_replicas(place, held), *_about_broker(place)]
+    reasons += _unknown(lake, place)
     reasons.sort(key=lambda reason: not reason.blocks)
     return Removal(
         lake.offset,
@@ -111,7 +120,7 @@ def safe_to_remove(lake: Lake, text: str) -> Removal:
     )
 
 
-def _held(lake: Lake, place: Place) -> list[Held]:
+def _held(lake: Lake, place: Place, default_min_isr: int) -> list[Held]:
     """Replicas in the directory, and those of its broker that are in none that is known."""
     rows = lake.query(
         f"""
@@ -120,7 +129,9 @@ def _held(lake: Lake, place: Place) -> list[Held]:
         )
         SELECT p.topic, p.partition, p.replicas, a.kind, p.leader = a.broker_id,
                list_filter(p.replicas, lambda b: b <> a.broker_id AND NOT list_contains(coalesce(o.down, []), b)) = [],
-               list_contains(p.adding, a.broker_id), list_contains(p.removing, a.broker_id)
+               list_contains(p.adding, a.broker_id), list_contains(p.removing, a.broker_id), p.topic_id,
+               list_filter(p.replicas, lambda b: b <> a.broker_id AND NOT list_contains(coalesce(o.down, []), b)),
+               list_concat(p.isr, p.elr)
         FROM {lake.at("assignments")} a JOIN {lake.at("partitions")} p USING (topic_id, partition)
         LEFT JOIN o USING (topic_id, partition)
         WHERE a.broker_id = $1 AND (a.directory_id = $2 OR a.kind <> 'assigned')
@@ -128,7 +139,47 @@ def _held(lake: Lake, place: Place) -> list[Held]:
         """,
         [place.broker_id, place.directory_id],
     )
-    return [Held._make(row) for row in rows]
+    # The lists name who is complete, unless something happened to a copy; what did happen the model says.
+    doubtful = [(row[8], row[1]) for row in rows if not set(row[9]) & set(row[10])]
+    complete = complete_copies(lake, doubtful, default_min_isr)
+    found = []
+    for topic, partition, replicas, kind, leads, only_online, arriving, leaving, topic_id, online, named in rows:
+        copies = complete.get((topic_id, partition))
+        mine = copies is None or place.broker_id in copies
+        others = set(online) & set(named if copies is None else copies)
+        found.append(Held(topic, partition, replicas, kind, leads, only_online, mine and not others, arriving, leaving))
+    return found
+
+
+def _about_data(place: Place, held: Sequence[Held], lost: Sequence[DataLoss]) -> list[Reason]:
+    """Copies that nothing else replaces."""
+    where = f"directory {place.directory_id} of broker {place.broker_id}"
+    found = []
+    last = [one for one in held if one.kind == "assigned" and one.last_complete]
+    if last:
+        found.append(
+            Reason(
+                True,
+                f"it holds the last complete copy of {_count(last, 'partition')}: no other replica that is online has "
+                "every acknowledged write",
+                f"do not wipe {where}; bring another complete copy back, or move these replicas, before it goes",
+                tuple(one.name for one in last),
+            )
+        )
+    if lost:
+        found.append(
+            Reason(
+                True,
+                f"it held the last complete copy of {_count(lost, 'partition')} whose data is lost or lacks writes",
+                f"do not wipe {where}: save these partitions from it first (jbod check --only B-32,B-33)",
+                tuple(one.name for one in lost),
+            )
+        )
+    return found
+
+
+def _count(things: Sequence[object], what: str) -> str:
+    return f"{len(things):,} {what}" + ("s" if len(things) != 1 else "")
 
 
 def _about_replicas(place: Place, held: Sequence[Held]) -> list[Reason]:
@@ -190,8 +241,7 @@ def _how_to_empty(place: Place, staying: Sequence[Held]) -> str:
 def _reason(held: Sequence[Held], finding: str, advice: str) -> Reason | None:
     if not held:
         return None
-    count = f"{len(held):,} replica" + ("s" if len(held) != 1 else "")
-    return Reason(True, finding.format(count), advice, tuple(one.name for one in held))
+    return Reason(True, finding.format(_count(held, "replica")), advice, tuple(one.name for one in held))
 
 
 def _weight(held: Sequence[Held]) -> str:

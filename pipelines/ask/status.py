@@ -8,6 +8,7 @@ from datetime import datetime
 
 from pipelines.ask.lake import Lake
 from pipelines.ask.ledger import log_end, open_ledger
+from pipelines.ask.lost_data import LOST, MAY_LACK, losses
 from pipelines.ask.settled import features
 from pipelines.ask.trouble import troubled
 
@@ -40,16 +41,21 @@ class Status:
     partitions_led_from_offline: int
     partitions_under_min_isr: int
     partitions_under_replicated: int
+    partitions_data_lost: int
+    """Whose last complete copy was given up, and nobody accepted it."""
+    partitions_may_lack_writes: int
+    """Whose leader's copy was not complete, and nobody accepted it."""
 
 
-def status(lake: Lake, default_min_isr: int = 1) -> Status:
-    """The status at the lake's offset."""
+def status(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Status:
+    """The status at the lake's offset. Lost data up to the offset ``accepted_until`` is accepted."""
     ((brokers, fenced),) = lake.query(f"SELECT count(*), count(*) FILTER (fenced) FROM {lake.at('brokers')}")
     ((directories,),) = lake.query(f"SELECT count(*) FROM {lake.at('directories')}")
     ((topics, partitions),) = lake.query(f"SELECT count(DISTINCT topic_id), count(*) FROM {lake.at('partitions')}")
     kinds = lake.query(f"SELECT kind, count(*) FROM {lake.at('assignments')} GROUP BY kind ORDER BY kind")
     ((offline,),) = lake.query(f"SELECT count(*) FROM {lake.at('offline_replicas')}")
     hit = troubled(lake, default_min_isr)
+    data = losses(lake, default_min_isr, accepted_until)
     return Status(
         cluster_id=lake.published.cluster_id,
         profile=lake.published.profile,
@@ -72,4 +78,6 @@ def status(lake: Lake, default_min_isr: int = 1) -> Status:
         partitions_led_from_offline=sum(partition.led_from_offline for partition in hit),
         partitions_under_min_isr=sum(partition.under_min_isr for partition in hit),
         partitions_under_replicated=sum(len(partition.isr) < len(partition.replicas) for partition in hit),
+        partitions_data_lost=data.count(LOST),
+        partitions_may_lack_writes=data.count(MAY_LACK),
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -12,12 +12,14 @@ from jbod_model.controller.partition_change import RECOVERING
 from jbod_model.ids import Uuid
 from jbod_model.image import Image, Partition
 from jbod_model.kafka_errors import ControllerFault
+from jbod_model.loss.copies import Copy
 from jbod_model.offline import offline_replicas
 from jbod_model.profiles import PROFILES, Profile
 from jbod_model.whatif import Failures, after
 from pipelines.ask.already import Already, already
 from pipelines.ask.form import jsonable
 from pipelines.ask.lake import Lake
+from pipelines.ask.lost_data import complete_copies
 from pipelines.ask.settled import MinIsr, min_isr
 from pipelines.ask.whatif_image import touched
 from pipelines.ask.whatif_places import Place, find_place
@@ -41,6 +43,8 @@ class Change:
     """Replicas online, in sync or not."""
     unclean: bool
     """The new leader was not in sync: it lacks what it had not copied."""
+    last_complete: bool = False
+    """No replica online would hold every acknowledged write, and one does now."""
 
     @property
     def name(self) -> str:
@@ -70,7 +74,7 @@ class Change:
     @property
     def harmless(self) -> bool:
         """Clients only have to find another leader."""
-        return not (self.without_leader or self.under_min_isr or self.all_offline or self.unclean)
+        return not (self.without_leader or self.under_min_isr or self.all_offline or self.unclean or self.last_complete)
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,7 @@ class WhatIf:
             "withoutLeader": len(self.chosen("without_leader")),
             "allOffline": len(self.chosen("all_offline")),
             "unclean": len(self.chosen("unclean")),
+            "lastComplete": len(self.chosen("last_complete")),
             "underMinIsr": len(self.chosen("under_min_isr")),
             "moved": len(self.chosen("moved")),
             "changes": jsonable(list(self.changes)),
@@ -145,6 +150,7 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
         then = after(before, failures, profile=repaired, static_configs=static)
     down = {(broker, directory) for broker, failed in failures.directories.items() for directory in failed}
     judge = _Judge(before, then, profile, min_isr(lake, default_min_isr), down, frozenset(stopped))
+    judge = replace(judge, complete=complete_copies(lake, judge.doubtful(), default_min_isr))
     changes = sorted(judge.changes(), key=lambda change: (change.harmless, change.topic, change.partition))
     off = [one for place in places if (one := already(lake, place)) is not None]
     return WhatIf(lake.offset, lake.time, places, judge.replicas(), changes, fault, off)
@@ -168,10 +174,12 @@ class _Judge:
     min_isr: MinIsr
     directories: set[tuple[int, Uuid]]
     brokers: frozenset[int]
+    complete: Mapping[tuple[str, int], Mapping[int, Copy]] = field(default_factory=dict)
+    """Who holds every acknowledged write, where the lists of a partition do not say it."""
 
     def changes(self) -> Iterator[Change]:
         """Where somebody else leads, or less is left than before."""
-        for topic, number, was, will in self._partitions():
+        for topic_id, topic, number, was, will in self._partitions():
             failing = self._failing(will)
             if was is will and not failing:
                 continue
@@ -188,19 +196,33 @@ class _Judge:
                 min_isr=self.min_isr.of(topic, len(was.replicas)),
                 online_after=len(set(will.replicas) - down_after),
                 unclean=_uncleanly(was, will),
+                last_complete=self._last_complete(topic_id, number, was, down, down_after),
             )
             lost_the_last = change.all_offline and len(down) < len(was.replicas)
-            if change.moved or change.without_leader or change.under_min_isr or change.unclean or lost_the_last:
+            if change.moved or lost_the_last or not replace(change, online_after=1).harmless:
                 yield change
 
     def replicas(self) -> int:
         """Replicas that are online and would not be."""
-        return sum(len(self._failing(was) - self._down(self.before, was)) for _, _, was, _ in self._partitions())
+        return sum(len(self._failing(was) - self._down(self.before, was)) for _, _, _, was, _ in self._partitions())
 
-    def _partitions(self) -> Iterator[tuple[str, int, Partition, Partition]]:
+    def doubtful(self) -> list[tuple[str, int]]:
+        """The partitions all of whose replicas in sync or eligible would be offline, and some are not now."""
+        return [
+            (str(topic_id), number)
+            for topic_id, _, number, was, will in self._partitions()
+            if self._failing(will) and not _named(was) - self._down(self.after, will) - self._failing(will)
+        ]
+
+    def _last_complete(self, topic_id: Uuid, number: int, was: Partition, down: set[int], down_after: set[int]) -> bool:
+        copies = self.complete.get((str(topic_id), number))
+        complete = _named(was) if copies is None else set(copies)
+        return bool(complete - down) and not complete - down_after
+
+    def _partitions(self) -> Iterator[tuple[Uuid, str, int, Partition, Partition]]:
         for topic_id, topic in self.before.topics.items():
             for number, was in topic.partitions.items():
-                yield topic.name, number, was, self.after.topics[topic_id].partitions[number]
+                yield topic_id, topic.name, number, was, self.after.topics[topic_id].partitions[number]
 
     def _down(self, image: Image, partition: Partition) -> set[int]:
         return set(offline_replicas(image, partition, profile=self.profile))
@@ -209,6 +231,10 @@ class _Judge:
         """The replicas in what fails, offline whatever the profile makes of it."""
         placed = zip(partition.replicas, partition.directories, strict=True)
         return {place[0] for place in placed if place[0] in self.brokers or place in self.directories}
+
+
+def _named(partition: Partition) -> set[int]:
+    return {*partition.isr, *partition.eligible_leader_replicas}
 
 
 def _uncleanly(was: Partition, will: Partition) -> bool:

@@ -41,16 +41,20 @@ DERIVED: Mapping[str, str] = {
         GROUP BY h.broker_id, h.directory_id
     """,
     # A replica that went from one directory of its broker to another: since when it was in the first, when it left; and
-    # whether the first was not online then, so that the replica was recreated empty and nothing moved (R-COPY-4).
+    # whether the first was not online then, so that the replica was recreated empty and nothing moved (R-COPY-4). For a
+    # broker that is fenced its next registration says it: the report may have come before that (R-COPY-12).
     "moves": """
         SELECT a.topic_id, a.topic, a.partition, a.replica_index, a.broker_id, a.directory_id AS source,
                b.directory_id AS target, a.from_offset AS came_offset, b.from_offset AS moved_offset,
-               b.from_time AS moved_time, d.directory_id IS NULL AS recreated
+               b.from_time AS moved_time,
+               coalesce(d.directory_id IS NULL OR (f.fenced AND d.to_offset = f.to_offset), false) AS recreated
         FROM assignments_history a
         JOIN assignments_history b ON b.topic_id = a.topic_id AND b.partition = a.partition
              AND b.replica_index = a.replica_index AND b.from_offset = a.to_offset
         LEFT JOIN directories_history d ON d.broker_id = a.broker_id AND d.directory_id = a.directory_id
              AND d.from_offset <= a.to_offset AND (d.to_offset IS NULL OR d.to_offset > a.to_offset)
+        LEFT JOIN brokers_history f ON f.broker_id = a.broker_id
+             AND f.from_offset <= a.to_offset AND (f.to_offset IS NULL OR f.to_offset > a.to_offset)
         WHERE a.ended_by = 'moved'
     """,
     # A replica whose topic was removed while its disk or broker was away, and that is still away: its log lies there.

@@ -11,6 +11,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from pipelines.ask.directories import directories
 from pipelines.ask.lake import Lake
+from pipelines.ask.lost_data import LOST, MAY_LACK, losses
 from pipelines.ask.trouble import troubled
 from pipelines.check.catalogue import CHECKS
 from pipelines.metrics.behind import Behind
@@ -22,6 +23,7 @@ def measure(
     now: datetime,
     *,
     default_min_isr: int = 1,
+    accepted_until: int = -1,
     log: Behind | None = None,
     found: Recorded | None = None,
 ) -> Iterator[GaugeMetricFamily]:
@@ -29,7 +31,7 @@ def measure(
     yield from _freshness(lake, now, log)
     yield from _brokers_and_directories(lake)
     yield from _offline(lake)
-    yield from _partitions(lake, default_min_isr)
+    yield from _partitions(lake, default_min_isr, accepted_until)
     if found is not None:
         yield from _findings(found)
 
@@ -105,11 +107,11 @@ def _offline(lake: Lake) -> Iterator[GaugeMetricFamily]:
     )
 
 
-def _partitions(lake: Lake, default_min_isr: int) -> Iterator[GaugeMetricFamily]:
+def _partitions(lake: Lake, default_min_isr: int, accepted_until: int) -> Iterator[GaugeMetricFamily]:
     ((partitions, replicas),) = lake.query(
         f"SELECT count(*), coalesce(sum(len(replicas)), 0)::BIGINT FROM {lake.at('partitions')}"
     )
-    hit = troubled(lake, default_min_isr)
+    hit, data = troubled(lake, default_min_isr), losses(lake, default_min_isr, accepted_until)
     yield gauge("partitions", "Partitions of all topics.", partitions)
     yield gauge("replicas", "Replicas of all partitions.", replicas)
     for name, help_text, count in (
@@ -126,6 +128,8 @@ def _partitions(lake: Lake, default_min_isr: int) -> Iterator[GaugeMetricFamily]
             "with fewer replicas in sync than replicas",
             sum(len(one.isr) < len(one.replicas) for one in hit),
         ),
+        ("data_lost", "whose last complete copy was given up, unless accepted", data.count(LOST)),
+        ("may_lack_writes", "that may lack acknowledged writes, unless accepted", data.count(MAY_LACK)),
     ):
         yield gauge(f"partitions_{name}", f"Partitions {help_text}.", count)
 

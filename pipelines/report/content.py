@@ -79,8 +79,9 @@ class Content:
 def gather(lake: Lake, settings: Settings) -> Content:
     """Ask everything."""
     default_min_isr = settings.ask.min_insync_replicas
-    counts = status(lake, default_min_isr)
-    answer = offline(lake, default_min_isr)
+    accepted = settings.check.losses_accepted_until
+    counts = status(lake, default_min_isr, accepted)
+    answer = offline(lake, default_min_isr, accepted)
     dark = Counter((replica.broker_id, replica.directory_id) for replica in answer.replicas)
     cells = [Cell(one, _state(one), dark[one.broker_id, one.directory_id]) for one in directories(lake)]
     cells.sort(key=lambda cell: (cell.directory.broker_id, cell.state == "waiting"))
@@ -97,7 +98,7 @@ def gather(lake: Lake, settings: Settings) -> Content:
         cells=cells,
         over_time=series,
         offline=answer.replicas[:MOST_ROWS],
-        incidents=incidents(lake)[::-1],
+        incidents=incidents(lake, default_min_isr)[::-1],
         moves=moved[::-1][:MOST_ROWS],
         moved=count_moves(moved),
         asking=asked,
@@ -120,6 +121,9 @@ def judge(counts: Status, critical: int = 0) -> tuple[str, str]:
     """Whether the cluster is well, in a word and in a sentence; ``critical`` is how much of this the checks found."""
     replicas, partitions = sum(counts.replicas.values()), counts.partitions
     dark = _are(counts.offline_replicas, replicas, "replica", "offline")
+    if counts.partitions_data_lost:
+        lost = _have(counts.partitions_data_lost, partitions, "partition", "lost data")
+        return "critical", f"{lost}: see what to do below; {dark}."
     stopped = [
         _have(count, partitions, "partition", what)
         for count, what in (
@@ -133,6 +137,9 @@ def judge(counts: Status, critical: int = 0) -> tuple[str, str]:
         return "critical", f"{' and '.join(stopped[:2])}; {dark}."
     if counts.offline_replicas:
         return "degraded", f"{dark}. Every partition still has a leader and enough in-sync replicas."
+    if counts.partitions_may_lack_writes:
+        lacking = many(counts.partitions_may_lack_writes, "partition")
+        return "degraded", f"Every replica is online, but {lacking} may lack acknowledged writes."
     if counts.partitions_under_replicated:
         behind = _have(counts.partitions_under_replicated, partitions, "partition", "replicas that are not in sync")
         return "degraded", f"Every replica is online, but {behind}."

@@ -127,6 +127,8 @@ function drawIncidents() {
     + (it.to ? `<br>to ${it.to}, offset ${it.toOffset.toLocaleString("en")}` : "<br>still going on")
     + `<br>${wrapped(it.ending)}<br>${many(it.replicas, "replica")} offline, the longest for ${it.longest}`
     + `<br>${many(it.leaders, "leader")} lost` + (it.withoutLeader ? `, ${it.withoutLeader} not replaced at once` : "")
+    + (it.dataLost ? `<br>data of ${many(it.dataLost, "partition")} lost` : "")
+    + (it.mayLackWrites ? `<br>${many(it.mayLackWrites, "partition")} may lack writes` : "")
     + (it.successors.length ? `<br>${wrapped(it.successors.map(([broker, count]) => `broker ${broker} took ${count}`).join(", "))}` : ""));
   const colours = list.map(it => colour(it.kind));
   const shared = {y: lanes, customdata: hover, hovertemplate: "%{customdata}<extra></extra>"};

@@ -125,6 +125,8 @@ def _incident(one: Incident) -> dict[str, Any]:
         "leaders": one.leaders,
         "successors": [[broker, count] for broker, count in sorted(one.successors.items())],
         "withoutLeader": one.without_leader,
+        "dataLost": len(one.data_lost),
+        "mayLackWrites": len(one.may_lack_writes),
     }
 
 
@@ -194,6 +196,8 @@ def _tiles(counts: Status) -> list[Tile]:
         Tile("Without a leader", counts.partitions_without_leader, counts.partitions, trouble=True),
         Tile("Under min ISR", counts.partitions_under_min_isr, counts.partitions, trouble=True),
         Tile("Under-replicated", counts.partitions_under_replicated, counts.partitions, trouble=True),
+        Tile("Data lost", counts.partitions_data_lost, counts.partitions, trouble=True),
+        Tile("May lack writes", counts.partitions_may_lack_writes, counts.partitions, trouble=True),
         Tile("Brokers unfenced", counts.brokers - counts.brokers_fenced, counts.brokers),
         Tile("Directories registered", counts.directories),
     ]

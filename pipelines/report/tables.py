@@ -158,6 +158,8 @@ def _incidents(content: Content) -> Table:
             "Longest offline",
             "Leaders lost",
             "Without leader",
+            "Data lost",
+            "May lack writes",
         ),
         (
             (
@@ -173,10 +175,12 @@ def _incidents(content: Content) -> Table:
                 lasted(one.longest_offline),
                 one.leaders,
                 one.without_leader,
+                len(one.data_lost),
+                len(one.may_lack_writes),
             )
             for one in content.incidents
         ),
-        numbers=(0, 3, 5, 8, 10, 11),
+        numbers=(0, 3, 5, 8, 10, 11, 12, 13),
         kinds=[kind_of(one) for one in content.incidents],
         in_all=len(content.incidents),
         rest="jbod incidents lists all.",
