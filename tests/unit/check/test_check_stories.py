@@ -223,7 +223,10 @@ CASES: Mapping[str, Case] = {
     ),
     "B-15": Case(
         two_brokers().topic("u", {2: "e"}).assign("t", 0, 1, "b").left(1, "ac").remove("u").left(2, "df"),
-        {directory("b", 1): ("info", "moved in (1), recreated (0) or deleted (0)"), directory("e", 2): ("info", "or deleted (1)")},
+        {
+            directory("b", 1): ("info", "moved in (1), recreated (0) or deleted (0)"),
+            directory("e", 2): ("info", "or deleted (1)"),
+        },
         [
             two_brokers().assign("t", 0, 1, "b").left(1, "bc"),
             two_brokers().assign("t", 0, 1, "b").wait(1200).left(1, "ac"),
