@@ -181,7 +181,7 @@ def test_what_is_no_log_is_refused_by_its_first_bytes_and_said(
     [
         (b"hello, world\n", "text"),
         (REQUEST.encode(), "a request log: that goes to --requests"),
-        (gzip.compress(b"hello"), "packed with gzip"),
+        (gzip.compress(b"hello", mtime=0), "packed with gzip"),
         (b"", "empty"),
         (b"\xff\0" * 99, "neither a log nor text"),
         (None, "a segment or snapshot: name its directory"),
