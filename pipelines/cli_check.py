@@ -107,6 +107,7 @@ def check(
 
 
 def _validate(lake: Lake, settings: Settings) -> Validation:
+    lake.check_files()  # Spark would take a minute to find out, and say it on a page
     from pipelines.check.expectations.validate import session, validate
 
     return validate(session(lake, settings), lake, settings, expectations_folder(settings))

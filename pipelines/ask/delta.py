@@ -85,20 +85,23 @@ def read_parquet(root: str, name: str, table: DeltaTable, files: Sequence[str]) 
     if not files:
         columns = (f"NULL::{_sql_type(field.type)} AS {field.name}" for field in _columns(table))
         return f"(SELECT {', '.join(columns)} WHERE false)"
-    quoted = ", ".join(_quoted(f"{root}/{name}/{file}") for file in files)
+    listed = file_list(root, name, files)
     if all(file.rpartition("/")[2].startswith(_OURS) for file in files):
-        return f"read_parquet([{quoted}], hive_partitioning = false)"
+        return f"read_parquet({listed}, hive_partitioning = false)"
     # Files of other engines may have partition columns, columns in another order, and times without a zone (INT96).
     columns = (f"{field.name}::{_sql_type(field.type)} AS {field.name}" for field in _columns(table))
-    return (
-        f"(SELECT {', '.join(columns)} FROM read_parquet([{quoted}], hive_partitioning = false, union_by_name = true))"
-    )
+    return f"(SELECT {', '.join(columns)} FROM read_parquet({listed}, hive_partitioning = false, union_by_name = true))"
 
 
 def _columns(table: DeltaTable) -> list[Any]:
     """The fields that are in the table's files."""
     partitions = table.metadata().partition_columns
     return [field for field in table.schema().fields if field.name not in partitions]
+
+
+def file_list(root: str, name: str, files: Sequence[str]) -> str:
+    """An SQL list of the files of a table."""
+    return f"[{', '.join(_quoted(f'{root}/{name}/{file}') for file in files)}]"
 
 
 def _quoted(path: str) -> str:

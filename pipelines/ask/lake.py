@@ -17,7 +17,7 @@ import duckdb
 from deltalake import DeltaTable
 
 from jbod_model.errors import UsageError
-from pipelines.ask.delta import connect, data_files, local_path, open_table, read_parquet, run_query
+from pipelines.ask.delta import connect, data_files, file_list, local_path, open_table, read_parquet, run_query
 from pipelines.ask.ledger import EPOCH, Published, check_known, open_ledger, read_ledger, time_of
 
 
@@ -89,6 +89,13 @@ class Lake:
             file["path"] for file in data_files(self.tables["records"]) if _at_most(file["min.log_offset"], self.offset)
         ]
         return f"(SELECT * FROM {self._read('records', files)} WHERE log_offset <= {self.offset})"
+
+    def check_files(self) -> None:
+        """UsageError where a data file is gone or no Parquet. Of each only the footer is read."""
+        for name, table in self.tables.items():
+            files = [file["path"] for file in data_files(table)]
+            if files:
+                self.query(f"SELECT count(*) FROM parquet_file_metadata({file_list(self.path, name, files)})")
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """The rows of a query."""

@@ -95,6 +95,19 @@ def test_command_on_a_damaged_lake_is_one_line_and_2_or_does_not_need_it(
 
 
 @pytest.mark.parametrize("damage", [no_data, torn_data])
+def test_validation_of_a_damaged_lake_is_refused_before_spark_starts(
+    sound: Path, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    for table in ("brokers", "partitions", "records"):
+        lake = tmp_path / table
+        shutil.copytree(sound, lake)
+        damage(lake / table)
+        code, out, err = left(lake, "check", "--validate")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "a file of the lake is damaged or gone" in err
+
+
+@pytest.mark.parametrize("damage", [no_data, torn_data])
 def test_check_that_cannot_read_its_findings_says_how_to_look_all_the_same(
     sound: Path, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
