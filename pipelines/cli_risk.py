@@ -77,8 +77,8 @@ def safe_to_remove(
     """Whether a directory can be taken out, and what to do first. Exit code 0: safe, 1: not, 2: no such directory."""
     from pipelines.ask.removal import safe_to_remove as ask
 
-    opened, _ = open_lake(lake, at_offset, at_time)
-    answer = ask(opened, directory)
+    opened, default = open_lake(lake, at_offset, at_time)
+    answer = ask(opened, directory, default)
     if as_json:
         print_json(answer.as_json())
     else:

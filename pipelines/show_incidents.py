@@ -10,6 +10,7 @@ from rich.console import Console
 from pipelines.ask.incidents import Details, Incident
 from pipelines.ask.incidents_effects import LeaderLoss
 from pipelines.ask.lost_data import LOST, MAY_LACK
+from pipelines.ask.moves import RECREATED
 from pipelines.ask.moving import Asking, MoveCounts
 from pipelines.show import console, listed, many, say, show_table, when
 
@@ -120,10 +121,13 @@ def show_moving(moved: MoveCounts, asked: Asking | None, out: Console | None = N
 
 def told_moves(moved: MoveCounts) -> str:
     """A sentence: how many, what became of them, the longest."""
-    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in moved.outcomes.items())
-    told = f"{many(moved.count, 'move')} between disks" + (f": {outcomes}" if outcomes else "")
-    if moved.count and not moved.reverted:
+    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in moved.outcomes.items() if outcome != RECREATED)
+    recreated = moved.outcomes.get(RECREATED, 0)
+    told = f"{many(moved.count - recreated, 'move')} between disks" + (f": {outcomes}" if outcomes else "")
+    if moved.count > recreated and not moved.reverted:
         told += ", none reverted"
+    if recreated:
+        told += f"; {many(recreated, 'replica')} recreated empty in another directory"
     if (longest := moved.longest) is not None and moved.longest_duration is not None:
         what = f"{longest.topic}-{longest.partition} on broker {longest.broker_id}"
         told += f"; the longest took {lasted(moved.longest_duration)}: {what}"

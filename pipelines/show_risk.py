@@ -173,7 +173,7 @@ def show_whatif(answer: WhatIf, every: bool = False, out: Console | None = None)
         ("unclean", "would elect a leader that is not in sync: acknowledged writes are lost"),
         ("under_min_isr", "would be under min.insync.replicas: writes with acks=all fail"),
     ):
-        names = [change.name for change in answer.chosen(what)]
+        names = _hit(answer, what)
         if names:
             say(out, f"{many(len(names), 'partition')} {meaning}:", "red")
             say(out, f"  {listed(names)}")
@@ -185,10 +185,15 @@ def show_whatif(answer: WhatIf, every: bool = False, out: Console | None = None)
     if answer.fault:
         say(out, f"Kafka's own controller (4.1) would fail on this: {answer.fault}", "bold red")
     if hurt:
-        _show_advice(out, {what for what, _ in ADVICE if answer.chosen(what)})
+        _show_advice(out, {what for what, _ in ADVICE if _hit(answer, what)})
     if answer.changes:
         say(out)
         _show_changes(out, answer.changes, every)
+
+
+def _hit(answer: WhatIf, what: str) -> list[str]:
+    """Partitions to which something happens. Where no replica is online, none that is complete is."""
+    return [one.name for one in answer.chosen(what) if not (what == "last_complete" and one.all_offline)]
 
 
 def _show_changes(out: Console, changes: Sequence[Change], every: bool) -> None:

@@ -23,6 +23,9 @@ SOON = timedelta(minutes=10)
 AT_ONCE = timedelta(seconds=10)
 """A broker swaps within this time after the controller accepted."""
 
+RECREATED = "recreated"
+"""The outcome of what was no move."""
+
 _STARTING = 60_000_000
 """Microseconds: a process may report where its replicas are before it registers without the directory they were in."""
 
@@ -117,7 +120,7 @@ def _move(row: tuple[Any, ...]) -> Move:
         refused=refused,
         accepted_offset=offset,
         accepted_time=time_of(micros),
-        outcome="promoted" if alive else "recreated",
+        outcome="promoted" if alive else RECREATED,
         reverted_offset=None,
         reverted_time=None,
         flips=0,
@@ -157,7 +160,7 @@ def _stories(chain: Iterable[Move], soon: timedelta) -> Iterator[Move]:
         returns = (move.source, move.target) == (current.target, current.source)
         repeats = (move.source, move.target) == (current.source, current.target)
         last = current.reverted_time or current.accepted_time
-        near = move.accepted_time - last <= (soon if move.outcome != "recreated" else AT_ONCE)
+        near = move.accepted_time - last <= (soon if move.outcome != RECREATED else AT_ONCE)
         if returns and near and current.outcome != "reverted":
             current = replace(
                 current, outcome="reverted", reverted_offset=move.accepted_offset, reverted_time=move.accepted_time

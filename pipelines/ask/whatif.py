@@ -44,7 +44,8 @@ class Change:
     unclean: bool
     """The new leader was not in sync: it lacks what it had not copied."""
     last_complete: bool = False
-    """No replica online would hold every acknowledged write, and one does now."""
+    """No replica online would hold every acknowledged write, and one does now; a replica that is empty or lacks writes
+    may still be."""
 
     @property
     def name(self) -> str:

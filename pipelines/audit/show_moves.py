@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from pipelines.ask.moves import Move
+from pipelines.ask.moves import RECREATED, Move
 from pipelines.show import console, many, say, show_table, when
 
 
@@ -14,8 +14,12 @@ def show_moves(offset: int, time: datetime, moves: Sequence[Move]) -> None:
     """How many of each outcome, then each move."""
     out = console()
     counts = Counter(move.outcome for move in moves)
-    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.most_common()) or "none"
-    say(out, f"At offset {offset}, {when(time)}: {many(len(moves), 'move')} between disks: {outcomes}.")
+    recreated = counts.pop(RECREATED, 0)
+    told = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.most_common())
+    told = f"{many(counts.total(), 'move')} between disks" + (f": {told}" if told else "")
+    if recreated:
+        told += f"; {many(recreated, 'replica')} recreated empty in another directory"
+    say(out, f"At offset {offset}, {when(time)}: {told}.")
     if moves:
         show_table(
             out,
