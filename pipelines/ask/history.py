@@ -12,7 +12,7 @@ from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES
 from pipelines.ask.lake import Lake
 from pipelines.ask.ledger import time_of
-from pipelines.ask.lost_data import LOST, DataLoss, every_loss, times_of
+from pipelines.ask.lost_data import DataLoss, every_loss, times_of
 
 
 class Event(NamedTuple):
@@ -108,7 +108,7 @@ def history(lake: Lake, name: str, default_min_isr: int = 1) -> History:
     lost = [one for one in every_loss(lake, default_min_isr) if (one.topic, one.partition) == (topic, partition)]
     # A change of the partition comes before what it makes of the replicas and of the data.
     events = sorted(
-        [*_state_events(states, wording, missed), *_offline_events(spells), *_loss_events(lake, lost)],
+        [*_state_events(states, wording, missed), *_offline_events(spells), *_loss_events(lake, states, lost)],
         key=lambda event: event.offset,
     )
     return History(f"{topic}-{partition}", states, spells, events)
@@ -216,16 +216,15 @@ def _fenced(lake: Lake) -> str:
     """
 
 
-def _loss_events(lake: Lake, lost: Sequence[DataLoss]) -> Iterator[Event]:
+def _loss_events(lake: Lake, states: Sequence[State], lost: Sequence[DataLoss]) -> Iterator[Event]:
+    """Losses, and where they ended without the topic's removal."""
+    began = {state.from_offset for state in states}
+    removed = {state.to_offset for state in states} - began
     ends = times_of(lake, [one.until_offset for one in lost if one.until_offset is not None])
     for one in lost:
         yield Event(one.offset, one.time, one.finding)
-        if one.until_offset is not None and one.kind == LOST:
-            yield Event(
-                one.until_offset,
-                ends[one.until_offset],
-                "the data is no longer lost: a complete copy is back, or the topic is gone",
-            )
+        if one.until_offset is not None and one.until_offset not in removed:
+            yield Event(one.until_offset, ends[one.until_offset], "a complete copy is back: the data is no longer lost")
 
 
 def _state_events(states: Sequence[State], names: _Wording, missed: set[int]) -> Iterator[Event]:

@@ -110,7 +110,7 @@ class DataLoss(NamedTuple):
 _HOW = {
     "recreated": "its replica was recreated empty in another directory",
     "removed": "its replica was removed before another one was complete",
-    "lost": "the directory failed before its place was recorded (LOST)",
+    "lost": "the directory failed (LOST)",
     "unregistered": "its broker was unregistered",
     None: "another replica leads without it",
 }

@@ -104,8 +104,8 @@ def safe_to_remove(lake: Lake, text: str, default_min_isr: int = 1) -> Removal:
         for one in losses(lake, default_min_isr).losses
         if any((copy.broker_id, copy.directory_id) == (place.broker_id, place.directory_id) for copy in one.copies)
     ]
-    reasons = [*_about_data(place, held, lost), *_about_replicas(place, held), *_about_broker(place)]
-    reasons += _unknown(lake, place)
+    reasons = [*_about_lost(place, lost), *_about_replicas(place, held), *_about_broker(place)]
+    reasons += [*_unknown(lake, place), *_about_last(place, held)]
     reasons.sort(key=lambda reason: not reason.blocks)
     return Removal(
         lake.offset,
@@ -151,31 +151,39 @@ def _held(lake: Lake, place: Place, default_min_isr: int) -> list[Held]:
     return found
 
 
-def _about_data(place: Place, held: Sequence[Held], lost: Sequence[DataLoss]) -> list[Reason]:
-    """Copies that nothing else replaces."""
-    where = f"directory {place.directory_id} of broker {place.broker_id}"
-    found = []
+def _about_lost(place: Place, lost: Sequence[DataLoss]) -> list[Reason]:
+    """The disk may be the only place that still has the data."""
+    if not lost:
+        return []
+    return [
+        Reason(
+            True,
+            f"it held the last complete copy of {_count(lost, 'partition')} whose data is lost or lacks writes",
+            f"do not wipe {_where(place)}: save these partitions from it first (jbod check --only B-32,B-33)",
+            tuple(one.name for one in lost),
+        )
+    ]
+
+
+def _about_last(place: Place, held: Sequence[Held]) -> list[Reason]:
+    """Complete copies that no other replica replaces, where it has not been said that no other is online."""
     last = [one for one in held if one.kind == "assigned" and one.last_complete]
-    if last:
-        found.append(
-            Reason(
-                True,
-                f"it holds the last complete copy of {_count(last, 'partition')}: no other replica that is online has "
-                "every acknowledged write",
-                f"do not wipe {where}; bring another complete copy back, or move these replicas, before it goes",
-                tuple(one.name for one in last),
-            )
+    last = [one for one in last if not (one.only_online and place.online)]
+    if not last:
+        return []
+    return [
+        Reason(
+            True,
+            f"it holds the last complete copy of {_count(last, 'partition')}: no other replica that is online has "
+            "every acknowledged write",
+            f"do not wipe {_where(place)}: bring it back, or another complete copy",
+            tuple(one.name for one in last),
         )
-    if lost:
-        found.append(
-            Reason(
-                True,
-                f"it held the last complete copy of {_count(lost, 'partition')} whose data is lost or lacks writes",
-                f"do not wipe {where}: save these partitions from it first (jbod check --only B-32,B-33)",
-                tuple(one.name for one in lost),
-            )
-        )
-    return found
+    ]
+
+
+def _where(place: Place) -> str:
+    return f"directory {place.directory_id} of broker {place.broker_id}"
 
 
 def _count(things: Sequence[object], what: str) -> str:

@@ -12,6 +12,7 @@ from pipelines.ask.directories import Directory, directories
 from pipelines.ask.form import jsonable
 from pipelines.ask.incidents import Incident, incidents
 from pipelines.ask.lake import Lake
+from pipelines.ask.lost_data import Losses
 from pipelines.ask.moves import Move, moves
 from pipelines.ask.moving import Asking, MoveCounts, asking, count_moves, step_for
 from pipelines.ask.offline import Cause, OfflineReplica, offline
@@ -49,6 +50,7 @@ class Content:
     headline: str
     status: Status
     causes: Sequence[Cause]
+    data: Losses
     hurt: Sequence[tuple[str, Sequence[Troubled]]]
     """What clients notice, and the partitions it happens to."""
     cells: Sequence[Cell]
@@ -71,6 +73,7 @@ class Content:
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
         numbers: dict[str, Any] = jsonable(replace(self, incidents=[], findings=[]))
+        numbers["data"] = self.data.as_json()
         numbers["incidents"] = [one.as_json() for one in self.incidents]
         numbers["findings"] = [one.as_json() for one in self.findings]
         return numbers
@@ -94,6 +97,7 @@ def gather(lake: Lake, settings: Settings) -> Content:
         headline=headline,
         status=counts,
         causes=answer.causes,
+        data=answer.data,
         hurt=_hurt(troubled(lake, default_min_isr)),
         cells=cells,
         over_time=series,
@@ -123,7 +127,7 @@ def judge(counts: Status, critical: int = 0) -> tuple[str, str]:
     dark = _are(counts.offline_replicas, replicas, "replica", "offline")
     if counts.partitions_data_lost:
         lost = _have(counts.partitions_data_lost, partitions, "partition", "lost data")
-        return "critical", f"{lost}: see what to do below; {dark}."
+        return "critical", f"{lost}; {dark if counts.offline_replicas else 'every replica is online'}."
     stopped = [
         _have(count, partitions, "partition", what)
         for count, what in (

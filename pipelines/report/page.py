@@ -228,7 +228,9 @@ def _reasons(content: Content) -> list[tuple[str, str, None]]:
 
 def _sections(content: Content) -> list[tuple[str, str]]:
     why = [("why", "What to do")] if content.causes else []
+    data = [("data", "Lost data")] if content.data.groups or content.data.held else []
     return [
+        *data,
         *why,
         ("map", "Directories"),
         ("over-time", "Over time"),

@@ -247,10 +247,15 @@ def test_history_tells_every_change_of_a_partition(tmp_path: Path) -> None:
         (5, "replica on 1 is offline: directory offline"),
         (6, "leader 1 -> 2 (leader epoch 1)"),
         (6, "isr [1,2] -> [2]"),
-        (8, f"replica on 1 moved: {A} -> {B}"),
-        (8, f"replica on 2 now: {C} -> lost"),
+        (8, f"replica on 1 recreated empty in {B} (its data was in {A})"),
+        (8, f"replica on 2: the broker reported that its directory failed (LOST; was {C})"),
         (8, "replica on 1 is offline no more"),
         (8, "replica on 2 is offline: directory lost"),
+        (
+            8,
+            f"the data is lost: the last complete copy was in directory {C} of broker 2, "
+            "and the directory failed (LOST)",
+        ),
         (9, "removed with its topic"),
         (9, "replica on 2 is offline no more"),
         (11, f"created as topic {AGAIN}: replicas 1 in {A}; leader 1"),

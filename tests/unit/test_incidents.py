@@ -117,10 +117,12 @@ def test_incidents_of_kafka_3_7_where_a_directory_gone_at_a_restart_holds_replic
     assert len(found) == 12
     gone = found["broker 4: directory gone", 462]
     assert told(gone)[3:6] == (479, 12, 12)
-    assert [event.what for event in gone.events][-2:] == [
-        "12 replicas placed in other directories of the broker",
+    assert [event.what for event in gone.events][-3:] == [
+        "12 replicas recreated empty in other directories of the broker",
+        "data of 1 partition lost",
         "no replica is offline for it any more",
     ]
+    assert gone.data_lost == ["solo-3"]
     blank = found["broker 2: directory failed", 170]
     assert blank.ending == "blank disk in its place: pRwSYbpfoZMvoABtx_JbtQ"
     # After an unclean election nobody may lead solo-1 until the log ends: its replica was placed without an election.
@@ -139,10 +141,11 @@ def test_details_tell_each_replica_and_each_leader_of_a_failed_directory(lakes: 
         ("solo", 6, 162, 230),
     ]
     assert [
-        (one.topic, one.partition, one.leader, one.successor, one.offset, one.led_again_offset, one.uncleanly)
+        (one.topic, one.partition, one.leader, one.successor, one.offset, one.led_again_offset, one.lacking)
         for one in answer.leader_losses
-    ] == [("orders", 3, 1, 2, 158, None, False), ("solo", 6, 1, -1, 160, 231, True)]
-    assert answer.incident.unclean == 1
+    ] == [("orders", 3, 1, 2, 158, None, None), ("solo", 6, 1, -1, 160, 231, "lost")]
+    assert answer.incident.data_lost == ["solo-6"]
+    assert answer.incident.may_lack_writes == []
 
 
 def test_story_of_a_failed_directory_is_told_as_far_as_the_offset_knows(lakes: dict[str, Path]) -> None:
@@ -392,7 +395,9 @@ def test_incidents_end_with_the_moves_and_say_what_the_log_cannot_tell(lakes: di
     path = str(lakes["kafka-4.1.2"])
     run = CliRunner().invoke(application(["incidents"]), ["incidents", "--lake", path])
     moved, unknown = run.stdout.splitlines()[-2:]
-    assert moved.startswith("25 moves between disks: 24 made anew, 1 accepted, none reverted. ")
+    assert moved.startswith(
+        "1 move between disks: 1 accepted, none reverted; 24 replicas recreated empty in another directory. "
+    )
     assert unknown.startswith("When moves were asked for, and the assignment queue, is not in the log")
     run = CliRunner().invoke(application(["incidents"]), ["incidents", "--json", "--lake", path])
     told = json.loads(run.stdout)

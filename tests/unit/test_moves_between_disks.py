@@ -80,11 +80,11 @@ def test_a_broker_that_corrects_itself_there_and_back_made_one_move(tmp_path: Pa
     assert _outcomes(found) == [(FIRST + 2, "promoted", None, 1)]
 
 
-def test_a_replica_whose_disk_had_failed_was_made_anew(tmp_path: Path) -> None:
+def test_a_replica_whose_disk_had_failed_was_recreated(tmp_path: Path) -> None:
     failed = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, log_dirs=(B, C))
-    assert _outcomes(_moves(tmp_path / "a", (60, failed), (90, _to(B)))) == [(FIRST + 1, "made anew", None, 0)]
+    assert _outcomes(_moves(tmp_path / "a", (60, failed), (90, _to(B)))) == [(FIRST + 1, "recreated", None, 0)]
     again = RegisterBrokerRecord(broker_id=1, broker_epoch=9, log_dirs=(B, C), fenced=False)
-    assert _outcomes(_moves(tmp_path / "b", (90, _to(B)), (95, again))) == [(FIRST, "made anew", None, 0)]
+    assert _outcomes(_moves(tmp_path / "b", (90, _to(B)), (95, again))) == [(FIRST, "recreated", None, 0)]
 
 
 @pytest.mark.parametrize("scenario", ["move-cancelled", "move-source-fails", "move-destination-fails"])
@@ -106,7 +106,7 @@ def test_the_request_stream_says_when_a_real_move_was_asked_for(tmp_path: Path) 
     lake.replay()
     lake.add(request_lines("kafka-4.1.2"))
     found = moves(Lake.open(tmp_path / "lake"))
-    assert Counter(move.outcome for move in found) == {"made anew": 24, "accepted": 1}
+    assert Counter(move.outcome for move in found) == {"recreated": 24, "accepted": 1}
     (moved,) = [move for move in found if move.outcome == "accepted"]
     assert (moved.topic, moved.partition, moved.broker_id, moved.accepted_offset) == ("pinned", 2, 1, 135)
     assert all(move.asked_time is not None and move.requests >= 1 for move in found)
