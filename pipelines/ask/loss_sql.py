@@ -72,6 +72,7 @@ _STEPS = """
 # in sync nor eligible has nothing to lose.
 # Most changes are the first placements of new replicas, on brokers whose directories never changed.
 _MOVES = """
+    ended AS MATERIALIZED (SELECT broker_id, to_offset FROM d WHERE to_offset IS NOT NULL),
     unsteady AS (
         SELECT broker_id FROM d WHERE to_offset IS NOT NULL OR from_offset > first_offset
         UNION
@@ -118,7 +119,7 @@ _MOVES = """
         UNION ALL
         SELECT c.topic_id, c.partition, c.broker_id, c.at_offset, c.decided
         FROM settled c
-        JOIN d ON c.kind <> 'assigned' AND d.broker_id = c.broker_id AND d.to_offset > c.since
+        JOIN ended d ON c.kind <> 'assigned' AND d.broker_id = c.broker_id AND d.to_offset > c.since
              AND d.to_offset <= c.decided
         UNION ALL
         SELECT c.topic_id, c.partition, c.broker_id, c.at_offset, c.decided
@@ -128,7 +129,7 @@ _MOVES = """
         UNION ALL
         SELECT a.topic_id, a.partition, a.broker_id, d.to_offset, d.to_offset
         FROM a
-        JOIN d ON d.broker_id = a.broker_id AND d.to_offset > a.from_offset
+        JOIN ended d ON d.broker_id = a.broker_id AND d.to_offset > a.from_offset
              AND (a.to_offset IS NULL OR d.to_offset <= a.to_offset)
         WHERE a.kind IN ('unassigned', 'migrating')
         UNION ALL

@@ -166,8 +166,11 @@ def _about_lost(place: Place, lost: Sequence[DataLoss]) -> list[Reason]:
 
 
 def _about_last(place: Place, held: Sequence[Held]) -> list[Reason]:
-    """Complete copies that no other replica replaces, where it has not been said that no other is online."""
-    last = [one for one in held if one.kind == "assigned" and one.last_complete]
+    """Complete copies that no other replica replaces, where it has not been said that no other is online.
+
+    A reassignment that takes a replica away waits until another one is complete.
+    """
+    last = [one for one in held if one.kind == "assigned" and one.last_complete and not one.leaving]
     last = [one for one in last if not (one.only_online and place.online)]
     if not last:
         return []
