@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 
 from rich.console import Console
 
+from pipelines.ask.already import Already
 from pipelines.ask.removal import Reason, Removal
 from pipelines.ask.risk import Exposure, Risk
 from pipelines.ask.whatif import Change, WhatIf
@@ -148,6 +149,13 @@ def show_whatif(answer: WhatIf, every: bool = False, out: Console | None = None)
     out = out or console()
     hurt = [change for change in answer.changes if not change.harmless]
     failing = listed([_place(place) for place in answer.failing])
+    if answer.nothing_new:
+        say(out, f"Nothing would change at offset {answer.offset}, {when(answer.time)}: it has failed already.", "bold")
+        for one in answer.already:
+            say(out, f"  {_already(one)}", hang=4)
+        if any(one.held for one in answer.already):
+            say(out, "jbod offline says what that means now, and what to do.")
+        return
     say(
         out,
         f"If {failing} failed at offset {answer.offset}, {when(answer.time)}: "
@@ -169,10 +177,10 @@ def show_whatif(answer: WhatIf, every: bool = False, out: Console | None = None)
         if names:
             say(out, f"{many(len(names), 'partition')} {meaning}:", "red")
             say(out, f"  {listed(names)}")
+    for one in answer.already:
+        say(out, f"Nothing changes with what has failed already: {_already(one)}", "yellow")
     for place in answer.failing:
-        if not place.online:
-            say(out, f"{_place(place)} is offline already: nothing changes with it.", "yellow")
-        elif place.only:
+        if place.online and place.only:
             say(out, f"{_place(place)} is the only one its broker has: the whole broker stops.", "yellow")
     if answer.fault:
         say(out, f"Kafka's own controller (4.1) would fail on this: {answer.fault}", "bold red")
@@ -184,7 +192,7 @@ def show_whatif(answer: WhatIf, every: bool = False, out: Console | None = None)
 
 
 def _hit(answer: WhatIf, what: str) -> list[str]:
-    """Partitions to which it happens. Where no replica is online it goes without saying that none is complete."""
+    """Partitions to which something happens. Where no replica is online, none that is complete is."""
     return [one.name for one in answer.chosen(what) if not (what == "last_complete" and one.all_offline)]
 
 
@@ -227,6 +235,22 @@ def _losses(change: Change) -> Iterable[str]:
 
 def _leader(leader: int) -> str:
     return "none" if leader == -1 else str(leader)
+
+
+def _already(one: Already) -> str:
+    """How it failed, when, and what it took."""
+    since = "" if one.since_time is None else f" at offset {one.since_offset}, {when(one.since_time)}"
+    what = {
+        "fenced": f"fenced since{since.removeprefix(' at')}",
+        "failed": f"its broker reported it failed{since}",
+        "deregistered": f"its broker came back without it{since}",
+        "unregistered": f"its broker was unregistered{since}",
+        "moved": f"its disk is in another broker{since.replace(' at', ' since')}",
+        "unknown": "its broker never registered it",
+    }.get(one.state, f"it went{since}")
+    where = "on" if one.place.directory_id is None else "in"
+    left = "none is any more" if not one.held else "all still are" if one.held == one.took else f"{one.held:,} are now"
+    return f"{_place(one.place)}: {what}; {many(one.took, 'replica')} were {where} it, {left}."
 
 
 def _place(place: Place) -> str:
