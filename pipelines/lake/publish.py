@@ -163,7 +163,11 @@ class Lake:
 
     def take_newest_row(self) -> None:
         """Read the ledger's newest row, whoever wrote it."""
-        rows = self.tables[LEDGER.name].to_pyarrow_table()
+        found = live_files(self.tables[LEDGER.name])
+        ends = [file.statistics.get("max.end_offset") for file in found]
+        newest = max((end for end in ends if end is not None), default=None)
+        wanted = [file.path for file, end in zip(found, ends, strict=True) if end in (None, newest)]
+        rows = files.read(self.location, LEDGER, wanted)
         rows = rows.sort_by([("end_offset", "ascending"), ("published_time", "ascending")])
         self.ledger = rows.slice(rows.num_rows - 1).to_pylist()[0] if rows.num_rows else None
         if self.ledger is not None:

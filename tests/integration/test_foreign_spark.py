@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,6 @@ from pipelines.lake.verify import verify
 from tests.foreign import NAMES, answers, parts
 from tests.spark_engine import SparkEngine, spark_engine
 
-SEQUENCES = 20
 _OFFSETS = {"ledger": "end_offset", "records": "log_offset"}
 KEEPING = {
     "OPTIMIZE": "OPTIMIZE {t}",
@@ -27,7 +27,7 @@ KEEPING = {
     "PROPERTY": "ALTER TABLE {t} SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 40 days', 'team' = 'x')",
 }
 CHANGING = {
-    "UPDATE": "UPDATE {t} SET {offset} = {offset} + 1",
+    "UPDATE": "UPDATE {t} SET {offset} = {offset} - 1",
     "DELETE": "DELETE FROM {t}",
     "INSERT": "INSERT INTO {t} SELECT * FROM {t} LIMIT 1",
     "RESTORE": "RESTORE TABLE {t} TO VERSION AS OF {old}",
@@ -56,15 +56,24 @@ def refused_tables(lake: Path) -> set[str]:
     return {n for n in NAMES if since(str(lake), BY_NAME[n], DeltaTable(str(lake / n)), versions[n]).refused}
 
 
-def test_every_operation_of_spark_at_every_table_in_random_sequences_is_accepted_or_refused(
-    engine: SparkEngine, tmp_path: Path
-) -> None:
-    """Every pair of operation and table once: some that change no data, a replay, some that do, a replay."""
+def sequences() -> list[tuple[list[tuple[str, str]], list[tuple[str, str]]]]:
+    """Operations that change no data, then such that do, each with its table; every one of Spark's and every table.
+
+    With EVERY_PAIR in the environment they are all pairs of an operation and a table, which takes minutes.
+    """
     chance = random.Random(3)
-    keeping = [(what, name) for what in KEEPING for name in NAMES]
-    changing = [(what, name) for what in CHANGING for name in NAMES]
+    if "EVERY_PAIR" not in os.environ:
+        names = chance.sample(NAMES, len(NAMES))
+        kept, changed = ([[*ops][at % len(ops)] for at in range(len(names))] for ops in (KEEPING, CHANGING))
+        return [([(kept[at], name)], [(changed[at], names[at - 1])]) for at, name in enumerate(names)]
+    keeping, changing = ([(what, name) for what in ops for name in NAMES] for ops in (KEEPING, CHANGING))
     chance.shuffle(keeping)
     chance.shuffle(changing)
+    return [(keeping[at::20], changing[at::20]) for at in range(20)]
+
+
+def test_operations_of_spark_at_every_table_are_accepted_or_refused(engine: SparkEngine, tmp_path: Path) -> None:
+    """Replay, work that changes no data, replay, ask, work that changes data, replay, ask."""
     expected = []
     for number in range(3):
         parts().publish(tmp_path / "undisturbed", number)
@@ -72,10 +81,9 @@ def test_every_operation_of_spark_at_every_table_in_random_sequences_is_accepted
     first = tmp_path / "first"
     parts().publish(first, 0)
     parts().publish(first, 1)
-    for number in range(SEQUENCES):
+    for number, (kept, changed) in enumerate(sequences()):
         lake = copytree(first, tmp_path / f"lake-{number}")
-        kept, changed = keeping[number::SEQUENCES], changing[number::SEQUENCES]
-        print("sequence", number, kept, changed)
+        print("sequence", number, kept, changed, flush=True)
         engine.sql([statement(lake, KEEPING[what], name) for what, name in kept])
         parts().publish(lake, 2)
         assert answers(lake) == expected[2]
@@ -87,16 +95,12 @@ def test_every_operation_of_spark_at_every_table_in_random_sequences_is_accepted
         assert answers(lake) == expected[2]
 
 
-def test_lake_that_spark_compacted_vacuumed_and_changed_is_rebuilt(engine: SparkEngine, tmp_path: Path) -> None:
+def test_lake_that_spark_changed_is_rebuilt(engine: SparkEngine, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    for number in range(2):
+    for number in range(3):
         parts().publish(lake, number)
-    engine.sql([statement(lake, KEEPING["OPTIMIZE"], name) for name in ("assignments", "partitions", "records")])
-    engine.sql([statement(lake, KEEPING["VACUUM"], name) for name in ("assignments", "partitions", "records")])
-    parts().publish(lake, 2)
     before = answers(lake)
-    assert verify(str(lake)).differences == []
-    what = {"partitions": "ADD COLUMN", "brokers": "UPDATE", "records": "INSERT", "assignments": "DELETION VECTORS"}
+    what = {"partitions": "ADD COLUMN", "records": "INSERT", "assignments": "DELETION VECTORS"}
     engine.sql([statement(lake, CHANGING[one], name) for name, one in what.items()])
     assert {one.table for one in verify(str(lake)).differences} == {*what}
     rebuild(str(lake), say=lambda _: None)
