@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -25,8 +25,11 @@ from pipelines.lake.rebuild import rebuild
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS
 from pipelines.lake.upkeep import optimize, vacuum
 from pipelines.lake.verify import verify
+from tests import local
+from tests.crash.loop import rewrite
 from tests.foreign import CHANGING, ENDS, KAFKA, KEEPING, NAMES, SHARDS, SOMETIMES, Operation, answers, parts
 from tests.request_lakes import JoinedLake, request_lines
+from tests.unit.test_upkeep import segments
 
 CHANCE = random.Random(7)
 SEQUENCES, CHUNKS = 193, 6
@@ -189,6 +192,23 @@ def test_requests_that_wait_are_replaced_though_another_engine_rewrote_them(tmp_
     rebuild(str(tmp_path / "lake"), say=no_say)
     opened(tmp_path / "lake")
     assert made.rows == whole.rows
+
+
+def test_lake_that_was_rewritten_by_another_engine_is_taken_back_vacuumed_and_optimized_as_any(tmp_path: Path) -> None:
+    log = segments(tmp_path / "log")
+    local.replay(log, tmp_path / "lake", most=200)
+    for table in (RECORDS, *HISTORY):
+        work(tmp_path / "lake", table.name, KEEPING["z-order"])
+    rewrite(log, random.Random(3))
+    assert local.replay(log, tmp_path / "lake") is not None
+    local.replay(log, tmp_path / "fresh")
+    there = answers(tmp_path / "fresh")
+    assert answers(tmp_path / "lake") == there
+    later = datetime.now(UTC) + timedelta(days=9)
+    assert sum(one.files for one in vacuum(str(tmp_path / "lake"), timedelta(hours=1), now=later)) > 10
+    optimize(str(tmp_path / "lake"))
+    assert answers(tmp_path / "lake") == there
+    assert verify(str(tmp_path / "lake")).differences == []
 
 
 # -- refused ----------------------------------------------------------------------------------------------------------

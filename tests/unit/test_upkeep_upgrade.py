@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from shutil import copytree
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from jbod_model.errors import UsageError
 from pipelines import ask
-from pipelines.lake import FORMAT_VERSION
+from pipelines.lake import FORMAT_VERSION, partitioning
 from pipelines.lake.create import described as read_described
-from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BROKERS, TABLES
+from pipelines.lake.publish import Lake
+from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BROKERS, HISTORY, LEDGER, TABLES
 from pipelines.lake.upgrade import STEPS, Step, add_column, add_table, upgrade
 from pipelines.lake.upkeep import optimize
 from pipelines.lake.verify import verify
@@ -60,6 +65,54 @@ def test_lake_of_the_first_format_goes_on(old: Path, tmp_path: Path) -> None:
     local.replay(metadata_dir(KAFKA), old, most=100)
     local.replay(metadata_dir(KAFKA), tmp_path / "new")
     assert rows_of(old) == rows_of(tmp_path / "new")
+
+
+@pytest.mark.parametrize("call", range(0, 11, 2))
+def test_upgrade_that_died_between_its_commits_is_done_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    lake, calls = copytree(FIXTURES / "lakes" / "format-1", tmp_path / "lake"), [0]
+
+    def dying(good: Callable[..., Any]) -> Callable[..., Any]:
+        def dies(*arguments: Any, **options: Any) -> Any:
+            calls[0] += 1
+            if calls[0] > call:
+                raise OSError("the power is gone")
+            return good(*arguments, **options)
+
+        return dies
+
+    with monkeypatch.context() as broken:
+        for name in ("commit_files", "write_deltalake"):
+            broken.setattr(partitioning, name, dying(getattr(partitioning, name)))
+        broken.setattr(Lake, "append_ledger", dying(Lake.append_ledger))
+        with pytest.raises(UsageError, match="the power is gone: run it again"):
+            upgrade(str(lake))
+    assert described(lake)["format"] == 1
+    with pytest.raises(UsageError, match=r"lake of format 1, this is 2: jbod upgrade"):
+        local.replay(metadata_dir(KAFKA), lake)
+    upgrade(str(lake))
+    assert verify(str(lake)).differences == []
+
+
+def test_upgrade_makes_rows_single_that_a_compaction_had_doubled(tmp_path: Path) -> None:
+    """A foreign engine merged the open files, and the batch after it did not find what it should have removed."""
+    lake = copytree(FIXTURES / "lakes" / "format-1", tmp_path / "lake")
+    versions = {}
+    for table in HISTORY:
+        uri = str(lake / table.name)
+        before = DeltaTable(uri, version=len(table.checks) + 1).to_pyarrow_table()
+        stale = before.filter(pc.is_null(before["to_offset"]))
+        write_deltalake(uri, stale, mode="append")
+        DeltaTable(uri).optimize.compact()
+        versions[table.name] = DeltaTable(uri).version()
+    ledger = DeltaTable(str(lake / "ledger")).to_pyarrow_table().sort_by("end_offset").to_pylist()[-1]
+    ledger["versions"] = [*({**dict(ledger["versions"]), **versions}).items()]
+    ledger |= {"start_offset": ledger["end_offset"], "published_time": datetime.now(UTC)}
+    newest = pa.Table.from_pylist([ledger], schema=LEDGER.schema)
+    write_deltalake(str(lake / "ledger"), newest, mode="append", schema_mode="merge")
+    upgrade(str(lake))
+    assert verify(str(lake)).differences == []
 
 
 def test_upgrade_of_a_lake_of_this_format_takes_no_step(old: Path) -> None:
