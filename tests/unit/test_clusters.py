@@ -62,7 +62,7 @@ def test_file_that_is_not_as_it_was_written_is_refused(tmp_path: Path, harm: obj
     files.check_there(str(tmp_path), [written])
     assert callable(harm)
     harm(tmp_path / "brokers" / written.path)
-    with pytest.raises(UsageError, match=r"brokers/closed-\w+.parquet was written and is not there: the lake must be"):
+    with pytest.raises(UsageError, match=r"brokers/\S+/closed-\w+.parquet was written and is not there: the lake"):
         files.check_there(str(tmp_path), [written])
 
 
