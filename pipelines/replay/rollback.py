@@ -253,7 +253,7 @@ def settle(lake: Lake, job: Job, planner: Planner, *, has_checkpoint: bool, repl
 
 
 def another_log(lake: Lake, planner: Planner) -> str:
-    """Why a log cannot be the one that the lake was made of, empty where it may be (R-LOG-12).
+    """Why a log cannot be the one that the lake was made of, empty where it may be (R-READ-2).
 
     It has none of the lake's batches where both have some, and begins there or is of no newer epoch: an election
     replaces the end of a log by batches of a newer epoch, all of it never.

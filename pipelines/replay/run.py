@@ -190,7 +190,7 @@ class Runner:
         return self.outcome
 
     def _narrow(self, problem: MalformedLog | ReplayViolation) -> None:
-        """Take what is sound before a refusal for all there is (R-LOG-11); raise it where that is published."""
+        """Take what is sound before a refusal for all there is (R-READ-1); raise it where that is published."""
         offset = refused_at(problem)
         if offset is None or (self._limit is not None and offset >= self._limit) or not self._is_more_before(offset):
             raise problem

@@ -35,7 +35,7 @@ class _File:
 class Planner:
     """Follows one log directory. ``refresh`` looks at the disk; the other methods answer from what was seen.
 
-    What cannot be read ends what may be read (R-LOG-11): it is refused once all before it was handed out.
+    What cannot be read ends what may be read (R-READ-1): it is refused once all before it was handed out.
     """
 
     def __init__(self, log: LogDir, *, cut_tail: str = "wait", settle: Settle | None = None) -> None:

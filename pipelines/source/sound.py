@@ -1,4 +1,4 @@
-"""The sound batches of some bytes: those before the first that is damaged, and what is wrong there (R-LOG-11)."""
+"""The sound batches of some bytes: those before the first that is damaged, and what is wrong there (R-READ-1)."""
 
 from __future__ import annotations
 

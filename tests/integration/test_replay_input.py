@@ -182,7 +182,7 @@ def test_damaged_log_is_published_up_to_its_damage_and_refused_each_time(
     assert "offset " in said
     if "append" in damage.__qualname__:
         assert f"offset {END + 1}: " in said
-    # R-LOG-11
+    # R-READ-1
     ends = {"cut off": 618, "bad CRC": 618, "foreign bytes": 535}
     assert ends_at(tmp_path / "lake") == ends.get(case, END)
     assert refused(capsys, str(log_dir), "--lake", str(tmp_path / "lake"), *words) == said

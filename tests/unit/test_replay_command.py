@@ -205,7 +205,7 @@ def test_segment_given_as_a_request_log_is_refused(run: Run, tmp_path: Path, log
 def test_another_log_of_the_same_cluster_replaces_a_lake_only_on_request(
     run: Run, tmp_path: Path, log_dir: Path
 ) -> None:
-    """R-LOG-12."""
+    """R-READ-2."""
     lake = tmp_path / "lake"
     assert run("replay", log_dir, "--lake", lake)[0] == 0
     before = rows_of(lake)

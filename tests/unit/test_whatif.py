@@ -252,7 +252,8 @@ def test_whatif_of_what_failed_says_since_when_and_what_it_took(
 
 def test_disk_of_an_unregistered_broker_comes_with_advice_that_can_be_followed(lakes: dict[str, Path]) -> None:
     answer = safe_to_remove(Lake.open(lakes["kafka-4.1.2"]), "3:DKz")
-    blocking, gone = answer.reasons
+    held, blocking, gone = answer.reasons
+    assert held.finding == "it held the last complete copy of 2 partitions whose data is lost or lacks writes"
     assert blocking.finding == "21 replicas in it, 21 with no other replica online"
     assert blocking.advice.startswith("reassign these partitions to brokers that are registered")
     assert "keep the disk: of 21 of them no other replica is online" in blocking.advice

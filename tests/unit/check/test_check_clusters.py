@@ -62,9 +62,13 @@ EXPECTED: Mapping[str, Mapping[int, Mapping[str, set[str]]]] = {
         # It leads after a kill what only it had: what it had not flushed may be missing.
         424: {"B-32": DISKS_412, "B-33": KILLED_412},
         # Broker 4 came back with one disk of two.
-        510: {"B-32": DISKS_412, "B-33": KILLED_412},
+        510: {"B-32": DISKS_412 | named("solo-1 solo-3"), "B-33": KILLED_412},
         # Broker 3 is unregistered: what only it had is gone.
-        544: {"B-17": named("solo-2 solo-7"), "B-32": DISKS_412 | named("solo-2 solo-7"), "B-33": KILLED_412},
+        544: {
+            "B-17": named("solo-2 solo-7"),
+            "B-32": DISKS_412 | named("solo-1 solo-2 solo-3 solo-7"),
+            "B-33": KILLED_412,
+        },
     },
     "kafka-3.7.2": {
         139: {},

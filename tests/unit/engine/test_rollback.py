@@ -179,7 +179,7 @@ def test_log_that_was_cut_off_takes_the_lake_back_once_it_goes_on_otherwise(tmp_
 
 
 def test_log_of_nothing_that_was_read_takes_the_place_of_the_lake_only_on_request(tmp_path: Path) -> None:
-    """R-LOG-12."""
+    """R-READ-2."""
     one: list[Batch] = [(1, [r.NoOpRecord()])]
     other: list[Batch] = [(2, [r.NoOpRecord()]), (2, [r.NoOpRecord()])]
     local.replay(write(tmp_path / "log", one), tmp_path / "lake")

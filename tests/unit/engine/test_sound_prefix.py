@@ -128,7 +128,7 @@ DAMAGES: list[Callable[[Path, random.Random], None]] = [flip, cut, garble, empty
 
 @pytest.mark.parametrize("seed", range(40))
 def test_planner_hands_out_all_before_damaged_bytes_then_refuses(tmp_path: Path, seed: int) -> None:
-    """R-LOG-11, by the bytes alone: records are the workers' to read."""
+    """R-READ-1, by the bytes alone: records are the workers' to read."""
     chance = random.Random(seed)
     log_dir = whole(tmp_path / "log", 3)
     path = chance.choice(sorted((log_dir / LOG).glob("*.log")))
@@ -172,7 +172,7 @@ def settled_end(log_dir: Path) -> int:
 def test_tables_of_a_damaged_log_are_those_of_its_sound_part_and_go_on_once_it_is_mended(
     tmp_path: Path, seed: int, most: int
 ) -> None:
-    """R-LOG-11."""
+    """R-READ-1."""
     chance = random.Random(seed)
     mended = whole(tmp_path / "mended")
     log_dir = copytree(mended, tmp_path / "log")
@@ -222,7 +222,7 @@ BEGIN, END, NOOP = r.BeginTransactionRecord(), r.EndTransactionRecord(), r.NoOpR
 def test_history_is_published_up_to_the_batch_or_transaction_that_is_illegal(
     tmp_path: Path, batches: list[list[Record]], offset: int, end: int, most: int
 ) -> None:
-    """R-LOG-11: nothing of a transaction that is not whole is shown."""
+    """R-READ-1: nothing of a transaction that is not whole is shown."""
     log_dir = write(tmp_path / "log", [(1, records) for records in batches])
     wanted = Replay(str(log_dir), str(tmp_path / "lake"), max_records=most)
     for _ in range(2):
