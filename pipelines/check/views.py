@@ -20,7 +20,7 @@ import pyarrow as pa
 from pipelines.ask.delta import reading
 from pipelines.ask.lake import Lake
 from pipelines.ask.ledger import open_ledger
-from pipelines.ask.lost_data import losses
+from pipelines.ask.lost_data import DataLoss, losses
 from pipelines.ask.requests import requests_until
 from pipelines.ask.requests_sql import ERROR_NAMES, LAST_ASKED, PROCESSES
 from pipelines.ask.settled import features, min_isr
@@ -156,20 +156,26 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
 def loss_rows(lake: Lake, settings: Settings) -> pa.Table:
     """The rows of ``losses``: partitions whose data is lost, or may lack writes, at the lake's offset."""
     found = losses(lake, settings.ask.min_insync_replicas, settings.check.losses_accepted_until).losses
-    rows = [
-        {
-            "topic_id": one.topic_id,
-            "topic": one.topic,
-            "partition": one.partition,
-            "kind": one.kind,
-            "accepted": one.accepted,
-            "since_offset": one.offset,
-            "since_time": one.time,
-            "finding": one.finding,
-            "advice": one.advice,
-        }
-        for one in found
-    ]
+    # A finding is about a partition: of several losses it tells the newest, and when the others were.
+    of_partition: dict[tuple[str, int, str], list[DataLoss]] = {}
+    for one in sorted(found, key=lambda loss: loss.offset):
+        of_partition.setdefault((one.topic_id, one.partition, one.kind), []).append(one)
+    rows = []
+    for *earlier, newest in of_partition.values():
+        before = ", ".join(str(one.offset) for one in earlier)
+        rows.append(
+            {
+                "topic_id": newest.topic_id,
+                "topic": newest.topic,
+                "partition": newest.partition,
+                "kind": newest.kind,
+                "accepted": newest.accepted,
+                "since_offset": newest.offset,
+                "since_time": newest.time,
+                "finding": newest.finding + (f"; the same happened at offset {before}" if before else ""),
+                "advice": newest.advice,
+            }
+        )
     return pa.Table.from_pylist(rows, schema=LOSSES)
 
 
