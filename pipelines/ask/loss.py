@@ -156,6 +156,7 @@ def _events(lake: Lake) -> str:
         WITH v AS (
             SELECT *, lead(from_offset) OVER (PARTITION BY topic_id, partition ORDER BY from_offset) AS next_offset
             FROM {lake.until("partitions")} SEMI JOIN loss_wanted USING (topic_id, partition)
+            WHERE len(directories) = len(replicas)
         )
         SELECT topic_id, topic, partition, from_offset AS o, {_VERSION} AS what,
                {{'replicas': replicas, 'directories': directories, 'isr': isr, 'elr': elr, 'last': last_known_elr,

@@ -14,7 +14,10 @@ from pipelines.ask.lake import Lake
 def candidates(lake: Lake) -> str:
     """SQL: topic_id and partition of those that can have lost data by the lake's offset."""
     return f"""
-        WITH p AS (SELECT * FROM {lake.until("partitions")}),
+        WITH p AS (
+            -- A row with more or fewer directories than replicas is damage, which B-11 tells.
+            SELECT * FROM {lake.until("partitions")} WHERE len(directories) = len(replicas)
+        ),
         a AS (SELECT * FROM {lake.until("assignments")}),
         b AS (
             SELECT broker_id, incarnation_id, fenced, from_offset, to_offset FROM {lake.until("brokers")}
