@@ -24,7 +24,6 @@ from tests.tables import rows_of
 KILLED = """
     import os, signal, sys
     from deltalake import DeltaTable
-    import pipelines.lake.publish as publish
     what, lake, last = sys.argv[1], sys.argv[2], int(sys.argv[3])
     commits = 0
 
@@ -38,7 +37,6 @@ KILLED = """
         return run
 
     DeltaTable.create_write_transaction = counted(DeltaTable.create_write_transaction)
-    publish.write_deltalake = counted(publish.write_deltalake)
     if what == "optimize":
         from pipelines.lake.upkeep import optimize
         optimize(lake)
