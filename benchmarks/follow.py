@@ -21,12 +21,12 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from jbod_model.batch import write_batch
-from jbod_model.codec import encode
+from jbod_model.formats.batch import write_batch
+from jbod_model.formats.codec import encode
+from jbod_model.formats.records import FeatureLevelRecord, NoOpRecord, Record, TopicRecord, VersionedRecord
 from jbod_model.ids import Uuid
-from jbod_model.records import FeatureLevelRecord, NoOpRecord, Record, TopicRecord, VersionedRecord
-from pipelines.ask.lake import Lake
 from pipelines.formats.batches import scan
+from pipelines.lake.reader import Lake
 from pipelines.source.log_dir import LogDir
 
 LOG = "__cluster_metadata-0"
@@ -144,7 +144,7 @@ def main() -> None:
         first = controller.append(FeatureLevelRecord(name="metadata.version", feature_level=27))
         stop = threading.Event()
         threading.Thread(target=controller.idle, args=(stop,), daemon=True).start()
-        words = [sys.executable, "-m", "pipelines.cli", "replay", str(log_dir), "--lake", lake, "--follow"]
+        words = [sys.executable, "-m", "pipelines.cli.main", "replay", str(log_dir), "--lake", lake, "--follow"]
         following = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         try:
             wait(lake, first)

@@ -9,9 +9,8 @@ import random
 from collections.abc import Iterator
 
 from jbod_model.controller import Context, Controller
-from jbod_model.controller.metadata_version import METADATA_VERSION, partition_record_version
-from jbod_model.ids import ID_TABLES, Uuid
-from jbod_model.records import (
+from jbod_model.formats.metadata_version import METADATA_VERSION, partition_record_version
+from jbod_model.formats.records import (
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -19,11 +18,12 @@ from jbod_model.records import (
     TopicRecord,
     VersionedRecord,
 )
-from jbod_model.requests import BrokerHeartbeatRequest, SessionExpired
+from jbod_model.formats.requests import BrokerHeartbeatRequest, SessionExpired
+from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.whatif import BEFORE_EVERY_SHUTDOWN
-from pipelines.ask.lake import Lake
-from pipelines.ask.settled import features
+from pipelines.ask.configs import features
 from pipelines.ask.whatif_image import touched
+from pipelines.lake.reader import Lake
 
 DAY = 86_400_000
 """Milliseconds."""

@@ -52,7 +52,7 @@ def make(folder: Path, count: int, packed: bool) -> int:
 
 def replay(lake: Path, *more: str) -> dict[str, object]:
     """Run the command: what it took and what it said."""
-    command = [sys.executable, "-m", "pipelines.cli", "replay", str(LOG), "--lake", str(lake), "--json", *more]
+    command = [sys.executable, "-m", "pipelines.cli.main", "replay", str(LOG), "--lake", str(lake), "--json", *more]
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     peak = Peak(process.pid)

@@ -120,7 +120,7 @@ def _json(words: Sequence[str]) -> dict[str, Any]:
 def _command(words: Sequence[str]) -> tuple[float, int]:
     """Wall-clock seconds of a whole jbod command, and the peak memory of all its processes in MB."""
     started = time.perf_counter()
-    with subprocess.Popen([sys.executable, "-m", "pipelines.cli", *words], stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen([sys.executable, "-m", "pipelines.cli.main", *words], stdout=subprocess.DEVNULL) as process:
         peak = Peak(process.pid)
         peak.start()
         if process.wait() != 0:

@@ -27,9 +27,9 @@ from pathlib import Path
 from benchmarks.follow import Controller, wait
 from benchmarks.increments import DAY, broker_loss, day, disk_failure
 from benchmarks.memory import Peak
+from jbod_model.formats.records import TopicRecord, VersionedRecord
 from jbod_model.ids import Uuid
-from jbod_model.records import TopicRecord, VersionedRecord
-from pipelines.ask.lake import Lake
+from pipelines.lake.reader import Lake
 
 HERE = Path(__file__).parent
 SIZES = "20000,200000,2000000"
@@ -128,7 +128,7 @@ class Measure:
 
     def follow(self) -> None:
         """Disks that fail and a broker that is lost while a run follows: until a reader sees the last record."""
-        words = [sys.executable, "-m", "pipelines.cli", "replay", str(self.log), "--lake", self.lake, "--follow"]
+        words = [sys.executable, "-m", "pipelines.cli.main", "replay", str(self.log), "--lake", self.lake, "--follow"]
         with subprocess.Popen(words, stdout=subprocess.DEVNULL) as process:
             peak = Peak(process.pid)
             peak.start()
@@ -189,7 +189,7 @@ class Measure:
 def command(words: Sequence[str]) -> tuple[float, int, str]:
     """Wall-clock seconds of a whole jbod command, the peak of its processes in MB, and what it printed."""
     started = time.perf_counter()
-    with subprocess.Popen([sys.executable, "-m", "pipelines.cli", *words], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, "-m", "pipelines.cli.main", *words], stdout=subprocess.PIPE) as process:
         peak = Peak(process.pid)
         peak.start()
         out, _ = process.communicate()

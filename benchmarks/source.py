@@ -15,8 +15,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pipelines.session import spark_session
 from pipelines.source.kraft_metadata import register
+from pipelines.spark.session import spark_session
 
 
 def stream(spark: SparkSession, log_dir: str) -> tuple[int, float]:

@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 from pipelines.formats.batches import scan
-from pipelines.replay.run import Runner
-from pipelines.replay.wanted import Replay
-from pipelines.session import spark_session
+from pipelines.replay.options import Replay
+from pipelines.replay.runner import Runner
 from pipelines.source.log_dir import LogDir
+from pipelines.spark.session import spark_session
 
 TAIL = 25_000
 BATCH = 1_000

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
 from pipelines.ask import Lake, offline
-from pipelines.show_answers import show_offline
+from pipelines.show.answers import show_offline
 
 # Any monospaced font of the reader's: no font is fetched.
 FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL).replace("Fira Code", "monospace")

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jbod_model.controller import Context, Controller
+from jbod_model.formats.records import PartitionChangeRecord, Record
+from jbod_model.formats.requests import BrokerHeartbeatRequest, SessionExpired
 from jbod_model.ids import Uuid
-from jbod_model.image import Image, Partition
 from jbod_model.profiles import KAFKA, Profile
-from jbod_model.records import PartitionChangeRecord, Record
-from jbod_model.requests import BrokerHeartbeatRequest, SessionExpired
+from jbod_model.replay.image import Image, Partition
 
 BEFORE_EVERY_SHUTDOWN = -2
 """A lowest active offset with which no shutdown is over: a heartbeat that only reports does not end one."""

@@ -13,8 +13,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from matplotlib_inline.backend_inline import set_matplotlib_formats
 
-from pipelines.ask.lake import Lake
-from pipelines.show import when
+from pipelines.lake.reader import Lake
+from pipelines.show.text import when
 
 ROOT = Path(__file__).resolve().parent.parent
 CLUSTER = ROOT / "tests" / "fixtures" / "clusters" / "kafka-4.1.2"
@@ -56,7 +56,7 @@ def lake(at_offset: int | None = None) -> Lake:
     """The lake that JBOD_LAKE names, else that of ``make demo``; made of the log where there is none yet."""
     path = Path(os.environ.get("JBOD_LAKE", ROOT / "build" / "demo" / "lake"))
     if not path.exists():
-        command = [sys.executable, "-m", "pipelines.cli", "replay", str(LOG), "--lake", str(path)]
+        command = [sys.executable, "-m", "pipelines.cli.main", "replay", str(LOG), "--lake", str(path)]
         subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
     return Lake.open(path, at_offset)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from jbod_model.request_log import NewerLine, RequestLine
-from jbod_model.request_log_file import counted_once
+from jbod_model.formats.request_log import NewerLine, RequestLine
+from jbod_model.formats.request_log_file import counted_once
 
 L = TypeVar("L", bound=RequestLine | NewerLine)
 

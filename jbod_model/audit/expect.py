@@ -8,15 +8,12 @@ from typing import Any
 
 from jbod_model.controller import Context, Controller
 from jbod_model.controller.partition_change import NO_LEADER_CHANGE
-from jbod_model.image import Image
-from jbod_model.json_form import write
-from jbod_model.kafka_errors import KafkaError, RequestRefused
-from jbod_model.profiles import KAFKA, Profile
-from jbod_model.profiles.controller_rules import Quirk
-from jbod_model.records import PartitionChangeRecord, RegisterBrokerRecord, VersionedRecord
-from jbod_model.request_log import RequestLine
-from jbod_model.requests import BrokerRegistrationRequest, Request
-from jbod_model.responses import (
+from jbod_model.formats.json_values import write
+from jbod_model.formats.kafka_errors import KafkaError, RequestRefused
+from jbod_model.formats.records import PartitionChangeRecord, RegisterBrokerRecord, VersionedRecord
+from jbod_model.formats.request_log import RequestLine
+from jbod_model.formats.requests import BrokerRegistrationRequest, Request
+from jbod_model.formats.responses import (
     AlterPartitionReassignmentsResponse,
     CreatePartitionsResponse,
     CreateTopicsResponse,
@@ -24,6 +21,9 @@ from jbod_model.responses import (
     ElectLeadersResponse,
     Response,
 )
+from jbod_model.profiles import KAFKA, Profile
+from jbod_model.profiles.controller_rules import Quirk
+from jbod_model.replay.image import Image
 
 TIMED_OUT = 7
 """Kafka's REQUEST_TIMED_OUT: the answer says nothing about what was written."""

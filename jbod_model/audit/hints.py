@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from jbod_model.controller.metadata_version import METADATA_VERSION
+from jbod_model.formats.metadata_version import METADATA_VERSION
+from jbod_model.formats.request_log import RequestLine
+from jbod_model.formats.requests import AlterPartitionRequest, AssignReplicasToDirsRequest, BrokerRegistrationRequest
+from jbod_model.formats.responses import AlterPartitionResponse, AssignReplicasToDirsResponse
 from jbod_model.ids import Uuid
-from jbod_model.request_log import RequestLine
-from jbod_model.requests import AlterPartitionRequest, AssignReplicasToDirsRequest, BrokerRegistrationRequest
-from jbod_model.responses import AlterPartitionResponse, AssignReplicasToDirsResponse
 
 NEWEST = 27
 """The newest level of metadata.version that a Kafka 4.1 takes without being asked to (4.1-IV1)."""

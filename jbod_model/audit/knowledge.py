@@ -9,24 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jbod_model.control import ControlRecord, KRaftVersionRecord
 from jbod_model.controller import Context, ControllerMemory
 from jbod_model.controller.context import NEVER
 from jbod_model.controller.heartbeat import BrokerControlState
 from jbod_model.controller.leader_updates import FENCE
-from jbod_model.ids import Uuid
-from jbod_model.image import Image
-from jbod_model.kafka_errors import KafkaError
-from jbod_model.profiles import KAFKA
-from jbod_model.records import (
+from jbod_model.formats.control_records import ControlRecord, KRaftVersionRecord
+from jbod_model.formats.kafka_errors import KafkaError
+from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
     RegisterBrokerRecord,
     TopicRecord,
     VersionedRecord,
     ZkMigrationStateRecord,
 )
-from jbod_model.request_log import RequestLine
-from jbod_model.requests import (
+from jbod_model.formats.request_log import RequestLine
+from jbod_model.formats.requests import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionRequest,
     AssignReplicasToDirsRequest,
@@ -36,13 +33,16 @@ from jbod_model.requests import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
 )
-from jbod_model.responses import (
+from jbod_model.formats.responses import (
     BrokerHeartbeatResponse,
     BrokerRegistrationResponse,
     CreateTopicsResponse,
     DeleteTopicsResponse,
     Response,
 )
+from jbod_model.ids import Uuid
+from jbod_model.profiles import KAFKA
+from jbod_model.replay.image import Image
 
 CLEAN_SHUTDOWN_VERSION = 3
 """Registrations name the epoch before from this version on."""

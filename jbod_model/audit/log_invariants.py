@@ -12,14 +12,11 @@ from dataclasses import dataclass, field
 
 from jbod_model.controller.cluster import Cluster
 from jbod_model.controller.context import Context
-from jbod_model.controller.metadata_version import METADATA_VERSION, directories_supported
 from jbod_model.errors import ReplayViolation
 from jbod_model.explore.invariants import NO_LEADER, NO_LEADER_CHANGE, RECOVERING, is_online
-from jbod_model.ids import Uuid, reserved
-from jbod_model.image import Image, Partition
-from jbod_model.log import LogEntry
-from jbod_model.profiles import KAFKA
-from jbod_model.records import (
+from jbod_model.formats.log import LogEntry
+from jbod_model.formats.metadata_version import METADATA_VERSION, directories_supported
+from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -27,6 +24,9 @@ from jbod_model.records import (
     RegisterBrokerRecord,
     VersionedRecord,
 )
+from jbod_model.ids import Uuid, reserved
+from jbod_model.profiles import KAFKA
+from jbod_model.replay.image import Image, Partition
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jbod_model.controller.metadata_version import (
+from jbod_model.formats.metadata_version import (
     LEVELS,
     METADATA_VERSION,
     NEWER_LEVELS,
     partition_record_version,
     register_broker_record_version,
 )
-from jbod_model.records import (
+from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
@@ -21,8 +21,8 @@ from jbod_model.records import (
     UnknownRecord,
     VersionedRecord,
 )
-from jbod_model.request_log import NewerLine, RequestLine
-from jbod_model.requests import UpdateFeaturesRequest
+from jbod_model.formats.request_log import NewerLine, RequestLine
+from jbod_model.formats.requests import UpdateFeaturesRequest
 
 NEWEST_LEVEL = max(LEVELS.values())
 """The metadata.version up to which the reference controller knows what is written."""

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jbod_model.audit.knowledge import drawn_ids
-from jbod_model.ids import Uuid
-from jbod_model.image import Image
-from jbod_model.records import PartitionRecord, VersionedRecord
-from jbod_model.requests import (
+from jbod_model.formats.records import PartitionRecord, VersionedRecord
+from jbod_model.formats.requests import (
     CreatableTopic,
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -18,7 +16,9 @@ from jbod_model.requests import (
     ReplicaAssignment,
     Request,
 )
-from jbod_model.responses import CreateTopicsResponse, Response
+from jbod_model.formats.responses import CreateTopicsResponse, Response
+from jbod_model.ids import Uuid
+from jbod_model.replay.image import Image
 
 PLACED = "placement taken from the log"
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from jbod_model.image import Image
-from jbod_model.records import (
+from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
     ConfigRecord,
@@ -18,7 +17,7 @@ from jbod_model.records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
-from jbod_model.requests import (
+from jbod_model.formats.requests import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionRequest,
     AssignReplicasToDirsRequest,
@@ -32,6 +31,7 @@ from jbod_model.requests import (
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
 )
+from jbod_model.replay.image import Image
 
 CAUSED = (
     BrokerRegistrationChangeRecord,

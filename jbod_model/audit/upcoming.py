@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from jbod_model.log import LogEntry
-from jbod_model.records import VersionedRecord
+from jbod_model.formats.log import LogEntry
+from jbod_model.formats.records import VersionedRecord
 
 FARTHEST = 25_000
 """Records that may follow the first of a request's: 10,000 partitions in as many topics, each with a configuration."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from jbod_model.records import VersionedRecord
-from jbod_model.request_log import NewerLine, RequestLine
+from jbod_model.formats.records import VersionedRecord
+from jbod_model.formats.request_log import NewerLine, RequestLine
 
 
 class Verdict(enum.Enum):

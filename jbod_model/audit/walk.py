@@ -36,11 +36,11 @@ from jbod_model.conformance import compare
 from jbod_model.controller import Context
 from jbod_model.controller.election import NO_LEADER
 from jbod_model.controller.leader_updates import FENCE
-from jbod_model.controller.metadata_version import METADATA_VERSION
-from jbod_model.json_form import camel_case
-from jbod_model.kafka_errors import KafkaError
-from jbod_model.log import LogEntry
-from jbod_model.records import (
+from jbod_model.formats.json_values import camel_case
+from jbod_model.formats.kafka_errors import KafkaError
+from jbod_model.formats.log import LogEntry
+from jbod_model.formats.metadata_version import METADATA_VERSION
+from jbod_model.formats.records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
@@ -50,8 +50,8 @@ from jbod_model.records import (
     UnknownRecord,
     VersionedRecord,
 )
-from jbod_model.request_log import NewerLine, RequestLine
-from jbod_model.requests import (
+from jbod_model.formats.request_log import NewerLine, RequestLine
+from jbod_model.formats.requests import (
     BalanceLeaders,
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from jbod_model.broker.rules import KAFKA, BrokerRules
+from jbod_model.formats.requests import BrokerHeartbeatRequest, BrokerRegistrationRequest
+from jbod_model.formats.responses import BrokerHeartbeatResponse
 from jbod_model.ids import Uuid
-from jbod_model.requests import BrokerHeartbeatRequest, BrokerRegistrationRequest
-from jbod_model.responses import BrokerHeartbeatResponse
 
 HEARTBEAT_INTERVAL_MS = 2_000
 REGISTRATION_TIMEOUT_MS = 60_000

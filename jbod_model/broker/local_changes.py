@@ -11,7 +11,7 @@ from jbod_model.broker.assignments import Replica
 from jbod_model.broker.replicas import ReplicaChange
 from jbod_model.broker.rules import KAFKA, BrokerRules
 from jbod_model.ids import Uuid
-from jbod_model.image import Image, Partition, Topic
+from jbod_model.replay.image import Image, Partition, Topic
 
 
 def local_changes(

@@ -15,8 +15,7 @@ from jbod_model.broker import assignments, lifecycle, replicas
 from jbod_model.broker.assignments import Answer, Assignment, AssignmentQueue, GlobalFailure, Reason, Replica
 from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown, Surroundings
 from jbod_model.broker.replicas import ReplicaChange, Replicas, Report
-from jbod_model.ids import Uuid
-from jbod_model.requests import (
+from jbod_model.formats.requests import (
     AssignedDirectory,
     AssignedPartition,
     AssignedTopic,
@@ -24,7 +23,8 @@ from jbod_model.requests import (
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
 )
-from jbod_model.responses import AssignReplicasToDirsResponse, BrokerHeartbeatResponse
+from jbod_model.formats.responses import AssignReplicasToDirsResponse, BrokerHeartbeatResponse
+from jbod_model.ids import Uuid
 
 Action = BrokerRegistrationRequest | BrokerHeartbeatRequest | AssignReplicasToDirsRequest | Shutdown
 Next = tuple["Broker", tuple[Action, ...]]

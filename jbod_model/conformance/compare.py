@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from jbod_model.json_form import write
-from jbod_model.records import TYPE_NAMES, ConfigRecord, PartitionChangeRecord, PartitionRecord, VersionedRecord
+from jbod_model.formats.json_values import write
+from jbod_model.formats.records import TYPE_NAMES, ConfigRecord, PartitionChangeRecord, PartitionRecord, VersionedRecord
 
 Difference = tuple[str, Any, Any]
 """(field, recorded, ours)."""

@@ -8,10 +8,9 @@ from typing import Any
 from jbod_model.controller import Context, ControllerMemory, Result
 from jbod_model.controller.heartbeat import BrokerControlState
 from jbod_model.controller.placement import UsableBroker
-from jbod_model.ids import Uuid
-from jbod_model.json_form import JsonMismatch, read, write
-from jbod_model.kafka_errors import KafkaError
-from jbod_model.requests import (
+from jbod_model.formats.json_values import JsonMismatch, read, write
+from jbod_model.formats.kafka_errors import KafkaError
+from jbod_model.formats.requests import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
     AlterableConfig,
@@ -33,6 +32,7 @@ from jbod_model.requests import (
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
 )
+from jbod_model.ids import Uuid
 
 _REQUESTS: dict[str, type[Any]] = {
     "registerBroker": BrokerRegistrationRequest,

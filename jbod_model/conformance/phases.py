@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jbod_model.controller import ControllerMemory
-from jbod_model.ids import Uuid
-from jbod_model.image import BrokerRegistration, Image, Partition
-from jbod_model.records import BrokerRegistrationChangeRecord, PartitionChangeRecord, VersionedRecord
-from jbod_model.requests import (
+from jbod_model.formats.records import BrokerRegistrationChangeRecord, PartitionChangeRecord, VersionedRecord
+from jbod_model.formats.requests import (
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
     Request,
     UnregisterBrokerRequest,
 )
+from jbod_model.ids import Uuid
+from jbod_model.replay.image import BrokerRegistration, Image, Partition
 
 NOWHERE = -1
 """The group of a partition in none of the broker's directories: its record has another cause."""

@@ -23,15 +23,15 @@ from jbod_model.conformance.phases import phases
 from jbod_model.conformance.report import Mismatch, Report, Thrown
 from jbod_model.conformance.trace import read_trace, recorded_records
 from jbod_model.controller import Context, Controller, ControllerMemory, Result
-from jbod_model.controller.metadata_version import LEVELS, METADATA_VERSION
 from jbod_model.errors import MalformedLog, ReplayViolation
-from jbod_model.image import Image
-from jbod_model.json_form import JsonMismatch
-from jbod_model.kafka_errors import ControllerFault, KafkaError, RequestRefused
-from jbod_model.offline import image_as_json
+from jbod_model.formats.json_values import JsonMismatch
+from jbod_model.formats.kafka_errors import ControllerFault, KafkaError, RequestRefused
+from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION
+from jbod_model.formats.records import ConfigRecord, FeatureLevelRecord, Record, VersionedRecord
+from jbod_model.formats.requests import BrokerRegistrationRequest, IncrementalAlterConfigsRequest, Request
 from jbod_model.profiles import KAFKA, Profile
-from jbod_model.records import ConfigRecord, FeatureLevelRecord, Record, VersionedRecord
-from jbod_model.requests import BrokerRegistrationRequest, IncrementalAlterConfigsRequest, Request
+from jbod_model.replay.image import Image
+from jbod_model.replay.offline import image_as_json
 
 
 def conform(path: str | Path, profile: Profile = KAFKA) -> Report:

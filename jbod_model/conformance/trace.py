@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from jbod_model.errors import MalformedLog, UsageError
-from jbod_model.json_form import JsonMismatch, read
-from jbod_model.records import MAX_VERSIONS, TYPE_OF_NAME, VersionedRecord
+from jbod_model.formats.json_values import JsonMismatch, read
+from jbod_model.formats.records import MAX_VERSIONS, TYPE_OF_NAME, VersionedRecord
 
 LONGEST_LINE = 1 << 26
 """Characters of one line. An image of a million partitions has about 400 MB; a trace's has some hundred kB."""

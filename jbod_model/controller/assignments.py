@@ -11,17 +11,17 @@ from jbod_model.controller.cluster import Cluster, PartitionAt
 from jbod_model.controller.context import Result
 from jbod_model.controller.leader_updates import leader_and_isr_updates
 from jbod_model.controller.partition_change import Wish, partition_change
-from jbod_model.ids import Uuid
-from jbod_model.kafka_errors import DirectoriesNotSupported, KafkaError
-from jbod_model.profiles.controller_rules import Quirk
-from jbod_model.records import VersionedRecord
-from jbod_model.requests import AssignReplicasToDirsRequest
-from jbod_model.responses import (
+from jbod_model.formats.kafka_errors import DirectoriesNotSupported, KafkaError
+from jbod_model.formats.records import VersionedRecord
+from jbod_model.formats.requests import AssignReplicasToDirsRequest
+from jbod_model.formats.responses import (
     AssignedDirectoryResult,
     AssignedPartitionResult,
     AssignedTopicResult,
     AssignReplicasToDirsResponse,
 )
+from jbod_model.ids import Uuid
+from jbod_model.profiles.controller_rules import Quirk
 
 
 def assign(cluster: Cluster, request: AssignReplicasToDirsRequest) -> Result:

@@ -15,13 +15,13 @@ from jbod_model.controller.leader_updates import (
     broker_unregistered,
     directories_failed,
 )
+from jbod_model.formats.kafka_errors import BrokerNotRegistered, ControllerFault, LogDirNotFound
+from jbod_model.formats.records import VersionedRecord
+from jbod_model.formats.requests import BrokerHeartbeatRequest, SessionExpired, UnregisterBrokerRequest
+from jbod_model.formats.responses import BrokerHeartbeatResponse
 from jbod_model.ids import Uuid
-from jbod_model.image import BrokerRegistration
-from jbod_model.kafka_errors import BrokerNotRegistered, ControllerFault, LogDirNotFound
 from jbod_model.profiles.controller_rules import Quirk
-from jbod_model.records import VersionedRecord
-from jbod_model.requests import BrokerHeartbeatRequest, SessionExpired, UnregisterBrokerRequest
-from jbod_model.responses import BrokerHeartbeatResponse
+from jbod_model.replay.image import BrokerRegistration
 
 
 def heartbeat(cluster: Cluster, request: BrokerHeartbeatRequest) -> Result:

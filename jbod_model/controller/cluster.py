@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from jbod_model.controller.context import Context
 from jbod_model.controller.election import Acceptable, Election
-from jbod_model.controller.metadata_version import ELR_FEATURE, METADATA_VERSION, directories_supported
 from jbod_model.controller.partition_change import Surroundings
+from jbod_model.formats.kafka_errors import ControllerFault, StaleBrokerEpoch
+from jbod_model.formats.metadata_version import ELR_FEATURE, METADATA_VERSION, directories_supported
+from jbod_model.formats.requests import BROKER_RESOURCE, TOPIC_RESOURCE
 from jbod_model.ids import Uuid
-from jbod_model.image import BrokerRegistration, Image, Partition, Topic
-from jbod_model.kafka_errors import ControllerFault, StaleBrokerEpoch
-from jbod_model.offline import has_online_dir
 from jbod_model.profiles import Profile
 from jbod_model.profiles.controller_rules import ControllerRules, Quirk
-from jbod_model.requests import BROKER_RESOURCE, TOPIC_RESOURCE
+from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
+from jbod_model.replay.offline import has_online_dir
 
 MIN_ISR = "min.insync.replicas"
 UNCLEAN_ELECTION = "unclean.leader.election.enable"

@@ -9,10 +9,9 @@ from collections.abc import Iterable
 
 from jbod_model.controller.cluster import MIN_ISR, UNCLEAN_ELECTION, Cluster, is_number
 from jbod_model.controller.context import Result
-from jbod_model.java import hash_order, string_hash
-from jbod_model.kafka_errors import InvalidConfig, InvalidRequest, RequestRefused, UnknownTopicOrPartition
-from jbod_model.records import ClearElrRecord, ConfigRecord, VersionedRecord
-from jbod_model.requests import (
+from jbod_model.formats.kafka_errors import InvalidConfig, InvalidRequest, RequestRefused, UnknownTopicOrPartition
+from jbod_model.formats.records import ClearElrRecord, ConfigRecord, VersionedRecord
+from jbod_model.formats.requests import (
     BROKER_RESOURCE,
     CONFIG_DELETE,
     CONFIG_SET,
@@ -21,7 +20,8 @@ from jbod_model.requests import (
     CreatableTopic,
     IncrementalAlterConfigsRequest,
 )
-from jbod_model.responses import AlterConfigsResult, IncrementalAlterConfigsResponse
+from jbod_model.formats.responses import AlterConfigsResult, IncrementalAlterConfigsResponse
+from jbod_model.java import hash_order, string_hash
 
 LONGEST_VALUE = 32_767
 

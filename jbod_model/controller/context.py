@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from jbod_model.controller.heartbeat import BrokerControlState
 from jbod_model.controller.memory import ControllerMemory
 from jbod_model.controller.placement import UsableBroker
+from jbod_model.formats.records import VersionedRecord
+from jbod_model.formats.responses import Response
 from jbod_model.ids import Uuid
-from jbod_model.records import VersionedRecord
-from jbod_model.responses import Response
 
 NEVER = (1 << 63) - 1
 """The lowest offset of no active broker."""

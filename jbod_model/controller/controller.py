@@ -17,10 +17,8 @@ from jbod_model.controller.isr_requests import alter_partition
 from jbod_model.controller.reassignment_requests import alter_reassignments
 from jbod_model.controller.registration import register
 from jbod_model.controller.topics import create_partitions, create_topics, delete_topics
-from jbod_model.image import Image
-from jbod_model.kafka_errors import InvalidRequest, NotAuthorized
-from jbod_model.profiles import KAFKA, Profile
-from jbod_model.requests import (
+from jbod_model.formats.kafka_errors import InvalidRequest, NotAuthorized
+from jbod_model.formats.requests import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionRequest,
     AssignReplicasToDirsRequest,
@@ -38,6 +36,8 @@ from jbod_model.requests import (
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
 )
+from jbod_model.profiles import KAFKA, Profile
+from jbod_model.replay.image import Image
 
 HANDLERS: Mapping[type[Any], Callable[[Cluster, Any], Result]] = {
     BrokerRegistrationRequest: register,

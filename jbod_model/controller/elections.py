@@ -10,17 +10,17 @@ from jbod_model.controller.context import Result
 from jbod_model.controller.election import Election
 from jbod_model.controller.partition_change import Wish, partition_change
 from jbod_model.controller.reassignment_requests import find_partition
-from jbod_model.image import Partition
-from jbod_model.kafka_errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
-from jbod_model.records import VersionedRecord
-from jbod_model.requests import (
+from jbod_model.formats.kafka_errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
+from jbod_model.formats.records import VersionedRecord
+from jbod_model.formats.requests import (
     PREFERRED_ELECTION,
     UNCLEAN_ELECTION,
     BalanceLeaders,
     ElectLeadersRequest,
     ElectUncleanLeaders,
 )
-from jbod_model.responses import ElectionPartitionResult, ElectLeadersResponse, MoreWork, ReplicaElectionResult
+from jbod_model.formats.responses import ElectionPartitionResult, ElectLeadersResponse, MoreWork, ReplicaElectionResult
+from jbod_model.replay.image import Partition
 
 _ELECTIONS = {PREFERRED_ELECTION: Election.PREFERRED, UNCLEAN_ELECTION: Election.UNCLEAN}
 _FAILED = {

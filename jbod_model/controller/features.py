@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from jbod_model.controller.cluster import MIN_ISR, TOPIC_CONFIG_DEFAULTS, Cluster
 from jbod_model.controller.context import Result
-from jbod_model.controller.metadata_version import (
+from jbod_model.formats.kafka_errors import InvalidUpdateVersion
+from jbod_model.formats.metadata_version import (
     CHANGES_METADATA,
     ELR_FEATURE,
     KRAFT_VERSION,
@@ -17,8 +18,7 @@ from jbod_model.controller.metadata_version import (
     METADATA_VERSION,
     controllers_register,
 )
-from jbod_model.kafka_errors import InvalidUpdateVersion
-from jbod_model.records import (
+from jbod_model.formats.records import (
     BrokerFeature,
     ConfigRecord,
     ControllerFeature,
@@ -26,7 +26,7 @@ from jbod_model.records import (
     NoOpRecord,
     VersionedRecord,
 )
-from jbod_model.requests import (
+from jbod_model.formats.requests import (
     BROKER_RESOURCE,
     SAFE_DOWNGRADE,
     UNSAFE_DOWNGRADE,

@@ -9,7 +9,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jbod_model.requests import BrokerHeartbeatRequest
+from jbod_model.formats.requests import BrokerHeartbeatRequest
 
 
 class BrokerControlState(enum.Enum):

@@ -14,11 +14,15 @@ from jbod_model.controller.partition_change import (
     Wish,
     partition_change,
 )
+from jbod_model.formats.kafka_errors import KafkaError
+from jbod_model.formats.records import PartitionChangeRecord, VersionedRecord
+from jbod_model.formats.requests import AlterPartitionPartition, AlterPartitionRequest, BrokerState
+from jbod_model.formats.responses import (
+    AlterPartitionPartitionResult,
+    AlterPartitionResponse,
+    AlterPartitionTopicResult,
+)
 from jbod_model.ids import Uuid
-from jbod_model.kafka_errors import KafkaError
-from jbod_model.records import PartitionChangeRecord, VersionedRecord
-from jbod_model.requests import AlterPartitionPartition, AlterPartitionRequest, BrokerState
-from jbod_model.responses import AlterPartitionPartitionResult, AlterPartitionResponse, AlterPartitionTopicResult
 
 
 def alter_partition(cluster: Cluster, request: AlterPartitionRequest) -> Result:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from jbod_model.formats.records import PartitionChangeRecord, PartitionRecord, Record, RemoveTopicRecord, TopicRecord
 from jbod_model.ids import Uuid
-from jbod_model.image import Image, Partition
-from jbod_model.records import PartitionChangeRecord, PartitionRecord, Record, RemoveTopicRecord, TopicRecord
+from jbod_model.replay.image import Image, Partition
 
 SMALLEST_TIMELINE_TABLE = 2
 _GOLDEN = 0x9E3779B97F4A7C15

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from jbod_model.controller.election import NO_LEADER, Acceptable, Candidates, Elected, Election, elect
-from jbod_model.controller.metadata_version import (
+from jbod_model.controller.reassignment import Reassignment
+from jbod_model.formats.metadata_version import (
     directories_supported,
     epoch_bump_on_isr_shrink,
     partition_record_version,
 )
-from jbod_model.controller.reassignment import Reassignment
+from jbod_model.formats.records import PartitionChangeRecord, VersionedRecord
 from jbod_model.ids import Uuid
-from jbod_model.image import Partition
 from jbod_model.java import hash_order, int_hash, table_for_copy
-from jbod_model.records import PartitionChangeRecord, VersionedRecord
+from jbod_model.replay.image import Partition
 
 NO_LEADER_CHANGE = -2
 RECOVERED = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jbod_model.kafka_errors import InvalidReplicaAssignment
+from jbod_model.formats.kafka_errors import InvalidReplicaAssignment
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,21 +11,21 @@ from jbod_model.controller.election import Election
 from jbod_model.controller.partition_change import Wish, partition_change
 from jbod_model.controller.reassignment import Reassignment, Revert
 from jbod_model.controller.topics import check_assignment
-from jbod_model.image import Partition
-from jbod_model.kafka_errors import (
+from jbod_model.formats.kafka_errors import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
     NoReassignmentInProgress,
     RequestRefused,
     UnknownTopicOrPartition,
 )
-from jbod_model.records import VersionedRecord
-from jbod_model.requests import AlterPartitionReassignmentsRequest
-from jbod_model.responses import (
+from jbod_model.formats.records import VersionedRecord
+from jbod_model.formats.requests import AlterPartitionReassignmentsRequest
+from jbod_model.formats.responses import (
     AlterPartitionReassignmentsResponse,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from jbod_model.replay.image import Partition
 
 
 def alter_reassignments(cluster: Cluster, request: AlterPartitionReassignmentsRequest) -> Result:

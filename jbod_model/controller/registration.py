@@ -8,10 +8,7 @@ from __future__ import annotations
 from jbod_model.controller.cluster import Cluster
 from jbod_model.controller.context import Result
 from jbod_model.controller.leader_updates import broker_restarted
-from jbod_model.controller.metadata_version import KRAFT_VERSION, METADATA_VERSION, register_broker_record_version
-from jbod_model.ids import Uuid, reserved
-from jbod_model.image import BrokerRegistration
-from jbod_model.kafka_errors import (
+from jbod_model.formats.kafka_errors import (
     DuplicateRegistration,
     FeatureNotSupported,
     InvalidRegistration,
@@ -19,9 +16,12 @@ from jbod_model.kafka_errors import (
     MigratingBrokerRefused,
     WrongCluster,
 )
-from jbod_model.records import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord, VersionedRecord
-from jbod_model.requests import BrokerRegistrationRequest
-from jbod_model.responses import BrokerRegistrationResponse
+from jbod_model.formats.metadata_version import KRAFT_VERSION, METADATA_VERSION, register_broker_record_version
+from jbod_model.formats.records import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord, VersionedRecord
+from jbod_model.formats.requests import BrokerRegistrationRequest
+from jbod_model.formats.responses import BrokerRegistrationResponse
+from jbod_model.ids import Uuid, reserved
+from jbod_model.replay.image import BrokerRegistration
 
 NO_EPOCH = -2
 """Stands for the epoch of a broker that never registered; no request can carry it."""

@@ -12,13 +12,9 @@ from jbod_model.controller.cluster import Cluster
 from jbod_model.controller.configs import new_topic_configs
 from jbod_model.controller.context import Result
 from jbod_model.controller.memory import first_partition
-from jbod_model.controller.metadata_version import directories_supported, partition_record_version
 from jbod_model.controller.partition_change import RECOVERED
 from jbod_model.controller.placement import UsableBroker, place
-from jbod_model.ids import Uuid
-from jbod_model.image import Topic
-from jbod_model.java import JavaRandom
-from jbod_model.kafka_errors import (
+from jbod_model.formats.kafka_errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
@@ -30,16 +26,16 @@ from jbod_model.kafka_errors import (
     TopicExists,
     UnknownTopicOrPartition,
 )
-from jbod_model.profiles.controller_rules import Quirk
-from jbod_model.records import PartitionRecord, RemoveTopicRecord, TopicRecord, VersionedRecord
-from jbod_model.requests import (
+from jbod_model.formats.metadata_version import directories_supported, partition_record_version
+from jbod_model.formats.records import PartitionRecord, RemoveTopicRecord, TopicRecord, VersionedRecord
+from jbod_model.formats.requests import (
     CreatableTopic,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
 )
-from jbod_model.responses import (
+from jbod_model.formats.responses import (
     CreatableTopicResult,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
@@ -47,6 +43,10 @@ from jbod_model.responses import (
     DeletableTopicResult,
     DeleteTopicsResponse,
 )
+from jbod_model.ids import Uuid
+from jbod_model.java import JavaRandom
+from jbod_model.profiles.controller_rules import Quirk
+from jbod_model.replay.image import Topic
 
 MAX_PARTITIONS_PER_REQUEST = 10_000
 LONGEST_TOPIC_NAME = 249

@@ -11,17 +11,20 @@ from functools import partial
 
 from jbod_model.broker.assignments import Replica
 from jbod_model.controller.context import SUPPORTED_FEATURES
-from jbod_model.controller.metadata_version import ELR_FEATURE, LEVELS, METADATA_VERSION
 from jbod_model.explore import symmetry
 from jbod_model.explore.broker_part import Machine
 from jbod_model.explore.controller_part import NEW, OLD, ControllerPart
 from jbod_model.explore.invariants import Breach
 from jbod_model.explore.machines import Action, Machines
-from jbod_model.ids import Uuid
-from jbod_model.image import Image
-from jbod_model.profiles import Profile
-from jbod_model.records import BrokerFeature, FeatureLevelRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
-from jbod_model.requests import (
+from jbod_model.formats.metadata_version import ELR_FEATURE, LEVELS, METADATA_VERSION
+from jbod_model.formats.records import (
+    BrokerFeature,
+    FeatureLevelRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+from jbod_model.formats.requests import (
     AlterPartitionPartition,
     AlterPartitionRequest,
     AlterPartitionTopic,
@@ -35,7 +38,10 @@ from jbod_model.requests import (
     SessionExpired,
     SupportedFeature,
 )
-from jbod_model.responses import AssignReplicasToDirsResponse, BrokerHeartbeatResponse
+from jbod_model.formats.responses import AssignReplicasToDirsResponse, BrokerHeartbeatResponse
+from jbod_model.ids import Uuid
+from jbod_model.profiles import Profile
+from jbod_model.replay.image import Image
 
 State = tuple[int, ...]
 """The number of the controller's state, then one for each machine."""

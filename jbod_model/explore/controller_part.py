@@ -14,13 +14,13 @@ from jbod_model.controller import Context, Controller
 from jbod_model.controller.broker_requests import state_of
 from jbod_model.controller.context import NEVER
 from jbod_model.explore.invariants import Breach, Step, check_state, check_step
+from jbod_model.formats.kafka_errors import ControllerFault, RequestRefused
+from jbod_model.formats.records import BrokerRegistrationChangeRecord
+from jbod_model.formats.requests import BrokerHeartbeatRequest, Request
+from jbod_model.formats.responses import Response
 from jbod_model.ids import Uuid
-from jbod_model.image import BrokerRegistration, Image, Partition, Topic
-from jbod_model.kafka_errors import ControllerFault, RequestRefused
 from jbod_model.profiles import Profile
-from jbod_model.records import BrokerRegistrationChangeRecord
-from jbod_model.requests import BrokerHeartbeatRequest, Request
-from jbod_model.responses import Response
+from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
 
 OLD, NEW = Uuid(7, 1), Uuid(7, 2)
 """Incarnations: of every registered process, and of one that registers."""

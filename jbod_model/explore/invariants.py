@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 from jbod_model.controller.cluster import Cluster
 from jbod_model.controller.context import Context
-from jbod_model.ids import Uuid, reserved
-from jbod_model.image import Image, Partition
-from jbod_model.kafka_errors import RequestRefused
-from jbod_model.offline import offline_replicas
-from jbod_model.profiles import KAFKA, Profile
-from jbod_model.records import PartitionChangeRecord, RegisterBrokerRecord, VersionedRecord
-from jbod_model.requests import (
+from jbod_model.formats.kafka_errors import RequestRefused
+from jbod_model.formats.records import PartitionChangeRecord, RegisterBrokerRecord, VersionedRecord
+from jbod_model.formats.requests import (
     AssignReplicasToDirsRequest,
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
     Request,
 )
-from jbod_model.responses import AssignReplicasToDirsResponse, Response
+from jbod_model.formats.responses import AssignReplicasToDirsResponse, Response
+from jbod_model.ids import Uuid, reserved
+from jbod_model.profiles import KAFKA, Profile
+from jbod_model.replay.image import Image, Partition
+from jbod_model.replay.offline import offline_replicas
 
 RECOVERING = 1
 NO_LEADER = -1

@@ -13,7 +13,7 @@ from jbod_model.broker.moves import Move
 from jbod_model.broker.replicas import Report
 from jbod_model.explore.broker_part import Machine
 from jbod_model.ids import Uuid
-from jbod_model.image import Image
+from jbod_model.replay.image import Image
 
 Names = Mapping[Uuid, Uuid]
 

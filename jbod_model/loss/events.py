@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jbod_model.loss.copies import Registration
-from jbod_model.registrations import Partition
+from jbod_model.replay.registrations import Partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

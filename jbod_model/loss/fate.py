@@ -38,7 +38,7 @@ from jbod_model.loss.copies import (
     registered,
 )
 from jbod_model.loss.events import BrokerChanged, Event, MinIsrChanged, Removed, Version
-from jbod_model.registrations import Partition
+from jbod_model.replay.registrations import Partition
 
 Kind = Literal["lost", "may lack writes"]
 

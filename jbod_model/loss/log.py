@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from jbod_model.formats.log import LogEntry
+from jbod_model.formats.records import ConfigRecord, RegisterBrokerRecord, VersionedRecord
 from jbod_model.ids import Uuid
-from jbod_model.image import TOPIC_RESOURCE, Image
-from jbod_model.log import LogEntry
 from jbod_model.loss.copies import Registration
 from jbod_model.loss.events import BrokerChanged, MinIsrChanged, Removed, Version
 from jbod_model.loss.fate import Fate
 from jbod_model.profiles import KAFKA, Profile
-from jbod_model.records import ConfigRecord, RegisterBrokerRecord, VersionedRecord
-from jbod_model.registrations import BrokerRegistration, Partition
-from jbod_model.transactions import settle
+from jbod_model.replay.image import TOPIC_RESOURCE, Image
+from jbod_model.replay.registrations import BrokerRegistration, Partition
+from jbod_model.replay.transactions import settle
 
 MIN_ISR = "min.insync.replicas"
 BROKER_RESOURCE = 4

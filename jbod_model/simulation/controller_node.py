@@ -10,20 +10,20 @@ from dataclasses import dataclass, field, replace
 from jbod_model.controller import Context, Controller, ControllerMemory, Result
 from jbod_model.controller.broker_requests import state_of
 from jbod_model.controller.context import NEVER, SUPPORTED_FEATURES
-from jbod_model.ids import Uuid
-from jbod_model.image import Image
-from jbod_model.java import JavaRandom
-from jbod_model.kafka_errors import RequestRefused
-from jbod_model.profiles import Profile
-from jbod_model.records import RegisterBrokerRecord, VersionedRecord
-from jbod_model.requests import (
+from jbod_model.formats.kafka_errors import RequestRefused
+from jbod_model.formats.records import RegisterBrokerRecord, VersionedRecord
+from jbod_model.formats.requests import (
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
     CreateTopicsRequest,
     Request,
     SessionExpired,
 )
-from jbod_model.responses import BrokerHeartbeatResponse, Response
+from jbod_model.formats.responses import BrokerHeartbeatResponse, Response
+from jbod_model.ids import Uuid
+from jbod_model.java import JavaRandom
+from jbod_model.profiles import Profile
+from jbod_model.replay.image import Image
 from jbod_model.simulation.deciding import deciding
 
 SESSION_TIMEOUT_MS = 9_000

@@ -13,7 +13,7 @@ from jbod_model.broker.process import Broker
 from jbod_model.broker.replicas import Replicas
 from jbod_model.broker.rules import BrokerRules
 from jbod_model.ids import Uuid
-from jbod_model.image import Image
+from jbod_model.replay.image import Image
 from jbod_model.storage.ensemble import Ensemble, Found
 from jbod_model.storage.formatting import Plan, plan_format, plan_start, registered_directories
 from jbod_model.storage.meta_properties import MetaProperties

@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from jbod_model.control import LeaderChangeMessage, Voter
 from jbod_model.errors import UsageError
-from jbod_model.log_writer import LogWriter
+from jbod_model.formats.control_records import LeaderChangeMessage, Voter
+from jbod_model.formats.log_writer import LogWriter
 from jbod_model.simulation.controller_node import NODE_ID, LeaderChange
 from jbod_model.simulation.request_log import request_log_lines
 from jbod_model.simulation.world import World

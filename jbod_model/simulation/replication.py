@@ -5,18 +5,17 @@ Source: Kafka's ``Partition`` (in-sync sets), ``ReplicaAlterLogDirsThread``; no 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from jbod_model.broker import process
 from jbod_model.broker.assignments import Replica
+from jbod_model.formats.requests import AlterPartitionPartition, AlterPartitionRequest, AlterPartitionTopic, BrokerState
 from jbod_model.ids import Uuid
-from jbod_model.image import Image, Partition
-from jbod_model.requests import AlterPartitionPartition, AlterPartitionRequest, AlterPartitionTopic, BrokerState
+from jbod_model.replay.image import Image, Partition
 from jbod_model.simulation.host import Host
-
-if TYPE_CHECKING:
-    from jbod_model.simulation.world import World
+from jbod_model.simulation.scheduler import Scheduler
 
 REPLICA_LAG_TIME_MS = 30_000
 CHECK_INTERVAL_MS = 500
@@ -27,11 +26,33 @@ CATCH_UP_MS = 1_500
 COPY_INTERVAL_MS = 20
 
 
+class Cluster(Protocol):
+    """What replication needs of the simulated cluster."""
+
+    @property
+    def now(self) -> int:
+        """Milliseconds since the start."""
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """What happens later."""
+
+    @property
+    def hosts(self) -> Mapping[int, Host]:
+        """The brokers' machines by broker id."""
+
+    def after_event(self, host: Host) -> None:
+        """Save what a process did, and wake it when it has something to do."""
+
+    def alter_partition(self, host: Host, request: AlterPartitionRequest, done: Callable[[], None]) -> None:
+        """Carry a leader's change of in-sync sets to the controller; ``done`` happens when it was answered."""
+
+
 @dataclass(slots=True)
 class Replication:
     """Follows every replica of every partition: since when it serves, or does not."""
 
-    world: World
+    world: Cluster
     since: dict[tuple[int, Replica], tuple[bool, int]] = field(default_factory=dict)
     asked: set[Replica] = field(default_factory=set)
     copying: dict[tuple[int, int, Replica, Uuid], int] = field(default_factory=dict)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from jbod_model import json_form
-from jbod_model.kafka_errors import RequestRefused
-from jbod_model.requests import (
+from jbod_model.formats import json_values
+from jbod_model.formats.kafka_errors import RequestRefused
+from jbod_model.formats.requests import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionRequest,
     AssignReplicasToDirsRequest,
@@ -20,7 +20,7 @@ from jbod_model.requests import (
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
 )
-from jbod_model.responses import BrokerHeartbeatResponse, Response
+from jbod_model.formats.responses import BrokerHeartbeatResponse, Response
 from jbod_model.simulation.world import Exchange
 
 API: dict[type[Any], tuple[int, int, str]] = {
@@ -77,7 +77,7 @@ def request_log_lines(exchanges: Iterable[Exchange], start: datetime) -> Iterato
 
 def _request(request: Request) -> Any:
     """The request without tagged fields at their default, which Kafka leaves out."""
-    form = json_form.write(request)
+    form = json_values.write(request)
     if isinstance(request, BrokerHeartbeatRequest) and not request.offline_log_dirs:
         del form["offlineLogDirs"]
     return form
@@ -86,7 +86,7 @@ def _request(request: Request) -> Any:
 def _response(response: Response | RequestRefused) -> Any:
     if isinstance(response, RequestRefused):
         return {"throttleTimeMs": 0, "errorCode": response.code.value, "errorMessage": response.problem}
-    form = {"throttleTimeMs": 0, "errorCode": 0, **json_form.write(response)}
+    form = {"throttleTimeMs": 0, "errorCode": 0, **json_values.write(response)}
     if isinstance(response, BrokerHeartbeatResponse):
         del form["inControlledShutdown"]
     return form

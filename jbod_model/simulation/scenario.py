@@ -7,10 +7,16 @@ from dataclasses import dataclass
 
 from jbod_model.broker.assignments import Replica
 from jbod_model.broker.moves import MoveState
-from jbod_model.controller.metadata_version import ELR_FEATURE, LEVELS, METADATA_VERSION
-from jbod_model.image import Partition
-from jbod_model.records import BeginTransactionRecord, EndTransactionRecord, FeatureLevelRecord, Record, VersionedRecord
-from jbod_model.requests import CreatableTopic, CreateTopicsRequest
+from jbod_model.formats.metadata_version import ELR_FEATURE, LEVELS, METADATA_VERSION
+from jbod_model.formats.records import (
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    Record,
+    VersionedRecord,
+)
+from jbod_model.formats.requests import CreatableTopic, CreateTopicsRequest
+from jbod_model.replay.image import Partition
 from jbod_model.simulation.world import World
 
 NEWEST = "4.1-IV1"

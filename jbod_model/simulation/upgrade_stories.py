@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jbod_model.broker.assignments import Replica
-from jbod_model.controller.metadata_version import LEVELS, METADATA_VERSION
-from jbod_model.ids import Uuid
-from jbod_model.ids import random as random_id
-from jbod_model.records import (
+from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION
+from jbod_model.formats.records import (
     BeginTransactionRecord,
     BrokerEndpoint,
     BrokerFeature,
@@ -21,7 +19,7 @@ from jbod_model.records import (
     VersionedRecord,
     ZkMigrationStateRecord,
 )
-from jbod_model.requests import (
+from jbod_model.formats.requests import (
     AlterPartitionReassignmentsRequest,
     FeatureUpdate,
     ReassignablePartition,
@@ -29,6 +27,8 @@ from jbod_model.requests import (
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
 )
+from jbod_model.ids import Uuid
+from jbod_model.ids import random as random_id
 from jbod_model.simulation.scenario import bootstrap, cluster, scenario, settle, topic
 from jbod_model.simulation.world import World
 

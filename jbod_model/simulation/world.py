@@ -16,14 +16,11 @@ from jbod_model.broker.lifecycle import Shutdown
 from jbod_model.broker.local_changes import assigned_directories, local_changes
 from jbod_model.broker.rules import BROKER_RULES
 from jbod_model.controller.context import SUPPORTED_FEATURES
-from jbod_model.controller.metadata_version import METADATA_VERSION, directories_supported
 from jbod_model.errors import UsageError
-from jbod_model.ids import random as random_id
-from jbod_model.image import Image
-from jbod_model.kafka_errors import RequestRefused
-from jbod_model.profiles import PROFILES
-from jbod_model.records import NoOpRecord, VersionedRecord
-from jbod_model.requests import (
+from jbod_model.formats.kafka_errors import RequestRefused
+from jbod_model.formats.metadata_version import METADATA_VERSION, directories_supported
+from jbod_model.formats.records import NoOpRecord, VersionedRecord
+from jbod_model.formats.requests import (
     AlterPartitionRequest,
     AssignReplicasToDirsRequest,
     BrokerHeartbeatRequest,
@@ -32,12 +29,15 @@ from jbod_model.requests import (
     Request,
     SupportedFeature,
 )
-from jbod_model.responses import (
+from jbod_model.formats.responses import (
     AssignReplicasToDirsResponse,
     BrokerHeartbeatResponse,
     BrokerRegistrationResponse,
     Response,
 )
+from jbod_model.ids import random as random_id
+from jbod_model.profiles import PROFILES
+from jbod_model.replay.image import Image
 from jbod_model.simulation.controller_node import ControllerNode
 from jbod_model.simulation.host import Disk, Host
 from jbod_model.simulation.replication import Replication

@@ -7,8 +7,8 @@ from pipelines.ask.directories import directories
 from pipelines.ask.history import history
 from pipelines.ask.image import image
 from pipelines.ask.incidents import incidents
-from pipelines.ask.lake import Lake
 from pipelines.ask.offline import offline
 from pipelines.ask.status import status
+from pipelines.lake.reader import Lake
 
 __all__ = ["Lake", "directories", "history", "image", "incidents", "offline", "status"]

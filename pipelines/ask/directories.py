@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from pipelines.ask.lake import Lake
-from pipelines.ask.ledger import time_of
+from pipelines.lake.ledger import time_of
+from pipelines.lake.reader import Lake
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES
-from pipelines.ask.lake import Lake
-from pipelines.ask.ledger import time_of
 from pipelines.ask.lost_data import DataLoss, every_loss, times_of
+from pipelines.lake.ledger import time_of
+from pipelines.lake.reader import Lake
 
 
 class Event(NamedTuple):

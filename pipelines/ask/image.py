@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.ask.lake import Lake
+from pipelines.lake.reader import Lake
 
 _PARTITION = """json_object(
     'topic', p.topic, 'topicId', p.topic_id, 'partition', p.partition, 'replicas', p.replicas, 'isr', p.isr,

@@ -8,14 +8,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from jbod_model.errors import UsageError
-from pipelines.ask.form import jsonable
 from pipelines.ask.incidents_brokers import UNREGISTERED, broker_stories
 from pipelines.ask.incidents_directories import UNKNOWN, UNKNOWN_SINCE_SNAPSHOT, Online, directory_stories, unexplained
 from pipelines.ask.incidents_effects import NO_LEADER, Effects, LeaderLoss, Outage, effects, leader_losses, outages
 from pipelines.ask.incidents_story import CAUSES, Event, Registration, Story
-from pipelines.ask.lake import Lake
-from pipelines.ask.ledger import time_of
+from pipelines.ask.json_values import jsonable
 from pipelines.ask.lost_data import LOST, MAY_LACK, every_loss
+from pipelines.lake.ledger import time_of
+from pipelines.lake.reader import Lake
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from pipelines.ask.incidents_story import Story
-from pipelines.ask.lake import Lake
-from pipelines.ask.ledger import EPOCH, time_of
 from pipelines.ask.lost_data import DataLoss
+from pipelines.lake.ledger import EPOCH, time_of
+from pipelines.lake.reader import Lake
 
 LEADERS_LEAVE_BEFORE = timedelta(seconds=1)
 """The controller writes new leaders before the record that fences a broker or takes a directory out (R-LEADER-2,

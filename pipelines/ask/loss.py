@@ -15,10 +15,10 @@ from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.loss.copies import Copy, Registration
 from jbod_model.loss.events import BrokerChanged, Event, MinIsrChanged, Removed, Version
 from jbod_model.loss.fate import Fate, Loss, follow
-from jbod_model.registrations import Partition
-from pipelines.ask.lake import Lake
+from jbod_model.replay.registrations import Partition
+from pipelines.ask.configs import MIN_ISR, Change, changes
 from pipelines.ask.loss_sql import candidates
-from pipelines.ask.settled import MIN_ISR, Change, changes
+from pipelines.lake.reader import Lake
 
 _RECOVERY_STATES = {"RECOVERED": 0, "RECOVERING": 1}
 _VERSION, _REMOVED = 1, 0

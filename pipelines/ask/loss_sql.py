@@ -8,7 +8,7 @@ before any is joined with the one before it.
 
 from __future__ import annotations
 
-from pipelines.ask.lake import Lake
+from pipelines.lake.reader import Lake
 
 
 def candidates(lake: Lake) -> str:

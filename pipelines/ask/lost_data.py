@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from jbod_model.loss.copies import Copy
 from jbod_model.loss.fate import Loss
-from pipelines.ask.form import jsonable
-from pipelines.ask.lake import Lake
-from pipelines.ask.ledger import time_of
+from pipelines.ask.configs import setting
+from pipelines.ask.json_values import jsonable
 from pipelines.ask.loss import Followed, followed
-from pipelines.ask.settled import setting
+from pipelines.lake.ledger import time_of
+from pipelines.lake.reader import Lake
 
 LOST, MAY_LACK = "lost", "may lack writes"
 TIERED = "remote.storage.enable"

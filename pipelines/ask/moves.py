@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from pipelines.ask.lake import Lake
-from pipelines.ask.ledger import time_of
-from pipelines.ask.requests import requests_until
+from pipelines.ask.assignment_requests import requests_until
+from pipelines.lake.ledger import time_of
+from pipelines.lake.reader import Lake
 
 SOON = timedelta(minutes=10)
 """A return within this time undoes a move; a later one is a move of its own."""

@@ -8,11 +8,11 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from pipelines.ask.form import camel_case, jsonable
-from pipelines.ask.lake import Lake
-from pipelines.ask.ledger import time_of
+from pipelines.ask.impaired import Troubled, troubled
+from pipelines.ask.json_values import camel_case, jsonable
 from pipelines.ask.lost_data import Losses, losses
-from pipelines.ask.trouble import Troubled, troubled
+from pipelines.lake.ledger import time_of
+from pipelines.lake.reader import Lake
 
 
 class OfflineReplica(NamedTuple):

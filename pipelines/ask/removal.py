@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from pipelines.ask.already import already
-from pipelines.ask.form import jsonable
-from pipelines.ask.lake import Lake
+from pipelines.ask.failed_places import already
+from pipelines.ask.json_values import jsonable
 from pipelines.ask.lost_data import DataLoss, complete_copies, losses
 from pipelines.ask.whatif_places import Place, find_directory
+from pipelines.lake.reader import Lake
 
 
 class Held(NamedTuple):

@@ -1,6 +1,6 @@
 """SQL about requests that questions and checks share: plain enough for DuckDB and, through sqlglot, for Spark."""
 
-from jbod_model.kafka_errors import KafkaError
+from jbod_model.formats.kafka_errors import KafkaError
 
 _PAIRS = ", ".join(f"({error.value}, '{error.name}')" for error in KafkaError)
 

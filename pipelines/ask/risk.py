@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from jbod_model.controller.metadata_version import ELR_FEATURE, LEVELS, METADATA_VERSION, directories_supported
+from jbod_model.formats.metadata_version import ELR_FEATURE, LEVELS, METADATA_VERSION, directories_supported
 from jbod_model.ids import ID_TABLES
-from pipelines.ask.form import jsonable
-from pipelines.ask.lake import Lake
+from pipelines.ask.configs import UNCLEAN_ELECTION, features, min_isr, setting
+from pipelines.ask.json_values import jsonable
 from pipelines.ask.risk_sql import COUNTS, Rules, by_place, strays, totals
-from pipelines.ask.settled import UNCLEAN_ELECTION, features, min_isr, setting
+from pipelines.lake.reader import Lake
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelines.ask.lake import Lake
-from pipelines.ask.settled import MinIsr, Setting
+from pipelines.ask.configs import MinIsr, Setting
+from pipelines.lake.reader import Lake
 
 COUNTS = ("replicas", "leaders", "last_replicas", "without_leader", "unclean", "under_min_isr", "moved")
 """What is counted for each place, first as if its directory failed, then as if its broker did."""

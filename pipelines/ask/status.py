@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from pipelines.ask.lake import Lake
-from pipelines.ask.ledger import log_end, open_ledger
+from pipelines.ask.configs import features
+from pipelines.ask.impaired import troubled
 from pipelines.ask.lost_data import LOST, MAY_LACK, losses
-from pipelines.ask.settled import features
-from pipelines.ask.trouble import troubled
+from pipelines.lake.ledger import log_end, open_ledger
+from pipelines.lake.reader import Lake
 
 
 @dataclass(frozen=True)

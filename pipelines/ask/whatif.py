@@ -9,20 +9,20 @@ from typing import Any
 
 from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.controller.partition_change import RECOVERING
+from jbod_model.formats.kafka_errors import ControllerFault
 from jbod_model.ids import Uuid
-from jbod_model.image import Image, Partition
-from jbod_model.kafka_errors import ControllerFault
 from jbod_model.loss.copies import Copy
-from jbod_model.offline import offline_replicas
 from jbod_model.profiles import PROFILES, Profile
+from jbod_model.replay.image import Image, Partition
+from jbod_model.replay.offline import offline_replicas
 from jbod_model.whatif import Failures, after
-from pipelines.ask.already import Already, already
-from pipelines.ask.form import jsonable
-from pipelines.ask.lake import Lake
+from pipelines.ask.configs import MinIsr, min_isr
+from pipelines.ask.failed_places import Already, already
+from pipelines.ask.json_values import jsonable
 from pipelines.ask.lost_data import complete_copies
-from pipelines.ask.settled import MinIsr, min_isr
 from pipelines.ask.whatif_image import touched
 from pipelines.ask.whatif_places import Place, find_place
+from pipelines.lake.reader import Lake
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from jbod_model.controller.cluster import MIN_ISR
-from jbod_model.controller.metadata_version import LEVELS, METADATA_VERSION
+from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION
+from jbod_model.formats.requests import BROKER_RESOURCE, TOPIC_RESOURCE
 from jbod_model.ids import ID_TABLES, Uuid
-from jbod_model.image import BrokerRegistration, Image, Partition, Topic
-from jbod_model.requests import BROKER_RESOURCE, TOPIC_RESOURCE
-from pipelines.ask.lake import Lake
-from pipelines.ask.settled import UNCLEAN_ELECTION, features, setting
+from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
+from pipelines.ask.configs import UNCLEAN_ELECTION, features, setting
+from pipelines.lake.reader import Lake
 
 RECOVERY_STATES = {"RECOVERED": 0, "RECOVERING": 1}
 

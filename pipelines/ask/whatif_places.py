@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jbod_model.errors import UsageError
-from pipelines.ask.lake import Lake
+from pipelines.lake.reader import Lake
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any
 from jbod_model.audit import Judged, OwnWork, Verdict
 from jbod_model.audit.log_invariants import INVARIANTS, LogBreach
 from jbod_model.conformance import compare
-from jbod_model.json_form import camel_case
-from jbod_model.records import TYPE_NAMES, VersionedRecord
-from jbod_model.request_log_file import RequestLog
+from jbod_model.formats.json_values import camel_case
+from jbod_model.formats.records import TYPE_NAMES, VersionedRecord
+from jbod_model.formats.request_log_file import RequestLog
 from pipelines.audit.table import records_as_json
 
 SHOWN = 100

@@ -18,12 +18,12 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from jbod_model import json_form
 from jbod_model.audit import Judged, Verdict
 from jbod_model.errors import UsageError
-from jbod_model.records import TYPE_NAMES, VersionedRecord
-from jbod_model.request_log import RequestLine
-from jbod_model.requests import BrokerHeartbeatRequest
+from jbod_model.formats import json_values
+from jbod_model.formats.records import TYPE_NAMES, VersionedRecord
+from jbod_model.formats.request_log import RequestLine
+from jbod_model.formats.requests import BrokerHeartbeatRequest
 from pipelines.lake.tables import TIME, Table, column
 
 AUDIT = Table(
@@ -108,7 +108,7 @@ def records_as_json(records: Sequence[VersionedRecord]) -> list[dict[str, Any]]:
         {
             "type": TYPE_NAMES.get(type(one.record), "UNKNOWN_RECORD"),
             "version": one.version,
-            "data": json_form.write(one.record),
+            "data": json_values.write(one.record),
         }
         for one in records
     ]
@@ -128,8 +128,8 @@ def _row(one: Judged) -> dict[str, Any]:
         "received_time": _time(line.received_ms),
         "completed_time": _time(line.completed_ms),
         "error_code": read and read.error_code,
-        "request": read and json.dumps(json_form.write(read.request)),
-        "response": read and json.dumps(json_form.write(read.response)),
+        "request": read and json.dumps(json_values.write(read.request)),
+        "response": read and json.dumps(json_values.write(read.response)),
         "verdict": one.verdict.value,
         "quirk": one.quirk,
         "reason": one.reason,

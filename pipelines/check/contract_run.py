@@ -10,10 +10,10 @@ import duckdb
 
 from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES
-from pipelines.ask.delta import data_files, open_table, read_parquet, run_query
-from pipelines.ask.lake import Lake
-from pipelines.ask.ledger import open_ledger
 from pipelines.check.contracts import CONTRACTS, Contract
+from pipelines.lake.delta import data_files, open_table, read_parquet, run_query
+from pipelines.lake.ledger import open_ledger
+from pipelines.lake.reader import Lake
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS
 
 TABLE_VERSIONS = (RECORDS, *HISTORY)

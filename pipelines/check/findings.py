@@ -18,8 +18,8 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from jbod_model.errors import Retriable, UsageError
-from pipelines.ask.lake import Lake
 from pipelines.check.definition import SEVERITIES, Check, Finding
+from pipelines.lake.reader import Lake
 from pipelines.lake.tables import TIME, Table, column
 
 FINDINGS = Table(

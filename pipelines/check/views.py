@@ -17,13 +17,13 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from pipelines.ask.delta import reading
-from pipelines.ask.lake import Lake
-from pipelines.ask.ledger import open_ledger
+from pipelines.ask.assignment_requests import requests_until
+from pipelines.ask.configs import features, min_isr
 from pipelines.ask.lost_data import DataLoss, losses
-from pipelines.ask.requests import requests_until
 from pipelines.ask.requests_sql import ERROR_NAMES, LAST_ASKED, PROCESSES
-from pipelines.ask.settled import features, min_isr
+from pipelines.lake.delta import reading
+from pipelines.lake.ledger import open_ledger
+from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, TIME
 from pipelines.settings import Settings
 

@@ -7,8 +7,8 @@ import zlib
 import numpy as np
 import pyarrow as pa
 
-from jbod_model.compression import zstd
 from jbod_model.errors import MalformedLog
+from jbod_model.formats.compression import zstd
 from pipelines.formats.batches import CODEC_BITS, HEADER_BYTES, MAX_BATCH_BYTES
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jbod_model import codec
 from jbod_model.errors import MalformedLog
+from jbod_model.formats import codec
 
 
 def refusal(value: bytes, file: str, offset: int) -> MalformedLog:

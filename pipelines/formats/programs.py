@@ -7,8 +7,8 @@ from functools import cache
 
 import numpy as np
 
-from jbod_model.records import API_KEYS
-from jbod_model.schema import SCHEMAS, Field
+from jbod_model.formats.records import API_KEYS
+from jbod_model.formats.schema import SCHEMAS, Field
 from pipelines.formats import walk as w
 
 _OPERATIONS = {

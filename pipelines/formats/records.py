@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from jbod_model import codec
-from jbod_model.batch import read_batch
 from jbod_model.errors import MalformedLog
+from jbod_model.formats import codec
+from jbod_model.formats.batch import read_batch
 from pipelines.formats.batches import BATCH_DTYPE, CONTROL_BIT, HEADER_BYTES
 from pipelines.formats.explain import refusal
 from pipelines.formats.native import load_i16, uvarint, varint, zero

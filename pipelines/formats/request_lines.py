@@ -1,4 +1,4 @@
-"""Lines of a request log: cut out of bytes within bounded memory, and read by the rules of ``jbod_model.request_log``.
+"""Lines of a request log, cut out of bytes within bounded memory and read by ``jbod_model.formats.request_log``.
 
 Most lines of a real log are of APIs that are not read (FETCH). They are told by their first bytes, without a copy.
 """
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
-from jbod_model.request_log import APIS, HIGHEST_API_KEY, LONGEST_LINE, Reject, RequestLine, parse_line
+from jbod_model.formats.request_log import APIS, HIGHEST_API_KEY, LONGEST_LINE, Reject, RequestLine, parse_line
 
 CHUNK = 1 << 20
 _START = b"Completed request:"

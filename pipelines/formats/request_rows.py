@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from jbod_model.json_form import write
-from jbod_model.request_log import APIS, LONGEST_LINE, Reject, RequestLine
-from jbod_model.requests import AssignReplicasToDirsRequest
-from jbod_model.responses import AssignReplicasToDirsResponse
+from jbod_model.formats.json_values import write
+from jbod_model.formats.request_log import APIS, LONGEST_LINE, Reject, RequestLine
+from jbod_model.formats.requests import AssignReplicasToDirsRequest
+from jbod_model.formats.responses import AssignReplicasToDirsResponse
 from pipelines.formats.request_lines import TooLong
 
 TIME = pa.timestamp("us", tz="UTC")

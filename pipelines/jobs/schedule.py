@@ -8,8 +8,8 @@ from datetime import datetime
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.jobs.bundle import Job
+from pipelines.jobs.execute import Say, command, exit_code, run_job
 from pipelines.jobs.quartz import cron_trigger
-from pipelines.jobs.run import Say, command, exit_code, run_job
 
 
 def scheduled(jobs: Mapping[str, Job]) -> list[Job]:

@@ -20,8 +20,8 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from jbod_model.errors import UsageError
-from pipelines.lake.place import for_all
 from pipelines.lake.tables import BY_NAME, IDS, LEDGER, Table
+from pipelines.lake.uris import for_all
 
 # Columns with bounds in the file statistics: what readers skip files by.
 _BOUNDED = ("log_offset", "from_offset", "to_offset", "broker_id", "topic_id", "directory_id")

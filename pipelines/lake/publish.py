@@ -21,12 +21,12 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jbod_model.errors import UsageError
 from pipelines.lake import FORMAT_VERSION, files
-from pipelines.lake.alone import LOCK, RUN, alone
 from pipelines.lake.commit import LakeConflict, LiveFile, Overtaken, commit_files, live_files
 from pipelines.lake.create import Identity, add_checks, create_table, described
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import PUBLISHED, RESTORED, VERSION, Since, last_own, misfit_of, since
+from pipelines.lake.lock import LOCK, RUN, alone
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, REQUESTS, TABLES, Table
 
 TRIES = 3

@@ -20,7 +20,7 @@ from pipelines.lake import files
 from pipelines.lake.commit import LiveFile, live_files
 from pipelines.lake.files import DataFile
 from pipelines.lake.publish import Lake
-from pipelines.lake.reopen import reopen_requests
+from pipelines.lake.restore_requests import reopen_requests
 from pipelines.lake.tables import BROKERS, DIRECTORIES, HISTORY, LEDGER, RECORDS, REQUESTS, Table
 
 

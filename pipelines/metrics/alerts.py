@@ -20,7 +20,7 @@ from typing import Any, Literal
 from filelock import FileLock, Timeout
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.ask.form import camel_case, jsonable
+from pipelines.ask.json_values import camel_case, jsonable
 from pipelines.check.definition import Severity, at_least, subject
 from pipelines.metrics.destinations import Destination, Undelivered
 from pipelines.metrics.findings import Recorded

@@ -8,9 +8,9 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 
-from jbod_model.batch import Data, read_header
 from jbod_model.errors import MalformedLog, UsageError
-from jbod_model.log import MetadataLog, Segment
+from jbod_model.formats.batch import Data, read_header
+from jbod_model.formats.log import MetadataLog, Segment
 
 _ENTRY = struct.Struct(">ii")
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.ask.delta import data_files, open_table, read_parquet
-from pipelines.ask.lake import Lake
-from pipelines.ask.ledger import time_of
+from pipelines.lake.delta import data_files, open_table, read_parquet
+from pipelines.lake.ledger import time_of
+from pipelines.lake.reader import Lake
 
 TABLE = "findings"
 _COLUMNS = (

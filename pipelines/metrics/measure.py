@@ -10,10 +10,10 @@ from typing import Any
 from prometheus_client.core import GaugeMetricFamily
 
 from pipelines.ask.directories import directories
-from pipelines.ask.lake import Lake
+from pipelines.ask.impaired import troubled
 from pipelines.ask.lost_data import LOST, MAY_LACK, losses
-from pipelines.ask.trouble import troubled
 from pipelines.check.catalogue import CHECKS
+from pipelines.lake.reader import Lake
 from pipelines.metrics.behind import Behind
 from pipelines.metrics.findings import Recorded
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from pipelines.formats.lists import mix, renumber, take_lists
 from pipelines.formats.partitions import INT_LISTS
 from pipelines.formats.records import Records
 from pipelines.replay.events import (
@@ -18,8 +19,7 @@ from pipelines.replay.events import (
     Events,
     starts_of,
 )
-from pipelines.replay.lists import mix, renumber, take_lists
-from pipelines.replay.named import Named
+from pipelines.replay.slice_ids import Named
 
 _MOST_TYPES = 255
 _OF_PARTITIONS = np.zeros(_MOST_TYPES + 1, np.bool_)

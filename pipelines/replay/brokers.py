@@ -14,8 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from jbod_model.errors import ReplayViolation
-from jbod_model.ids import Uuid
-from jbod_model.records import (
+from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
     FenceBrokerRecord,
     Record,
@@ -23,7 +22,8 @@ from jbod_model.records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
-from pipelines.replay.lists import number_ids
+from jbod_model.ids import Uuid
+from pipelines.formats.lists import number_ids
 from pipelines.replay.offline import BROKER_ACTIVE, BROKER_FENCED, BROKER_MISSING, Timeline
 
 BROKER_TYPES = (0, 1, 7, 8, 17)

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.session import is_local
+from pipelines.spark.session import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from pipelines.formats.lists import number_ids, renumber, take_lists
 from pipelines.formats.partitions import INT_LISTS
-from pipelines.replay.lists import number_ids, renumber, take_lists
 from pipelines.replay.pack import narrow, pack, unpack
 
 TOPIC, PARTITION, CHANGE, REMOVE_TOPIC, CLEAR_ELR = 2, 3, 5, 9, 28

@@ -26,7 +26,7 @@ from pipelines.formats.partitions import (
     REPLICAS,
 )
 from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, REMOVE_TOPIC, SNAPSHOT_END, TOPIC
-from pipelines.replay.grow import wider, wider_flat
+from pipelines.replay.kernel_tables import wider, wider_flat
 
 ABSENT, EMPTY = -1, -2
 OPEN = -1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.lake.place import for_all
+from pipelines.lake.uris import for_all
 from pipelines.replay.rules import Rules
 
 

@@ -23,7 +23,7 @@ def decode_stage(job: Job) -> Any:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from jbod_model.errors import JbodError
         from pipelines.replay.stages import decode_slice, error_row, rows_batch
-        from pipelines.source.pieces import Slice
+        from pipelines.source.positions import Slice
 
         for batch in batches:
             for sequence, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from pipelines.source.copies import Copies, Settled
 from pipelines.source.log_dir import LogDir
-from pipelines.source.pieces import Position, Tail
 from pipelines.source.plan import Planner
+from pipelines.source.positions import Position, Tail
 
 
 def end_of_log(log: LogDir, offset: int) -> tuple[Tail | None, list[str]]:

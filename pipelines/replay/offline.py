@@ -22,7 +22,7 @@ from pipelines.replay.fold import (
     DIR_UNASSIGNED,
     OPEN,
 )
-from pipelines.replay.grow import wider
+from pipelines.replay.kernel_tables import wider
 
 REASONS = ("broker missing", "broker fenced", "directory offline", "directory lost")
 ONLINE, MISSING, FENCED, DIRECTORY_OFFLINE, DIRECTORY_LOST = range(5)

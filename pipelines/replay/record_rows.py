@@ -8,17 +8,12 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from jbod_model.records import API_KEYS, TYPE_NAMES
 from pipelines.formats.id_texts import id_texts
 from pipelines.formats.native import copy
-from pipelines.formats.records import CONTROL_BASE, Records
+from pipelines.formats.record_names import type_names
+from pipelines.formats.records import Records
 from pipelines.lake import tables
-from pipelines.replay.named import Named
-
-CONTROL_NAMES = {
-    0: "ABORT", 1: "COMMIT", 2: "LEADER_CHANGE", 3: "SNAPSHOT_HEADER", 4: "SNAPSHOT_FOOTER",
-    5: "KRAFT_VERSION", 6: "KRAFT_VOTERS",
-}  # fmt: skip
+from pipelines.replay.slice_ids import Named
 
 
 @njit(cache=True, nogil=True)
@@ -28,21 +23,6 @@ def _gather(data: Any, starts: Any, sizes: Any, out: Any, ends: Any) -> None:
         copy(out, fill, data, starts[i], sizes[i])
         fill += sizes[i]
         ends[i + 1] = fill
-
-
-def type_names(types: np.ndarray) -> pa.Array:
-    """Kafka's names of record types: dictionary<string>[n]."""
-    distinct, numbers = np.unique(types, return_inverse=True)
-    return pa.DictionaryArray.from_arrays(
-        pa.array(numbers.astype(np.int16)), pa.array([type_name(int(one)) for one in distinct], pa.string())
-    )
-
-
-def type_name(number: int) -> str:
-    """Kafka's name of a record type, UNKNOWN_n where it has none."""
-    if number >= CONTROL_BASE:
-        return CONTROL_NAMES.get(number - CONTROL_BASE, f"UNKNOWN_CONTROL_{number - CONTROL_BASE}")
-    return TYPE_NAMES[API_KEYS[number]] if number in API_KEYS else f"UNKNOWN_{number}"
 
 
 def record_rows(records: Records, kept: np.ndarray, snapshot: int | None, named: Named | None = None) -> pa.Table:

@@ -12,10 +12,10 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from pipelines.ask.delta import data_files, read_parquet
-from pipelines.ask.lake import Lake
-from pipelines.ask.requests import request_rows
+from pipelines.ask.assignment_requests import request_rows
 from pipelines.formats.request_rows import ASSIGNMENTS_SCHEMA
+from pipelines.lake.delta import data_files, read_parquet
+from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, REQUEST_REJECTS, TIME
 
 MEMORY = "1GB"

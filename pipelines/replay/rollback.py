@@ -1,7 +1,7 @@
 """History that changed: what was read of a log may be cut off after an election and written anew.
 
 The lake is compared with the log by offset, epoch and checksum; where they part, it is taken back to the last offset
-they share (pipelines.lake.restore), and the state is made again from the records up to there (pipelines.replay.reread).
+they share (pipelines.lake.restore). pipelines.replay.from_records makes the state again from the records up to there.
 Raft's log matching makes the comparison short: a batch of the same offset and epoch means the same log before it.
 """
 
@@ -16,19 +16,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jbod_model.errors import UsageError
-from pipelines.ask.delta import connect, data_files, read_parquet
+from pipelines.lake.delta import connect, data_files, read_parquet
 from pipelines.lake.publish import Lake
 from pipelines.lake.restore import Cut, take_back
 from pipelines.lake.tables import LEDGER, RECORDS
 from pipelines.replay.blocks import shards_of
-from pipelines.replay.control import ControlState
+from pipelines.replay.broker_shard import ControlState
+from pipelines.replay.from_records import states_at
 from pipelines.replay.job import Job
 from pipelines.replay.pack import decompress
 from pipelines.replay.record_rows import record_rows
-from pipelines.replay.reread import states_at
 from pipelines.replay.seed import OF_REQUESTS, discard_checkpoint, take_seed, write_seed
-from pipelines.source.pieces import Position
 from pipelines.source.plan import Planner
+from pipelines.source.positions import Position
 from pipelines.source.slices import read_slice
 
 _COMPARED = ("log_offset", "epoch", "append_time", "batch_offset", "value")

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.formats.id_texts import id_texts
+from pipelines.formats.lists import columns_of
 from pipelines.formats.partitions import (
     ADDING,
     DIRECTORIES,
@@ -24,7 +25,6 @@ from pipelines.formats.partitions import (
 from pipelines.lake import tables
 from pipelines.replay import fold as f
 from pipelines.replay import offline as o
-from pipelines.replay.lists import columns_of
 from pipelines.replay.shard import Step
 
 # By number, as the fold counts them.

@@ -14,7 +14,7 @@ import pyarrow.fs as pafs
 
 from pipelines.lake.files import lake_filesystem
 from pipelines.replay.keys import VERSION
-from pipelines.source.pieces import Position
+from pipelines.source.positions import Position
 
 CHECKPOINT = "_checkpoint"
 OF_REQUESTS = "_checkpoint_requests"

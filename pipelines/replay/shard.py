@@ -15,10 +15,10 @@ from numba import njit
 
 from jbod_model.errors import ReplayViolation
 from jbod_model.ids import Uuid
+from pipelines.formats.lists import columns_of, number_ids, take_lists
 from pipelines.formats.partitions import DIRECTORIES, INT_LISTS, REPLICAS
 from pipelines.replay import fold as f
 from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, TOPIC, Events, starts_of
-from pipelines.replay.lists import columns_of, number_ids, take_lists
 from pipelines.replay.offline import H_SLOT, Timeline, offline_intervals
 from pipelines.replay.state import Moments, ShardState
 

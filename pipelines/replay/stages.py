@@ -15,11 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jbod_model import codec
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation
+from jbod_model.formats import codec
 from pipelines.formats.records import Records
 from pipelines.lake import files
 from pipelines.replay.blocks import by_shard, events_of, rows_of_events
+from pipelines.replay.broker_shard import ControlState, broker_rows, check_topics
 from pipelines.replay.brokers import (
     BROKER_TYPES,
     Change,
@@ -30,7 +31,6 @@ from pipelines.replay.brokers import (
     load_brokers,
     timeline,
 )
-from pipelines.replay.control import ControlState, broker_rows, check_topics
 from pipelines.replay.events import (
     CLEAR_ELR,
     REMOVE_TOPIC,
@@ -42,14 +42,14 @@ from pipelines.replay.events import (
 )
 from pipelines.replay.job import Job
 from pipelines.replay.keys import keys_of
-from pipelines.replay.named import Named
 from pipelines.replay.pack import CorruptState, compress, decompress, pack, unpack
 from pipelines.replay.record_rows import record_rows
 from pipelines.replay.rows import Rows, rows_of
 from pipelines.replay.shard import step
+from pipelines.replay.slice_ids import Named
 from pipelines.replay.staged import read_staged, stage
 from pipelines.replay.state import ShardState, empty_state
-from pipelines.source.pieces import Slice
+from pipelines.source.positions import Slice
 from pipelines.source.slices import read_slice
 
 STAGE_SCHEMA = pa.schema(

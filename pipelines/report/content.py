@@ -8,23 +8,23 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from pipelines.ask.assignment_requests import Queue, queue
 from pipelines.ask.directories import Directory, directories
-from pipelines.ask.form import jsonable
+from pipelines.ask.impaired import Troubled, troubled
 from pipelines.ask.incidents import Incident, incidents
-from pipelines.ask.lake import Lake
+from pipelines.ask.json_values import jsonable
 from pipelines.ask.lost_data import Losses
+from pipelines.ask.move_counts import Asking, MoveCounts, asking, count_moves, step_for
 from pipelines.ask.moves import Move, moves
-from pipelines.ask.moving import Asking, MoveCounts, asking, count_moves, step_for
 from pipelines.ask.offline import Cause, OfflineReplica, offline
-from pipelines.ask.requests import Queue, queue
 from pipelines.ask.risk import Risk, risk
 from pipelines.ask.status import Status, status
-from pipelines.ask.trouble import Troubled, troubled
 from pipelines.check.definition import Finding
-from pipelines.check.run import run_checks
+from pipelines.check.evaluate import run_checks
+from pipelines.lake.reader import Lake
 from pipelines.report.over_time import OverTime, over_time
 from pipelines.settings import Settings
-from pipelines.show import many
+from pipelines.show.text import many
 
 MOST_ROWS = 500
 """Of a table on the page; what is left out is said there, with the command that lists it."""

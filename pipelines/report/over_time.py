@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from pipelines.ask.lake import Lake
-from pipelines.ask.ledger import time_of
+from pipelines.lake.ledger import time_of
+from pipelines.lake.reader import Lake
 
 REASONS = ("directory offline", "directory lost", "broker fenced", "broker missing")
 STRETCHES = 400

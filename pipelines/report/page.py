@@ -16,15 +16,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from jbod_model.errors import UsageError
-from pipelines.ask.form import jsonable
 from pipelines.ask.incidents import Incident
+from pipelines.ask.json_values import jsonable
 from pipelines.ask.risk import Exposure
 from pipelines.ask.status import Status
 from pipelines.check.definition import SEVERITIES, Check, Finding
 from pipelines.report.content import Content
 from pipelines.report.tables import kind_of, tables
-from pipelines.show import age, harmless, listed, many, when
-from pipelines.show_incidents import lasted, told_moves, told_queue
+from pipelines.show.incidents import lasted, told_moves, told_queue
+from pipelines.show.text import age, harmless, listed, many, when
 
 _LANES = 40
 """Incidents drawn as lanes: the newest."""

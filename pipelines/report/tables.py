@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pipelines.ask.incidents import Incident
-from pipelines.audit.show_moves import outcome
 from pipelines.check.definition import Finding
 from pipelines.report.content import MOST_ROWS, Content
 from pipelines.report.over_time import REASONS
-from pipelines.show import age, harmless, when
-from pipelines.show_incidents import lasted
+from pipelines.show.audit_moves import outcome
+from pipelines.show.incidents import lasted
+from pipelines.show.text import age, harmless, when
 
 _MOST_OF_A_CHECK = 100
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, UsageError
 from pipelines.source.log_dir import LogDir
-from pipelines.source.pieces import Position, Slice
 from pipelines.source.plan import Planner
+from pipelines.source.positions import Position, Slice
 from pipelines.source.quorum import Held, judge, keys_of
-from pipelines.source.settle import Settle
 from pipelines.source.snapshots import is_complete
+from pipelines.source.tail import Settle
 from pipelines.source.voters import Named, voters_of
 
 

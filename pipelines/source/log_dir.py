@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.fs as pafs
 
 from jbod_model.errors import LogChanged, UsageError
-from pipelines.source.look import check_first_batch, read_head, what_file, what_folder
+from pipelines.source.sniff import check_first_batch, read_head, what_file, what_folder
 
 LOG_NAME = "__cluster_metadata-0"
 _SEGMENT = re.compile(r"^(\d{20})\.log$")

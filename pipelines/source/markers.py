@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from jbod_model import codec
+from jbod_model.formats import codec
 from pipelines.formats.batches import CODEC_BITS, CONTROL_BIT, HEADER_BYTES
 from pipelines.formats.codecs import unfold
 from pipelines.formats.native import uvarint, varint, zero

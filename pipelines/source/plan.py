@@ -15,10 +15,10 @@ from jbod_model.errors import JbodError, LogChanged, MalformedLog, UsageError
 from pipelines.formats.batches import BATCH_DTYPE, HEADER_BYTES, MAX_BATCH_BYTES
 from pipelines.source.log_dir import LogDir, Segment, Snapshot
 from pipelines.source.markers import is_idle
-from pipelines.source.pieces import Position, Slice, Tail, log_slices, snapshot_slices
-from pipelines.source.settle import Settle
+from pipelines.source.positions import Position, Slice, Tail, log_slices, snapshot_slices
 from pipelines.source.snapshots import batches_of, check_follows, is_complete
-from pipelines.source.sound import sound
+from pipelines.source.sound_prefix import sound
+from pipelines.source.tail import Settle
 from pipelines.source.transactions import Transactions
 
 _WINDOW = 4 << 20

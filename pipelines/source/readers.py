@@ -12,11 +12,11 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from jbod_model.errors import LogChanged
-from pipelines.source.ahead import Ahead
-from pipelines.source.kraft_metadata import SLICES, Options
+from pipelines.source.first_batch import Ahead
 from pipelines.source.log_dir import LogDir
-from pipelines.source.pieces import Position, Slice
-from pipelines.source.settle import Settle
+from pipelines.source.log_options import SLICES, Options
+from pipelines.source.positions import Position, Slice
+from pipelines.source.tail import Settle
 
 if TYPE_CHECKING:
     from pipelines.source.copies import Copies

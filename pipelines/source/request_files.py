@@ -15,8 +15,8 @@ from pathlib import Path
 
 from jbod_model.errors import UsageError
 from pipelines.formats.request_lines import CHUNK
-from pipelines.source.look import is_batch
 from pipelines.source.request_text import Text, is_packed
+from pipelines.source.sniff import is_batch
 
 HEAD = 1 << 16
 """Bytes within which a log must show who it is."""

@@ -11,11 +11,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
-from jbod_model.request_log import Reject, RequestLine
+from jbod_model.formats.request_log import Reject, RequestLine
 from pipelines.formats.request_lines import Parser, TooLong, lines
 from pipelines.formats.request_rows import Rejects, assignments_table, requests_batch
-from pipelines.source.kafka_request_log import PARTS, REJECTS, REQUESTS, Options
 from pipelines.source.request_files import LogFile, RequestFiles, file_id
+from pipelines.source.request_options import PARTS, REJECTS, REQUESTS, Options
 from pipelines.source.request_text import Text
 
 SLICE = 16 << 20

@@ -10,7 +10,7 @@ from pipelines.formats.codecs import unfold
 from pipelines.formats.records import CONTROL_BASE, Records, check_control, decode
 from pipelines.source.log_dir import read_bytes
 from pipelines.source.markers import ABORT, BEGIN, END
-from pipelines.source.pieces import Slice, fingerprint
+from pipelines.source.positions import Slice, fingerprint
 
 
 def read_slice(piece: Slice, *, keep_unknown: bool = False) -> tuple[Records, np.ndarray]:

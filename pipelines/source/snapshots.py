@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from jbod_model.batch import is_time, read_batch
-from jbod_model.control import SnapshotFooterRecord, SnapshotHeaderRecord
 from jbod_model.errors import MalformedLog
+from jbod_model.formats.batch import is_time, read_batch
+from jbod_model.formats.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
 from pipelines.formats.batches import scan
 from pipelines.source.log_dir import LogDir, Snapshot
 

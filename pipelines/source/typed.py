@@ -10,9 +10,10 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from jbod_model import codec
-from jbod_model.text import record_as_json
+from jbod_model.formats import codec
+from jbod_model.formats.text import record_as_json
 from pipelines.formats.id_texts import id_texts
+from pipelines.formats.lists import take_lists
 from pipelines.formats.partitions import (
     DIRECTORIES,
     INT_LISTS,
@@ -26,10 +27,9 @@ from pipelines.formats.partitions import (
     PartitionRows,
 )
 from pipelines.formats.programs import programs
+from pipelines.formats.record_names import type_name
 from pipelines.formats.records import CONTROL_BASE, Records
 from pipelines.lake.tables import IDS, INTS, TIME
-from pipelines.replay.lists import take_lists
-from pipelines.replay.record_rows import type_name
 
 _INT_COLUMNS = ("replicas", "isr", "removing_replicas", "adding_replicas", "eligible_leader_replicas", "last_known_elr")
 TYPED_SCHEMA = pa.schema(

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from jbod_model.batch import read_batch
-from jbod_model.control import LeaderChangeMessage, VotersRecord
+from jbod_model.formats.batch import read_batch
+from jbod_model.formats.control_records import LeaderChangeMessage, VotersRecord
 from pipelines.formats.batches import CONTROL_BIT
 from pipelines.source.log_dir import LogDir
-from pipelines.source.pieces import Position
 from pipelines.source.plan import Planner
+from pipelines.source.positions import Position
 
 Named = tuple[int, int, frozenset[int]]
 """Epoch and base offset of the batch, and the ids of the voters that it names."""

@@ -19,10 +19,10 @@ from shutil import rmtree
 
 from tests.cluster.kills import MOMENTS, Killer, orphans
 from tests.cluster.standalone import Run, Standalone, started
-from tests.lakes import Reference
-from tests.logs import read_log
-from tests.paths import metadata_dir
-from tests.tables import COMPARED, differences, expected_rows, rows_of
+from tests.support.lakes import Reference
+from tests.support.logs import read_log
+from tests.support.paths import metadata_dir
+from tests.support.tables import COMPARED, differences, expected_rows, rows_of
 
 LOGS = (("kafka-3.7.2", "log"), ("kafka-4.1.2", "log"), ("kafka-4.1.2", "snapshot"))
 TWICE = {

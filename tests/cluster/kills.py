@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pipelines.lake.tables import HISTORY
 from tests.cluster.standalone import Run, Standalone, wait_for
-from tests.tables import COMPARED
+from tests.support.tables import COMPARED
 
 MOMENTS: Mapping[str, tuple[str, ...]] = {
     "decoding": ("records/closed-*",),

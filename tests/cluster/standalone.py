@@ -16,7 +16,7 @@ from typing import Any
 
 import pyspark
 
-from tests.paths import ROOT
+from tests.support.paths import ROOT
 
 HOME = Path(pyspark.__file__).parent
 EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -135,7 +135,7 @@ class Run:
         confs = json.dumps(memory | conf)
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pipelines.cli", "replay", str(log_dir), "--lake", str(lake), *options],
+                [sys.executable, "-m", "pipelines.cli.main", "replay", str(log_dir), "--lake", str(lake), *options],
                 cwd=ROOT,
                 stdout=said,
                 stderr=said,

@@ -10,15 +10,15 @@ from shutil import copy
 
 import pytest
 
-from pipelines.lake.upkeep import vacuum
 from pipelines.replay.seed import CHECKPOINT
-from tests import local
+from pipelines.upkeep.compact import vacuum
 from tests.cluster.kills import MOMENTS, Killer, orphans, publications
 from tests.cluster.standalone import Run, Standalone, started, wait_for
-from tests.lakes import Reference
-from tests.logs import read_log
-from tests.paths import metadata_dir
-from tests.tables import differences, expected_rows, rows_of
+from tests.support import local
+from tests.support.lakes import Reference
+from tests.support.logs import read_log
+from tests.support.paths import metadata_dir
+from tests.support.tables import differences, expected_rows, rows_of
 
 LOG = "__cluster_metadata-0"
 

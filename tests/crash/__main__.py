@@ -16,7 +16,7 @@ from pathlib import Path
 from shutil import rmtree
 
 from tests.crash.loop import STORIES, Killer
-from tests.paths import metadata_dir
+from tests.support.paths import metadata_dir
 
 
 def main() -> int:

@@ -10,9 +10,9 @@ from deltalake import DeltaTable
 
 from jbod_model.errors import UsageError
 from pipelines import ask
-from pipelines.lake.verify_reference import Row
-from tests import engine, local
-from tests.tables import differences, rows_of
+from pipelines.upkeep.verify_reference import Row
+from tests.support import engine, local
+from tests.support.tables import differences, rows_of
 
 ENDS = ("to_offset", "to_time", "ended_by")
 

@@ -14,19 +14,19 @@ def main() -> None:
     point = None
     if words[0] == "--die":
         _, point, *words = words
-    from pipelines.cli import main as jbod
-    from pipelines.replay import run
+    from pipelines.cli.main import main as jbod
+    from pipelines.replay import runner
     from tests.crash.points import arm
 
-    replay = run.Runner._replay
+    replay = runner.Runner._replay
 
-    def begin(self: run.Runner, *arguments: Any) -> Any:
+    def begin(self: runner.Runner, *arguments: Any) -> Any:
         print("ready", file=sys.stderr, flush=True)
         if point is not None:
             arm(point, self.wanted.lake)
         return replay(self, *arguments)
 
-    run.Runner._replay = begin  # type: ignore[method-assign]
+    runner.Runner._replay = begin  # type: ignore[method-assign]
     jbod(words)
 
 

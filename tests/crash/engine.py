@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jbod_model.errors import JbodError
-from pipelines.daemon import warm
-from tests import local
+from pipelines.replay.preload import warm
 from tests.crash.points import arm
+from tests.support import local
 
 warm()
 

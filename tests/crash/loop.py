@@ -15,14 +15,14 @@ from itertools import pairwise
 from pathlib import Path
 from shutil import copy, rmtree
 
-from jbod_model.batch import write_batch
-from jbod_model.codec import encode
+from jbod_model.formats.batch import write_batch
+from jbod_model.formats.codec import encode
+from jbod_model.formats.records import TopicRecord, VersionedRecord
 from jbod_model.ids import Uuid
-from jbod_model.records import TopicRecord, VersionedRecord
 from tests.crash.check import History, complete, readable, uninterrupted
 from tests.crash.points import CHECKPOINT
 from tests.crash.runs import forked, spark_run
-from tests.logs import first_batches, read_file, read_log
+from tests.support.logs import first_batches, read_file, read_log
 
 LOG = "__cluster_metadata-0"
 BATCHES = (7, 30, 100)

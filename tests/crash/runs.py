@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from tests.paths import ROOT
+from tests.support.paths import ROOT
 
 _FORKED = get_context("forkserver")
 BOUND = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") if os.geteuid() == 0 else ()

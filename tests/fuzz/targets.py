@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jbod_model import codec
-from jbod_model.batch import read_batch, write_batch
-from jbod_model.compression import CODECS
-from jbod_model.crc32c import crc32c
 from jbod_model.errors import JbodError, MalformedLog
-from jbod_model.request_log import parse_line
+from jbod_model.formats import codec
+from jbod_model.formats.batch import read_batch, write_batch
+from jbod_model.formats.compression import CODECS
+from jbod_model.formats.crc32c import crc32c
+from jbod_model.formats.request_log import parse_line
 from jbod_model.storage.meta_properties import from_properties
 from jbod_model.storage.properties import parse_properties
 from jbod_model.storage.server_config import parse_server_config
@@ -28,7 +28,7 @@ from pipelines.formats.codecs import MAX_BATCH_BYTES
 from pipelines.formats.request_lines import Parser
 from pipelines.replay.events import join
 from pipelines.replay.pack import CorruptState, compress, decompress, unpack
-from tests.paths import CLUSTERS, FIXTURES
+from tests.support.paths import CLUSTERS, FIXTURES
 
 LIMIT = 1 << 22
 """Bytes that a mutated input may unfold to before it is refused: small, so that a bomb shows."""

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jbod_model import records as r
-from jbod_model.batch import write_batch
-from jbod_model.codec import encode
+from jbod_model.formats import records as r
+from jbod_model.formats.batch import write_batch
+from jbod_model.formats.codec import encode
+from jbod_model.formats.records import VersionedRecord
 from jbod_model.ids import Uuid
-from jbod_model.records import VersionedRecord
-from pipelines.replay.run import Runner
-from pipelines.replay.wanted import Replay
-from tests.logs import first_batches, read_log
-from tests.paths import ROOT, metadata_dir
-from tests.tables import differences, rows_of
+from pipelines.replay.options import Replay
+from pipelines.replay.runner import Runner
+from tests.support.logs import first_batches, read_log
+from tests.support.paths import ROOT, metadata_dir
+from tests.support.tables import differences, rows_of
 
 pytestmark = pytest.mark.spark
 
@@ -108,8 +108,8 @@ def test_run_killed_while_it_takes_back_is_made_good_by_the_next(
     program = f"""
 import os, signal
 from pipelines.lake.publish import Lake
-from pipelines.replay.run import Runner
-from pipelines.replay.wanted import Replay
+from pipelines.replay.runner import Runner
+from pipelines.replay.options import Replay
 good, calls = Lake.commit, []
 def commit(*arguments):
     good(*arguments)

@@ -17,7 +17,7 @@ from tests.crash.check import History, complete, readable, uninterrupted
 from tests.crash.loop import LOG, deleted, retained, rewrite, segments, until
 from tests.crash.points import COMMITS, TAKING_BACK
 from tests.crash.runs import forked, spark_run
-from tests.paths import metadata_dir
+from tests.support.paths import metadata_dir
 
 Log = tuple[Path, History]
 

@@ -10,22 +10,22 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jbod_model.errors import JbodError
-from pipelines import cli
 from pipelines.ask import Lake
 from pipelines.check.catalogue import CHECKS, chosen
 from pipelines.check.contract_run import run_contracts
 from pipelines.check.contracts import CONTRACTS
+from pipelines.check.evaluate import run_checks
 from pipelines.check.expectations import docs_page, validate
 from pipelines.check.expectations.on_spark import spark_checks, spark_contracts
 from pipelines.check.expectations.spark_views import spark_sql, spark_views
 from pipelines.check.expectations.suites import suites
 from pipelines.check.findings import findings
-from pipelines.check.run import run_checks
+from pipelines.cli import main
 from pipelines.settings import load
-from tests.lakes import write_lake
-from tests.logs import read_log
-from tests.paths import metadata_dir
-from tests.tampering import TAMPERINGS, tamper
+from tests.support.lakes import write_lake
+from tests.support.logs import read_log
+from tests.support.paths import metadata_dir
+from tests.support.tampering import TAMPERINGS, tamper
 from tests.unit.check.story import asking
 
 pytestmark = pytest.mark.spark
@@ -116,7 +116,7 @@ def test_rules_on_spark_multiply_no_tables(spark: SparkSession, tampered: Path) 
 
 def run(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[object, str, str]:
     with pytest.raises(SystemExit) as left:
-        cli.main(["check", *map(str, arguments)])
+        main.main(["check", *map(str, arguments)])
     printed = capfd.readouterr()
     return left.value.code, printed.out, printed.err
 

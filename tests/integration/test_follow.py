@@ -13,12 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines import ask
-from pipelines.replay.run import Runner
-from pipelines.replay.wanted import Replay
+from pipelines.replay.options import Replay
+from pipelines.replay.runner import Runner
 from tests.integration.test_changed_history import FORK, LOG, SOURCE, rewrite
-from tests.lakes import Reference
-from tests.logs import read_log
-from tests.tables import differences, expected_rows, rows_of
+from tests.support.lakes import Reference
+from tests.support.logs import read_log
+from tests.support.tables import differences, expected_rows, rows_of
 
 pytestmark = pytest.mark.spark
 

@@ -13,11 +13,11 @@ from deltalake import DeltaTable
 
 from pipelines.lake.commit import LakeConflict
 from pipelines.lake.foreign import last_own, since
-from pipelines.lake.rebuild import rebuild
 from pipelines.lake.tables import BY_NAME, LEDGER
-from pipelines.lake.verify import verify
-from tests.foreign import NAMES, answers, parts
-from tests.spark_engine import SparkEngine, spark_engine
+from pipelines.upkeep.rebuild import rebuild
+from pipelines.upkeep.verify import verify
+from tests.support.foreign import NAMES, answers, parts
+from tests.support.spark_engine import SparkEngine, spark_engine
 
 _OFFSETS = {"ledger": "end_offset", "records": "log_offset"}
 KEEPING = {

@@ -9,9 +9,9 @@ import nbformat
 import pytest
 
 from notebooks.execute import cleaned, executed, notebooks, written
-from tests.lakes import write_lake
-from tests.logs import read_log
-from tests.paths import metadata_dir
+from tests.support.lakes import write_lake
+from tests.support.logs import read_log
+from tests.support.paths import metadata_dir
 
 NOTEBOOKS = notebooks()
 

@@ -9,16 +9,23 @@ from shutil import copy, copytree
 import pytest
 from pyspark.sql import SparkSession
 
-from jbod_model.batch import write_batch
-from jbod_model.codec import encode
-from jbod_model.log import read_file
-from jbod_model.log_writer import LogWriter, write_snapshot
-from jbod_model.records import FeatureLevelRecord, NoOpRecord, PartitionRecord, Record, UnknownRecord, VersionedRecord
-from pipelines import cli
+from jbod_model.formats.batch import write_batch
+from jbod_model.formats.codec import encode
+from jbod_model.formats.log import read_file
+from jbod_model.formats.log_writer import LogWriter, write_snapshot
+from jbod_model.formats.records import (
+    FeatureLevelRecord,
+    NoOpRecord,
+    PartitionRecord,
+    Record,
+    UnknownRecord,
+    VersionedRecord,
+)
+from pipelines.cli import main
 from pipelines.lake.publish import Identity, Lake
-from tests.paths import metadata_dir
-from tests.tables import rows_of
-from tests.written import TIME
+from tests.support.paths import metadata_dir
+from tests.support.tables import rows_of
+from tests.support.written import TIME
 
 SOURCE = metadata_dir("kafka-3.7.2")
 LOG = "__cluster_metadata-0"
@@ -29,7 +36,7 @@ Damage = Callable[[Path], None]
 
 def run(*words: str) -> int:
     with pytest.raises(SystemExit) as left:
-        cli.main(words)
+        main.main(words)
     return int(left.value.code or 0)
 
 

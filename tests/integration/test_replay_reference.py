@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.ask import Lake, image
-from pipelines.replay.run import Runner
-from pipelines.replay.wanted import Replay
-from tests.lakes import Reference
-from tests.logs import first_batches, read_log
-from tests.paths import CLUSTERS, KAFKAS, TRACES, metadata_dir
-from tests.tables import differences, expected_rows, rows_of
+from pipelines.replay.options import Replay
+from pipelines.replay.runner import Runner
+from tests.support.lakes import Reference
+from tests.support.logs import first_batches, read_log
+from tests.support.paths import CLUSTERS, KAFKAS, TRACES, metadata_dir
+from tests.support.tables import differences, expected_rows, rows_of
 
 pytestmark = pytest.mark.spark
 

@@ -18,13 +18,13 @@ from pyspark.sql import SparkSession
 from pipelines import ask
 from pipelines.lake.publish import Lake
 from pipelines.lake.tables import BY_NAME, HISTORY, TABLES
-from pipelines.replay.run import Runner
+from pipelines.replay.options import Replay
+from pipelines.replay.runner import Runner
 from pipelines.replay.seed import CHECKPOINT
-from pipelines.replay.wanted import Replay
-from tests import engine
-from tests.lakes import Row
-from tests.paths import CLUSTERS, KAFKAS, metadata_dir
-from tests.tables import rows_of
+from tests.support import engine
+from tests.support.lakes import Row
+from tests.support.paths import CLUSTERS, KAFKAS, metadata_dir
+from tests.support.tables import rows_of
 
 pytestmark = pytest.mark.spark
 

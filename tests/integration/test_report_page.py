@@ -12,20 +12,20 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from pipelines.ask.directories import directories
 from pipelines.ask.incidents import incidents
-from pipelines.ask.lake import Lake
 from pipelines.ask.moves import moves
 from pipelines.ask.offline import offline
 from pipelines.ask.risk import risk
-from pipelines.check.run import run_checks
+from pipelines.check.evaluate import run_checks
+from pipelines.lake.reader import Lake
 from pipelines.report.content import gather
 from pipelines.report.page import page as page_of
 from pipelines.report.page import write_page
 from pipelines.settings import Settings
-from tests.hostile import with_hostile_names
-from tests.lakes import write_lake
-from tests.logs import read_log
-from tests.paths import metadata_dir
-from tests.request_lakes import JoinedLake, request_lines
+from tests.support.hostile import with_hostile_names
+from tests.support.lakes import write_lake
+from tests.support.logs import read_log
+from tests.support.paths import metadata_dir
+from tests.support.request_lakes import JoinedLake, request_lines
 
 DESK, PHONE = (1280, 900), (360, 740)
 OFFSETS = {"end": 629, "disk": 200, "calm": 100, "hostile": 629}

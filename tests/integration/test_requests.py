@@ -16,16 +16,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jbod_model.errors import UsageError
-from jbod_model.request_log_file import RequestLog
+from jbod_model.formats.request_log_file import RequestLog
 from pipelines.lake.publish import Lake
-from pipelines.replay.requests import Requests
-from pipelines.replay.run import Runner
+from pipelines.replay.options import Replay
+from pipelines.replay.request_stream import Requests
+from pipelines.replay.runner import Runner
 from pipelines.replay.seed import OF_REQUESTS
-from pipelines.replay.wanted import Replay
 from pipelines.source.kafka_request_log import register
-from tests.lakes import Row
-from tests.paths import KAFKAS, metadata_dir
-from tests.request_lakes import JoinedLake, request_lines, request_log, rows_of
+from tests.support.lakes import Row
+from tests.support.paths import KAFKAS, metadata_dir
+from tests.support.request_lakes import JoinedLake, request_lines, request_log, rows_of
 
 pytestmark = pytest.mark.spark
 

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from pipelines.source.kraft_metadata import register
 from pipelines.source.typed import TYPED_SCHEMA
-from tests.paths import KAFKAS, metadata_dir
-from tests.unit.engine.decoded import plain
+from tests.support.paths import KAFKAS, metadata_dir
+from tests.unit.formats.decoded import plain
 
 pytestmark = pytest.mark.spark
 

@@ -12,13 +12,13 @@ from shutil import copytree
 
 import pytest
 
-from pipelines.lake.rebuild import rebuild
-from pipelines.lake.upgrade import upgrade
-from pipelines.lake.upkeep import optimize
-from pipelines.lake.verify import verify
-from tests import local
-from tests.paths import FIXTURES, ROOT, metadata_dir
-from tests.tables import rows_of
+from pipelines.upkeep.compact import optimize
+from pipelines.upkeep.rebuild import rebuild
+from pipelines.upkeep.upgrade import upgrade
+from pipelines.upkeep.verify import verify
+from tests.support import local
+from tests.support.paths import FIXTURES, ROOT, metadata_dir
+from tests.support.tables import rows_of
 
 # The commits of a lake: one a table, then the ledger's; the number says before which one the process dies.
 KILLED = """
@@ -38,10 +38,10 @@ KILLED = """
 
     DeltaTable.create_write_transaction = counted(DeltaTable.create_write_transaction)
     if what == "optimize":
-        from pipelines.lake.upkeep import optimize
+        from pipelines.upkeep.compact import optimize
         optimize(lake)
     else:
-        from pipelines.lake.rebuild import rebuild
+        from pipelines.upkeep.rebuild import rebuild
         rebuild(lake, say=lambda line: None)
     print(commits)
 """

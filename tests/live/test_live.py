@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from pipelines import ask
 from tests.live.kafka import Cluster, wait_for
-from tests.paths import ROOT
+from tests.support.paths import ROOT
 
 WITHIN = float(os.environ.get("LIVE_SECONDS", "15"))
 """Seconds from a record to its row; a busy machine may be given more."""
@@ -35,7 +35,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def lake(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A lake that follows the controller's directory."""
     lake = tmp_path_factory.mktemp("lake") / "lake"
-    words = [sys.executable, "-m", "pipelines.cli", "replay", str(cluster.metadata), "--lake", str(lake), "--follow"]
+    words = [
+        sys.executable,
+        "-m",
+        "pipelines.cli.main",
+        "replay",
+        str(cluster.metadata),
+        "--lake",
+        str(lake),
+        "--follow",
+    ]
     errors = (lake.parent / "errors").open("wb")
     following = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors)
     try:

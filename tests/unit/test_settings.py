@@ -11,7 +11,7 @@ import yaml
 
 from jbod_model.errors import UsageError
 from pipelines.settings import Settings, load
-from tests.paths import ROOT
+from tests.support.paths import ROOT
 
 
 @pytest.fixture(autouse=True)

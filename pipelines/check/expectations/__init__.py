@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def expectations_folder(settings: Settings) -> Path:
     """Where suites, results and Data Docs of a lake are kept."""
-    from pipelines.ask.delta import local_path
+    from pipelines.lake.delta import local_path
 
     return Path(settings.check.expectations or f"{local_path(settings.lake)}/expectations")
 

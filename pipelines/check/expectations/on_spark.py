@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
-from pipelines.ask.ledger import time_of
 from pipelines.check.catalogue import CHECKS
 from pipelines.check.contract_run import Broken
 from pipelines.check.contracts import CONTRACTS, Contract
 from pipelines.check.definition import Check, Finding, finding
+from pipelines.check.evaluate import in_order
 from pipelines.check.expectations.spark_views import spark_sql
-from pipelines.check.run import in_order
+from pipelines.lake.ledger import time_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,11 +15,11 @@ import sqlglot
 from deltalake import DeltaTable
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pipelines.ask.delta import data_files
-from pipelines.ask.lake import Lake
-from pipelines.ask.ledger import open_ledger
 from pipelines.check.contract_run import about, newest_versions
 from pipelines.check.views import DERIVED, inputs, loss_rows
+from pipelines.lake.delta import data_files
+from pipelines.lake.ledger import open_ledger
+from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, HISTORY, LEDGER, RECORDS
 from pipelines.settings import Settings
 

@@ -28,17 +28,17 @@ from great_expectations.exceptions.exceptions import DataContextError, GreatExpe
 from yaml import YAMLError
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.ask.form import jsonable
-from pipelines.ask.lake import Lake
+from pipelines.ask.json_values import jsonable
 from pipelines.check.contract_run import Broken
 from pipelines.check.definition import Finding, Severity
 from pipelines.check.expectations import docs_page
 from pipelines.check.expectations.on_spark import spark_checks, spark_contracts
 from pipelines.check.expectations.spark_views import spark_views
 from pipelines.check.expectations.suites import CHECKS_SUITE, CONTRACTS_SUITE, suites
+from pipelines.lake.reader import Lake
 from pipelines.lake.tables import TIME
-from pipelines.session import spark_session
 from pipelines.settings import Settings
+from pipelines.spark.session import spark_session
 
 if TYPE_CHECKING:
     from great_expectations.data_context.data_context.file_data_context import FileDataContext

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jbod_model import records as r
-from jbod_model.codec import encode
+from jbod_model.formats import records as r
+from jbod_model.formats.codec import encode
+from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import KAFKA_IDS, Uuid
-from jbod_model.records import Record, VersionedRecord
-from pipelines.ask.lake import Lake
-from pipelines.lake.verify_reference import Row, time_of
-from tests.lakes import write_lake
-from tests.logs import Entry
+from pipelines.lake.reader import Lake
+from pipelines.upkeep.verify_reference import Row, time_of
+from tests.support.lakes import write_lake
+from tests.support.logs import Entry
 
 START = 1_700_000_000
 KINDS = {"unassigned": KAFKA_IDS.unassigned, "lost": KAFKA_IDS.lost, "migrating": KAFKA_IDS.migrating}

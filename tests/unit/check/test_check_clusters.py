@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.ask.lake import Lake
 from pipelines.ask.risk import risk
 from pipelines.check.definition import Finding
-from pipelines.check.run import run_checks
-from tests.lakes import write_lake
-from tests.logs import read_log
-from tests.paths import CLUSTERS, KAFKAS, metadata_dir
+from pipelines.check.evaluate import run_checks
+from pipelines.lake.reader import Lake
+from tests.support.lakes import write_lake
+from tests.support.logs import read_log
+from tests.support.paths import CLUSTERS, KAFKAS, metadata_dir
 
 RESERVED = "AAAAAAAAAAAAAAAAAAAAA"
 

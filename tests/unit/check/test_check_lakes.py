@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from pipelines.ask.lake import Lake
-from pipelines.check.run import run_checks
+from pipelines.check.evaluate import run_checks
+from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME
 from pipelines.settings import load
-from tests.lakes import write_lake
+from tests.support.lakes import write_lake
 from tests.unit.check.story import Story, disk
 
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jbod_model.ids import KAFKA_IDS
-from jbod_model.image import Image
-from jbod_model.offline import offline_replicas
-from jbod_model.registrations import Partition
-from pipelines.ask.lake import Lake
-from pipelines.check.run import run_checks
-from tests.lakes import write_lake
-from tests.logs import read_file
-from tests.paths import TRACES
+from jbod_model.replay.image import Image
+from jbod_model.replay.offline import offline_replicas
+from jbod_model.replay.registrations import Partition
+from pipelines.check.evaluate import run_checks
+from pipelines.lake.reader import Lake
+from tests.support.lakes import write_lake
+from tests.support.logs import read_file
+from tests.support.paths import TRACES
 
 RECORDS = 1250
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from jbod_model import records as r
-from pipelines.ask.lake import Lake
-from pipelines.ask.requests import retry_loops
-from pipelines.check.run import run_checks
+from jbod_model.formats import records as r
+from pipelines.ask.assignment_requests import retry_loops
+from pipelines.check.evaluate import run_checks
+from pipelines.lake.reader import Lake
 from pipelines.settings import load
-from tests.request_lakes import JoinedLake, request_lines
+from tests.support.request_lakes import JoinedLake, request_lines
 from tests.unit.check.story import Story, asking, waiting
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from jbod_model.ids import Uuid
 from pipelines.check.catalogue import CHECKS
-from pipelines.check.run import run_checks
+from pipelines.check.evaluate import run_checks
 from tests.unit.check.story import Story, disk, topic_id
 
 

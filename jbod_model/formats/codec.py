@@ -1,0 +1,221 @@
+"""Record values to records and back, by the table of ``jbod_model.formats.schema`` (R-FMT-1 to 10)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jbod_model.errors import MalformedLog, UsageError
+from jbod_model.formats.records import API_KEY_OF, API_KEYS, Record, Struct, UnknownRecord, VersionedRecord
+from jbod_model.formats.schema import SCHEMAS, Field, Schema
+from jbod_model.wire import PRIMITIVES, Read, Undecodable, Write, read_uvarint, take, write_uvarint
+
+FRAME_VERSION = 1
+HIGHEST_IN_FRAME = 0x7FFF
+
+
+def decode(value: bytes, *, file: str = "record", offset: int = -1, keep_unknown: bool = False) -> VersionedRecord:
+    """The record that a value of the metadata log holds.
+
+    MalformedLog, naming ``file`` and ``offset``, for bytes that no known Kafka writes. With ``keep_unknown`` a type or
+    version that is not known here becomes an UnknownRecord instead, so that nothing is lost.
+
+    Source: Kafka's ``AbstractApiMessageSerde``, but stricter (R-FMT-2, R-FMT-9).
+    """
+    try:
+        return _decode(value, keep_unknown)
+    except Undecodable as problem:
+        raise MalformedLog(file, offset, str(problem)) from None
+
+
+def _decode(value: bytes, keep_unknown: bool) -> VersionedRecord:
+    # FRAME
+    frame, at = _read_frame_part(value, 0, "frame version")
+    if frame != FRAME_VERSION:
+        raise Undecodable(f"frame version {frame}, only {FRAME_VERSION} is known")
+    api_key, at = _read_frame_part(value, at, "record type")
+    version, at = _read_frame_part(value, at, "record version")
+    # BODY
+    record_type = API_KEYS.get(api_key)
+    if record_type is None or version > SCHEMAS[record_type.__name__].max_version:
+        if keep_unknown:
+            return VersionedRecord(UnknownRecord(api_key=api_key, body=bytes(value[at:])), version)
+        known = f"{record_type.__name__} version {version}" if record_type else f"record type {api_key}"
+        raise Undecodable(f"{known} is not known: keep unknown records or use a later release")
+    try:
+        record, at = read_struct(record_type.__name__, version, value, at)
+    except Undecodable as problem:
+        raise Undecodable(f"{record_type.__name__} version {version}: {problem}") from None
+    if at != len(value):
+        raise Undecodable(f"{record_type.__name__} version {version}: {len(value) - at} bytes follow its end")
+    if not isinstance(record, Record):
+        raise TypeError(record_type)
+    return VersionedRecord(record, version)
+
+
+def _read_frame_part(value: bytes, at: int, what: str) -> tuple[int, int]:
+    """R-FMT-1."""
+    number, at = read_uvarint(value, at)
+    if number > HIGHEST_IN_FRAME:
+        raise Undecodable(f"{what} {number} is over {HIGHEST_IN_FRAME}")
+    return number, at
+
+
+def encode(versioned: VersionedRecord) -> bytes:
+    """The value for the record; UsageError if its version cannot say what it says (R-FMT-8)."""
+    record, version = versioned.record, versioned.version
+    if isinstance(record, UnknownRecord):
+        return write_uvarint(FRAME_VERSION) + write_uvarint(record.api_key) + write_uvarint(version) + record.body
+    name = type(record).__name__
+    if not 0 <= version <= SCHEMAS[name].max_version:
+        raise UsageError(f"{name} has no version {version}: use 0 to {SCHEMAS[name].max_version}")
+    head = write_uvarint(FRAME_VERSION) + write_uvarint(API_KEY_OF[type(record)]) + write_uvarint(version)
+    return head + write_struct(record, version)
+
+
+def read_struct(name: str, version: int, buffer: bytes, at: int) -> tuple[Struct, int]:
+    """A struct of the table at ``version``, with its tagged section; Undecodable if it is not there."""
+    plan = _plan(name, version)
+    values: dict[str, Any] = {}
+    for field, read, _ in plan.ordinary:
+        try:
+            values[field.name], at = read(buffer, at)
+        except Undecodable as problem:
+            raise Undecodable(f"{field.name}: {problem}") from None
+    unknown: list[tuple[int, bytes]] = []
+    count, at = read_uvarint(buffer, at)
+    if count > len(buffer) - at:
+        raise Undecodable(f"{count} tagged fields are announced, {len(buffer) - at} bytes remain")
+    for _ in range(count):
+        tag, at = read_uvarint(buffer, at)
+        size, at = read_uvarint(buffer, at)
+        content, at = take(buffer, at, size)
+        if tag in plan.tagged:
+            field, read, _ = plan.tagged[tag]
+            values[field.name] = _read_tagged(field, read, content)
+        elif tag in plan.later_tags:
+            raise Undecodable(f"tag {tag} is not valid at version {version}")  # R-FMT-7
+        else:
+            unknown.append((tag, content))
+    return plan.cls(unknown_tags=tuple(unknown), **values), at
+
+
+def _read_tagged(field: Field, read: Read, content: bytes) -> Any:
+    """R-FMT-9: the size of a known tag must be what it takes."""
+    try:
+        value, end = read(content, 0)
+    except Undecodable as problem:
+        raise Undecodable(f"{field.name} (tag {field.tag}): {problem}") from None
+    if end != len(content):
+        raise Undecodable(f"{field.name} (tag {field.tag}): takes {end} bytes, {len(content)} are announced")
+    return value
+
+
+def write_struct(struct: Struct, version: int) -> bytes:
+    """A struct of the table with its tagged section, tags ascending (R-FMT-7, R-FMT-8)."""
+    name = type(struct).__name__
+    plan = _plan(name, version)
+    out = [write(getattr(struct, field.name)) for field, _, write in plan.ordinary]
+    for missing, default in plan.missing.items():
+        if getattr(struct, missing) != default:
+            raise UsageError(f"{name} version {version} has no {missing}: use a later version")
+    tags = list(struct.unknown_tags)
+    if any(tag in plan.tagged or tag in plan.later_tags for tag, _ in tags):
+        raise UsageError(f"{name}: an unknown tag has the number of a known one")
+    for tag, (field, _, write) in plan.tagged.items():
+        value = getattr(struct, field.name)
+        if value != plan.defaults[field.name]:
+            tags.append((tag, write(value)))
+    tags.sort(key=lambda entry: entry[0])
+    out.append(write_uvarint(len(tags)))
+    out += [write_uvarint(tag) + write_uvarint(len(content)) + content for tag, content in tags]
+    return b"".join(out)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Plan:
+    """How to read and write one type at one version."""
+
+    cls: type[Struct]
+    ordinary: tuple[tuple[Field, Read, Write], ...]
+    tagged: Mapping[int, tuple[Field, Read, Write]]
+    later_tags: frozenset[int]
+    defaults: Mapping[str, Any]
+    missing: Mapping[str, Any]
+    """Default of the fields that only later versions have."""
+
+
+@functools.cache
+def _plan(name: str, version: int) -> _Plan:
+    schema: Schema = SCHEMAS[name]
+    defaults = {field.name: field.default for field in dataclasses.fields(schema.cls)}
+    here = [(field, *_field_codec(field, version)) for field in schema.of(version)]
+    later = [field for field in schema.fields if field.since > version]
+    return _Plan(
+        cls=schema.cls,
+        ordinary=tuple(step for step in here if step[0].tag is None),
+        tagged={step[0].tag: step for step in here if step[0].tag is not None},
+        later_tags=frozenset(field.tag for field in later if field.tag is not None),
+        defaults=defaults,
+        missing={field.name: defaults[field.name] for field in later},
+    )
+
+
+def _field_codec(field: Field, version: int) -> tuple[Read, Write]:
+    read: Read
+    write: Write
+    if field.type in PRIMITIVES:
+        read, write = PRIMITIVES[field.type].read, PRIMITIVES[field.type].write
+    else:
+        read, write = functools.partial(read_struct, field.type, version), functools.partial(_write_element, version)
+    if field.array:
+        read, write = _array(_never_null(read), write)
+    return (read, write) if field.nullable else (_never_null(read), _said(field, write))
+
+
+def _write_element(version: int, struct: Struct) -> bytes:
+    return write_struct(struct, version)
+
+
+def _array(read_one: Read, write_one: Write) -> tuple[Read, Write]:
+    """R-FMT-6."""
+
+    def read(buffer: bytes, at: int) -> tuple[Any, int]:
+        count, at = read_uvarint(buffer, at)
+        if count == 0:
+            return None, at
+        if count - 1 > len(buffer) - at:
+            raise Undecodable(f"{count - 1} elements are announced, {len(buffer) - at} bytes remain")
+        elements = []
+        for _ in range(count - 1):
+            element, at = read_one(buffer, at)
+            elements.append(element)
+        return tuple(elements), at
+
+    def write(value: Any) -> bytes:
+        if value is None:
+            return b"\0"
+        return write_uvarint(len(value) + 1) + b"".join(map(write_one, value))
+
+    return read, write
+
+
+def _never_null(read: Callable[[bytes, int], tuple[Any, int]]) -> Read:
+    def checked(buffer: bytes, at: int) -> tuple[Any, int]:
+        value, at = read(buffer, at)
+        if value is None:
+            raise Undecodable("is null")
+        return value, at
+
+    return checked
+
+
+def _said(field: Field, write: Write) -> Write:
+    def checked(value: Any) -> bytes:
+        if value is None:
+            raise UsageError(f"{field.name} may not be null")
+        return write(value)
+
+    return checked

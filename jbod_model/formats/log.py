@@ -1,0 +1,241 @@
+"""A node's metadata directory: which files there are, which to read, and every record in order (R-LOG-*).
+
+Only reads. ``jbod_model.formats.log_writer`` writes; ``jbod_model.replay.transactions`` hides open transactions.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from jbod_model.errors import MalformedLog, UsageError
+from jbod_model.formats.batch import Batch, BatchHeader, Data, is_time, read_batch, read_header
+from jbod_model.formats.codec import decode
+from jbod_model.formats.control_records import ControlRecord, SnapshotFooterRecord, SnapshotHeaderRecord
+from jbod_model.formats.records import VersionedRecord
+
+PARTITION_DIRECTORY = "__cluster_metadata-0"
+
+_SEGMENT = re.compile(r"(\d{20})\.log")
+_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+
+Start = Literal["earliest", "snapshot"]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of the log (R-LOG-2)."""
+
+    path: Path
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state before ``end_offset``, as records (R-LOG-2)."""
+
+    path: Path
+    end_offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One record with its place. A record of a snapshot has the offset before the snapshot's end (R-LOG-6)."""
+
+    offset: int
+    epoch: int
+    timestamp: int
+    """Milliseconds since 1970, when its batch was appended."""
+    record: VersionedRecord | ControlRecord
+    header: BatchHeader
+    in_snapshot: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Bytes after the last complete batch: a batch that is being written, or was cut off (R-LOG-5)."""
+
+    path: Path
+    position: int
+    size: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataLog:
+    """The files of a metadata directory that count, ascending."""
+
+    directory: Path
+    segments: tuple[Segment, ...]
+    snapshots: tuple[Snapshot, ...]
+
+    @classmethod
+    def open(cls, path: Path) -> MetadataLog:
+        """The log in ``path``, which is the partition's directory or the metadata.log.dir around it (R-LOG-1).
+
+        UsageError if there is neither.
+        """
+        directory = path / PARTITION_DIRECTORY if (path / PARTITION_DIRECTORY).is_dir() else path
+        if not directory.is_dir():
+            raise UsageError(f"{path} is no directory: name a {PARTITION_DIRECTORY} or the metadata.log.dir around it")
+        names = sorted(entry.name for entry in directory.iterdir() if entry.is_file())
+        segments = tuple(Segment(directory / n, int(m[1])) for n in names if (m := _SEGMENT.fullmatch(n)))
+        snapshots = tuple(Snapshot(directory / n, int(m[1]), int(m[2])) for n in names if (m := _SNAPSHOT.fullmatch(n)))
+        if not segments and not snapshots:
+            raise UsageError(f"{directory} holds no segment and no snapshot: is it a {PARTITION_DIRECTORY}?")
+        return cls(directory, segments, snapshots)
+
+    def newest_snapshot(self) -> Snapshot | None:
+        """The newest snapshot that is complete; others are passed over as Kafka's loader does (R-LOG-3)."""
+        return next((snapshot for snapshot in reversed(self.snapshots) if _is_complete(snapshot)), None)
+
+
+class LogReader:
+    """Iterates over the entries of a log once: a snapshot if one is needed, then what follows it (R-LOG-4).
+
+    ``start``: ``earliest`` reads the log from offset 0 where it still begins there, ``snapshot`` starts from the
+    newest snapshot if there is one. After the iteration ``tail`` says what was left, ``next_offset`` where it ends.
+    """
+
+    def __init__(self, log: MetadataLog, *, start: Start = "earliest", keep_unknown: bool = False) -> None:
+        self.log = log
+        self.keep_unknown = keep_unknown
+        self.tail: Tail | None = None
+        first = log.segments[0].base_offset if log.segments else None
+        from_zero = start == "earliest" and first == 0
+        self.snapshot = None if from_zero else log.newest_snapshot()
+        self.next_offset = self.snapshot.end_offset if self.snapshot else 0
+        if first is not None and first > self.next_offset:
+            raise MalformedLog(
+                str(log.segments[0].path),
+                self.next_offset,
+                f"the log starts at {first} and no complete snapshot covers what came before",
+            )
+
+    def __iter__(self) -> Iterator[LogEntry]:
+        if self.snapshot is not None:
+            yield from self._read_snapshot(self.snapshot)
+        yield from self._read_segments(self.next_offset)
+
+    def _read_snapshot(self, snapshot: Snapshot) -> Iterator[LogEntry]:
+        timestamp = 0
+        for batch in _whole(snapshot):
+            if batch.header.epoch != snapshot.epoch:
+                raise MalformedLog(
+                    str(snapshot.path),
+                    batch.header.base_offset,
+                    f"epoch {batch.header.epoch} in a snapshot of epoch {snapshot.epoch}",
+                )
+            if batch.control and isinstance(batch.control[0], SnapshotHeaderRecord):
+                timestamp = batch.control[0].last_contained_log_timestamp
+                if not is_time(timestamp):
+                    raise MalformedLog(str(snapshot.path), 0, f"last contained log timestamp is {timestamp}")
+            for entry in self._entries(batch, str(snapshot.path)):
+                yield LogEntry(
+                    snapshot.end_offset - 1, entry.epoch, timestamp, entry.record, entry.header, in_snapshot=True
+                )
+
+    def _read_segments(self, start: int) -> Iterator[LogEntry]:
+        epoch = self.snapshot.epoch if self.snapshot else 0
+        expected: int | None = None
+        for index, segment in enumerate(self.log.segments):
+            file = str(segment.path)
+            is_last = index == len(self.log.segments) - 1
+            if not is_last and self.log.segments[index + 1].base_offset <= start:
+                continue  # all of it is in the snapshot
+            if expected is not None and segment.base_offset != expected:
+                raise MalformedLog(file, expected, f"the log goes on at {segment.base_offset}: a segment is missing")
+            expected = segment.base_offset
+            for batch in self._read_segment(segment, is_last=is_last):
+                header = batch.header
+                # VALIDATE
+                if header.base_offset != expected:
+                    raise MalformedLog(file, expected, f"the next batch starts at {header.base_offset}")
+                if header.last_offset >= start and header.epoch < epoch:
+                    raise MalformedLog(file, header.base_offset, f"epoch {header.epoch} follows epoch {epoch}")
+                if header.base_offset < start <= header.last_offset:
+                    raise MalformedLog(file, header.base_offset, f"the snapshot ends inside this batch, at {start}")
+                # APPLY
+                expected = header.last_offset + 1
+                if header.base_offset >= start:
+                    epoch = header.epoch
+                    yield from self._entries(batch, file)
+                    self.next_offset = expected
+
+    def _read_segment(self, segment: Segment, *, is_last: bool) -> Iterator[Batch]:
+        data = _contents(segment.path)
+        at, next_offset = 0, segment.base_offset
+        while at < len(data):
+            batch = read_batch(data, at, file=str(segment.path))
+            if batch is None:
+                if not is_last:
+                    raise MalformedLog(str(segment.path), next_offset, "the segment is cut off but another follows")
+                self.tail = Tail(segment.path, at, len(data) - at, next_offset)
+                return
+            yield batch
+            at, next_offset = at + batch.header.size, batch.header.last_offset + 1
+
+    def _entries(self, batch: Batch, file: str) -> Iterator[LogEntry]:
+        header = batch.header
+        records: Iterator[VersionedRecord | ControlRecord] = (
+            iter(batch.control)
+            if header.is_control
+            else (
+                decode(value, file=file, offset=header.base_offset + index, keep_unknown=self.keep_unknown)
+                for index, value in enumerate(batch.values)
+            )
+        )
+        for index, record in enumerate(records):
+            yield LogEntry(header.base_offset + index, header.epoch, header.max_timestamp, record, header)
+
+
+def read_file(path: Path) -> Iterator[Batch]:
+    """Every batch of one segment or snapshot; MalformedLog also for a cut-off end."""
+    data = _contents(path)
+    at, next_offset = 0, -1
+    while at < len(data):
+        batch = read_batch(data, at, file=str(path))
+        if batch is None:
+            raise MalformedLog(str(path), next_offset, f"the batch at byte {at} is cut off")
+        yield batch
+        at, next_offset = at + batch.header.size, batch.header.last_offset + 1
+
+
+def _whole(snapshot: Snapshot) -> Iterator[Batch]:
+    """The batches of a snapshot, which starts with its header and ends with its footer (R-LOG-7)."""
+    batch: Batch | None = None
+    expected = 0
+    for batch in read_file(snapshot.path):
+        if batch.header.base_offset != expected:
+            raise MalformedLog(str(snapshot.path), expected, f"the next batch starts at {batch.header.base_offset}")
+        if expected == 0 and not (batch.control and isinstance(batch.control[0], SnapshotHeaderRecord)):
+            raise MalformedLog(str(snapshot.path), 0, "a snapshot starts with its header record")
+        expected = batch.header.last_offset + 1
+        yield batch
+    if batch is None or not batch.control or not isinstance(batch.control[-1], SnapshotFooterRecord):
+        raise MalformedLog(str(snapshot.path), expected, "the snapshot has no footer record")
+
+
+def _is_complete(snapshot: Snapshot) -> bool:
+    """Whether the last batch is all there and is a footer (R-LOG-3); damage elsewhere is found when it is read."""
+    data = _contents(snapshot.path)
+    file, at, last = str(snapshot.path), 0, None
+    while at < len(data):
+        header = read_header(data, at, file=file)
+        if header is None:
+            return False
+        last, at = at, at + header.size
+    batch = None if last is None else read_batch(data, last, file=file)
+    return batch is not None and bool(batch.control) and isinstance(batch.control[-1], SnapshotFooterRecord)
+
+
+def _contents(path: Path) -> Data:
+    with path.open("rb") as source:
+        if path.stat().st_size == 0:
+            return b""
+        return mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)

@@ -1,0 +1,50 @@
+"""The answers in a controller's request log, as far as their classes have fields."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from jbod_model.formats import responses
+from jbod_model.formats.json_values import camel_case, read
+from jbod_model.formats.responses import BrokerHeartbeatResponse, Response
+
+
+def read_answer(cls: type[Any], value: dict[str, Any], error_code: int) -> Response:
+    """The answer of class ``cls`` that ``value`` describes; of one that was refused as a whole nothing."""
+    if cls is Response or error_code != 0:
+        return Response()
+    if cls is BrokerHeartbeatResponse:
+        value = {**value, "inControlledShutdown": False}  # the controller's own knowledge: it is not sent
+    parsed: Response = read(cls, _known(cls, value))
+    return parsed
+
+
+def _known(cls: Any, value: Any) -> Any:
+    """``value`` without the fields that ``cls``, at any depth, does not have."""
+    if not isinstance(value, dict):
+        return value
+    fields = _fields(cls)
+    return {name: _known_items(fields[name], item) for name, item in value.items() if name in fields}
+
+
+def _known_items(cls: Any, value: Any) -> Any:
+    if cls is None or not isinstance(value, list):
+        return value
+    return [_known(cls, item) for item in value]
+
+
+@functools.cache
+def _fields(cls: Any) -> Mapping[str, Any]:
+    """camelCase name -> the class of its items, if they have one."""
+    return {camel_case(one.name): _element(one.type) for one in dataclasses.fields(cls)}
+
+
+def _element(hint: Any) -> type[Any] | None:
+    """The dataclass in ``tuple[X, ...]``, as responses spell their lists."""
+    found = re.fullmatch(r"tuple\[(\w+), \.\.\.\]", str(hint))
+    cls = getattr(responses, found[1], None) if found else None
+    return cls if isinstance(cls, type) and dataclasses.is_dataclass(cls) else None

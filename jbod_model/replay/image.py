@@ -1,0 +1,333 @@
+"""The state that a metadata log adds up to, and what each record does to it (R-REPLAY-*).
+
+The checks are the controller's where they are stricter than the brokers': a record that fails one of them could not
+have been written by a controller that replayed what came before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from jbod_model.errors import ReplayViolation
+from jbod_model.formats.records import (
+    AbortTransactionRecord,
+    AccessControlEntryRecord,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    ClientQuotaRecord,
+    ConfigRecord,
+    DelegationTokenRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    Record,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnknownRecord,
+    UnregisterBrokerRecord,
+    UserScramCredentialRecord,
+    ZkMigrationStateRecord,
+)
+from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
+from jbod_model.profiles import KAFKA, Profile
+from jbod_model.replay.registrations import BrokerRegistration, IllegalRecord, Partition
+
+__all__ = ["BrokerRegistration", "Image", "Partition", "Topic"]
+
+TOPIC_RESOURCE = 2
+
+WITHOUT_EFFECT = frozenset(
+    {
+        # Offsets and transactions; what a transaction hides is settled before replay (jbod_model.replay.transactions).
+        NoOpRecord,
+        BeginTransactionRecord,
+        EndTransactionRecord,
+        AbortTransactionRecord,
+        # No part of where replicas are.
+        DelegationTokenRecord,
+        RemoveDelegationTokenRecord,
+        UserScramCredentialRecord,
+        RemoveUserScramCredentialRecord,
+        ClientQuotaRecord,
+        ProducerIdsRecord,
+        AccessControlEntryRecord,
+        RemoveAccessControlEntryRecord,
+        ZkMigrationStateRecord,
+        UnknownRecord,
+    }
+)
+"""Records that leave the image as it is (R-REPLAY-3)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic with its partitions by number."""
+
+    name: str
+    topic_id: Uuid
+    partitions: Mapping[int, Partition] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """Everything at one offset. ``apply`` makes the next one; mappings that did not change are shared (R-REPLAY-4).
+
+    Source: Kafka's ``image.MetadataImage`` and, for the checks, its ``controller`` package.
+    """
+
+    ids: IdTable = KAFKA_IDS
+    brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
+    topics: Mapping[Uuid, Topic] = field(default_factory=dict)
+    """In the order of their creation."""
+    topic_ids: Mapping[str, Uuid] = field(default_factory=dict)
+    features: Mapping[str, int] = field(default_factory=dict)
+    configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
+    """(resource type, resource name) -> key -> value; type 2 is a topic, 4 a broker (name "" all of them)."""
+    controllers: Mapping[int, RegisterControllerRecord] = field(default_factory=dict)
+
+    def apply(self, record: Record, offset: int, *, profile: Profile = KAFKA) -> Image:
+        """The image after ``record``; ReplayViolation if no controller could have written it here (R-REPLAY-1)."""
+        if type(record) in WITHOUT_EFFECT:
+            return self
+        try:
+            return HANDLERS[type(record)](self, record, profile)
+        except IllegalRecord as problem:
+            raise ReplayViolation(offset, f"{type(record).__name__}: {problem}") from None
+
+    def emptied(self) -> Image:
+        """What a snapshot is applied to: it replaces everything that came before (R-REPLAY-2)."""
+        return Image(ids=self.ids)
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of that name."""
+        topic_id = self.topic_ids.get(name)
+        return None if topic_id is None else self.topics[topic_id]
+
+
+# BROKERS
+
+
+def _register_broker(image: Image, record: RegisterBrokerRecord, profile: Profile) -> Image:
+    """R-BROKER-1, R-BROKER-8 and, in the draft, R-DRAFT-1 and 2."""
+    after = BrokerRegistration.from_record(record)
+    _check_directory_owners(image, after)
+    if profile.logical_rewrites and record.broker_id in image.brokers:
+        image = _rewrite_directories(image, image.brokers[record.broker_id], after)
+    return _with_broker(image, after)
+
+
+def _unregister_broker(image: Image, record: UnregisterBrokerRecord, _: Profile) -> Image:
+    """R-BROKER-2."""
+    _registered(image, record.broker_id, record.broker_epoch)
+    return replace(image, brokers=_without(image.brokers, record.broker_id))
+
+
+def _fence_broker(image: Image, record: FenceBrokerRecord, _: Profile) -> Image:
+    """R-BROKER-3."""
+    return _with_broker(image, replace(_registered(image, record.id, record.epoch), fenced=True))
+
+
+def _unfence_broker(image: Image, record: UnfenceBrokerRecord, _: Profile) -> Image:
+    """R-BROKER-3."""
+    return _with_broker(image, replace(_registered(image, record.id, record.epoch), fenced=False))
+
+
+def _change_broker(image: Image, record: BrokerRegistrationChangeRecord, profile: Profile) -> Image:
+    """R-BROKER-4 to 8."""
+    after = _registered(image, record.broker_id, record.broker_epoch).merge(record, profile)
+    _check_directory_owners(image, after)
+    return _with_broker(image, after)
+
+
+def _registered(image: Image, broker_id: int, epoch: int) -> BrokerRegistration:
+    """R-BROKER-5: the broker must be registered with this epoch."""
+    registration = image.brokers.get(broker_id)
+    if registration is None:
+        raise IllegalRecord(f"broker {broker_id} is not registered")
+    if registration.epoch != epoch:
+        raise IllegalRecord(f"broker {broker_id} has epoch {registration.epoch}, the record says {epoch}")
+    return registration
+
+
+def _check_directory_owners(image: Image, after: BrokerRegistration) -> None:
+    """R-BROKER-8: a directory is on one broker at a time."""
+    for other in image.brokers.values():
+        if other.broker_id != after.broker_id:
+            shared = set(other.directories) & set(after.directories)
+            if shared:
+                raise IllegalRecord(
+                    f"broker {after.broker_id} registers directory {min(shared)} of broker {other.broker_id}"
+                )
+
+
+def _with_broker(image: Image, registration: BrokerRegistration) -> Image:
+    return replace(image, brokers={**image.brokers, registration.broker_id: registration})
+
+
+def _rewrite_directories(image: Image, before: BrokerRegistration, after: BrokerRegistration) -> Image:
+    """What a registration says of the broker's partitions by itself, in the draft (R-DRAFT-1, R-DRAFT-2)."""
+    gone = set(before.directories) - set(after.directories)
+    only = before.directories[0] if len(before.directories) == 1 and not before.has_offline_directories else None
+    if only in after.directories and len(after.directories) > 1:
+        moved: Callable[[Uuid], Uuid] = lambda _: only  # noqa: E731
+    elif gone and not after.has_offline_directories:
+        moved = lambda directory: image.ids.lost if directory in gone else directory  # noqa: E731
+    else:
+        return image
+    topics = {
+        topic_id: replace(
+            topic,
+            partitions={
+                number: replace(
+                    partition,
+                    directories=tuple(
+                        moved(directory) if broker_id == after.broker_id else directory
+                        for broker_id, directory in zip(partition.replicas, partition.directories, strict=True)
+                    ),
+                )
+                for number, partition in topic.partitions.items()
+            },
+        )
+        for topic_id, topic in image.topics.items()
+    }
+    return replace(image, topics=topics)
+
+
+# TOPICS AND PARTITIONS
+
+
+def _create_topic(image: Image, record: TopicRecord, _: Profile) -> Image:
+    """R-TOPIC-1."""
+    if record.name in image.topic_ids:
+        raise IllegalRecord(f"topic {record.name} exists already, as {image.topic_ids[record.name]}")
+    if record.topic_id in image.topics:
+        raise IllegalRecord(f"topic id {record.topic_id} is of topic {image.topics[record.topic_id].name}")
+    return replace(
+        image,
+        topics={**image.topics, record.topic_id: Topic(name=record.name, topic_id=record.topic_id)},
+        topic_ids={**image.topic_ids, record.name: record.topic_id},
+    )
+
+
+def _remove_topic(image: Image, record: RemoveTopicRecord, _: Profile) -> Image:
+    """R-TOPIC-2: the topic's configuration goes with it."""
+    topic = _existing(image, record.topic_id)
+    return replace(
+        image,
+        topics=_without(image.topics, record.topic_id),
+        topic_ids=_without(image.topic_ids, topic.name),
+        configs=_without(image.configs, (TOPIC_RESOURCE, topic.name)),
+    )
+
+
+def _set_partition(image: Image, record: PartitionRecord, profile: Profile) -> Image:
+    """R-PART-1: also for a partition that exists."""
+    topic = _existing(image, record.topic_id)
+    try:
+        partition = Partition.from_record(record, image.ids, profile)
+    except IllegalRecord as problem:
+        raise IllegalRecord(f"{topic.name}-{record.partition_id}: {problem}") from None
+    return _with_partition(image, topic, record.partition_id, partition)
+
+
+def _change_partition(image: Image, record: PartitionChangeRecord, profile: Profile) -> Image:
+    """R-MERGE-1 to 7."""
+    topic = _existing(image, record.topic_id)
+    before = topic.partitions.get(record.partition_id)
+    if before is None:
+        raise IllegalRecord(f"{topic.name}-{record.partition_id}: there is no such partition")
+    try:
+        after = before.merge(record, image.ids, profile)
+    except IllegalRecord as problem:
+        raise IllegalRecord(f"{topic.name}-{record.partition_id}: {problem}") from None
+    return _with_partition(image, topic, record.partition_id, after)
+
+
+def _clear_elr(image: Image, record: ClearElrRecord, profile: Profile) -> Image:
+    """R-CLEAR-1: partitions that have something to clear change, and their epoch with them; the others do not."""
+    if record.topic_name and record.topic_name not in image.topic_ids:
+        raise IllegalRecord(f"there is no topic {record.topic_name}")
+    clear = PartitionChangeRecord(eligible_leader_replicas=(), last_known_elr=())
+    topics = dict(image.topics)
+    for topic_id, topic in image.topics.items():
+        if record.topic_name in ("", topic.name):
+            cleared = {
+                number: partition.merge(clear, image.ids, profile)
+                if partition.eligible_leader_replicas or partition.last_known_elr
+                else partition
+                for number, partition in topic.partitions.items()
+            }
+            topics[topic_id] = replace(topic, partitions=cleared)
+    return replace(image, topics=topics)
+
+
+def _existing(image: Image, topic_id: Uuid) -> Topic:
+    topic = image.topics.get(topic_id)
+    if topic is None:
+        raise IllegalRecord(f"there is no topic {topic_id}")
+    return topic
+
+
+def _with_partition(image: Image, topic: Topic, number: int, partition: Partition) -> Image:
+    changed = replace(topic, partitions={**topic.partitions, number: partition})
+    return replace(image, topics={**image.topics, topic.topic_id: changed})
+
+
+# THE REST
+
+
+def _set_config(image: Image, record: ConfigRecord, _: Profile) -> Image:
+    """R-CONFIG-1."""
+    resource = (record.resource_type, record.resource_name)
+    values = dict(image.configs.get(resource, {}))
+    values.pop(record.name, None)
+    if record.value is not None:
+        values[record.name] = record.value
+    configs = {**image.configs, resource: values}
+    return replace(image, configs=configs if values else _without(configs, resource))
+
+
+def _set_feature(image: Image, record: FeatureLevelRecord, _: Profile) -> Image:
+    """R-FEATURE-1."""
+    if record.feature_level == 0:
+        return replace(image, features=_without(image.features, record.name))
+    return replace(image, features={**image.features, record.name: record.feature_level})
+
+
+def _register_controller(image: Image, record: RegisterControllerRecord, _: Profile) -> Image:
+    return replace(image, controllers={**image.controllers, record.controller_id: record})
+
+
+def _without(mapping: Mapping[Any, Any], key: Any) -> Mapping[Any, Any]:
+    return {kept: value for kept, value in mapping.items() if kept != key}
+
+
+HANDLERS: Mapping[type[Record], Callable[[Image, Any, Profile], Image]] = {
+    RegisterBrokerRecord: _register_broker,
+    UnregisterBrokerRecord: _unregister_broker,
+    FenceBrokerRecord: _fence_broker,
+    UnfenceBrokerRecord: _unfence_broker,
+    BrokerRegistrationChangeRecord: _change_broker,
+    TopicRecord: _create_topic,
+    RemoveTopicRecord: _remove_topic,
+    PartitionRecord: _set_partition,
+    PartitionChangeRecord: _change_partition,
+    ClearElrRecord: _clear_elr,
+    ConfigRecord: _set_config,
+    FeatureLevelRecord: _set_feature,
+    RegisterControllerRecord: _register_controller,
+}
+"""What each record that changes the image does."""

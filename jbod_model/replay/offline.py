@@ -1,0 +1,109 @@
+"""Which replicas are offline, and why (R-OFF-*); and the image as one JSON object with that answer in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from jbod_model.ids import IdTable, Uuid
+from jbod_model.profiles import KAFKA, Profile
+from jbod_model.replay.image import Image
+from jbod_model.replay.registrations import BrokerRegistration, Partition
+
+Reason = Literal["broker missing", "broker fenced", "directory offline", "directory lost"]
+Rule = Callable[[Uuid, BrokerRegistration, IdTable], bool]
+
+
+def _offline_in_kafka(directory: Uuid, broker: BrokerRegistration, ids: IdTable) -> bool:
+    """R-OFF-4 to 7. Source: ``server.common.DirectoryId.isOnline``."""
+    if directory in (ids.unassigned, ids.migrating):
+        return False
+    if directory == ids.lost:
+        return True
+    return bool(broker.directories) and directory not in broker.directories
+
+
+def _offline_in_kip858(directory: Uuid, broker: BrokerRegistration, ids: IdTable) -> bool:
+    """R-OFF-8: the page to the letter, which makes an unassigned replica on two directories offline."""
+    return directory not in broker.directories and (directory == ids.lost or len(broker.directories) > 1)
+
+
+def _offline_in_draft(directory: Uuid, broker: BrokerRegistration, ids: IdTable) -> bool:
+    """R-OFF-9: as the page, and also when the broker says that it has lost a directory."""
+    return directory not in broker.directories and (
+        directory == ids.lost or len(broker.directories) > 1 or broker.has_offline_directories
+    )
+
+
+RULES: Mapping[str, Rule] = {
+    "kafka": _offline_in_kafka,
+    "kip858": _offline_in_kip858,
+    "draft": _offline_in_draft,
+}
+
+
+def has_online_dir(broker: BrokerRegistration, directory: Uuid, ids: IdTable, profile: Profile = KAFKA) -> bool:
+    """Whether a replica assigned to the directory is online while its broker is (R-OFF-4 to 9)."""
+    return not RULES[profile.offline_rule](directory, broker, ids)
+
+
+def offline_reason(image: Image, broker_id: int, directory: Uuid, *, profile: Profile = KAFKA) -> Reason | None:
+    """Why a replica on the broker, assigned to the directory, is offline; None if it is online (R-OFF-1 to 9)."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        return "broker missing"
+    if broker.fenced:
+        return "broker fenced"
+    if has_online_dir(broker, directory, image.ids, profile):
+        return None
+    return "directory lost" if directory == image.ids.lost else "directory offline"
+
+
+def offline_replicas(image: Image, partition: Partition, *, profile: Profile = KAFKA) -> dict[int, Reason]:
+    """Broker id -> reason of the offline replicas, in the order of the replicas (R-OFF-1).
+
+    Source: ``KRaftMetadataCache.getOfflineReplicas``, for a client that asks without naming a listener.
+    """
+    reasons = {
+        broker_id: offline_reason(image, broker_id, directory, profile=profile)
+        for broker_id, directory in zip(partition.replicas, partition.directories, strict=True)
+    }
+    return {broker_id: reason for broker_id, reason in reasons.items() if reason is not None}
+
+
+def image_as_json(image: Image, offset: int, *, profile: Profile = KAFKA) -> dict[str, Any]:
+    """The image at ``offset`` as a JSON object: topics by name, partitions and brokers ascending."""
+    return {
+        "op": "image",
+        "offset": offset,
+        "partitions": [
+            {
+                "topic": name,
+                "topicId": str(topic_id),
+                "partition": number,
+                "replicas": list(partition.replicas),
+                "isr": list(partition.isr),
+                "elr": list(partition.eligible_leader_replicas),
+                "adding": list(partition.adding_replicas),
+                "removing": list(partition.removing_replicas),
+                "leader": partition.leader,
+                "leaderEpoch": partition.leader_epoch,
+                "partitionEpoch": partition.partition_epoch,
+                "directories": [str(directory) for directory in partition.directories],
+                "offlineReplicas": list(offline_replicas(image, partition, profile=profile)),
+            }
+            for name, topic_id in sorted(image.topic_ids.items())
+            for number, partition in sorted(image.topics[topic_id].partitions.items())
+        ],
+        "brokers": [
+            {
+                "brokerId": broker.broker_id,
+                "epoch": broker.epoch,
+                "incarnationId": str(broker.incarnation_id),
+                "fenced": broker.fenced,
+                "inControlledShutdown": broker.in_controlled_shutdown,
+                "logDirs": [str(directory) for directory in broker.directories],
+            }
+            for _, broker in sorted(image.brokers.items())
+        ],
+    }

@@ -1,0 +1,82 @@
+"""Metadata transactions by the controller's rule: all of it or nothing (R-TXN-*).
+
+Brokers in fact publish records of an aborted transaction when anything follows the abort before they flush; the
+controller never does, and neither does this unless the quirk ``abort_leak`` is asked for (R-TXN-7). Source: Kafka's
+``controller.OffsetControlManager`` and, for the quirk, ``image.loader.MetadataBatchLoader``; KIP-868.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from jbod_model.errors import ReplayViolation
+from jbod_model.formats.log import LogEntry
+from jbod_model.formats.records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    VersionedRecord,
+)
+
+MARKERS = (BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord)
+
+
+class Transactions:
+    """Takes entries in order and lets through what holds; ``open_at`` is the offset of the open Begin (R-TXN-4).
+
+    ``abort_leak``: as a broker that loads all the entries at once, with the flaw of R-TXN-7.
+    """
+
+    def __init__(self, *, abort_leak: bool = False) -> None:
+        self.open_at: int | None = None
+        self.abort_leak = abort_leak
+        self._held: list[LogEntry] = []
+        self._aborted: list[LogEntry] = []
+
+    def add(self, entry: LogEntry) -> list[LogEntry]:
+        """The entries that are settled by this one: none inside a transaction, all of it at its end (R-TXN-5)."""
+        record = entry.record.record if isinstance(entry.record, VersionedRecord) else None
+        if record is not None and self._aborted:
+            leaked, self._aborted = self._aborted, []
+            return [*leaked, *self.add(entry)]
+        if isinstance(record, MARKERS):
+            self._check(entry, type(record).__name__, begins=isinstance(record, BeginTransactionRecord))
+        if isinstance(record, BeginTransactionRecord):
+            self.open_at = entry.offset
+        if self.open_at is None:
+            return [entry]
+        self._held.append(entry)
+        if isinstance(record, EndTransactionRecord):
+            return self._close(self._held)
+        if isinstance(record, AbortTransactionRecord):
+            if self.abort_leak:
+                self._aborted = [held for held in self._held if not _has_no_effect(held)]
+            return self._close([held for held in self._held if _has_no_effect(held)])
+        return []
+
+    def _check(self, entry: LogEntry, name: str, *, begins: bool) -> None:
+        if entry.in_snapshot:
+            raise ReplayViolation(entry.offset, f"{name} in a snapshot")  # R-TXN-6
+        if begins and self.open_at is not None:
+            raise ReplayViolation(entry.offset, f"{name} while the transaction of offset {self.open_at} is open")
+        if not begins and self.open_at is None:
+            raise ReplayViolation(entry.offset, f"{name} while no transaction is open")
+
+    def _close(self, settled: list[LogEntry]) -> list[LogEntry]:
+        self._held, self.open_at = [], None
+        return settled
+
+
+def settle(entries: Iterable[LogEntry], *, abort_leak: bool = False) -> Iterator[LogEntry]:
+    """The entries that hold. What belongs to an aborted transaction, or to one open at the end, is not among them.
+
+    With ``abort_leak`` aborted records come after all, in front of the record that follows the abort (R-TXN-7).
+    """
+    transactions = Transactions(abort_leak=abort_leak)
+    for entry in entries:
+        yield from transactions.add(entry)
+
+
+def _has_no_effect(entry: LogEntry) -> bool:
+    """Markers and raft's own records stay, for their offsets."""
+    return not isinstance(entry.record, VersionedRecord) or isinstance(entry.record.record, MARKERS)

@@ -1,0 +1,359 @@
+"""What brokers asked to be recorded (AssignReplicasToDirs): the table ``assignment_requests`` as of an offset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from jbod_model.errors import UsageError
+from jbod_model.formats.kafka_errors import KafkaError
+from pipelines.ask.requests_sql import ERROR_NAMES, LAST_ASKED, PROCESSES, RETRY_LOOPS
+from pipelines.lake.delta import data_files, read_parquet
+from pipelines.lake.ledger import time_of
+from pipelines.lake.reader import Lake
+
+_ERRORS = {error.value: error.name for error in KafkaError}
+TABLE = "assignment_requests"
+REJECTS = "request_rejects"
+
+
+def request_rows(lake: Lake, name: str = TABLE) -> str | None:
+    """SQL for all rows of a table of the request stream, None where the lake never saw requests."""
+    table = lake.tables.get(name)
+    if table is None:
+        return None
+    return read_parquet(lake.path, name, table, [file["path"] for file in data_files(table)])
+
+
+def requests_until(lake: Lake) -> str | None:
+    """SQL for the requests that had come by the lake's offset; one whose record came later is pending."""
+    rows = request_rows(lake)
+    if rows is None or lake.offset == lake.published.end_offset - 1:
+        return rows
+    micros = round(lake.time.timestamp() * 1_000_000)
+    later = f"realised_offset > {lake.offset}"
+    hidden = ", ".join(
+        f"CASE WHEN NOT coalesce({later}, false) THEN {name} END AS {name}"
+        for name in ("realised_offset", "realised_time", "latency_ms")
+    )
+    return (
+        f"(SELECT * REPLACE (CASE WHEN {later} THEN 'pending' ELSE outcome END AS outcome, {hidden}) "
+        f"FROM {rows} WHERE requested_time <= make_timestamptz({micros}))"
+    )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request for one replica."""
+
+    directory_id: str
+    requested_time: datetime
+    outcome: str
+    """refused, recorded, already true, pending or not in the log."""
+    error: str
+    """Kafka's name of the refusal, empty for none."""
+    attempt: int
+    realised_offset: int | None
+    latency_ms: int | None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A replica whose directory the controller does not know, and what its broker last asked since then."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    broker_id: int
+    broker: str
+    """online, fenced or missing."""
+    since_offset: int
+    since_time: datetime
+    since_snapshot: bool
+    asked: Asked | None
+
+    @property
+    def state(self) -> str:
+        """``not requested``, ``refused`` or ``requested, not yet recorded``."""
+        if self.asked is None:
+            return "not requested"
+        return "refused" if self.asked.error else "requested, not yet recorded"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A replica that the log has in another directory than its broker last asked for, and was refused."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    broker_id: int
+    directory_id: str
+    """Where the log has it."""
+    asked: Asked
+
+
+@dataclass(frozen=True)
+class RetryLoop:
+    """An assignment that is asked for and refused again and again: check B-02."""
+
+    topic: str | None
+    """None where the log knows no topic of this id: it was deleted before the lake begins, or is another cluster's."""
+    topic_id: str
+    partition: int
+    broker_id: int
+    directory_id: str
+    error: str
+    attempts: int
+    first_time: datetime
+    last_time: datetime
+
+
+@dataclass(frozen=True)
+class Assignments:
+    """The answer."""
+
+    offset: int
+    time: datetime
+    seen: bool
+    """Whether the lake ever saw requests."""
+    outcomes: Mapping[str, int]
+    not_in_the_log: Mapping[str, int]
+    """By what the log lacks."""
+    median_ms: int | None
+    """Latency of what was recorded, from the first attempt on."""
+    slowest_ms: int | None
+    unreadable: int
+    """Lines of request logs that could not be read."""
+    unassigned: Sequence[Waiting]
+    refused: Sequence[Refused]
+    retry_loops: Sequence[RetryLoop]
+
+
+_NEWEST = """
+    SELECT topic_id, partition, broker_id, directory_id AS asked_id, epoch_us(requested_time) AS asked_micros, outcome,
+           error, attempt, realised_offset, latency_ms
+    FROM {rows} QUALIFY row_number() OVER (
+        PARTITION BY topic_id, partition, broker_id ORDER BY requested_time DESC, answered_time DESC, entry DESC
+    ) = 1
+"""
+_ASKED = "asked_id, asked_micros, outcome, error, attempt, realised_offset, latency_ms"
+_NOTHING = (
+    "(SELECT NULL::VARCHAR AS topic, NULL::VARCHAR AS topic_id, NULL::INTEGER AS partition, "
+    "NULL::INTEGER AS broker_id, NULL::VARCHAR AS directory_id, NULL::TIMESTAMPTZ AS requested_time, "
+    "NULL::TIMESTAMPTZ AS answered_time, NULL::TIMESTAMPTZ AS first_requested_time, NULL::VARCHAR AS outcome, "
+    "NULL::VARCHAR AS why, 0 AS error, 0 AS attempt, NULL::BIGINT AS realised_offset, NULL::BIGINT AS latency_ms, "
+    "0 AS entry WHERE false)"
+)
+
+
+def assignments(lake: Lake, refusals: int = 3, window: timedelta = timedelta(days=7)) -> Assignments:
+    """How assignments go: what was asked, what waits and why. ``refusals`` and ``window``: see ``retry_loops``."""
+    known = requests_until(lake)
+    rows = known or _NOTHING
+    outcomes = dict(lake.query(f"SELECT outcome, count(*) FROM {rows} GROUP BY outcome ORDER BY count(*) DESC"))
+    lacks = lake.query(f"SELECT why, count(*) FROM {rows} WHERE why IS NOT NULL GROUP BY why ORDER BY count(*) DESC")
+    ((median, slowest),) = lake.query(
+        f"SELECT quantile_disc(latency_ms, 0.5), max(latency_ms) FROM {rows} WHERE outcome = 'recorded'"
+    )
+    rejects = request_rows(lake, REJECTS)
+    unreadable = lake.query(f"SELECT coalesce(sum(lines), 0)::BIGINT FROM {rejects}")[0][0] if rejects else 0
+    return Assignments(
+        offset=lake.offset,
+        time=lake.time,
+        seen=known is not None,
+        outcomes=outcomes,
+        not_in_the_log=dict(lacks),
+        median_ms=median,
+        slowest_ms=slowest,
+        unreadable=unreadable,
+        unassigned=_unassigned(lake, rows),
+        refused=_refused(lake, rows),
+        retry_loops=retry_loops(lake, refusals, window),
+    )
+
+
+def retry_loops(lake: Lake, refusals: int = 3, window: timedelta = timedelta(days=7)) -> list[RetryLoop]:
+    """What check B-02 tells of: assignments refused ``refusals`` times in a row or more, the last time within
+    ``window``, by the newest request for the replica of a process that still runs; the most often repeated first."""
+    since = round((lake.time - window).timestamp() * 1_000_000)
+    found = lake.query(
+        f"""
+        WITH brokers AS (SELECT * FROM {lake.at("brokers")}),
+        brokers_history AS (SELECT * FROM {lake.until("brokers")}),
+        assignment_requests AS (SELECT * FROM {requests_until(lake) or _NOTHING}),
+        error_names AS ({ERROR_NAMES}), processes AS ({PROCESSES}), last_asked AS ({LAST_ASKED}),
+        params AS (SELECT {refusals} AS refusals, make_timestamptz({since}) AS window_time)
+        SELECT topic, topic_id, partition, broker_id, directory_id, refusal, attempt, epoch_us(first_requested_time),
+               epoch_us(requested_time)
+        FROM ({RETRY_LOOPS}) ORDER BY attempt DESC, topic_id, partition, broker_id
+        """
+    )
+    return [
+        RetryLoop(topic, topic_id, partition, broker, directory, refusal, many, time_of(first), time_of(last))
+        for topic, topic_id, partition, broker, directory, refusal, many, first, last in found
+    ]
+
+
+def _unassigned(lake: Lake, rows: str) -> list[Waiting]:
+    found = lake.query(
+        f"""
+        WITH newest AS ({_NEWEST.format(rows=rows)})
+        SELECT a.topic, a.topic_id, a.partition, a.broker_id, b.fenced, a.from_offset, epoch_us(a.from_time),
+               a.from_snapshot, {_ASKED}
+        FROM {lake.at("assignments")} a LEFT JOIN {lake.at("brokers")} b USING (broker_id)
+        LEFT JOIN newest n ON n.topic_id = a.topic_id AND n.partition = a.partition AND n.broker_id = a.broker_id
+             AND asked_micros >= epoch_us(a.from_time) - 1_000_000
+        WHERE a.kind = 'unassigned' ORDER BY a.from_offset, a.topic, a.partition, a.broker_id
+        """
+    )
+    return [
+        Waiting(
+            topic=topic,
+            topic_id=topic_id,
+            partition=partition,
+            broker_id=broker,
+            broker="missing" if fenced is None else "fenced" if fenced else "online",
+            since_offset=since,
+            since_time=time_of(micros),
+            since_snapshot=snapshot,
+            asked=_asked(*last),
+        )
+        for topic, topic_id, partition, broker, fenced, since, micros, snapshot, *last in found
+    ]
+
+
+def _refused(lake: Lake, rows: str) -> list[Refused]:
+    found = lake.query(
+        f"""
+        WITH newest AS ({_NEWEST.format(rows=rows)})
+        SELECT a.topic, a.topic_id, a.partition, a.broker_id, a.directory_id, {_ASKED}
+        FROM {lake.at("assignments")} a JOIN newest n USING (topic_id, partition, broker_id)
+        WHERE error <> 0 AND asked_id <> a.directory_id ORDER BY a.topic, a.partition, a.broker_id
+        """
+    )
+    return [
+        Refused(topic, topic_id, partition, broker, directory, asked)
+        for topic, topic_id, partition, broker, directory, *last in found
+        if (asked := _asked(*last)) is not None
+    ]
+
+
+def _asked(
+    directory: str | None,
+    micros: int | None,
+    outcome: str | None,
+    error: int | None,
+    attempt: int | None,
+    offset: int | None,
+    latency: int | None,
+) -> Asked | None:
+    if directory is None or micros is None or outcome is None or attempt is None:
+        return None
+    return Asked(directory, time_of(micros), outcome, error_name(error or 0), attempt, offset, latency)
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code, ``error 999`` for one that is not known, empty for none."""
+    if code == 0:
+        return ""
+    return _ERRORS.get(code, f"error {code}")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request about one partition."""
+
+    broker_id: int
+    asked: Asked
+
+
+def requests_of(lake: Lake, name: str) -> list[Request]:
+    """A request about one partition."""
+    rows = requests_until(lake)
+    if rows is None:
+        raise UsageError(f"{lake.path}: no requests in this lake: jbod replay LOG_DIR --requests FILE")
+    topic, _, number = name.rpartition("-")
+    if not topic or not number.isascii() or not number.isdigit() or len(number) > 9:
+        raise UsageError(f"{name}: no partition; write for instance orders-3")
+    found = lake.query(
+        f"""
+        SELECT broker_id, directory_id, epoch_us(requested_time), outcome, error, attempt, realised_offset, latency_ms
+        FROM {rows} WHERE topic = $1 AND partition = $2 ORDER BY requested_time, broker_id, entry
+        """,
+        [topic, int(number)],
+    )
+    return [Request(broker, asked) for broker, *last in found if (asked := _asked(*last)) is not None]
+
+
+@dataclass(frozen=True)
+class Queue:
+    """What one broker asked within a time, and how many of its replicas waited at the end of it."""
+
+    broker_id: int
+    start: datetime
+    requests: int
+    entries: int
+    largest: int
+    """Entries of the largest request: Kafka puts at most 2,250 into one."""
+    retries: int
+    """Entries that had been refused before."""
+    refused: int
+    answer_ms: int
+    """Slowest answer."""
+    latency_ms: int | None
+    """Slowest from the first attempt to the record."""
+    waiting: int
+    """Replicas without a directory at the end, while the broker has several: the length of its queue."""
+
+
+def waits(lake: Lake) -> str:
+    """SQL: from when to when each replica had no directory on a broker that has several."""
+    return f"""
+        SELECT a.broker_id, a.from_offset, epoch_us(a.from_time) AS from_micros, a.to_offset,
+               epoch_us(a.to_time) AS to_micros
+        FROM {lake.until("assignments")} a JOIN (
+            SELECT DISTINCT broker_id FROM {lake.until("brokers")} WHERE len(log_dirs) > 1
+        ) USING (broker_id)
+        WHERE a.kind = 'unassigned'
+    """
+
+
+def queue(lake: Lake, every: timedelta = timedelta(minutes=1)) -> list[Queue]:
+    """The assignment queue of every broker over time, in steps of ``every`` in which it asked or replicas waited.
+
+    A replica waits from the record that left it without a directory to the one that gave it one.
+    """
+    rows = requests_until(lake)
+    if rows is None:
+        return []
+    step = max(every // timedelta(microseconds=1), 1)
+    end = round(lake.time.timestamp() * 1_000_000)
+    found = lake.query(
+        f"""
+        WITH asked AS (
+            SELECT broker_id, epoch_us(requested_time) // {step} AS step,
+                   count(DISTINCT (connection, correlation_id, answered_time)) AS requests, count(*) AS entries,
+                   max(entries) AS largest, count(*) FILTER (attempt > 1) AS retries,
+                   count(*) FILTER (error <> 0) AS refused,
+                   max(date_diff('millisecond', requested_time, answered_time)) AS answer_ms,
+                   max(latency_ms) AS latency_ms
+            FROM {rows} GROUP BY ALL
+        ), slots AS (
+            SELECT broker_id, from_micros, coalesce(to_micros, {end}) AS to_micros FROM ({waits(lake)})
+        ), steps AS (
+            SELECT broker_id, step FROM asked
+            UNION SELECT broker_id, from_micros // {step} FROM slots
+            UNION SELECT broker_id, to_micros // {step} FROM slots
+        )
+        SELECT s.broker_id, s.step, coalesce(any_value(requests), 0), coalesce(any_value(entries), 0),
+               coalesce(any_value(largest), 0), coalesce(any_value(retries), 0), coalesce(any_value(refused), 0),
+               coalesce(any_value(answer_ms), 0), any_value(latency_ms), count(w.broker_id)
+        FROM steps s LEFT JOIN asked USING (broker_id, step)
+        LEFT JOIN slots w ON w.broker_id = s.broker_id AND w.from_micros < (s.step + 1) * {step}
+             AND w.to_micros >= least((s.step + 1) * {step}, {end})
+        GROUP BY s.broker_id, s.step ORDER BY s.step, s.broker_id
+        """
+    )
+    return [Queue(broker, time_of(at * step), *rest) for broker, at, *rest in found]

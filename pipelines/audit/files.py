@@ -1,0 +1,77 @@
+"""An audit from files to a summary and, if there is a lake, its table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from jbod_model.audit import Audit, Judged
+from jbod_model.audit.log_invariants import check_log
+from jbod_model.errors import UsageError
+from jbod_model.formats.log import PARTITION_DIRECTORY, LogEntry, LogReader, MetadataLog
+from jbod_model.formats.records import UnknownRecord, VersionedRecord
+from jbod_model.formats.request_log_file import RequestLog
+from jbod_model.replay.transactions import settle
+from jbod_model.storage.meta_properties import FILE_NAME, read_meta_properties
+from pipelines.audit.summary import Kind, Summary
+from pipelines.audit.table import write_audit
+
+
+def audit(
+    log_dir: Path, logs: Sequence[RequestLog], lake: str | None, configs: Mapping[str, str], *, invariants: bool
+) -> Summary:
+    """Judge the requests of ``logs`` by the metadata log in ``log_dir``, and check the log's own ``invariants``.
+
+    Reads the log once for each of the two. ``configs`` are of the controller's own file. UsageError for paths that are
+    wrong, MalformedLog and ReplayViolation for a log that is none.
+    """
+    for log in logs:
+        if not log.path.is_file():
+            raise UsageError(f"{log.path}: there is no such file; give a controller's request log")
+    summary = Summary(checked=invariants)
+    if invariants:
+        reader = LogReader(MetadataLog.open(log_dir), keep_unknown=True)
+        for breach in check_log(_counted(settle(reader), summary)):
+            summary.add_breach(breach)
+        summary.end_offset = reader.next_offset
+    if logs:
+        judged = _judged(log_dir, logs, configs, summary)
+        if lake is None:
+            for _ in judged:
+                pass
+        else:
+            write_audit(lake, judged)
+    return summary
+
+
+def _counted(entries: Iterable[LogEntry], summary: Summary) -> Iterator[LogEntry]:
+    """The entries, with the unknown records among them counted."""
+    for entry in entries:
+        if isinstance(entry.record, VersionedRecord) and isinstance(entry.record.record, UnknownRecord):
+            summary.unknown.setdefault(entry.record.record.api_key, Kind(entry.offset)).records += 1
+        yield entry
+
+
+def _judged(
+    log_dir: Path, logs: Sequence[RequestLog], configs: Mapping[str, str], summary: Summary
+) -> Iterator[Judged]:
+    reader = LogReader(MetadataLog.open(log_dir), keep_unknown=True)
+    found = Audit(
+        settle(reader),
+        [log.requests_and_newer() for log in logs],
+        cluster_id=cluster_id(log_dir),
+        static_configs=configs,
+    )
+    for one in found:
+        summary.add(one)
+        if isinstance(one, Judged):
+            yield one
+    summary.end_offset = reader.next_offset
+
+
+def cluster_id(log_dir: Path) -> str | None:
+    """The cluster that the directory's meta.properties names, if there is one."""
+    around = log_dir.parent if log_dir.name == PARTITION_DIRECTORY else log_dir
+    if not (around / FILE_NAME).is_file():
+        return None
+    return read_meta_properties(str(around)).cluster_id

@@ -1,0 +1,210 @@
+"""``jbod image | offline | status | history | directories | dump | version``: the commands that only read."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jbod_model.errors import UsageError
+
+if TYPE_CHECKING:
+    from pipelines.lake.reader import Lake
+
+LakePath = Annotated[str | None, typer.Option("--lake", help="The lake to ask; settings name another default.")]
+AtOffset = Annotated[int | None, typer.Option("--at-offset", help="As it was after the record at this offset.")]
+AtTime = Annotated[
+    str | None,
+    typer.Option("--at-time", help="As it was at this time: 2026-11-21T02:21:05Z, or milliseconds since 1970."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
+All = Annotated[bool, typer.Option("--all", help="List everything, however long.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    panel = "Questions, answered without a JVM"
+    for command in (offline, status, directories, history, image, dump):
+        app.command(command.__name__, rich_help_panel=panel)(command)
+    app.command("version")(show_version)
+
+
+def offline(
+    lake: LakePath = None,
+    at_offset: AtOffset = None,
+    at_time: AtTime = None,
+    as_json: AsJson = False,
+    every: All = False,
+) -> None:
+    """Which replicas are offline, why, since when, and what to do. Exit code 0 whatever the answer is."""
+    from pipelines.ask.offline import offline as ask
+
+    opened, default = open_lake(lake, at_offset, at_time)
+    answer = ask(opened, default, accepted_until(lake))
+    if as_json:
+        sys.stdout.write(json.dumps(answer.as_json()) + "\n")
+        return
+    from pipelines.show.answers import show_offline
+
+    show_offline(answer, every)
+
+
+def status(lake: LakePath = None, at_offset: AtOffset = None, at_time: AtTime = None, as_json: AsJson = False) -> None:
+    """The lake and its cluster on one screen."""
+    from pipelines.ask.status import status as ask
+
+    opened, default = open_lake(lake, at_offset, at_time)
+    answer = ask(opened, default, accepted_until(lake))
+    if as_json:
+        print_json(answer)
+        return
+    from pipelines.show.answers import show_status
+
+    show_status(answer)
+
+
+def directories(
+    lake: LakePath = None, at_offset: AtOffset = None, at_time: AtTime = None, as_json: AsJson = False
+) -> None:
+    """Every directory of every broker: whether it is online, since when, and what it holds."""
+    from pipelines.ask.directories import directories as ask
+
+    opened, _ = open_lake(lake, at_offset, at_time)
+    answer = ask(opened)
+    if as_json:
+        print_json({"offset": opened.offset, "time": opened.time, "directories": answer})
+        return
+    from pipelines.show.answers import show_directories
+
+    show_directories(opened.offset, opened.time, answer)
+
+
+def history(
+    partition: Annotated[str, typer.Argument(metavar="TOPIC-PARTITION", help="For instance orders-3.")],
+    lake: LakePath = None,
+    at_offset: AtOffset = None,
+    at_time: AtTime = None,
+    as_json: AsJson = False,
+) -> None:
+    """What happened to one partition, record by record."""
+    from pipelines.ask.history import history as ask
+
+    opened, default = open_lake(lake, at_offset, at_time)
+    answer = ask(opened, partition, default)
+    if as_json:
+        print_json({"offset": opened.offset, "time": opened.time, "history": answer})
+        return
+    from pipelines.show.answers import show_history
+
+    show_history(opened.offset, answer)
+
+
+def image(
+    lake: LakePath = None,
+    at_offset: AtOffset = None,
+    at_time: AtTime = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The only form there is; may be left out.")] = True,  # noqa: ARG001
+) -> None:
+    """The whole state as one JSON object, in the shape of a Kafka metadata image."""
+    from pipelines.ask.image import image_text
+
+    opened, _ = open_lake(lake, at_offset, at_time)
+    sys.stdout.writelines(image_text(opened))
+    sys.stdout.write("\n")
+
+
+def dump(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Segments (.log) or snapshots (.checkpoint).")],
+    keep_unknown: Annotated[bool, typer.Option("--keep-unknown", help="Print records of unknown types raw.")] = False,
+) -> None:
+    """Every record of log segments or snapshots as a line of JSON, control records included."""
+    from jbod_model.formats.text import dump_lines
+
+    for file in files:
+        for line in dump_lines(Path(file), keep_unknown=keep_unknown):
+            sys.stdout.write(json.dumps(line) + "\n")
+
+
+def show_version(as_json: AsJson = False) -> None:
+    """The version of jbod and of what it stands on."""
+    packages = ("jbod", "pyspark", "delta-spark", "deltalake", "duckdb", "pyarrow", "numba")
+    found: dict[str, str | None] = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    found["python"] = sys.version.split()[0]
+    if as_json:
+        print_json(found)
+        return
+    for name, number in found.items():
+        typer.echo(f"{name:<12} {number or 'not installed'}")
+
+
+def parse_time(text: str) -> datetime:
+    """An ISO 8601 time, UTC where no zone is given, or milliseconds since 1970; UsageError otherwise."""
+    if text.isascii() and text.isdigit():
+        try:
+            time = datetime.fromtimestamp(int(text) / 1000, UTC)
+        except (ValueError, OverflowError, OSError):
+            raise UsageError(f"--at-time {text}: too many milliseconds since 1970") from None
+        if time >= _OLDEST:
+            return time
+        raise UsageError(
+            f"--at-time {text}: as milliseconds since 1970 that is {time:%Y-%m-%dT%H:%M:%SZ}, before there was a Kafka"
+            + _as_seconds(int(text))
+        )
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"--at-time {text}: not a time: write 2026-11-21T02:21:05Z, or milliseconds since 1970"
+        ) from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+_OLDEST = datetime(2011, 1, 1, tzinfo=UTC)
+"""No log of Kafka's is older: a smaller number of milliseconds is meant to be something else."""
+
+
+def _as_seconds(number: int) -> str:
+    """What to write instead, if ``number`` counts seconds."""
+    time = datetime.fromtimestamp(number, UTC)
+    if time < _OLDEST:
+        return ": write 2026-11-21T02:21:05Z, or milliseconds since 1970"
+    return f"; if seconds are meant, write {number}000 or {time:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def open_lake(path: str | None, at_offset: int | None, at_time: str | None) -> tuple[Lake, int]:
+    """The lake, and min.insync.replicas where the log says nothing."""
+    if at_offset is not None and at_time is not None:
+        raise UsageError("--at-offset and --at-time: give one of them")
+    time = None if at_time is None else parse_time(at_time)
+    from pipelines.lake.reader import Lake
+    from pipelines.settings import load
+
+    settings = load(lake=path)
+    # Answers are many small objects that all stay: looking for garbage among them took a third of the time.
+    gc.set_threshold(100_000, 50, 100)
+    return Lake.open(settings.lake, at_offset, time), settings.ask.min_insync_replicas
+
+
+def accepted_until(path: str | None) -> int:
+    """The offset up to which lost data is accepted."""
+    from pipelines.settings import load
+
+    return load(lake=path).check.losses_accepted_until
+
+
+def print_json(answer: Any) -> None:
+    """One JSON document on standard output."""
+    from pipelines.ask.json_values import jsonable
+
+    sys.stdout.write(json.dumps(jsonable(answer)) + "\n")

@@ -1,0 +1,136 @@
+"""``jbod audit | control | moves``: a controller's request log beside its metadata log, and in its place."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from datetime import timedelta, timezone, tzinfo
+from pathlib import Path
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+import typer
+
+from jbod_model.errors import JbodError, UsageError
+from pipelines.cli.ask import AsJson, AtOffset, AtTime, LakePath, open_lake, print_json
+
+Requests = Annotated[
+    list[Path] | None,
+    typer.Option("--requests", metavar="FILE", help="A controller's request log, plain or gzipped; may be repeated."),
+]
+TimeZone = Annotated[
+    str | None,
+    typer.Option("--time-zone", help="Zone of the lines' times where they have none: Europe/Berlin, +02:00."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    app.command("audit")(audit)
+    app.command("control")(control)
+    app.command("moves", rich_help_panel="Questions, answered without a JVM")(moves)
+
+
+def audit(
+    log_dir: Annotated[Path, typer.Argument(metavar="LOG_DIR", help="The controller's metadata log.")],
+    requests: Requests = None,
+    lake: Annotated[str | None, typer.Option("--lake", help="Write the table audit into this lake.")] = None,
+    invariants: Annotated[bool, typer.Option("--invariants", help="Check what the log must keep by itself.")] = False,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", help="Of the controller's own file: min.insync.replicas=2; may be repeated."),
+    ] = None,
+    time_zone: TimeZone = None,
+    as_json: AsJson = False,
+) -> None:
+    """Did the controller write what it should have? Exit 0 if so or for a known reason, 1 if not, 2 if undecidable.
+
+    What is newer than Kafka 4.1, which the audit knows, is not decidable: neither a difference nor clean.
+    """
+    if not requests and not invariants:
+        raise UsageError("nothing to audit: give --requests FILE, --invariants or both")
+    if lake is not None and not requests:
+        raise UsageError("--lake is for the verdicts on requests: give --requests FILE too")
+    from jbod_model.formats.request_log_file import RequestLog
+    from pipelines.audit.files import audit as run
+
+    logs = [RequestLog(path, zone_of(time_zone)) for path in requests or ()]
+    summary = run(log_dir, logs, lake, static_configs(config or ()), invariants=invariants)
+    if as_json:
+        sys.stdout.write(json.dumps(summary.as_json(logs)) + "\n")
+    else:
+        from pipelines.show.audit import show_audit
+
+        show_audit(summary, logs)
+    if summary.found:
+        raise typer.Exit(1)
+    if summary.undecided_because is not None:
+        raise JbodError(summary.undecided_because)
+
+
+def control(
+    requests: Requests = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Where the log goes: a new metadata.log.dir.")] = None,
+    metadata_version: Annotated[
+        str | None,
+        typer.Option("--metadata-version", help="Of the new cluster: 3.7-IV2; the newest that its brokers take."),
+    ] = None,
+    time_zone: TimeZone = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer a stream of requests with the reference controller, and write the metadata log that comes of it."""
+    if not requests or out is None:
+        raise UsageError("--requests FILE and --out DIR are needed")
+    from jbod_model.formats.request_log_file import RequestLog
+    from pipelines.audit.controller_mode import control as run
+    from pipelines.show.controller_mode import outcome_as_json, show_control
+
+    logs = [RequestLog(path, zone_of(time_zone)) for path in requests]
+    controller = run(logs, out, metadata_version)
+    if as_json:
+        sys.stdout.write(json.dumps(outcome_as_json(controller, logs)) + "\n")
+    else:
+        show_control(controller, logs, out)
+
+
+def moves(lake: LakePath = None, at_offset: AtOffset = None, at_time: AtTime = None, as_json: AsJson = False) -> None:
+    """Replicas that moved between the disks of their broker: when asked, accepted, and whether they stayed."""
+    from pipelines.ask.moves import moves as ask
+
+    opened, _ = open_lake(lake, at_offset, at_time)
+    answer = ask(opened)
+    if as_json:
+        print_json({"offset": opened.offset, "time": opened.time, "moves": answer})
+        return
+    from pipelines.show.audit_moves import show_moves
+
+    show_moves(opened.offset, opened.time, answer)
+
+
+def static_configs(given: Sequence[str]) -> dict[str, str]:
+    """``min.insync.replicas=2`` -> name and value; UsageError for another name, or no value."""
+    from jbod_model.controller.cluster import TOPIC_CONFIG_DEFAULTS
+
+    configs = dict(one.partition("=")[::2] for one in given)
+    for name, value in configs.items():
+        if name not in TOPIC_CONFIG_DEFAULTS or not value:
+            raise UsageError(f"--config {name}={value}: give a value of {' or '.join(TOPIC_CONFIG_DEFAULTS)}")
+    return configs
+
+
+def zone_of(name: str | None) -> tzinfo:
+    """A zone by name or distance, that of the setting requests.time_zone for None; UsageError for what is none."""
+    if name is None:
+        from pipelines.settings import load
+
+        name = load().requests.time_zone
+    found = re.fullmatch(r"([+-])([01]\d):?([0-5]\d)", name, re.ASCII)
+    if found is not None:
+        distance = timedelta(hours=int(found[2]), minutes=int(found[3]))
+        return timezone(-distance if found[1] == "-" else distance)
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        raise UsageError(f"--time-zone {name}: no such time zone: write UTC, +02:00 or Europe/Berlin") from None

@@ -1,0 +1,159 @@
+"""``jbod``: the command line. Exit codes: 0 done, 1 a check found something, 2 bad usage, input or lake, 3 own fault.
+
+3 also where trying again may help, as another run was faster.
+
+141 where whoever reads the output has gone (``jbod image | head``), as tools that SIGPIPE ends.
+
+Data goes to standard output, progress and errors to standard error. A command imports what it needs when it runs, so
+that a question does not wait for Spark.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import re
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from jbod_model.errors import JbodError, Retriable, UsageError
+from pipelines.cli.interrupts import Stopped
+from pipelines.cli.pipe import READER_GONE, output, reader_gone
+from pipelines.cli.progress import told
+
+MODULES: Mapping[str, Sequence[str]] = {
+    "ask": ("offline", "status", "directories", "history", "image", "dump", "version"),
+    "risk": ("risk", "whatif", "safe-to-remove"),
+    "incidents": ("incidents",),
+    "check": ("check",),
+    "report": ("report",),
+    "metrics": ("metrics", "alert"),
+    "requests": ("assignments",),
+    "replay": ("replay",),
+    "upkeep": ("optimize", "vacuum", "rebuild", "verify", "upgrade"),
+    "jobs": ("jobs",),
+    "audit": ("audit", "control", "moves"),
+    "storage": ("disks", "format"),
+    "model": ("conform",),
+    "simulate": ("simulate", "explore"),
+}
+"""The commands of each ``pipelines/cli/NAME.py``, which adds them with ``register(app)``."""
+_INTERRUPTED = 130
+_SECRET = re.compile(r"://[^/@\s]*:[^/@\s]*@")
+"""A name and a password in a URI."""
+
+
+def application(arguments: Sequence[str] = ()) -> typer.Typer:
+    """The commands that ``arguments`` may mean: one that only asks does not wait for the others' modules."""
+    app = typer.Typer(
+        name="jbod",
+        help="What every disk of a Kafka cluster holds, and what is lost when one fails.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_for_all_commands)
+    wanted = [name for name, commands in MODULES.items() if any(word in commands for word in arguments[:3])]
+    for name in wanted or MODULES:
+        importlib.import_module(f"pipelines.cli.{name}").register(app)
+    return app
+
+
+def _for_all_commands(
+    conf: Annotated[list[str] | None, typer.Option(help="A file of settings; of several, later ones win.")] = None,
+) -> None:
+    if conf:
+        os.environ["JBOD_CONF"] = os.pathsep.join(conf)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and leave with its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        _refuse_secrets(words)
+        with told(_long_command(words)):
+            application(words)(words, prog_name="jbod")
+    except Stopped:
+        raise
+    except SystemExit as left:
+        if left.code == _INTERRUPTED:
+            print("jbod: interrupted", file=sys.stderr)  # noqa: T201
+        raise
+    except Retriable as problem:
+        _refuse(str(problem), 3)
+    except JbodError as problem:
+        _refuse(str(problem))
+    except OSError as problem:
+        _refuse(f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem))
+    except Exception as problem:
+        if _damaged_table(problem):
+            _refuse(f"a file of a table is damaged ({str(problem).splitlines()[0]}): restore it, or rebuild the lake")
+        # Python's own exit code for this is 1, which here means that a check found something.
+        traceback.print_exc()
+        sys.exit(3)
+
+
+def _damaged_table(problem: Exception) -> bool:
+    """Whether Arrow could not make sense of a Parquet file: bad input, wherever it is read."""
+    return type(problem).__module__.startswith("pyarrow") and "Parquet" in str(problem)
+
+
+def run() -> None:
+    """The console script: ``main``, and out. Taking the interpreter apart takes up to a third of a second."""
+    sys.stdout, sys.stderr = output(sys.stdout), output(sys.stderr)
+    try:
+        main()
+        code: object = 0
+    except SystemExit as left:
+        code = left.code
+    if not (code is None or isinstance(code, int)):
+        sys.exit(str(code))
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        if reader_gone(sys.stdout):
+            code = READER_GONE
+    except SystemExit as left:
+        code = left.code
+    except OSError as problem:
+        if code in (None, 0, 1):  # not said yet
+            print(f"jbod: the answer could not be written: {problem.strerror}", file=sys.stderr)  # noqa: T201
+        code = 2
+    with suppress(OSError, SystemExit):
+        sys.stderr.flush()
+    os._exit(code or 0)  # type: ignore[arg-type]
+
+
+def _long_command(words: Sequence[str]) -> str:
+    """The command that may take long, empty for none; the commands that ``jobs`` runs speak for themselves."""
+    known = {command for commands in MODULES.values() for command in commands} - {"jobs"}
+    return next((word for word in words if word in known), "") if "jobs" not in words[:3] else ""
+
+
+def _refuse_secrets(words: Sequence[str]) -> None:
+    """UsageError for the location of a log or lake with a password in it."""
+    for word in words:
+        if _SECRET.search(word) and not word.startswith("http"):
+            raise UsageError(
+                f"{word}: whoever lists processes sees a password in a URI: let the environment (AWS_ACCESS_KEY_ID and "
+                "so on), a profile or the machine's role say who you are"
+            )
+
+
+def _refuse(problem: str, code: int = 2) -> None:
+    """One line on standard error, after what was printed so far; passwords in URIs are left out."""
+    with suppress(OSError):
+        sys.stdout.flush()
+    print("jbod:", _SECRET.sub("://***@", " ".join(problem.split())), file=sys.stderr)  # noqa: T201
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    run()

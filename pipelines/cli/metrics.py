@@ -1,0 +1,130 @@
+"""``jbod metrics | alert``: what a monitor reads, and what it is told."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jbod_model.errors import JbodError, UsageError
+from pipelines.cli.ask import AsJson, LakePath, accepted_until, open_lake, print_json
+from pipelines.cli.check import FailOn
+from pipelines.show.text import many
+
+if TYPE_CHECKING:
+    from pipelines.metrics.destinations import Destination
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    app.command("metrics", rich_help_panel="Questions, answered without a JVM")(metrics)
+    app.command("alert", rich_help_panel="Checks")(alert)
+
+
+def metrics(
+    lake: LakePath = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write this file in one step instead; node_exporter's textfile collector reads *.prom."),
+    ] = None,
+    log_dir: Annotated[
+        str | None, typer.Option("--log-dir", metavar="DIR", help="The log, to say how far the lake is behind it.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of Prometheus text.")] = False,
+) -> None:
+    """The state of the cluster and of the lake as Prometheus text."""
+    from pipelines.metrics.behind import behind
+    from pipelines.metrics.exposition import as_json as measured
+    from pipelines.metrics.exposition import as_text, write
+    from pipelines.metrics.findings import recorded
+    from pipelines.metrics.measure import measure
+
+    opened, default = open_lake(lake, None, None)
+    accepted = accepted_until(lake)
+    log = None if log_dir is None else behind(log_dir, opened.published.end_offset)
+    families = measure(
+        opened,
+        datetime.now(UTC),
+        default_min_isr=default,
+        accepted_until=accepted,
+        log=log,
+        found=recorded(opened),
+    )
+    if as_json:
+        if out is not None:
+            raise UsageError("--out and --json: give one of them: the file has Prometheus text")
+        print_json(measured(families))
+    elif out is None:
+        sys.stdout.write(as_text(families))
+    else:
+        write(families, out)
+
+
+def alert(
+    lake: LakePath = None,
+    webhook: Annotated[str | None, typer.Option(metavar="URL", help="Post to this URL.")] = None,
+    command: Annotated[
+        str | None, typer.Option(metavar="CMD", help="Start this program, which reads its standard input; no shell.")
+    ] = None,
+    severity: Annotated[FailOn, typer.Option(help="Send findings of this severity, or worse.")] = FailOn.warning,
+    fail_on: Annotated[
+        FailOn | None,
+        typer.Option("--fail-on", help="Leave with 1 where findings of this severity, or worse, are open."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell a webhook or a command what jbod check found: once when it is new, once more when it is cleared."""
+    from pipelines.check.definition import at_least
+    from pipelines.metrics.alerts import Patience
+    from pipelines.metrics.alerts import alert as send
+    from pipelines.metrics.destinations import Command, Webhook
+    from pipelines.metrics.findings import recorded
+    from pipelines.settings import load
+
+    settings = load(lake=lake).alert
+    given = webhook is not None
+    webhook = webhook or None
+    if webhook is None and command is None:
+        webhook, command = settings.webhook or None, settings.command or None
+    to: Destination | None = None
+    if webhook is not None and command is None:
+        to = Webhook(webhook)
+    elif command is not None and webhook is None:
+        to = Command(command)
+    elif webhook is not None or not given:
+        raise UsageError("--webhook URL or --command CMD: give one of them")
+    opened, _ = open_lake(lake, None, None)
+    found = recorded(opened)
+    if found is None:
+        raise UsageError(f"{opened.path}: no findings are kept there yet: run jbod check --lake {quote(opened.path)}")
+    if to is None:
+        _say_no_destination(sum(found.counts().values()), as_json)
+    else:
+        outcome = send(found, to, severity.value, Patience(settings.timeout_seconds, settings.tries))
+        if as_json:
+            print_json(outcome)
+        elif outcome.problem is None:
+            typer.echo(f"{outcome.new} new and {outcome.cleared} cleared sent to {outcome.destination}")
+        if outcome.problem is not None:
+            sent = outcome.new + outcome.cleared
+            raise JbodError(
+                f"{outcome.destination}: {outcome.problem}: {sent} of {sent + outcome.kept} sent, {outcome.kept} kept, "
+                "to be sent by the next run"
+            )
+    if fail_on is not None and any(severity in at_least(fail_on.value) for _, severity in found.counts()):
+        raise typer.Exit(1)
+
+
+def _say_no_destination(count: int, as_json: bool) -> None:
+    """``--webhook ''``, as a job has it whose parameter is not set, is no fault: nothing is sent, and that is said."""
+    if as_json:
+        print_json({"destination": None, "new": 0, "cleared": 0, "kept": count, "problem": "no destination is set"})
+    else:
+        typer.echo(
+            f"no destination is set: nothing was sent, {many(count, 'finding')} open: give --webhook URL or --command "
+            "CMD, or set alert.webhook or alert.command"
+        )

@@ -1,0 +1,209 @@
+"""``jbod replay``: the main job on the command line."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.cli import progress
+from pipelines.cli.interrupts import Interrupts, Stopped
+from pipelines.settings import Settings, load
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipelines.replay.options import Outcome
+    from pipelines.replay.request_stream import Requests, RequestStream
+    from pipelines.replay.runner import Runner
+
+PRELOAD = "pipelines.replay.preload"
+"""What Spark's workers load before they are asked for anything."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("replay")(replay)
+
+
+def replay(
+    log_dir: Annotated[
+        list[str],
+        typer.Argument(
+            help="a metadata.log.dir, its __cluster_metadata-0, or a URI; those of all controllers settle by majority"
+        ),
+    ],
+    lake: Annotated[str | None, typer.Option(help="where the tables are; made if it is not there")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="go on as the log grows, until Ctrl-C")] = False,
+    max_records: Annotated[int | None, typer.Option(help="records of one micro-batch")] = None,
+    profile: Annotated[str | None, typer.Option(help="rules: kafka or kip858")] = None,
+    ids: Annotated[str, typer.Option(help="what the log's reserved ids mean: kafka or kip858")] = "kafka",
+    start: Annotated[str, typer.Option(help="where a new lake begins: auto, log or snapshot")] = "auto",
+    tail: Annotated[str | None, typer.Option(help="a batch cut off at the end: wait or stop")] = None,
+    keep_unknown: Annotated[bool, typer.Option("--keep-unknown", help="keep records of unknown types, unread")] = False,
+    settle: Annotated[str, typer.Option(help="stay behind the end of the log: 100 (records) or 2s")] = "0",
+    shards: Annotated[
+        int | None, typer.Option(help="shards of a new lake; by the size of the log if not given")
+    ] = None,
+    requests: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="a controller's request log, or a glob of rotated ones; may be repeated"),
+    ] = None,
+    replace_history: Annotated[
+        bool, typer.Option("--replace-history", help="let a log that has nothing in common with the lake replace it")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="what changed, as JSON")] = False,
+) -> None:
+    """Replay a KRaft metadata log into Delta tables, from where the lake stands to the end of the log."""
+    started = time.monotonic()
+    settings = load(
+        lake=lake,
+        replay={"profile": profile, "max_records": max_records, "tail": tail, "keep_unknown": keep_unknown or None},
+    )
+    with Interrupts() as interrupts:
+        runner = None
+        try:
+            soon = _soon(settings, log_dir[0])
+            from pipelines.replay.options import Replay
+            from pipelines.replay.runner import Runner
+            from pipelines.source.tail import Settle
+
+            wanted = Replay(
+                log_dir=log_dir[0],
+                copies=tuple(log_dir[1:]),
+                settle=Settle.parse(settle),
+                lake=settings.lake,
+                profile=settings.replay.profile,
+                ids=ids,
+                start=start,
+                cut_tail="fail" if settings.replay.tail == "stop" else "wait",
+                keep_unknown=settings.replay.keep_unknown,
+                max_records=settings.replay.max_records,
+                follow_seconds=settings.replay.follow_seconds if follow else None,
+                shards=shards,
+                requests=_requests(requests, settings.requests),
+                replace_history=replace_history,
+            )
+            runner = Runner(wanted, progress=progress.say, notice=_notice)
+            _run(runner, settings, soon, interrupts)
+        except KeyboardInterrupt:
+            interrupts.signal = interrupts.signal or 2
+    progress.say("")
+    # Following ends with a signal, once there is something to follow.
+    ended_well = not interrupts.signal or (runner is not None and runner.has_followed)
+    if runner is not None and (as_json or ended_well):
+        _report(runner.outcome, settings.lake, time.monotonic() - started, as_json, runner.requests, ended_well)
+    if not ended_well:
+        typer.echo(f"jbod: {_interrupted(runner)}", err=True)
+        raise Stopped(interrupts.exit_code)
+
+
+def _run(runner: Runner, settings: Settings, soon: Callable[[], SparkSession] | None, interrupts: Interrupts) -> None:
+    if runner.up_to_date():
+        return
+    from pipelines.spark.session import spark_session
+
+    progress.say("starting Spark")
+    try:
+        runner.plan_ahead()
+        spark = soon() if soon else spark_session(settings.spark, brief=True, preload=PRELOAD)
+    except BaseException:
+        runner.lake.discard()
+        raise
+    interrupts.stop = runner.stop
+    interrupts.listen()
+    runner.run(spark)
+
+
+def _interrupted(runner: Runner | None) -> str:
+    """What stands after a run that a signal ended."""
+    if runner is None or runner.lake.ledger is None:
+        return "interrupted: nothing was published yet; run again to begin"
+    stands = f"up to offset {runner.lake.end_offset - 1}; run again to continue"
+    if runner.outcome.batches:
+        return f"interrupted: published {stands}"
+    return f"interrupted: nothing new was published, the lake stands as it was, {stands}"
+
+
+def _soon(settings: Settings, log_dir: str) -> Callable[[], SparkSession] | None:
+    """A session on its way, where one is needed for sure: there is a log, and no lake yet."""
+    if "://" in settings.lake or Path(settings.lake, "ledger").exists():
+        return None
+    from pipelines.lake.folder import check_folder
+    from pipelines.source.log_dir import LogDir
+    from pipelines.spark.session import spark_session_soon
+
+    check_folder(settings.lake)
+    LogDir(log_dir).check_beginning()
+    return spark_session_soon(settings.spark, PRELOAD)
+
+
+def _requests(files: list[str] | None, settings: Any) -> Requests | None:
+    if not files:
+        return None
+    from pipelines.replay.request_stream import Requests
+
+    skew = timedelta(seconds=settings.clock_skew_seconds)
+    return Requests(tuple(files), settings.time_zone, skew, settings.max_bytes)
+
+
+def _notice(line: str) -> None:
+    progress.clear()
+    typer.echo(f"jbod: {line}", err=True)
+
+
+def _from_snapshot(before: int, snapshot: int) -> str:
+    if before < 0:
+        return f"began with the snapshot at offset {snapshot}"
+    return f"went on with the snapshot at offset {snapshot}: offsets {before} to {snapshot - 1} were never read"
+
+
+def _report(
+    outcome: Outcome, lake: str, seconds: float, as_json: bool, requests: RequestStream | None, ended_well: bool
+) -> None:
+    start, end = max(outcome.start_offset, 0), max(outcome.end_offset, 0)
+    asked = None if requests is None else dict(+requests.outcomes)
+    strange = 0 if requests is None else requests.strange
+    if as_json:
+        said = {
+            "lake": lake,
+            "startOffset": start,
+            "endOffset": end,
+            "batches": outcome.batches,
+            "rows": outcome.rows,
+            "rolledBack": [vars(one) for one in outcome.rolled_back],
+            "logEndOffset": outcome.log_end,
+            "fromSnapshot": outcome.snapshots[-1][1] if outcome.snapshots else None,
+            "tail": None if outcome.tail is None else vars(outcome.tail),
+            "notices": outcome.notices,
+            "interrupted": not ended_well,
+            "seconds": round(seconds, 1),
+        }
+        if asked is not None:
+            said["requests"] = asked
+        typer.echo(json.dumps(said))
+        return
+    if end == start and not outcome.rows:
+        typer.echo(f"{lake}: nothing new, the lake stands at offset {end}")
+        return
+    for before, snapshot in outcome.snapshots:
+        typer.echo(f"{lake}: {_from_snapshot(before, snapshot)}")
+    if end > start:
+        typer.echo(f"{lake}: replayed offsets {start} to {end - 1} in {seconds:.1f} s, {outcome.batches} batches")
+    for name, count in outcome.rows.items():
+        typer.echo(f"  {name:<19}{count:>10,} rows written")
+    if asked:
+        typer.echo("requested assignments:")
+        for what, count in sorted(asked.items(), key=lambda each: -each[1]):
+            typer.echo(f"  {count:>10,} {what}")
+        if asked.get("pending"):
+            typer.echo("pending is what is later than the metadata log; if it is not, set requests.time_zone", err=True)
+        if strange:
+            typer.echo(f"{strange:,} are of topics that the log does not know: another cluster's log?", err=True)
+    typer.echo(f"next: jbod offline --lake {shlex.quote(lake)}")

@@ -1,0 +1,39 @@
+"""``jbod report``: one page about the cluster that opens anywhere."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from jbod_model.errors import UsageError
+from pipelines.cli.ask import AsJson, AtOffset, AtTime, LakePath, open_lake, print_json
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command("report", rich_help_panel="Questions, answered without a JVM")(report)
+
+
+def report(
+    lake: LakePath = None,
+    out: Annotated[str | None, typer.Option("--out", metavar="FILE.html", help="Where to write the page.")] = None,
+    at_offset: AtOffset = None,
+    at_time: AtTime = None,
+    as_json: AsJson = False,
+) -> None:
+    """One self-contained page: is the cluster well, what is offline and why, what to do, with pictures."""
+    if out is None and not as_json:
+        raise UsageError("give --out FILE.html for the page, or --json for its numbers")
+    from pipelines.report.content import gather
+    from pipelines.settings import load
+
+    opened, _ = open_lake(lake, at_offset, at_time)
+    content = gather(opened, load(lake=lake))
+    if out is not None:
+        from pipelines.report.page import page, write_page
+
+        size = write_page(out, page(content))
+        typer.echo(f"{out}: {size / 1e6:.1f} MB. {content.headline}", err=as_json)
+    if as_json:
+        print_json(content.as_json())

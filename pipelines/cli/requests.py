@@ -1,0 +1,199 @@
+"""``jbod assignments``: what brokers asked the controller to record, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jbod_model.errors import UsageError
+from pipelines.cli.ask import AsJson, AtOffset, AtTime, LakePath, open_lake, print_json
+
+if TYPE_CHECKING:
+    from pipelines.ask.assignment_requests import Asked, Assignments, Queue, Request
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command("assignments", rich_help_panel="Questions, answered without a JVM")(assignments)
+
+
+def assignments(
+    partition: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC-PARTITION]", help="Only what was asked about this one.")
+    ] = None,
+    lake: LakePath = None,
+    at_offset: AtOffset = None,
+    at_time: AtTime = None,
+    every: Annotated[
+        float | None, typer.Option("--queue", metavar="SECONDS", help="The queue of each broker, in such steps.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replicas whose directory the controller does not know, for how long, and what their brokers last asked.
+
+    Stands on request logs: jbod replay LOG_DIR --requests FILE.
+    """
+    from pipelines.ask import assignment_requests as ask
+    from pipelines.settings import load
+
+    if every is not None and not 0.001 <= every <= 10**9:
+        raise UsageError(f"--queue {every}: seconds from 0.001 on")
+    if partition is not None and every is not None:
+        raise UsageError("--queue is about brokers, not about a partition: give one of them")
+    opened, _ = open_lake(lake, at_offset, at_time)
+    if partition is not None:
+        found = ask.requests_of(opened, partition)
+        if as_json:
+            print_json({"offset": opened.offset, "time": opened.time, "requests": found})
+        else:
+            _show_requests(partition, found)
+    elif every is not None:
+        steps = ask.queue(opened, timedelta(seconds=every))
+        if as_json:
+            print_json({"offset": opened.offset, "time": opened.time, "queue": steps})
+        else:
+            _show_queue(steps)
+    else:
+        check = load().check
+        answer = ask.assignments(opened, check.refusals, timedelta(hours=check.window_hours))
+        if as_json:
+            print_json(answer)
+        else:
+            _show(answer)
+
+
+def _show(answer: Assignments) -> None:
+    from pipelines.show.text import age, console, many, say, show_table, when
+
+    out = console()
+    waiting = many(len(answer.unassigned), "replica")
+    say(
+        out,
+        f"At offset {answer.offset}, {when(answer.time)}: the controller does not know the directory of {waiting}.",
+        "bold red" if answer.unassigned else "green",
+    )
+    if not answer.seen:
+        say(out, "Requests were never read into this lake: jbod replay LOG_DIR --requests FILE tells what was asked.")
+    else:
+        said = ", ".join(f"{count:,} {outcome}" for outcome, count in answer.outcomes.items())
+        say(out, f"{many(sum(answer.outcomes.values()), 'assignment')} requested" + (f": {said}." if said else "."))
+        if answer.median_ms is not None:
+            say(
+                out,
+                f"From the first request to the record: half within {answer.median_ms} ms, all within "
+                f"{answer.slowest_ms} ms.",
+            )
+        for why, count in answer.not_in_the_log.items():
+            say(out, f"{many(count, 'accepted assignment')} not in the log: {why}.", "red")
+        if answer.unreadable:
+            say(out, f"{many(answer.unreadable, 'line')} of the request logs could not be read: table request_rejects.")
+    if answer.unassigned:
+        say(out)
+        show_table(
+            out,
+            ("PARTITION", "BROKER", "SINCE", "FOR", "IS", "ASKED", "DIRECTORY", "ANSWER"),
+            (
+                (
+                    f"{one.topic}-{one.partition}",
+                    one.broker_id if one.broker == "online" else f"{one.broker_id} {one.broker}",
+                    one.since_offset,
+                    age(one.since_time, answer.time),
+                    one.state,
+                    *(_told(one.asked, answer.time) if one.asked else (None, None, None)),
+                )
+                for one in answer.unassigned
+            ),
+            numbers=(1, 2, 3),
+        )
+    if answer.refused:
+        say(out)
+        say(out, "Refused, and in another directory than their brokers say:", "bold red")
+        show_table(
+            out,
+            ("PARTITION", "BROKER", "RECORDED", "ASKED", "DIRECTORY", "ANSWER"),
+            (
+                (f"{one.topic}-{one.partition}", one.broker_id, one.directory_id, *_told(one.asked, answer.time))
+                for one in answer.refused
+            ),
+            numbers=(1,),
+        )
+
+    if answer.retry_loops:
+        say(out)
+        say(out, "Refused again and again:", "bold red")
+        show_table(
+            out,
+            ("PARTITION", "BROKER", "DIRECTORY", "ANSWER", "ATTEMPTS", "FIRST", "LAST"),
+            (
+                (
+                    f"{one.topic or one.topic_id}-{one.partition}",
+                    one.broker_id,
+                    one.directory_id,
+                    one.error,
+                    one.attempts,
+                    when(one.first_time),
+                    when(one.last_time),
+                )
+                for one in answer.retry_loops
+            ),
+            numbers=(1, 4),
+        )
+
+
+def _told(asked: Asked, now: datetime) -> tuple[str, str, str]:
+    from pipelines.show.text import age
+
+    again = f", attempt {asked.attempt}" if asked.attempt > 1 else ""
+    return f"{age(asked.requested_time, now)} ago", asked.directory_id, (asked.error or asked.outcome) + again
+
+
+def _show_requests(name: str, found: Sequence[Request]) -> None:
+    from pipelines.show.text import console, many, say, show_table, when
+
+    out = console()
+    say(out, f"{name}: {many(len(found), 'assignment')} requested.", "bold")
+    show_table(
+        out,
+        ("TIME", "BROKER", "DIRECTORY", "ATTEMPT", "ANSWER", "RECORD", "AFTER"),
+        (
+            (
+                when(one.asked.requested_time),
+                one.broker_id,
+                one.asked.directory_id,
+                one.asked.attempt,
+                one.asked.error or one.asked.outcome,
+                one.asked.realised_offset,
+                None if one.asked.latency_ms is None else f"{one.asked.latency_ms} ms",
+            )
+            for one in found
+        ),
+        numbers=(1, 3, 5, 6),
+    )
+
+
+def _show_queue(steps: Sequence[Queue]) -> None:
+    from pipelines.show.text import console, show_table, when
+
+    show_table(
+        console(),
+        ("TIME", "BROKER", "REQUESTS", "ENTRIES", "LARGEST", "RETRIES", "REFUSED", "ANSWER MS", "RECORD MS", "WAITING"),
+        (
+            (
+                when(step.start),
+                step.broker_id,
+                step.requests,
+                step.entries,
+                step.largest,
+                step.retries,
+                step.refused,
+                step.answer_ms,
+                step.latency_ms,
+                step.waiting,
+            )
+            for step in steps
+        ),
+        numbers=range(1, 10),
+    )

@@ -1,0 +1,88 @@
+"""``jbod risk | whatif | safe-to-remove``: what would be lost if a disk or a broker went."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pipelines.cli.ask import All, AsJson, AtOffset, AtTime, LakePath, open_lake, print_json
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    panel = "Questions, answered without a JVM"
+    app.command("risk", rich_help_panel=panel)(risk)
+    app.command("whatif", rich_help_panel=panel)(whatif)
+    app.command("safe-to-remove", rich_help_panel=panel)(safe_to_remove)
+
+
+def risk(
+    lake: LakePath = None,
+    at_offset: AtOffset = None,
+    at_time: AtTime = None,
+    as_json: AsJson = False,
+    every: All = False,
+) -> None:
+    """What would be lost if one directory or broker failed now, for each of them, worst first. Exit code 0."""
+    from pipelines.ask.risk import risk as ask
+
+    opened, default = open_lake(lake, at_offset, at_time)
+    answer = ask(opened, default)
+    if as_json:
+        print_json(answer.as_json())
+        return
+    from pipelines.show.risk import show_risk
+
+    show_risk(answer, every)
+
+
+def whatif(
+    fail: Annotated[
+        list[str],
+        typer.Option(
+            "--fail", metavar="BROKER[:DIRECTORY]", help="What fails; give it several times. An id may be cut short."
+        ),
+    ],
+    lake: LakePath = None,
+    at_offset: AtOffset = None,
+    at_time: AtTime = None,
+    as_json: AsJson = False,
+    every: All = False,
+) -> None:
+    """What would happen if these brokers and directories failed at once, partition by partition. Exit code 0."""
+    from rich.console import Console
+
+    from pipelines.ask.whatif import whatif as ask
+
+    opened, default = open_lake(lake, at_offset, at_time)
+    with Console(stderr=True).status("Asking the controller about every partition that is touched"):
+        answer = ask(opened, fail, default)
+    if as_json:
+        print_json(answer.as_json())
+        return
+    from pipelines.show.risk import show_whatif
+
+    show_whatif(answer, every)
+
+
+def safe_to_remove(
+    directory: Annotated[str, typer.Argument(metavar="BROKER:DIRECTORY", help="For instance 1:r60J.")],
+    lake: LakePath = None,
+    at_offset: AtOffset = None,
+    at_time: AtTime = None,
+    as_json: AsJson = False,
+    every: All = False,
+) -> None:
+    """Whether a directory can be taken out, and what to do first. Exit code 0: safe, 1: not, 2: no such directory."""
+    from pipelines.ask.removal import safe_to_remove as ask
+
+    opened, default = open_lake(lake, at_offset, at_time)
+    answer = ask(opened, directory, default)
+    if as_json:
+        print_json(answer.as_json())
+    else:
+        from pipelines.show.risk import show_removal
+
+        show_removal(answer, every)
+    raise typer.Exit(0 if answer.safe else 1)

@@ -1,0 +1,192 @@
+"""``jbod simulate`` and ``jbod explore``: run a cluster that does not exist, or every one that could."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jbod_model.errors import UsageError
+from jbod_model.explore.invariants import check_state
+from jbod_model.explore.search import Bounds, Findings, explore
+from jbod_model.ids import Uuid
+from jbod_model.profiles import PROFILES
+from jbod_model.replay.offline import offline_replicas
+from jbod_model.simulation.output import story_lines, write_world
+from jbod_model.simulation.stories import SCENARIOS, play
+from jbod_model.simulation.world import World
+from pipelines.cli import progress
+
+ProfileName = Annotated[str, typer.Option("--profile", help=f"The rules of the cluster: {', '.join(PROFILES)}.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    app.command("simulate")(simulate)
+    app.command("explore")(explore_command)
+
+
+def simulate(
+    scenario: Annotated[str | None, typer.Argument(help="Which story; without one they are listed.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same logs, byte for byte.")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="Where the logs go; without it nothing is written.")] = None,
+    profile: ProfileName = "kafka",
+    as_json: AsJson = False,
+) -> None:
+    """Run a scenario, and write the metadata log and the request log that a real cluster would have written.
+
+    Exit 0, or 1 if a partition is left with a leader that cannot lead, as Kafka can leave one.
+    """
+    if scenario is None:
+        _list_scenarios(as_json)
+        return
+    world = play(scenario, seed, profile)
+    files = () if out is None else write_world(world, out)
+    breaches = [f"invariant {breach.number}: {breach.problem}" for breach in check_state(world.image)]
+    if as_json:
+        report = {
+            "scenario": scenario,
+            "seed": seed,
+            "profile": profile,
+            "story": story_lines(world),
+            "partitions": _partitions(world),
+            "breaches": breaches,
+            "files": [str(path) for path in files],
+        }
+        typer.echo(json.dumps(report, indent=2))
+    else:
+        _print_world(world, breaches, files)
+    if breaches:
+        raise typer.Exit(1)
+
+
+def explore_command(
+    brokers: Annotated[int, typer.Option("--brokers", min=1, max=4)] = 1,
+    dirs: Annotated[int, typer.Option("--dirs", min=1, max=4, help="Directories per broker.")] = 2,
+    partitions: Annotated[int, typer.Option("--partitions", min=1, max=4)] = 1,
+    depth: Annotated[int, typer.Option("--depth", min=1, help="How many steps from the beginning.")] = 6,
+    states: Annotated[int, typer.Option("--states", min=1, help="Stop after so many states.")] = 2_000_000,
+    moves: Annotated[bool, typer.Option("--moves", help="Replicas also move between disks.")] = False,
+    elr: Annotated[bool, typer.Option("--elr", help="With eligible leader replicas.")] = False,
+    literal: Annotated[bool, typer.Option("--literal", help="Elect by the rule for what clients are shown.")] = False,
+    profile: ProfileName = "kafka",
+    as_json: AsJson = False,
+) -> None:
+    """Try everything that can happen to a small cluster, and print the shortest way to break each invariant.
+
+    Exit 0 if none can be broken within the bounds, 1 if one can.
+    """
+    if profile not in PROFILES:
+        raise UsageError(f"profile {profile!r} is not known; known are {', '.join(PROFILES)}")
+    bounds = Bounds(
+        brokers=brokers,
+        directories=dirs,
+        partitions=partitions,
+        depth=depth,
+        states=states,
+        moves=moves,
+        elr=elr,
+        literal=literal,
+    )
+    findings = explore(PROFILES[profile], bounds, None if as_json and sys.stderr.isatty() else _print_progress)
+    if as_json:
+        typer.echo(json.dumps(_findings(findings), indent=2))
+    else:
+        _print_findings(findings)
+    if findings.counterexamples:
+        raise typer.Exit(1)
+
+
+def _list_scenarios(as_json: bool) -> None:
+    ordered = sorted(SCENARIOS.values(), key=lambda each: each.name)
+    if as_json:
+        listed = [{"name": each.name, "summary": each.summary, "section": each.section} for each in ordered]
+        typer.echo(json.dumps(listed, indent=2))
+        return
+    width = max(len(each.name) for each in ordered)
+    for each in ordered:
+        typer.echo(f"{each.name:<{width}}  {each.summary}")
+
+
+def _partitions(world: World) -> list[dict[str, Any]]:
+    names = _directory_names(world)
+    return [
+        {
+            "topic": topic.name,
+            "partition": number,
+            "leader": partition.leader,
+            "isr": list(partition.isr),
+            "replicas": [
+                {"broker": broker_id, "directory": str(directory), "disk": names.get(directory)}
+                for broker_id, directory in zip(partition.replicas, partition.directories, strict=True)
+            ],
+            "offline": offline_replicas(world.image, partition),
+        }
+        for topic in world.image.topics.values()
+        for number, partition in sorted(topic.partitions.items())
+    ]
+
+
+def _directory_names(world: World) -> dict[Uuid, str]:
+    """Directory id -> where the disk is mounted, or what the id means."""
+    ids = world.image.ids
+    names = {ids.unassigned: "unassigned", ids.lost: "lost", ids.migrating: "migrating"}
+    for host in world.hosts.values():
+        for path in host.disks:
+            directory = host.directory_id(path)
+            if directory is not None:
+                names.setdefault(directory, path)
+    return names
+
+
+def _print_world(world: World, breaches: list[str], files: tuple[Path, ...]) -> None:
+    for time, what in world.story:
+        typer.echo(f"{time / 1000:9.3f} s  {what}")
+    typer.echo("")
+    for row in _partitions(world):
+        places = ", ".join(f"{each['disk'] or each['directory']}" for each in row["replicas"])
+        offline = "".join(f", broker {broker} offline ({reason})" for broker, reason in row["offline"].items())
+        typer.echo(f"{row['topic']}-{row['partition']}: leader {row['leader']}, isr {row['isr']}, in {places}{offline}")
+    for breach in breaches:
+        typer.echo(f"broken: {breach}")
+    for path in files[:3]:
+        typer.echo(f"wrote {path}")
+
+
+def _findings(findings: Findings) -> dict[str, Any]:
+    return {
+        "states": findings.states,
+        "steps": findings.steps,
+        "depth": findings.depth,
+        "complete": findings.complete,
+        "seconds": round(findings.seconds, 3),
+        "statesPerSecond": round(findings.states / max(findings.seconds, 1e-9)),
+        "counterexamples": [
+            {"invariant": number, "problem": found.breach.problem, "steps": list(found.steps)}
+            for number, found in sorted(findings.counterexamples.items())
+        ],
+    }
+
+
+def _print_progress(findings: Findings) -> None:
+    line = f"depth {findings.depth}: {findings.states} states, {findings.steps} steps"
+    if sys.stderr.isatty():
+        typer.echo(line, err=True)
+    else:
+        progress.say(line)
+
+
+def _print_findings(findings: Findings) -> None:
+    for number, found in sorted(findings.counterexamples.items()):
+        typer.echo(f"invariant {number} breaks: {found.breach.problem}")
+        for i, step in enumerate(found.steps, 1):
+            typer.echo(f"  {i}. {step}")
+    speed = findings.states / max(findings.seconds, 1e-9)
+    reach = "every state" if findings.complete else f"every state within {findings.depth} steps"
+    typer.echo(f"{reach}: {findings.states} states, {findings.steps} steps, {speed:.0f} states a second")
+    if not findings.counterexamples:
+        typer.echo("no invariant breaks")

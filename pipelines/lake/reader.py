@@ -1,0 +1,133 @@
+"""A lake as of one offset, read without a JVM: delta-rs finds the files, DuckDB reads them.
+
+The newest row of the ledger says which version of every table belongs together, so a reader sees all of a published
+batch or nothing of it, also while another one is being written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from shlex import quote
+from typing import Any
+
+import duckdb
+from deltalake import DeltaTable
+
+from jbod_model.errors import UsageError
+from pipelines.lake.delta import connect, data_files, file_list, local_path, open_table, read_parquet, run_query
+from pipelines.lake.ledger import EPOCH, Published, check_known, open_ledger, read_ledger, time_of
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A lake as of ``offset``: every query sees what was true after the record at that offset."""
+
+    path: str
+    published: Published
+    """The newest publication."""
+    first: int
+    """The oldest offset that can be asked about."""
+    offset: int
+    time: datetime
+    """When the newest record at or before ``offset`` was appended."""
+    tables: Mapping[str, DeltaTable]
+    connection: duckdb.DuckDBPyConnection
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], at_offset: int | None = None, at_time: datetime | None = None) -> Lake:
+        """The lake at ``path`` after the record at ``at_offset``, or after the last one appended by ``at_time``.
+
+        Without either, after the newest published record. UsageError where there is no lake, or where it does not
+        know that offset or time.
+        """
+        root = local_path(os.fspath(path)).rstrip("/")
+        connection = connect()
+        ledger = open_ledger(root)
+        newest, ranges = read_ledger(root, ledger, connection)
+        if newest is None:
+            raise UsageError(
+                f"{root}: nothing was published into this lake yet: run jbod replay LOG_DIR --lake {quote(root)}"
+            )
+        tables = {name: open_table(root, name, version) for name, version in newest.versions.items()}
+        lake = cls(root, newest, ranges[0][0], newest.end_offset - 1, newest.end_time, tables, connection)
+        if at_time is not None:
+            at_offset = lake._offset_at(at_time)
+        if at_offset is None:
+            return lake
+        check_known(root, ranges, at_offset)
+        return lake._at(at_offset)
+
+    def at(self, table: str) -> str:
+        """SQL for the rows of a history table that are true at this offset."""
+        files = [
+            file["path"]
+            for file in data_files(self.tables[table])
+            if _at_most(file["min.from_offset"], self.offset)
+            and (file["null_count.to_offset"] != 0 or _more(file["max.to_offset"], self.offset))
+        ]
+        return (
+            f"(SELECT * FROM {self._read(table, files)} "
+            f"WHERE from_offset <= {self.offset} AND (to_offset IS NULL OR to_offset > {self.offset}))"
+        )
+
+    def until(self, table: str) -> str:
+        """SQL for the rows of a history table that began by this offset; ends that came later are not known yet."""
+        every = data_files(self.tables[table])
+        files = [file["path"] for file in every if _at_most(file["min.from_offset"], self.offset)]
+        ends = ["to_offset", "to_time"]
+        if any(field.name == "ended_by" for field in self.tables[table].schema().fields):
+            ends.append("ended_by")
+        hidden = ", ".join(f"CASE WHEN to_offset <= {self.offset} THEN {end} END AS {end}" for end in ends)
+        return f"(SELECT * REPLACE ({hidden}) FROM {self._read(table, files)} WHERE from_offset <= {self.offset})"
+
+    def records(self) -> str:
+        """SQL for the records up to this offset."""
+        files = [
+            file["path"] for file in data_files(self.tables["records"]) if _at_most(file["min.log_offset"], self.offset)
+        ]
+        return f"(SELECT * FROM {self._read('records', files)} WHERE log_offset <= {self.offset})"
+
+    def check_files(self) -> None:
+        """UsageError where a data file is gone or no Parquet. Of each only the footer is read."""
+        for name, table in self.tables.items():
+            files = [file["path"] for file in data_files(table)]
+            if files:
+                self.query(f"SELECT count(*) FROM parquet_file_metadata({file_list(self.path, name, files)})")
+
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        return run_query(self.path, self.connection, sql, parameters)
+
+    def _read(self, table: str, files: Sequence[str]) -> str:
+        return read_parquet(self.path, table, self.tables[table], files)
+
+    def _at(self, offset: int) -> Lake:
+        lake = replace(self, offset=offset)
+        ((micros,),) = lake.query(f"SELECT epoch_us(arg_max(append_time, log_offset)) FROM {lake.records()}")
+        return lake if micros is None else replace(lake, time=time_of(micros))
+
+    def _offset_at(self, at_time: datetime) -> int:
+        wanted = at_time if at_time.tzinfo else at_time.replace(tzinfo=UTC)
+        micros = (wanted - EPOCH) // timedelta(microseconds=1)
+        ((found, oldest),) = self.query(
+            "SELECT max(log_offset) FILTER (append_time <= make_timestamptz($1)), epoch_us(min(append_time)) "
+            f"FROM {self.records()}",
+            [micros],
+        )
+        if found is None:
+            raise UsageError(
+                f"{self.path}: {wanted.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC is before the oldest record of the lake, "
+                f"of {time_of(oldest or 0):%Y-%m-%d %H:%M:%S} UTC (offset {self.first})"
+            )
+        return int(found)
+
+
+def _at_most(bound: int | None, offset: int) -> bool:
+    return bound is None or bound <= offset
+
+
+def _more(bound: int | None, offset: int) -> bool:
+    return bound is None or bound > offset

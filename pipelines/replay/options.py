@@ -1,0 +1,68 @@
+"""What a run of the main job is asked for, and what it did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pipelines.replay.rollback import RolledBack
+from pipelines.source.positions import Tail
+from pipelines.source.tail import Settle
+
+if TYPE_CHECKING:
+    from pipelines.replay.request_stream import Requests
+
+# A shard for every so many bytes of log, a power of two: few files for a small lake, bounded memory for a large one.
+BYTES_PER_SHARD = 48 << 20
+MOST_SHARDS = 64
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What to replay, into what, and how. Offsets and counts are of records."""
+
+    log_dir: str
+    lake: str
+    profile: str = "kafka"
+    ids: str = "kafka"
+    start: str = "auto"
+    cut_tail: str = "wait"
+    keep_unknown: bool = False
+    max_records: int = 10_000_000
+    follow_seconds: float | None = None
+    shards: int | None = None
+    requests: Requests | None = None
+    settle: Settle = field(default_factory=Settle)
+    copies: tuple[str, ...] = ()
+    """More directories of the same log: what they settle together counts."""
+    replace_history: bool = False
+    """Whether a log that has nothing in common with the lake takes its place."""
+
+
+@dataclass
+class Outcome:
+    """What a run did: offsets ``[start, end)`` and rows written per table.
+
+    A run that began with a snapshot starts where that ends.
+    """
+
+    start_offset: int
+    end_offset: int
+    batches: int = 0
+    rows: dict[str, int] = field(default_factory=dict)
+    rolled_back: list[RolledBack] = field(default_factory=list)
+    log_end: int | None = None
+    """Where the log ended when the run began, if that was before the lake's end."""
+    snapshots: list[tuple[int, int]] = field(default_factory=list)
+    """(where the lake stood, -1 for nowhere; where the snapshot ends that it went on with)."""
+    tail: Tail | None = None
+    """The batch that is not complete at the end of the log."""
+    notices: list[str] = field(default_factory=list)
+
+
+def shards_for(size: int) -> int:
+    """How many shards a new lake gets for a log of ``size`` bytes."""
+    shards = 2
+    while shards < MOST_SHARDS and shards * BYTES_PER_SHARD < size:
+        shards *= 2
+    return shards

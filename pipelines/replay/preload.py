@@ -1,0 +1,37 @@
+"""Loads the engine into the parent of Spark's workers: numba's cache is read there once, not in each worker."""
+
+from __future__ import annotations
+
+import numpy as np
+
+# Imported for the workers, which would import them first thing.
+import pipelines.replay.machine
+import pipelines.replay.stages
+import pipelines.source.readers  # noqa: F401
+from pipelines.formats.batches import BATCH_DTYPE, scan
+from pipelines.formats.records import decode
+from pipelines.replay.blocks import by_shard, events_of, rows_of_events
+from pipelines.replay.brokers import timeline
+from pipelines.replay.rows import rows_of
+from pipelines.replay.rules import rules
+from pipelines.replay.shard import step
+from pipelines.replay.slice_ids import Named
+from pipelines.replay.state import empty_state
+
+
+def warm() -> None:
+    """Call every kernel on nothing, so that it is loaded."""
+    data = np.frombuffer(b"", np.uint8)
+    scan(data, "")
+    records = decode(data, np.empty(0, BATCH_DTYPE), "")
+    rows, _ = by_shard(records, rows_of_events(records), Named.of(records), 2)
+    events = events_of(records, rows)
+    chosen = rules()
+    done = step(
+        empty_state(chosen.reserved_ids),
+        events,
+        lambda directories: timeline({}, [], directories),
+        absent=chosen.absent_directory,
+        literal=chosen.literal_offline,
+    )
+    rows_of(done)

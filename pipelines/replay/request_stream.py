@@ -1,0 +1,208 @@
+"""The request stream of the main job: a second query, over request logs, that fills ``assignment_requests``.
+
+Its state is the table itself. A row carries its own identity (the connection, the request's number on it, the time of
+the answer, the entry), so a batch that was published before, by a run that died or from a checkpoint that was lost,
+adds nothing. Rows that wait for the log are kept in one file that every batch replaces.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from threading import Event, RLock
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jbod_model.errors import JbodError
+from pipelines.formats.request_rows import ASSIGNMENTS_SCHEMA, REJECTS_SCHEMA
+from pipelines.lake import files
+from pipelines.lake.files import DataFile
+from pipelines.lake.publish import Lake
+from pipelines.lake.reader import Lake as Published
+from pipelines.lake.tables import ASSIGNMENT_REQUESTS, REQUEST_REJECTS
+from pipelines.lake.uris import for_spark
+from pipelines.replay.requests_join import OPEN_SHARD, joined, pending, unread, unseen
+from pipelines.replay.seed import OF_REQUESTS, discard_checkpoint, is_readable
+from pipelines.source.kafka_request_log import KafkaRequestLog
+from pipelines.source.request_files import RequestFiles
+from pipelines.source.request_options import PARTS, check_zone
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+MOST_PENDING = 1_000_000
+"""Requests that may wait for the log; of more, the oldest wait no longer."""
+GIVEN_UP = "too many waited for the log"
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Which request logs to read, and how."""
+
+    paths: tuple[str, ...]
+    time_zone: str = "UTC"
+    clock_skew: timedelta = timedelta(milliseconds=500)
+    max_bytes: int = 128 << 20
+
+    def check(self) -> None:
+        """UsageError for a file that is not there, or a time zone."""
+        check_zone(self.time_zone, "requests.time_zone")
+        RequestFiles(self.paths).check()
+
+
+@dataclass
+class RequestStream:
+    """The query and what it publishes. ``lock`` is held while the lake is written to."""
+
+    lake: Lake
+    wanted: Requests
+    lock: RLock
+    published: Callable[[dict[str, int]], None]
+    """Told how many rows were written per table."""
+    outcomes: Counter[str] = field(default_factory=Counter)
+    """What became of the requests of this run: outcome, with the reason for what is not in the log."""
+    strange: int = 0
+    """Of those that wait, how many are of topics that the log does not know."""
+    _query: StreamingQuery | None = None
+    _problem: JbodError | None = None
+
+    def run(self, spark: SparkSession, stopped: Event) -> None:
+        """Read the request logs to their end, after the log's query: there is nothing to join before it published."""
+        if self.lake.ledger is None:
+            return
+        self._query = self._start(spark, None)
+        try:
+            while not self._query.awaitTermination(1) and not stopped.is_set():
+                pass
+        except Exception as problem:
+            raise (self._problem or problem) from None
+
+    def follow(self, spark: SparkSession, seconds: float) -> None:
+        """Keep the query running beside the log's, once something of the log is published; call it now and then."""
+        if self._query is not None:
+            problem = self._query.exception()
+            if problem is not None:
+                raise (self._problem or problem)
+        elif self.lake.ledger is not None:
+            self._query = self._start(spark, seconds)
+
+    def stop(self) -> None:
+        """End the query, after the batch at hand."""
+        if self._query is not None:
+            self._query.stop()
+            self._query = None
+
+    def _start(self, spark: SparkSession, follow_seconds: float | None) -> StreamingQuery:
+        spark.dataSource.register(KafkaRequestLog)
+        if not is_readable(self.lake.location, OF_REQUESTS):
+            discard_checkpoint(self.lake.location, OF_REQUESTS)
+        source = (
+            spark.readStream.format("kafka_request_log")
+            .option("paths", json.dumps(self.wanted.paths))
+            .option("layout", PARTS)
+            .option("timeZone", self.wanted.time_zone)
+            .option("maxBytes", self.wanted.max_bytes)
+            .option("partitions", 2 * spark.sparkContext.defaultParallelism)
+        )
+        writer = (
+            source.load()
+            .writeStream.foreachBatch(self._batch)
+            .option("checkpointLocation", f"{for_spark(self.lake.location)}/{OF_REQUESTS}")
+        )
+        if follow_seconds is None:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{follow_seconds} seconds").start()
+
+    def _batch(self, frame: DataFrame, _batch_id: int) -> None:
+        try:
+            parts: dict[str, list[pa.Table]] = {"assignments": [], "rejects": []}
+            for kind, payload in frame.select("kind", "payload").collect():
+                parts[kind].append(pa.ipc.open_stream(payload).read_all())
+            asked = pa.concat_tables([ASSIGNMENTS_SCHEMA.empty_table(), *parts["assignments"]])
+            self.add(asked, pa.concat_tables([REJECTS_SCHEMA.empty_table(), *parts["rejects"]]))
+        except JbodError as problem:
+            self._problem = problem
+            raise
+
+    def add(self, asked: pa.Table, rejects: pa.Table) -> None:
+        """Publish requested assignments and unreadable lines, with what became of the assignments so far."""
+        with self.lock, self._published() as published:
+            self.lake.open_requests()
+            new = unseen(published, asked)
+            waiting = pending(published)
+            if waiting is not None:
+                new = pa.concat_tables([waiting, new])
+            rejects = unread(published, rejects)
+            if new.num_rows or rejects.num_rows:
+                self._publish(joined(published, new, self.wanted.clock_skew), waiting, rejects)
+
+    def settle(self) -> None:
+        """Look again for the records of the requests that wait for the log; call it when the log went on."""
+        with self.lock, self._published() as published:
+            waiting = pending(published)
+            if waiting is None:
+                return
+            self.lake.open_requests()
+            rows = joined(published, waiting, self.wanted.clock_skew)
+            if pc.any(pc.not_equal(rows["outcome"], "pending")).as_py():
+                self._publish(rows, waiting, REJECTS_SCHEMA.empty_table())
+
+    @contextmanager
+    def _published(self) -> Iterator[Published]:
+        """The lake as its readers see it now."""
+        lake = Published.open(self.lake.location)
+        with lake.connection:
+            yield lake
+
+    def _publish(self, rows: pa.Table, waiting: pa.Table | None, rejects: pa.Table) -> None:
+        rows = _bounded(rows)
+        is_open = pc.equal(rows["outcome"], "pending")
+        written = [
+            *self._write(ASSIGNMENT_REQUESTS.name, rows.filter(pc.invert(is_open))),
+            *self._write(ASSIGNMENT_REQUESTS.name, rows.filter(is_open), OPEN_SHARD),
+            *self._write(REQUEST_REJECTS.name, rejects.cast(REQUEST_REJECTS.schema)),
+        ]
+        replaced = frozenset() if waiting is None else frozenset({(ASSIGNMENT_REQUESTS.name, OPEN_SHARD)})
+        self.published(self.lake.publish_requests(written, replaced))
+        self._count(rows, waiting)
+
+    def _write(self, table: str, rows: pa.Table, shard: int = -1) -> Iterable[DataFile]:
+        if rows.num_rows:
+            yield files.write(self.lake.location, table, rows, shard=shard)
+
+    def _count(self, rows: pa.Table, waiting: pa.Table | None) -> None:
+        counts = rows.group_by(["outcome", "why"]).aggregate([([], "count_all")]).to_pylist()
+        if waiting is not None:
+            self.outcomes["pending"] -= waiting.num_rows
+        self.strange = 0
+        for row in counts:
+            if row["outcome"] == "pending":
+                self.outcomes["pending"] += row["count_all"]
+                self.strange += row["count_all"] if row["why"] else 0
+            else:
+                self.outcomes[": ".join(filter(None, (row["outcome"], row["why"])))] += row["count_all"]
+
+
+def _bounded(rows: pa.Table) -> pa.Table:
+    """At most `MOST_PENDING` rows stay open."""
+    waiting = pc.equal(rows["outcome"], "pending")
+    excess = pc.sum(waiting).as_py() or 0
+    excess -= MOST_PENDING
+    if excess <= 0:
+        return rows
+    rows = rows.take(pc.sort_indices(rows, [("answered_time", "ascending")]))
+    waiting = pc.equal(rows["outcome"], "pending")
+    number = pc.cumulative_sum(waiting.cast(pa.int64()))
+    late = pc.and_(waiting, pc.less_equal(number, excess))
+    columns: dict[str, Any] = {"outcome": "not in the log", "why": GIVEN_UP}
+    for name, said in columns.items():
+        at = rows.schema.get_field_index(name)
+        rows = rows.set_column(at, rows.schema.field(at), pc.if_else(late, pa.scalar(said), rows[name]))
+    return rows

@@ -1,0 +1,1 @@
+"""How answers are printed in a terminal."""

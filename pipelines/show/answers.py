@@ -1,0 +1,195 @@
+"""Answers as text for a person: first the answer, then the reason, then what to do, then the list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from rich.console import Console
+
+from pipelines.ask.directories import Directory
+from pipelines.ask.history import History
+from pipelines.ask.offline import Offline, OfflineReplica
+from pipelines.ask.status import Status
+from pipelines.show.losses import show_losses, told_losses
+from pipelines.show.text import age, console, listed, many, say, show_table, when
+
+SCREENFUL = 40
+"""Rows of a list on a terminal, unless all are asked for."""
+MOST_CAUSES = 8
+"""Causes on a terminal likewise: a zone that is lost is thirty of them."""
+
+
+def show_offline(answer: Offline, every: bool = False, out: Console | None = None) -> None:
+    """What is offline."""
+    out = out or console()
+    at = f"At offset {answer.offset}, {when(answer.time)}:"
+    if not answer.replicas:
+        lost = told_losses(answer.data)
+        say(out, f"{at} every replica is online{'; but ' if lost else ''}{lost}.", "bold red" if lost else "green")
+        say(out, f"{many(answer.replicas_in_all, 'replica')} of {many(answer.partitions_in_all, 'partition')}.")
+        show_losses(out, answer.data, answer.time, every)
+        return
+    say(
+        out,
+        f"{at} {len(answer.replicas):,} of {many(answer.replicas_in_all, 'replica')} offline, "
+        f"in {len(answer.partitions):,} of {many(answer.partitions_in_all, 'partition')}.",
+        "bold red",
+    )
+    _show_hurt(out, answer)
+    show_losses(out, answer.data, answer.time, every)
+    say(out)
+    say(out, "Why", "bold")
+    causes = answer.causes if every or not out.is_terminal else answer.causes[:MOST_CAUSES]
+    width = max(len(many(cause.replicas, "replica")) for cause in causes)
+    for cause in causes:
+        since = "at or before" if cause.since_snapshot else "since"
+        say(out, f"  {many(cause.replicas, 'replica'):<{width}}  {cause.finding}", hang=width + 4)
+        begin = f"{since} offset {cause.since_offset}, {when(cause.since_time)}"
+        begin += f" ({age(cause.since_time, answer.time)} before)"
+        if cause.last_time is not None:
+            begin = f"the first {begin}, the last since offset {cause.last_offset}, {when(cause.last_time)}"
+        say(out, f"  {'':<{width}}  {begin}", "dim", width + 4)
+    if len(causes) < len(answer.causes):
+        say(out, f"  and {many(len(answer.causes) - len(causes), 'cause')} more: --all, or --json", "dim")
+    say(out)
+    say(out, "What to do", "bold")
+    for number, advice in enumerate(dict.fromkeys(cause.advice for cause in answer.causes), 1):
+        brokers = dict.fromkeys(str(cause.broker_id) for cause in answer.causes if cause.advice == advice)
+        say(out, f"  {number}. {'broker' if len(brokers) == 1 else 'brokers'} {listed([*brokers])}: {advice}", hang=5)
+    say(out)
+    shown = answer.replicas if every or not out.is_terminal else _worst_first(answer)[:SCREENFUL]
+    show_table(
+        out,
+        ("PARTITION", "BROKER", "DIRECTORY", "REASON", "SINCE", "FOR"),
+        (
+            (
+                f"{one.topic}-{one.partition}",
+                one.broker_id,
+                one.directory_id,
+                one.reason,
+                one.since_offset,
+                age(one.since_time, answer.time),
+            )
+            for one in shown
+        ),
+        numbers=(1, 4, 5),
+    )
+    if len(shown) < len(answer.replicas):
+        say(out, f"and {len(answer.replicas) - len(shown):,} more: --all, or --json", "dim")
+
+
+def _worst_first(answer: Offline) -> Sequence[OfflineReplica]:
+    """Those first whose partitions clients cannot use: what a person wants to see of a long list."""
+    hurt = {
+        (one.topic, one.partition)
+        for one in answer.partitions
+        if one.without_leader or one.led_from_offline or one.under_min_isr
+    }
+    return sorted(answer.replicas, key=lambda one: (one.topic, one.partition) not in hurt)
+
+
+def _show_hurt(out: Console, answer: Offline) -> None:
+    """What clients notice."""
+    lines = (
+        ("without_leader", "without a leader: no reads, no writes"),
+        ("led_from_offline", "led by a replica that is offline: reads and writes fail until another leads"),
+        ("under_min_isr", "under min.insync.replicas: writes with acks=all fail"),
+    )
+    fine = True
+    for chosen, meaning in lines:
+        names = [partition.name for partition in answer.partitions if getattr(partition, chosen)]
+        if names:
+            fine = False
+            say(out, f"{many(len(names), 'partition')} {meaning}:", "red")
+            say(out, f"  {listed(names)}")
+    if fine:
+        say(out, "All of these partitions still have a leader and enough in-sync replicas.")
+
+
+def show_status(answer: Status) -> None:
+    """The lake and its cluster."""
+    out = console()
+    behind = "" if answer.offset == answer.newest_offset else f" (newest is {answer.newest_offset})"
+    ago = "" if behind else f", {age(answer.time, datetime.now(UTC))} ago"
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in answer.replicas.items() if kind != "assigned")
+    levels = ", ".join(f"{name} {level}" for name, level in answer.features.items())
+    rows = [
+        ("cluster", answer.cluster_id or "id unknown"),
+        ("offset", f"{answer.offset}{behind}; known from {answer.first_offset} on"),
+        ("as of", f"{when(answer.time)}{ago}"),
+        ("published", when(answer.published_time)),
+        ("features", levels or "none set"),
+        ("rules", answer.profile),
+        ("brokers", f"{answer.brokers:,}, {answer.brokers_fenced:,} fenced"),
+        ("directories", f"{answer.directories:,} online"),
+        ("topics", f"{answer.topics:,} with {many(answer.partitions, 'partition')}"),
+        ("replicas", f"{sum(answer.replicas.values()):,}" + (f", of which {kinds}" if kinds else ", all assigned")),
+    ]
+    for name, value in rows:
+        say(out, f"{name:<12} {value}", hang=13)
+    if answer.log_end_offset is not None:
+        lost = f"offsets {answer.log_end_offset} to {answer.newest_offset}"
+        say(out, f"{'log':<12} ended before {lost} when it was last looked at: they may be disproved", "bold red", 13)
+    troubles = (
+        (answer.offline_replicas, "offline replica"),
+        (answer.partitions_without_leader, "partition without a leader", "partitions without a leader"),
+        (answer.partitions_led_from_offline, "partition led from offline", "partitions led from offline"),
+        (answer.partitions_under_min_isr, "partition under min ISR", "partitions under min ISR"),
+        (answer.partitions_under_replicated, "partition under-replicated", "partitions under-replicated"),
+        (answer.partitions_data_lost, "partition with lost data", "partitions with lost data"),
+        (answer.partitions_may_lack_writes, "partition that may lack writes", "partitions that may lack writes"),
+    )
+    found = [many(*trouble) for trouble in troubles if trouble[0]]
+    if found:
+        say(out, f"{'trouble':<12} {', '.join(found)}", "bold red", 13)
+        if answer.offline_replicas or answer.partitions_data_lost or answer.partitions_may_lack_writes:
+            say(out, f"{'':<12} jbod offline tells why")
+    else:
+        say(out, f"{'trouble':<12} none", "green")
+
+
+def show_directories(offset: int, time: datetime, answer: Sequence[Directory], out: Console | None = None) -> None:
+    """The directories, by broker."""
+    out = out or console()
+    registered = [one for one in answer if one.state == "online"]
+    dark = sum(one.broker != "online" for one in registered)
+    gone = [one for one in answer if one.state not in ("online", "unassigned", "migrating")]
+    said = [f"{many(len(registered), 'directory', 'directories')} online"]
+    if dark:
+        said[0] += f" ({dark:,} of them on brokers that are fenced)"
+    if gone:
+        held = many(sum(one.replicas for one in gone), "replica")
+        said.append(f"{held} in {many(len(gone), 'directory that is gone', 'directories that are gone')}")
+    say(out, f"At offset {offset}, {when(time)}: {', '.join(said)}.", "bold")
+    show_table(
+        out,
+        ("BROKER", "DIRECTORY", "IS", "REPLICAS", "LEADERS", "SINCE", "FOR"),
+        (
+            (
+                one.broker_id if one.broker == "online" else f"{one.broker_id} {one.broker}",
+                one.directory_id,
+                one.state,
+                one.replicas,
+                one.leaders,
+                one.since_offset,
+                one.since_time and age(one.since_time, time),
+            )
+            for one in answer
+        ),
+        numbers=(3, 4, 5, 6),
+    )
+
+
+def show_history(offset: int, answer: History) -> None:
+    """What happened to a partition, oldest first."""
+    out = console()
+    last = answer.states[-1]
+    if last.to_offset is None:
+        leader = "no leader" if last.leader == -1 else f"leader {last.leader}"
+        off = [str(spell.broker_id) for spell in answer.offline if spell.to_offset is None]
+        tail = f", offline on {', '.join(off)}" if off else ", all replicas online"
+        say(out, f"{answer.name} at offset {offset}: {leader}, isr {list(last.isr)}{tail}.", "bold")
+    else:
+        say(out, f"{answer.name} at offset {offset}: removed at offset {last.to_offset}.", "bold")
+    show_table(out, ("OFFSET", "TIME", "WHAT"), ((one.offset, when(one.time), one.what) for one in answer.events), (0,))

@@ -1,0 +1,120 @@
+"""An audit as text."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from jbod_model.audit import Judged, Verdict
+from jbod_model.audit.log_invariants import INVARIANTS
+from jbod_model.formats.request_log_file import RequestLog
+from pipelines.audit.summary import Summary, differing_fields, short
+from pipelines.show.text import console, many, say, show_table, when
+
+SHOWN = 10
+"""Differences, and breaches of each invariant, that are printed; --json has more, the table all."""
+
+FIELDS = 20
+"""Fields of a difference that are printed."""
+
+RECORDS = 5
+"""Records of a difference that are printed."""
+
+
+def show_audit(summary: Summary, logs: Sequence[RequestLog]) -> None:
+    """Verdicts, differences, what the controller did by itself, then the invariants."""
+    out = console()
+    if logs:
+        _show_requests(summary, logs)
+    if summary.checked:
+        broken = {number: count for number, count in summary.breach_counts.items() if count}
+        for number, kind in sorted(summary.unknown.items()):
+            records = f"{many(kind.records, 'record')}, the first at offset {kind.first_offset}"
+            say(out, f"Record type {number} is not known to this audit: {records}. What it changed is not checked.")
+        if not broken:
+            say(out, f"All {len(INVARIANTS)} invariants hold at each of the offsets up to {summary.end_offset - 1}.")
+        for number in sorted(broken):
+            invariant = INVARIANTS[number]
+            say(out, f"R-INV-{number} is broken {many(broken[number], 'time')}: {invariant.statement}.")
+            if invariant.known:
+                say(out, f"  known: {invariant.known}", hang=2)
+            for breach in summary.breaches[number][:SHOWN]:
+                say(out, f"  offset {breach.offset}: {breach.problem}", hang=4)
+
+
+def _show_requests(summary: Summary, logs: Sequence[RequestLog]) -> None:
+    out = console()
+    rejected: Counter[str] = sum((log.rejected for log in logs), Counter())
+    undecided = summary.count(Verdict.UNDECIDED)
+    requests = many(summary.judged, "request")
+    if undecided:
+        requests = f"{summary.judged - undecided:,} of {requests}"
+    say(
+        out,
+        f"{requests} judged by the log up to offset {summary.end_offset - 1}{_not_decidable(summary)}; "
+        f"{many(sum(log.dropped for log in logs), 'line')} of other APIs passed over.",
+    )
+    verdicts = list(Verdict)
+    rows = [
+        (api, *(summary.verdicts[api][verdict.value] or "" for verdict in verdicts)) for api in sorted(summary.verdicts)
+    ]
+    show_table(out, ("REQUEST", "SAME", "ORDER", "QUIRK", "DIFFERS", "NOT DECIDED"), rows, range(1, 6))
+    for quirk, count in summary.quirks.most_common():
+        say(out, f"Explained by {quirk}: {many(count, 'request')}.")
+    for one in summary.differences[:SHOWN]:
+        _show_difference(one)
+    more = summary.count(Verdict.DIFFERS) + summary.count(Verdict.ORDER) - SHOWN
+    if more > 0:
+        say(out, f"and {more:,} more")
+    for reason, count in summary.undecided.most_common():
+        say(out, f"Not decidable, {reason}: {many(count, 'request')}.")
+    if outside(summary):
+        say(out, "Most requests lie outside of the log's time: if the controller's clock is not UTC, say --time-zone.")
+    for reason, count in rejected.most_common():
+        say(out, f"Not readable, {reason}: {many(count, 'line')}.")
+    if summary.own:
+        say(out, "Records that none of these requests caused:")
+        for cause, kind in sorted(summary.own.items(), key=lambda item: -item[1].records):
+            say(out, f"  {cause}: {many(kind.records, 'record')}, the first at offset {kind.first_offset}")
+
+
+def _not_decidable(summary: Summary) -> str:
+    """How much of it was not decidable, and how much of that is newer than the reference controller."""
+    undecided = summary.count(Verdict.UNDECIDED)
+    if not undecided:
+        return ""
+    which = "all" if summary.newer == undecided else f"{summary.newer:,}"
+    newer = f", {which} of them newer than this audit, which knows Kafka up to 4.1" if summary.newer else ""
+    return f"; {undecided:,} not decidable{newer}"
+
+
+def outside(summary: Summary) -> bool:
+    """Whether the clock of the request log seems to be another than that of the log."""
+    counts = summary.undecided
+    return 2 * (counts["it is older than the log"] + counts["it is newer than the log"]) > summary.judged
+
+
+def _show_difference(one: Judged) -> None:
+    out = console()
+    time = when(datetime.fromtimestamp(one.line.completed_ms / 1000, UTC))
+    place = "" if one.from_offset is None else f" at offset {one.from_offset}"
+    say(out, f"{one.verdict.value}: {one.line.api} of {one.line.client_id}, {time}{place}: {one.reason}", hang=2)
+    if one.expected and one.found and one.verdict is not Verdict.ORDER:
+        fields = differing_fields(one)
+        for field, expected, found in fields[:FIELDS]:
+            say(out, f"  {field}: expected {_value(expected)}, found {_value(found)}", hang=4)
+        if len(fields) > FIELDS:
+            say(out, f"  and {len(fields) - FIELDS:,} more fields")
+        return
+    for name, records in (("expected", one.expected), ("found", one.found)):
+        for record in records[:RECORDS]:
+            say(out, f"  {name:<8} {short(record)}", hang=11)
+        if len(records) > RECORDS:
+            say(out, f"  {name:<8} and {len(records) - RECORDS:,} more")
+
+
+def _value(value: Any) -> str:
+    return "nothing" if value is None else json.dumps(value)

@@ -1,0 +1,58 @@
+"""Moves between disks as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from pipelines.ask.moves import RECREATED, Move
+from pipelines.show.text import console, many, say, show_table, when
+
+
+def show_moves(offset: int, time: datetime, moves: Sequence[Move]) -> None:
+    """How many of each outcome, then each move."""
+    out = console()
+    counts = Counter(move.outcome for move in moves)
+    recreated = counts.pop(RECREATED, 0)
+    told = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.most_common())
+    told = f"{many(counts.total(), 'move')} between disks" + (f": {told}" if told else "")
+    if recreated:
+        told += f"; {many(recreated, 'replica')} recreated empty in another directory"
+    say(out, f"At offset {offset}, {when(time)}: {told}.")
+    if moves:
+        show_table(
+            out,
+            ("PARTITION", "BROKER", "FROM", "TO", "ASKED", "ACCEPTED", "OFFSET", "OUTCOME", "TOOK"),
+            [
+                (
+                    f"{move.topic}-{move.partition}",
+                    move.broker_id,
+                    move.source,
+                    move.target,
+                    "" if move.asked_time is None else when(move.asked_time),
+                    when(move.accepted_time),
+                    move.accepted_offset,
+                    outcome(move),
+                    "" if move.duration is None else _seconds(move.duration),
+                )
+                for move in moves
+            ],
+            (1, 6, 8),
+        )
+
+
+def outcome(move: Move) -> str:
+    """What became of it, with what stood in its way."""
+    parts = [move.outcome]
+    if move.reverted_offset is not None:
+        parts.append(f"at {move.reverted_offset}")
+    if move.refused:
+        parts.append(f"refused {many(move.refused, 'time')}")
+    if move.flips:
+        parts.append(f"after {many(move.flips, 'flip')}")
+    return ", ".join(parts)
+
+
+def _seconds(duration: timedelta) -> str:
+    return f"{duration.total_seconds():.3f} s"

@@ -1,0 +1,109 @@
+"""Findings for a terminal: the answer first, then what it stands on, most severe first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from pipelines.check.catalogue import CHECKS, ELSEWHERE
+from pipelines.check.definition import SEVERITIES, Check, Finding
+from pipelines.show.text import age, console, listed, many, say, show_table, when
+
+if TYPE_CHECKING:
+    from pipelines.check.expectations.validate import Validation
+
+_MOST = 8
+"""Causes of a check, and subjects of a cause, that are named without being asked for all."""
+_STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
+
+
+def show_findings(
+    offset: int, time: datetime, ran: Sequence[Check], found: Sequence[Finding], every: bool = False
+) -> None:
+    """What was found, by check and by cause; at most a few subjects of each, or ``every`` one."""
+    out = console()
+    say(out, f"At offset {offset}, {when(time)}: {_answer(ran, found)}.", "bold")
+    for (severity, check), group in groupby(found, key=lambda one: (one.severity, one.check)):
+        say(out)
+        say(out, f"{severity.upper()} {check.id} {check.name}: {check.title}", _STYLES[severity], hang=2)
+        causes = _causes(group)
+        for (message, todo), members in list(causes.items())[: None if every else _MOST]:
+            if len(members) == 1:
+                say(out, f"  {members[0].subject}: {message} ({_since(members[0], time)})", hang=4)
+            else:
+                _show_members(out, message, members, time, every)
+            say(out, f"    do: {todo}", hang=8)
+        if len(causes) > _MOST and not every:
+            say(out, f"  and {many(len(causes) - _MOST, 'more cause', 'more causes')} (--all)", hang=4)
+        say(out, f"  why it matters: {check.why}", "dim", hang=4)
+
+
+def _show_members(out: Console, message: str, members: Sequence[Finding], time: datetime, every: bool) -> None:
+    """Several subjects of one cause, in groups that began together."""
+    begun = [list(group) for _, group in groupby(sorted(members, key=_begin), key=_begin)]
+    most = len(members) if every else _MOST
+    if len(begun) == 1:
+        say(out, f"  {message} ({_since(members[0], time)})", hang=4)
+        say(out, f"    {len(members):,}: {listed([one.subject for one in members], most)}", hang=6)
+        return
+    say(out, f"  {message}", hang=4)
+    for group in begun[:most]:
+        named = listed([one.subject for one in group], most)
+        say(out, f"    {len(group):,} {_since(group[0], time)}: {named}", hang=6)
+    if len(begun) > most:
+        rest = sum(map(len, begun[most:]))
+        say(out, f"    and {rest:,} more since offset {begun[most][0].offset} and later (--all)", hang=6)
+
+
+def _begin(one: Finding) -> int:
+    return one.offset
+
+
+def _since(one: Finding, time: datetime) -> str:
+    return f"since offset {one.offset}, {age(one.time, time)}"
+
+
+def show_validation(validation: Validation) -> None:
+    """What Great Expectations says of the tables themselves, and where the rest of it stands."""
+    out = console()
+    say(out)
+    unmet = [one for one in validation.failures if one.suite != "checks"]
+    met = "the tables are as they should be" if not unmet else f"{len(unmet):,} about the tables are not met"
+    say(out, f"Great Expectations: {many(validation.expectations, 'expectation')}, {met}.", "bold")
+    for one in unmet:
+        rows = "" if one.unexpected is None else f": {many(one.unexpected, 'row')}"
+        say(out, f"  {one.severity.upper()} {one.suite}: {one.rule}{rows}", _STYLES[one.severity], hang=4)
+    for broken in validation.broken[:8]:
+        say(out, f"    {broken.contract.name}: {broken.what}", hang=6)
+    say(out, f"  Data Docs: {validation.docs}", hang=4)
+
+
+def show_catalogue() -> None:
+    """Every check, and what decides those that the tables cannot."""
+    out = console()
+    show_table(out, ("ID", "NAME", "SEVERITY", "WHAT IT FINDS"), ((c.id, c.name, c.severity, c.title) for c in CHECKS))
+    say(out)
+    say(out, "The tables cannot decide these:", "bold")
+    show_table(out, ("ID", "NAME", "WHAT", "DECIDED BY"), ((e.id, e.name, e.title, e.decided_by) for e in ELSEWHERE))
+
+
+def _answer(ran: Sequence[Check], found: Sequence[Finding]) -> str:
+    checks = many(len(ran), "check")
+    if not found:
+        return f"{checks}, nothing found"
+    counts = Counter(one.severity for one in found)
+    said = ", ".join(f"{counts[severity]:,} {severity}" for severity in SEVERITIES if counts[severity])
+    return f"{checks}, {many(len(found), 'finding')}: {said}"
+
+
+def _causes(found: Iterable[Finding]) -> dict[tuple[str, str], list[Finding]]:
+    """Findings with the same cause and the same cure, most of them first."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for one in found:
+        groups.setdefault((one.message, one.todo), []).append(one)
+    return dict(sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])))

@@ -1,0 +1,221 @@
+"""Failures of the past as text for a person: how many, which are going on, then each story."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from rich.console import Console
+
+from pipelines.ask.incidents import Details, Incident
+from pipelines.ask.incidents_effects import LeaderLoss
+from pipelines.ask.lost_data import LOST, MAY_LACK
+from pipelines.ask.move_counts import Asking, MoveCounts
+from pipelines.ask.moves import RECREATED
+from pipelines.show.text import console, listed, many, say, show_table, when
+
+SCREENFUL = 40
+"""Rows of a list on a terminal, unless all are asked for."""
+STORIES = 12
+"""Up to so many incidents are told in full at once; beyond, those that are going on."""
+
+
+def show_incidents(
+    offset: int, time: datetime, answer: Sequence[Incident], every: bool = False, out: Console | None = None
+) -> None:
+    """All of them as a table, then the stories."""
+    out = out or console()
+    at = f"Up to offset {offset}, {when(time)}:"
+    if not answer:
+        say(out, f"{at} no broker and no directory ever failed.", "green")
+        return
+    going = [one for one in answer if one.going_on]
+    summary = f"{at} {many(len(answer), 'incident')}, "
+    say(out, summary + (f"{len(going):,} still going on." if going else "all over."), "bold red" if going else "green")
+    lost = sorted({name for one in answer for name in one.data_lost})
+    lacking = sorted({name for one in answer for name in one.may_lack_writes})
+    for what, names in zip(told_losses(lost, lacking), [names for names in (lost, lacking) if names], strict=True):
+        say(out, f"{what[:1].upper()}{what[1:]}: {listed(names)}.", "bold red")
+    longest = max(answer, key=lambda one: one.longest_offline)
+    if longest.replicas:
+        say(out, f"The longest time that a replica was offline is {lasted(longest.longest_offline)}: {_name(longest)}.")
+    say(out)
+    shown = answer if every or not out.is_terminal else answer[-SCREENFUL:]
+    if len(shown) < len(answer):
+        say(out, f"{len(answer) - len(shown):,} earlier ones: --all, or --json", "dim")
+    told = answer if every or len(answer) <= STORIES else going[-STORIES:]
+    columns = ["NO", "BEGAN", "LASTED", "WHAT", "REPLICAS", "LONGEST", "LEADERS LOST", "NO LEADER", "LONGEST"]
+    if len(told) < len(answer):
+        columns.append("END")
+    show_table(out, columns, (_row(one)[: len(columns)] for one in shown), numbers=(0, 2, 4, 5, 6, 7, 8))
+    for one in told:
+        say(out)
+        show_story(out, one)
+    if len(told) < len(answer):
+        say(out)
+        say(out, "One of them, replica by replica: jbod incidents NO", "dim")
+
+
+def _row(one: Incident) -> tuple[object, ...]:
+    return (
+        one.number,
+        when(one.start_time),
+        "still going" if one.end_time is None else lasted(one.end_time - one.start_time),
+        one.what if one.directory_id is None else f"{one.what} {one.directory_id[:8]}",
+        one.replicas,
+        lasted(one.longest_offline) if one.replicas else None,
+        one.leaders,
+        one.without_leader,
+        lasted(one.longest_without_leader) if one.without_leader else None,
+        one.ending,
+    )
+
+
+def show_story(out: Console, one: Incident) -> None:
+    """What happened in one incident, in a few lines."""
+    state = "still going on" if one.end_time is None else f"over after {lasted(one.end_time - one.start_time)}"
+    lost = "".join(f"; {what}" for what in told_losses(one.data_lost, one.may_lack_writes))
+    style = "bold red" if one.going_on or lost else "bold"
+    say(out, f"{one.number}. {_name(one)}: {state}; {one.ending}{lost}", style, 4)
+    since = "at or before " if one.since_snapshot else ""
+    say(out, f"   {since}{when(one.start_time)}: {one.cause}", hang=6)
+    width = max((len(str(event.offset)) for event in one.events), default=0)
+    for event in one.events:
+        say(out, f"   {event.offset:>{width}}  {when(event.time)}  {event.what}", hang=width + 31)
+    if one.replicas_offline and one.replicas_offline < one.replicas:
+        say(out, f"   {one.replicas_offline:,} of {many(one.replicas, 'replica')} still offline", "red", 6)
+    if one.without_leader_now:
+        say(out, f"   {many(one.without_leader_now, 'partition')} still without a leader", "red", 6)
+    for partitions, what in (
+        (one.data_lost, "the last complete copy was given up"),
+        (one.may_lack_writes, "it went on under a leader whose copy was not complete"),
+    ):
+        if partitions:
+            say(out, f"   {listed(partitions)}: {what}; what to do: jbod check --only B-32,B-33", "red", 6)
+    if one.going_on:
+        say(out, f"   What to do: {one.advice}", hang=6)
+
+
+def told_losses(lost: Sequence[str], lacking: Sequence[str]) -> list[str]:
+    """``data of 2 partitions lost`` and ``3 partitions may lack writes``, each where it is so."""
+    said = [f"data of {many(len(lost), 'partition')} lost"] if lost else []
+    return said + ([f"{many(len(lacking), 'partition')} may lack writes"] if lacking else [])
+
+
+def show_moving(moved: MoveCounts, asked: Asking | None, out: Console | None = None) -> None:
+    """Moves between disks and the assignment queue, in two lines."""
+    out = out or console()
+    say(out)
+    say(out, told_moves(moved) + (" Each of them: jbod moves" if moved.count else ""), hang=2)
+    if asked is None:
+        say(
+            out,
+            "When moves were asked for, and the assignment queue, is not in the log: "
+            "jbod replay LOG_DIR --requests FILE",
+            "dim",
+            2,
+        )
+        return
+    say(out, told_queue(asked) + " Step by step: jbod assignments --queue SECONDS", hang=2)
+
+
+def told_moves(moved: MoveCounts) -> str:
+    """A sentence: how many, what became of them, the longest."""
+    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in moved.outcomes.items() if outcome != RECREATED)
+    recreated = moved.outcomes.get(RECREATED, 0)
+    told = f"{many(moved.count - recreated, 'move')} between disks" + (f": {outcomes}" if outcomes else "")
+    if moved.count > recreated and not moved.reverted:
+        told += ", none reverted"
+    if recreated:
+        told += f"; {many(recreated, 'replica')} recreated empty in another directory"
+    if (longest := moved.longest) is not None and moved.longest_duration is not None:
+        what = f"{longest.topic}-{longest.partition} on broker {longest.broker_id}"
+        told += f"; the longest took {lasted(moved.longest_duration)}: {what}"
+    return f"{told}."
+
+
+def told_queue(asked: Asking) -> str:
+    """A sentence: what was asked for, in how many requests, and the longest queue."""
+    queue = "no replica ever waited"
+    if asked.waiting_time is not None:
+        waiting = many(asked.waiting, "replica")
+        queue = f"the longest queue: {waiting} of broker {asked.waiting_broker} waiting at {when(asked.waiting_time)}"
+    return (
+        f"{many(asked.entries, 'assignment')} in {many(asked.requests, 'request')}, the largest of {asked.largest:,}; "
+        f"{asked.refused:,} refused, {many(asked.retries, 'retry', 'retries')}; {queue}."
+    )
+
+
+def show_details(answer: Details, time: datetime, every: bool = False, out: Console | None = None) -> None:
+    """One story, and every replica and leader in it; ``time`` is that of the lake's offset."""
+    out = out or console()
+    show_story(out, answer.incident)
+    if answer.leader_losses:
+        say(out)
+        say(out, "Leaders", "bold")
+        losses = answer.leader_losses if every or not out.is_terminal else answer.leader_losses[:SCREENFUL]
+        show_table(
+            out,
+            ("PARTITION", "OFFSET", "LED BY", "THEN", "LED AGAIN", "AFTER"),
+            ((f"{one.topic}-{one.partition}", one.offset, one.leader, *_next(one, time)) for one in losses),
+            numbers=(1, 5),
+        )
+        _show_rest(out, len(answer.leader_losses) - len(losses))
+    if answer.outages:
+        say(out)
+        say(out, "Replicas", "bold")
+        outages = answer.outages if every or not out.is_terminal else answer.outages[:SCREENFUL]
+        show_table(
+            out,
+            ("PARTITION", "BROKER", "DIRECTORY", "FROM", "TO", "OFFLINE FOR"),
+            (
+                (
+                    f"{one.topic}-{one.partition}",
+                    one.broker_id,
+                    one.directory_id,
+                    f"{one.from_offset} (before, too)" if one.already else one.from_offset,
+                    "still" if one.to_offset is None else one.to_offset,
+                    lasted((one.to_time or time) - one.from_time),
+                )
+                for one in outages
+            ),
+            numbers=(5,),
+        )
+        _show_rest(out, len(answer.outages) - len(outages))
+
+
+def _next(loss: LeaderLoss, time: datetime) -> tuple[str, str | None, str | None]:
+    """Who led next: at once, later, or nobody."""
+    lacking = {LOST: ", data lost", MAY_LACK: ", may lack writes", None: ""}[loss.lacking]
+    if loss.successor != -1:
+        return f"{loss.successor}{lacking}", None, None
+    waited = lasted((loss.led_again_time or time) - loss.time)
+    if loss.led_again_by is not None:
+        return "none", f"by {loss.led_again_by} at {loss.led_again_offset}{lacking}", waited
+    return "none", "still not" if loss.led_again_time is None else "removed", waited
+
+
+def _show_rest(out: Console, more: int) -> None:
+    if more:
+        say(out, f"and {more:,} more: --all, or --json", "dim")
+
+
+def _name(one: Incident) -> str:
+    return one.what if one.directory_id is None else f"{one.what}, {one.directory_id}"
+
+
+def lasted(span: timedelta) -> str:
+    """``14 ms``, ``6.5 s``, ``3 min 20 s``, ``2 h 5 min``, ``6 d 2 h``."""
+    seconds = span.total_seconds()
+    if seconds < 1:
+        return f"{round(seconds * 1000)} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    largest = next(index for index, (_, size) in enumerate(units) if whole >= size)
+    parts = []
+    for unit, size in units[largest : largest + 2]:
+        parts.append(f"{whole // size} {unit}")
+        whole %= size
+    return " ".join(parts)

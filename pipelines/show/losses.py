@@ -1,0 +1,51 @@
+"""Lost data, and what lies on offline disks alone, as text for a person."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from rich.console import Console
+
+from pipelines.ask.lost_data import LOST, MAY_LACK, Losses
+from pipelines.show.text import age, listed, many, say, when
+
+MOST_GROUPS = 8
+"""Groups on a terminal, unless all are asked for."""
+
+
+def told_losses(answer: Losses) -> str:
+    """``the data of 2 partitions is lost, and 1 partition may lack writes``; empty where nothing is."""
+    lost, lacking = answer.count(LOST), answer.count(MAY_LACK)
+    said = [f"the data of {many(lost, 'partition')} is lost"] if lost else []
+    said += [f"{many(lacking, 'partition')} may lack writes"] if lacking else []
+    return ", and ".join(said)
+
+
+def show_losses(out: Console, answer: Losses, time: datetime, every: bool = False) -> None:
+    """What is lost, where it may still lie, and what to do now; then what must not be wiped."""
+    groups = answer.groups if every or not out.is_terminal else answer.groups[:MOST_GROUPS]
+    if groups:
+        say(out)
+        say(out, "Data", "bold")
+    for group in groups:
+        first = group[0]
+        say(out, f"  {first.finding}", "red", hang=4)
+        say(out, f"    {many(len(group), 'partition')}: {listed([one.name for one in group])}", hang=6)
+        since = f"since offset {first.offset}, {when(first.time)} ({age(first.time, time)} before)"
+        say(out, f"    {since}", "dim", hang=6)
+        say(out, f"    do: {first.advice}", hang=8)
+    if len(groups) < len(answer.groups):
+        say(out, f"  and {many(len(answer.groups) - len(groups), 'group')} more: --all, or --json", "dim")
+    if answer.accepted:
+        say(out, f"Lost data that was accepted (check.losses_accepted_until): {answer.accepted:,}", "dim")
+    held = answer.held if every or not out.is_terminal else answer.held[:MOST_GROUPS]
+    if held:
+        say(out)
+        say(out, "Do not wipe", "bold")
+    for copies, members in held:
+        where = " and ".join(copy.where for copy in copies)
+        holds = "holds the only complete copy" if len(copies) == 1 else "hold the only complete copies"
+        names = listed([one.name for one in members])
+        say(out, f"  {where} {holds} of {many(len(members), 'partition')}: {names}", hang=4)
+    if len(held) < len(answer.held):
+        say(out, f"  and {many(len(answer.held) - len(held), 'place')} more: --all, or --json", "dim")

@@ -1,0 +1,293 @@
+"""What failures would cost, as text for a person: the answer, then the reason, then what to do, then the list."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+
+from rich.console import Console
+
+from pipelines.ask.failed_places import Already
+from pipelines.ask.removal import Reason, Removal
+from pipelines.ask.risk import Exposure, Risk
+from pipelines.ask.whatif import Change, WhatIf
+from pipelines.ask.whatif_places import Place
+from pipelines.show.text import console, listed, many, say, show_table, when
+
+SCREENFUL = 40
+"""Rows of a list on a terminal, unless all are asked for."""
+
+ADVICE = (
+    (
+        "without_leader",
+        "Where nobody could take over, no other replica is in sync: `jbod offline` says what keeps the others away. "
+        "Partitions of one replica need a second one: kafka-reassign-partitions.",
+    ),
+    (
+        "all_offline",
+        "Where the last replica online is at stake, take no broker or disk out until another one is back.",
+    ),
+    ("unclean", "Where an unclean election would follow, acknowledged writes would be lost: see the topic's settings."),
+    (
+        "last_complete",
+        "Where the last complete copy online is at stake, wipe no disk afterwards: while it lives nothing is lost, and "
+        "what is recreated or elected without it lacks writes.",
+    ),
+    (
+        "under_min_isr",
+        "Where in-sync replicas would be too few, writes with acks=all would stop until another one is in sync.",
+    ),
+)
+
+FIELDS = {"all_offline": "last_replicas"}
+"""Where an exposure calls it otherwise than a change does."""
+
+
+def show_risk(answer: Risk, every: bool = False, out: Console | None = None) -> None:
+    """What each single failure would cost."""
+    out = out or console()
+    at = f"At offset {answer.offset}, {when(answer.time)}:"
+    bad = [one for one in (*answer.brokers, *answer.directories) if not one.harmless]
+    brokers = [one for one in bad if one.directory_id is None]
+    if not answer.brokers:
+        say(out, f"{at} no broker is unfenced, so nothing more can be lost.", "bold red")
+    elif not bad:
+        say(out, f"{at} any one broker or directory can fail: only leaders would move.", "green")
+    else:
+        directories = len(bad) - len(brokers)
+        say(
+            out,
+            f"{at} {len(brokers):,} of {many(len(answer.brokers), 'broker')} and {directories:,} of "
+            f"{many(len(answer.directories), 'directory', 'directories')} cannot fail without loss.",
+            "bold red",
+        )
+        say(out, f"Worst: {_cost(bad[0])}", hang=7)
+        if brokers and directories:
+            say(out, f"Worst: {_cost(bad[len(brokers)])}", hang=7)
+    _show_already(out, answer)
+    if bad:
+        worst = bad[0]
+        place = f"{worst.broker_id}" if worst.directory_id is None else f"{worst.broker_id}:{worst.directory_id}"
+        lost = {what for what, _ in ADVICE if any(getattr(one, FIELDS.get(what, what), 0) for one in bad)}
+        _show_advice(out, lost, f"For the partitions one by one: jbod whatif --fail {place}")
+    for title, exposures in (("Brokers", answer.brokers), ("Directories", answer.directories)):
+        if exposures:
+            say(out)
+            _show_exposures(out, title, exposures, every)
+
+
+def _show_advice(out: Console, lost: Container[str], *more: str) -> None:
+    say(out)
+    say(out, "What to do", "bold")
+    for number, text in enumerate([*(text for what, text in ADVICE if what in lost), *more], 1):
+        say(out, f"  {number}. {text}", hang=5)
+
+
+def _cost(one: Exposure) -> str:
+    """An exposure as a sentence."""
+    place = f"broker {one.broker_id}" if one.directory_id is None else f"{one.directory_id} of broker {one.broker_id}"
+    costs = [
+        f"{count:,} {what}"
+        for count, what in (
+            (one.without_leader, "without a leader"),
+            (one.last_replicas, "without any replica online"),
+            (one.unclean, "led by a replica that was not in sync"),
+            (one.under_min_isr, "under min.insync.replicas"),
+        )
+        if count
+    ]
+    return f"{place} would leave partitions behind: {', '.join(costs)}."
+
+
+def _show_already(out: Console, answer: Risk) -> None:
+    """What is lost whatever happens now."""
+    said = [
+        many(count, f"partition {what}", f"partitions {what}")
+        for count, what in ((answer.without_leader, "without a leader"), (answer.under_min_isr, "under min ISR"))
+        if count
+    ]
+    if answer.fenced_brokers:
+        said.append(f"fenced: {listed([f'broker {broker}' for broker in answer.fenced_brokers])}")
+    if said:
+        say(out, f"As it is: {', '.join(said)}. Not counted below.", "dim", 10)
+
+
+def _show_exposures(out: Console, title: str, exposures: Sequence[Exposure], every: bool) -> None:
+    shown = exposures if every or not out.is_terminal else exposures[:SCREENFUL]
+    say(out, f"{title}, worst first", "bold")
+    with_directory = exposures[0].directory_id is not None
+    columns = ["BROKER", "DIRECTORY", "NO LEADER", "LAST REPLICA", "UNCLEAN", "UNDER MIN ISR", "LEADERS MOVE"]
+    columns += ["REPLICAS", "UNPLACED"]
+    rows = [
+        (
+            one.broker_id,
+            f"{one.directory_id} (its only one)" if one.only_directory else one.directory_id,
+            one.without_leader,
+            one.last_replicas,
+            one.unclean,
+            one.under_min_isr,
+            one.moved,
+            one.replicas,
+            one.unplaced,
+        )
+        for one in shown
+    ]
+    # Columns that say nothing are left out.
+    kept = [0, *([1] if with_directory else []), 2, 3]
+    kept += [column for column in range(4, 9) if column in (5, 6, 7) or any(row[column] for row in rows)]
+    show_table(
+        out,
+        [columns[column] for column in kept],
+        [[row[column] for column in kept] for row in rows],
+        [index for index, column in enumerate(kept) if column != 1],
+    )
+    if len(shown) < len(exposures):
+        say(out, f"and {len(exposures) - len(shown):,} more: --all, or --json", "dim")
+
+
+def show_whatif(answer: WhatIf, every: bool = False, out: Console | None = None) -> None:
+    """What one set of failures would do."""
+    out = out or console()
+    hurt = [change for change in answer.changes if not change.harmless]
+    failing = listed([_place(place) for place in answer.failing])
+    if answer.nothing_new:
+        say(out, f"Nothing would change at offset {answer.offset}, {when(answer.time)}: it has failed already.", "bold")
+        for one in answer.already:
+            say(out, f"  {_already(one)}", hang=4)
+        if any(one.held for one in answer.already):
+            say(out, "jbod offline says what that means now, and what to do.")
+        return
+    say(
+        out,
+        f"If {failing} failed at offset {answer.offset}, {when(answer.time)}: "
+        + (f"{many(len(hurt), 'partition')} would lose something." if hurt else "only leaders would move."),
+        "bold red" if hurt else "green",
+    )
+    moved = len(answer.chosen("moved"))
+    say(
+        out, f"{many(answer.replicas, 'replica')} would go offline; {many(moved, 'partition')} would be led by another."
+    )
+    for what, meaning in (
+        ("without_leader", "would have no leader: no reads, no writes"),
+        ("all_offline", "would have no replica online: if the disks are dead, the data is gone"),
+        ("last_complete", "would lose their last complete copy online: what is lost if that disk is dead or wiped"),
+        ("unclean", "would elect a leader that is not in sync: acknowledged writes are lost"),
+        ("under_min_isr", "would be under min.insync.replicas: writes with acks=all fail"),
+    ):
+        names = _hit(answer, what)
+        if names:
+            say(out, f"{many(len(names), 'partition')} {meaning}:", "red")
+            say(out, f"  {listed(names)}")
+    for one in answer.already:
+        say(out, f"Nothing changes with what has failed already: {_already(one)}", "yellow")
+    for place in answer.failing:
+        if place.online and place.only:
+            say(out, f"{_place(place)} is the only one its broker has: the whole broker stops.", "yellow")
+    if answer.fault:
+        say(out, f"Kafka's own controller (4.1) would fail on this: {answer.fault}", "bold red")
+    if hurt:
+        _show_advice(out, {what for what, _ in ADVICE if _hit(answer, what)})
+    if answer.changes:
+        say(out)
+        _show_changes(out, answer.changes, every)
+
+
+def _hit(answer: WhatIf, what: str) -> list[str]:
+    """Partitions to which something happens. Where no replica is online, none that is complete is."""
+    return [one.name for one in answer.chosen(what) if not (what == "last_complete" and one.all_offline)]
+
+
+def _show_changes(out: Console, changes: Sequence[Change], every: bool) -> None:
+    shown = changes if every or not out.is_terminal else changes[:SCREENFUL]
+    show_table(
+        out,
+        ("PARTITION", "REPLICAS", "LEADER", "THEN", "IN SYNC", "THEN", "MIN ISR", "LOSES"),
+        (
+            (
+                one.name,
+                ",".join(map(str, one.replicas)),
+                _leader(one.leader),
+                _leader(one.leader_after),
+                one.in_sync,
+                one.in_sync_after,
+                one.min_isr,
+                ", ".join(_losses(one)) or "nothing",
+            )
+            for one in shown
+        ),
+        numbers=(4, 5, 6),
+    )
+    if len(shown) < len(changes):
+        say(out, f"and {len(changes) - len(shown):,} more: --all, or --json", "dim")
+
+
+def _losses(change: Change) -> Iterable[str]:
+    if change.without_leader:
+        yield "its leader"
+    if change.all_offline:
+        yield "its last replica online"
+    elif change.last_complete:
+        yield "its last complete copy online"
+    if change.unclean:
+        yield "writes that the new leader lacks"
+    if change.under_min_isr:
+        yield "acks=all writes"
+
+
+def _leader(leader: int) -> str:
+    return "none" if leader == -1 else str(leader)
+
+
+def _already(one: Already) -> str:
+    """How it failed, when, and what it took."""
+    since = "" if one.since_time is None else f" at offset {one.since_offset}, {when(one.since_time)}"
+    what = {
+        "fenced": f"fenced since{since.removeprefix(' at')}",
+        "failed": f"its broker reported it failed{since}",
+        "deregistered": f"its broker came back without it{since}",
+        "unregistered": f"its broker was unregistered{since}",
+        "moved": f"its disk is in another broker{since.replace(' at', ' since')}",
+        "unknown": "its broker never registered it",
+    }.get(one.state, f"it went{since}")
+    where = "on" if one.place.directory_id is None else "in"
+    left = "none is any more" if not one.held else "all still are" if one.held == one.took else f"{one.held:,} are now"
+    return f"{_place(one.place)}: {what}; {many(one.took, 'replica')} were {where} it, {left}."
+
+
+def _place(place: Place) -> str:
+    if place.directory_id is None:
+        return f"broker {place.broker_id}"
+    return f"directory {place.directory_id} of broker {place.broker_id}"
+
+
+def show_removal(answer: Removal, every: bool = False, out: Console | None = None) -> None:
+    """Whether a directory can be taken out."""
+    out = out or console()
+    name = f"directory {answer.directory_id} of broker {answer.broker_id}"
+    at = f"at offset {answer.offset}, {when(answer.time)}"
+    blocking = [reason for reason in answer.reasons if reason.blocks]
+    if answer.safe:
+        say(out, f"Safe to remove: {name}, {at}: no replica is in it.", "green")
+    else:
+        say(out, f"Not safe to remove: {name}, {at}.", "bold red")
+        _show_reasons(out, blocking, every)
+    rest = [reason for reason in answer.reasons if not reason.blocks]
+    if rest:
+        say(out)
+        say(out, "Before you pull it" if answer.safe else "Also", "bold")
+        for reason in rest:
+            say(out, f"  {reason.finding}", hang=4)
+            if reason.advice:
+                say(out, f"    {reason.advice}", "dim", hang=4)
+
+
+def _show_reasons(out: Console, reasons: Sequence[Reason], every: bool) -> None:
+    say(out)
+    say(out, "Why", "bold")
+    for reason in reasons:
+        say(out, f"  {reason.finding}", hang=4)
+        if reason.partitions:
+            say(out, f"    {listed(reason.partitions, len(reason.partitions) if every else 8)}", "dim", hang=4)
+    say(out)
+    say(out, "What to do", "bold")
+    for number, reason in enumerate(reasons, 1):
+        say(out, f"  {number}. {reason.advice}", hang=5)

@@ -1,0 +1,62 @@
+"""The first micro-batch of a new lake, planned by the driver while Spark starts and handed to the source.
+
+Spark asks the source in a process of its own, which would load the planner and scan the log when everything waits.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from jbod_model.errors import JbodError
+from pipelines.source.positions import Position, Slice
+
+if TYPE_CHECKING:
+    from pipelines.source.plan import Planner
+
+# Spark copies a source's options into every process: the plan of a log of more than about 30 GB is not handed over.
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """The slices between two positions. ``most``: the limit of records it was planned with, None for none."""
+
+    start: Position
+    end: Position
+    most: int | None
+    is_all: bool
+    """Whether nothing that may be read lies behind ``end``."""
+    slices: tuple[Slice, ...]
+
+    @classmethod
+    def read(cls, text: str) -> Ahead | None:
+        """What ``plan_ahead`` wrote."""
+        if not text:
+            return None
+        raw = json.loads(text)
+        return cls(
+            Position(**raw["start"]),
+            Position(**raw["end"]),
+            raw["most"],
+            raw["is_all"],
+            tuple(Slice.of(piece) for piece in raw["slices"]),
+        )
+
+
+def plan_ahead(planner: Planner, start: str, most: int | None) -> str:
+    """The first micro-batch as JSON, empty where there is none or it is too long. Raises what the planner raises."""
+    planner.freeze()
+    begin = planner.begin(start)
+    end = planner.advance(begin, most)
+    if begin == end:
+        return ""
+    slices = tuple(planner.slices(begin, end))  # before the planner moves on
+    try:
+        is_all = planner.advance(end) == end
+    except JbodError:  # the run is refused once it has published what comes before
+        is_all = False
+    found = Ahead(begin, end, most, is_all, slices)
+    text = json.dumps(asdict(found))
+    return text if len(text) <= _MOST_BYTES else ""

@@ -1,0 +1,66 @@
+"""Options of the data source ``kraft_metadata``, as its module lists them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jbod_model.errors import UsageError
+
+RECORDS, SLICES = "records", "slices"
+SLICES_SCHEMA = "sequence long, slice string"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The source's options, read and checked."""
+
+    path: str
+    layout: str = RECORDS
+    start: str = "auto"
+    max_records: int = 0
+    cut_tail: str = "wait"
+    keep_unknown: bool = False
+    partitions: int = 4
+    idle_seconds: int = 60
+    settle: str = "0"
+    copies: tuple[str, ...] = ()
+    begin_at: str = ""
+    limit: int = -1
+    ahead: str = ""
+
+    @classmethod
+    def read(cls, raw: Mapping[str, str]) -> Options:
+        """From Spark's options, whose names have no case; UsageError names the one that is wrong."""
+        if not raw.get("path"):
+            raise UsageError("kraft_metadata: no path: load(DIR) or option path")
+        return cls(
+            path=raw["path"],
+            layout=_one_of(raw, "layout", RECORDS, SLICES),
+            start=_one_of(raw, "start", "auto", "log", "snapshot"),
+            max_records=_number(raw, "maxRecords", 0),
+            cut_tail=_one_of(raw, "cutTail", "wait", "fail"),
+            keep_unknown=_one_of(raw, "keepUnknown", "false", "true") == "true",
+            partitions=max(_number(raw, "partitions", 4), 1),
+            idle_seconds=_number(raw, "idleSeconds", 60),
+            settle=raw.get("settle", "0"),
+            copies=tuple(json.loads(raw.get("copies", "[]"))),
+            begin_at=raw.get("from", ""),
+            limit=_number(raw, "limit", -1),
+            ahead=raw.get("ahead", ""),
+        )
+
+
+def _one_of(raw: Mapping[str, str], name: str, *values: str) -> str:
+    value = raw.get(name, values[0])
+    if value not in values:
+        raise UsageError(f"kraft_metadata: option {name} is {value!r}, not one of {', '.join(values)}")
+    return value
+
+
+def _number(raw: Mapping[str, str], name: str, default: int) -> int:
+    try:
+        return int(raw.get(name, default))
+    except ValueError:
+        raise UsageError(f"kraft_metadata: option {name} is {raw[name]!r}, not a number") from None

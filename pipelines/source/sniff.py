@@ -1,0 +1,92 @@
+"""What lies at a path that is no metadata log, so that a refusal can say it; and a first look at one that may be."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+import pyarrow.fs as pafs
+
+from jbod_model.errors import MalformedLog
+from jbod_model.formats.batch import read_header
+
+_HEAD = 4096
+_HEADER = 61
+_PARTITION = re.compile(r".+-\d+")
+_PACKED = re.compile(r"\d{20}\.log\.\w+|\d{20}-\d{10}\.checkpoint\.(gz|zst|lz4|bz2|xz)")
+_NAMED = 3
+"""How many names a refusal gives."""
+
+
+def what_file(head: bytes) -> str:
+    """What a file is, by its first bytes."""
+    if not head:
+        return "empty"
+    if head[:2] == b"\x1f\x8b":
+        return "packed with gzip"
+    if b"Completed request:" in head:
+        return "a request log: that goes to --requests"
+    if is_batch(head):
+        return "a segment or snapshot: name its directory"
+    if b"\0" not in head and head.isascii():
+        return "text"
+    return "neither a log nor text"
+
+
+def is_batch(head: bytes) -> bool:
+    """Whether bytes begin with the head of a record batch."""
+    try:
+        read_header(head, 0, file="")
+        return len(head) >= _HEADER
+    except MalformedLog:
+        return False
+
+
+def read_head(fs: pafs.FileSystem, path: str, size: int = _HEAD) -> bytes:
+    """The first bytes of a file; none where it cannot be read."""
+    try:
+        with fs.open_input_file(path) as file:
+            head: bytes = file.read(size)
+            return head
+    except OSError:
+        return b""
+
+
+def what_folder(fs: pafs.FileSystem, folder: str, wanted: str) -> str:
+    """What is in a folder that is no log, and where below it a directory ``wanted`` is."""
+    there = sorted(fs.get_file_info(pafs.FileSelector(folder)), key=lambda info: info.base_name)
+    names = [info.base_name for info in there]
+    folders = [info.base_name for info in there if info.type == pafs.FileType.Directory]
+    below = [
+        name
+        for name in folders[:100]
+        if fs.get_file_info(str(PurePosixPath(folder) / name / wanted)).type == pafs.FileType.Directory
+    ]
+    if not names:
+        return "it is empty"
+    if below:
+        return f"there is one in {named(below)}: name that"
+    if packed := [name for name in names if _PACKED.fullmatch(name)]:
+        return f"it holds packed files ({named(packed)}): unpack them first"
+    if partitions := [name for name in folders if _PARTITION.fullmatch(name)]:
+        return f"it holds partitions of topics ({named(partitions)}): name the metadata.log.dir of a controller"
+    return f"it holds {named(names)}"
+
+
+def named(names: list[str]) -> str:
+    """The first of some names."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def check_first_batch(fs: pafs.FileSystem, path: str, base_offset: int) -> None:
+    """MalformedLog where the first bytes of a segment are not the head of a batch at its offset."""
+    head = read_head(fs, path, _HEADER)
+    try:
+        read_header(head, 0, file=path)
+    except MalformedLog as problem:
+        what = what_file(read_head(fs, path))
+        raise MalformedLog(path, base_offset, f"{problem.problem} (the file is {what})") from None
+    found = int.from_bytes(head[:8], "big")
+    if len(head) >= 8 and found != base_offset:
+        raise MalformedLog(path, base_offset, f"the file begins with offset {found}, not with the one it is named by")

@@ -1,0 +1,53 @@
+"""Spark's home for local sessions: the installed one without its zip of Python sources.
+
+Spark puts ``python/lib/pyspark.zip`` in front of every worker's path. Nothing in a zip stays compiled, so each of the
+seven Python processes that a streaming query starts compiles PySpark again: half a second each, one after the other.
+Without the zip they import the installed package, which is the same code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import tempfile
+from pathlib import Path
+
+from pipelines.java import cache_dir
+
+_PARTS = ("bin", "jars", "sbin")
+
+
+def use_spark_home() -> None:
+    """Set SPARK_HOME to a folder of links to the installed PySpark, unless it is set. Its path does not change."""
+    if "SPARK_HOME" in os.environ:
+        return
+    spark = importlib.metadata.distribution("pyspark")  # not imported: that takes a while
+    installed = Path(str(spark.locate_file("pyspark")))
+    if not (installed / "jars").is_dir():
+        return
+    name = hashlib.sha256(str(installed).encode()).hexdigest()[:12]
+    home = cache_dir() / f"spark-{spark.version}-{name}"
+    try:
+        _link(installed, home)
+    except OSError:
+        return  # a cache that cannot be written only costs time
+    os.environ["SPARK_HOME"] = str(home)
+
+
+def _link(installed: Path, home: Path) -> None:
+    if all((home / part).exists() for part in _PARTS if (installed / part).exists()):
+        return
+    home.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=home.name, dir=home.parent))
+    for part in _PARTS:
+        if (installed / part).exists():
+            (scratch / part).symlink_to(installed / part)
+    try:
+        scratch.rename(home)
+    except OSError:
+        # Another process was faster, or links of a PySpark that is gone are in the way.
+        for part in _PARTS:
+            if (scratch / part).is_symlink():
+                (scratch / part).replace(home / part)
+        scratch.rmdir()

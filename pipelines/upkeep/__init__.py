@@ -1,0 +1,1 @@
+"""Maintenance of a lake: compact, vacuum, verify, rebuild, upgrade."""

@@ -1,0 +1,75 @@
+"""The history tables anew, from the ``records`` table alone.
+
+The values of the records go through the same decoder and the same fold as a replay, in this process. The new files
+take the place of all old ones in one version per table, and a ledger row without records then names these versions:
+until it is there, readers have the old tables. A rebuild that dies leaves tables ahead of the ledger that say what the
+records say, so the next publication may stand on them; the files it did not get to commit go with the next vacuum.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from pipelines.lake import files
+from pipelines.lake.commit import live_files
+from pipelines.lake.files import DataFile, lake_filesystem
+from pipelines.lake.publish import Lake
+from pipelines.lake.tables import HISTORY, RECORDS, REQUESTS
+from pipelines.replay.from_records import CHUNK, folded
+from pipelines.replay.job import Job
+from pipelines.replay.rules import rules
+from pipelines.replay.seed import discard_checkpoint
+from pipelines.upkeep.compact import replace_files
+
+Say = Callable[[str], None]
+
+
+def rebuild(location: str, *, say: Say, most: int = CHUNK) -> dict[str, int]:
+    """Make the history tables of a lake anew; returns their rows. The state of the next run is made anew with them.
+
+    ``most``: records folded at once. UsageError or MalformedLog where the records cannot be read: nothing is changed.
+    """
+    with Lake.held(location, mending=True) as lake:
+        for table in (RECORDS, *REQUESTS):
+            if table.name in lake.tables:
+                lake.mend(table)
+        say(f"reading the records below offset {lake.end_offset}")
+        made = recompute(lake, lake.end_offset, location, most=most)
+        # A state that was folded by other rules than these tables must not be gone on with.
+        discard_checkpoint(location)
+        for table in HISTORY:
+            say(f"replacing {table.name}")
+            lake.fit(table)
+            replace_files(lake, table, made[table.name], live_files(lake.tables[table.name]), rebuilt=True)
+        lake.publish_rewritten()
+    return {name: sum(file.rows for file in written) for name, written in made.items()}
+
+
+def recompute(lake: Lake, end_offset: int, into: str, *, most: int = CHUNK) -> dict[str, list[DataFile]]:
+    """Write the history that follows from a lake's records below ``end_offset`` to the folder or lake ``into``."""
+    job = Job(lake.location, lake.identity.shards, rules(lake.identity.profile, lake.identity.ids), True)
+    fs, root = lake_filesystem(into)
+    made: dict[str, list[DataFile]] = {table.name: [] for table in HISTORY}
+    for name in made:
+        fs.create_dir(f"{root}/{name}")
+    opened: dict[tuple[str, int], pa.Table] = {}
+    closed: dict[str, list[pa.Table]] = defaultdict(list)
+    for shard, _, tables in folded(lake, job, end_offset, most=most):
+        for name, rows in tables.items():
+            opened[name, shard] = rows.open
+            closed[name].append(rows.closed)
+            if sum(map(len, closed[name])) >= most:
+                made[name] += _write(into, name, closed.pop(name))
+    for name, parts in closed.items():
+        made[name] += _write(into, name, parts)
+    for (name, shard), open_rows in opened.items():
+        made[name] += _write(into, name, [open_rows], shard)
+    return made
+
+
+def _write(into: str, name: str, parts: list[pa.Table], shard: int = -1) -> list[DataFile]:
+    rows = pa.concat_tables(parts)
+    return [files.write(into, name, rows, shard=shard)] if len(rows) else []

@@ -1,0 +1,227 @@
+"""Prove a lake: its history again from its records, its files and its constraints.
+
+The history of a small lake is made again by the plain reference on jbod_model, which shares no code with the engine;
+that of a large one by the engine itself, which proves the files and the publications but not the engine. Then row is
+held against row, by key.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from jbod_model.formats import codec
+from jbod_model.formats.records import Record
+from jbod_model.ids import ID_TABLES
+from jbod_model.profiles import PROFILES
+from pipelines.formats.record_names import CONTROL_NAMES
+from pipelines.lake import files
+from pipelines.lake.delta import data_files, open_table, read_parquet
+from pipelines.lake.files import lake_filesystem
+from pipelines.lake.foreign import last_own, since
+from pipelines.lake.reader import Lake as Reader
+from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, Table
+from pipelines.upkeep.verify_reference import History, Row
+
+By = Literal["model", "engine"]
+MODEL_RECORDS = 5_000
+"""Up to so many records the reference on jbod_model is asked: it looks at every partition after every record."""
+SHARDS = 4
+"""Rows do not depend on their number."""
+MOST = 10
+"""Differences named per table."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is wrong: in which table, at which key (as text) and offset, and what."""
+
+    table: str
+    key: str
+    offset: int | None
+    what: str
+
+
+@dataclass
+class Verdict:
+    """What ``verify`` looked at and found."""
+
+    by: By
+    end_offset: int
+    rows: dict[str, int] = field(default_factory=dict)
+    files: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+    """What other engines did to the tables since they were published; data they changed is a difference, too."""
+
+
+def verify(location: str, *, by: By | None = None) -> Verdict:
+    """Compare everything the newest ledger row names with the records; ``by``: who recomputes, by size if None.
+
+    UsageError where there is no lake, MalformedLog or ReplayViolation where its records are no history.
+    """
+    lake = Reader.open(location)
+    verdict = Verdict(by or _by(lake), lake.published.end_offset)
+    _look_beyond(lake, verdict)
+    for name, delta in lake.tables.items():
+        verdict.files += len(delta.file_uris())
+        verdict.differences += _missing_files(location, name, delta)
+    if any(one.what.startswith("the file") for one in verdict.differences):
+        return verdict
+    for name, delta in lake.tables.items():
+        if name in BY_NAME:
+            verdict.rows[name] = lake.query(f"SELECT count(*) FROM {_rows(lake, name)}")[0][0]
+            verdict.differences += _broken_rules(lake, BY_NAME[name], delta)
+    with tempfile.TemporaryDirectory(prefix="jbod-verify-") as folder:
+        if verdict.by == "model":
+            _by_model(lake, folder)
+        else:
+            _by_engine(lake, folder)
+        for table in HISTORY:
+            verdict.differences += _compared(lake, table, folder)
+    return verdict
+
+
+def _by(lake: Reader) -> By:
+    ((records,),) = lake.query(f"SELECT count(*) FROM {_rows(lake, 'records')}")
+    return "model" if records <= MODEL_RECORDS else "engine"
+
+
+# -- files and constraints --------------------------------------------------------------------------------------------
+
+
+def _look_beyond(lake: Reader, verdict: Verdict) -> None:
+    """What became of the tables after the versions that the ledger names; a batch being published is none of it."""
+    for name, version in [(LEDGER.name, None), *lake.published.versions.items()]:
+        newest = open_table(lake.path, name, None)
+        known = version if version is not None else last_own(lake.path, newest)
+        if known is None or name not in BY_NAME:
+            continue
+        found = since(lake.path, BY_NAME[name], newest, known)
+        verdict.foreign += [f"{name}: {commit}" for commit in reversed(found.foreign)]
+        if found.refused:
+            verdict.differences.append(Difference(name, f"after version {known}", None, found.refused))
+
+
+def _missing_files(location: str, name: str, delta: Any) -> Iterator[Difference]:
+    """Files that the table's version has and the disk has not, or not of that size."""
+    fs, root = lake_filesystem(location)
+    actions = pa.table(delta.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
+    found = fs.get_file_info([f"{root}/{name}/{action['path']}" for action in actions])
+    for action, info in zip(actions, found, strict=True):
+        if info.type != pafs.FileType.File:
+            yield Difference(name, action["path"], None, "the file is gone")
+        elif info.size != action["size_bytes"]:
+            yield Difference(name, action["path"], None, f"the file has {info.size} bytes, not {action['size_bytes']}")
+
+
+def _broken_rules(lake: Reader, table: Table, delta: Any) -> Iterator[Difference]:
+    """Rows that break the table's constraints, have a null where none may be, or share a key."""
+    there = {column.name for column in delta.schema().fields}
+    rules = {f"breaks the constraint {name}": f"NOT ({text})" for name, text in table.checks.items()}
+    required = [column.name for column in table.schema if not column.nullable and column.name in there]
+    rules["has a null"] = " OR ".join(f"{name} IS NULL" for name in required)
+    lake.query("CREATE OR REPLACE TEMP MACRO cardinality(list) AS len(list)")
+    keys = ", ".join(table.key)
+    for what, wrong in rules.items():
+        for row in lake.query(f"SELECT {keys} FROM {_rows(lake, table.name)} WHERE {wrong} ORDER BY ALL LIMIT {MOST}"):
+            yield _difference(table, row, what)
+    doubled = f"SELECT {keys} FROM {_rows(lake, table.name)} GROUP BY ALL HAVING count(*) > 1 ORDER BY ALL LIMIT {MOST}"
+    for row in lake.query(doubled):
+        yield _difference(table, row, "is there more than once")
+
+
+# -- history, again ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A record as the ``records`` table has it, for the reference."""
+
+    offset: int
+    time: int
+    snapshot_index: int | None
+    record: Record | None
+
+
+def _by_model(lake: Reader, folder: str) -> None:
+    published = lake.published
+    history = History(PROFILES[published.profile], ID_TABLES[published.ids]).add(_entries(lake))
+    for table in HISTORY:
+        Path(folder, table.name).mkdir()
+        rows: Sequence[Row] = history.tables[table.name]
+        files.write(folder, table.name, pa.Table.from_pylist(list(rows), schema=table.schema))
+
+
+def _entries(lake: Reader) -> Iterator[_Entry]:
+    rows = lake.query(
+        "SELECT log_offset, epoch_us(append_time), snapshot_index, record_type, value "
+        f"FROM {_rows(lake, 'records')} ORDER BY log_offset, snapshot, snapshot_index"
+    )
+    controls = set(CONTROL_NAMES.values())
+    for offset, time, index, kind, value in rows:
+        read = kind not in controls and not kind.startswith("UNKNOWN_")
+        yield _Entry(offset, time, index, codec.decode(value, file="records", offset=offset).record if read else None)
+
+
+def _by_engine(lake: Reader, folder: str) -> None:
+    from pipelines.lake.create import Identity
+    from pipelines.lake.publish import Lake
+    from pipelines.upkeep.rebuild import recompute
+
+    published = lake.published
+    identity = Identity(published.cluster_id, published.profile, published.ids, SHARDS)
+    recompute(Lake(lake.path, identity, dict(lake.tables)), published.end_offset, folder)
+
+
+# -- row against row --------------------------------------------------------------------------------------------------
+
+
+def _compared(lake: Reader, table: Table, folder: str) -> Iterator[Difference]:
+    others = [name for name in table.schema.names if name not in table.key]
+    keys = ", ".join(f"coalesce(a.{name}, b.{name})" for name in table.key)
+    same_key = " AND ".join(f"a.{name} = b.{name}" for name in table.key)
+    differs = " OR ".join(f"a.{name} IS DISTINCT FROM b.{name}" for name in others)
+    wanted = ", ".join(f"a.{name}::VARCHAR, b.{name}::VARCHAR" for name in others)
+    files = f"'{folder}/{table.name}/**/*.parquet', hive_partitioning = false"
+    made = f"(SELECT true AS there, * FROM read_parquet({files}))"
+    if not any(Path(folder, table.name).rglob("*.parquet")):
+        made = f"(SELECT true AS there, * FROM {_rows(lake, table.name)} WHERE false)"
+    rows = lake.query(
+        f"SELECT {keys}, a.there, b.there, {wanted} FROM (SELECT true AS there, * FROM {_rows(lake, table.name)}) a "
+        f"FULL JOIN {made} b ON {same_key} WHERE a.there IS NULL OR b.there IS NULL OR {differs} "
+        f"ORDER BY coalesce(a.from_offset, b.from_offset), {keys} LIMIT {MOST}"
+    )
+    for row in rows:
+        key, (mine, theirs, *values) = row[: len(table.key)], row[len(table.key) :]
+        yield _difference(table, key, _told(mine, theirs, dict(zip(others, _pairs(values), strict=True))))
+
+
+def _pairs(values: Sequence[str | None]) -> list[tuple[str | None, str | None]]:
+    return list(zip(values[::2], values[1::2], strict=True))
+
+
+def _told(mine: bool | None, theirs: bool | None, values: Mapping[str, tuple[str | None, str | None]]) -> str:
+    if theirs is None:
+        return "is in the table, but does not follow from the records"
+    if mine is None:
+        return "follows from the records, but is not in the table"
+    wrong = (f"{name} is {had}, the records say {due}" for name, (had, due) in values.items() if had != due)
+    return "; ".join(wrong)
+
+
+def _difference(table: Table, key: Sequence[Any], what: str) -> Difference:
+    said = dict(zip(table.key, key, strict=True))
+    offset = said.get("from_offset", said.get("log_offset"))
+    return Difference(table.name, ", ".join(f"{name} {value}" for name, value in said.items()), offset, what)
+
+
+def _rows(lake: Reader, name: str) -> str:
+    """SQL for all rows of a table at the version that the ledger names."""
+    return read_parquet(lake.path, name, lake.tables[name], [file["path"] for file in data_files(lake.tables[name])])

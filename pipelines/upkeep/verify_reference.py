@@ -1,0 +1,298 @@
+"""The plain reference for the history tables: one record at a time, with the rules of jbod_model.
+
+Slow and obvious on purpose: after every record all that is true now is compared with what was true before. It shares
+no code with the engine that fills the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol, Self
+
+from jbod_model.formats.records import (
+    BrokerRegistrationChangeRecord,
+    Record,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from jbod_model.ids import KAFKA_IDS, IdTable
+from jbod_model.profiles import KAFKA, Profile
+from jbod_model.replay.image import Image
+from jbod_model.replay.offline import offline_replicas
+from jbod_model.replay.registrations import BrokerRegistration, Partition
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+RECOVERY = {0: "RECOVERED", 1: "RECOVERING"}
+Row = dict[str, Any]
+
+
+class Entry(Protocol):
+    """A record as it lies in a log or a snapshot; ``time`` in microseconds since 1970."""
+
+    @property
+    def offset(self) -> int:
+        """Its offset; for a snapshot's record the last one that the snapshot contains."""
+
+    @property
+    def time(self) -> int:
+        """When it was appended."""
+
+    @property
+    def snapshot_index(self) -> int | None:
+        """Its place in the snapshot, None for a record of the log."""
+
+    @property
+    def record(self) -> Record | None:
+        """What it says, None for a control record."""
+
+
+def time_of(micros: int) -> datetime:
+    """A time in UTC from microseconds since 1970."""
+    return EPOCH + timedelta(microseconds=micros)
+
+
+class _Intervals:
+    """The rows of one history table: at most one open row per key."""
+
+    def __init__(self, key: Sequence[str], ended_by: bool = True) -> None:
+        self.key = key
+        self.ended_by = ended_by
+        self.rows: list[Row] = []
+        self.open: dict[tuple[Any, ...], Row] = {}
+
+    def start(self, row: Row, at: Entry) -> None:
+        row |= {
+            "from_offset": at.offset,
+            "from_time": time_of(at.time),
+            "to_offset": None,
+            "to_time": None,
+            "from_snapshot": at.snapshot_index is not None,
+        }
+        if self.ended_by:
+            row["ended_by"] = None
+        self.rows.append(row)
+        self.open[tuple(row[name] for name in self.key)] = row
+
+    def end(self, key: tuple[Any, ...], at: Entry, why: str | None = None) -> None:
+        row = self.open.pop(key)
+        row |= {"to_offset": at.offset, "to_time": time_of(at.time)}
+        if self.ended_by:
+            row["ended_by"] = why
+
+
+class History:
+    """Everything that the history tables hold after some entries of a log."""
+
+    def __init__(self, profile: Profile = KAFKA, ids: IdTable = KAFKA_IDS) -> None:
+        self.profile = profile
+        self.image = Image(ids=ids)
+        self.brokers = _Intervals(["broker_id"])
+        self.directories = _Intervals(["broker_id", "directory_id"])
+        self.partitions = _Intervals(["topic_id", "partition"], ended_by=False)
+        self.assignments = _Intervals(["topic_id", "partition", "replica_index"])
+        self.offline = _Intervals(["topic_id", "partition", "replica_index"], ended_by=False)
+        self._states: dict[tuple[str, int], Partition] = {}
+        self._registrations: dict[int, BrokerRegistration] = {}
+
+    def add(self, entries: Iterable[Entry]) -> Self:
+        """Replay entries; a run of snapshot entries counts as one step that replaces everything."""
+        loading: Image | None = None
+        last: Entry | None = None
+        for entry in entries:
+            if loading is not None and entry.snapshot_index is None:
+                assert last is not None
+                self._settle(loading, last)
+                loading = None
+            if entry.snapshot_index is not None:
+                if loading is None:
+                    loading = self.image.emptied()
+                loading = self._applied(loading, entry)
+                if entry.record is not None:
+                    last = entry
+            else:
+                self._settle(self._applied(self.image, entry), entry)
+        if loading is not None:
+            assert last is not None
+            self._settle(loading, last)
+        return self
+
+    @property
+    def tables(self) -> Mapping[str, list[Row]]:
+        """Rows of the history tables."""
+        return {
+            "brokers": self.brokers.rows,
+            "directories": self.directories.rows,
+            "partitions": self.partitions.rows,
+            "assignments": self.assignments.rows,
+            "offline_replicas": self.offline.rows,
+        }
+
+    def _applied(self, image: Image, entry: Entry) -> Image:
+        return image if entry.record is None else image.apply(entry.record, entry.offset, profile=self.profile)
+
+    def _settle(self, image: Image, at: Entry) -> None:
+        before, self.image = self.image, image
+        if before is image:
+            return
+        self._brokers(image, at)
+        self._partitions(image, at)
+        self._offline(image, at)
+
+    def _brokers(self, image: Image, at: Entry) -> None:
+        why = {RegisterBrokerRecord: "registered", UnregisterBrokerRecord: "unregistered"}.get(
+            type(at.record), "changed"
+        )
+        for broker_id in sorted({*self._registrations, *image.brokers}):
+            old, new = self._registrations.get(broker_id), image.brokers.get(broker_id)
+            old_row, new_row = _broker_row(old), _broker_row(new)
+            if old_row != new_row:
+                if old is not None:
+                    self.brokers.end((broker_id,), at, why if at.snapshot_index is None else "resync")
+                if new_row is not None:
+                    self.brokers.start(new_row, at)
+            listed_before = set(old.directories) if old else set()
+            listed = set(new.directories) if new else set()
+            for directory in sorted(listed_before - listed):
+                self.directories.end((broker_id, str(directory)), at, _why_gone(at, image, directory))
+            for directory in sorted(listed - listed_before):
+                assert new is not None
+                row = {"broker_id": broker_id, "directory_id": str(directory), "broker_epoch": new.epoch}
+                self.directories.start(row, at)
+        self._registrations = dict(image.brokers)
+
+    def _partitions(self, image: Image, at: Entry) -> None:
+        resync = at.snapshot_index is not None
+        names = {str(topic_id): topic.name for topic_id, topic in image.topics.items()}
+        now = {
+            (str(topic_id), number): partition
+            for topic_id, topic in image.topics.items()
+            for number, partition in topic.partitions.items()
+        }
+        for key in sorted({*self._states, *now}):
+            old, new = self._states.get(key), now.get(key)
+            # Every record that touches a partition makes a new object; a snapshot makes all of them anew.
+            if old is new or (resync and old == new):
+                continue
+            if old is not None:
+                self.partitions.end(key, at)
+            if new is not None:
+                self.partitions.start(_partition_row(key, names[key[0]], new), at)
+            self._assignments(image, key, names.get(key[0], ""), old, new, at)
+        self._states = now
+
+    def _assignments(
+        self, image: Image, key: tuple[str, int], topic: str, old: Partition | None, new: Partition | None, at: Entry
+    ) -> None:
+        before = _slots(old)
+        after = _slots(new)
+        kind = image.ids.kind
+        for index in range(max(len(before), len(after))):
+            was = before[index] if index < len(before) else None
+            will = after[index] if index < len(after) else None
+            if was == will:
+                continue
+            if was is not None:
+                if at.snapshot_index is not None:
+                    why = "resync"
+                elif new is None:
+                    why = "removed"
+                elif was[0] not in new.replicas:
+                    why = "reassigned"
+                elif will is None or will[0] != was[0]:
+                    why = "reordered"
+                elif kind(will[1]) == "assigned":
+                    why = "moved" if kind(was[1]) == "assigned" else "assigned"
+                else:
+                    why = "lost" if kind(will[1]) == "lost" else "unassigned"
+                self.assignments.end((*key, index), at, why)
+            if will is not None:
+                row = _slot_row(key, topic, index, will) | {"kind": kind(will[1])}
+                self.assignments.start(row, at)
+
+    def _offline(self, image: Image, at: Entry) -> None:
+        wanted: dict[tuple[str, int, int], tuple[str, int, str, str]] = {}
+        for topic_id, topic in image.topics.items():
+            for number, partition in topic.partitions.items():
+                reasons = offline_replicas(image, partition, profile=self.profile)
+                for index, (broker, directory) in enumerate(_slots(partition)):
+                    if broker in reasons:
+                        wanted[str(topic_id), number, index] = (topic.name, broker, str(directory), reasons[broker])
+        for key, row in list(self.offline.open.items()):
+            known = (row["topic"], row["broker_id"], row["directory_id"], row["reason"])
+            if wanted.get(key) == known:
+                del wanted[key]
+            else:
+                self.offline.end(key, at)
+        for (owner, number, index), (topic_name, broker, directory_id, reason) in wanted.items():
+            row = {
+                "topic_id": owner,
+                "topic": topic_name,
+                "partition": number,
+                "replica_index": index,
+                "broker_id": broker,
+                "directory_id": directory_id,
+                "reason": reason,
+            }
+            self.offline.start(row, at)
+
+
+def _slots(partition: Partition | None) -> list[tuple[int, Any]]:
+    return [] if partition is None else list(zip(partition.replicas, partition.directories, strict=True))
+
+
+def _slot_row(key: tuple[str, int], topic: str, index: int, slot: tuple[int, Any]) -> Row:
+    return {
+        "topic_id": key[0],
+        "topic": topic,
+        "partition": key[1],
+        "replica_index": index,
+        "broker_id": slot[0],
+        "directory_id": str(slot[1]),
+    }
+
+
+def _why_gone(at: Entry, image: Image, directory: Any) -> str:
+    if at.snapshot_index is not None:
+        return "resync"
+    if isinstance(at.record, BrokerRegistrationChangeRecord):
+        return "failed"
+    if isinstance(at.record, UnregisterBrokerRecord):
+        return "unregistered"
+    elsewhere = any(directory in broker.directories for broker in image.brokers.values())
+    return "moved" if elsewhere else "deregistered"
+
+
+def _broker_row(broker: BrokerRegistration | None) -> Row | None:
+    if broker is None:
+        return None
+    cordoned = broker.cordoned_directories
+    return {
+        "broker_id": broker.broker_id,
+        "broker_epoch": broker.epoch,
+        "incarnation_id": str(broker.incarnation_id),
+        "fenced": broker.fenced,
+        "in_controlled_shutdown": broker.in_controlled_shutdown,
+        "rack": broker.rack,
+        "log_dirs": [str(directory) for directory in broker.directories],
+        "cordoned_log_dirs": None if cordoned is None else [str(directory) for directory in sorted(cordoned)],
+    }
+
+
+def _partition_row(key: tuple[str, int], topic: str, partition: Partition) -> Row:
+    return {
+        "topic_id": key[0],
+        "topic": topic,
+        "partition": key[1],
+        "replicas": list(partition.replicas),
+        "isr": list(partition.isr),
+        "elr": list(partition.eligible_leader_replicas),
+        "last_known_elr": list(partition.last_known_elr),
+        "adding": list(partition.adding_replicas),
+        "removing": list(partition.removing_replicas),
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "partition_epoch": partition.partition_epoch,
+        "leader_recovery": RECOVERY[partition.leader_recovery_state],
+        "directories": [str(directory) for directory in partition.directories],
+    }

@@ -1,0 +1,77 @@
+"""Prepare a machine for fast starts: compile the kernels, archive the classes that Spark loads, keep its command.
+
+``make setup`` calls it once; without it the first replay takes longer, nothing else changes.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from jbod_model.formats.log_writer import LogWriter
+from jbod_model.formats.records import (
+    PartitionChangeRecord,
+    PartitionRecord,
+    Record,
+    RegisterBrokerRecord,
+    TopicRecord,
+    VersionedRecord,
+)
+from jbod_model.ids import Uuid
+from pipelines.java import class_archive, use_java
+from pipelines.replay.options import Replay
+from pipelines.replay.runner import Runner
+from pipelines.settings import Spark
+from pipelines.spark.session import spark_session
+from pipelines.spark.start.launch import keep_command
+
+_DIRECTORIES = (Uuid(1, 1000), Uuid(1, 1001))
+_TOPIC = Uuid(2, 1000)
+_RECORDS: tuple[tuple[Record, int], ...] = (
+    (RegisterBrokerRecord(broker_id=1, incarnation_id=Uuid(3, 1000), fenced=False, log_dirs=_DIRECTORIES), 3),
+    (TopicRecord(name="warm", topic_id=_TOPIC), 0),
+    (
+        PartitionRecord(
+            partition_id=0,
+            topic_id=_TOPIC,
+            replicas=(1,),
+            isr=(1,),
+            leader=1,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=_DIRECTORIES[:1],
+        ),
+        1,
+    ),
+    (PartitionChangeRecord(partition_id=0, topic_id=_TOPIC, directories=_DIRECTORIES[1:]), 1),
+)
+
+
+def main() -> int:
+    """Replay a log of four records into a lake that is thrown away."""
+    java = use_java()
+    archive = class_archive(java)
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="jbod-warm-") as scratch:
+        log = Path(scratch, "log")
+        log.mkdir()
+        writer = LogWriter()
+        writer.append([VersionedRecord(record, version) for record, version in _RECORDS], epoch=1, timestamp=1)
+        writer.write(log)
+        options = f"{Spark().java_options} -XX:ArchiveClassesAtExit={archive}"
+        spark = spark_session(Spark(java_options=options), archive=False)
+        keep_command(java)
+        Runner(Replay(str(log), str(Path(scratch, "lake")))).run(spark)
+        spark.stop()
+        # The JVM writes the archive as it ends.
+        gateway: Any = spark.sparkContext._gateway
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(300)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""The engine without Spark: slices decoded, sharded and folded in this process, for any size of micro-batch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.lake.tables import HISTORY
+from pipelines.replay.job import Job
+from pipelines.replay.rules import rules
+from pipelines.replay.stages import fold_rows, shard_rows
+from pipelines.source.log_dir import LogDir
+from pipelines.source.plan import Planner
+from pipelines.source.positions import Slice
+from pipelines.source.slices import read_slice
+
+
+class Run:
+    """Micro-batches into the state of every shard; ``tables`` are all history rows so far, by table."""
+
+    def __init__(self, *, shards: int = 3, profile: str = "kafka", ids: str = "kafka") -> None:
+        self._job = Job("", shards, rules(profile, ids))
+        self._states: dict[int, bytes] = {}
+        self._closed: dict[str, list[pa.Table]] = defaultdict(list)
+        self._open: dict[tuple[str, int], pa.Table] = {}
+
+    def add(self, pieces: Iterable[Slice]) -> None:
+        """One micro-batch. What goes to a shard comes in any order."""
+        rows = [
+            row
+            for sequence, piece in enumerate(pieces)
+            for row in shard_rows(self._job, sequence, piece, *read_slice(piece))
+        ]
+        for shard in sorted({row[0] for row in rows if row[0] >= 0}):
+            mine = [row for row in rows if row[0] == shard]
+            self._states[shard], tables, _ = fold_rows(self._job, shard, self._states.get(shard), reversed(mine))
+            for name, found in tables.items():
+                self._closed[name].append(found.closed)
+                self._open[(name, shard)] = found.open
+
+    @property
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """Rows that are closed, and those that are open now."""
+        return {
+            table.name: [
+                row
+                for part in [
+                    *self._closed[table.name],
+                    *(rows for (name, _), rows in self._open.items() if name == table.name),
+                ]
+                for row in part.to_pylist()
+            ]
+            for table in HISTORY
+        }
+
+
+def replay(
+    log_dir: Path | str,
+    *,
+    most: int | None = None,
+    shards: int = 3,
+    start: str = "auto",
+    profile: str = "kafka",
+    ids: str = "kafka",
+) -> dict[str, list[dict[str, Any]]]:
+    """All history rows of a log, by table, replayed in micro-batches of at most ``most`` records."""
+    run = Run(shards=shards, profile=profile, ids=ids)
+    planner = Planner(LogDir(str(log_dir)))
+    position = planner.begin(start)
+    while (end := planner.advance(position, most)) != position:
+        run.add(planner.slices(position, end))
+        position = end
+    return run.tables
+
+
+def slices(
+    log_dir: Path | str, *, most: int | None = None, start: str = "auto", cut_tail: str = "wait"
+) -> Iterator[Slice]:
+    """What a run would read, micro-batch after micro-batch."""
+    planner = Planner(LogDir(str(log_dir)), cut_tail=cut_tail)
+    position = planner.begin(start)
+    while (end := planner.advance(position, most)) != position:
+        yield from planner.slices(position, end)
+        position = end
+
+
+def true_at(rows: list[dict[str, Any]], offset: int) -> Iterator[dict[str, Any]]:
+    """The rows that were true at an offset."""
+    return (r for r in rows if r["from_offset"] <= offset and (r["to_offset"] is None or offset < r["to_offset"]))
+
+
+def image(tables: dict[str, list[dict[str, Any]]], offset: int) -> dict[str, Any]:
+    """The image at an offset, in the form of a line of images.jsonl."""
+    offline = defaultdict(list)
+    for row in true_at(tables["offline_replicas"], offset):
+        offline[(row["topic_id"], row["partition"])].append((row["replica_index"], row["broker_id"]))
+    partitions = [
+        {
+            "topic": row["topic"],
+            "topicId": row["topic_id"],
+            "partition": row["partition"],
+            "replicas": row["replicas"],
+            "isr": row["isr"],
+            "elr": row["elr"],
+            "adding": row["adding"],
+            "removing": row["removing"],
+            "leader": row["leader"],
+            "leaderEpoch": row["leader_epoch"],
+            "partitionEpoch": row["partition_epoch"],
+            "directories": row["directories"],
+            "offlineReplicas": [broker for _, broker in sorted(offline[(row["topic_id"], row["partition"])])],
+        }
+        for row in sorted(true_at(tables["partitions"], offset), key=lambda r: (r["topic"], r["partition"]))
+    ]
+    brokers = [
+        {
+            "brokerId": row["broker_id"],
+            "epoch": row["broker_epoch"],
+            "incarnationId": row["incarnation_id"],
+            "fenced": row["fenced"],
+            "inControlledShutdown": row["in_controlled_shutdown"],
+            "logDirs": row["log_dirs"],
+        }
+        for row in sorted(true_at(tables["brokers"], offset), key=lambda r: r["broker_id"])
+    ]
+    return {"op": "image", "offset": offset, "partitions": partitions, "brokers": brokers}

@@ -1,0 +1,204 @@
+"""What other engines do to the tables of a lake, through delta-rs; and lakes that are published fast, without Spark."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from deltalake import Field as DeltaField
+
+from pipelines import ask
+from pipelines.lake import files
+from pipelines.lake.commit import live_files
+from pipelines.lake.publish import Batch, Identity, Lake
+from pipelines.lake.restore import shards_of_rows
+from pipelines.lake.tables import BY_NAME, HISTORY, TABLES
+from pipelines.replay.blocks import shards_of
+from tests.support.lakes import Reference
+from tests.support.logs import read_log
+from tests.support.paths import metadata_dir
+
+KAFKA = "kafka-4.1.2"
+SHARDS = 2
+ENDS = (210, 276, 420, 520)
+"""Offsets at which the parts end."""
+NAMES = [table.name for table in TABLES]
+_SOME = {
+    "ledger": ("metadata_version", "metadata_version + 1"),
+    "records": ("epoch", "epoch + 1"),
+}
+"""A column of each table that an UPDATE can change, and to what."""
+Operation = Callable[[str, random.Random], None]
+
+
+def _compact(uri: str, _: random.Random) -> None:
+    DeltaTable(uri).optimize.compact()
+
+
+def _z_order(uri: str, _: random.Random) -> None:
+    DeltaTable(uri).optimize.z_order(["end_offset" if uri.endswith("ledger") else _offset(uri)])
+
+
+def _vacuum(uri: str, _: random.Random) -> None:
+    DeltaTable(uri).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def _property(uri: str, _: random.Random) -> None:
+    DeltaTable(uri).alter.set_table_properties({"delta.logRetentionDuration": "interval 40 days"})
+
+
+def _column_comment(uri: str, _: random.Random) -> None:
+    DeltaTable(uri).alter.set_column_metadata(_offset(uri), {"comment": "seen by another engine"})
+
+
+def _update(uri: str, _: random.Random) -> None:
+    column, value = _SOME.get(uri.rsplit("/", 1)[1], ("from_time", "from_time + interval '1 second'"))
+    DeltaTable(uri).update({column: value})
+
+
+def _delete(uri: str, _: random.Random) -> None:
+    table = DeltaTable(uri)
+    least = min(file.statistics[f"min.{_offset(uri)}"] for file in live_files(table))
+    table.delete(f"{_offset(uri)} = {least}")
+
+
+def _delete_all(uri: str, _: random.Random) -> None:
+    DeltaTable(uri).delete()
+
+
+def _append(uri: str, _: random.Random) -> None:
+    table = DeltaTable(uri)
+    write_deltalake(uri, table.to_pyarrow_table().slice(0, 1), mode="append")
+
+
+def _overwrite(uri: str, _: random.Random) -> None:
+    table = DeltaTable(uri)
+    rows = table.to_pyarrow_table()
+    write_deltalake(table, rows.slice(0, len(rows) // 2), mode="overwrite")
+
+
+def _restore(uri: str, chance: random.Random) -> None:
+    made = len(BY_NAME[uri.rsplit("/", 1)[1]].checks)
+    DeltaTable(uri).restore(chance.randrange(made, made + 2))
+
+
+def _undo(uri: str, _: random.Random) -> None:
+    table = DeltaTable(uri)
+    table.restore(table.version() - 1)
+
+
+def _add_column(uri: str, _: random.Random) -> None:
+    DeltaTable(uri).alter.add_columns([DeltaField("seen_by", "string")])
+
+
+def _append_only(uri: str, _: random.Random) -> None:
+    DeltaTable(uri).alter.set_table_properties({"delta.appendOnly": "true"})
+
+
+def _offset(uri: str) -> str:
+    return {"ledger": "start_offset", "records": "log_offset"}.get(uri.rsplit("/", 1)[1], "from_offset")
+
+
+KEEPING: Mapping[str, Operation] = {
+    "compact": _compact,
+    "z-order": _z_order,
+    "vacuum": _vacuum,
+    "property": _property,
+    "column comment": _column_comment,
+}
+"""Operations that change no data."""
+CHANGING: Mapping[str, Operation] = {
+    "update": _update,
+    "delete": _delete,
+    "delete all": _delete_all,
+    "append": _append,
+    "overwrite": _overwrite,
+    "restore": _restore,
+    "add column": _add_column,
+    "append only": _append_only,
+}
+
+
+SOMETIMES: Mapping[str, Operation] = {"undo": _undo}
+"""Those that may do either."""
+
+
+@dataclass
+class Parts:
+    """The rows that each part of a log adds to the tables, as micro-batches leave them."""
+
+    batches: list[Batch] = field(default_factory=list)
+    closed: list[dict[str, pa.Table]] = field(default_factory=list)
+    opened: list[dict[tuple[str, int], pa.Table]] = field(default_factory=list)
+
+    def publish(self, lake: Path, number: int) -> None:
+        """Open the lake as a run does and publish a part."""
+        writer = Lake.create_or_open(str(lake), Identity("test", "kafka", "kafka", SHARDS))
+        written = [
+            *(files.write(str(lake), name, rows) for name, rows in self.closed[number].items()),
+            *(files.write(str(lake), name, rows, shard=shard) for (name, shard), rows in self.opened[number].items()),
+        ]
+        batch = self.batches[number]
+        writer.publish(Batch(**{**vars(batch), "files": written}))
+
+
+@cache
+def parts() -> Parts:
+    """Those of a real cluster's log."""
+    made = Parts()
+    entries = read_log(metadata_dir(KAFKA), "log")
+    reference, begin = Reference(), 0
+    for end in ENDS:
+        part = [entry for entry in entries if begin <= entry.offset < end]
+        reference.add(part)
+        records = pa.Table.from_pylist(reference.records[-len(part) :], schema=BY_NAME["records"].schema)
+        closed, opened = {"records": records}, {}
+        for table in HISTORY:
+            rows = reference.tables[table.name]
+            gone = [row for row in rows if row["to_offset"] is not None and row["to_offset"] >= begin]
+            if gone:
+                closed[table.name] = pa.Table.from_pylist(gone, schema=table.schema)
+            still = pa.Table.from_pylist([row for row in rows if row["to_offset"] is None], schema=table.schema)
+            owners = pa.array(shards_of_rows(SHARDS, table, still, shards_of))
+            for shard in set(owners.to_pylist()):
+                opened[table.name, shard] = still.filter(pa.compute.equal(owners, shard))
+        made.closed.append(closed)
+        made.opened.append(opened)
+        made.batches.append(
+            Batch(
+                start_offset=begin,
+                end_offset=end,
+                epoch=part[-1].epoch,
+                fingerprint=0,
+                end_time=part[-1].time,
+                files=(),
+                touched=frozenset((table.name, shard) for table in HISTORY for shard in range(SHARDS + 1)),
+                metadata_version=-1,
+                from_snapshot=None,
+                dropped=0,
+            )
+        )
+        begin = end
+    return made
+
+
+def answers(lake: Path) -> dict[str, Any]:
+    """What a reader is told now: the image, what is offline, where replicas lie, and every row there is."""
+    found = ask.Lake.open(lake)
+    with found.connection:
+        told: dict[str, Any] = {"end": found.offset, "image": ask.image(found), "offline": ask.offline(found)}
+        told["directories"] = ask.directories(found)
+        for table in HISTORY:
+            columns = [name for name in table.schema.names if not name.endswith("_time")]
+            columns += ["epoch_us(from_time)", "epoch_us(to_time)"]
+            rows = found.query(f"SELECT {', '.join(columns)} FROM {found.until(table.name)}")
+            told[table.name] = sorted(map(str, rows))
+        ((records,),) = found.query(f"SELECT count(*) FROM {found.records()}")
+        told["records"] = records
+        return told

@@ -1,0 +1,42 @@
+"""What Kafka's own log dump says, as data."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+_BATCH = re.compile(
+    r"baseOffset: (\d+) lastOffset: (\d+) count: (\d+) .*partitionLeaderEpoch: (\d+) .*isControl: (\w+) .*"
+    r"position: (\d+) CreateTime: (-?\d+) size: (\d+) magic: 2 compresscodec: (\w+) crc: (\d+) isvalid: true"
+)
+_RECORD = re.compile(r"\| offset: (\d+) .*?headerKeys: \[\] ?(.*)")
+
+
+def lines(text: str) -> Iterator[dict[str, Any]]:
+    """Each record as ``formats.text.dump_lines`` has it. Older Kafkas print no content of control records."""
+    batch: dict[str, Any] = {}
+    for line in text.splitlines():
+        if found := _BATCH.match(line):
+            base, last, count, epoch, control, position, time, size, codec, crc = found.groups()
+            facts = {
+                "baseOffset": int(base),
+                "lastOffset": int(last),
+                "count": int(count),
+                "position": int(position),
+                "size": int(size),
+                "codec": codec,
+                "crc": int(crc),
+                "isControl": control == "true",
+            }
+            batch = {"timestamp": int(time), "epoch": int(epoch), "batch": facts}
+        elif found := _RECORD.match(line):
+            yield {"offset": int(found[1]), **batch, **_content(found[2])}
+
+
+def _content(text: str) -> dict[str, Any]:
+    if text.startswith("payload: "):
+        return {"payload": json.loads(text.removeprefix("payload: "))}
+    found = re.fullmatch(r"(\w+):? (\{.*)", text)
+    return {"control": {found[1]: json.loads(found[2])} if found else None}

@@ -1,0 +1,114 @@
+"""Lakes made without Spark: the plain reference of pipelines.upkeep.verify_reference, and its rows in Delta tables.
+
+``Reference`` collects the rows of all tables, ``write_lake`` makes a lake of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from jbod_model.formats.records import TYPE_NAMES
+from jbod_model.profiles import KAFKA, Profile
+from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, HISTORY, LEDGER, RECORDS
+from pipelines.upkeep.verify_reference import History, Row, time_of
+from tests.support.logs import Entry
+
+
+class Reference(History):
+    """Everything that tables hold after some entries of a log, ``records`` among them."""
+
+    def __init__(self, profile: Profile = KAFKA) -> None:
+        super().__init__(profile)
+        self.records: list[Row] = []
+        self.snapshots: list[int] = []
+
+    def add(self, entries: Iterable[Entry]) -> Self:  # type: ignore[override]
+        """Replay entries; a run of snapshot entries counts as one step that replaces everything."""
+        listed = list(entries)
+        before = None
+        for entry in listed:
+            self.records.append(_record_row(entry))
+            if entry.snapshot_index is not None and (before is None or before.snapshot_index is None):
+                self.snapshots.append(entry.offset + 1)
+            before = entry
+        return super().add(listed)
+
+    @property
+    def tables(self) -> Mapping[str, list[Row]]:
+        """Rows of the records and of the history tables."""
+        return {"records": self.records, **super().tables}
+
+
+def _record_row(entry: Entry) -> Row:
+    record = entry.record
+    topic_id = getattr(record, "topic_id", None)
+    broker_id = getattr(record, "broker_id", None)
+    if record is not None and type(record).__name__ in ("FenceBrokerRecord", "UnfenceBrokerRecord"):
+        broker_id = record.id  # type: ignore[attr-defined]
+    return {
+        "log_offset": entry.offset,
+        "epoch": entry.epoch,
+        "append_time": time_of(entry.time),
+        "batch_offset": entry.batch_offset,
+        "record_type": entry.control or TYPE_NAMES[type(record)],  # type: ignore[index]
+        "record_version": entry.versioned.version if entry.versioned else int.from_bytes(entry.value[:2], "big"),
+        "snapshot": entry.snapshot_index is not None,
+        "snapshot_index": entry.snapshot_index,
+        "topic_id": None if topic_id is None else str(topic_id),
+        "partition": getattr(record, "partition_id", None),
+        "broker_id": broker_id,
+        "value": entry.value,
+    }
+
+
+def write_lake(
+    path: Path,
+    *parts: Sequence[Entry],
+    profile: Profile = KAFKA,
+    cluster_id: str = "test",
+    requests: Sequence[Row] = (),
+) -> Reference:
+    """A lake at ``path`` of all ``parts``, each one publication; returns what it holds.
+
+    ``requests``: rows of the table assignment_requests, which the lake does not have for none.
+    """
+    reference = Reference(profile)
+    if requests:
+        asked = pa.Table.from_pylist(list(requests), schema=ASSIGNMENT_REQUESTS.schema)
+        write_deltalake((path / ASSIGNMENT_REQUESTS.name).as_uri(), asked)
+    for table in (RECORDS, *HISTORY, LEDGER):
+        DeltaTable.create((path / table.name).as_uri(), table.schema)
+    end = 0
+    for part in parts:
+        snapshots = len(reference.snapshots)
+        reference.add(part)
+        versions = {ASSIGNMENT_REQUESTS.name: 0} if requests else {}
+        for name, rows in reference.tables.items():
+            content = pa.Table.from_pylist(rows, schema=BY_NAME[name].schema)
+            write_deltalake((path / name).as_uri(), content, mode="overwrite")
+            versions[name] = DeltaTable((path / name).as_uri()).version()
+        start, end = max(end, part[0].offset), part[-1].offset + 1
+        published = {
+            "start_offset": start,
+            "end_offset": end,
+            "epoch": part[-1].epoch,
+            "fingerprint": 0,
+            "end_time": time_of(part[-1].time),
+            "published_time": time_of(part[-1].time),
+            "profile": profile.name,
+            "ids": "kafka",
+            "cluster_id": cluster_id,
+            "metadata_version": reference.image.features.get("metadata.version", -1),
+            "from_snapshot": reference.snapshots[-1] if len(reference.snapshots) > snapshots else None,
+            "dropped": 0,
+            "versions": list(versions.items()),
+            "rows": [],
+        }
+        ledger = pa.Table.from_pylist([published], schema=LEDGER.schema)
+        write_deltalake((path / "ledger").as_uri(), ledger, mode="append")
+    return reference

@@ -1,0 +1,114 @@
+"""The main job in this process, without Spark: the same stages, the same tables, the same ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jbod_model.errors import JbodError
+from pipelines.lake.publish import Identity, Lake
+from pipelines.replay.collect import batch_of
+from pipelines.replay.job import Job
+from pipelines.replay.options import Outcome
+from pipelines.replay.rollback import RolledBack, settle
+from pipelines.replay.rules import rules
+from pipelines.replay.runner import Runner
+from pipelines.replay.seed import discard_checkpoint, seed_position, seed_state
+from pipelines.replay.stages import Row, decode_slice, error_row, fold_shard
+from pipelines.source.log_dir import LogDir
+from pipelines.source.log_options import Options
+from pipelines.source.plan import Planner
+from pipelines.source.positions import Slice
+from pipelines.source.readers import planner_of
+from pipelines.source.tail import Settle
+
+
+def replay(
+    log_dir: Path,
+    lake_dir: Path,
+    *,
+    most: int | None = None,
+    shards: int = 2,
+    lag: Settle | None = None,
+    replace: bool = False,
+) -> RolledBack | None:
+    """Settle the lake with the log, then replay to the log's end; what was taken back.
+
+    There is no checkpoint: every run makes its state again from the records of the lake.
+    """
+    log = LogDir(str(log_dir))
+    lake = Lake.create_or_open(str(lake_dir), Identity(log.cluster_id(), "kafka", "kafka", shards))
+    job = Job(str(lake_dir), lake.identity.shards, rules("kafka", "kafka"))
+    discard_checkpoint(str(lake_dir))
+    done = settle(lake, job, Planner(log), has_checkpoint=False, replace=replace)
+    planner = Planner(log, settle=lag)
+    position = seed_position(str(lake_dir)) or planner.begin()
+    states = {shard: seed_state(str(lake_dir), shard) for shard in range(job.shards + 1)}
+    while (end := planner.advance(position, most)) != position:
+        rows = [
+            row
+            for number, piece in enumerate(planner.slices(position, end))
+            for row in decode_slice(job, number, piece)
+        ]
+        reports = [row for row in rows if row[0] < 0]
+        for shard in sorted({row[0] for row in rows if row[0] >= 0}):
+            states[shard], out = fold_shard(job, shard, states[shard], [row for row in rows if row[0] == shard])
+            reports += out
+        known = lake.ledger["metadata_version"] if lake.ledger else -1
+        batch = batch_of(str(lake_dir), [(kind, payload) for _, _, kind, payload in reports], known)
+        assert batch is not None
+        lake.publish(batch)
+        position = end
+    return done
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The rows of one micro-batch, as the driver asks Spark for them."""
+
+    rows: list[tuple[str, bytes]]
+
+    def select(self, *_: str) -> Frame:
+        """Kind and payload are all there is."""
+        return self
+
+    def collect(self) -> list[tuple[str, bytes]]:
+        """The rows."""
+        return self.rows
+
+
+class LocalRunner(Runner):
+    """A Runner whose queries run in this process."""
+
+    def go(self) -> Outcome:
+        """The run."""
+        return self.run(None)  # type: ignore[arg-type]
+
+    def _run(self, spark: Any) -> None:
+        lake = self.wanted.lake
+        job = self._job()
+        planner = planner_of(Options.read(self._options()))
+        planner.freeze()
+        position = seed_position(lake) or planner.begin(self.wanted.start)
+        states = {shard: seed_state(lake, shard) for shard in range(job.shards + 1)}
+        while (end := planner.advance(position, self.wanted.max_records)) != position:
+            pieces = planner.slices(position, end)
+            rows = [row for number, piece in enumerate(pieces) for row in _decoded(job, number, piece)]
+            reports = [row for row in rows if row[0] < 0]
+            for shard in sorted({row[0] for row in rows if row[0] >= 0}):
+                mine = [row for row in rows if row[0] == shard]
+                try:
+                    states[shard], out = fold_shard(job, shard, states[shard], mine)
+                except JbodError as problem:
+                    out = [error_row(problem)]
+                reports += out
+            self._publish(Frame([(kind, payload) for _, _, kind, payload in reports]), 0)  # type: ignore[arg-type]
+            position = end
+
+
+def _decoded(job: Job, number: int, piece: Slice) -> list[Row]:
+    try:
+        return list(decode_slice(job, number, piece))
+    except JbodError as problem:
+        return [error_row(problem)]

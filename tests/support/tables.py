@@ -1,0 +1,58 @@
+"""The contents of a lake's tables as plain rows, to compare engines by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, RECORDS
+from tests.support.lakes import Reference, Row
+
+COMPARED = (RECORDS, *HISTORY)
+
+
+def rows_of(lake: Path | str) -> dict[str, list[Row]]:
+    """Every table of a lake at the version that the newest row of its ledger names, rows in the order of the key."""
+    root = Path(lake)
+    ledger = DeltaTable(str(root / LEDGER.name)).to_pyarrow_table().sort_by("end_offset").to_pylist()
+    versions = dict(ledger[-1]["versions"])
+    return {
+        table.name: in_order(table.name, plain(DeltaTable(str(root / table.name), version=versions[table.name])))
+        for table in COMPARED
+    }
+
+
+def plain(delta: DeltaTable) -> list[Row]:
+    """Rows of a table without partition columns."""
+    found = delta.to_pyarrow_table().drop_columns(delta.metadata().partition_columns)
+    return found.to_pylist()  # type: ignore[no-any-return]
+
+
+def expected_rows(reference: Reference) -> dict[str, list[Row]]:
+    """What the reference says, in the same order."""
+    return {name: in_order(name, rows) for name, rows in reference.tables.items()}
+
+
+def in_order(name: str, rows: list[Row]) -> list[Row]:
+    key = BY_NAME[name].key
+    return sorted(rows, key=lambda row: [(row[column] is not None, row[column]) for column in key])
+
+
+def differences(found: Mapping[str, list[Row]], expected: Mapping[str, list[Row]]) -> list[str]:
+    """What differs, a few lines per table; none when all tables hold the same."""
+    said: list[str] = []
+    for name, rows in expected.items():
+        if len(found[name]) != len(rows):
+            said.append(f"{name}: {len(found[name])} rows, expected {len(rows)}")
+        for mine, theirs in zip(found[name], rows, strict=False):
+            wrong: dict[str, Any] = {
+                column: (mine.get(column), value) for column, value in theirs.items() if mine.get(column) != value
+            }
+            if wrong or set(mine) != set(theirs):
+                said.append(f"{name} {[theirs[column] for column in BY_NAME[name].key]}: (found, expected) {wrong}")
+                if len(said) > 20:
+                    return said
+    return said

@@ -1,0 +1,435 @@
+"""The stories of failures, as the clusters that lived them tell them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from jbod_model.errors import UsageError
+from jbod_model.formats.records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    Record,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnregisterBrokerRecord,
+)
+from jbod_model.ids import KAFKA_IDS, Uuid
+from pipelines.ask.incidents import Incident, details, incidents
+from pipelines.ask.moves import moves
+from pipelines.cli.main import application
+from pipelines.lake.reader import Lake
+from pipelines.show.incidents import lasted
+from tests.support.images import as_entries
+from tests.support.lakes import write_lake
+from tests.support.logs import read_log
+from tests.support.paths import KAFKAS, metadata_dir
+from tests.support.request_lakes import JoinedLake, request_lines
+
+
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("lakes")
+    for kafka in KAFKAS:
+        write_lake(root / kafka, read_log(metadata_dir(kafka)))
+    return {kafka: root / kafka for kafka in KAFKAS}
+
+
+def told(one: Incident) -> tuple[object, ...]:
+    return (
+        one.what,
+        (one.directory_id or "")[:4],
+        one.start_offset,
+        one.end_offset,
+        one.replicas,
+        one.already_offline,
+        one.replicas_offline,
+        one.leaders,
+        dict(one.successors),
+        one.without_leader,
+        one.without_leader_now,
+    )
+
+
+STORY_4_1_2 = [
+    ("broker 1: directory failed", "r60J", 162, 230, 7, 0, 0, 2, {2: 1}, 1, 0),
+    ("broker 2: directory failed", "tVpK", 174, 289, 6, 0, 0, 3, {3: 2}, 1, 0),
+    ("broker 1: stopped", "", 218, 230, 22, 7, 0, 7, {2: 5, 3: 2}, 0, 0),
+    ("broker 2: stopped", "", 275, 289, 24, 6, 0, 12, {1: 7, 3: 2, 4: 2}, 1, 0),
+    ("broker 4: lost", "", 341, 421, 22, 0, 0, 13, {1: 7, 2: 2, 3: 1}, 3, 0),
+    ("broker 3: stopped", "", 366, 376, 21, 0, 0, 17, {1: 6, 2: 7}, 4, 0),
+    ("broker 4: stopped", "", 471, 488, 22, 0, 0, 3, {}, 3, 0),
+    ("broker 4: directory gone", "jYd7", 487, 487, 0, 0, 0, 0, {}, 0, 0),
+    ("broker 3: stopped", "", 537, None, 24, 0, 24, 5, {1: 1, 4: 2}, 2, 2),
+    ("broker 1: stopped", "", 574, None, 25, 0, 25, 24, {2: 13, 4: 9}, 2, 2),
+    ("broker 2: stopped", "", 605, None, 28, 0, 28, 26, {4: 8}, 18, 18),
+    ("broker 4: stopped", "", 629, None, 22, 0, 22, 22, {}, 22, 22),
+]
+
+
+def test_incidents_of_a_real_cluster_are_those_of_its_story(lakes: dict[str, Path]) -> None:
+    assert [told(one) for one in incidents(Lake.open(lakes["kafka-4.1.2"]))] == STORY_4_1_2
+
+
+def test_incidents_of_an_upgrade_begin_with_the_registrations_that_bring_directories(lakes: dict[str, Path]) -> None:
+    found = incidents(Lake.open(lakes["kafka-3.9.2-upgrade"]))
+    assert [told(one) for one in found] == [
+        ("broker 1: re-registered", "", 36, 36, 0, 0, 0, 0, {}, 0, 0),
+        ("broker 3: re-registered", "", 37, 37, 0, 0, 0, 0, {}, 0, 0),
+        ("broker 2: re-registered", "", 38, 38, 0, 0, 0, 0, {}, 0, 0),
+        ("broker 1: stopped", "", 64, 67, 13, 0, 0, 6, {2: 4}, 2, 0),
+        ("broker 2: stopped", "", 125, 128, 12, 0, 0, 9, {1: 5, 3: 3}, 1, 0),
+        ("broker 1: directory failed", "Qe_m", 177, None, 10, 0, 10, 6, {2: 4}, 2, 2),
+        ("broker 3: stopped", "", 200, 203, 15, 0, 0, 10, {1: 4, 2: 4}, 2, 0),
+        ("broker 1: stopped", "", 232, None, 17, 10, 17, 7, {2: 5, 3: 2}, 0, 0),
+        ("broker 2: stopped", "", 251, None, 16, 0, 16, 16, {3: 11}, 5, 5),
+        ("broker 3: stopped", "", 268, None, 15, 0, 15, 15, {}, 15, 15),
+    ]
+    assert found[0].ending == "came back with directory Qe_mcpuG8wC8aMQHZB4oeg added"
+    assert [event.what for event in found[0].events] == [
+        "the same process registered, with directory Qe_mcpuG8wC8aMQHZB4oeg added"
+    ]
+
+
+def test_incidents_of_a_migration_from_zookeeper(lakes: dict[str, Path]) -> None:
+    assert [told(one) for one in incidents(Lake.open(lakes["kafka-3.9.2-zk-migration"]))] == [
+        ("broker 1: stopped", "", 70, 73, 9, 0, 0, 8, {2: 4, 3: 3}, 1, 0),
+        ("broker 2: stopped", "", 108, 111, 10, 0, 0, 9, {1: 4, 3: 4}, 1, 0),
+        ("broker 3: stopped", "", 148, 151, 11, 0, 0, 11, {1: 4, 2: 5}, 2, 0),
+        ("broker 1: directory failed", "RV8I", 199, None, 6, 0, 6, 5, {2: 3, 3: 2}, 0, 0),
+        ("broker 1: stopped", "", 213, None, 12, 6, 12, 6, {2: 2, 3: 3}, 1, 1),
+        ("broker 2: stopped", "", 227, None, 12, 0, 12, 12, {3: 6}, 6, 6),
+        ("broker 3: stopped", "", 243, None, 14, 0, 14, 14, {}, 14, 14),
+    ]
+
+
+def test_incidents_of_kafka_3_7_where_a_directory_gone_at_a_restart_holds_replicas(lakes: dict[str, Path]) -> None:
+    found = {(one.what, one.start_offset): one for one in incidents(Lake.open(lakes["kafka-3.7.2"]))}
+    assert len(found) == 12
+    gone = found["broker 4: directory gone", 462]
+    assert told(gone)[3:6] == (479, 12, 12)
+    assert [event.what for event in gone.events][-3:] == [
+        "12 replicas recreated empty in other directories of the broker",
+        "data of 1 partition lost",
+        "no replica is offline for it any more",
+    ]
+    assert gone.data_lost == ["solo-3"]
+    blank = found["broker 2: directory failed", 170]
+    assert blank.ending == "blank disk in its place: pRwSYbpfoZMvoABtx_JbtQ"
+    # After an unclean election nobody may lead solo-1 until the log ends: its replica was placed without an election.
+    assert found["broker 4: stopped", 460].without_leader_now == 1
+
+
+def test_details_tell_each_replica_and_each_leader_of_a_failed_directory(lakes: dict[str, Path]) -> None:
+    answer = details(Lake.open(lakes["kafka-4.1.2"]), 1)
+    assert [(one.topic, one.partition, one.from_offset, one.to_offset) for one in answer.outages] == [
+        ("clicks", 5, 162, 230),
+        ("clicks", 6, 162, 230),
+        ("orders", 3, 162, 230),
+        ("orders", 4, 162, 230),
+        ("orders", 11, 162, 230),
+        ("pinned", 2, 162, 230),
+        ("solo", 6, 162, 230),
+    ]
+    assert [
+        (one.topic, one.partition, one.leader, one.successor, one.offset, one.led_again_offset, one.lacking)
+        for one in answer.leader_losses
+    ] == [("orders", 3, 1, 2, 158, None, None), ("solo", 6, 1, -1, 160, 231, "lost")]
+    assert answer.incident.data_lost == ["solo-6"]
+    assert answer.incident.may_lack_writes == []
+
+
+def test_story_of_a_failed_directory_is_told_as_far_as_the_offset_knows(lakes: dict[str, Path]) -> None:
+    (one,) = incidents(Lake.open(lakes["kafka-4.1.2"], at_offset=170))
+    assert one.going_on
+    assert told(one) == ("broker 1: directory failed", "r60J", 162, None, 7, 0, 7, 2, {2: 1}, 1, 1)
+    assert one.ending == "not back"
+
+
+# STORIES OF OUR OWN
+
+A, B, C, NEW = Uuid(1, 1000), Uuid(1, 1001), Uuid(2, 1000), Uuid(3, 1000)
+TOPIC = Uuid(5, 5)
+
+
+def register(broker: int, *dirs: Uuid, epoch: int = 1, process: int = 1, fenced: bool = False) -> Record:
+    return RegisterBrokerRecord(
+        broker_id=broker, broker_epoch=epoch, incarnation_id=Uuid(7, process), log_dirs=dirs, fenced=fenced
+    )
+
+
+def change(broker: int, *dirs: Uuid, epoch: int = 1, fenced: int = 0, stopping: int = 0) -> Record:
+    return BrokerRegistrationChangeRecord(
+        broker_id=broker, broker_epoch=epoch, fenced=fenced, in_controlled_shutdown=stopping, log_dirs=dirs
+    )
+
+
+def made(number: int, *placed: tuple[int, Uuid]) -> Record:
+    replicas = tuple(broker for broker, _ in placed)
+    return PartitionRecord(
+        partition_id=number,
+        topic_id=TOPIC,
+        replicas=replicas,
+        isr=replicas,
+        leader=replicas[0],
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=tuple(directory for _, directory in placed),
+    )
+
+
+def moved(number: int, **fields: Any) -> Record:
+    return PartitionChangeRecord(partition_id=number, topic_id=TOPIC, **fields)
+
+
+BEGINNING = (
+    register(1, A, B),
+    register(2, C),
+    TopicRecord(name="[b]t[/b]", topic_id=TOPIC),
+    made(0, (1, A), (2, C)),
+    made(1, (1, B)),
+    moved(0, leader=2, isr=(2,)),
+    change(1, B),  # offset 6: A failed
+)
+
+
+def lake(path: Path, *more: Record, beginning: Sequence[Record] = BEGINNING) -> Lake:
+    write_lake(path / "lake", as_entries(*beginning, *more))
+    return Lake.open(path / "lake")
+
+
+def test_same_disk_that_comes_back_ends_the_story(tmp_path: Path) -> None:
+    first, second = incidents(lake(tmp_path, register(1, A, B, epoch=2, process=2)))
+    assert told(first) == ("broker 1: directory failed", str(A)[:4], 6, 7, 1, 0, 0, 1, {2: 1}, 0, 0)
+    assert first.ending == "same disk came back"
+    assert told(second)[:4] == ("broker 1: restarted", "", 7, 7)
+
+
+def test_disk_that_moved_to_another_broker_is_named_there(tmp_path: Path) -> None:
+    found = incidents(lake(tmp_path, register(1, B, epoch=2, process=2), register(2, A, C, epoch=2, process=2)))
+    assert found[0].ending == "moved to broker 2"
+    assert found[0].going_on
+    assert [event.what for event in found[0].events if event.offset > 6] == [
+        "the broker registered without it, no directory is new",
+        f"directory {A} is online: moved to broker 2",
+    ]
+
+
+def test_blank_disk_that_replaces_a_failed_one_is_named(tmp_path: Path) -> None:
+    found = incidents(
+        lake(tmp_path, register(1, B, NEW, epoch=2, process=2), moved(0, directories=(NEW, C))),
+    )
+    assert found[0].ending == f"blank disk in its place: {NEW}"
+    assert told(found[0])[2:7] == (6, 8, 1, 0, 0)
+
+
+def test_failed_directory_that_held_nothing_goes_on_until_its_broker_starts_without_it(tmp_path: Path) -> None:
+    empty = (register(1, A, B), change(1, B))
+    (one,) = incidents(lake(tmp_path, beginning=empty))
+    assert (one.replicas, one.going_on) == (0, True)
+    (tmp_path / "later").mkdir()
+    later = incidents(lake(tmp_path / "later", register(1, B, epoch=2, process=2), beginning=empty))
+    assert (later[0].end_offset, later[0].ending) == (2, "not back: the broker runs without it")
+
+
+def test_disk_that_died_while_its_broker_was_down_is_a_story_of_its_own(tmp_path: Path) -> None:
+    found = incidents(
+        lake(
+            tmp_path,
+            moved(0, leader=2, isr=(2,)),
+            moved(1, leader=-1),
+            change(1, fenced=1),
+            register(1, B, epoch=9, process=2, fenced=True),
+            change(1, epoch=9, fenced=-1),
+            moved(1, leader=1),
+            beginning=BEGINNING[:5],
+        )
+    )
+    assert [told(one) for one in found] == [
+        ("broker 1: lost", "", 7, 9, 2, 0, 0, 2, {2: 1}, 1, 0),
+        ("broker 1: directory gone", str(A)[:4], 8, None, 1, 1, 1, 0, {}, 0, 0),
+    ]
+
+
+def test_unregistered_broker_is_over_when_its_replicas_are_elsewhere(tmp_path: Path) -> None:
+    gone = (*BEGINNING[:5], UnregisterBrokerRecord(broker_id=1, broker_epoch=1))
+    (going,) = incidents(lake(tmp_path, beginning=gone))
+    assert told(going)[:5] == ("broker 1: unregistered", "", 5, None, 2)
+    assert going.advice == "reassign the replicas that it still has, or start it again"
+    (tmp_path / "later").mkdir()
+    away = (
+        moved(0, replicas=(2,), isr=(2,), leader=2, directories=(C,)),
+        moved(1, replicas=(2,), isr=(2,), leader=2, directories=(C,)),
+    )
+    (over,) = incidents(lake(tmp_path / "later", *away, beginning=gone))
+    assert told(over)[:7] == ("broker 1: unregistered", "", 5, 7, 2, 0, 0)
+    assert over.ending == "unregistered"
+
+
+def test_topic_that_is_deleted_ends_what_was_missing_of_it(tmp_path: Path) -> None:
+    found = incidents(lake(tmp_path, RemoveTopicRecord(topic_id=TOPIC)))
+    assert told(found[0])[2:7] == (6, 7, 1, 0, 0)
+
+
+def test_leader_that_stays_on_a_failed_directory_is_lost_when_another_one_leads(tmp_path: Path) -> None:
+    late = (*BEGINNING[:5], change(1, B), moved(0, leader=2, isr=(2,)))
+    (one,) = incidents(lake(tmp_path, beginning=late))
+    assert (one.leaders, dict(one.successors)) == (1, {2: 1})
+
+
+def test_broker_that_was_down_before_the_snapshot_is_a_story_without_a_beginning(tmp_path: Path) -> None:
+    snapshot = [
+        replace(entry, offset=9, snapshot_index=index)
+        for index, entry in enumerate(as_entries(register(1, A, fenced=True), register(2, C), *BEGINNING[2:4]))
+    ]
+    write_lake(tmp_path / "lake", snapshot)
+    (one,) = incidents(Lake.open(tmp_path / "lake"))
+    assert told(one)[:5] == ("broker 1: lost", "", 9, None, 1)
+    assert one.since_snapshot
+
+
+def test_broker_that_a_snapshot_knows_no_more_is_unregistered_at_or_before(tmp_path: Path) -> None:
+    snapshot = [
+        replace(entry, offset=20, snapshot_index=index)
+        for index, entry in enumerate(as_entries(register(2, C), *BEGINNING[2:4]))
+    ]
+    write_lake(tmp_path / "lake", as_entries(*BEGINNING[:4]), snapshot)
+    (one,) = incidents(Lake.open(tmp_path / "lake"))
+    assert told(one)[:5] == ("broker 1: unregistered", "", 20, None, 1)
+    assert one.since_snapshot
+    assert one.events[0].what == "not registered any more, says a snapshot"
+
+
+def test_directory_that_was_gone_before_the_snapshot_is_told_by_its_replicas(tmp_path: Path) -> None:
+    snapshot = [
+        replace(entry, offset=20, snapshot_index=index)
+        for index, entry in enumerate(as_entries(register(1, B), register(2, C), *BEGINNING[2:5]))
+    ]
+    write_lake(tmp_path / "lake", snapshot, as_entries(register(1, A, B, epoch=9, process=2), first=21))
+    (early,) = incidents(Lake.open(tmp_path / "lake", at_offset=20))
+    assert told(early)[:7] == ("broker 1: directory unknown", str(A)[:4], 20, None, 1, 0, 1)
+    assert early.since_snapshot
+    assert early.events == ((20, early.start_time, "1 replica offline"),)
+    later = incidents(Lake.open(tmp_path / "lake"))[0]
+    assert (later.end_offset, later.ending) == (21, "same disk came back")
+
+
+def test_directory_that_a_broker_lost_while_it_was_unregistered_is_gone_when_it_is_back(tmp_path: Path) -> None:
+    found = incidents(
+        lake(
+            tmp_path,
+            UnregisterBrokerRecord(broker_id=1, broker_epoch=1),
+            register(1, B, epoch=9, process=2),
+            beginning=BEGINNING[:5],
+        )
+    )
+    assert [told(one)[:7] for one in found] == [
+        ("broker 1: unregistered", "", 5, 6, 2, 0, 0),
+        ("broker 1: directory gone", str(A)[:4], 6, None, 1, 1, 1),
+    ]
+
+
+def test_replica_marked_lost_is_a_story_without_a_directory_that_is_known(tmp_path: Path) -> None:
+    lost = KAFKA_IDS.lost
+    (one,) = incidents(lake(tmp_path, moved(0, directories=(lost, C)), beginning=BEGINNING[:5]))
+    assert told(one)[:5] == ("broker 1: directory unknown", str(lost)[:4], 5, None, 1)
+    assert not one.since_snapshot
+
+
+def test_many_incidents_are_a_table_and_the_stories_of_those_that_go_on(tmp_path: Path) -> None:
+    restarts = [
+        record
+        for epoch in range(2, 22)
+        for record in (
+            change(1, epoch=epoch - 1, fenced=1),
+            register(1, A, B, epoch=epoch, process=epoch, fenced=True),
+            change(1, epoch=epoch, fenced=-1),
+        )
+    ]
+    lake(tmp_path, *restarts, change(2, fenced=1), beginning=BEGINNING[:5])
+    path = str(tmp_path / "lake")
+    run = CliRunner().invoke(application(["incidents"]), ["incidents", "--lake", path])
+    assert len(run.stdout.splitlines()) < 38
+    assert "21 incidents, 1 still going on" in run.stdout
+    assert "\n21. broker 2: lost: still going on" in run.stdout
+    assert "\n1. broker 1" not in run.stdout
+    run = CliRunner().invoke(application(["incidents"]), ["incidents", "--all", "--lake", path])
+    assert "\n1. broker 1: lost: over after 200 ms; came back with the same directories\n" in run.stdout
+
+
+def test_cluster_in_which_nothing_failed_has_no_incidents(tmp_path: Path) -> None:
+    calm = lake(tmp_path, beginning=BEGINNING[:5])
+    assert incidents(calm) == []
+    with pytest.raises(UsageError, match="incident 1: no such incident up to offset 4: there is none"):
+        details(calm, 1)
+    run = CliRunner().invoke(application(["incidents"]), ["incidents", "--lake", str(tmp_path / "lake")])
+    assert "no broker and no directory ever failed" in run.stdout
+
+
+def test_incidents_on_the_command_line_print_names_as_they_are(tmp_path: Path) -> None:
+    lake(tmp_path)
+    path = str(tmp_path / "lake")
+    run = CliRunner().invoke(application(["incidents"]), ["incidents", "--lake", path])
+    assert run.exit_code == 0
+    assert run.stdout.startswith("Up to offset 6, 1970-01-01 00:00:00.600Z: 1 incident, 1 still going on.")
+    assert "What to do: find the disk" in run.stdout
+    run = CliRunner().invoke(application(["incidents"]), ["incidents", "1", "--lake", path])
+    assert "\n[b]t[/b]-0  1       AAAA" in run.stdout
+    run = CliRunner().invoke(application(["incidents"]), ["incidents", "--json", "--lake", path])
+    (one,) = json.loads(run.stdout)["incidents"]
+    assert (one["goingOn"], one["replicas"], one["longestOffline"], one["successors"]) == (True, 1, 0.0, {"2": 1})
+    run = CliRunner().invoke(application(["incidents"]), ["incidents", "1", "--json", "--lake", path])
+    assert [one["topic"] for one in json.loads(run.stdout)["outages"]] == ["[b]t[/b]"]
+
+
+def test_incidents_end_with_the_moves_and_say_what_the_log_cannot_tell(lakes: dict[str, Path]) -> None:
+    path = str(lakes["kafka-4.1.2"])
+    run = CliRunner().invoke(application(["incidents"]), ["incidents", "--lake", path])
+    moved, unknown = run.stdout.splitlines()[-2:]
+    assert moved.startswith(
+        "1 move between disks: 1 accepted, none reverted; 24 replicas recreated empty in another directory. "
+    )
+    assert unknown.startswith("When moves were asked for, and the assignment queue, is not in the log")
+    run = CliRunner().invoke(application(["incidents"]), ["incidents", "--json", "--lake", path])
+    told = json.loads(run.stdout)
+    assert (told["moves"]["count"], told["moves"]["longest"], told["assignmentQueue"]) == (25, None, None)
+
+
+def test_incidents_with_requests_tell_the_longest_move_and_the_queue(tmp_path: Path) -> None:
+    joined = JoinedLake(tmp_path / "lake", "kafka-3.7.2")
+    joined.replay()
+    joined.add(request_lines("kafka-3.7.2"))
+    run = CliRunner().invoke(application(["incidents"]), ["incidents", "--json", "--lake", str(tmp_path / "lake")])
+    told = json.loads(run.stdout)
+    queue, one = told["assignmentQueue"], Lake.open(tmp_path / "lake")
+    each = {(row["broker_id"], row["connection"], row["correlation_id"]) for row in joined.rows}
+    assert (queue["entries"], queue["requests"], queue["refused"]) == (len(joined.rows), len(each), 2)
+    assert queue["largest"] == max(row["entries"] for row in joined.rows)
+    found = moves(one)
+    durations = [move.duration for move in found if move.duration is not None]
+    assert told["moves"]["longestDuration"] == max(durations).total_seconds()
+    assert told["moves"]["reverted"] == sum(move.outcome == "reverted" for move in found)
+    before = Lake.open(tmp_path / "lake", queue["waitingOffset"])
+    waiting = [
+        row
+        for row in before.query(f"SELECT broker_id, kind FROM {before.at('assignments')}")
+        if row == (queue["waitingBroker"], "unassigned")
+    ]
+    assert len(waiting) == queue["waiting"] == 9
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.014, "14 ms"), (6.47, "6.5 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (525_600, "6 d 2 h")],
+)
+def test_spans_are_told_in_two_units_at_most(seconds: float, text: str) -> None:
+    assert lasted(timedelta(seconds=seconds)) == text

@@ -1,0 +1,179 @@
+"""Losses from the tables: equal to the model's, record by record."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from jbod_model.conformance.trace import recorded_records
+from jbod_model.formats.codec import encode
+from jbod_model.formats.log import LogEntry, LogReader, MetadataLog
+from jbod_model.formats.records import Record, VersionedRecord
+from jbod_model.loss.fate import Loss
+from jbod_model.loss.log import fates
+from pipelines.ask.loss import followed
+from pipelines.lake.ledger import Published
+from pipelines.lake.reader import Lake
+from pipelines.lake.tables import BY_NAME
+from tests.support.lakes import Reference
+from tests.support.logs import Entry
+from tests.support.paths import KAFKAS, TRACES, metadata_dir
+from tests.unit.model.loss.loss_operations import run
+from tests.unit.model.loss.loss_world import World
+from tests.unit.replay.histories import LAST, histories, write_log
+
+Losses = Mapping[tuple[str, int], tuple[Loss, ...]]
+
+
+class InMemory(Lake):
+    """A lake whose tables are in memory, so that hundreds can be asked."""
+
+    def at(self, table: str) -> str:
+        true_now = f"from_offset <= {self.offset} AND (to_offset IS NULL OR to_offset > {self.offset})"
+        return f"(SELECT * FROM memory_{table} WHERE {true_now})"
+
+    def until(self, table: str) -> str:
+        ends = [name for name in BY_NAME[table].schema.names if name in ("to_offset", "to_time", "ended_by")]
+        hidden = ", ".join(f"CASE WHEN to_offset <= {self.offset} THEN {end} END AS {end}" for end in ends)
+        return f"(SELECT * REPLACE ({hidden}) FROM memory_{table} WHERE from_offset <= {self.offset})"
+
+    def records(self) -> str:
+        return f"(SELECT * FROM memory_records WHERE log_offset <= {self.offset})"
+
+
+def in_memory(entries: Iterable[Entry]) -> Lake:
+    """The tables of these entries, as the plain reference makes them, as a lake at its newest offset."""
+    reference = Reference().add(entries)
+    connection = duckdb.connect()
+    for name, rows in reference.tables.items():
+        connection.register(f"memory_{name}", pa.Table.from_pylist(rows, schema=BY_NAME[name].schema))
+    last = reference.records[-1]
+    published = Published(
+        0, last["log_offset"] + 1, last["append_time"], last["append_time"], "kafka", "kafka", "test", None, {}
+    )
+    return InMemory("memory", published, 0, last["log_offset"], last["append_time"], {}, connection)
+
+
+def entries_of(log_dir: Path) -> list[Entry]:
+    """What the model reads, as entries."""
+    return as_entries(LogReader(MetadataLog.open(log_dir)))
+
+
+def as_entries(entries: Iterable[LogEntry]) -> list[Entry]:
+    return [
+        Entry(
+            offset=entry.offset,
+            epoch=entry.epoch,
+            time=entry.timestamp * 1000,
+            batch_offset=entry.header.base_offset,
+            value=encode(entry.record) if isinstance(entry.record, VersionedRecord) else b"\0\0",
+            versioned=entry.record if isinstance(entry.record, VersionedRecord) else None,
+            control=None if isinstance(entry.record, VersionedRecord) else "CONTROL",
+            snapshot_index=index if entry.in_snapshot else None,
+        )
+        for index, entry in enumerate(entries)
+    ]
+
+
+def of_model(log_dir: Path) -> Iterator[tuple[int, Losses]]:
+    """The losses after each append."""
+    for offset, found in fates(LogReader(MetadataLog.open(log_dir))):
+        yield (
+            offset,
+            {(str(topic_id), number): fate.losses for (topic_id, number), fate in found.items() if fate.losses},
+        )
+
+
+def of_engine(lake: Lake, offset: int) -> Losses:
+    found = followed(replace(lake, offset=offset))
+    return {(one.topic_id, one.partition): one.losses for one in found if one.losses}
+
+
+@pytest.mark.parametrize("kafka", KAFKAS)
+def test_losses_of_real_clusters_are_those_of_the_model_at_any_offset(kafka: str) -> None:
+    """R-LOSS-*, R-COPY-*."""
+    lake = in_memory(entries_of(metadata_dir(kafka)))
+    for number, (offset, expected) in enumerate(of_model(metadata_dir(kafka))):
+        if number % 20 == 0 or offset == lake.offset:
+            assert of_engine(lake, offset) == expected, offset
+
+
+@pytest.mark.parametrize("until", [60, 250])
+def test_losses_after_a_snapshot_in_the_place_of_unread_records_are_those_of_the_model(until: int) -> None:
+    """R-LOSS-8: the log was read up to an offset, and again from a newer snapshot on."""
+    log = MetadataLog.open(metadata_dir("kafka-4.1.2"))
+    read = [entry for entry in LogReader(log) if entry.offset <= until]
+    read += [entry for entry in LogReader(log, start="snapshot") if entry.offset > until]
+    lake = in_memory(as_entries(read))
+    *_, (offset, found) = fates(read)
+    assert of_engine(lake, offset) == {(str(key[0]), key[1]): fate.losses for key, fate in found.items() if fate.losses}
+
+
+def trace_batches(name: str, most: int) -> Iterator[list[VersionedRecord]]:
+    with gzip.open(TRACES / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        for line in map(json.loads, lines):
+            if line["op"] != "image" and (records := recorded_records(line)) and (most := most - len(records)) > 0:
+                yield records
+
+
+@pytest.mark.parametrize(("name", "most"), [("seed1", 700), ("seed4", 700)])
+def test_losses_under_kafkas_own_controller_are_those_of_the_model(tmp_path: Path, name: str, most: int) -> None:
+    write_log(tmp_path, trace_batches(name, most))
+    lake = in_memory(entries_of(tmp_path))
+    told = 0
+    for number, (offset, expected) in enumerate(of_model(tmp_path)):
+        if number % 60 == 0 or offset == lake.offset:
+            assert of_engine(lake, offset) == expected, offset
+            told += len(expected)
+    assert told
+
+
+class _Records:
+    """What a simulated cluster appends."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    def take(self, records: Sequence[object]) -> None:
+        base = len(self.entries)
+        for record in (getattr(each, "record", each) for each in records):
+            versioned = VersionedRecord(record, LAST[type(record)])
+            offset = len(self.entries)
+            self.entries.append(Entry(offset, 1, offset, base, encode(versioned), versioned=versioned))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_losses_of_a_simulated_cluster_are_those_of_the_model(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, append = _Records(), World.append
+
+    def recorded(world: World, *records: object) -> None:
+        taken.take(records)
+        append(world, *records)
+
+    monkeypatch.setattr(World, "append", recorded)
+    told = run(seed).fates.of
+    lake = in_memory(taken.entries)
+    assert of_engine(lake, lake.offset) == {
+        (str(topic_id), number): fate.losses for (topic_id, number), fate in told.items() if fate.losses
+    }
+
+
+@settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(histories(60), st.integers(1, 3))
+def test_losses_of_any_history_are_those_of_the_model(history: list[Record], batch: int) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        records = [VersionedRecord(record, LAST[type(record)]) for record in history]
+        write_log(Path(made), [records[at : at + batch] for at in range(0, len(records), batch)])
+        lake = in_memory(entries_of(Path(made)))
+        *_, (offset, expected) = of_model(Path(made))
+        assert of_engine(lake, offset) == expected

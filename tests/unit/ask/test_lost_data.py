@@ -1,0 +1,159 @@
+"""What questions say of lost data: which disk had the last copy, and what to do about it now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jbod_model.formats import records as r
+from pipelines.ask.history import history
+from pipelines.ask.lost_data import Losses, losses
+from pipelines.ask.offline import offline
+from pipelines.ask.removal import safe_to_remove
+from pipelines.ask.status import status
+from pipelines.ask.whatif import whatif
+from pipelines.check.evaluate import run_checks
+from pipelines.cli import main
+from pipelines.lake.reader import Lake
+from pipelines.settings import Check, Settings
+from tests.unit.check.story import Story, disk
+
+
+def one_copy() -> Story:
+    """A partition of one replica, whose disk fails."""
+    return Story().broker(1, "ab").topic("t", {1: "a"}).left(1, "b").change("t", 0, leader=-1)
+
+
+def recreated() -> Story:
+    """It leads again, empty, from another disk: every replica is online."""
+    return one_copy().broker(1, "b", process=2).assign("t", 0, 1, "b").change("t", 0, leader=1)
+
+
+def two_copies() -> Story:
+    """Broker 2 is not in sync any more when broker 1 is fenced."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, isr=(1,))
+    return story.fence(1).change("t", 0, leader=-1)
+
+
+def unclean() -> Story:
+    return two_copies().change("t", 0, leader=2, isr=(2,), leader_recovery_state=1)
+
+
+def asked(story: Story, path: Path, accepted_until: int = -1) -> Losses:
+    return losses(story.lake(path), accepted_until=accepted_until)
+
+
+def test_lost_data_is_told_while_every_replica_is_online(tmp_path: Path) -> None:
+    lake = recreated().lake(tmp_path)
+    answer = offline(lake)
+    assert not answer.replicas
+    (one,) = answer.data.losses
+    assert (one.name, one.kind, one.offset, one.went_on_offset) == ("t-0", "lost", 7, 8)
+    assert one.finding == (
+        f"the data is lost: the last complete copy was in directory {disk('a')} of broker 1, and its replica was "
+        "recreated empty in another directory"
+    )
+    assert one.advice.startswith(f"do not wipe directory {disk('a')} of broker 1: if that disk can still be read")
+    assert answer.as_json()["losses"][0]["finding"] == one.finding
+    assert status(lake).partitions_data_lost == 1
+
+
+def test_offline_and_check_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recreated().lake(tmp_path)
+    for command, code, said in (
+        (["offline"], 0, "every replica is online; but the data of 1 partition is lost."),
+        (["status"], 0, "1 partition with lost data"),
+        (["incidents"], 0, "Data of 1 partition lost: t-0."),
+        (["check", "--only", "data-lost", "--no-keep"], 1, "CRITICAL B-32 data-lost"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            main.main([*command, "--lake", str(tmp_path)])
+        assert left.value.code == code
+        assert said in capsys.readouterr().out
+
+
+def test_loss_that_was_accepted_is_told_as_info_and_counted_no_more(tmp_path: Path) -> None:
+    lake = recreated().lake(tmp_path)
+    for until, severity, count in ((6, "critical", 1), (7, "info", 0)):
+        settings = Settings.model_construct(
+            **{**dict(Settings()), "check": Check(losses_accepted_until=until)}  # type: ignore[arg-type]
+        )
+        assert [one.severity for one in run_checks(lake, ["B-32"], settings)] == [severity]
+        assert losses(lake, accepted_until=until).count("lost") == count
+
+
+def test_loss_ends_with_its_topic(tmp_path: Path) -> None:
+    assert asked(recreated().remove("t"), tmp_path).losses == []
+
+
+def test_copy_whose_disk_is_offline_is_at_risk_and_not_lost(tmp_path: Path) -> None:
+    answer = asked(one_copy(), tmp_path)
+    assert not answer.losses
+    (one,) = answer.at_risk
+    assert [(copy.broker_id, copy.directory_id, copy.place) for copy in one.copies] == [(1, str(disk("a")), "offline")]
+
+
+def test_unregistered_broker_is_to_be_started_again(tmp_path: Path) -> None:
+    story = one_copy().append(r.UnregisterBrokerRecord(broker_id=1, broker_epoch=1), 0)
+    (one,) = asked(story, tmp_path).losses
+    assert one.advice.endswith("start broker 1 again with that disk")
+    assert one.copies[0].place == "unregistered"
+
+
+def test_copy_that_will_be_truncated_is_to_be_saved_before_its_broker_starts(tmp_path: Path) -> None:
+    (one,) = asked(unclean(), tmp_path).losses
+    assert one.kind == "may lack writes"
+    assert one.advice.startswith(f"save directory {disk('a')} of broker 1 before broker 1 starts with it")
+
+
+def test_copy_of_a_broker_that_came_back_was_truncated(tmp_path: Path) -> None:
+    (one,) = asked(unclean().fence(1, up=True), tmp_path).losses
+    assert "was truncated" in one.advice
+
+
+def test_tiered_topic_lost_what_was_not_uploaded(tmp_path: Path) -> None:
+    tiered = r.ConfigRecord(resource_type=2, resource_name="t", name="remote.storage.enable", value="true")
+    (one,) = asked(recreated().append(tiered, 0), tmp_path).losses
+    assert one.tiered
+    assert one.finding.startswith("the local part of the log that was not uploaded yet is lost")
+
+
+def test_disk_with_the_last_copy_is_not_safe_to_remove(tmp_path: Path) -> None:
+    answer = safe_to_remove(recreated().lake(tmp_path), f"1:{disk('a')}")
+    assert not answer.safe
+    assert (
+        answer.reasons[0].finding == "it held the last complete copy of 1 partition whose data is lost or lacks writes"
+    )
+    assert answer.reasons[0].partitions == ("t-0",)
+
+
+def test_disk_is_not_safe_where_the_replica_online_is_not_complete(tmp_path: Path) -> None:
+    (held,) = safe_to_remove(two_copies().lake(tmp_path), f"1:{disk('a')}").held
+    assert held.last_complete
+    assert not held.only_online
+
+
+def test_failure_of_the_last_complete_copy_is_told_though_another_replica_stays_online(tmp_path: Path) -> None:
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, isr=(1,))
+    (one,) = whatif(story.lake(tmp_path), ["1"]).changes
+    assert one.last_complete
+    assert not one.all_offline
+
+
+def test_history_calls_a_move_a_move_and_a_recreation_a_recreation(tmp_path: Path) -> None:
+    story = Story().broker(1, "ab").topic("t", {1: "a"}).assign("t", 0, 1, "b").left(1, "a").change("t", 0, leader=-1)
+    story.broker(1, "a", process=2).assign("t", 0, 1, "a")
+    said = [event.what for event in history(story.lake(tmp_path), "t-0").events]
+    assert f"replica on 1 moved: {disk('a')} -> {disk('b')}" in said
+    assert f"replica on 1 recreated empty in {disk('a')} (its data was in {disk('b')})" in said
+    assert any(what.startswith("the data is lost") for what in said)
+
+
+def test_report_that_comes_before_its_process_registers_is_no_move(tmp_path: Path) -> None:
+    """R-COPY-12."""
+    story = Story().broker(1, "ab").topic("t", {1: "a"}).fence(1).change("t", 0, leader=-1).assign("t", 0, 1, "b")
+    lake: Lake = story.broker(1, "b", process=2).lake(tmp_path)
+    said = [event.what for event in history(lake, "t-0").events]
+    assert f"replica on 1 recreated empty in {disk('b')} (its data was in {disk('a')})" in said
+    assert [one.kind for one in losses(lake).losses] == ["lost"]

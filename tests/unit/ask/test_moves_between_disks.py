@@ -1,0 +1,123 @@
+"""Moves of replicas between the disks of a broker, from the log alone and with the request stream."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from jbod_model.formats.codec import encode
+from jbod_model.formats.records import (
+    BrokerRegistrationChangeRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    Record,
+    RegisterBrokerRecord,
+    TopicRecord,
+    VersionedRecord,
+)
+from jbod_model.ids import Uuid
+from jbod_model.simulation.output import write_world
+from jbod_model.simulation.stories import play
+from pipelines.ask.moves import Move, moves
+from pipelines.cli import main
+from pipelines.lake.reader import Lake
+from tests.support.lakes import write_lake
+from tests.support.logs import Entry, read_log
+from tests.support.paths import metadata_dir
+from tests.support.request_lakes import JoinedLake, request_lines
+
+A, B, C, OTHER = (Uuid(9, lsb) for lsb in (101, 102, 103, 201))
+TOPIC = Uuid(1, 1)
+VERSIONS = {RegisterBrokerRecord: 3, PartitionRecord: 1, PartitionChangeRecord: 1, BrokerRegistrationChangeRecord: 2}
+BORN: list[tuple[int, Record]] = [
+    (0, RegisterBrokerRecord(broker_id=1, broker_epoch=1, log_dirs=(A, B, C), fenced=False)),
+    (0, RegisterBrokerRecord(broker_id=2, broker_epoch=2, log_dirs=(OTHER,), fenced=False)),
+    (0, TopicRecord(name="t", topic_id=TOPIC)),
+    (0, PartitionRecord(topic_id=TOPIC, partition_id=0, replicas=(1, 2), isr=(1, 2), leader=1, directories=(A, OTHER))),
+]
+FIRST = len(BORN)
+
+
+def _to(directory: Uuid) -> PartitionChangeRecord:
+    return PartitionChangeRecord(topic_id=TOPIC, partition_id=0, directories=(directory, OTHER))
+
+
+def _moves(path: Path, *later: tuple[int, Record]) -> list[Move]:
+    """The moves in a log of one partition and then ``later``, each at a second; it ends after two hours."""
+    entries = []
+    for offset, (second, record) in enumerate([*BORN, *later, (7_200, NoOpRecord())]):
+        versioned = VersionedRecord(record, VERSIONS.get(type(record), 0))
+        entries.append(Entry(offset, 1, second * 1_000_000, offset, encode(versioned), None, versioned, None))
+    write_lake(path / "lake", entries)
+    return moves(Lake.open(path / "lake"))
+
+
+def _outcomes(found: list[Move]) -> list[tuple[int, str, int | None, int]]:
+    return [(move.accepted_offset, move.outcome, move.reverted_offset, move.flips) for move in found]
+
+
+def test_a_move_that_stays_was_promoted_and_one_that_is_new_was_accepted(tmp_path: Path) -> None:
+    found = _moves(tmp_path, (60, _to(B)), (7_199, _to(C)))
+    assert _outcomes(found) == [(FIRST, "promoted", None, 0), (FIRST + 1, "accepted", None, 0)]
+    assert (found[0].source, found[0].target, found[0].broker_id) == (str(A), str(B), 1)
+    assert found[0].duration is None
+
+
+def test_a_move_that_is_taken_back_soon_was_reverted_and_later_it_is_a_move_of_its_own(tmp_path: Path) -> None:
+    assert _outcomes(_moves(tmp_path / "a", (60, _to(B)), (90, _to(A)))) == [(FIRST, "reverted", FIRST + 1, 0)]
+    assert _outcomes(_moves(tmp_path / "b", (60, _to(B)), (3_600, _to(A)))) == [
+        (FIRST, "promoted", None, 0),
+        (FIRST + 1, "promoted", None, 0),
+    ]
+
+
+def test_a_broker_that_corrects_itself_there_and_back_made_one_move(tmp_path: Path) -> None:
+    found = _moves(tmp_path, (60, _to(B)), (61, _to(A)), (62, _to(B)))
+    assert _outcomes(found) == [(FIRST + 2, "promoted", None, 1)]
+
+
+def test_a_replica_whose_disk_had_failed_was_recreated(tmp_path: Path) -> None:
+    failed = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, log_dirs=(B, C))
+    assert _outcomes(_moves(tmp_path / "a", (60, failed), (90, _to(B)))) == [(FIRST + 1, "recreated", None, 0)]
+    again = RegisterBrokerRecord(broker_id=1, broker_epoch=9, log_dirs=(B, C), fenced=False)
+    assert _outcomes(_moves(tmp_path / "b", (90, _to(B)), (95, again))) == [(FIRST, "recreated", None, 0)]
+
+
+@pytest.mark.parametrize("scenario", ["move-cancelled", "move-source-fails", "move-destination-fails"])
+def test_a_simulated_move_that_is_cancelled_or_loses_a_disk_was_reverted(tmp_path: Path, scenario: str) -> None:
+    write_world(play(scenario, 0), tmp_path)
+    write_lake(tmp_path / "lake", read_log(tmp_path / "controller-100"))
+    found = moves(Lake.open(tmp_path / "lake"))
+    assert [move.outcome for move in found] == ["reverted", "reverted"]
+
+
+def test_moves_up_to_an_offset_know_nothing_of_what_came_later(tmp_path: Path) -> None:
+    _moves(tmp_path, (60, _to(B)), (90, _to(A)))
+    assert _outcomes(moves(Lake.open(tmp_path / "lake", FIRST))) == [(FIRST, "accepted", None, 0)]
+    assert not moves(Lake.open(tmp_path / "lake", FIRST - 1))
+
+
+def test_the_request_stream_says_when_a_real_move_was_asked_for(tmp_path: Path) -> None:
+    lake = JoinedLake(tmp_path / "lake", "kafka-4.1.2")
+    lake.replay()
+    lake.add(request_lines("kafka-4.1.2"))
+    found = moves(Lake.open(tmp_path / "lake"))
+    assert Counter(move.outcome for move in found) == {"recreated": 24, "accepted": 1}
+    (moved,) = [move for move in found if move.outcome == "accepted"]
+    assert (moved.topic, moved.partition, moved.broker_id, moved.accepted_offset) == ("pinned", 2, 1, 135)
+    assert all(move.asked_time is not None and move.requests >= 1 for move in found)
+    assert all(move.duration is not None and move.duration < timedelta(seconds=1) for move in found)
+
+
+def test_the_command_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_lake(tmp_path / "lake", read_log(metadata_dir("kafka-3.9.2-upgrade")))
+    with pytest.raises(SystemExit) as left:
+        main.main(["moves", "--lake", str(tmp_path / "lake")])
+    assert left.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("3 moves between disks: 3 accepted.")
+    assert [line.split()[0] for line in lines[2:]] == ["old-2", "old-1", "old-0"]

@@ -1,0 +1,166 @@
+"""The fast answer to what a failure would cost, against the reference controller asked about each failure."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, given, settings
+
+from jbod_model.conformance.trace import read_trace, recorded_records
+from jbod_model.formats.metadata_version import ELR_FEATURE
+from jbod_model.ids import Uuid
+from jbod_model.profiles import KAFKA, KIP858, Profile
+from jbod_model.replay.image import BrokerRegistration, Image, Topic
+from jbod_model.replay.offline import offline_replicas
+from jbod_model.whatif import Failures, after
+from pipelines.ask.risk import Exposure, risk
+from pipelines.lake.reader import Lake
+from tests.support.images import brokers, images, lake_of, one_topic, partition
+from tests.support.lakes import Reference, write_lake
+from tests.support.logs import read_file, read_log
+from tests.support.paths import KAFKAS, TRACES, metadata_dir
+
+REPAIRED = replace(KAFKA, controller=KAFKA.controller.without())
+
+
+def told(image: Image, profile: Profile = KAFKA) -> dict[tuple[int, str | None], tuple[int, ...]]:
+    """(broker, directory) -> what the reference says, for every unfenced broker and its directories."""
+    found: dict[tuple[int, str | None], tuple[int, ...]] = {}
+    for broker in image.brokers.values():
+        if not broker.fenced:
+            found[broker.broker_id, None] = cost(image, broker, broker.directories, whole=True, profile=profile)
+            for directory in broker.directories:
+                whole = len(broker.directories) == 1
+                lost = cost(image, broker, (directory,), whole=whole, profile=profile)
+                found[broker.broker_id, str(directory)] = lost
+    return found
+
+
+def cost(
+    image: Image, broker: BrokerRegistration, failing: tuple[Uuid, ...], *, whole: bool, profile: Profile
+) -> tuple[int, ...]:
+    """The fields of an exposure from ``replicas`` to ``moved``."""
+    failures = Failures(brokers=(broker.broker_id,)) if whole else Failures(directories={broker.broker_id: failing})
+    later = after(image, failures, profile=profile)
+    counts = dict.fromkeys(("replicas", "leaders", "without", "last", "unclean", "under", "moved"), 0)
+    for topic_id, topic in image.topics.items():
+        for number, one in topic.partitions.items():
+            then = later.topics[topic_id].partitions[number]
+            down = set(offline_replicas(image, one, profile=profile))
+            here = {
+                replica
+                for replica, directory in zip(one.replicas, one.directories, strict=True)
+                if replica == broker.broker_id and (whole or directory in failing)
+            }
+            wanted = min(min_isr(image, topic), len(one.replicas))
+            counts["replicas"] += len(here - down)
+            counts["leaders"] += one.leader in here
+            counts["without"] += one.leader >= 0 and then.leader == -1
+            counts["last"] += bool(here - down) and len(set(one.replicas) - down) == 1
+            clean = set(one.isr) or set(one.eligible_leader_replicas)
+            if set(one.isr) == {broker.broker_id}:
+                clean = set(one.eligible_leader_replicas)
+            counts["unclean"] += then.leader not in (-1, one.leader, *clean)
+            counts["under"] += len(set(one.isr) - down) >= wanted > len(set(then.isr) - down - here)
+            counts["moved"] += one.leader >= 0 and then.leader not in (-1, one.leader)
+    return tuple(counts.values())
+
+
+def min_isr(image: Image, topic: Topic) -> int:
+    for key in ((2, topic.name), (4, "")):
+        if "min.insync.replicas" in image.configs.get(key, {}):
+            return int(image.configs[key]["min.insync.replicas"])
+    return 1
+
+
+def answered(lake: Lake) -> dict[tuple[int, str | None], tuple[int, ...]]:
+    def counts(one: Exposure) -> tuple[int, ...]:
+        return (
+            one.replicas,
+            one.leaders,
+            one.without_leader,
+            one.last_replicas,
+            one.unclean,
+            one.under_min_isr,
+            one.moved,
+        )
+
+    answer = risk(lake)
+    return {(one.broker_id, one.directory_id): counts(one) for one in (*answer.brokers, *answer.directories)}
+
+
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("lakes")
+    for kafka in KAFKAS:
+        write_lake(root / kafka, read_log(metadata_dir(kafka)))
+    return {kafka: root / kafka for kafka in KAFKAS}
+
+
+@pytest.mark.parametrize("kafka", KAFKAS)
+def test_risk_of_every_directory_and_broker_of_a_real_cluster_is_what_the_controller_would_do(
+    lakes: dict[str, Path], kafka: str
+) -> None:
+    log = read_log(metadata_dir(kafka))
+    asked = range(30, log[-1].offset + 1, 47)
+    reference = Reference()
+    met = 0
+    for entry in log:
+        reference.add([entry])
+        if entry.offset in asked:
+            expected = told(reference.image)
+            assert answered(Lake.open(lakes[kafka], at_offset=entry.offset)) == expected
+            met += sum(any(counts[2:]) for counts in expected.values())
+    assert met > 10
+
+
+def test_risk_in_random_operations_is_what_the_controller_would_do(tmp_path: Path) -> None:
+    segment = tmp_path / "seed2.log"
+    segment.write_bytes(gzip.decompress((TRACES / "seed2.log.gz").read_bytes()))
+    log = [entry for entry in read_file(segment) if entry.offset < 3000]
+    write_lake(tmp_path / "lake", log)
+    reference = Reference()
+    for entry in log:
+        reference.add([entry])
+        if entry.offset % 500 == 499:
+            assert answered(Lake.open(tmp_path / "lake", at_offset=entry.offset)) == told(reference.image, REPAIRED)
+
+
+@pytest.mark.parametrize("features", [{}, {ELR_FEATURE: 1}], ids=["plain", "with eligible leaders"])
+def test_risk_of_a_disk_that_another_brokers_replica_still_names(tmp_path: Path, features: dict[str, int]) -> None:
+    moved, own = Uuid(2, 1000), Uuid(2, 1001)
+    left_behind = partition((1, moved), (2, own), isr=(2,), leader=2)
+    image = one_topic(left_behind, partition((2, moved)), registered=brokers((Uuid(1, 1000),), (moved, own)))
+    image = replace(image, features={**image.features, **features})
+    found = answered(Lake.open(lake_of(tmp_path / "lake", image)))
+    assert found == told(image)
+    assert found[2, str(moved)][2] == 2
+
+
+@pytest.mark.parametrize("profile", [KAFKA, KIP858], ids=["kafka", "kip858"])
+@settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.generate))
+@given(image=images())
+def test_risk_of_any_image_is_what_the_controller_would_do(
+    tmp_path_factory: pytest.TempPathFactory, profile: Profile, image: Image
+) -> None:
+    path = lake_of(tmp_path_factory.mktemp("any") / "lake", image, profile)
+    assert answered(Lake.open(path)) == told(image, profile)
+
+
+def test_risk_in_random_operations_with_eligible_leaders_is_what_the_controller_would_do(tmp_path: Path) -> None:
+    image, offset, met = Image(), 0, 0
+    for number, line in read_trace(TRACES / "seed5.jsonl.gz"):
+        for one in recorded_records(line) if line["op"] != "image" else ():
+            image = image.apply(one.record, offset)
+            offset += 1
+        if number % 450 == 449:
+            path = lake_of(tmp_path / str(number), image)
+            expected = told(image, REPAIRED)
+            assert answered(Lake.open(path)) == expected
+            met += sum(any(counts[2:]) for counts in expected.values())
+        if number == 1800:
+            break
+    assert met > 10

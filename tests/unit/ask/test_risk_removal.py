@@ -1,0 +1,188 @@
+"""Whether a directory can be taken out, and how the commands say so."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from jbod_model.errors import UsageError
+from jbod_model.ids import KAFKA_IDS, Uuid
+from jbod_model.replay.image import Image
+from pipelines.ask.removal import Removal, safe_to_remove
+from pipelines.cli.main import application, main
+from pipelines.lake.reader import Lake
+from tests.support.images import brokers, lake_of, one_topic, partition
+
+A, B, C = Uuid(1, 1000), Uuid(1, 1001), Uuid(2, 1000)
+REGISTERED = brokers((A, B), (C,))
+
+
+def ask(path: Path, image: Image, text: str = f"1:{A}") -> Removal:
+    return safe_to_remove(Lake.open(lake_of(path / "lake", image)), text)
+
+
+def blocking(answer: Removal) -> list[str]:
+    return [reason.finding for reason in answer.reasons if reason.blocks]
+
+
+def test_directory_without_replicas_is_safe_and_says_what_no_record_knows(tmp_path: Path) -> None:
+    answer = ask(tmp_path, one_topic(partition((1, B), (2, C)), registered=REGISTERED))
+    assert answer.safe
+    assert not answer.held
+    said = " ".join(reason.finding + reason.advice for reason in answer.reasons)
+    assert "metadata log directory" in said
+    assert "not cordoned" in said
+
+
+def test_directory_with_replicas_is_not_safe_and_comes_with_a_plan(tmp_path: Path) -> None:
+    image = one_topic(partition((2, C), (1, A)), partition((1, A)), partition((1, B)), registered=REGISTERED)
+    answer = ask(tmp_path, image)
+    assert blocking(answer) == ["2 replicas in it, 1 of them leading and 1 with no other replica online"]
+    assert answer.reasons[0].partitions == ("t-0", "t-1")
+    assert answer.reassignment() == {
+        "version": 1,
+        "partitions": [
+            {"topic": "t", "partition": 0, "replicas": [2, 1], "log_dirs": ["any", "OTHER_DIRECTORY"]},
+            {"topic": "t", "partition": 1, "replicas": [1], "log_dirs": ["OTHER_DIRECTORY"]},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("directory", "finding"),
+    [
+        (KAFKA_IDS.unassigned, "1 replica of broker 1 in no directory yet (UNASSIGNED): they may be in this one"),
+        (KAFKA_IDS.migrating, "1 replica of broker 1 from before directories were recorded (MIGRATING)"),
+    ],
+)
+def test_replica_in_no_known_directory_of_the_broker_blocks(tmp_path: Path, directory: Uuid, finding: str) -> None:
+    image = one_topic(partition((1, directory), (2, C)), partition((1, B)), registered=REGISTERED)
+    (found,) = blocking(ask(tmp_path, image))
+    assert found.startswith(finding)
+
+
+def test_replica_in_no_known_directory_of_another_broker_does_not_matter(tmp_path: Path) -> None:
+    image = one_topic(partition((1, B), (2, KAFKA_IDS.unassigned)), registered=REGISTERED)
+    assert ask(tmp_path, image).safe
+
+
+def test_lost_replica_blocks_only_a_directory_that_failed(tmp_path: Path) -> None:
+    image = one_topic(partition((1, KAFKA_IDS.lost), (2, C)), partition((1, Uuid(1, 7))), registered=REGISTERED)
+    assert ask(tmp_path, image).safe
+    (tmp_path / "second").mkdir()
+    failed = ask(tmp_path / "second", image, f"1:{Uuid(1, 7)}")
+    assert [finding.split(",")[0] for finding in blocking(failed)] == [
+        "1 replica in it",
+        "1 replica of broker 1 in a directory that failed",
+        "it holds the last complete copy of 1 partition: no other replica that is online has every acknowledged write",
+    ]
+
+
+def test_reassignments_into_and_out_of_the_directory_are_waited_for(tmp_path: Path) -> None:
+    image = one_topic(
+        partition((2, C), (1, A), adding_replicas=(1,), isr=(2,)),
+        partition((1, A), (2, C), removing_replicas=(1,), adding_replicas=(2,), isr=(1,)),
+        registered=REGISTERED,
+    )
+    answer = ask(tmp_path, image)
+    assert [finding.split(",")[0] for finding in blocking(answer)] == [
+        "1 replica in it",
+        "1 replica that a reassignment is bringing to the broker",
+    ]
+    assert all("wait until the reassignment is done" in reason.advice for reason in answer.reasons if reason.blocks)
+    assert answer.reassignment()["partitions"] == []
+
+
+def test_only_directory_of_a_broker_is_never_safe(tmp_path: Path) -> None:
+    answer = ask(tmp_path, one_topic(partition((1, A)), registered=REGISTERED), f"2:{C}")
+    assert blocking(answer) == ["it is the only directory that broker 2 has online: the broker stops without it"]
+
+
+def test_directory_of_a_fenced_broker_is_not_known_to_be_safe(tmp_path: Path) -> None:
+    registered = {**REGISTERED, 1: replace(REGISTERED[1], fenced=True)}
+    answer = ask(tmp_path, one_topic(partition((2, C)), registered=registered))
+    assert blocking(answer) == ["broker 1 is fenced: what it does with its directories now is not known"]
+
+
+def test_directory_that_moved_is_asked_about_where_it_is(tmp_path: Path) -> None:
+    moved = Uuid(9, 9)
+    image = one_topic(partition((1, moved)), registered=brokers((A, B), (C, moved)))
+    answer = ask(tmp_path, image, f"1:{moved}")
+    assert blocking(answer)[1] == "the directory is on broker 2 now"
+    assert answer.reasons[1].advice == f"ask about it there: 2:{moved}"
+
+
+def test_broker_without_a_directory_named_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="write BROKER:DIRECTORY"):
+        ask(tmp_path, one_topic(partition((1, A)), registered=REGISTERED), "1")
+
+
+def test_safe_to_remove_leaves_with_0_when_safe_and_1_when_not(tmp_path: Path) -> None:
+    path = lake_of(tmp_path / "lake", one_topic(partition((1, A)), registered=REGISTERED, name="[b]"))
+    run = CliRunner().invoke(application(["safe-to-remove"]), ["safe-to-remove", f"1:{A}", "--lake", str(path)])
+    assert run.exit_code == 1
+    assert run.stdout.startswith(f"Not safe to remove: directory {A} of broker 1")
+    assert "    [b]-0\n" in run.stdout
+    run = CliRunner().invoke(application(["safe-to-remove"]), ["safe-to-remove", f"1:{B}", "--lake", str(path)])
+    assert run.exit_code == 0
+    assert run.stdout.startswith(f"Safe to remove: directory {B} of broker 1")
+    run = CliRunner().invoke(
+        application(["safe-to-remove"]), ["safe-to-remove", f"1:{A}", "--lake", str(path), "--json"]
+    )
+    answer = json.loads(run.stdout)
+    assert (run.exit_code, answer["safe"], answer["held"][0]["topic"]) == (1, False, "[b]")
+    assert answer["reassignment"]["partitions"][0]["log_dirs"] == ["OTHER_DIRECTORY"]
+
+
+def test_risk_on_the_command_line_answers_first(tmp_path: Path) -> None:
+    image = one_topic(partition((1, A)), partition((1, B), (2, C)), registered=REGISTERED)
+    path = lake_of(tmp_path / "lake", image)
+    run = CliRunner().invoke(application(["risk"]), ["risk", "--lake", str(path)])
+    assert run.exit_code == 0
+    assert run.stdout.splitlines()[0].endswith("1 of 2 brokers and 1 of 3 directories cannot fail without loss.")
+    assert "jbod whatif --fail 1" in run.stdout
+    run = CliRunner().invoke(application(["risk"]), ["risk", "--lake", str(path), "--json"])
+    worst = json.loads(run.stdout)["directories"][0]
+    assert (worst["directoryId"], worst["withoutLeader"], worst["lastReplicas"]) == (str(A), 1, 1)
+
+
+def test_risk_where_nothing_is_at_stake_says_so(tmp_path: Path) -> None:
+    path = lake_of(tmp_path / "lake", one_topic(partition((1, A), (2, C)), registered=REGISTERED))
+    run = CliRunner().invoke(application(["risk"]), ["risk", "--lake", str(path)])
+    assert run.stdout.splitlines()[0].endswith("any one broker or directory can fail: only leaders would move.")
+    assert "What to do" not in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["safe-to-remove", "1:zz"], "jbod: 1:zz: broker 1 has no such directory; it has, or had: "),
+        (["safe-to-remove", "9:a"], "jbod: 9:a: broker 9 never had a directory, up to offset"),
+        (["safe-to-remove", "1"], "jbod: 1: no directory: write BROKER:DIRECTORY"),
+        (["whatif", "--fail", "one"], "jbod: one: no broker: write BROKER or BROKER:DIRECTORY"),
+        (["incidents", "1"], "jbod: incident 1: no such incident"),
+        (["risk", "--at-offset", "99"], "offset 99 is after the newest published one"),
+    ],
+)
+def test_what_is_not_there_leaves_with_2_and_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], problem: str
+) -> None:
+    path = lake_of(tmp_path / "lake", one_topic(partition((1, A)), registered=REGISTERED))
+    with pytest.raises(SystemExit) as left:
+        main([*words, "--lake", str(path)])
+    assert left.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert problem in said.err
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["risk", "incidents"])
+def test_lake_that_is_not_there_leaves_with_2(tmp_path: Path, command: str) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([command, "--lake", str(tmp_path / "none")])
+    assert left.value.code == 2

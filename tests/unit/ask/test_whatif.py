@@ -1,0 +1,270 @@
+"""What a set of failures would do: the reference controller's answer, whatever part of the lake it was asked on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from jbod_model.controller import Context, Controller
+from jbod_model.errors import UsageError
+from jbod_model.formats.records import Record
+from jbod_model.formats.requests import SessionExpired
+from jbod_model.ids import Uuid
+from jbod_model.profiles import KAFKA
+from jbod_model.replay.image import BrokerRegistration, Image
+from jbod_model.whatif import Failures, after, applied
+from pipelines.ask.removal import safe_to_remove
+from pipelines.ask.whatif import whatif
+from pipelines.cli import main
+from pipelines.cli.main import application
+from pipelines.lake.reader import Lake
+from tests.support.images import brokers, images, lake_of, one_topic, partition
+from tests.support.lakes import Reference, write_lake
+from tests.support.logs import read_log
+from tests.support.paths import KAFKAS, metadata_dir
+
+A, B, C = Uuid(1, 1000), Uuid(1, 1001), Uuid(2, 1000)
+REPAIRED = replace(KAFKA, controller=KAFKA.controller.without())
+
+
+def leaders(image: Image) -> dict[tuple[Uuid, int], int]:
+    return {(key, n): one.leader for key, topic in image.topics.items() for n, one in topic.partitions.items()}
+
+
+# THE MODEL
+
+
+@settings(max_examples=50, deadline=None, phases=(Phase.explicit, Phase.generate))
+@given(image=images())
+def test_records_applied_together_give_the_image_they_give_one_by_one(image: Image) -> None:
+    for broker in image.brokers:
+        answer = Controller(REPAIRED).handle(image, SessionExpired(broker_id=broker), Context())
+        records: list[Record] = [each.record for each in answer.records]
+        one_by_one = image
+        for record in records:
+            one_by_one = one_by_one.apply(record, 0)
+        assert applied(image, records) == one_by_one
+
+
+@settings(max_examples=100, deadline=None, phases=(Phase.explicit, Phase.generate))
+@given(image=images(), data=st.data())
+def test_order_in_which_failures_are_noticed_does_not_change_who_leads(image: Image, data: st.DataObject) -> None:
+    image = settled(image)
+    failing = data.draw(st.sets(st.sampled_from(sorted(image.brokers)), min_size=1, max_size=3))
+    found = [
+        leaders(after(image, Failures(brokers=order), profile=REPAIRED)) for order in itertools.permutations(failing)
+    ]
+    assert found == found[:1] * len(found)
+
+
+def settled(image: Image) -> Image:
+    """The image after every partition had an election, as a controller leaves it."""
+    spare = BrokerRegistration(broker_id=9, epoch=9, incarnation_id=Uuid(7, 9), fenced=False)
+    topics = {
+        key: replace(
+            topic,
+            partitions={n: replace(one, isr=(*one.isr, 9)) for n, one in topic.partitions.items()},
+        )
+        for key, topic in image.topics.items()
+    }
+    touched = replace(image, brokers={**image.brokers, 9: spare}, topics=topics)
+    elected = after(touched, Failures(brokers=(9,)), profile=REPAIRED)
+    return replace(elected, brokers=image.brokers)
+
+
+def test_broker_that_loses_all_its_directories_is_lost_with_what_is_in_none_of_them() -> None:
+    unassigned = Uuid(0, 1)
+    image = one_topic(partition((1, A), (2, C)), partition((1, unassigned), (2, C)), registered=brokers((A, B), (C,)))
+    both = after(image, Failures(directories={1: (A, B)}))
+    assert both == after(image, Failures(brokers=(1,)))
+    assert set(leaders(both).values()) == {2}
+    assert leaders(after(image, Failures(directories={1: (A,)}))) == {(Uuid(5, 5), 0): 2, (Uuid(5, 5), 1): 1}
+
+
+def test_report_of_a_broker_that_shuts_down_does_not_end_its_shutdown() -> None:
+    registered = brokers((A, B), (C,))
+    registered[1] = replace(registered[1], in_controlled_shutdown=True)
+    then = after(one_topic(partition((2, C), (1, A)), registered=registered), Failures(directories={1: (A,)}))
+    assert then.brokers[1] == replace(registered[1], directories=(B,))
+    assert then.topics[Uuid(5, 5)].partitions[0].isr == (2,)
+
+
+def test_report_of_a_fenced_broker_does_not_unfence_it() -> None:
+    registered = brokers((A, B), (C,))
+    registered[1] = replace(registered[1], fenced=True)
+    image = one_topic(partition((1, A), isr=(1,), leader=-1), registered=registered)
+    then = after(image, Failures(directories={1: (A,)}))
+    assert then.brokers[1].fenced
+    assert leaders(then) == leaders(image)
+
+
+# THE LAKE
+
+
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("lakes")
+    for kafka in KAFKAS:
+        write_lake(root / kafka, read_log(metadata_dir(kafka)))
+    return {kafka: root / kafka for kafka in KAFKAS}
+
+
+def places(image: Image) -> Iterable[tuple[str, Failures]]:
+    for broker in image.brokers.values():
+        if not broker.fenced:
+            yield str(broker.broker_id), Failures(brokers=(broker.broker_id,))
+            for directory in broker.directories:
+                yield f"{broker.broker_id}:{directory}", Failures(directories={broker.broker_id: (directory,)})
+
+
+@pytest.mark.parametrize(
+    ("kafka", "offset"), [("kafka-3.7.2", 300), ("kafka-4.1.2", 300), ("kafka-3.9.2-upgrade", 180)]
+)
+def test_whatif_of_two_failures_in_a_real_cluster_is_the_model_on_the_whole_image(
+    lakes: dict[str, Path], kafka: str, offset: int
+) -> None:
+    image = Reference().add(entry for entry in read_log(metadata_dir(kafka)) if entry.offset <= offset).image
+    names = {topic_id: topic.name for topic_id, topic in image.topics.items()}
+    lake = Lake.open(lakes[kafka], at_offset=offset)
+    changed = 0
+    for (first, one), (second, two) in itertools.combinations(places(image), 2):
+        answer = whatif(lake, [first, second])
+        directories = {**one.directories}
+        for broker, failing in two.directories.items():
+            directories[broker] = (*directories.get(broker, ()), *failing)
+        then = after(image, Failures(directories=directories, brokers=one.brokers + two.brokers))
+        expected = {
+            (names[key], n, was, leaders(then)[key, n])
+            for (key, n), was in leaders(image).items()
+            if leaders(then)[key, n] != was
+        }
+        found = {(c.topic, c.partition, c.leader, c.leader_after) for c in answer.changes if c.leader != c.leader_after}
+        assert found == expected
+        changed += len(expected)
+    assert changed > 20
+
+
+def test_whatif_tells_what_each_partition_loses(tmp_path: Path) -> None:
+    image = one_topic(
+        partition((1, A)),
+        partition((1, A), (2, C)),
+        partition((2, C), (1, B)),
+        partition((1, A), (2, C), isr=(1,)),
+        registered=brokers((A, B), (C,)),
+    )
+    image = replace(image, configs={(2, "t"): {"min.insync.replicas": "2", "unclean.leader.election.enable": "true"}})
+    answer = whatif(Lake.open(lake_of(tmp_path / "lake", image)), [f"1:{A}"])
+    assert [c.name for c in answer.chosen("without_leader")] == ["t-0"]
+    assert [c.name for c in answer.chosen("all_offline")] == ["t-0"]
+    assert [c.name for c in answer.chosen("unclean")] == ["t-3"]
+    assert [c.name for c in answer.chosen("under_min_isr")] == ["t-0", "t-1"]
+    assert [c.name for c in answer.chosen("moved")] == ["t-1", "t-3"]
+    assert answer.replicas == 3
+
+
+def test_whatif_of_what_is_offline_already_changes_nothing(lakes: dict[str, Path]) -> None:
+    answer = whatif(Lake.open(lakes["kafka-4.1.2"], at_offset=190), ["1:r60J"])
+    assert not answer.changes
+    assert not answer.failing[0].online
+    assert answer.replicas == 0
+
+
+def test_whatif_where_kafka_itself_would_fail_says_so_and_answers_as_if_repaired(tmp_path: Path) -> None:
+    image = one_topic(
+        partition((1, A), isr=(1,), eligible_leader_replicas=(), last_known_elr=()),
+        partition((1, B), isr=(), leader=-1, last_known_elr=(2,)),
+        registered=brokers((A, B), (C,)),
+    )
+    image = replace(image, features={**image.features, "eligible.leader.replicas.version": 1})
+    answer = whatif(Lake.open(lake_of(tmp_path / "lake", image)), ["1:" + str(B)])
+    assert "no replica" in answer.fault
+    assert [(c.name, c.leader_after) for c in answer.changes] == [("t-1", -1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("x", "write BROKER or BROKER:DIRECTORY"),
+        ("-1", "write BROKER or BROKER:DIRECTORY"),
+        ("9", "broker 9 is not registered at offset 250; registered: 1, 2, 3, 4"),
+        ("1:zz", "has no such directory; it has, or had: KowJ"),
+        ("1:", "several directories begin so: KowJ"),
+        ("9:a", "broker 9 never had a directory"),
+    ],
+)
+def test_whatif_of_a_place_that_is_not_there_is_refused_with_those_there_are(
+    lakes: dict[str, Path], text: str, problem: str
+) -> None:
+    with pytest.raises(UsageError, match=problem):
+        whatif(Lake.open(lakes["kafka-4.1.2"], at_offset=250), [text])
+
+
+def test_whatif_on_the_command_line_prints_names_as_they_are(tmp_path: Path) -> None:
+    image = one_topic(
+        partition((1, A), (2, C)), partition((1, A)), registered=brokers((A, B), (C,)), name="[red]a[/red]"
+    )
+    path = lake_of(tmp_path / "lake", image)
+    run = CliRunner().invoke(
+        application(["whatif"]), ["whatif", "--fail", "1:AAAAAAAAAAEAAAAAAAAD6A", "--lake", str(path)]
+    )
+    assert run.exit_code == 0
+    assert "[red]a[/red]-1  1         1       none" in run.stdout
+    run = CliRunner().invoke(application(["whatif"]), ["whatif", "--fail", "1", "--lake", str(path), "--json"])
+    answer = json.loads(run.stdout)
+    assert (answer["withoutLeader"], answer["moved"], answer["replicas"]) == (1, 1, 2)
+    assert [change["partition"] for change in answer["changes"]] == [1, 0]
+
+
+def test_whatif_of_what_failed_says_since_when_and_what_it_took(
+    lakes: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def asked(offset: int, *places: str) -> list[str]:
+        words = [word for place in places for word in ("--fail", place)]
+        with pytest.raises(SystemExit) as left:
+            main.main(["whatif", *words, "--lake", str(lakes["kafka-4.1.2"]), "--at-offset", str(offset)])
+        assert not left.value.code
+        return capsys.readouterr().out.splitlines()
+
+    failed = "  directory r60JqwAFn7gsit5hNSGjVw of broker 1: its broker reported it failed at offset 162, "
+    at_once, later = asked(186, "1:r60J"), asked(300, "1:r60J")
+    assert at_once[0] == "Nothing would change at offset 186, 2026-11-21 02:22:06.395Z: it has failed already."
+    assert at_once[1] == f"{failed}2026-11-21 02:21:46.234Z; 7 replicas were in it, all still are."
+    assert at_once[2] == "jbod offline says what that means now, and what to do."
+    assert later[1:] == [f"{failed}2026-11-21 02:21:46.234Z; 7 replicas were in it, none is any more."]
+    gone = asked(629, "2", "3:DKz")
+    assert (
+        gone[1]
+        == "  broker 2: fenced since offset 605, 2026-11-21 02:23:28.563Z; 28 replicas were on it, all still are."
+    )
+    assert "its broker was unregistered at offset 544, 2026-11-21 02:23:21.109Z; 21 replicas were in it" in gone[2]
+    both = asked(186, "1:r60J", "2")
+    assert both[0].startswith("If ")
+    assert any(line.startswith("Nothing changes with what has failed already: directory r60J") for line in both)
+
+
+def test_disk_of_an_unregistered_broker_comes_with_advice_that_can_be_followed(lakes: dict[str, Path]) -> None:
+    answer = safe_to_remove(Lake.open(lakes["kafka-4.1.2"]), "3:DKz")
+    held, blocking, gone = answer.reasons
+    assert held.finding == "it held the last complete copy of 2 partitions whose data is lost or lacks writes"
+    assert blocking.finding == "21 replicas in it, 21 with no other replica online"
+    assert blocking.advice.startswith("reassign these partitions to brokers that are registered")
+    assert "keep the disk: of 21 of them no other replica is online" in blocking.advice
+    assert gone.finding.startswith("broker 3 has not been registered since offset 544")
+    assert answer.reassignment()["partitions"] == []
+    said = " ".join(reason.finding + reason.advice for reason in answer.reasons)
+    assert "another directory of broker 3" not in said
+    assert "log.dirs" not in said
+
+
+def test_failed_disk_cannot_be_emptied_by_moves_within_its_broker(lakes: dict[str, Path]) -> None:
+    answer = safe_to_remove(Lake.open(lakes["kafka-4.1.2"], 186), "1:r60J")
+    assert answer.reasons[0].advice.startswith("reassign them to other brokers (kafka-reassign-partitions), or take")
+    assert answer.reassignment()["partitions"] == []

@@ -1,0 +1,307 @@
+"""``jbod audit`` and ``jbod control``: exit codes, text, JSON, the table, and bad input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import resource
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from jbod_model.formats.log import LogReader, MetadataLog
+from jbod_model.formats.log_writer import LogWriter
+from jbod_model.formats.records import RegisterBrokerRecord, UnknownRecord, VersionedRecord
+from pipelines.cli import main
+from tests.support.lakes import write_lake
+from tests.support.logs import read_log
+from tests.support.paths import CLUSTERS, NEWER, metadata_dir
+
+KAFKA = "kafka-4.1.2"
+LOG_DIR = str(metadata_dir(KAFKA))
+REQUESTS = CLUSTERS / KAFKA / "requests-100.log.gz"
+NEWER_DIR = NEWER / "kafka-4.4.0"
+OLD = CLUSTERS / "kafka-3.7.2" / "requests-100.log.gz"
+
+
+def run(*words: object) -> int:
+    with pytest.raises(SystemExit) as left:
+        main.main([str(word) for word in words])
+    return int(left.value.code or 0)
+
+
+def test_audit_of_a_sound_cluster_leaves_with_0_and_counts_verdicts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("audit", LOG_DIR, "--requests", REQUESTS) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "611 requests judged by the log up to offset 629; 1,305 lines of other APIs passed over."
+    assert "ASSIGN_REPLICAS_TO_DIRS          34             3" in lines
+    assert "Explained by elr_wipe: 3 requests." in lines
+    assert "  session expired: 27 records, the first at offset 286" in lines
+
+
+def test_audit_as_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("audit", LOG_DIR, "--requests", REQUESTS, "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["requests"] == 611
+    assert answer["verdicts"]["differs"] == 0
+    assert answer["quirks"] == {"elr_wipe": 3}
+    assert answer["otherRecords"]["NoOpRecord"] == {"records": 70, "firstOffset": 9}
+    assert answer["lines"] == {"read": 611, "otherApis": 1305, "unreadable": {}}
+    assert "invariants" not in answer
+
+
+def test_invariants_alone_need_no_requests_and_leave_with_1_where_one_is_broken(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("audit", LOG_DIR, "--invariants") == 1
+    assert "R-INV-17 is broken 3 times: assigning an online directory leaves the eligible leaders." in (
+        capsys.readouterr().out
+    )
+    assert run("audit", metadata_dir("kafka-3.7.2"), "--invariants") == 0
+    assert capsys.readouterr().out == "All 13 invariants hold at each of the offsets up to 618.\n"
+    assert run("audit", LOG_DIR, "--invariants", "--json") == 1
+    by_name = {one["invariant"]: one for one in json.loads(capsys.readouterr().out)["invariants"]}
+    assert by_name["R-INV-17"]["first"][0]["offset"] == 224
+
+
+def test_a_request_that_was_answered_wrongly_is_shown_and_leaves_with_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = tmp_path / "requests.log"
+    text = gzip.decompress(REQUESTS.read_bytes()).decode()
+    at = text.index('"isFenced":false')
+    changed.write_text(text[:at] + '"isFenced":true' + text[at + len('"isFenced":false') :])
+    assert run("audit", LOG_DIR, "--requests", changed) == 1
+    out = capsys.readouterr().out
+    (line,) = [line for line in out.splitlines() if line.startswith("differs: BROKER_HEARTBEAT")]
+    assert ": answered " in line or ": nothing was written" in line or ": other records" in line
+
+
+def test_the_table_has_a_row_for_each_request_that_matters_and_a_second_run_replaces_it(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    write_lake(lake, read_log(metadata_dir(KAFKA)), cluster_id="JBODtestCluster0123456")
+    for _ in range(2):
+        assert run("audit", LOG_DIR, "--requests", REQUESTS, "--lake", lake) == 0
+    rows = DeltaTable(lake / "audit").to_pyarrow_table().to_pylist()
+    assert len(rows) == 185
+    assigned = [row for row in rows if row["api"] == "ASSIGN_REPLICAS_TO_DIRS"]
+    assert len(assigned) == 37
+    lost = [row for row in assigned if row["quirk"] == "elr_wipe"]
+    assert [row["from_offset"] for row in lost] == [221, 277, 473]
+    for row in lost:
+        assert row["verdict"] == "explained by a known quirk"
+        assert row["expected"] != row["found"]
+        assert json.loads(row["found"])[0]["type"] == "PARTITION_CHANGE_RECORD"
+        assert row["received_time"] < row["completed_time"]
+    assert all(row["from_offset"] is not None or row["found"] == "[]" for row in rows)
+    assert run("image", "--lake", lake) == 0  # the table is no part of what is published
+
+
+def test_a_clock_that_is_not_utc_is_said_and_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    local = tmp_path / "requests.log"
+    local.write_text(gzip.decompress(REQUESTS.read_bytes()).decode().replace("[2026-11-21 02:", "[2026-11-21 04:"))
+    assert run("audit", LOG_DIR, "--requests", local) == 2
+    said = capsys.readouterr()
+    assert said.out.startswith("0 of 611 requests judged by the log up to offset 629; 611 not decidable; ")
+    assert "say --time-zone" in said.out
+    assert said.err == "jbod: not decidable: none of the 611 requests: mostly, it is newer than the log\n"
+    for zone in ("+02:00", "Africa/Cairo"):
+        assert run("audit", LOG_DIR, "--requests", local, "--time-zone", zone, "--json") == 0
+        assert json.loads(capsys.readouterr().out)["verdicts"]["same"] == 608
+
+
+def test_a_cluster_of_a_newer_kafka_is_not_decidable_and_nothing_differs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("audit", NEWER_DIR / "metadata" / "controller-101", "--requests", NEWER_DIR / "requests-102.log.gz")
+    assert run(*words) == 2
+    said = capsys.readouterr()
+    assert said.out.splitlines()[0] == (
+        "14 of 94 requests judged by the log up to offset 113; 80 not decidable, all of them newer than this audit, "
+        "which knows Kafka up to 4.1; 0 lines of other APIs passed over."
+    )
+    assert "Not decidable, BROKER_HEARTBEAT version 2 is not known to this audit: 76 requests." in said.out
+    assert "Not decidable, Kafka 4.4 is not known to this audit (metadata.version 4.4-IV2): 4 requests." in said.out
+    assert "  not decidable RegisterBrokerRecord: 4 records, the first at offset 18" in said.out
+    assert "differs:" not in said.out
+    assert "unexplained" not in said.out
+    assert said.err == (
+        "jbod: not decidable: 80 requests and 13 records: newer than this audit, which knows Kafka up to 4.1\n"
+    )
+    assert run(*words, "--json") == 2
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["newerThanKnown"] == {"requests": 80, "records": 13}
+    assert (answer["clean"], answer["decidable"], answer["differences"]) == (False, False, [])
+    assert answer["lines"]["unreadable"] == {}
+    lake = tmp_path / "lake"
+    write_lake(lake, read_log(metadata_dir(KAFKA)), cluster_id="JBODtestCluster0123456")
+    assert run(*words, "--lake", lake) == 2
+    rows = DeltaTable(lake / "audit").to_pyarrow_table().to_pylist()
+    unread = [row for row in rows if row["api"] == "BROKER_HEARTBEAT"]
+    assert len(unread) == 76
+    assert {(row["request"], row["response"], row["error_code"]) for row in unread} == {(None, None, None)}
+    assert {row["broker_id"] for row in unread} == {1, 2, 3, 4}
+
+
+def test_a_record_of_an_unknown_type_is_named_and_what_follows_is_judged_as_far_as_it_can_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_dir = tmp_path / "log"
+    shutil.copytree(metadata_dir(KAFKA), log_dir)
+    segment = log_dir / "__cluster_metadata-0" / "00000000000000000540.log"
+    unknown = LogWriter(base_offset=630)
+    unknown.append([VersionedRecord(UnknownRecord(api_key=29, body=b"\0\0\0\x66\0"), 0)], epoch=1, timestamp=1)
+    segment.write_bytes(segment.read_bytes() + unknown.bytes)
+    assert run("audit", log_dir, "--requests", REQUESTS, "--invariants") == 1  # R-INV-17 is broken before it
+    said = capsys.readouterr()
+    assert "  record type 29 version 0 is not known to this audit: 1 record, the first at offset 630" in said.out
+    assert "Record type 29 is not known to this audit: 1 record, the first at offset 630." in said.out
+    assert said.err == ""
+    assert run("audit", log_dir, "--requests", REQUESTS) == 2
+    assert "1 records: newer than this audit" in capsys.readouterr().err
+
+
+def test_a_difference_is_shown_field_by_field_with_the_records_version(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def old_form(versioned: VersionedRecord) -> VersionedRecord:
+        if not isinstance(versioned.record, RegisterBrokerRecord) or versioned.record.broker_id != 2:
+            return versioned
+        return VersionedRecord(replace(versioned.record, log_dirs=(), fenced=False), 2)
+
+    log = LogWriter()
+    for entry in LogReader(MetadataLog.open(metadata_dir(KAFKA))):
+        record = old_form(entry.record) if isinstance(entry.record, VersionedRecord) else entry.record
+        log.append([record], epoch=entry.epoch, timestamp=entry.timestamp)
+    log.write(tmp_path)
+    assert run("audit", tmp_path, "--requests", REQUESTS) == 1
+    lines = capsys.readouterr().out.splitlines()
+    at = next(index for index, line in enumerate(lines) if line.startswith("differs: BROKER_REGISTRATION of 2"))
+    assert lines[at + 1 : at + 4] == [
+        "  REGISTER_BROKER_RECORD.version: expected 3, found 2",
+        "  REGISTER_BROKER_RECORD.fenced: expected true, found false",
+        '  REGISTER_BROKER_RECORD.logDirs: expected ["hPGPy7ImsVdvi04MgW5Y_A", "tVpKKovKXwQW6lj6leXrUQ", '
+        '"UHW3S5bZoPMDqhk2nf82Zg"], found []',
+    ]
+
+
+def test_several_files_in_any_order_are_one_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = gzip.decompress(REQUESTS.read_bytes()).decode().splitlines(keepends=True)
+    early, late, twice = tmp_path / "requests.log.1", tmp_path / "requests.log", tmp_path / "broker.log"
+    early.write_text("".join(lines[:900]))
+    late.write_text("".join(lines[900:]))
+    forwarded = [line for line in lines if '"isForwarded":true' in line]
+    twice.write_text("".join(line.replace('"isForwarded":true', '"isForwarded":false') for line in forwarded))
+    assert run("audit", LOG_DIR, "--requests", late, "--requests", early, "--requests", twice, "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["verdicts"] == {
+        "same": 608,
+        "differs in order": 0,
+        "explained by a known quirk": 3,
+        "differs": 0,
+        "not decidable": 0,
+    }
+
+
+def test_requests_of_another_cluster_are_counted_and_not_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("audit", LOG_DIR, "--requests", OLD, "--json") == 2
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["clean"], answer["decidable"]) == (False, False)
+    assert answer["verdicts"]["not decidable"] == answer["requests"] == 655
+
+
+def test_damaged_huge_and_hostile_lines_are_counted_and_take_no_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "requests.log"
+    head = b"[2026-11-21 02:21:30,000] DEBUG Completed request:"
+    with bad.open("wb") as out:
+        out.write(head)
+        for _ in range(100):
+            out.write(b"x" * 1_000_000)
+        out.write(b"\n" + head + b'{"a":' + b"[" * 500_000 + b"\n")
+        out.write(b"\xff\xfe\x00\n" * 1_000)
+        out.write(gzip.decompress(REQUESTS.read_bytes()))
+        out.write(head + b'{"isForwarded":false,"requestHeader":{"requestApiKey":63,')
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert run("audit", LOG_DIR, "--requests", bad, "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["verdicts"]["same"] == 608
+    assert answer["lines"]["unreadable"] == {
+        "the line is longer than 16777216 bytes": 1,
+        "nested too deeply": 1,
+        "not UTF-8": 1_000,
+        "no JSON, or cut off": 1,
+    }
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB, of a line of 100 MB
+
+
+def test_control_writes_a_log_that_can_be_audited_by_its_own_requests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert run("control", "--requests", REQUESTS, "--out", out, "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert sum(answer["applied"].values()) + sum(answer["refused"].values()) == 611
+    assert answer["sameAnswer"]["ASSIGN_REPLICAS_TO_DIRS"] == 37
+    assert (out / "meta.properties").read_text().count("cluster.id=JBODtestCluster0123456") == 1
+    assert run("audit", out, "--requests", REQUESTS, "--json") in (0, 1)
+    audited = json.loads(capsys.readouterr().out)
+    assert audited["verdicts"]["same"] + audited["verdicts"]["explained by a known quirk"] > 580
+    assert run("control", "--requests", REQUESTS, "--out", out) == 2
+    assert "holds a metadata log already" in capsys.readouterr().err
+
+
+def test_control_says_what_it_applied_refused_and_guessed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("control", "--requests", CLUSTERS / "kafka-3.9.2-upgrade" / "requests-100.log.gz")
+    assert run(*words, "--out", tmp_path / "out", "--metadata-version", "3.6-IV2") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("320 requests: 320 applied, 0 refused; 263 offsets written to ")
+    assert "Replicas of created partitions: 0 given by the request, 46 known from later requests, 2 guessed." in lines
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("audit", LOG_DIR), "nothing to audit"),
+        (("audit", LOG_DIR, "--invariants", "--lake", "x"), "--lake is for the verdicts"),
+        (("audit", LOG_DIR, "--requests", "absent.log"), "there is no such file"),
+        (("audit", "absent", "--requests", str(REQUESTS)), "absent is no directory"),
+        (("audit", LOG_DIR, "--requests", str(REQUESTS), "--lake", "absent"), "no lake there"),
+        (("audit", LOG_DIR, "--requests", str(REQUESTS), "--time-zone", "Mars/Base"), "no such time zone"),
+        (("audit", LOG_DIR, "--requests", str(REQUESTS), "--config", "log.dirs=/x"), "--config log.dirs"),
+        (("control", "--requests", str(REQUESTS)), "--out DIR"),
+        (("control", "--requests", str(REQUESTS), "--out", "x", "--metadata-version", "9.9"), "not known"),
+        (("control", "--requests", "absent.log", "--out", "x"), "there is no such file"),
+    ],
+)
+def test_bad_usage_leaves_with_2_and_one_line(
+    words: tuple[str, ...],
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(*words) == 2
+    captured = capsys.readouterr()
+    assert problem in captured.err
+    assert captured.err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_metadata_log_stops_the_audit_at_its_offset(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "log"
+    shutil.copytree(LOG_DIR, copy)
+    segment = next(copy.glob("__cluster_metadata-0/*.log"))
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    segment.chmod(0o644)
+    segment.write_bytes(data)
+    assert run("audit", copy, "--requests", REQUESTS) == 2
+    assert "offset" in capsys.readouterr().err

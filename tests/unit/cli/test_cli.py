@@ -1,0 +1,360 @@
+"""The command line: answers on standard output, one line per error, exit codes."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from rich.console import Console
+
+from jbod_model.errors import UsageError
+from pipelines.ask.impaired import Troubled
+from pipelines.ask.lost_data import Losses
+from pipelines.ask.offline import Cause, Offline, OfflineReplica
+from pipelines.cli import ask, main
+from pipelines.lake.reader import Lake
+from pipelines.show import text as show
+from pipelines.show.answers import show_offline
+from tests.support.lakes import write_lake
+from tests.support.logs import read_log
+from tests.support.paths import CLUSTERS, KAFKAS, ROOT, metadata_dir
+
+KAFKA = "kafka-4.1.2"
+HEAVY = {"pyspark", "numba", "pandas", "pyarrow", "great_expectations"}
+
+
+REQUESTS = CLUSTERS / KAFKA / "requests-100.log.gz"
+
+
+@pytest.fixture(scope="module")
+def lakes(lake: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    made = {KAFKA: lake}
+    for kafka in set(KAFKAS) - {KAFKA}:
+        made[kafka] = str(tmp_path_factory.mktemp(kafka) / "lake")
+        write_lake(Path(made[kafka]), read_log(metadata_dir(kafka)))
+    return made
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("cli") / "lake"
+    write_lake(path, read_log(metadata_dir(KAFKA)), cluster_id="JBODtestCluster0123456")
+    return str(path)
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as left:
+        main.main(words)
+    return int(left.value.code or 0)
+
+
+def test_image_prints_kafkas_image_as_one_object(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("image", "--lake", lake, "--at-offset", "288", "--json") == 0
+    with gzip.open(CLUSTERS / KAFKA / "images.jsonl.gz", "rt") as lines:
+        expected = next(image for line in lines if (image := json.loads(line))["offset"] == 288)
+    assert json.loads(capsys.readouterr().out) == expected
+
+
+def test_offline_says_answer_then_why_then_what_to_do(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("offline", "--lake", lake, "--at-offset", "200") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "At offset 200, 2026-11-21 02:22:08.166Z: 13 of 89 replicas offline, in 13 of 39 partitions."
+    assert lines.index("Why") < lines.index("What to do")
+    table = next(line for line in lines if line.startswith("PARTITION"))
+    assert table.split() == ["PARTITION", "BROKER", "DIRECTORY", "REASON", "SINCE", "FOR"]
+    assert len(lines) - lines.index(table) - 1 == 13
+    why = lines.index("Why")
+    assert "broker 1 runs, but reported that directory r60JqwAFn7gsit5hNSGjVw failed" in lines[why + 1]
+    assert "since offset 162, 2026-11-21 02:21:46.234Z" in lines[why + 2]
+
+
+def test_offline_on_a_terminal_lists_what_clients_notice_first_and_each_advice_once() -> None:
+    day = datetime(2026, 11, 21, tzinfo=UTC)
+    causes = [
+        Cause("broker fenced", broker, None, 7, day, False, 30, f"broker {broker} is fenced", "look whether it runs")
+        for broker in range(1, 13)
+    ]
+    replicas = [
+        OfflineReplica(f"t{number:02}", "id", 0, 0, 1 + number % 2, "dir", "broker fenced", 7, day, False)
+        for number in range(60)
+    ]
+    hurt = Troubled("t55", 0, (2,), (2,), 2, (2,), 1)
+    out = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
+    show_offline(Offline(9, day, 60, 60, replicas, causes, [hurt], Losses((), ())), out=out)
+    lines = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert lines[lines.index("What to do") - 2 :][:4] == [
+        "  and 4 causes more: --all, or --json",
+        "",
+        "What to do",
+        "  1. brokers 1, 2, 3, 4, 5, 6, 7, 8 and 4 more: look whether it runs",
+    ]
+    listed = [line.split()[0] for line in lines if line.startswith("t")]
+    assert listed == ["t55-0", *(f"t{number:02}-0" for number in range(39))]
+    assert lines[-1] == "and 20 more: --all, or --json"
+
+
+def test_offline_in_json_has_the_same(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("offline", "--lake", lake, "--at-offset", "200", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["offset"], said["offlineReplicas"], said["replicasInAll"]) == (200, 13, 89)
+    assert {cause["reason"] for cause in said["causes"]} == {"directory offline"}
+    assert sum(cause["replicas"] for cause in said["causes"]) == len(said["replicas"]) == 13
+    assert set(said["replicas"][0]) >= {"topic", "partition", "brokerId", "directoryId", "sinceOffset", "sinceTime"}
+
+
+@pytest.mark.parametrize("words", [["status"], ["directories"], ["history", "clicks-3"], ["offline"]])
+def test_question_in_json_is_one_object(lake: str, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert run(*words, "--lake", lake, "--json") == 0
+    assert json.loads(capsys.readouterr().out)
+
+
+def test_status_names_cluster_offset_and_trouble(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("status", "--lake", lake, "--at-offset", "200") == 0
+    said = capsys.readouterr().out
+    assert "JBODtestCluster0123456" in said
+    assert "200 (newest is 629); known from 0 on" in said
+    assert "13 offline replicas" in said
+
+
+def test_directories_show_failed_ones_that_still_hold_replicas(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("directories", "--lake", lake, "--at-offset", "200") == 0
+    said = capsys.readouterr().out
+    assert "7 directories online, 13 replicas in 2 directories that are gone" in said
+    assert sum(" failed " in line for line in said.splitlines()) == 2
+
+
+def test_history_starts_with_the_creation(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("history", "clicks-3", "--lake", lake) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("clicks-3 at offset 629: no leader")
+    assert "created as topic" in lines[2]
+
+
+def test_lake_and_files_of_settings_come_from_options(
+    lake: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text(json.dumps({"lake": lake}))
+    assert run("--conf", str(tmp_path / "mine.yaml"), "status") == 0
+    assert "JBODtestCluster" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["offline", "--lake", "nowhere"], "nowhere: no lake there: make one with jbod replay"),
+        (["offline", "--at-offset", "3", "--at-time", "2026-01-01"], "--at-offset and --at-time: give one of them"),
+        (["status", "--at-time", "yesterday"], "--at-time yesterday: not a time: write 2026-11-21T02:21:05Z"),
+        (["--conf", "nowhere.yaml", "status"], "nowhere.yaml: cannot read the settings"),
+        (["dump", "nowhere.log"], "nowhere.log: No such file or directory"),
+    ],
+)
+def test_error_is_one_line_and_exit_code_2(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    problem: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(*words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"jbod: {problem}")
+    assert said.err.count("\n") == 1
+
+
+def test_unknown_command_and_option_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("nosuch") == 2
+    assert run("offline", "--nosuch") == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_dump_prints_every_record_of_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    segment = metadata_dir(KAFKA) / "__cluster_metadata-0" / "00000000000000000000.log"
+    assert run("dump", str(segment)) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["offset"] for line in lines] == list(range(len(lines)))
+    assert set(lines[0]["control"]) == {"LeaderChange"}
+    assert any(line.get("payload", {}).get("type") == "REGISTER_BROKER_RECORD" for line in lines)
+
+
+def test_version_names_what_it_stands_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("version", "--json") == 0
+    assert {"jbod", "pyspark", "deltalake", "python"} <= set(json.loads(capsys.readouterr().out))
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("2026-11-21T02:21:05Z", datetime(2026, 11, 21, 2, 21, 5, tzinfo=UTC)),
+        ("2026-11-21 02:21:05.123", datetime(2026, 11, 21, 2, 21, 5, 123000, tzinfo=UTC)),
+        ("2026-11-21T03:21:05+01:00", datetime(2026, 11, 21, 2, 21, 5, tzinfo=UTC)),
+        ("1795227665000", datetime(2026, 11, 21, 2, 21, 5, tzinfo=UTC)),
+    ],
+)
+def test_time_is_utc_unless_it_says_otherwise(text: str, time: datetime) -> None:
+    assert ask.parse_time(text) == time
+
+
+@pytest.mark.parametrize("text", ["", "now", "9" * 30, "2026-13-01"])
+def test_time_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--at-time"):
+        ask.parse_time(text)
+
+
+def test_time_in_seconds_is_refused_with_what_it_would_be_and_how_to_write_it(
+    lake: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("offline", "--lake", lake, "--at-time", "1795227726") == 2
+    assert capsys.readouterr().err == (
+        "jbod: --at-time 1795227726: as milliseconds since 1970 that is 1970-01-21T18:40:27Z, before there was a "
+        "Kafka; if seconds are meant, write 1795227726000 or 2026-11-21T02:22:06Z\n"
+    )
+    assert run("offline", "--lake", lake, "--at-time", "1795227726000") == 0
+    with pytest.raises(UsageError, match="before there was a Kafka: write 2026-11-21T02:21:05Z"):
+        ask.parse_time("20261121")
+
+
+def test_dump_of_a_text_names_no_offset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.log").write_text("what is this file that is long enough for a batch, and is none\n")
+    assert run("dump", str(tmp_path / "notes.log")) == 2
+    said = capsys.readouterr().err
+    assert "offset" not in said
+    assert said.startswith(f"jbod: {tmp_path}/notes.log: byte 0 starts no record batch: magic is ")
+
+
+def test_command_that_is_suggested_quotes_its_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "my lake"
+    for words in (("offline",), ("audit", str(metadata_dir(KAFKA)), "--requests", str(REQUESTS))):
+        assert run(*words, "--lake", str(place)) == 2
+        assert capsys.readouterr().err.endswith(f"jbod replay LOG_DIR --lake '{place}'\n")
+
+
+@pytest.mark.parametrize("part", [0.3, 0.5, 1])
+@pytest.mark.parametrize("kafka", KAFKAS)
+def test_first_line_of_each_answer_counts_its_rows(
+    lakes: dict[str, str], capsys: pytest.CaptureFixture[str], kafka: str, part: float
+) -> None:
+    def asked(*words: str) -> tuple[Any, str, list[list[str]]]:
+        place = ("--lake", lakes[kafka], "--at-offset", str(offset))
+        run(*words, *place, "--json")
+        answer = json.loads(capsys.readouterr().out)
+        run(*words, *place)
+        lines = capsys.readouterr().out.splitlines()
+        return answer, lines[0].partition("Z: ")[2], [line.split() for line in lines]
+
+    offset = round(part * Lake.open(lakes[kafka]).offset)
+    status, *_ = asked("status")
+    rows, said, lines = asked("directories")
+    online = [row for row in rows["directories"] if row["state"] == "online"]
+    fenced = sum(row["broker"] != "online" for row in online)
+    assert (
+        said.split()[0]
+        == str(len(online))
+        == str(status["directories"])
+        == str(sum("online" in one for one in lines[1:]))
+    )
+    assert (f"({fenced} of them on brokers that are fenced)" in said) == bool(fenced)
+    offline, said, lines = asked("offline")
+    assert len(offline["replicas"]) == offline["offlineReplicas"] == status["offlineReplicas"]
+    assert sum(cause["replicas"] for cause in offline["causes"]) == len(offline["replicas"])
+    if offline["replicas"]:
+        assert said.startswith(f"{len(offline['replicas'])} of {sum(status['replicas'].values())} replicas offline")
+        table = lines[next(at for at, one in enumerate(lines) if one[:2] == ["PARTITION", "BROKER"]) + 1 :]
+        assert len(table) == len(offline["replicas"])
+        assert f"in {len({one[0] for one in table})} of {status['partitions']} partitions" in said
+    moves, said, lines = asked("moves")
+    numbers = [int(number) for number in re.findall(r"\d+", said.replace(",", ""))]
+    recreated = numbers[-1] if "recreated empty" in said else 0
+    assert numbers[0] + recreated == len(moves["moves"])
+    assert len(lines) - 1 - bool(moves["moves"]) == len(moves["moves"])
+
+
+def test_question_never_loads_spark_numba_or_pandas(lake: str) -> None:
+    code = (
+        "import sys; from pipelines.cli import main\n"
+        f"try: main(['offline', '--lake', {lake!r}])\n"
+        "except SystemExit: pass\n"
+        f"print(*sorted({HEAVY!r} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr.split() == []
+    assert done.stdout.startswith("At offset 629")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-3, "0 s"), (0.4, "0 s"), (59, "59 s"), (60, "1 min"), (7199, "1 h"), (200_000, "2 d")]
+)
+def test_age_is_in_whole_units(seconds: float, text: str) -> None:
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    assert show.age(now - timedelta(seconds=seconds), now) == text
+
+
+def test_terminal_wraps_with_a_hanging_indent_and_prints_no_markup() -> None:
+    out = Console(file=io.StringIO(), force_terminal=True, width=24, color_system=None)
+    show.say(out, "  1. mount [bold]that disk again on broker 3", hang=5)
+    assert out.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
+        "  1. mount [bold]that",
+        "     disk again on",
+        "     broker 3",
+    ]
+
+
+@pytest.mark.parametrize("name", [name for name in main.MODULES if find_spec(f"pipelines.cli_{name}")])
+def test_module_of_commands_registers_exactly_those_it_is_listed_for(name: str) -> None:
+    app = typer.Typer()
+    import_module(f"pipelines.cli_{name}").register(app)
+    found = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    found |= {group.name for group in app.registered_groups}
+    assert found == set(main.MODULES[name])
+
+
+@pytest.mark.parametrize(
+    "words", [("replay", "s3://KEY:SECRET@bucket/log"), ("offline", "--lake", "gs://KEY:SECRET@bucket/lake")]
+)
+def test_password_in_a_location_is_refused_and_not_repeated(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    """Object storage is read with what the environment, a profile or the machine's role gives."""
+    with pytest.raises(SystemExit) as left:
+        main.main(list(words))
+    said = capsys.readouterr()
+    assert left.value.code == 2
+    assert "://***@bucket/" in said.err
+    assert "whoever lists processes sees a password in a URI" in said.err
+    assert "SECRET" not in said.err + said.out
+
+
+def test_password_of_a_location_from_the_settings_is_not_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JBOD_LAKE", "nothing://KEY:SECRET@bucket/lake")
+    with pytest.raises(SystemExit) as left:
+        main.main(["offline"])
+    said = capsys.readouterr()
+    assert left.value.code == 2
+    assert "SECRET" not in said.err + said.out
+
+
+def test_replay_whose_session_does_not_come_about_leaves_no_lake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def nothing() -> None:
+        raise UsageError("spark.master: nobody there")
+
+    monkeypatch.setattr("pipelines.spark.session.spark_session_soon", lambda *_: nothing)
+    monkeypatch.chdir(tmp_path)
+    assert run("replay", str(metadata_dir("kafka-4.1.2")), "--lake", str(tmp_path / "lake")) == 2
+    assert "nobody there" in capsys.readouterr().err
+    assert not (tmp_path / "lake").exists()

@@ -1,0 +1,358 @@
+"""``jbod replay`` on the command line, its queries in this process: what it says, and how it ends."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copy, copytree
+
+import pytest
+
+from jbod_model.formats import records as r
+from jbod_model.formats.control_records import LeaderChangeMessage, Voter
+from jbod_model.formats.log_writer import LogWriter
+from pipelines.cli import main, progress
+from pipelines.replay.runner import Runner
+from tests.support import local
+from tests.support.paths import metadata_dir
+from tests.support.tables import rows_of
+from tests.support.written import TIME
+from tests.unit.replay.test_rollback import Batch, retained, write
+
+LOG = "__cluster_metadata-0"
+FIRST = f"{0:020d}.log"
+NOOP = r.NoOpRecord()
+SOON = "pipelines.spark.session.spark_session_soon"
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command without Spark: exit code, standard output, standard error."""
+    monkeypatch.setattr(SOON, lambda *_: lambda: None)
+    monkeypatch.setattr("pipelines.spark.session.spark_session", lambda *_, **__: None)
+    monkeypatch.setattr(Runner, "_run", local.LocalRunner._run)
+
+    def command(*words: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            main.main([str(word) for word in words])
+        said = capsys.readouterr()
+        return int(left.value.code or 0), said.out, said.err
+
+    return command
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    return write(tmp_path / "log", [(1, [NOOP])] * 6)
+
+
+# WHERE IT BEGAN
+
+
+def test_replay_that_began_with_a_snapshot_says_so(run: Run, tmp_path: Path, log_dir: Path) -> None:
+    retained(log_dir, 50, 2, [(2, [NOOP]), (2, [NOOP])], [])
+    code, out, _ = run("replay", log_dir, "--lake", tmp_path / "lake")
+    assert code == 0
+    assert f"{tmp_path / 'lake'}: began with the snapshot at offset 50\n" in out
+    assert "replayed offsets 50 to 51" in out
+    retained(log_dir, 80, 2, [(2, [NOOP])], [])
+    code, out, _ = run("replay", log_dir, "--lake", tmp_path / "lake")
+    assert "went on with the snapshot at offset 80: offsets 52 to 79 were never read" in out
+    assert "replayed offsets 80 to 80" in out
+    code, out, _ = run("replay", log_dir, "--lake", tmp_path / "another", "--json")
+    said = json.loads(out)
+    assert (said["startOffset"], said["fromSnapshot"], said["endOffset"]) == (80, 80, 81)
+
+
+# WHAT WAITS
+
+
+def test_batch_that_is_cut_off_at_the_end_is_told(run: Run, tmp_path: Path, log_dir: Path) -> None:
+    (path,) = (log_dir / LOG).glob("*.log")
+    path.write_bytes(path.read_bytes()[:-5])
+    line = f"jbod: {log_dir}: the log ends within a batch at offset 5: {path} has 67 bytes of it; it is read when"
+    for _ in range(2):
+        code, _, err = run("replay", log_dir, "--lake", tmp_path / "lake")
+        assert (code, err.count(line)) == (0, 1)
+    said = json.loads(run("replay", log_dir, "--lake", tmp_path / "lake", "--json")[1])
+    assert said["tail"] == {"path": str(path), "size": 67, "offset": 5}
+    assert len(said["notices"]) == 1
+
+
+def test_empty_segment_is_told(run: Run, tmp_path: Path, log_dir: Path) -> None:
+    path = log_dir / LOG / f"{6:020d}.log"
+    path.touch()
+    code, out, err = run("replay", log_dir, "--lake", tmp_path / "lake")
+    assert (code, err) == (0, f"jbod: {path}: is empty; it is read when it has records\n")
+    assert "replayed offsets 0 to 5" in out
+
+
+# WHAT IS REFUSED BEFORE SPARK
+
+
+def test_folder_of_something_else_is_no_place_for_a_lake(
+    run: Run, tmp_path: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = tmp_path / "photos"
+    lake.mkdir()
+    for name in ("a.jpg", "b.jpg", "c.jpg", "d.jpg", ".hidden"):
+        (lake / name).touch()
+    monkeypatch.setattr(SOON, lambda *_: pytest.fail("Spark was started"))
+    code, _, err = run("replay", log_dir, "--lake", lake)
+    assert code == 2
+    assert "is no lake and not empty: it holds a.jpg, b.jpg, c.jpg and 1 more: use another --lake" in err
+    assert len(list(lake.iterdir())) == 5
+
+
+REQUEST = "[2026-11-21 02:21:33,000] DEBUG Completed request:{} (kafka.request.logger)\n"
+
+
+def text(log_dir: Path) -> None:
+    (log_dir / LOG / FIRST).write_text("Once upon a time, there was a file of readable characters.\n" * 9)
+
+
+def renamed(log_dir: Path) -> None:
+    (log_dir / LOG / FIRST).rename(log_dir / LOG / f"{7:020d}.log")
+
+
+def packed(log_dir: Path) -> None:
+    content = (log_dir / LOG / FIRST).read_bytes()
+    (log_dir / LOG / f"{FIRST}.gz").write_bytes(gzip.compress(content))
+    (log_dir / LOG / FIRST).unlink()
+
+
+def too_high(log_dir: Path) -> None:
+    below = log_dir.rename(log_dir.parent / "moved")
+    log_dir.mkdir()
+    below.rename(log_dir / "node")
+
+
+def topics(log_dir: Path) -> None:
+    (log_dir / LOG).rename(log_dir / "orders-0")
+    (log_dir / "orders-1").mkdir()
+
+
+def empty(log_dir: Path) -> None:
+    (log_dir / LOG / FIRST).unlink()
+
+
+def others(log_dir: Path) -> None:
+    (log_dir / LOG / FIRST).rename(log_dir / LOG / "x.log")
+
+
+LOOKS: list[tuple[Callable[[Path], None], str]] = [
+    (text, "starts no record batch: magic is 44, not 2 (the file is text)"),
+    (renamed, "gap: the log begins at 7"),
+    (packed, f"it holds packed files ({FIRST}.gz): unpack them first"),
+    (too_high, "there is one in node: name that"),
+    (topics, "it holds partitions of topics (orders-0, orders-1): name the metadata.log.dir of a controller"),
+    (empty, "(__cluster_metadata-0/*.log): it is empty"),
+    (others, "it holds x.log"),
+]
+
+
+@pytest.mark.parametrize(("change", "problem"), LOOKS)
+def test_what_is_no_log_is_refused_by_its_first_bytes_and_said(
+    run: Run,
+    tmp_path: Path,
+    log_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path], None],
+    problem: str,
+) -> None:
+    change(log_dir)
+    if change is not renamed:  # told when the first batch is planned
+        monkeypatch.setattr(SOON, lambda *_: pytest.fail("Spark was started"))
+    code, _, err = run("replay", log_dir, "--lake", tmp_path / "lake")
+    assert code == 2
+    assert problem in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"hello, world\n", "text"),
+        (REQUEST.encode(), "a request log: that goes to --requests"),
+        (gzip.compress(b"hello", mtime=0), "packed with gzip"),
+        (b"", "empty"),
+        (b"\xff\0" * 99, "neither a log nor text"),
+        (None, "a segment or snapshot: name its directory"),
+    ],
+)
+def test_file_given_as_a_log_is_told_for_what_it_is(
+    run: Run, tmp_path: Path, log_dir: Path, content: bytes | None, what: str
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes((log_dir / LOG / FIRST).read_bytes() if content is None else content)
+    code, _, err = run("replay", path, "--lake", tmp_path / "lake")
+    assert (code, f"is a file ({what})" in err) == (2, True)
+
+
+def test_segment_given_as_a_request_log_is_refused(run: Run, tmp_path: Path, log_dir: Path) -> None:
+    code, _, err = run("replay", log_dir, "--lake", tmp_path / "lake", "--requests", log_dir / LOG / FIRST)
+    assert (code, "is a segment of a log, no request log" in err) == (2, True)
+    assert not (tmp_path / "lake").exists()
+
+
+def test_another_log_of_the_same_cluster_replaces_a_lake_only_on_request(
+    run: Run, tmp_path: Path, log_dir: Path
+) -> None:
+    """R-READ-2."""
+    lake = tmp_path / "lake"
+    assert run("replay", log_dir, "--lake", lake)[0] == 0
+    before = rows_of(lake)
+    write(log_dir, [(1, [r.TopicRecord(name="t")])] * 2)
+    code, _, err = run("replay", log_dir, "--lake", lake)
+    assert code == 2
+    assert "(log: offsets 0 to 1; lake: 0 to 5): use another --lake, or --replace-history" in err
+    assert rows_of(lake) == before
+
+
+# SIGNALS
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_while_spark_starts_ends_the_run_and_leaves_no_lake(
+    run: Run, tmp_path: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
+) -> None:
+    def starting() -> None:
+        os.kill(os.getpid(), number)
+        time.sleep(9)
+
+    monkeypatch.setattr(SOON, lambda *_: starting)
+    assert run("replay", log_dir, "--lake", tmp_path / "lake") == (
+        code,
+        "",
+        "jbod: interrupted: nothing was published yet; run again to begin\n",
+    )
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("batches", "said"), [(0, "nothing was published yet"), (2, "published up to offset 3; run")])
+def test_signal_in_a_batch_ends_the_run_after_it_and_says_what_stands(
+    run: Run,
+    tmp_path: Path,
+    log_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    code: int,
+    batches: int,
+    said: str,
+) -> None:
+    good = local.LocalRunner._publish
+
+    class Ends(Exception):
+        """As a query that is stopped."""
+
+    def publish(self: Runner, frame: object, batch: int) -> None:
+        if self.outcome.batches == batches:
+            os.kill(os.getpid(), number)
+            raise Ends
+        good(self, frame, batch)  # type: ignore[arg-type]
+
+    def query(self: Runner, spark: object) -> None:
+        try:
+            local.LocalRunner._run(self, spark)  # type: ignore[arg-type]
+        except Ends:
+            assert self._stop.is_set()
+
+    monkeypatch.setattr(Runner, "_publish", publish)
+    monkeypatch.setattr(Runner, "_run", query)
+    left, out, err = run("replay", log_dir, "--lake", tmp_path / "lake", "--max-records", 2, "--json")
+    assert (left, f"jbod: interrupted: {said}" in err) == (code, True)
+    assert json.loads(out)["interrupted"]
+    assert (tmp_path / "lake").exists() == (batches > 0)
+    monkeypatch.undo()
+
+
+def test_ctrl_c_in_another_command_is_said(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def rebuild(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(9)
+
+    monkeypatch.setattr("pipelines.upkeep.rebuild.rebuild", rebuild)
+    assert run("rebuild", "--lake", tmp_path) == (130, "", "jbod: interrupted\n")
+
+
+# PROGRESS
+
+
+def test_long_work_says_something_again_and_again_where_nobody_watches(
+    run: Run, tmp_path: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "EVERY", 0.05)
+    monkeypatch.setattr(SOON, lambda *_: lambda: time.sleep(0.5))
+    _, _, err = run("replay", log_dir, "--lake", tmp_path / "lake")
+    assert err.count("jbod replay: starting Spark, ") >= 3
+
+
+def test_line_of_nothing_is_not_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(progress, "EVERY", 0.02)
+    with progress.told("verify"):
+        time.sleep(0.1)
+        progress.say("")
+        time.sleep(0.05)
+        assert "jbod verify: at work, 0 s\n" in capsys.readouterr().err
+        time.sleep(0.1)
+        assert capsys.readouterr().err == ""
+    with progress.told(""):
+        progress.say("planning")
+        time.sleep(0.1)
+    assert capsys.readouterr().err == ""
+
+
+# SEVERAL COPIES
+
+
+def controllers(root: Path, *logs: list[Batch], leader: int | None = None) -> list[Path]:
+    """Directories of the voters 100, 101, ...; the one at ``leader`` has the first record of epoch 9 at its end."""
+    made = []
+    voters = tuple(Voter(voter_id=100 + number) for number in range(len(logs)))
+    for number, batches in enumerate(logs):
+        folder = write(root / f"controller-{100 + number}", batches)
+        (folder / "meta.properties").write_text(f"cluster.id=abcdefghijklmnopqrstuv\nnode.id={100 + number}\n")
+        if number == leader:
+            end = sum(len(records) for _, records in batches)
+            writer = LogWriter(base_offset=end)
+            writer.append([LeaderChangeMessage(leader_id=100, voters=voters)], epoch=9, timestamp=TIME + 999)
+            (path,) = (folder / LOG).glob("*.log")
+            path.write_bytes(path.read_bytes() + writer.bytes)
+        made.append(folder)
+    return made
+
+
+def test_copies_that_agree_are_published_and_the_one_ahead_is_told(run: Run, tmp_path: Path) -> None:
+    one, two, three = controllers(tmp_path, *[[(1, [NOOP])] * 6] * 3, leader=1)
+    for said in ("replayed offsets 0 to 5", "nothing new, the lake stands at offset 6"):
+        code, out, err = run("replay", one, two, three, "--lake", tmp_path / "lake")
+        assert (code, said in out) == (0, True)
+        told = "is ahead of the others by offset 6 (epoch 9): it is published once 2 of 3 controllers hold it"
+        assert err == f"jbod: {two}: {told}\n"
+    copy(two / LOG / FIRST, three / LOG)
+    code, out, err = run("replay", one, two, three, "--lake", tmp_path / "lake")
+    assert (code, "replayed offsets 6 to 6" in out, err) == (0, True, "")
+
+
+def test_voter_whose_copy_is_not_given_and_node_without_a_vote_are_told(run: Run, tmp_path: Path) -> None:
+    """R-QUORUM-1."""
+    one, two, three = controllers(tmp_path, *[[(1, [NOOP])] * 6] * 3, leader=0)
+    (three / "meta.properties").write_text("cluster.id=abcdefghijklmnopqrstuv\nnode.id=3\n")
+    code, out, err = run("replay", one, two, three, "--lake", tmp_path / "lake")
+    assert (code, "replayed offsets 0 to 5" in out) == (0, True)
+    assert f"jbod: {three}: has no vote: node 3 is none of the voters 100, 101, 102\n" in err
+    assert "jbod: the copies of 102 of the voters 100, 101, 102 are not given: what the others hold is published" in err
+
+
+def test_real_copies_of_three_controllers_settle_all_they_share(run: Run, tmp_path: Path) -> None:
+    made = [copytree(metadata_dir("kafka-3.7.2"), tmp_path / name) for name in ("one", "two", "three")]
+    code, out, _ = run("replay", *made, "--lake", tmp_path / "lake", "--start", "log")
+    assert (code, "replayed offsets 0 to 618" in out) == (0, True)

@@ -1,0 +1,155 @@
+"""What the table of requests answers: who waits, what was asked, and how long the queues were."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from jbod_model.errors import UsageError
+from pipelines.ask.assignment_requests import assignments, error_name, queue, requests_of
+from pipelines.cli.main import main
+from pipelines.lake.reader import Lake
+from tests.support.request_lakes import JoinedLake, request_lines
+
+KAFKA = "kafka-3.7.2"
+
+
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory: pytest.TempPathFactory) -> JoinedLake:
+    lake = JoinedLake(tmp_path_factory.mktemp("joined") / "lake", KAFKA)
+    lake.replay()
+    lake.add(request_lines(KAFKA))
+    return lake
+
+
+def test_every_request_is_counted_by_what_became_of_it(joined: JoinedLake) -> None:
+    answer = assignments(Lake.open(joined.path))
+    assert dict(answer.outcomes) == {"recorded": 114, "refused": 2, "already true": 1}
+    assert (answer.seen, answer.unassigned, answer.refused, answer.unreadable) == (True, [], [], 0)
+    assert answer.slowest_ms is not None
+    assert 0 <= (answer.median_ms or 0) <= answer.slowest_ms < 1_000
+
+
+@pytest.mark.parametrize("offset", range(64, 110, 5))
+def test_at_any_offset_those_who_wait_are_the_unassigned_and_nothing_later_is_known(
+    joined: JoinedLake, offset: int
+) -> None:
+    lake = Lake.open(joined.path, at_offset=offset)
+    answer = assignments(lake)
+    expected = lake.query(f"SELECT count(*) FROM {lake.at('assignments')} WHERE kind = 'unassigned'")[0][0]
+    assert len(answer.unassigned) == expected
+    kinds = Counter(
+        "pending" if row["realised_offset"] and row["realised_offset"] > offset else row["outcome"]
+        for row in joined.rows
+        if row["requested_time"] <= lake.time
+    )
+    assert Counter(dict(answer.outcomes)) == kinds
+    for one in answer.unassigned:
+        assert one.since_offset <= offset
+        asked = [
+            row
+            for row in joined.rows
+            if (row["topic_id"], row["partition"], row["broker_id"]) == (one.topic_id, one.partition, one.broker_id)
+            and one.since_time - timedelta(seconds=1) <= row["requested_time"] <= lake.time
+        ]
+        assert one.state == ("requested, not yet recorded" if asked else "not requested")
+
+
+def test_a_refusal_is_told_where_the_log_has_the_replica_elsewhere(joined: JoinedLake, tmp_path: Path) -> None:
+    lake = JoinedLake(tmp_path / "lake", KAFKA)
+    lake.replay(min(row["realised_offset"] for row in joined.rows if row["realised_offset"]))
+    lines = [line for line in request_lines(KAFKA) if b"ASSIGN_REPLICAS" in line][:3]
+    lake.add([line.replace(b'"errorCode":0}]', b'"errorCode":6}]') for line in lines])
+    answer = assignments(Lake.open(lake.path))
+    refused = [one.asked for one in answer.unassigned if one.state == "refused"]
+    assert {asked.error for asked in refused if asked} == {"NOT_LEADER_OR_FOLLOWER"}
+    assert {(one.asked.error, one.broker_id) for one in answer.refused} >= {("NOT_LEADER_OR_FOLLOWER", 1)}
+    assert answer.outcomes["refused"] > 0
+
+
+def test_an_assignment_refused_three_times_in_a_row_is_a_loop_until_it_is_accepted(tmp_path: Path) -> None:
+    lake = JoinedLake(tmp_path / "lake", KAFKA)
+    lake.replay(70)
+    line = next(line for line in request_lines(KAFKA) if b"ASSIGN_REPLICAS" in line)
+    refused = line.replace(b'"errorCode":0}', b'"errorCode":100}')
+    again = [refused.replace(b'"correlationId":0', b'"correlationId":%d' % number) for number in range(3)]
+    lake.add([text.replace(b"02:23:", b"02:2%d:" % number) for number, text in enumerate(again[:2], 4)])
+    assert assignments(Lake.open(lake.path)).retry_loops == []
+    lake.add([again[2].replace(b"02:23:", b"02:26:")])
+    loops = assignments(Lake.open(lake.path)).retry_loops
+    assert {(one.attempts, one.error, one.broker_id, one.topic) for one in loops} == {
+        (3, "UNKNOWN_TOPIC_ID", 1, "orders")
+    }
+    assert len(loops) == 9
+    lake.add([line.replace(b"02:23:", b"02:27:")])
+    assert assignments(Lake.open(lake.path)).retry_loops == []
+
+
+def test_the_queue_holds_what_was_asked_in_each_step_and_who_waited_at_its_end(joined: JoinedLake) -> None:
+    lake = Lake.open(joined.path)
+    for seconds in (1, 10, 3600):
+        steps = queue(lake, timedelta(seconds=seconds))
+        assert sum(step.entries for step in steps) == len(joined.rows)
+        assert sum(step.refused for step in steps) == 2
+        assert len({(step.broker_id, step.start) for step in steps}) == len(steps)
+        assert all(step.largest <= step.entries for step in steps)
+    begun = [step for step in queue(lake, timedelta(seconds=10)) if step.waiting]
+    assert {(step.broker_id, step.waiting) for step in begun} == {(1, 9), (2, 9), (4, 9)}
+
+
+def test_the_requests_of_a_partition_are_told_in_order_and_a_lake_without_requests_says_so(
+    joined: JoinedLake, tmp_path: Path
+) -> None:
+    found = requests_of(Lake.open(joined.path), "clicks-6")
+    assert [(one.broker_id, one.asked.outcome, one.asked.realised_offset) for one in found] == [
+        (4, "recorded", 123),
+        (1, "recorded", 127),
+        (1, "already true", 127),
+        (4, "recorded", 468),
+    ]
+    lake = JoinedLake(tmp_path / "lake", KAFKA)
+    lake.replay(70)
+    with pytest.raises(UsageError, match="no requests in this lake"):
+        requests_of(Lake.open(lake.path), "clicks-6")
+    answer = assignments(Lake.open(lake.path))
+    assert (answer.seen, dict(answer.outcomes)) == (False, {})
+    assert {one.state for one in answer.unassigned} == {"not requested"}
+    with pytest.raises(UsageError, match="no partition"):
+        requests_of(Lake.open(joined.path), "clicks")
+
+
+def test_a_refusal_has_kafkas_name() -> None:
+    assert [error_name(code) for code in (0, 100, -1, 999)] == [
+        "",
+        "UNKNOWN_TOPIC_ID",
+        "UNKNOWN_SERVER_ERROR",
+        "error 999",
+    ]
+
+
+@pytest.mark.parametrize("more", [[], ["--at-offset", "70"], ["--queue", "10"], ["clicks-6"]])
+def test_the_command_answers_as_text_and_as_json(
+    joined: JoinedLake, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    for form in ([], ["--json"]):
+        with pytest.raises(SystemExit) as done:
+            main(["assignments", "--lake", str(joined.path), *more, *form])
+        assert done.value.code == 0
+        out = capsys.readouterr().out
+        assert len(json.loads(out)) > 2 if form else len(out.splitlines()) > 2
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"), [(["--queue", "0"], "--queue 0"), (["clicks-6", "--queue", "1"], "give one"), (["x"], "x: no")]
+)
+def test_the_command_refuses_what_makes_no_sense(
+    joined: JoinedLake, capsys: pytest.CaptureFixture[str], more: list[str], problem: str
+) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["assignments", "--lake", str(joined.path), *more])
+    assert done.value.code == 2
+    assert problem in capsys.readouterr().err

@@ -1,0 +1,120 @@
+"""Lakes with something missing or damaged: every command that reads one says so in one line and leaves with 2."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from pipelines.cli import main
+from tests.unit.check.story import Story, disk
+
+TABLES = ("assignments", "brokers", "directories", "ledger", "offline_replicas", "partitions", "records")
+
+
+def _data(table: Path) -> list[Path]:
+    return sorted(table.glob("*.parquet"))
+
+
+def no_data(table: Path) -> None:
+    for file in _data(table):
+        file.unlink()
+
+
+def torn_data(table: Path) -> None:
+    for file in _data(table):
+        file.write_bytes(file.read_bytes()[:100])
+
+
+def no_last_commit(table: Path) -> None:
+    max(table.glob("_delta_log/*.json")).unlink()
+
+
+def no_table(table: Path) -> None:
+    shutil.rmtree(table)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sound") / "lake"
+    story = Story().broker(1, "abe").broker(2, "cd").topic("t", {1: "a", 2: "c"}, {2: "c"})
+    story.change("t", 0, leader=2, isr=(2,)).left(1, "be").lake(path)
+    assert left(path, "check") == (0, "", "")
+    return path
+
+
+def left(lake: Path, *words: str) -> tuple[int, str, str]:
+    """Exit code, what was printed, and errors; of a command that needs nothing that is damaged no more than 0."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as gone:
+        main.main([*words, "--lake", str(lake)])
+    code = int(gone.value.code or 0)
+    return (0, "", "") if code in (0, 1) else (code, out.getvalue(), err.getvalue())
+
+
+@pytest.mark.parametrize("damage", [no_data, no_last_commit, no_table])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("offline",),
+        ("status",),
+        ("directories",),
+        ("history", "t-0"),
+        ("check",),
+        ("report", "--json"),
+        ("metrics",),
+        ("alert", "--command", "true"),
+        ("incidents",),
+        ("risk",),
+        ("whatif", "--fail", "1"),
+        ("safe-to-remove", f"1:{disk('b')}"),
+        ("assignments",),
+        ("moves",),
+    ],
+    ids=lambda words: words[0],
+)
+def test_command_on_a_damaged_lake_is_one_line_and_2_or_does_not_need_it(
+    sound: Path, tmp_path: Path, words: tuple[str, ...], damage: Callable[[Path], None]
+) -> None:
+    refused = set()
+    for table in TABLES:
+        lake = tmp_path / table
+        shutil.copytree(sound, lake)
+        damage(lake / table)
+        code, out, err = left(lake, *words)
+        if code:
+            refused.add(table)
+            assert (code, out, err.count("\n"), err[:5]) == (2, "", 1, "jbod:"), (table, err)
+    assert "ledger" in refused
+    if words[0] == "check":
+        assert refused >= {"ledger", "brokers", "partitions", "assignments"}
+
+
+@pytest.mark.parametrize("damage", [no_data, torn_data])
+def test_validation_of_a_damaged_lake_is_refused_before_spark_starts(
+    sound: Path, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    for table in ("brokers", "partitions", "records"):
+        lake = tmp_path / table
+        shutil.copytree(sound, lake)
+        damage(lake / table)
+        code, out, err = left(lake, "check", "--validate")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "a file of the lake is damaged or gone" in err
+
+
+@pytest.mark.parametrize("damage", [no_data, torn_data])
+def test_check_that_cannot_read_its_findings_says_how_to_look_all_the_same(
+    sound: Path, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    lake = tmp_path / "lake"
+    shutil.copytree(sound, lake)
+    damage(lake / "findings")
+    code, _, err = left(lake, "check")
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.endswith("--no-keep only looks\n")
+    assert left(lake, "check", "--no-keep") == (0, "", "")

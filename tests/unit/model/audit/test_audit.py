@@ -1,0 +1,393 @@
+"""The audit on real clusters and on Kafka's own controller, and on logs that were tampered with."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from jbod_model.audit import Audit, Judged, OwnWork, Verdict
+from jbod_model.audit.controller_mode import Control, default_features
+from jbod_model.audit.hints import Hints
+from jbod_model.audit.newer import newer_level
+from jbod_model.formats.log import LogEntry, LogReader, MetadataLog
+from jbod_model.formats.log_writer import LogWriter
+from jbod_model.formats.records import FeatureLevelRecord, PartitionChangeRecord, RegisterBrokerRecord, VersionedRecord
+from jbod_model.formats.request_log import Line, NewerLine, RequestLine, parse_line
+from jbod_model.formats.request_log_file import RequestLog
+from jbod_model.formats.requests import AssignReplicasToDirsRequest, BrokerHeartbeatRequest
+from jbod_model.ids import Uuid
+from jbod_model.replay.transactions import settle
+from jbod_model.simulation.output import write_world
+from jbod_model.simulation.stories import play
+from tests.support.paths import CLUSTERS, KAFKAS, TRACES, metadata_dir
+from tests.unit.model.audit.audit_world import Recorded
+
+Change = Callable[[LogEntry], LogEntry | None]
+ELSEWHERE = Uuid(77, 77)
+NUMBER = re.compile(rb"\d+")
+
+
+def _entries(kafka: str, change: Change = lambda entry: entry) -> Iterator[LogEntry]:
+    """The log of a real cluster, with each record changed, or left out where ``change`` gives None."""
+    log = LogReader(MetadataLog.open(metadata_dir(kafka)))
+    return settle(changed for entry in log if (changed := change(entry)) is not None)
+
+
+def _lines(kafka: str) -> list[RequestLine]:
+    return list(RequestLog(CLUSTERS / kafka / "requests-100.log.gz").requests())
+
+
+@cache
+def _true(kafka: str) -> tuple[Sequence[Judged], Sequence[OwnWork]]:
+    """The audit of a real cluster as it is."""
+    return _audit(kafka)
+
+
+def _audit(
+    kafka: str, lines: Sequence[RequestLine] | None = None, change: Change = lambda entry: entry
+) -> tuple[list[Judged], list[OwnWork]]:
+    requests = _lines(kafka) if lines is None else lines
+    found = list(Audit(_entries(kafka, change), [iter(requests)]))
+    return [one for one in found if isinstance(one, Judged)], [one for one in found if isinstance(one, OwnWork)]
+
+
+def _with_record(entry: LogEntry, **changes: object) -> LogEntry:
+    assert isinstance(entry.record, VersionedRecord)
+    return replace(entry, record=replace(entry.record, record=replace(entry.record.record, **changes)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kafka", KAFKAS)
+def test_every_request_of_a_real_cluster_is_decided_and_every_record_explained(kafka: str) -> None:
+    judged, own = _true(kafka)
+    assert len(judged) == len(_lines(kafka))
+    assert {one.verdict for one in judged} <= {Verdict.SAME, Verdict.QUIRK}
+    assert not [one for one in own if one.cause.startswith("unexplained")]
+    written = sum(len(one.found) for one in judged) + sum(len(one.records) for one in own)
+    assert written == sum(isinstance(entry.record, VersionedRecord) for entry in _entries(kafka))
+
+
+@pytest.mark.parametrize(
+    ("kafka", "quirks"),
+    [
+        ("kafka-3.7.2", {}),
+        ("kafka-3.9.2-upgrade", {}),
+        (
+            "kafka-3.9.2-zk-migration",
+            {("BROKER_REGISTRATION", "zk_migration"): 3, ("BROKER_HEARTBEAT", "zk_migration"): 2},
+        ),
+        ("kafka-4.1.2", {("ASSIGN_REPLICAS_TO_DIRS", "elr_wipe"): 3}),
+    ],
+)
+def test_where_a_real_cluster_departs_from_the_specification_the_reason_is_named(
+    kafka: str, quirks: dict[tuple[str, str], int]
+) -> None:
+    judged, _ = _true(kafka)
+    assert Counter((one.line.api, one.quirk) for one in judged if one.verdict is Verdict.QUIRK) == quirks
+    for one in judged:
+        assert (one.verdict is Verdict.QUIRK) == (Counter(one.expected) != Counter(one.found))
+
+
+@pytest.mark.parametrize("kafka", KAFKAS)
+def test_a_found_record_lies_in_the_time_of_its_request_and_is_about_what_it_asked(kafka: str) -> None:
+    times = {entry.offset: entry.timestamp for entry in _entries(kafka)}
+    for one in _true(kafka)[0]:
+        if one.from_offset is None:
+            continue
+        assert one.line.received_ms - 100 <= times[one.from_offset] <= one.line.completed_ms
+        request = one.line.request
+        if isinstance(request, AssignReplicasToDirsRequest):
+            asked = {
+                (topic.topic_id, partition.partition_index): directory.id
+                for directory in request.directories
+                for topic in directory.topics
+                for partition in topic.partitions
+            }
+            for versioned in one.found:
+                record = versioned.record
+                assert isinstance(record, PartitionChangeRecord)
+                assert record.directories is None or asked[record.topic_id, record.partition_id] in record.directories
+
+
+@pytest.mark.parametrize(("seed", "limit", "step_ms"), [(1, 450, 1_000), (3, 450, 1_000), (4, 450, 1_000), (6, 250, 5)])
+def test_every_operation_on_kafkas_own_controller_is_decided(seed: int, limit: int, step_ms: int) -> None:
+    recorded = Recorded.of(TRACES / f"seed{seed}.jsonl.gz", step_ms=step_ms, limit=limit)
+    found = list(Audit(recorded.entries(), [iter(recorded.requests)]))
+    judged = [one for one in found if isinstance(one, Judged)]
+    assert len(judged) == len(recorded.requests)
+    assert {one.verdict for one in judged} <= {Verdict.SAME, Verdict.QUIRK}
+    unexplained = {one.cause for one in found if isinstance(one, OwnWork) and one.cause.startswith("unexplained")}
+    assert unexplained == {"unexplained FeatureLevelRecord"}  # a trace begins with it, outside of a transaction
+
+
+def test_a_broker_whose_heartbeats_made_the_controller_throw_is_followed() -> None:
+    """R-QUIRK-2, R-QUIRK-3: by one flaw the controller has noted the new state when it throws, by the other not yet."""
+    recorded = Recorded.of(TRACES / "seed1.jsonl.gz", limit=1_350)
+    judged = [one for one in Audit(recorded.entries(), [iter(recorded.requests)]) if isinstance(one, Judged)]
+    assert {one.verdict for one in judged} <= {Verdict.SAME, Verdict.QUIRK}
+    thrown = [one for one in judged if one.line.error_code == -1]
+    assert thrown
+    assert all(one.quirk is not None and "index_leak" in one.quirk for one in thrown)
+
+
+def test_the_controllers_own_file_decides_where_the_log_says_nothing() -> None:
+    """The trace's controller has no file; had it allowed unclean elections, it would have held them."""
+    recorded = Recorded.of(TRACES / "seed2.jsonl.gz", limit=150)
+    verdicts = {}
+    for allowed in ("false", "true"):
+        configs = {"unclean.leader.election.enable": allowed}
+        audit = Audit(recorded.entries(), [iter(recorded.requests)], static_configs=configs)
+        verdicts[allowed] = {one.verdict for one in audit if isinstance(one, Judged)}
+    assert verdicts["false"] <= {Verdict.SAME, Verdict.QUIRK}
+    assert Verdict.DIFFERS in verdicts["true"]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "quirks"), [("everything", set()), ("disk-dies-while-hanging", {"two_in_one_heartbeat"})]
+)
+def test_a_simulated_cluster_is_decided_and_its_flaw_named(tmp_path: Path, scenario: str, quirks: set[str]) -> None:
+    write_world(play(scenario, 0), tmp_path)
+    requests = RequestLog(tmp_path / "requests-100.log")
+    entries = settle(LogReader(MetadataLog.open(tmp_path / "controller-100")))
+    judged = [one for one in Audit(entries, [requests.requests()]) if isinstance(one, Judged)]
+    assert len(judged) == requests.read > 50
+    assert {one.verdict for one in judged} <= {Verdict.SAME, Verdict.QUIRK}
+    assert {one.quirk for one in judged if one.quirk} == quirks
+
+
+def _an_assignment(kafka: str, which: int = 0) -> Judged:
+    """The first request, or another, that wrote directories."""
+    return [one for one in _true(kafka)[0] if one.line.api == "ASSIGN_REPLICAS_TO_DIRS" and one.found][which]
+
+
+def test_a_replica_written_to_another_directory_than_asked_differs() -> None:
+    first = _an_assignment("kafka-4.1.2")
+    assert first.from_offset is not None
+    ours = first.line.request
+    assert isinstance(ours, AssignReplicasToDirsRequest)
+
+    def change(entry: LogEntry) -> LogEntry:
+        if entry.offset != first.from_offset:
+            return entry
+        assert isinstance(entry.record, VersionedRecord)
+        record = entry.record.record
+        assert isinstance(record, PartitionChangeRecord)
+        assert record.directories is not None
+        asked = {directory.id for directory in ours.directories}
+        moved = tuple(ELSEWHERE if directory in asked else directory for directory in record.directories)
+        return _with_record(entry, directories=moved)
+
+    judged, own = _audit("kafka-4.1.2", change=change)
+    (wrong,) = [one for one in judged if one.line == first.line]
+    assert wrong.verdict is Verdict.DIFFERS
+    assert wrong.reason == "other records than expected"
+    assert wrong.from_offset == first.from_offset
+    assert wrong.expected[0] == first.found[0]
+    assert wrong.found[0] != first.found[0]
+    assert any(one.cause == "unexplained PartitionChangeRecord" for one in own)
+
+
+def test_a_request_whose_records_are_missing_differs() -> None:
+    last = _an_assignment("kafka-3.7.2", -1)
+    assert last.from_offset is not None
+    gone = range(last.from_offset, last.from_offset + len(last.found))
+    judged, _ = _audit("kafka-3.7.2", change=lambda entry: None if entry.offset in gone else entry)
+    (wrong,) = [one for one in judged if one.line == last.line]
+    assert (wrong.verdict, wrong.found) == (Verdict.DIFFERS, ())
+    assert wrong.expected == last.expected
+
+
+def test_records_in_another_order_than_asked_differ_in_order() -> None:
+    first = _an_assignment("kafka-3.7.2")
+    assert first.from_offset is not None
+    swap = dict(zip((first.from_offset, first.from_offset + 1), reversed(first.found[:2]), strict=True))
+    judged, _ = _audit(
+        "kafka-3.7.2",
+        change=lambda entry: replace(entry, record=swap[entry.offset]) if entry.offset in swap else entry,
+    )
+    assert [one.verdict for one in judged if one.line == first.line] == [Verdict.ORDER]
+    assert all(one.verdict in (Verdict.SAME, Verdict.ORDER) for one in judged)
+
+
+def test_a_wrong_answer_differs_though_the_records_are_right() -> None:
+    lines = _lines("kafka-4.1.2")
+    index = [i for i, line in enumerate(lines) if line.api == "BROKER_HEARTBEAT"][100]
+    lines[index] = replace(lines[index], error_code=77)
+    judged, _ = _audit("kafka-4.1.2", lines)
+    (wrong,) = [one for one in judged if one.verdict is Verdict.DIFFERS]
+    assert wrong.line == lines[index]
+    assert wrong.reason is not None
+    assert wrong.reason.startswith("answered 77, expected")
+
+
+def test_records_whose_request_was_not_logged_are_unexplained_and_nothing_else_suffers() -> None:
+    lines = _lines("kafka-3.7.2")
+    kept = [line for line in lines if line.api not in ("ALTER_PARTITION", "CREATE_TOPICS")]
+    judged, own = _audit("kafka-3.7.2", kept)
+    assert {one.verdict for one in judged} == {Verdict.SAME}
+    unexplained = Counter(one.cause for one in own if one.cause.startswith("unexplained"))
+    everything = [one for one in _true("kafka-3.7.2")[0] if one.line.api in ("ALTER_PARTITION", "CREATE_TOPICS")]
+    assert unexplained["unexplained TopicRecord"] == 7
+    assert sum(unexplained.values()) == sum(
+        isinstance(record.record, PartitionChangeRecord)
+        or type(record.record).__name__ in ("TopicRecord", "PartitionRecord")
+        for one in everything
+        for record in one.found
+    )
+
+
+def test_requests_of_another_cluster_are_never_judged() -> None:
+    begun = {kafka: next(entry.timestamp for entry in _entries(kafka)) for kafka in KAFKAS}
+    for ours, theirs in (("kafka-4.1.2", "kafka-3.7.2"), ("kafka-3.7.2", "kafka-4.1.2")):
+        shift = begun[ours] - begun[theirs]
+        lines = [replace(line, completed_ms=line.completed_ms + shift) for line in _lines(theirs)]
+        judged, _ = _audit(ours, lines)
+        assert len(judged) == len(lines)
+        assert {one.verdict for one in judged} == {Verdict.UNDECIDED}
+
+
+def test_a_line_outside_of_the_logs_time_or_out_of_order_is_not_decided() -> None:
+    lines = _lines("kafka-4.1.2")
+    older = replace(lines[0], completed_ms=lines[0].completed_ms - 10_000_000)
+    newer = replace(lines[0], completed_ms=lines[0].completed_ms + 10_000_000)
+    late = replace(lines[5], correlation_id=999)
+    judged, _ = _audit("kafka-4.1.2", [older, *lines, late, newer])
+    reasons = {one.line: one.reason for one in judged if one.verdict is Verdict.UNDECIDED}
+    assert reasons == {
+        older: "it is older than the log",
+        newer: "it is newer than the log",
+        late: "its line is out of order",
+    }
+
+
+def test_a_controller_that_was_not_active_is_not_judged() -> None:
+    lines = [replace(line, error_code=41) for line in _lines("kafka-4.1.2")]
+    assert not _audit("kafka-4.1.2", lines)[0]
+
+
+def test_every_failed_directory_of_the_real_clusters_is_decided() -> None:
+    for kafka in KAFKAS:
+        reports = [
+            one
+            for one in _true(kafka)[0]
+            if isinstance(one.line.request, BrokerHeartbeatRequest) and one.line.request.offline_log_dirs
+        ]
+        assert reports or kafka == "kafka-3.9.2-zk-migration"
+        assert all(one.verdict is Verdict.SAME for one in reports)
+
+
+def test_a_trace_audited_from_its_file_reads_the_same(tmp_path: Path) -> None:
+    recorded = Recorded.of(TRACES / "seed2.jsonl.gz", limit=60)
+    recorded.log.write(tmp_path)
+    audit = Audit(settle(LogReader(MetadataLog.open(tmp_path))), [iter(recorded.requests)])
+    assert {one.verdict for one in audit if isinstance(one, Judged)} <= {Verdict.SAME, Verdict.QUIRK}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_requests_with_wrong_numbers_missing_twice_or_shuffled_are_judged_without_an_exception(seed: int) -> None:
+    rng = random.Random(seed)
+    texts = gzip.decompress((CLUSTERS / "kafka-3.9.2-upgrade" / "requests-100.log.gz").read_bytes()).splitlines()
+    lines: list[RequestLine] = []
+    for text in texts:
+        numbers = list(NUMBER.finditer(text))
+        if rng.random() < 0.15 and numbers:
+            chosen = rng.choice(numbers)
+            wrong = rng.choice([b"0", b"-1", b"2", b"77", b"2147483647", b"%d" % rng.randrange(300)])
+            text = text[: chosen.start()] + wrong + text[chosen.end() :]
+        parsed = parse_line(text)
+        if isinstance(parsed, RequestLine):
+            lines += [parsed] * rng.choice([0, *[1] * 20, 2])
+    if seed % 2:
+        rng.shuffle(lines)
+    handled = [line for line in lines if line.error_code != 41]
+    judged, own = _audit("kafka-3.9.2-upgrade", lines)
+    assert len(judged) == len(handled)
+    written = sum(len(one.found) for one in judged if one.verdict is not Verdict.DIFFERS)
+    assert written + sum(len(one.records) for one in own) == 268  # every record is explained once
+
+    controller = Control(Hints.of(lines), default_features(14, set()))
+    for line in sorted(lines, key=lambda line: line.received_ms):
+        controller.handle(line)
+    controller.drain(LogWriter())
+    assert controller.outcome.same.total() + controller.outcome.other.total() == len(handled)
+
+
+NEWER_KAFKA = "not known to this audit"
+
+
+def test_a_record_version_that_no_known_kafka_writes_makes_its_request_not_decidable_and_nothing_else() -> None:
+    def newer(entry: LogEntry) -> LogEntry:
+        if not isinstance(entry.record, VersionedRecord) or not isinstance(entry.record.record, RegisterBrokerRecord):
+            return entry
+        return replace(entry, record=VersionedRecord(entry.record.record, 4))
+
+    judged, own = _audit("kafka-4.1.2", change=newer)
+    undecided = [one for one in judged if one.verdict is Verdict.UNDECIDED]
+    wrote = [one for one in _true("kafka-4.1.2")[0] if one.line.api == "BROKER_REGISTRATION" and one.found]
+    assert {one.line for one in undecided} == {one.line for one in wrote}
+    assert {one.reason for one in undecided} == {f"RegisterBrokerRecord version 4 is {NEWER_KAFKA}"}
+    assert all(one.newer for one in undecided)
+    assert Verdict.DIFFERS not in {one.verdict for one in judged}
+    assert "not decidable RegisterBrokerRecord" in {one.cause for one in own}
+
+
+def test_what_a_request_of_an_unknown_version_caused_is_not_decidable() -> None:
+    lines = [
+        NewerLine(
+            broker_id=line.request.broker_id,
+            **{field.name: getattr(line, field.name) for field in fields(Line)} | {"version": 2},
+        )
+        if isinstance(line.request, BrokerHeartbeatRequest)
+        else line
+        for line in _lines("kafka-4.1.2")
+    ]
+    judged, own = _audit("kafka-4.1.2", lines)
+    assert {one.reason for one in judged if one.newer} == {f"BROKER_HEARTBEAT version 2 is {NEWER_KAFKA}"}
+    assert {one.line.api for one in judged if one.newer} == {"BROKER_HEARTBEAT"}
+    assert {one.verdict for one in judged if not one.newer} <= {Verdict.SAME, Verdict.QUIRK}
+    assert not [one for one in own if one.cause.startswith("unexplained")]
+    caused = [one for one in _true("kafka-4.1.2")[0] if one.line.api == "BROKER_HEARTBEAT" and one.found]
+    offsets = {one.from_offset + index for one in caused for index in range(len(one.found))}
+    assert {one.from_offset for one in own if one.newer} <= offsets
+
+
+def test_at_a_metadata_version_that_is_not_known_a_difference_is_not_decidable() -> None:
+    first = _an_assignment("kafka-4.1.2")
+    level = FeatureLevelRecord(name="metadata.version", feature_level=30)
+
+    def change(entry: LogEntry) -> LogEntry:
+        if isinstance(entry.record, VersionedRecord) and isinstance(entry.record.record, FeatureLevelRecord):
+            return replace(entry, record=VersionedRecord(level, 0)) if entry.record.record.name == level.name else entry
+        return _with_record(entry, directories=None) if entry.offset == first.from_offset else entry
+
+    judged, own = _audit("kafka-4.1.2", change=change)
+    (one,) = [one for one in judged if one.line == first.line]
+    assert one.verdict is Verdict.UNDECIDED
+    assert one.reason == f"Kafka 4.3 is {NEWER_KAFKA} (metadata.version 4.3-IV0)"
+    assert (one.expected, bool(one.found)) == (first.expected, True)
+    assert not [one for one in own if one.cause.startswith("unexplained")]
+    assert newer_level(29) is None
+    assert newer_level(99) == f"metadata.version level 99 is {NEWER_KAFKA}"
+
+
+def test_a_request_that_differs_is_shown_what_was_expected_at_the_offset_where_it_wrote() -> None:
+    """Between its arrival and its records others may have been appended: the epoch is the offset, not an older one."""
+
+    def change(entry: LogEntry) -> LogEntry:
+        registered = isinstance(entry.record, VersionedRecord) and isinstance(entry.record.record, RegisterBrokerRecord)
+        return _with_record(entry, in_controlled_shutdown=True) if registered else entry
+
+    judged, _ = _audit("kafka-4.1.2", change=change)
+    wrong = [one for one in judged if one.line.api == "BROKER_REGISTRATION" and one.verdict is Verdict.DIFFERS]
+    assert wrong
+    for one in wrong:
+        (expected,) = (kept.record for kept in one.expected if isinstance(kept.record, RegisterBrokerRecord))
+        found = next(kept.record for kept in one.found if isinstance(kept.record, RegisterBrokerRecord))
+        assert replace(expected, in_controlled_shutdown=True) == found

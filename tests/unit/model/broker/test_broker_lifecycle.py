@@ -1,0 +1,248 @@
+"""A broker's life (R-LIFE-*, R-IDENT-*): BrokerLifecycleManagerTest, BrokerRegistrationTrackerTest as facts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from jbod_model.broker import lifecycle
+from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown, Surroundings
+from jbod_model.broker.rules import KAFKA, KIP858, BrokerRules
+from jbod_model.formats.requests import BrokerHeartbeatRequest, BrokerRegistrationRequest
+from jbod_model.formats.responses import BrokerHeartbeatResponse
+from jbod_model.ids import Uuid
+
+A, B, C = Uuid(11, 1), Uuid(11, 2), Uuid(-11, 3)
+AROUND = Surroundings()
+LIFE = Lifecycle(node_id=1, cluster_id="x", incarnation_id=Uuid(7, 7), log_dirs=(A, B), heartbeat_interval=100)
+FINE = BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False, in_controlled_shutdown=False, should_shut_down=False)
+FENCED = replace(FINE, is_fenced=True)
+
+
+def registered(life: Lifecycle = LIFE, epoch: int = 1000) -> Lifecycle:
+    """Started at 0, registered at 1, with a heartbeat due at once."""
+    life, _ = lifecycle.start(life, 0)
+    return lifecycle.answer_registration(life, epoch, 1)
+
+
+def beat(
+    life: Lifecycle, now: int, response: BrokerHeartbeatResponse | None = FINE, around: Surroundings = AROUND
+) -> tuple[Lifecycle, BrokerHeartbeatRequest]:
+    """Send the heartbeat that is due at ``now`` and answer it at once."""
+    life, (request,) = lifecycle.tick(life, around, now)
+    assert isinstance(request, BrokerHeartbeatRequest)
+    life, _ = lifecycle.answer_heartbeat(life, response, now)
+    return life, request
+
+
+def running(life: Lifecycle = LIFE) -> Lifecycle:
+    life = lifecycle.become_ready(registered(life), 1)
+    life, _ = beat(life, 1)
+    life, _ = beat(life, 11)
+    assert life.state is BrokerState.RUNNING
+    return life
+
+
+def test_broker_that_was_created_does_nothing_until_it_starts() -> None:
+    """testCreateAndClose, testCreateStartAndClose."""
+    assert lifecycle.tick(LIFE, AROUND, 10**9) == (LIFE, ())
+    life, (request,) = lifecycle.start(LIFE, 0)
+    assert life.state is BrokerState.STARTING
+    assert isinstance(request, BrokerRegistrationRequest)
+    life, actions = lifecycle.begin_shutdown(life, 1)
+    assert life.state is BrokerState.SHUTTING_DOWN
+    assert actions == (Shutdown("stopped while STARTING"),)
+    assert life.timers == ()
+
+
+def test_registration_names_directories_sorted_and_the_previous_epoch() -> None:
+    """testSuccessfulRegistration, testRegistrationIncludesDirs (R-IDENT-2)."""
+    _, (request,) = lifecycle.start(replace(LIFE, log_dirs=(B, A, C), previous_epoch=10), 0)
+    assert isinstance(request, BrokerRegistrationRequest)
+    assert (request.log_dirs, request.previous_broker_epoch) == ((C, A, B), 10)
+    assert registered().epoch == 1000
+
+
+def test_registration_refused_is_sent_again_until_the_limit() -> None:
+    """R-LIFE-1, R-LIFE-2, testRegistrationTimeout."""
+    life, _ = lifecycle.start(replace(LIFE, registration_timeout=300_000), 0)
+    life = lifecycle.answer_registration(life, None, 5)
+    life, actions = lifecycle.tick(life, AROUND, 104)
+    assert actions == ()
+    life, (request,) = lifecycle.tick(life, AROUND, 105)
+    assert isinstance(request, BrokerRegistrationRequest)
+    life = lifecycle.answer_registration(life, None, 106)
+    life, actions = lifecycle.tick(life, AROUND, 300_000)
+    assert actions == (Shutdown("no registration was accepted in time"),)
+    assert (life.state, life.epoch) == (BrokerState.SHUTTING_DOWN, -1)
+
+
+def test_registration_accepted_lifts_the_limit() -> None:
+    life = registered()
+    life, actions = lifecycle.tick(life, AROUND, 10**6)
+    assert [type(action) for action in actions] == [BrokerHeartbeatRequest]
+
+
+def test_controlled_shutdown_waits_for_the_controller() -> None:
+    """testControlledShutdown."""
+    life = registered()
+    life, request = beat(life, 1, FENCED)
+    assert (life.state, request.want_fence) == (BrokerState.RECOVERY, True)
+    life = lifecycle.become_ready(life, 5)
+    life, request = beat(life, 5)
+    assert (life.state, request.want_fence) == (BrokerState.RUNNING, False)
+    life, _ = lifecycle.begin_shutdown(life, 20)
+    assert life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN
+    assert lifecycle.begin_shutdown(life, 20) == (life, ())
+    life, request = beat(life, 20)
+    assert request.want_shut_down
+    assert life.next_communication == 70
+    life, request = beat(life, 70)
+    assert life.next_communication == 170
+    life, _ = lifecycle.tick(life, AROUND, 170)
+    life, actions = lifecycle.answer_heartbeat(life, replace(FINE, should_shut_down=True), 171)
+    assert life.state is BrokerState.SHUTTING_DOWN
+    assert actions == (Shutdown("the controller allowed it", allowed=True),)
+    assert lifecycle.answer_heartbeat(life, FINE, 172) == (life, ())
+
+
+def test_heartbeats_always_list_the_directories_that_failed_since_the_start() -> None:
+    """testAlwaysSendsAccumulatedOfflineDirs (R-LIFE-5)."""
+    life = registered()
+    life, request = beat(life, 1)
+    seen = [request.offline_log_dirs]
+    now = 2
+    for directory in (A, B, C):
+        life = lifecycle.fail_directory(life, directory, now)
+        life, request = beat(life, now)
+        seen.append(request.offline_log_dirs)
+        now += 1
+    assert seen == [(), (A,), (A, B), (A, B, C)]
+
+
+def test_new_metadata_version_makes_a_broker_register_again() -> None:
+    """testKraftJBODMetadataVersionUpdateEvent (R-IDENT-3): the same process, directories of the start, a new epoch."""
+    life = registered(replace(LIFE, previous_epoch=10))
+    life, _ = beat(life, 1)
+    life = lifecycle.fail_directory(life, A, 20)
+    life = lifecycle.resend_registration(life, 20)
+    life, (request,) = lifecycle.tick(life, AROUND, 20)
+    assert isinstance(request, BrokerRegistrationRequest)
+    assert (request.incarnation_id, request.log_dirs) == (Uuid(7, 7), (A, B))
+    life = lifecycle.answer_registration(life, 1200, 21)
+    life, heartbeat = beat(life, 21)
+    assert (heartbeat.broker_epoch, heartbeat.offline_log_dirs) == (1200, (A,))
+
+
+# BrokerRegistrationTrackerTest: directories in the metadata, whether the version has directories, register again?
+TRACKER = [(None, True, False), ((), False, False), ((), True, True), ((A,), True, False), ((A,), False, False)]
+
+
+@pytest.mark.parametrize(("directories", "supported", "expected"), TRACKER)
+def test_registration_without_directories_is_repeated_once_they_are_supported(
+    directories: tuple[Uuid, ...] | None, supported: bool, expected: bool
+) -> None:
+    assert lifecycle.needs_registration(directories, supported) is expected
+
+
+def test_one_request_is_out_at_a_time_and_what_came_up_goes_at_once() -> None:
+    life, _ = lifecycle.tick(running(), AROUND, 111)
+    life = lifecycle.fail_directory(life, A, 112)
+    life, actions = lifecycle.tick(life, AROUND, 112)
+    assert actions == ()
+    life, _ = lifecycle.answer_heartbeat(life, FINE, 120)
+    assert life.next_communication == 120
+
+
+def test_failed_communication_waits_the_usual_interval_whatever_was_urgent() -> None:
+    """R-LIFE-10."""
+    life, _ = lifecycle.tick(running(), AROUND, 111)
+    life = lifecycle.fail_directory(life, A, 112)
+    life, _ = lifecycle.tick(life, AROUND, 112)
+    life, _ = lifecycle.answer_heartbeat(life, None, 120)
+    assert life.next_communication == 220
+    assert life.offline == ((A, False),)
+
+
+def test_answer_to_a_heartbeat_that_did_not_list_a_directory_counts_as_its_report() -> None:
+    """R-LIFE-6: a directory fails while a heartbeat is out; the answer is taken for it too."""
+    life, (request,) = lifecycle.tick(running(), AROUND, 111)
+    assert isinstance(request, BrokerHeartbeatRequest)
+    life = lifecycle.fail_directory(life, A, 112)
+    life, _ = lifecycle.answer_heartbeat(life, FINE, 120)
+    assert request.offline_log_dirs == ()
+    assert life.offline == ((A, True),)
+
+
+# log.dir.failure.timeout.ms (LogDirFailureTest.testLogDirNotificationTimeout): profile, leads there, reported; ends?
+TIMEOUTS = [
+    (KAFKA, False, False, True),
+    (KAFKA, True, False, True),
+    (KAFKA, True, True, False),
+    (KIP858, False, False, False),
+    (KIP858, True, False, True),
+    (KIP858, True, True, False),
+]
+
+
+@pytest.mark.parametrize(("rules", "leads", "reported", "ends"), TIMEOUTS)
+def test_directory_failure_that_is_not_reported_in_time_ends_the_broker(
+    rules: BrokerRules, leads: bool, reported: bool, ends: bool
+) -> None:
+    """R-LIFE-8: Kafka's broker always ends, by the KIP only one that leads a partition in the directory."""
+    life = lifecycle.fail_directory(running(replace(LIFE, rules=rules)), A, 200)
+    around = Surroundings(leading_in=frozenset({A} if leads else {B}))
+    life, _ = beat(life, 200, FINE if reported else None, around)
+    life, actions = lifecycle.tick(life, around, 30_199)
+    assert not any(isinstance(action, Shutdown) for action in actions)
+    life, _ = lifecycle.answer_heartbeat(life, None, 30_199)
+    life, actions = lifecycle.tick(life, around, 30_200)
+    assert any(isinstance(action, Shutdown) for action in actions) is ends
+    assert (life.state is BrokerState.SHUTTING_DOWN) is ends
+
+
+def test_later_failure_replaces_the_check_of_the_earlier_one() -> None:
+    """R-LIFE-7: one timer. The first failure is then never checked by itself."""
+    life = lifecycle.fail_directory(running(), A, 200)
+    life = lifecycle.fail_directory(life, B, 20_000)
+    assert life.failure_check == (50_000, B)
+
+
+# R-LIFE-3, R-LIFE-9: profile, directories, ready, assignments that wait, asks to stay fenced
+FENCING = [
+    (KAFKA, (A, B), False, 0, True),
+    (KAFKA, (A, B), True, 5, False),
+    (KIP858, (A, B), True, 5, True),
+    (KIP858, (A, B), True, 0, False),
+    (KIP858, (A,), True, 5, False),
+    (KIP858, (A, B), False, 0, True),
+]
+
+
+@pytest.mark.parametrize(("rules", "directories", "ready", "pending", "fence"), FENCING)
+def test_broker_asks_to_stay_fenced(
+    rules: BrokerRules, directories: tuple[Uuid, ...], ready: bool, pending: int, fence: bool
+) -> None:
+    life = registered(replace(LIFE, rules=rules, log_dirs=directories))
+    if ready:
+        life = lifecycle.become_ready(life, 1)
+    _, request = beat(life, 1, FENCED, Surroundings(pending_assignments=pending))
+    assert request.want_fence is fence
+
+
+def test_broker_that_asked_to_be_unfenced_does_not_fence_itself_for_later_assignments() -> None:
+    life = running(replace(LIFE, rules=KIP858))
+    _, request = beat(life, 111, FINE, Surroundings(pending_assignments=3))
+    assert not request.want_fence
+
+
+def test_states_without_progress_stay_and_keep_their_pace() -> None:
+    """R-LIFE-4."""
+    life = registered()
+    life, _ = beat(life, 1, replace(FENCED, is_caught_up=False))
+    assert (life.state, life.next_communication) == (BrokerState.STARTING, 11)
+    life, _ = beat(life, 11, FENCED)
+    assert (life.state, life.next_communication) == (BrokerState.RECOVERY, 21)
+    life, _ = beat(life, 21, FENCED)
+    assert (life.state, life.next_communication) == (BrokerState.RECOVERY, 121)

@@ -1,0 +1,257 @@
+"""A whole broker, events in, requests out (R-PROC-*)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from jbod_model.broker import process, replicas
+from jbod_model.broker.assignments import GlobalFailure, Replica
+from jbod_model.broker.disks import Disks
+from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown
+from jbod_model.broker.moves import MoveState
+from jbod_model.broker.process import Action, Broker
+from jbod_model.broker.replicas import ReplicaChange, Replicas
+from jbod_model.broker.rules import BROKER_RULES, KAFKA, KIP858, BrokerRules
+from jbod_model.formats.requests import (
+    AssignedDirectory,
+    AssignedPartition,
+    AssignedTopic,
+    AssignReplicasToDirsRequest,
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+)
+from jbod_model.formats.responses import (
+    AssignedDirectoryResult,
+    AssignedPartitionResult,
+    AssignedTopicResult,
+    AssignReplicasToDirsResponse,
+    BrokerHeartbeatResponse,
+)
+from jbod_model.ids import KAFKA_IDS, Uuid
+
+A, B, METADATA = Uuid(11, 1), Uuid(11, 2), Uuid(12, 1)
+TOPIC = Uuid(1, 1)
+P, Q = Replica(TOPIC, 0), Replica(TOPIC, 1)
+FINE = BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False, in_controlled_shutdown=False, should_shut_down=False)
+
+
+def broker(rules: BrokerRules = KAFKA, *directories: Uuid, metadata_dir: Uuid | None = METADATA) -> Broker:
+    directories = directories or (A, B)
+    life = Lifecycle(node_id=1, cluster_id="x", incarnation_id=Uuid(7, 7), log_dirs=directories, rules=rules)
+    disks = Disks(configured=directories, metadata_dir=metadata_dir)
+    return Broker(life=life, replicas=Replicas(disks=disks, rules=rules))
+
+
+def publish(
+    node: Broker, assigned: Mapping[Replica, Uuid], now: int, *, leads: bool = True, **options: object
+) -> Broker:
+    changes = [ReplicaChange(replica, leads, directory) for replica, directory in assigned.items()]
+    arguments = {
+        "offset": 10,
+        "changes": changes,
+        "deletes": (),
+        "assigned": assigned,
+        "registration": (5, (A, B)),
+        "registration_changed": False,
+        "directories_supported": True,
+        "now": now,
+    }
+    return process.apply_metadata(node, **{**arguments, **options})
+
+
+def running(rules: BrokerRules = KAFKA, *directories: Uuid) -> Broker:
+    node, _ = process.start(broker(rules, *directories), 0)
+    node = process.answer_registration(node, 5, 0)
+    node = publish(node, {}, 0)
+    for now in (0, 10):
+        node, _ = process.tick(node, now)
+        node, _ = process.answer_heartbeat(node, FINE, now)
+    assert node.life.state is BrokerState.RUNNING
+    return node
+
+
+def accepted(request: AssignReplicasToDirsRequest, error: int = 0) -> AssignReplicasToDirsResponse:
+    return AssignReplicasToDirsResponse(
+        directories=tuple(
+            AssignedDirectoryResult(
+                id=directory.id,
+                topics=tuple(
+                    AssignedTopicResult(
+                        topic_id=topic.topic_id,
+                        partitions=tuple(
+                            AssignedPartitionResult(partition_index=p.partition_index, error_code=error)
+                            for p in topic.partitions
+                        ),
+                    )
+                    for topic in directory.topics
+                ),
+            )
+            for directory in request.directories
+        )
+    )
+
+
+def kinds(actions: tuple[Action, ...]) -> list[str]:
+    return [type(action).__name__ for action in actions]
+
+
+def test_broker_registers_then_reports_where_new_replicas_are() -> None:
+    """R-PROC-1, R-PROC-3."""
+    node, actions = process.start(broker(), 0)
+    assert kinds(actions) == ["BrokerRegistrationRequest"]
+    node = process.answer_registration(node, 5, 1)
+    node = publish(node, {P: KAFKA_IDS.unassigned, Q: KAFKA_IDS.unassigned}, 2)
+    assert node.replicas.disks.current == {P: A, Q: B}
+    assert (node.queue.pending, node.timers[0]) == (2, 1)
+    node, actions = process.tick(node, 102)
+    assert kinds(actions) == ["BrokerHeartbeatRequest", "AssignReplicasToDirsRequest"]
+    assert actions[1] == AssignReplicasToDirsRequest(
+        broker_id=1,
+        broker_epoch=5,
+        directories=(
+            AssignedDirectory(id=A, topics=(AssignedTopic(topic_id=TOPIC, partitions=(AssignedPartition(),)),)),
+            AssignedDirectory(
+                id=B, topics=(AssignedTopic(topic_id=TOPIC, partitions=(AssignedPartition(partition_index=1),)),)
+            ),
+        ),
+    )
+    assert isinstance(actions[1], AssignReplicasToDirsRequest)
+    node = process.answer_assignments(node, accepted(actions[1]), 103)
+    assert node.queue.pending == 0
+
+
+def test_heartbeat_names_the_offset_of_the_metadata_that_was_applied() -> None:
+    node = publish(running(), {}, 20, offset=77)
+    _, (request,) = process.tick(node, 5000)
+    assert isinstance(request, BrokerHeartbeatRequest)
+    assert request.current_metadata_offset == 77
+
+
+def test_process_that_is_not_registered_yet_reports_under_the_epoch_of_the_one_before() -> None:
+    """R-PROC-4: seen on real brokers that were killed and came back before their session had ended."""
+    node, _ = process.start(broker(), 0)
+    node = process.answer_registration(node, None, 5)
+    node = publish(node, {P: KAFKA_IDS.unassigned}, 10, registration=(13, (A, B)))
+    assert not node.life.ready_to_unfence
+    node, actions = process.tick(node, 110)
+    requests = [action for action in actions if isinstance(action, AssignReplicasToDirsRequest)]
+    assert [request.broker_epoch for request in requests] == [13]
+
+
+def test_first_image_without_own_directories_makes_the_broker_register_again() -> None:
+    """The first record after an upgrade of the metadata version (R-IDENT-3)."""
+    node = publish(running(), {}, 20, registration=(5, ()), registration_changed=True)
+    _, actions = process.tick(node, 20)
+    assert kinds(actions) == ["BrokerRegistrationRequest"]
+    unchanged = publish(running(), {}, 20, registration=(5, ()), registration_changed=False)
+    assert process.tick(unchanged, 20)[1] == ()
+
+
+def test_directory_failure_is_reported_at_once() -> None:
+    node = publish(running(), {P: A}, 20)
+    node, actions = process.fail_directory(node, A, 30)
+    assert actions == ()
+    node, (request,) = process.tick(node, 30)
+    assert isinstance(request, BrokerHeartbeatRequest)
+    assert request.offline_log_dirs == (A,)
+    assert process.fail_directory(node, A, 31) == (node, ())
+    assert process.fail_directory(node, Uuid(99, 99), 31) == (node, ())
+
+
+@pytest.mark.parametrize(
+    ("directories", "failing"), [((A,), A), ((A, B), METADATA)], ids=["the last one", "the metadata directory"]
+)
+def test_directory_failure_that_cannot_be_survived_halts(directories: tuple[Uuid, ...], failing: Uuid) -> None:
+    """R-PROC-2."""
+    node, actions = process.fail_directory(running(KAFKA, *directories), failing, 30)
+    assert [isinstance(action, Shutdown) and action.halt for action in actions] == [True]
+    assert not node.running
+    assert process.tick(node, 10**6) == (node, ())
+
+
+def test_move_through_the_controller_then_swap() -> None:
+    """The KIP's diagram of a move, request by request."""
+    node = publish(running(), {P: A}, 20)
+    node, error = process.alter_replica_log_dir(node, P, B, 30)
+    assert (error, node.queue.pending) == (0, 0)
+    node = process.catch_up(node, P, 40)
+    node, actions = process.tick(node, 140)
+    assert isinstance(actions[0], AssignReplicasToDirsRequest)
+    assert actions[0].directories[0].id == B
+    node = process.catch_up(node, P, 141)
+    assert node.replicas.disks.current == {P: A}
+    node = process.answer_assignments(node, accepted(actions[0]), 150)
+    assert node.replicas.moves[P].state is MoveState.ACCEPTED
+    node = process.catch_up(node, P, 160)
+    assert (node.replicas.disks.current, node.queue.pending) == ({P: B}, 0)
+
+
+@pytest.mark.parametrize("failure", [GlobalFailure.TIMEOUT, None])
+def test_move_refused_by_the_controller_waits(failure: GlobalFailure | None) -> None:
+    node = publish(running(), {P: A}, 20)
+    node, _ = process.alter_replica_log_dir(node, P, B, 30)
+    node = process.catch_up(node, P, 40)
+    node, actions = process.tick(node, 140)
+    assert isinstance(actions[0], AssignReplicasToDirsRequest)
+    node = process.answer_assignments(node, failure or accepted(actions[0], error=6), 150)
+    assert node.replicas.moves[P].state is MoveState.QUEUED
+    assert node.queue.pending == 1
+
+
+def test_move_whose_source_fails_tells_the_controller_the_old_directory() -> None:
+    node = publish(running(), {P: A}, 20)
+    node, _ = process.alter_replica_log_dir(node, P, B, 30)
+    node = process.catch_up(node, P, 40)
+    node, _ = process.fail_directory(node, A, 50)
+    _, actions = process.tick(node, 150)
+    requests = [action for action in actions if isinstance(action, AssignReplicasToDirsRequest)]
+    assert [directory.id for directory in requests[0].directories] == [A]
+
+
+@pytest.mark.parametrize(
+    ("rules", "leads", "ends"), [(KAFKA, True, False), (KIP858, True, True), (KIP858, False, False)]
+)
+def test_assignment_into_a_failed_directory_that_is_never_delivered(
+    rules: BrokerRules, leads: bool, ends: bool
+) -> None:
+    """R-LIFE-8, second half: by the KIP it counts like a failure that was not reported."""
+    node = publish(running(rules), {P: A}, 20, leads=leads)
+    node, _ = process.alter_replica_log_dir(node, P, B, 30)
+    node = process.catch_up(node, P, 40)
+    node, _ = process.fail_directory(node, A, 50)
+    node = replace(node, life=replace(node.life, failure_check=None))
+    node, actions = process.tick(node, 30_049)
+    assert node.running
+    assert (30_050 in node.timers) is ends
+    node, actions = process.tick(node, 30_050)
+    assert node.running is not ends
+    assert any(isinstance(action, Shutdown) for action in actions) is ends
+
+
+def test_shutdown_of_a_running_broker_is_asked_of_the_controller() -> None:
+    node, actions = process.begin_shutdown(running(), 20)
+    assert actions == ()
+    _, (request,) = process.tick(node, 20)
+    assert isinstance(request, BrokerHeartbeatRequest)
+    assert request.want_shut_down
+
+
+def test_registration_repeats_the_directories_of_the_start_even_those_that_failed() -> None:
+    node, _ = process.fail_directory(running(), A, 30)
+    node = publish(node, {}, 31, registration=(5, ()), registration_changed=True)
+    _, actions = process.tick(node, 31)
+    assert isinstance(actions[0], BrokerRegistrationRequest)
+    assert actions[0].log_dirs == (A, B)
+
+
+def test_replicas_and_lifecycle_follow_the_same_rules() -> None:
+    """R-RULES-1; and the gauge of R-QUEUE-8 has another name in each."""
+    node = broker(KIP858)
+    assert node.life.rules is node.replicas.rules
+    assert isinstance(node.replicas, replicas.Replicas)
+    names = [rules.queue_metric.rpartition("=")[2] for rules in BROKER_RULES.values()]
+    assert names == ["QueuedReplicaToDirAssignments"] * 2 + ["NumMismatchingReplicaToLogDirAssignments"]
+    assert len({rules.queue_metric for rules in BROKER_RULES.values()}) == 3

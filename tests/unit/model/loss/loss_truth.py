@@ -1,0 +1,111 @@
+"""What happened to the data of ``loss_world``, and whether the model told it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jbod_model.ids import KAFKA_IDS
+from jbod_model.replay.registrations import Partition
+from tests.unit.model.loss.loss_disks import Log, Unsound
+
+if TYPE_CHECKING:
+    from tests.unit.model.loss.loss_world import World
+
+
+def in_reach(world: World, broker_id: int) -> bool:
+    """Whether the copy can still come back by itworld."""
+    return broker_id in world.at and broker_id not in world.parted
+
+
+def judge(world: World, first: int, left: set[int]) -> None:
+    """Compare what the model told in the append from ``first`` on with what happened.
+
+    ``left``: brokers that this append unregisters, after it elected leaders.
+    """
+    partition = world.partition
+    assert partition is not None
+    losses = world.fate.losses
+    told = losses[-1] if losses and (losses[-1].went_on or -1) >= first else None
+    pending = bool(losses) and losses[-1].went_on is None and losses[-1].until is None
+    placed = [disk for disk in world.at.values() if disk.log and not disk.log.unplaced]
+    still = [b for b in partition.replicas if in_reach(world, b) and world.presumed <= world.at[b].log.sure]  # type: ignore[union-attr]
+    leader = world.copy(partition.leader)
+    if losses and not world.led:
+        raise Unsound("told before anybody led")
+    if leader is None:
+        if world.led and pending and any(world.at[broker] in placed for broker in still):
+            raise Unsound(f"pending while {still} hold everything")
+        if world.led and not pending and not still and all(known(world, each) for each in world.at):
+            raise Unsound("not pending while nobody holds everything")
+        world.count("pending" if pending else "unavailable")
+        return
+    if leader.recreated and partition.directory(partition.leader) != world.at[partition.leader].id:
+        world.count("not reported yet")
+        world.told_before |= told is not None
+        return
+    missing = world.presumed - leader.sure
+    really = world.acked - set(leader.entries) if world.serving(partition.leader) else set()
+    world.tell(
+        f"  led by {partition.leader} isr {partition.isr} elr {partition.eligible_leader_replicas}"
+        f" misses {sorted(missing)} really {sorted(really)} told {told and told.kind}"
+    )
+    if really and not (told or world.told_before):
+        raise Unsound(f"silent: {partition.leader} leads without {sorted(really)}")
+    if missing and not told and not world.told_before:
+        raise Unsound(f"not told: {partition.leader} leads without {sorted(missing)}")
+    if told and not missing and not (leader.doubt or leader.unplaced):
+        raise Unsound(f"false alarm: {told}")
+    if told:
+        held = still or any(world.presumed <= world.at[broker].log.sure for broker in left)  # type: ignore[union-attr]
+        expected = "lost" if missing and (not held or not leader.synced) else "may lack writes"
+        kinds = {loss.kind for loss in losses if (loss.went_on or -1) >= first}
+        vague = (
+            leader.unplaced
+            or world.absences.get(partition.leader, 0) > 1
+            or not all(known(world, each) for each in world.at)
+        )
+        if expected not in kinds and not vague:
+            raise Unsound(f"told {told.kind}, is {expected}")
+        world.count(f"told {told.kind}")
+        if world.serving(partition.leader):
+            leader.doubt = leader.unplaced = False
+    if pending:
+        raise Unsound("a loss is pending while a leader misses nothing")
+    for log in (leader, *map(world.copy, partition.isr)):
+        if log:
+            log.sure |= world.presumed  # what is left of them
+    world.told_before = not world.serving(partition.leader) and (world.told_before or told is not None)
+    world.acked -= really
+    presume(world, partition, leader)
+
+
+def known(world: World, broker_id: int) -> bool:
+    """Whether the metadata says where the replica was recreated, if it was."""
+    partition, disk = world.partition, world.at.get(broker_id)
+    if partition is None or disk is None or not disk.log:
+        return True
+    if broker_id in world.parted and partition.directory(broker_id) == KAFKA_IDS.unassigned:
+        return False
+    if not disk.log.recreated:
+        return True
+    broker, registration = world.brokers[broker_id], world.image.brokers.get(broker_id)
+    if broker.up and (registration is None or registration.incarnation_id != broker.incarnation):
+        return False  # R-COPY-12: it reported before it registered
+    return partition.directory(broker_id) == disk.id and not disk.log.unplaced
+
+
+def presume(world: World, partition: Partition, leader: Log) -> None:
+    """A write in this stretch, if the metadata allows one; the first leader is taken to have had one."""
+    for replica in partition.replicas:
+        if log := world.copy(replica):
+            log.synced = True  # a replica may fetch as long as somebody leads
+    if world.led and len(partition.isr) < world.min_isr:
+        return
+    world.led = True
+    write = world.new_write()
+    world.presumed.add(write)
+    members = [world.copy(member) for member in partition.isr]
+    for log in [leader, *members]:
+        if log is not None:
+            log.sure.add(write)
+    world.write()

@@ -1,0 +1,254 @@
+"""When acknowledged writes are lost, in small histories (R-LOSS-*)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jbod_model.ids import Uuid
+from tests.unit.model.loss.loss_story import UNASSIGNED, A, B, C, D, Story, alone, pair
+
+E, F = Uuid(9, 10), Uuid(9, 11)
+
+
+def trio(min_isr: int = 2) -> Story:
+    """Three copies in sync, on brokers 1 (A), 2 (C) and 3 (E)."""
+    story = Story(min_isr).broker(1, A, B).broker(2, C, D).broker(3, E, F)
+    return story.version({1: A, 2: C, 3: E}, isr=(1, 2, 3), leader=1)
+
+
+# WHO HOLDS EVERYTHING
+
+
+def test_first_version_names_who_holds_everything() -> None:
+    """R-LOSS-1."""
+    story = Story(2).version({1: A, 2: C, 3: E}, isr=(1,), elr=(2,), leader=1)
+    assert story.complete == (1, 2)
+    assert story.copy(3).level == "partial"
+
+
+def test_first_version_without_lists_is_of_the_last_known_leader() -> None:
+    """R-LOSS-1: a snapshot that was written while nobody was eligible."""
+    story = Story().version({1: A, 2: C}, last_known=(2,), in_snapshot=True)
+    assert story.complete == (2,)
+
+
+def test_replica_that_leaves_the_in_sync_set_may_miss_writes() -> None:
+    """R-LOSS-2: without eligible leaders, from the record on."""
+    assert pair().version({1: A, 2: C}, isr=(1,), leader=1).complete == (1,)
+
+
+def test_replica_that_leaves_misses_nothing_while_too_few_are_in_sync() -> None:
+    """R-LOSS-2: whether or not the record calls it eligible."""
+    assert pair(2).version({1: A, 2: C}, isr=(1,), elr=(2,), leader=1).complete == (1, 2)
+    assert pair(2).version({1: A, 2: C}, isr=(1,), leader=1).complete == (1, 2)
+
+
+def test_more_in_sync_replicas_are_never_needed_than_there_are() -> None:
+    """R-LOSS-2: min.insync.replicas 3 on two replicas is 2."""
+    story = trio(3).version({1: A, 2: C}, isr=(1, 2), leader=1).version({1: A, 2: C}, isr=(1,), leader=1)
+    assert story.complete == (1, 2)
+    assert Story(3).version({1: A}, isr=(1,), leader=1).complete == (1,)
+
+
+def test_lower_minimum_lets_the_leader_acknowledge_alone() -> None:
+    """R-LOSS-2: min.insync.replicas changes, and ClearElr empties the lists (R-CFG-4)."""
+    story = pair(2).version({1: A, 2: C}, isr=(1,), elr=(2,), leader=1).min_isr(1)
+    assert story.complete == (1, 2)
+    assert story.version({1: A, 2: C}, isr=(1,), leader=1).complete == (1,)
+
+
+def test_higher_minimum_changes_nothing_for_who_already_misses_writes() -> None:
+    """R-LOSS-2."""
+    assert pair().version({1: A, 2: C}, isr=(1,), leader=1).min_isr(2).complete == (1,)
+
+
+def test_lists_that_are_emptied_while_nobody_leads_do_not_matter() -> None:
+    """R-LOSS-2: ClearElr, or an assignment of a directory (R-QUIRK-1), after an orderly shutdown."""
+    story = alone().version({1: A}, elr=(1,), last_known=(1,)).version({1: A}, last_known=(1,))
+    story.broker(1, A, B, process=2).version({1: A}, isr=(1,), leader=1, recovering=True)
+    assert story.losses == ()
+
+
+def test_replica_that_joins_holds_everything() -> None:
+    """R-LOSS-3."""
+    story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1, 2), leader=1)
+    assert story.complete == (1, 2)
+
+
+def test_reassignment_that_completes_in_one_record_loses_nothing() -> None:
+    """R-LOSS-3: the new replica joins, the old one leaves and the new one leads."""
+    story = Story().broker(1, A, B).broker(2, C, D).version({1: A}, isr=(1,), leader=1)
+    story.version({2: UNASSIGNED, 1: A}, isr=(1,), leader=1)
+    _removing(story, 1)
+    story.version({2: UNASSIGNED}, isr=(2,), leader=2)
+    assert (story.losses, story.complete) == ((), (2,))
+
+
+def test_cancelled_reassignment_that_names_another_in_sync_set_may_lack_writes() -> None:
+    """R-LOSS-3, R-LOSS-6: only the added replica was in sync; the record does not say RECOVERING."""
+    story = pair().version({2: C, 1: A}, isr=(2,), leader=2).version({1: A}, isr=(1,), leader=1)
+    assert (story.loss.kind, story.loss.leader) == ("lost", 1)
+    story = trio(1).version({1: A, 2: C, 3: E}, isr=(2,), leader=2).version({1: A, 2: C, 3: E}, isr=(1,), leader=1)
+    assert (story.loss.kind, story.loss.leader) == ("may lack writes", 1)
+
+
+def test_winner_of_an_unclean_election_did_not_join() -> None:
+    """R-LOSS-3, R-LOSS-6: although the record names it in sync."""
+    story = pair().version({1: A, 2: C}, isr=(1,), leader=1)
+    story.version({1: A, 2: C}, isr=(2,), leader=2, recovering=True)
+    assert (story.loss.kind, story.loss.offset, story.loss.leader, story.loss.went_on) == ("may lack writes", 4, 2, 4)
+    assert [copy.broker_id for copy in story.loss.copies] == [1]
+
+
+# LOST
+
+
+def test_one_copy_recreated_and_elected_cleanly_from_the_eligible_leaders_is_lost() -> None:
+    """R-LOSS-4: the disk failed, the replica was recreated on the other; its broker stayed eligible by name."""
+    story = alone().version({1: A}, elr=(1,), last_known=(1,)).broker(1, B).broker(1, B, process=2)
+    assert story.losses == ()
+    story.version({1: B}, elr=(1,), last_known=(1,))
+    assert (story.loss.kind, story.loss.offset, story.loss.leader) == ("lost", 5, None)
+    assert [(copy.broker_id, copy.directory, copy.since) for copy in story.loss.copies] == [(1, A, 1)]
+    story.version({1: B}, isr=(1,), leader=1)
+    assert (story.loss.offset, story.loss.leader, story.loss.went_on, story.loss.until) == (5, 1, 6, None)
+
+
+def test_all_copies_offline_and_none_recreated_loses_nothing() -> None:
+    """R-LOSS-4: unavailable, at risk."""
+    story = pair().broker(1, B).version({1: A, 2: C}, isr=(2,), leader=2).version({1: A, 2: C}, isr=(2,)).broker(2, D)
+    assert (story.losses, story.complete) == ((), (2,))
+
+
+def test_loss_ends_when_a_complete_copy_returns_before_another_leads() -> None:
+    """R-LOSS-4."""
+    story = alone().version({1: A}, isr=(1,)).unregister(1).broker(1, A, B, process=2)
+    assert (story.loss.until, story.loss.went_on) == (4, None)
+    assert story.version({1: A}, isr=(1,), leader=1).loss.until == 4
+
+
+def test_second_of_two_complete_copies_keeps_the_data() -> None:
+    """R-LOSS-4: broker 1 was recreated, broker 2 is eligible and merely offline."""
+    story = pair(2).version({1: A, 2: C}, isr=(1,), elr=(2,), leader=1).version({1: A, 2: C}, elr=(1, 2))
+    story.broker(1, B, process=2).version({1: B, 2: C}, elr=(1, 2))
+    assert (story.losses, story.complete) == ((), (2,))
+    assert story.version({1: B, 2: C}, isr=(2,), elr=(1,), leader=2).losses == ()
+
+
+def test_recreated_copy_that_leads_by_name_loses_data_that_another_copy_still_holds() -> None:
+    """R-LOSS-6: when broker 2 starts it is truncated to the empty log of broker 1, so its data must be saved before."""
+    story = pair(2).version({1: A, 2: C}, isr=(1,), elr=(2,), leader=1).version({1: A, 2: C}, elr=(1, 2))
+    story.broker(1, B, process=2).version({1: B, 2: C}, elr=(1, 2)).version({1: B, 2: C}, isr=(1,), elr=(2,), leader=1)
+    assert (story.loss.kind, story.loss.leader, story.loss.went_on) == ("lost", 1, 7)
+    assert [(copy.broker_id, copy.directory, copy.given_up) for copy in story.loss.copies] == [(2, C, None)]
+
+
+def test_copies_told_as_the_last_are_those_that_still_miss_nothing() -> None:
+    """R-LOSS-4: broker 2 gave its copy up while broker 1 went on acknowledging; only broker 1's is the last."""
+    story = pair().version({1: A, 2: C}, isr=(1,), leader=1).broker(2, D, process=2)
+    story.version({1: A, 2: D}, isr=(1,), leader=1).version({1: A, 2: D}, isr=(1,)).unregister(1)
+    assert [(copy.broker_id, copy.directory) for copy in story.loss.copies] == [(1, A)]
+
+
+# MAY LACK WRITES
+
+
+def test_unclean_restart_of_a_copy_that_no_list_names_may_lack_writes() -> None:
+    """R-LOSS-5."""
+    story = alone().version({1: A}, last_known=(1,)).broker(1, A, B, process=2, unclean=True)
+    assert story.losses == ()
+    story.version({1: A}, isr=(1,), leader=1, recovering=True)
+    assert (story.loss.kind, story.copy(1).level) == ("may lack writes", "complete")
+
+
+def test_unclean_restart_of_a_copy_that_stays_in_sync_is_not_told() -> None:
+    """R-LOSS-5: without eligible leaders Kafka keeps the last in-sync replica, and says nothing."""
+    story = alone().version({1: A}, isr=(1,)).broker(1, A, B, process=2, unclean=True)
+    assert story.version({1: A}, isr=(1,), leader=1).losses == ()
+
+
+def test_unclean_restart_while_another_leads_is_healed_when_the_replica_joins() -> None:
+    """R-LOSS-3, R-LOSS-5."""
+    story = pair(2).version({1: A, 2: C}, isr=(1,), leader=1).broker(2, C, D, process=2, unclean=True)
+    assert story.copy(2).level == "unsure"
+    assert story.version({1: A, 2: C}, isr=(1, 2), leader=1).copy(2).level == "complete"
+
+
+def test_orderly_shutdown_of_everything_loses_nothing() -> None:
+    """R-LOSS-5: the leader comes from the last known one, as a wiped list made Kafka forget who was eligible."""
+    story = pair(2).version({1: A, 2: C}, isr=(2,), elr=(1,), leader=2).version({1: A, 2: C}, last_known=(2,))
+    story.broker(1, A, B, process=2).broker(2, C, D, process=2)
+    assert story.version({1: A, 2: C}, isr=(2,), leader=2, recovering=True).losses == ()
+
+
+def test_copy_that_holds_everything_keeps_doing_so_until_the_lesser_leader_can_acknowledge() -> None:
+    """R-LOSS-6: broker 1 leads alone, below the minimum; broker 2 returns untruncated by any new write."""
+    story = pair(2).version({1: A, 2: C}, isr=(2,), elr=(1,), leader=2).version({1: A, 2: C}, isr=(2,), elr=(1,))
+    story.broker(1, A, B, process=2, unclean=True).version({1: A, 2: C}, elr=(2,))
+    story.broker(1, A, B, process=3, unclean=True).version({1: A, 2: C}, isr=(1,), leader=1, recovering=True)
+    assert (story.loss.kind, story.complete) == ("may lack writes", (1, 2))
+    assert story.min_isr(1).complete == (1,)
+
+
+def test_unclean_leader_is_the_measure() -> None:
+    """R-LOSS-6: the older, longer copy is truncated to it, and no second loss is told."""
+    story = pair().version({1: A, 2: C}, isr=(1,), leader=1)
+    story.version({1: A, 2: C}, isr=(2,), leader=2, recovering=True).version({1: A, 2: C}, isr=(2, 1), leader=2)
+    assert (len(story.losses), story.complete) == (1, (1, 2))
+
+
+# NOTHING TO LOSE
+
+
+def test_partition_that_nobody_ever_led_has_nothing_to_lose() -> None:
+    """R-LOSS-7: created while its broker was fenced, recreated before the first leader."""
+    story = Story().broker(1, A).version({1: A}, isr=(1,)).broker(1, B, process=2).version({1: B}, isr=(1,))
+    assert (story.losses, story.copy(1).level) == ((), "empty")
+    story.unregister(1).broker(1, B, process=3).version({1: B}, isr=(1,), leader=1)
+    assert (story.losses, story.complete) == ((), (1,))
+
+
+def test_state_of_a_snapshot_had_a_leader() -> None:
+    """R-LOSS-7, R-LOSS-8: the records before it are not known."""
+    story = Story().broker(1, A).version({1: A}, isr=(1,), in_snapshot=True).unregister(1)
+    assert story.loss.kind == "lost"
+
+
+def test_snapshot_that_bridges_a_gap_decides_with_its_lists() -> None:
+    """R-LOSS-8: broker 2 must have joined in records that were not read."""
+    story = pair().version({1: A, 2: C}, isr=(1,), leader=1)
+    story.version({1: A, 2: C}, isr=(2,), leader=2, in_snapshot=True)
+    assert (story.losses, story.complete) == ((), (2,))
+
+
+def test_snapshot_does_not_bring_back_a_copy_that_was_given_up() -> None:
+    """R-LOSS-8."""
+    story = alone().version({1: A}, isr=(1,)).broker(1, B, process=2).version({1: B}, isr=(1,))
+    story.version({1: B}, isr=(1,), leader=1, in_snapshot=True)
+    assert (story.loss.kind, story.loss.went_on) == ("lost", 5)
+    story = alone().version({1: A}, isr=(1,)).unregister(1).version({1: A}, in_snapshot=True)
+    assert (story.loss.kind, story.loss.until) == ("lost", None)
+
+
+def test_partition_record_for_an_existing_partition_is_its_next_version() -> None:
+    """R-LOSS-3, R-PART-1: a whole state, as any other change."""
+    story = pair().version({1: A, 2: C}, isr=(2,), leader=2).version({1: A, 2: C}, isr=(2, 1), leader=1)
+    assert (story.losses, story.complete) == ((), (1, 2))
+
+
+def test_deleted_topic_ends_its_losses() -> None:
+    """R-LOSS-9."""
+    story = alone().version({1: A}, isr=(1,)).unregister(1).delete()
+    assert (story.loss.until, story.fate.copies) == (4, {})
+
+
+def test_topic_created_again_has_nothing_of_the_old_one_to_lose() -> None:
+    """R-LOSS-9."""
+    story = alone().delete().version({1: B}).broker(1, C, process=2).version({1: C})
+    assert story.losses == ()
+
+
+def _removing(story: Story, *removing: int) -> None:
+    """The same state, with replicas that a reassignment removes."""
+    assert story.fate.state is not None
+    story.fate = replace(story.fate, state=replace(story.fate.state, removing_replicas=removing))

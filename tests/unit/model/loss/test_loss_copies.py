@@ -1,0 +1,265 @@
+"""What happens to the copies of a partition's log (R-COPY-*)."""
+
+from __future__ import annotations
+
+import pytest
+
+from jbod_model.ids import Uuid
+from tests.unit.model.loss.loss_story import LOST, MIGRATING, UNASSIGNED, A, B, C, D, Story, alone, pair
+
+
+def test_copy_given_up_does_not_count_and_returned_copy_does() -> None:
+    """R-COPY-1."""
+    story = alone().unregister(1)
+    assert story.copy(1).holds_everything
+    assert not story.copy(1).usable
+    assert story.broker(1, A, B, process=2).copy(1).usable
+
+
+def test_unsure_copy_counts_as_holding_everything() -> None:
+    """R-COPY-1: while its broker is merely restarting nothing is told."""
+    story = alone().version({1: A}, last_known=(1,)).broker(1, A, B, process=2, unclean=True)
+    assert story.copy(1).level == "unsure"
+    assert story.complete == (1,)
+    assert story.losses == ()
+
+
+@pytest.mark.parametrize(
+    ("assigned", "directory", "places"),
+    [(A, A, frozenset()), (UNASSIGNED, None, frozenset({A, B})), (MIGRATING, None, frozenset())],
+)
+def test_new_copy_lies_where_the_record_says(assigned: Uuid, directory: Uuid | None, places: frozenset[Uuid]) -> None:
+    """R-COPY-2."""
+    copy = alone(assigned).copy(1)
+    assert (copy.directory, copy.places, copy.level) == (directory, places, "complete")
+
+
+def test_replica_that_is_added_has_an_empty_copy_until_somebody_leads() -> None:
+    """R-COPY-2."""
+    story = alone().broker(2, C).version({1: A, 2: C}, isr=(1,))
+    assert story.copy(2).level == "empty"
+    assert story.version({1: A, 2: C}, isr=(1,), leader=1).copy(2).level == "partial"
+
+
+def test_directory_changes_while_the_old_one_is_listed_is_a_move() -> None:
+    """R-COPY-3."""
+    story = alone().version({1: B}, isr=(1,), leader=1)
+    assert (story.copy(1).directory, story.copy(1).since, story.copy(1).level) == (B, 1, "complete")
+    assert story.broker(1, B).losses == ()
+
+
+def test_directory_changes_after_the_old_one_failed_is_a_recreation() -> None:
+    """R-COPY-4."""
+    story = alone().version({1: A}, isr=(1,)).broker(1, B).broker(1, B, D, process=2).version({1: D}, isr=(1,))
+    assert (story.copy(1).level, story.copy(1).since) == ("empty", 5)
+    assert [(copy.directory, copy.given_up, copy.away) for copy in story.fate.gone] == [(A, "recreated", 5)]
+
+
+def test_directory_taken_out_of_the_configuration_while_sound_is_a_recreation() -> None:
+    """R-COPY-4: nothing failed, and the data lies on the disk that was taken out."""
+    story = alone().version({1: A}, isr=(1,)).broker(1, B, process=2).version({1: B}, isr=(1,))
+    assert story.loss.kind == "lost"
+    assert [copy.directory for copy in story.loss.copies] == [A]
+
+
+def test_recreated_copy_under_a_leader_may_have_fetched() -> None:
+    """R-COPY-4: the report came while broker 2 led, or after it had led since the registration."""
+    story = pair().version({1: A, 2: C}, isr=(2,), leader=2).broker(1, B, process=2)
+    story.version({1: A, 2: C}, isr=(2,), leader=2).version({1: B, 2: C}, isr=(2,))
+    assert story.copy(1).level == "partial"
+
+
+def test_copy_recreated_after_the_last_leader_is_empty() -> None:
+    """R-COPY-4: broker 2 had stopped leading before broker 1 registered without its old directory."""
+    story = pair().version({1: A, 2: C}, isr=(2,), leader=2).version({1: A, 2: C}, isr=(2,)).broker(1, B, process=2)
+    assert story.version({1: B, 2: C}, isr=(2,)).copy(1).level == "empty"
+
+
+def test_copy_may_have_been_recreated_by_an_earlier_process_than_the_one_that_reports() -> None:
+    """R-COPY-4: the second process registered while broker 2 led, the third one reports."""
+    story = pair().version({1: A, 2: C}, isr=(2,), leader=2).broker(1, B, process=2)
+    story.version({1: A, 2: C}, isr=(2,)).broker(1, B, process=3).version({1: B, 2: C}, isr=(2,))
+    assert story.copy(1).level == "partial"
+
+
+def test_directory_listed_again_was_not_recreated() -> None:
+    """R-COPY-4: the disk came back before anything was recreated; the next absence counts from its own start."""
+    story = pair().version({1: A, 2: C}, isr=(2,), leader=2).broker(1, B, process=2).broker(1, A, B, process=3)
+    assert story.copy(1).missed is None
+
+
+def test_first_directory_of_an_unassigned_copy_is_a_placement() -> None:
+    """R-COPY-5."""
+    story = alone(UNASSIGNED).version({1: B}, isr=(1,), leader=1)
+    assert (story.copy(1).directory, story.copy(1).since, story.copy(1).level) == (B, 1, "complete")
+
+
+def test_unassigned_copy_placed_in_a_new_directory_was_recreated() -> None:
+    """R-COPY-5: the directory was not online when the copy was created."""
+    story = alone(UNASSIGNED).version({1: UNASSIGNED}, isr=(1,)).broker(1, B, C, process=2)
+    assert story.version({1: C}, isr=(1,)).loss.kind == "lost"
+
+
+def test_unassigned_copy_whose_broker_restarted_without_a_directory_is_unsure() -> None:
+    """R-COPY-5: it lay in B all the time, or in A, and was recreated in B."""
+    story = alone(UNASSIGNED).version({1: UNASSIGNED}, isr=(1,)).broker(1, B, process=2).version({1: B}, isr=(1,))
+    assert story.copy(1).level == "unsure"
+    assert story.losses == ()
+    assert story.version({1: B}, isr=(1,), leader=1).loss.kind == "may lack writes"
+
+
+def test_unassigned_copy_whose_broker_restarted_with_all_directories_is_complete() -> None:
+    """R-COPY-5."""
+    story = alone(UNASSIGNED).broker(1, A, B, D, process=2).version({1: B}, isr=(1,), leader=1)
+    assert story.copy(1).level == "complete"
+
+
+def test_unassigned_copy_that_a_failed_directory_may_hold_is_found_in_the_same_process() -> None:
+    """R-COPY-5: nothing is recreated without a restart."""
+    story = alone(UNASSIGNED).broker(1, B).version({1: B}, isr=(1,), leader=1)
+    assert story.copy(1).level == "complete"
+
+
+def test_unassigned_leader_may_lie_in_a_directory_that_failed_before_it_was_elected() -> None:
+    """R-COPY-5: the controller takes an unassigned replica to be online."""
+    story = pair().version({1: A, 2: UNASSIGNED}, isr=(1,), leader=1)
+    story = Story().broker(1, A, B).broker(2, C).version({1: UNASSIGNED, 2: C}, isr=(2,), leader=2)
+    story.broker(1, B).version({1: UNASSIGNED, 2: C}, isr=(1,), leader=1, recovering=True)
+    assert [loss.kind for loss in story.losses] == ["may lack writes"]
+    story.version({1: UNASSIGNED, 2: C}, isr=(1,)).broker(1, B, process=2).version({1: B, 2: C}, isr=(1,), leader=1)
+    assert [loss.kind for loss in story.losses] == ["may lack writes", "may lack writes"]
+
+
+def test_migrating_copy_is_found_anywhere() -> None:
+    """R-COPY-5: nothing was known of its place."""
+    story = alone(MIGRATING).broker(1, C, process=2).version({1: C}, isr=(1,), leader=1)
+    assert (story.copy(1).level, story.losses) == ("complete", ())
+
+
+def test_lost_directory_gives_the_copy_up() -> None:
+    """R-COPY-6."""
+    story = alone().version({1: LOST}, isr=(1,))
+    assert (story.loss.kind, story.loss.offset, story.copy(1).given_up) == ("lost", 2, "lost")
+
+
+def test_replica_created_as_lost_has_nothing() -> None:
+    """R-COPY-6."""
+    story = alone().version({1: A, 2: LOST}, isr=(1,), leader=1)
+    assert not story.copy(2).usable
+
+
+@pytest.mark.parametrize("reserved", [UNASSIGNED, MIGRATING])
+def test_reserved_id_after_a_directory_says_nothing(reserved: Uuid) -> None:
+    """R-COPY-7: and the copy is still known to lie in A when the next directory comes."""
+    story = alone().version({1: reserved}, isr=(1,), leader=1)
+    assert (story.copy(1).directory, story.losses) == (A, ())
+    assert story.version({1: reserved}, isr=(1,)).broker(1, B).version({1: B}, isr=(1,)).loss.kind == "lost"
+
+
+def test_copy_assigned_again_to_its_directory_was_not_lost() -> None:
+    """R-COPY-8."""
+    story = alone().version({1: LOST}, isr=(1,)).version({1: A}, isr=(1,))
+    assert (story.loss.until, story.complete) == (3, (1,))
+
+
+def test_lost_copy_in_another_directory_is_a_recreation() -> None:
+    """R-COPY-4, R-COPY-6: although the broker lists the old directory."""
+    story = alone().version({1: LOST}, isr=(1,)).version({1: B}, isr=(1,), leader=1)
+    assert (story.loss.kind, story.loss.offset, story.loss.went_on) == ("lost", 2, 3)
+
+
+def test_unregistered_broker_gives_its_copies_up_until_its_directory_registers() -> None:
+    """R-COPY-9."""
+    story = alone().version({1: A}, isr=(1,)).unregister(1)
+    assert (story.loss.kind, story.loss.offset, story.copy(1).given_up) == ("lost", 3, "unregistered")
+    assert story.broker(1, B, process=2).loss.until is None
+    assert story.broker(1, A, B, process=3).loss.until == 5
+
+
+def test_unregistered_broker_that_returns_after_the_partition_went_on_misses_writes() -> None:
+    """R-COPY-9, R-LOSS-6."""
+    story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1,)).unregister(1)
+    story.version({1: A, 2: C}, isr=(2,), leader=2, recovering=True).broker(1, A, B, process=2)
+    assert (story.loss.kind, story.loss.offset, story.loss.went_on, story.loss.until) == ("lost", 5, 6, None)
+    assert (story.copy(1).level, story.copy(2).level) == ("partial", "complete")
+
+
+def test_unassigned_copy_of_an_unregistered_broker_returns_with_any_of_its_places() -> None:
+    """R-COPY-9."""
+    story = alone(UNASSIGNED).version({1: UNASSIGNED}, isr=(1,)).unregister(1)
+    assert story.broker(1, D, process=2).loss.until is None
+    assert story.broker(1, B, D, process=3).loss.until == 5
+
+
+def test_replica_that_joins_without_its_directory_joins_with_a_new_copy() -> None:
+    """R-COPY-10: kafka-3.7.2, offsets 466 and 471."""
+    story = pair().version({1: A, 2: C}, isr=(1,), leader=1).broker(2, D, process=2)
+    story.version({1: A, 2: C}, isr=(1, 2), leader=1)
+    assert (story.copy(2).directory, story.copy(2).level, story.copy(2).since) == (None, "complete", 5)
+    story.version({1: A, 2: D}, isr=(1, 2), leader=1)
+    assert (story.copy(2).directory, story.copy(2).level, story.copy(2).since) == (D, "complete", 5)
+    assert story.losses == ()
+
+
+def test_replica_that_joins_with_its_directory_joins_with_the_copy_it_had() -> None:
+    """R-COPY-10."""
+    story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1, 2), leader=1)
+    assert (story.copy(2).since, story.copy(2).level) == (2, "complete")
+
+
+def test_replica_that_leaves_gives_its_copy_up() -> None:
+    """R-COPY-11: the last complete one by a record that names another leader."""
+    story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({2: C}, isr=(2,), leader=2, recovering=True)
+    assert (story.loss.kind, [copy.given_up for copy in story.loss.copies]) == ("lost", ["removed"])
+
+
+def test_report_of_a_process_that_registers_without_the_old_directory_was_a_recreation() -> None:
+    """R-COPY-12: kafka-4.1.2, offsets 471 to 487; the registration of the process before still listed A."""
+    story = alone().version({1: A}, elr=(1,)).broker(1, A, B, fenced=True).version({1: B}, last_known=(1,))
+    assert (story.losses, story.copy(1).left) == ((), frozenset({A}))
+    story.broker(1, B, process=2, fenced=True)
+    assert (story.loss.kind, story.loss.offset) == ("lost", 5)
+    assert [(copy.directory, copy.given_up, copy.away) for copy in story.loss.copies] == [(A, "recreated", 5)]
+    assert story.version({1: B}, isr=(1,), leader=1).loss.went_on == 6
+
+
+@pytest.mark.parametrize(("directories", "process"), [((A, B), 2), ((A, B), 1), ((B,), 1)])
+def test_report_while_fenced_of_a_process_that_had_both_directories_was_a_move(
+    directories: tuple[Uuid, ...], process: int
+) -> None:
+    """R-COPY-12: the next process lists the old directory, or the same one is unfenced, with or without it."""
+    story = alone().broker(1, A, B, fenced=True).version({1: B}, isr=(1,)).broker(1, *directories, process=process)
+    assert (story.losses, story.copy(1).left, story.copy(1).level) == ((), frozenset(), "complete")
+
+
+def test_failure_of_a_directory_while_fenced_decides_nothing() -> None:
+    """R-COPY-12."""
+    story = alone().broker(1, A, B, fenced=True).version({1: B}, isr=(1,)).broker(1, B, fenced=True)
+    assert (story.losses, story.copy(1).left) == ((), frozenset({A}))
+
+
+def test_first_report_while_fenced_of_a_process_without_another_place_is_unsure() -> None:
+    """R-COPY-12."""
+    story = alone(UNASSIGNED).version({1: UNASSIGNED}, isr=(1,)).broker(1, A, B, fenced=True).version({1: B}, isr=(1,))
+    assert story.broker(1, B, process=2, fenced=True).copy(1).level == "unsure"
+
+
+def test_copy_recreated_before_its_process_registered_may_have_fetched() -> None:
+    """R-COPY-4, R-COPY-12: broker 2 led at the report."""
+    story = pair().version({1: A, 2: C}, isr=(2,), leader=2).broker(1, A, B, fenced=True)
+    story.version({1: B, 2: C}, isr=(2,), leader=2).broker(1, B, process=2, fenced=True)
+    assert story.copy(1).level == "partial"
+
+
+def test_unplaced_copy_that_leads_where_none_of_its_places_is_listed_was_recreated() -> None:
+    """R-COPY-5: the controller takes it to be online, and it never reports."""
+    story = alone(UNASSIGNED).version({1: UNASSIGNED}, isr=(1,)).broker(1, C, D, process=2)
+    story.version({1: UNASSIGNED}, isr=(1,), leader=1)
+    assert (story.loss.kind, story.loss.leader) == ("lost", 1)
+
+
+def test_unplaced_copy_that_joins_where_none_of_its_places_is_listed_is_new() -> None:
+    """R-COPY-10."""
+    story = Story().broker(1, A, B).broker(2, C).version({1: A, 2: UNASSIGNED}, isr=(1,), leader=1)
+    story.broker(2, D, process=2).version({1: A, 2: UNASSIGNED}, isr=(1, 2), leader=1)
+    assert (story.copy(2).since, story.copy(2).level, story.copy(2).places) == (4, "complete", frozenset({D}))

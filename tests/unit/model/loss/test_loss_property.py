@@ -1,0 +1,34 @@
+"""Random histories of a cluster whose disks hold logs: data loss is told if and only if there is any (R-LOSS-1 to 9).
+
+What the histories contain: ``loss_operations``. What counts as the truth, and what no reader of the metadata can know:
+``loss_world``, whose ``judge`` makes the assertions after every append. A failing seed is one test id.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.model.loss.loss_disks import Unsound
+from tests.unit.model.loss.loss_operations import run
+
+HISTORIES = 2_000
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_history_of_disks_that_carry_data_is_told_right(seed: int) -> None:
+    try:
+        run(seed)
+    except Unsound as wrong:
+        pytest.fail(f"seed {seed}: {wrong}", pytrace=False)
+
+
+def test_histories_contain_every_outcome() -> None:
+    """The property would hold of a cluster in which nothing ever happens."""
+    counts: dict[str, int] = {}
+    for seed in range(100):
+        for outcome, number in run(seed).counts.items():
+            counts[outcome] = counts.get(outcome, 0) + number
+    assert counts["told lost"] > 5
+    assert counts["told may lack writes"] > 20
+    assert counts["pending"] > 10
+    assert counts["unavailable"] > 200

@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jbod_model.errors import ReplayViolation
+from jbod_model.formats.records import (
+    API_KEYS,
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    Record,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnknownRecord,
+    UnregisterBrokerRecord,
+)
+from jbod_model.ids import KAFKA_IDS, KIP858_IDS, Uuid
+from jbod_model.profiles import DRAFT, KAFKA, KIP858
+from jbod_model.replay.image import HANDLERS, WITHOUT_EFFECT, Image, Partition
+
+TOPIC = Uuid(7, 7)
+A, B, C, D = (Uuid(n, n) for n in (11, 12, 13, 14))
+MIGRATING, UNASSIGNED, LOST = KAFKA_IDS.migrating, KAFKA_IDS.unassigned, KAFKA_IDS.lost
+
+
+def replay(*records: Record, image: Image | None = None) -> Image:
+    image = image or Image()
+    for offset, record in enumerate(records):
+        image = image.apply(record, offset)
+    return image
+
+
+def partition_record(**fields: object) -> PartitionRecord:
+    said = {
+        "topic_id": TOPIC,
+        "partition_id": 0,
+        "replicas": (1, 2, 3),
+        "isr": (1, 2, 3),
+        "leader": 1,
+        "leader_epoch": 5,
+        "partition_epoch": 9,
+        "directories": (A, B, C),
+    }
+    return PartitionRecord(**{**said, **fields})  # type: ignore[arg-type]
+
+
+BORN = replay(
+    TopicRecord(name="t", topic_id=TOPIC),
+    partition_record(),
+    RegisterBrokerRecord(broker_id=1, broker_epoch=100, incarnation_id=D, log_dirs=(B, A), fenced=False),
+    ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value="2"),
+)
+
+
+def only(image: Image) -> Partition:
+    return image.topics[TOPIC].partitions[0]
+
+
+def changed(**fields: object) -> Partition:
+    return only(BORN.apply(PartitionChangeRecord(topic_id=TOPIC, partition_id=0, **fields), 9))  # type: ignore[arg-type]
+
+
+def test_every_record_type_has_an_effect_or_is_known_to_have_none() -> None:
+    """R-REPLAY-3."""
+    assert HANDLERS.keys() | WITHOUT_EFFECT == {*API_KEYS.values(), UnknownRecord}
+    assert not HANDLERS.keys() & WITHOUT_EFFECT
+
+
+# PARTITIONS
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ((), (MIGRATING,) * 3),
+        ((MIGRATING,) * 3, (MIGRATING,) * 3),
+        ((MIGRATING, A, UNASSIGNED), (MIGRATING, A, UNASSIGNED)),
+        ((LOST, A, A), (LOST, A, A)),
+    ],
+)
+def test_partition_record_directories_are_kept_or_absent(said: tuple[Uuid, ...], kept: tuple[Uuid, ...]) -> None:
+    """R-PART-2, R-PART-3."""
+    assert only(replay(partition_record(directories=said), image=BORN)).directories == kept
+
+
+def test_partition_record_without_directories_is_unassigned_by_the_page() -> None:
+    """R-PART-3."""
+    image = Image(ids=KIP858_IDS).apply(TopicRecord(name="t", topic_id=TOPIC), 0, profile=KIP858)
+    image = image.apply(partition_record(directories=()), 1, profile=KIP858)
+    assert only(image).directories == (KIP858_IDS.unassigned,) * 3
+
+
+def test_partition_record_replaces_a_partition() -> None:
+    """R-PART-1."""
+    assert only(replay(partition_record(partition_epoch=3, leader=2), image=BORN)).partition_epoch == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "after"),
+    [
+        ({"replicas": (1, 2, 4)}, {"replicas": (1, 2, 4), "directories": (A, B, C)}),
+        ({"directories": ()}, {"directories": (MIGRATING,) * 3}),
+        ({"directories": (MIGRATING, MIGRATING)}, {"directories": (MIGRATING,) * 3}),
+        ({"directories": (A, LOST, C)}, {"directories": (A, LOST, C), "leader_epoch": 5}),
+        ({"replicas": (4, 1), "directories": (D, A)}, {"replicas": (4, 1), "directories": (D, A)}),
+        ({"leader": 1}, {"leader": 1, "leader_epoch": 6, "partition_epoch": 10}),
+        ({"leader": -1, "isr": ()}, {"leader": -1, "isr": (), "leader_epoch": 6}),
+        ({"leader_recovery_state": 1}, {"leader_recovery_state": 1, "leader": 1}),
+        ({}, {"leader_epoch": 5, "partition_epoch": 10, "directories": (A, B, C)}),
+        ({"eligible_leader_replicas": (2,)}, {"eligible_leader_replicas": (2,), "last_known_elr": ()}),
+        ({"adding_replicas": (4,), "removing_replicas": (1,)}, {"adding_replicas": (4,), "removing_replicas": (1,)}),
+    ],
+)
+def test_partition_change_merges_as_kafka_does(change: dict[str, object], after: dict[str, object]) -> None:
+    """R-MERGE-1 to 7: the cases run on Kafka's own classes."""
+    merged = changed(**change)
+    assert {name: getattr(merged, name) for name in after} == after
+    assert merged.partition_epoch == 10
+
+
+def test_partition_change_of_absent_directories_follows_the_replicas() -> None:
+    """R-MERGE-3."""
+    image = replay(
+        partition_record(directories=()),
+        PartitionChangeRecord(topic_id=TOPIC, partition_id=0, replicas=(1, 2)),
+        image=BORN,
+    )
+    assert only(image).directories == (MIGRATING,) * 2
+
+
+@given(st.lists(st.sampled_from([-2, -1, 1, 2, 3]), max_size=20))
+def test_epochs_count_the_changes(leaders: list[int]) -> None:
+    """R-MERGE-5, R-MERGE-6."""
+    image = replay(*(PartitionChangeRecord(topic_id=TOPIC, partition_id=0, leader=n) for n in leaders), image=BORN)
+    assert only(image).partition_epoch == 9 + len(leaders)
+    assert only(image).leader_epoch == 5 + sum(leader != -2 for leader in leaders)
+
+
+# ILLEGAL HISTORIES
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        partition_record(directories=(A, B)),
+        partition_record(directories=(MIGRATING,) * 2),
+        partition_record(leader_recovery_state=2),
+        partition_record(topic_id=A),
+        PartitionChangeRecord(topic_id=TOPIC, partition_id=1),
+        PartitionChangeRecord(topic_id=A, partition_id=0),
+        PartitionChangeRecord(topic_id=TOPIC, partition_id=0, replicas=(1, 2)),
+        PartitionChangeRecord(topic_id=TOPIC, partition_id=0, directories=(A, B)),
+        PartitionChangeRecord(topic_id=TOPIC, partition_id=0, replicas=(1, 2), directories=(MIGRATING,) * 3),
+        PartitionChangeRecord(topic_id=TOPIC, partition_id=0, leader_recovery_state=3),
+        TopicRecord(name="t", topic_id=B),
+        TopicRecord(name="u", topic_id=TOPIC),
+        RemoveTopicRecord(topic_id=A),
+        ClearElrRecord(topic_name="u"),
+        UnregisterBrokerRecord(broker_id=1, broker_epoch=99),
+        UnregisterBrokerRecord(broker_id=2, broker_epoch=100),
+        FenceBrokerRecord(id=2, epoch=100),
+        FenceBrokerRecord(id=1, epoch=101),
+        UnfenceBrokerRecord(id=1, epoch=101),
+        BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=100),
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=101),
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=100, fenced=2),
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=100, in_controlled_shutdown=-1),
+        RegisterBrokerRecord(broker_id=2, broker_epoch=101, log_dirs=(A,)),
+    ],
+    ids=repr,
+)
+def test_illegal_record_raises_and_leaves_the_image(record: Record) -> None:
+    """R-REPLAY-1: among them R-BROKER-2, R-BROKER-5, R-BROKER-8, R-TOPIC-1, R-PART-2, R-PART-4, R-MERGE-4."""
+    before = replay(image=BORN)
+    with pytest.raises(ReplayViolation) as caught:
+        BORN.apply(record, 42)
+    assert caught.value.offset == 42
+    assert type(record).__name__ in caught.value.problem
+    assert before == BORN
+
+
+# BROKERS
+
+
+def test_registration_sorts_and_replaces_directories() -> None:
+    """R-BROKER-1."""
+    assert BORN.brokers[1].directories == (A, B)
+    again = BORN.apply(RegisterBrokerRecord(broker_id=1, broker_epoch=101), 9)
+    assert (again.brokers[1].directories, again.brokers[1].fenced) == ((), True)
+
+
+def test_registration_change_sets_what_it_says() -> None:
+    """R-BROKER-4, R-BROKER-6, R-BROKER-7."""
+
+    def after(**fields: object) -> tuple[object, ...]:
+        change = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=100, **fields)  # type: ignore[arg-type]
+        broker = BORN.apply(change, 9).brokers[1]
+        return broker.fenced, broker.in_controlled_shutdown, broker.directories, broker.cordoned_directories
+
+    assert after() == (False, False, (A, B), None)
+    assert after(fenced=1) == (True, False, (A, B), None)
+    assert after(in_controlled_shutdown=1) == (False, True, (A, B), None)
+    assert after(log_dirs=(B,), cordoned_log_dirs=()) == (False, False, (B,), ())
+
+
+def test_unfencing_keeps_the_controlled_shutdown() -> None:
+    """R-BROKER-7."""
+    image = BORN
+    for fields in ({"in_controlled_shutdown": 1}, {"fenced": 1}, {"fenced": -1}):
+        image = image.apply(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=100, **fields), 9)
+    assert (image.brokers[1].fenced, image.brokers[1].in_controlled_shutdown) == (False, True)
+
+
+def test_old_fencing_records() -> None:
+    """R-BROKER-3."""
+    fenced = BORN.apply(FenceBrokerRecord(id=1, epoch=100), 9)
+    assert fenced.brokers[1].fenced
+    assert fenced.apply(UnfenceBrokerRecord(id=1, epoch=100), 10) == BORN
+
+
+def test_unregistered_broker_gives_its_directories_away() -> None:
+    """R-BROKER-2, R-BROKER-8."""
+    image = BORN.apply(UnregisterBrokerRecord(broker_id=1, broker_epoch=100), 9)
+    assert 1 not in image.brokers
+    assert image.apply(RegisterBrokerRecord(broker_id=2, log_dirs=(A,)), 10).brokers[2].directories == (A,)
+
+
+def test_brokers_never_change_partitions_and_the_other_way_round() -> None:
+    """R-REPLAY-4."""
+    assert BORN.apply(RegisterBrokerRecord(broker_id=1, log_dirs=(D,)), 9).topics is BORN.topics
+    assert BORN.apply(PartitionChangeRecord(topic_id=TOPIC, partition_id=0), 9).brokers is BORN.brokers
+
+
+# THE DRAFT
+
+
+def test_draft_registration_from_one_directory_to_two_assigns_the_old_one() -> None:
+    """R-DRAFT-1."""
+    image = replay(partition_record(directories=()), image=BORN)
+    for offset, dirs in enumerate(((D,), (C, D))):
+        image = image.apply(RegisterBrokerRecord(broker_id=1, log_dirs=dirs), offset, profile=DRAFT)
+    assert only(image).directories == (D, MIGRATING, MIGRATING)
+
+
+def test_draft_registration_without_a_directory_loses_it() -> None:
+    """R-DRAFT-2."""
+    again = RegisterBrokerRecord(broker_id=1, log_dirs=(B,))
+    assert only(BORN.apply(again, 9, profile=DRAFT)).directories == (LOST, B, C)
+    assert only(BORN.apply(again, 9, profile=KAFKA)).directories == (A, B, C)
+
+
+# TOPICS AND THE REST
+
+
+def test_removed_topic_takes_its_configuration_and_may_be_born_again() -> None:
+    """R-TOPIC-2."""
+    gone = BORN.apply(RemoveTopicRecord(topic_id=TOPIC), 9)
+    assert (gone.topics, gone.topic_ids, gone.configs) == ({}, {}, {})
+    again = gone.apply(TopicRecord(name="t", topic_id=A), 10)
+    topic = again.topic("t")
+    assert topic is not None
+    assert (topic.topic_id, topic.partitions) == (A, {})
+    assert gone.topic("t") is None
+
+
+@pytest.mark.parametrize("name", ["", "t"])
+def test_clearing_eligible_leaders_bumps_only_partitions_that_had_some(name: str) -> None:
+    """R-CLEAR-1."""
+    other = Uuid(8, 8)
+    image = replay(
+        partition_record(partition_id=1, eligible_leader_replicas=(2,), last_known_elr=(3,)),
+        TopicRecord(name="u", topic_id=other),
+        partition_record(topic_id=other, last_known_elr=(1,)),
+        ClearElrRecord(topic_name=name),
+        image=BORN,
+    )
+    partitions = image.topics[TOPIC].partitions
+    assert [partitions[n].partition_epoch for n in (0, 1)] == [9, 10]
+    assert (partitions[1].eligible_leader_replicas, partitions[1].last_known_elr) == ((), ())
+    assert image.topics[other].partitions[0].last_known_elr == (() if name == "" else (1,))
+
+
+def test_configuration_is_set_and_deleted() -> None:
+    """R-CONFIG-1."""
+    assert BORN.configs == {(2, "t"): {"min.insync.replicas": "2"}}
+    gone = BORN.apply(ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value=None), 9)
+    assert gone.configs == {}
+
+
+def test_feature_level_zero_removes_the_feature() -> None:
+    """R-FEATURE-1."""
+    image = BORN.apply(FeatureLevelRecord(name="metadata.version", feature_level=27), 9)
+    assert image.features == {"metadata.version": 27}
+    assert image.apply(FeatureLevelRecord(name="metadata.version"), 10).features == {}
+
+
+def test_snapshot_replaces_everything() -> None:
+    """R-REPLAY-2."""
+    assert BORN.emptied() == Image()

@@ -1,0 +1,463 @@
+"""Whole simulated clusters (R-SIM-*): what each story of the KIP leads to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jbod_model.broker.assignments import Replica
+from jbod_model.errors import UsageError
+from jbod_model.explore.invariants import check_state
+from jbod_model.formats.kafka_errors import RequestRefused
+from jbod_model.formats.records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+)
+from jbod_model.formats.requests import (
+    AssignReplicasToDirsRequest,
+    BrokerHeartbeatRequest,
+    CreateTopicsRequest,
+    UnregisterBrokerRequest,
+)
+from jbod_model.replay.history import image_at
+from jbod_model.replay.image import Image
+from jbod_model.replay.offline import image_as_json, offline_replicas
+from jbod_model.simulation.controller_node import LeaderChange
+from jbod_model.simulation.output import START, metadata_log, write_world
+from jbod_model.simulation.request_log import request_log_lines
+from jbod_model.simulation.scenario import cluster, topic
+from jbod_model.simulation.scheduler import Scheduler
+from jbod_model.simulation.stories import SCENARIOS, play
+from jbod_model.simulation.world import World
+
+SEEDS = (1, 2)
+
+
+def replicas_of(world: World, node_id: int) -> dict[Replica, tuple[str, bool]]:
+    """Where the metadata has a broker's replicas, by mount point, and whether they are online."""
+    paths = {host.directory_id(path): path for host in world.hosts.values() for path in host.disks}
+    return {
+        Replica(topic_id, number): (
+            paths.get(partition.directory(node_id), str(partition.directory(node_id))),
+            node_id not in offline_replicas(world.image, partition),
+        )
+        for topic_id, topic in world.image.topics.items()
+        for number, partition in topic.partitions.items()
+        if node_id in partition.replicas
+    }
+
+
+def on(world: World, path: str) -> int:
+    """How many replicas the metadata has in a disk."""
+    return sum(where == path for where, _ in replicas_of(world, int(path.split("/")[-1][0])).values())
+
+
+def offline(world: World) -> set[tuple[int, str]]:
+    """Every replica that is offline: its broker and disk."""
+    return {
+        (node_id, where)
+        for node_id in world.hosts
+        for where, online in replicas_of(world, node_id).values()
+        if not online
+    }
+
+
+def leaderless(world: World) -> int:
+    return sum(p.leader < 0 for topic in world.image.topics.values() for p in topic.partitions.values())
+
+
+def unassigned(world: World) -> int:
+    return sum(
+        p.directories.count(world.image.ids.unassigned)
+        for t in world.image.topics.values()
+        for p in t.partitions.values()
+    )
+
+
+def told(world: World, words: str) -> bool:
+    return any(words in what for _, what in world.story)
+
+
+def running(world: World) -> set[int]:
+    return {node_id for node_id, host in world.hosts.items() if host.broker is not None}
+
+
+def as_the_brokers_have_it(world: World) -> bool:
+    """Every log that a running broker has is where the metadata says, and nothing waits (R-INV-31)."""
+    for node_id, host in world.hosts.items():
+        if host.broker is None:
+            continue
+        if host.broker.queue.pending:
+            return False
+        for replica, directory in host.broker.replicas.disks.current.items():
+            partition = world.image.topics[replica.topic_id].partitions[replica.partition]
+            if partition.directory(node_id) != directory:
+                return False
+    return True
+
+
+# What holds at the end of each story.
+ENDS: dict[str, list[Callable[[World], bool]]] = {
+    "disk-fails": [
+        lambda w: offline(w) == {(1, "/disks/1-b")},
+        lambda w: leaderless(w) == 0,
+        lambda w: running(w) == {1, 2, 3},
+        lambda w: len(w.image.brokers[1].directories) == 2,
+    ],
+    "disk-fails-elr": [lambda w: offline(w) == {(1, "/disks/1-b")}],
+    "disks-fail-one-by-one": [
+        lambda w: running(w) == {1, 3},
+        lambda w: told(w, "broker 2 halts"),
+        lambda w: w.image.brokers[2].fenced,
+    ],
+    "metadata-disk-fails": [
+        lambda w: running(w) == {1, 2},
+        lambda w: told(w, "metadata directory"),
+        lambda w: leaderless(w) == 0,
+    ],
+    "failure-not-reported": [lambda w: told(w, "could not be reported in time"), lambda w: running(w) == {2, 3}],
+    "disk-dies-while-hanging": [lambda w: [b.number for b in check_state(w.image)] == [9]],
+    "disk-replaced": [lambda w: offline(w) == set(), lambda w: on(w, "/disks/1-b") > 0],
+    "disk-comes-back": [lambda w: offline(w) == set(), lambda w: leaderless(w) == 0],
+    "disk-added": [lambda w: offline(w) == set(), lambda w: on(w, "/disks/2-c") > 0],
+    "disk-removed": [lambda w: offline(w) == set(), lambda w: len(w.image.brokers[1].directories) == 2],
+    "disk-removed-at-once": [lambda w: offline(w) == set(), lambda w: len(w.image.brokers[1].directories) == 2],
+    "disk-remounted": [lambda w: offline(w) == set(), lambda w: on_path(w, 1, "/mnt/new") > 0],
+    "disk-of-another-broker": [
+        lambda w: told(w, "belongs to node 1, expected node 2"),
+        lambda w: running(w) == {1, 2, 3},
+    ],
+    "replica-moved": [lambda w: on(w, "/disks/1-a") == 0, lambda w: offline(w) == set()],
+    "move-cancelled": [lambda w: on(w, "/disks/1-a") > 0, lambda w: offline(w) == set()],
+    "move-source-fails": [lambda w: offline(w) == {(1, "/disks/1-b")}, lambda w: leaderless(w) == 0],
+    "move-destination-fails": [lambda w: on(w, "/disks/1-b") > 0, lambda w: (1, "/disks/1-b") not in offline(w)],
+    "logs-moved-offline": [lambda w: on(w, "/disks/1-b") == 0, lambda w: offline(w) == set()],
+    "duplicate-directory-id": [lambda w: told(w, "is also the id of"), lambda w: running(w) == {2, 3}],
+    "everything": [],
+    "jbod-on": [
+        lambda w: offline(w) == set(),
+        lambda w: all(len(b.directories) == 3 for b in w.image.brokers.values()),
+    ],
+    "jbod-off": [
+        lambda w: offline(w) == set(),
+        lambda w: all(len(b.directories) == 1 for b in w.image.brokers.values()),
+    ],
+    "upgrade": [lambda w: offline(w) <= {(1, "/disks/1-b")}, lambda w: leaderless(w) == 0],
+    "zk-migration": [
+        lambda w: (
+            not any(
+                w.image.ids.migrating in p.directories for t in w.image.topics.values() for p in t.partitions.values()
+            )
+        )
+    ],
+    "rolling-restart": [lambda w: offline(w) == set(), lambda w: leaderless(w) == 0],
+    "reassignment": [
+        lambda w: 1 not in w.image.brokers,
+        lambda w: offline(w) == set(),
+        lambda w: len(replicas_of(w, 4)) == 4,
+    ],
+    "replica-added": [lambda w: unassigned(w) == 4, lambda w: all(host.broker for host in w.hosts.values())],
+    "controller-fails-over": [lambda w: offline(w) == {(1, "/disks/1-c")}, lambda w: w.controller.epoch == 2],
+}
+
+
+def on_path(world: World, node_id: int, path: str) -> int:
+    return sum(where == path for where, _ in replicas_of(world, node_id).values())
+
+
+def test_scenarios_are_all_checked() -> None:
+    assert set(ENDS) == set(SCENARIOS)
+    assert all(each.summary and each.section for each in SCENARIOS.values())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_scenario_ends_as_the_kip_says(name: str, seed: int) -> None:
+    world = play(name, seed)
+    for number, holds in enumerate(ENDS[name]):
+        assert holds(world), f"{name}, seed {seed}: condition {number}, {offline(world)}, {world.story[-5:]}"
+    assert as_the_brokers_have_it(world) is (name != "replica-added")
+    if name not in ("disk-dies-while-hanging", "everything"):
+        assert check_state(world.image) == ()
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_scenario_under_the_kip_breaks_no_invariant(name: str) -> None:
+    """Neither the two-in-one heartbeat nor anything else."""
+    world = play(name, 1, "kip858")
+    assert check_state(world.image) == ()
+    assert as_the_brokers_have_it(world)
+
+
+@pytest.mark.parametrize("name", ["disk-fails", "everything", "zk-migration"])
+def test_scenario_with_the_same_seed_is_the_same_byte_for_byte(name: str) -> None:
+    """R-SIM-1."""
+    one, two, other = play(name, 5), play(name, 5), play(name, 6)
+    assert metadata_log(one).bytes == metadata_log(two).bytes
+    assert one.story == two.story
+    assert metadata_log(one).bytes != metadata_log(other).bytes
+
+
+@pytest.mark.parametrize("name", ["everything", "upgrade", "zk-migration", "controller-fails-over"])
+def test_log_of_a_scenario_read_back_is_the_controllers_image(tmp_path: Path, name: str) -> None:
+    """R-SIM-8: the log goes through bytes and back."""
+    world = play(name, 3)
+    files = write_world(world, tmp_path)
+    assert files[0].name == "00000000000000000000.log"
+    offset, image = image_at(tmp_path / "controller-100")
+    assert image_as_json(image, offset) == image_as_json(world.image, offset)
+    assert offset == world.controller.next_offset - 1
+    with pytest.raises(UsageError, match="already"):
+        write_world(world, tmp_path)
+
+
+def test_log_takes_an_offset_for_every_new_controller() -> None:
+    world = play("controller-fails-over", 1)
+    changes = [batch for batch in world.controller.log if isinstance(batch, LeaderChange)]
+    assert [change.epoch for change in changes] == [1, 2]
+    offsets = [batch.base_offset for batch in world.controller.log]
+    assert offsets[0] == 0
+    assert all(a.end_offset == b for a, b in zip(world.controller.log, offsets[1:], strict=False))
+
+
+def test_request_log_has_a_line_for_every_request_in_kafkas_form(tmp_path: Path) -> None:
+    """R-SIM-8."""
+    world = play("disk-fails", 1)
+    write_world(world, tmp_path)
+    lines = (tmp_path / "requests-100.log").read_text().splitlines()
+    assert len(lines) == len(world.exchanges)
+    bodies = []
+    for line in lines:
+        head, _, rest = line.partition("] DEBUG Completed request:")
+        assert len(head) == len("[2024-01-01 00:00:00,000")
+        body, tail = rest[: -len(" (kafka.request.logger)")], rest[-len(" (kafka.request.logger)") :]
+        assert tail == " (kafka.request.logger)"
+        bodies.append(json.loads(body))
+    names = {body["requestHeader"]["requestApiKeyName"] for body in bodies}
+    assert {"BROKER_REGISTRATION", "BROKER_HEARTBEAT", "ASSIGN_REPLICAS_TO_DIRS", "CREATE_TOPICS"} <= names
+    heartbeats = [b["request"] for b in bodies if b["requestHeader"]["requestApiKey"] == 63]
+    assert any("offlineLogDirs" in request for request in heartbeats)
+    assert any("offlineLogDirs" not in request for request in heartbeats)
+    assert all(body["response"]["errorCode"] == 0 for body in bodies if "errorCode" in body["response"])
+
+
+def test_heartbeats_after_a_failure_list_the_directory_until_the_end() -> None:
+    world = play("disk-fails", 1)
+    failed = world.hosts[1].directory_id("/disks/1-b")
+    sent = [
+        each.request.offline_log_dirs
+        for each in world.exchanges
+        if isinstance(each.request, BrokerHeartbeatRequest) and each.request.broker_id == 1
+    ]
+    first = next(i for i, directories in enumerate(sent) if directories)
+    assert set(sent[first:]) == {(failed,)}
+
+
+def test_upgrade_first_registers_without_directories_then_with() -> None:
+    world = play("upgrade", 1)
+    registrations = [
+        each.record
+        for batch in world.controller.log
+        if not isinstance(batch, LeaderChange)
+        for each in batch.records
+        if isinstance(each.record, RegisterBrokerRecord)
+    ]
+    assert [bool(record.log_dirs) for record in registrations[:6]] == [False] * 3 + [True] * 3
+    assert {record.incarnation_id for record in registrations[:3]} == {
+        record.incarnation_id for record in registrations[3:6]
+    }
+
+
+def test_migration_writes_partitions_without_directories_first() -> None:
+    world = play("zk-migration", 1)
+    batches = [batch for batch in world.controller.log if not isinstance(batch, LeaderChange)]
+    partitions = [
+        each.record for batch in batches for each in batch.records if isinstance(each.record, PartitionRecord)
+    ]
+    assert [partition.directories for partition in partitions[:7]] == [()] * 7
+    assert any(isinstance(each.request, AssignReplicasToDirsRequest) for each in world.exchanges)
+
+
+def test_all_directories_offline_is_never_written_by_a_broker_that_halts() -> None:
+    world = play("disks-fail-one-by-one", 1)
+    batches = [batch for batch in world.controller.log if not isinstance(batch, LeaderChange)]
+    changes = [
+        each.record.log_dirs
+        for batch in batches
+        for each in batch.records
+        if isinstance(each.record, BrokerRegistrationChangeRecord) and each.record.log_dirs
+    ]
+    assert [len(directories) for directories in changes] == [2, 1]
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=12, deadline=None)
+def test_everything_that_can_happen_leaves_brokers_and_metadata_in_agreement(seed: int) -> None:
+    """R-INV-31, with R-SIM-2 to R-SIM-6: after the last event the cluster comes to rest."""
+    world = play("everything", seed)
+    assert as_the_brokers_have_it(world), f"seed {seed}"
+    assert {breach.number for breach in check_state(world.image)} <= {9}
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=12, deadline=None)
+def test_everything_under_the_kip_is_safe(seed: int) -> None:
+    """R-SIM-7."""
+    world = play("everything", seed, "kip858")
+    assert as_the_brokers_have_it(world), f"seed {seed}"
+    assert check_state(world.image) == (), f"seed {seed}"
+
+
+@pytest.mark.parametrize("name", sorted(set(SCENARIOS) - {"disk-dies-while-hanging"}))
+def test_scenario_keeps_the_invariants_after_every_batch(name: str) -> None:
+    """R-INV-1, R-INV-2, R-INV-6, R-INV-9, R-INV-28; and R-INV-35: partition by partition it comes to the same."""
+    world = play(name, 4)
+    image = Image()
+    others, by_partition = [], {}
+    for batch in world.controller.log:
+        if isinstance(batch, LeaderChange):
+            continue
+        for offset, each in enumerate(batch.records, batch.base_offset):
+            image = image.apply(each.record, offset)
+            if isinstance(each.record, PartitionRecord | PartitionChangeRecord):
+                by_partition.setdefault((each.record.topic_id, each.record.partition_id), []).append(each.record)
+            else:
+                others.append(each.record)
+        assert check_state(image) == ()
+    shuffled = Image()
+    for record in [*others, *(record for group in reversed(by_partition.values()) for record in group)]:
+        shuffled = shuffled.apply(record, 0)
+    assert image_as_json(shuffled, 0) == image_as_json(image, 0)
+
+
+def test_reassignment_keeps_directories_of_replicas_that_stay() -> None:
+    """R-INV-5."""
+    world = play("reassignment", 1)
+    image = Image()
+    seen = 0
+    for batch in world.controller.log:
+        if isinstance(batch, LeaderChange):
+            continue
+        before = image
+        for offset, each in enumerate(batch.records, batch.base_offset):
+            image = image.apply(each.record, offset)
+            if isinstance(each.record, PartitionChangeRecord) and each.record.replicas is not None:
+                old = before.topics[each.record.topic_id].partitions[each.record.partition_id]
+                new = image.topics[each.record.topic_id].partitions[each.record.partition_id]
+                for broker_id in new.replicas:
+                    stays = broker_id in old.replicas
+                    expected = old.directory(broker_id) if stays else image.ids.unassigned
+                    assert new.directory(broker_id) == expected
+                    seen += 1
+    assert seen > 8
+
+
+def small_world() -> World:
+    world = World.create(1)
+    cluster(world, (2, 2))
+    topic(world, "orders", 4, 2)
+    return world
+
+
+def in_sync(world: World, node_id: int) -> int:
+    return sum(node_id in p.isr for each in world.image.topics.values() for p in each.partitions.values())
+
+
+def test_disk_that_breaks_keeps_what_was_on_it_and_a_stopped_broker_leaves_its_logs() -> None:
+    """R-SIM-3."""
+    world = small_world()
+    host = world.hosts[1]
+    before = {path: dict(disk.logs) for path, disk in host.disks.items()}
+    assert sum(map(len, before.values())) == 4
+    world.break_disk(1, "/disks/1-b")
+    world.run(5)
+    assert host.broker is not None
+    assert host.broker.replicas.disks.has_offline
+    assert host.disks["/disks/1-b"].logs == before["/disks/1-b"]
+    world.kill_broker(1)
+    assert {path: disk.logs for path, disk in host.disks.items()} == before
+
+
+def test_broker_that_is_cut_off_is_fenced_and_reads_what_it_missed_when_it_is_back() -> None:
+    """R-SIM-4, R-SIM-2: its requests time out, its session ends after nine seconds."""
+    world = small_world()
+    world.set_connected(1, False)
+    world.run(8)
+    assert not world.image.brokers[1].fenced
+    world.run(6)
+    assert world.image.brokers[1].fenced
+    topic(world, "missed", 2, 1)
+    assert world.hosts[1].applied.topic("missed") is None
+    world.set_connected(1, True)
+    world.run(5)
+    assert not world.image.brokers[1].fenced
+    assert world.hosts[1].applied.topic("missed") is not None
+
+
+def test_follower_that_was_away_is_in_sync_again_after_a_while() -> None:
+    """R-SIM-5."""
+    world = small_world()
+    world.restart_broker(2)
+    world.run(0.5)
+    assert in_sync(world, 2) == 0
+    world.run(15)
+    assert in_sync(world, 2) == 4
+
+
+def test_follower_that_serves_nothing_leaves_the_in_sync_set_after_half_a_minute() -> None:
+    """R-SIM-5: its broker is alive, but the log is gone from its disk."""
+    world = small_world()
+    host = world.hosts[2]
+    assert host.broker is not None
+    held = {replica: where for replica, where in host.broker.replicas.disks.current.items() if replica.partition != 0}
+    host.broker = replace(
+        host.broker, replicas=replace(host.broker.replicas, disks=replace(host.broker.replicas.disks, current=held))
+    )
+    partition = next(iter(world.image.topics.values())).partitions[0]
+    leads = partition.leader == 2
+    world.run(20)
+    assert 2 in next(iter(world.image.topics.values())).partitions[0].isr
+    world.run(15)
+    assert (2 in next(iter(world.image.topics.values())).partitions[0].isr) is leads
+
+
+def test_replica_added_to_a_partition_is_reported_by_the_kip_and_overlooked_by_kafka() -> None:
+    """R-LOCAL-4: real brokers leave such replicas unassigned, see test_broker_real_assignments."""
+    assert unassigned(play("replica-added", 1)) == 4
+    assert unassigned(play("replica-added", 1, "kip858")) == 0
+
+
+def test_scheduler_runs_events_by_time_and_leaves_the_rest() -> None:
+    scheduler = Scheduler(1)
+    seen: list[int] = []
+    for delay in (30, 10, 20, 500):
+        scheduler.after(delay, lambda d=delay: seen.append(d))
+    scheduler.run(100)
+    assert (seen, scheduler.now) == ([10, 20, 30], 100)
+    scheduler.at(5, lambda: seen.append(scheduler.now))
+    scheduler.run(1)
+    assert seen[-1] == 100
+
+
+def test_scenario_or_profile_that_is_not_known_is_bad_usage() -> None:
+    with pytest.raises(UsageError, match="disk-fails"):
+        play("no such story", 1)
+    with pytest.raises(UsageError, match="kip858"):
+        play("disk-fails", 1, "no such profile")
+
+
+def test_request_log_has_refused_requests_with_their_error() -> None:
+    world = World.create(1)
+    world.ask(CreateTopicsRequest(topics=()))
+    with pytest.raises(RequestRefused):
+        world.ask(UnregisterBrokerRequest(broker_id=9))
+    lines = list(request_log_lines(world.exchanges, START))
+    assert '"errorCode":102' in lines[1]

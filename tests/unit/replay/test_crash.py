@@ -1,0 +1,244 @@
+"""Runs that were cut short, refused by their disk, or not alone: what is left of them, and what the next one does."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from jbod_model.errors import UsageError
+from pipelines.lake.faults import fault_of_disk
+from pipelines.lake.lock import only_run
+from pipelines.lake.publish import Identity, Lake
+from pipelines.replay.options import Replay
+from pipelines.replay.runner import Runner
+from pipelines.replay.seed import CHECKPOINT, OF_REQUESTS, checkpoint_fits, is_readable, mark_keys, write_seed
+from pipelines.source.positions import Position
+from tests.crash.check import History, complete, readable, uninterrupted
+from tests.crash.loop import LOG, segments
+from tests.crash.runs import forked
+from tests.support.paths import metadata_dir
+
+NOBODY = 65534
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return segments(metadata_dir("kafka-3.7.2"), tmp_path_factory.mktemp("log") / "log")
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory, log: Path) -> History:
+    return uninterrupted(log, tmp_path_factory.mktemp("whole") / "lake")
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """A folder that every user may enter and write to, unlike those of pytest."""
+    folder = Path(tempfile.mkdtemp(prefix="crash-"))
+    folder.chmod(0o777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def limited(size: int, said: Path) -> None:
+    """No file may become longer than ``size`` bytes: what a quota does."""
+    listen(said)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def ordinary(said: Path) -> None:
+    """Go on as a user for whom permissions count."""
+    listen(said)
+    if os.geteuid() == 0:
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+
+
+def listen(said: Path) -> None:
+    """Standard error goes to a file."""
+    os.dup2(os.open(said, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), 2)
+
+
+def run(log: Path, lake: Path, first: Callable[[], object] | None = None) -> int | None:
+    process = forked(log, lake, 60, first=first)
+    process.join(120)
+    return process.exitcode
+
+
+@pytest.mark.parametrize("size", [600, 3000, 4500, 6000])
+def test_run_whose_disk_takes_no_more_stops_with_one_line_and_goes_on_later(
+    tmp_path: Path, log: Path, history: History, size: int
+) -> None:
+    """While tables are made, while data is written, while a commit is."""
+    said = tmp_path / "said"
+    assert run(log, tmp_path / "lake", partial(limited, size, said)) == 2
+    assert "File too large" in said.read_text()
+    readable(tmp_path / "lake", [history])
+    assert run(log, tmp_path / "lake") == 0
+    complete(tmp_path / "lake", history)
+
+
+def test_lake_that_may_not_be_written_to_is_refused_and_stays(open_to_all: Path, log: Path, history: History) -> None:
+    lake, copied = open_to_all / "lake", shutil.copytree(log, open_to_all / "log")
+    early = shutil.copytree(log, open_to_all / "early")
+    for path in sorted((early / LOG).glob("*.log"))[2:]:
+        path.unlink()
+    assert run(early, lake) == 0
+    end = readable(lake, [history])
+    for folder in (lake, *(path for path in lake.rglob("*") if path.is_dir())):
+        folder.chmod(0o555)
+    for file in (path for path in lake.rglob("*") if path.is_file()):
+        file.chmod(0o444)
+    said = open_to_all / "said"
+    assert run(copied, lake, partial(ordinary, said)) == 2
+    assert f"{lake}: Permission denied: give this user the right to write there" in said.read_text()
+    assert 0 < readable(lake, [history]) == end
+    for path in (lake, *lake.rglob("*")):
+        path.chmod(0o755)
+    assert run(copied, lake) == 0
+    complete(lake, history)
+
+
+def test_segment_that_cannot_be_read_stops_the_run_by_name(open_to_all: Path, log: Path, history: History) -> None:
+    copied = shutil.copytree(log, open_to_all / "log")
+    lake, said = open_to_all / "lake", open_to_all / "said"
+    third = sorted((copied / LOG).glob("*.log"))[2]
+    third.chmod(0)
+    assert run(copied, lake, partial(ordinary, said)) == 2
+    assert f"{third}: cannot be read" in said.read_text()
+    readable(lake, [history])
+    third.chmod(0o644)
+    assert run(copied, lake) == 0
+    complete(lake, history)
+
+
+def test_two_runs_at_once_are_refused_or_right(tmp_path: Path, log: Path, history: History) -> None:
+    """Without the lock of a replay: whoever comes second to a commit is refused, and nothing is published twice."""
+    runs = [forked(log, tmp_path / "lake", 60, first=partial(listen, tmp_path / f"said-{i}")) for i in range(2)]
+    for each in runs:
+        each.join(120)
+    for number, each in enumerate(runs):
+        told = (tmp_path / f"said-{number}").read_text()
+        assert each.exitcode == 0 or (each.exitcode == 2 and "run again, alone" in told), told
+    assert run(log, tmp_path / "lake") == 0
+    complete(tmp_path / "lake", history)
+
+
+def test_second_replay_of_a_lake_is_refused_until_the_first_is_dead(tmp_path: Path, log: Path) -> None:
+    lake = str(tmp_path / "lake")
+    second = Runner(Replay(str(log), lake))
+    holder = os.fork()
+    if holder == 0:
+        with only_run(lake):
+            (tmp_path / "held").touch()
+            signal.pause()
+    while not (tmp_path / "held").exists():
+        assert os.waitpid(holder, os.WNOHANG) == (0, 0)
+    with pytest.raises(UsageError, match="another jbod replay runs on this lake"):
+        second.run(None)  # type: ignore[arg-type]
+    os.kill(holder, signal.SIGKILL)
+    os.waitpid(holder, 0)
+    with only_run(lake):
+        pass
+
+
+@pytest.mark.parametrize("made", [1, 2])
+def test_table_that_was_made_by_halves_is_finished(
+    tmp_path: Path, log: Path, history: History, monkeypatch: pytest.MonkeyPatch, made: int
+) -> None:
+    """A death between a table and its constraints once left a lake that was refused for a version it never had."""
+    identity = Identity("", "kafka", "kafka", 2)
+    with monkeypatch.context() as dying:
+        calls: list[object] = []
+
+        def dies(*arguments: object) -> None:
+            calls.append(arguments)
+            if len(calls) == made:
+                raise KeyboardInterrupt
+
+        dying.setattr("pipelines.lake.create.add_checks", dies)
+        with pytest.raises(KeyboardInterrupt):
+            Lake.create_or_open(str(tmp_path / "lake"), identity)
+    assert run(log, tmp_path / "lake") == 0
+    complete(tmp_path / "lake", history)
+
+
+def test_checkpoint_of_half_a_first_plan_does_not_fit(tmp_path: Path) -> None:
+    """Spark begins no batch 0 where anything lies: it once stopped for good, on a seed that a run had died upon."""
+    lake = str(tmp_path)
+    write_seed(lake, {0: b""}, Position(7))
+    (tmp_path / "_checkpoint.new").rename(tmp_path / "_checkpoint")
+    assert checkpoint_fits(lake, 7)
+    (tmp_path / "_checkpoint" / "offsets").mkdir()
+    assert checkpoint_fits(lake, 7)
+    (tmp_path / "_checkpoint" / "offsets" / ".0.f0747070.tmp").touch()
+    assert not checkpoint_fits(lake, 7)
+
+
+def test_checkpoint_whose_states_have_other_keys_does_not_fit(tmp_path: Path) -> None:
+    """Its shards would find no state, and begin again in mid-log."""
+    written(tmp_path)
+    assert checkpoint_fits(str(tmp_path), 300)
+    next((tmp_path / CHECKPOINT).glob("keys-*")).unlink()
+    mark_keys(str(tmp_path))
+    assert not checkpoint_fits(str(tmp_path), 300)
+
+
+def test_checkpoint_of_a_lake_without_a_publication_is_not_gone_on_from(tmp_path: Path, log: Path) -> None:
+    """It may say that offsets were read which no table has: those of a lake whose tables were deleted."""
+    runner = Runner(Replay(str(log), str(tmp_path / "lake")))
+    written(tmp_path / "lake")
+    (tmp_path / "lake" / OF_REQUESTS / "offsets").mkdir(parents=True)
+    runner._settle_history()
+    assert not (tmp_path / "lake" / CHECKPOINT).exists()
+    assert not (tmp_path / "lake" / OF_REQUESTS).exists()
+
+
+def written(lake: Path) -> dict[str, Path]:
+    """A checkpoint as Spark leaves it after a batch, of a lake that ends at 300; what it needs, by name."""
+    texts = {
+        "metadata": '{"id":"0b1b"}',
+        "offsets/0": 'v1\n{"batchTimestampMs":0}\n{"offset": 300}',
+        "commits/0": "v1\n{}",
+    }
+    mark_keys(str(lake))
+    for name, text in texts.items():
+        path = lake / CHECKPOINT / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return {name: lake / CHECKPOINT / name for name in texts}
+
+
+def test_checkpoint_with_a_file_that_is_cut_off_at_any_byte_fits_no_lake(tmp_path: Path) -> None:
+    for name, path in written(tmp_path).items():
+        assert checkpoint_fits(str(tmp_path), 300), name
+        whole = path.read_bytes()
+        for end in range(len(whole)):
+            path.write_bytes(whole[:end])
+            assert not checkpoint_fits(str(tmp_path), 300), (name, end)
+            assert not is_readable(str(tmp_path), CHECKPOINT), (name, end)
+        path.write_bytes(whole)
+
+
+@pytest.mark.parametrize(("name", "fits"), [("metadata", False), ("offsets/0", False), ("commits/0", True)])
+def test_checkpoint_without_one_of_its_logs_is_gone_on_from_where_spark_can(
+    tmp_path: Path, name: str, fits: bool
+) -> None:
+    written(tmp_path)[name].unlink()
+    assert checkpoint_fits(str(tmp_path), 300) == fits
+
+
+def test_fault_of_a_disk_is_told_from_others() -> None:
+    """As Spark, delta-rs and Arrow hand it on."""
+    full = RuntimeError("[STREAM_FAILED] terminated with exception: java.io.IOException: No space left on device\n at")
+    assert str(fault_of_disk("lake", full)).startswith("lake: No space left on device: make room and run again; ")
+    assert fault_of_disk("lake", RuntimeError("Generic LocalFileSystem error: Read-only file system (os error 30)"))
+    assert fault_of_disk("lake", OSError("connection refused")) is None

@@ -1,0 +1,71 @@
+"""The fold kernel against Kafka's own images of real clusters, for any split into micro-batches."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import engine
+from tests.support.paths import CLUSTERS
+
+COPIES = sorted(path for path in CLUSTERS.glob("*/metadata/*") if path.is_dir())
+CONTROLLERS = [path for path in COPIES if path.name == "controller-100"]
+
+
+def _name(path: Path) -> str:
+    return f"{path.parts[-3]}/{path.name}"
+
+
+def _images(copy: Path) -> list[dict[str, Any]]:
+    with gzip.open(copy.parent.parent / "images.jsonl.gz", "rt") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def _comparable(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(json.dumps(row, default=str, sort_keys=True) for row in rows)
+
+
+@pytest.mark.parametrize("most", [1, 7, 1000, None])
+@pytest.mark.parametrize("copy", CONTROLLERS, ids=_name)
+def test_image_from_log_at_every_known_offset_equals_kafkas(copy: Path, most: int | None) -> None:
+    tables = engine.replay(copy, most=most)
+    for expected in _images(copy):
+        assert engine.image(tables, expected["offset"]) == expected
+
+
+@pytest.mark.parametrize("copy", [path for path in COPIES if list(path.glob("*/*.checkpoint"))], ids=_name)
+@pytest.mark.parametrize("most", [1, 50, None])
+def test_image_from_snapshot_and_tail_equals_kafkas(copy: Path, most: int | None) -> None:
+    tables = engine.replay(copy, start="snapshot", most=most)
+    first = min(row["from_offset"] for row in tables["brokers"])
+    images = [expected for expected in _images(copy) if expected["offset"] >= first]
+    assert images
+    for expected in images:
+        assert engine.image(tables, expected["offset"]) == expected
+
+
+@pytest.mark.parametrize("copy", CONTROLLERS, ids=_name)
+def test_tables_for_any_micro_batch_and_number_of_shards_are_the_same(copy: Path) -> None:
+    whole = engine.replay(copy)
+    for most, shards in ((1, 1), (7, 2), (50, 5)):
+        split = engine.replay(copy, most=most, shards=shards)
+        for name, rows in whole.items():
+            assert _comparable(split[name]) == _comparable(rows), name
+
+
+@pytest.mark.parametrize("copy", [path for path in COPIES if path not in CONTROLLERS], ids=_name)
+def test_tables_from_a_brokers_copy_equal_the_controllers(copy: Path) -> None:
+    controller = engine.replay(copy.parent / "controller-100")
+    mine = engine.replay(copy)
+    for name, rows in controller.items():
+        end = max(row["from_offset"] for row in mine["partitions"])
+        cut = [row for row in rows if row["from_offset"] <= end]
+        kept = [row for row in mine[name] if row["from_offset"] <= end]
+        keys = [{k: v for k, v in row.items() if not k.startswith(("to_", "ended"))} for row in cut]
+        assert _comparable([{k: v for k, v in r.items() if not k.startswith(("to_", "ended"))} for r in kept]) == (
+            _comparable(keys)
+        )

@@ -1,0 +1,276 @@
+"""The numbers of the report's page, and that it is safe whatever names a log holds."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from pipelines.ask.assignment_requests import queue, requests_until
+from pipelines.ask.move_counts import step_for
+from pipelines.ask.moves import moves
+from pipelines.ask.offline import offline
+from pipelines.cli import main
+from pipelines.lake.reader import Lake
+from pipelines.report.content import MOST_ROWS, Content, gather, judge
+from pipelines.report.over_time import REASONS, over_time
+from pipelines.report.page import page, pictures
+from pipelines.report.tables import tables
+from pipelines.settings import Settings
+from pipelines.show.audit_moves import outcome
+from pipelines.show.incidents import told_moves, told_queue
+from pipelines.show.text import harmless, when
+from tests.support.hostile import NAMES, with_hostile_names
+from tests.support.lakes import write_lake
+from tests.support.logs import read_log
+from tests.support.paths import KAFKAS, metadata_dir
+from tests.support.request_lakes import JoinedLake, request_lines
+
+
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("lakes")
+    for kafka in KAFKAS:
+        write_lake(root / kafka, read_log(metadata_dir(kafka)))
+    return {kafka: root / kafka for kafka in KAFKAS}
+
+
+@pytest.fixture(scope="module")
+def lake(lakes: dict[str, Path]) -> Path:
+    return lakes["kafka-4.1.2"]
+
+
+@pytest.fixture(scope="module")
+def at_200(lake: Path) -> Content:
+    return gather(Lake.open(lake, 200), Settings())
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("hostile")
+    write_lake(path, with_hostile_names(read_log(metadata_dir("kafka-4.1.2"))), cluster_id=NAMES["orders"])
+    return path
+
+
+@pytest.mark.parametrize("kafka", KAFKAS)
+@pytest.mark.parametrize("part", [0.3, 0.6, 1.0])
+def test_content_of_any_offset_agrees_with_itself(lakes: dict[str, Path], kafka: str, part: float) -> None:
+    newest = Lake.open(lakes[kafka])
+    content = gather(Lake.open(lakes[kafka], int(newest.offset * part)), Settings())
+    status, series = content.status, content.over_time
+    assert sum(cell.offline for cell in content.cells) == status.offline_replicas
+    assert sum(cell.directory.replicas for cell in content.cells) == sum(status.replicas.values())
+    assert sum(series.offline[reason][-1] for reason in REASONS) == status.offline_replicas
+    assert series.leaderless[-1] == status.partitions_without_leader
+    assert sum(cause.replicas for cause in content.causes) == status.offline_replicas
+
+
+@pytest.mark.parametrize("kafka", KAFKAS)
+def test_over_time_at_every_step_is_what_was_offline_then(lakes: dict[str, Path], kafka: str) -> None:
+    series = over_time(Lake.open(lakes[kafka]))
+    assert series.offsets[0] == 0
+    assert series.steps + 2 >= len(series.offsets) >= series.steps
+    for at in range(0, len(series.offsets), 9):
+        answer = offline(Lake.open(lakes[kafka], series.offsets[at]))
+        found = Counter(replica.reason for replica in answer.replicas)
+        assert {reason: series.offline[reason][at] for reason in REASONS} == {r: found[r] for r in REASONS}
+        assert series.times[at] == answer.time
+
+
+def test_over_time_of_too_many_steps_keeps_peaks_and_the_end(lake: Path) -> None:
+    whole, few = over_time(Lake.open(lake)), over_time(Lake.open(lake), stretches=5)
+    assert len(few.offsets) <= 3 * 5 + 2 < len(whole.offsets)
+    assert few.steps == whole.steps
+
+    def totals(series: object) -> list[int]:
+        return [sum(counts) for counts in zip(*series.offline.values(), strict=True)]  # type: ignore[attr-defined]
+
+    assert max(totals(few)) == max(totals(whole))
+    assert max(few.leaderless) == max(whole.leaderless)
+    assert totals(few)[-1] == totals(whole)[-1]
+    assert set(zip(few.offsets, totals(few), strict=True)) <= set(zip(whole.offsets, totals(whole), strict=True))
+
+
+def test_verdict_says_the_worst_first(at_200: Content) -> None:
+    status = at_200.status
+    well = replace(
+        status,
+        offline_replicas=0,
+        partitions_without_leader=0,
+        partitions_under_min_isr=0,
+        partitions_under_replicated=0,
+    )
+    assert judge(status)[0] == "critical"
+    assert judge(status)[1].startswith("2 of 39 partitions have no leader")
+    assert judge(replace(well, offline_replicas=1))[1].startswith("1 of 89 replicas is offline. Every partition still")
+    assert judge(replace(well, partitions_under_replicated=3))[0] == "degraded"
+    assert judge(replace(well, brokers_fenced=1)) == (
+        "degraded",
+        "Every replica is online, but 1 of 4 brokers is fenced.",
+    )
+    assert judge(well)[0] == "well"
+    assert judge(well, 2) == ("degraded", "Every replica is online, but the checks found 2 critical things.")
+    assert judge(replace(well, replicas={}))[1] == "Nothing is wrong: there is no topic yet."
+
+
+def test_tables_that_are_cut_say_so(at_200: Content) -> None:
+    whole = tables(at_200)
+    assert {table.rest for table in whole.values()} == {""}
+    many = replace(at_200, cells=[*at_200.cells] * 60)
+    directories = tables(many)["directories"]
+    assert len(directories.rows) == MOST_ROWS
+    assert directories.in_all == 600
+    assert "jbod directories lists all" in directories.rest
+    assert "online" not in directories.kinds[: 3 * 60]
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake that has read a request log, too."""
+    path = tmp_path_factory.mktemp("asked") / "lake"
+    joined = JoinedLake(path, "kafka-3.7.2")
+    joined.replay()
+    joined.add(request_lines("kafka-3.7.2"))
+    return Lake.open(path)
+
+
+def test_moves_and_queue_of_the_page_are_those_of_the_answers(asked: Lake) -> None:
+    content = gather(asked, Settings())
+    found, steps = moves(asked), queue(asked, content.queue_step)
+    assert content.queue_step == timedelta(seconds=1)
+    shown = tables(content)
+    assert [(row[0], row[5], row[7]) for row in shown["moves"].rows] == [
+        (f"{one.topic}-{one.partition}", when(one.accepted_time), outcome(one)) for one in reversed(found)
+    ]
+    assert all(row[4] and row[8] for row in shown["moves"].rows)
+    assert [(row[0], row[1], row[3], row[7]) for row in reversed(shown["queue"].rows)] == [
+        (when(one.start), str(one.broker_id), str(one.entries), str(one.waiting)) for one in steps
+    ]
+    drawn = pictures(content)["queue"]
+    assert content.asking is not None
+    assert sum(drawn["entries"]) == content.asking.entries == len(asked.query("FROM " + str(requests_until(asked))))
+    assert sum(drawn["refused"]) == content.asking.refused
+    assert max(drawn["at"]) < drawn["steps"]
+    text = page(content)
+    assert told_queue(content.asking) in text
+    assert "not in the log: jbod replay" not in text
+
+
+def test_page_of_a_lake_without_requests_shows_the_moves_and_says_what_is_not_known(at_200: Content) -> None:
+    text = page(at_200)
+    assert told_moves(at_200.moved) in text
+    assert (len(at_200.moves), at_200.asking, list(at_200.queue)) == (1, None, [])
+    assert "not in the log: jbod replay LOG_DIR --requests FILE adds them" in text
+    assert 'id="picture-queue"' not in text
+
+
+def test_queue_of_any_range_is_in_few_steps() -> None:
+    for days in (0, 0.001, 0.3, 1, 40, 4_000):
+        span = timedelta(days=days)
+        assert span / 200 <= step_for(span) <= max(span / 50, timedelta(seconds=1))
+
+
+class Elements(HTMLParser):
+    """Tags with their attributes, and the text of scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.cdata_elem == "script":
+            self.scripts[-1] += data
+        else:
+            self.text += data
+
+
+def test_page_holds_hostile_names_as_text_only(hostile: Path, lake: Path) -> None:
+    found = Elements(page(gather(Lake.open(hostile), Settings())))
+    fair = Elements(page(gather(Lake.open(lake), Settings())))
+    assert Counter(tag for tag, _ in found.tags) == Counter(tag for tag, _ in fair.tags)
+    assert not [name for _, attributes in found.tags for name in attributes if name.startswith("on")]
+    assert [name for name in NAMES.values() if harmless(name) not in found.text] == []
+    assert "\u202e" not in found.text
+    assert json.loads(found.scripts[0])["map"] == json.loads(fair.scripts[0])["map"]
+
+
+def test_page_runs_only_its_own_scripts_and_names_no_other_place(at_200: Content) -> None:
+    found = Elements(page(at_200))
+    policy = next(
+        str(attributes["content"])
+        for _, attributes in found.tags
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy.startswith("default-src 'none'; ")
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in found.scripts[1:]]
+    assert re.findall(r"'sha256-([^']+)'", policy) == digests
+    assert not [attributes for _, attributes in found.tags if "src" in attributes]
+    links = [str(attributes["href"]) for _, attributes in found.tags if "href" in attributes]
+    assert [link for link in links if not link.startswith(("#", "data:,"))] == []
+
+
+def test_page_of_the_same_lake_is_the_same_and_small(lake: Path, at_200: Content) -> None:
+    text = page(at_200)
+    assert text == page(gather(Lake.open(lake, 200), Settings()))
+    assert len(text.encode()) < 8_000_000
+
+
+def test_page_of_a_cluster_without_brokers_says_that_there_is_nothing(tmp_path: Path) -> None:
+    write_lake(tmp_path, read_log(metadata_dir("kafka-4.1.2"))[:8])
+    content = gather(Lake.open(tmp_path), Settings())
+    assert content.verdict == "well"
+    assert "there is no topic yet" in page(content)
+
+
+def left(*words: object) -> int:
+    with pytest.raises(SystemExit) as leaving:
+        main.main([str(word) for word in words])
+    assert isinstance(leaving.value.code, int)
+    return leaving.value.code
+
+
+def test_report_command_writes_the_page_and_prints_its_numbers(
+    lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "report.html"
+    assert left("report", "--lake", lake, "--at-offset", 200, "--out", out, "--json") == 0
+    numbers = json.loads(capsys.readouterr().out)
+    assert numbers["status"]["offlineReplicas"] == 13
+    assert {one["check"] for one in numbers["findings"]} >= {"B-03", "B-17"}
+    assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_report_command_refuses_what_it_cannot_do(
+    lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases: list[tuple[list[object], str]] = [
+        (["--lake", lake], "give --out FILE.html for the page, or --json"),
+        (["--lake", lake, "--out", tmp_path], "that is a directory"),
+        (["--lake", lake, "--out", tmp_path / "file" / "r.html"], "cannot be written: File exists"),
+        (["--lake", tmp_path, "--out", tmp_path / "r.html"], "no lake there"),
+        (["--lake", lake, "--at-offset", 100_000, "--out", tmp_path / "r.html"], "after the newest published one"),
+    ]
+    (tmp_path / "file").touch()
+    for words, problem in cases:
+        assert left("report", *words) == 2
+        told = capsys.readouterr().err
+        assert problem in told
+        assert told.count("\n") == 1
+    assert not (tmp_path / "r.html").exists()

@@ -1,0 +1,30 @@
+"""What benchmarks measure is what Kafka does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.increments import disk_failure
+from benchmarks.scale import Figure, exponent
+from pipelines.lake.reader import Lake
+from tests.support.lakes import write_lake
+from tests.support.logs import read_log
+from tests.support.paths import metadata_dir
+
+BEFORE, BROKER, DIRECTORY = 154, 1, "r60JqwAFn7gsit5hNSGjVw"
+"""In the log of a real cluster this disk failed with the records after this offset."""
+
+
+def test_failed_disk_of_a_benchmark_is_what_kafka_wrote_but_for_the_order(tmp_path: Path) -> None:
+    log = read_log(metadata_dir("kafka-4.1.2"))
+    write_lake(tmp_path / "lake", log)
+    written = {str(entry.versioned) for entry in log if entry.batch_offset == BEFORE + 1}
+    lake = Lake.open(tmp_path / "lake", at_offset=BEFORE)
+    assert len(written) == 8
+    assert {str(record) for record in disk_failure(lake, BROKER, DIRECTORY)} == written
+
+
+def test_exponent_of_linear_growth_is_one_and_of_squares_two() -> None:
+    points = [Figure(size, "any", seconds=size / 10, bytes=size**2) for size in (20, 200, 2000)]
+    assert (exponent(points, "seconds"), exponent(points, "bytes")) == (1, 2)
+    assert exponent(points[:1], "seconds") is None

@@ -1,0 +1,257 @@
+"""A damaged log is published up to its damage, whatever the damage and the size of micro-batches, then refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copy, copytree, rmtree
+
+import pytest
+
+from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation
+from jbod_model.formats import records as r
+from jbod_model.formats.batch import Batch, read_batch, write_batch
+from jbod_model.formats.codec import decode, encode
+from jbod_model.formats.log import LogReader, MetadataLog
+from jbod_model.formats.records import Record, VersionedRecord
+from jbod_model.ids import Uuid
+from jbod_model.replay.history import images
+from pipelines.replay.options import Replay
+from pipelines.source.log_dir import LogDir
+from pipelines.source.plan import Planner
+from tests.support import local
+from tests.support.paths import metadata_dir
+from tests.support.tables import differences, rows_of
+from tests.unit.replay.test_rollback import PLACED, retained, write
+from tests.unit.replay.test_rollback import Batch as Written
+
+LOG = "__cluster_metadata-0"
+SOURCE = metadata_dir("kafka-3.9.2-zk-migration")
+"""Its first segment holds a transaction of several batches."""
+
+
+def whole(target: Path, segments: int = 2) -> Path:
+    (target / LOG).mkdir(parents=True)
+    copy(SOURCE / "meta.properties", target)
+    for path in sorted((SOURCE / LOG).glob("*.log"))[:segments]:
+        copy(path, target / LOG / path.name)
+    return target
+
+
+def batches_of(path: Path) -> list[tuple[int, Batch]]:
+    """Position and batch, as far as the plain reader takes them."""
+    raw, at, found = path.read_bytes(), 0, []
+    expected = int(path.name[:20])
+    while at < len(raw):
+        try:
+            batch = read_batch(raw, at, file=path.name)
+            if batch is None or batch.header.base_offset != expected:
+                break
+            for value in batch.values:
+                decode(value)
+        except Exception as problem:
+            assert isinstance(problem, (JbodError, ValueError)), problem
+            break
+        found.append((at, batch))
+        at, expected = at + batch.header.size, batch.header.last_offset + 1
+    return found
+
+
+def sound(log_dir: Path, target: Path) -> Path:
+    """The log up to its damage, told by the plain reader alone."""
+    copytree(log_dir, target)
+    paths = sorted((target / LOG).glob("*.log"))
+    expected, epoch, kept = 0, 0, []
+    for path in paths:
+        taken = batches_of(path) if int(path.name[:20]) == expected else []
+        for at, batch in taken:
+            if batch.header.epoch < epoch:
+                break
+            epoch, expected = batch.header.epoch, batch.header.last_offset + 1
+            kept.append((path, at, batch))
+        if not kept or kept[-1][0] != path or kept[-1][1] + kept[-1][2].header.size < path.stat().st_size:
+            break
+    for path in paths:
+        ends = [at + batch.header.size for other, at, batch in kept if other == path]
+        path.write_bytes(path.read_bytes()[: max(ends, default=0)]) if ends else path.unlink()
+    if kept:
+        try:
+            list(images(LogReader(MetadataLog.open(target))))
+        except ReplayViolation as problem:
+            for path, at, batch in reversed(kept):
+                if batch.header.last_offset >= problem.offset:
+                    path.write_bytes(path.read_bytes()[:at])
+                if path.stat().st_size == 0 and path != paths[0]:
+                    path.unlink()
+    return target
+
+
+# WAYS TO DAMAGE A LOG
+
+
+def flip(path: Path, chance: random.Random) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[chance.randrange(len(raw))] ^= 1 << chance.randrange(8)
+    path.write_bytes(raw)
+
+
+def cut(path: Path, chance: random.Random) -> None:
+    raw = path.read_bytes()
+    path.write_bytes(raw[: chance.randrange(len(raw))])
+
+
+def replace_batch(path: Path, at: int, batch: Batch, values: list[bytes]) -> None:
+    header = batch.header
+    new = write_batch(values, base_offset=header.base_offset, epoch=header.epoch, timestamp=header.max_timestamp)
+    raw = path.read_bytes()
+    path.write_bytes(raw[:at] + new + raw[at + header.size :])
+
+
+def garble(path: Path, chance: random.Random) -> None:
+    """A byte of a record under a checksum that fits."""
+    at, batch = chance.choice([(at, batch) for at, batch in batches_of(path) if batch.values])
+    values = [bytearray(value) for value in batch.values]
+    value = chance.choice(values)
+    value[chance.randrange(len(value))] ^= 1 << chance.randrange(8)
+    replace_batch(path, at, batch, [bytes(value) for value in values])
+
+
+def empty(path: Path, chance: random.Random) -> None:
+    """A batch of nothing: what stands on its records later is illegal."""
+    at, batch = chance.choice([(at, batch) for at, batch in batches_of(path) if len(batch.values) > 1])
+    replace_batch(path, at, batch, [encode(VersionedRecord(r.NoOpRecord(), 0))] * len(batch.values))
+
+
+DAMAGES: list[Callable[[Path, random.Random], None]] = [flip, cut, garble, empty]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_planner_hands_out_all_before_damaged_bytes_then_refuses(tmp_path: Path, seed: int) -> None:
+    """R-READ-1, by the bytes alone: records are the workers' to read."""
+    chance = random.Random(seed)
+    log_dir = whole(tmp_path / "log", 3)
+    path = chance.choice(sorted((log_dir / LOG).glob("*.log")))
+    chance.choice([flip, cut])(path, chance)
+    expected = sound(log_dir, tmp_path / "sound")
+    kept = sum(file.stat().st_size for file in (expected / LOG).glob("*.log"))
+    for most in (None, 1, 30):
+        planner = Planner(LogDir(str(log_dir)))
+        position, refused = planner.begin(), False
+        while True:
+            try:
+                end = planner.advance(position, most)
+            except MalformedLog as problem:
+                assert not isinstance(problem, LogChanged)
+                refused = True
+                break
+            if end == position:
+                break
+            position = end
+        assert position.offset == settled_end(expected)
+        total = sum(file.stat().st_size for file in (log_dir / LOG).glob("*.log"))
+        assert refused != (planner.tail is not None or kept == total)
+
+
+def settled_end(log_dir: Path) -> int:
+    """Offset after the last record that is in no open transaction, by the plain reader."""
+    end, opened = 0, None
+    for path in sorted((log_dir / LOG).glob("*.log")):
+        for _, batch in batches_of(path):
+            for offset, value in enumerate(batch.values, batch.header.base_offset):
+                record = decode(value).record
+                if isinstance(record, r.BeginTransactionRecord):
+                    opened = offset
+                elif isinstance(record, r.EndTransactionRecord | r.AbortTransactionRecord):
+                    opened = None
+            end = batch.header.last_offset + 1
+    return end if opened is None else opened
+
+
+@pytest.mark.parametrize(("seed", "most"), [(seed, (40, 10**6)[seed % 2]) for seed in range(8)])
+def test_tables_of_a_damaged_log_are_those_of_its_sound_part_and_go_on_once_it_is_mended(
+    tmp_path: Path, seed: int, most: int
+) -> None:
+    """R-READ-1."""
+    chance = random.Random(seed)
+    mended = whole(tmp_path / "mended")
+    log_dir = copytree(mended, tmp_path / "log")
+    path = chance.choice(sorted((log_dir / LOG).glob("*.log")))
+    DAMAGES[seed % len(DAMAGES)](path, chance)
+    reference, lake = tmp_path / "reference", tmp_path / "lake"
+    try:
+        local.replay(sound(log_dir, tmp_path / "sound"), reference)
+    except JbodError:  # not even one batch is sound
+        rmtree(reference, ignore_errors=True)
+    wanted = Replay(str(log_dir), str(lake), max_records=most)
+    said = [outcome_of(wanted) for _ in range(2)]
+    assert said[0] == said[1]
+    if (reference / "ledger").exists() and list((reference / "records").glob("*.parquet")):
+        assert differences(rows_of(lake), rows_of(reference)) == []
+    else:
+        assert not lake.exists()
+    local.replay(mended, reference, replace=True)
+    outcome_of(Replay(str(mended), str(lake), max_records=most, replace_history=True))
+    assert differences(rows_of(lake), rows_of(reference)) == []
+
+
+def outcome_of(wanted: Replay) -> str | None:
+    try:
+        local.LocalRunner(wanted).go()
+    except JbodError as problem:
+        return str(problem)
+    return None
+
+
+A, B = (r.TopicRecord(name=name, topic_id=Uuid(7, number)) for number, name in enumerate("ab", 1))
+ILLEGAL = r.PartitionRecord(topic_id=Uuid(9, 9), partition_id=0, replicas=(1,), isr=(1,))
+BEGIN, END, NOOP = r.BeginTransactionRecord(), r.EndTransactionRecord(), r.NoOpRecord()
+
+
+@pytest.mark.parametrize(
+    ("batches", "offset", "end"),
+    [
+        ([[A], [NOOP, NOOP], [B, ILLEGAL], [NOOP]], 4, 3),
+        ([[A], [BEGIN, B], [ILLEGAL], [END], [NOOP]], 3, 1),
+        ([[A], [NOOP], [A], [ILLEGAL]], 2, 2),
+        ([[A], [NOOP], [END], [NOOP]], 2, 2),
+        ([[A], [BEGIN, NOOP], [BEGIN], [NOOP]], 3, 1),
+    ],
+)
+@pytest.mark.parametrize("most", [1, 3, 1000])
+def test_history_is_published_up_to_the_batch_or_transaction_that_is_illegal(
+    tmp_path: Path, batches: list[list[Record]], offset: int, end: int, most: int
+) -> None:
+    """R-READ-1: nothing of a transaction that is not whole is shown."""
+    log_dir = write(tmp_path / "log", [(1, records) for records in batches])
+    wanted = Replay(str(log_dir), str(tmp_path / "lake"), max_records=most)
+    for _ in range(2):
+        with pytest.raises(ReplayViolation) as refused:
+            local.LocalRunner(wanted).go()
+        assert refused.value.offset == offset
+        assert [row["log_offset"] for row in rows_of(tmp_path / "lake")["records"]] == list(range(end))
+
+
+def test_damaged_snapshot_is_refused_and_takes_nothing_from_the_lake(tmp_path: Path) -> None:
+    log_dir = write(tmp_path / "log", [(1, [record]) for record in PLACED])
+    wanted = Replay(str(log_dir), str(tmp_path / "lake"))
+    local.LocalRunner(wanted).go()
+    before = rows_of(tmp_path / "lake")
+    later: list[Written] = [(2, [NOOP]), (2, [NOOP])]
+    retained(log_dir, 50, 2, later, [*PLACED[:2], ILLEGAL])
+    for _ in range(2):
+        with pytest.raises(ReplayViolation, match="offset 49"):
+            local.LocalRunner(wanted).go()
+        assert rows_of(tmp_path / "lake") == before
+    retained(log_dir, 50, 2, later, PLACED[:2])
+    outcome = local.LocalRunner(wanted).go()
+    assert (outcome.start_offset, outcome.end_offset, outcome.snapshots) == (50, 52, [(4, 50)])
+
+
+def test_log_damaged_after_a_snapshot_is_published_up_to_there(tmp_path: Path) -> None:
+    """A later record is illegal: the snapshot and what is sound after it count."""
+    log_dir = write(tmp_path / "log", [(1, [NOOP])])
+    retained(log_dir, 50, 2, [(2, [NOOP]), (2, [ILLEGAL]), (2, [NOOP])], PLACED[:2])
+    with pytest.raises(ReplayViolation, match="offset 51"):
+        local.LocalRunner(Replay(str(log_dir), str(tmp_path / "lake"))).go()
+    assert max(row["log_offset"] for row in rows_of(tmp_path / "lake")["records"]) == 50

@@ -1,0 +1,507 @@
+"""Upkeep changes no row: fewer files, old ones gone, tables made anew, a lake proved, and one of an earlier format."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from shutil import copy, copytree, rmtree
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from filelock import FileLock
+
+from jbod_model.errors import UsageError
+from pipelines import ask
+from pipelines.lake import files
+from pipelines.lake.commit import LakeConflict, live_files
+from pipelines.lake.lock import LOCK, alone
+from pipelines.lake.publish import Lake
+from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, TABLES
+from pipelines.replay import staged
+from pipelines.upkeep import compact
+from pipelines.upkeep import rebuild as rebuilding
+from pipelines.upkeep.compact import optimize, vacuum
+from pipelines.upkeep.rebuild import rebuild
+from pipelines.upkeep.verify import verify
+from tests.crash.loop import rewrite
+from tests.support import local
+from tests.support.lakes import Row
+from tests.support.paths import KAFKAS, metadata_dir
+from tests.support.request_lakes import JoinedLake, request_lines
+from tests.support.tables import in_order, plain
+
+KAFKA = "kafka-4.1.2"
+LOG = "__cluster_metadata-0"
+Tables = dict[str, list[Row]]
+
+
+def segments(target: Path, most: int | None = None, *, snapshot: bool = False) -> Path:
+    """The metadata.log.dir of the cluster with its first ``most`` segments; or its snapshot and what follows it."""
+    source = metadata_dir(KAFKA)
+    (target / LOG).mkdir(parents=True, exist_ok=True)
+    copy(source / "meta.properties", target)
+    logs = sorted((source / LOG).glob("*.log"))[:most]
+    for path in logs[-2:] if snapshot else logs:
+        copy(path, target / LOG)
+    if snapshot:
+        for path in (source / LOG).glob("*.checkpoint"):
+            copy(path, target / LOG)
+    return target
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The first part of a log, and the whole."""
+    root = tmp_path_factory.mktemp("logs")
+    return segments(root / "part", 3), segments(root / "whole")
+
+
+@pytest.fixture(scope="module")
+def part(logs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake of the first part, in many small batches."""
+    lake = tmp_path_factory.mktemp("part") / "lake"
+    local.replay(logs[0], lake, most=30)
+    return lake
+
+
+@pytest.fixture(scope="module")
+def expected(logs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """What any lake of the whole log holds."""
+    lake = tmp_path_factory.mktemp("expected") / "lake"
+    local.replay(logs[1], lake)
+    return rows(lake)
+
+
+@pytest.fixture
+def lake(part: Path, tmp_path: Path) -> Path:
+    """A copy of that lake, to work on."""
+    return copytree(part, tmp_path / "lake")
+
+
+def rows(lake: Path) -> Tables:
+    """What a reader sees."""
+    opened = ask.Lake.open(lake)
+    return {name: in_order(name, plain(delta)) for name, delta in opened.tables.items() if name in BY_NAME}
+
+
+def names(lake: Path, table: str) -> set[str]:
+    return {str(path) for path in DeltaTable(str(lake / table)).get_add_actions().column("path").to_pylist()}
+
+
+def open_files(lake: Path, table: str) -> set[str]:
+    return {file.path for file in live_files(DeltaTable(str(lake / table))) if file.shard >= 0}
+
+
+def versions(lake: Path) -> dict[str, int]:
+    return {table.name: DeltaTable(str(lake / table.name)).version() for table in TABLES}
+
+
+def die_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int) -> None:
+    """Make a function raise at one of its calls, before it does anything."""
+    good, calls = getattr(owner, name), [0]
+
+    def dies(*arguments: Any, **options: Any) -> Any:
+        calls[0] += 1
+        if calls[0] > call:
+            raise OSError("the power is gone")
+        return good(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, dies)
+
+
+# -- optimize ---------------------------------------------------------------------------------------------------------
+
+
+def test_optimize_leaves_every_row_and_every_open_file_and_a_replay_goes_on(
+    lake: Path, logs: tuple[Path, Path], expected: Tables
+) -> None:
+    before, opened = rows(lake), {t.name: open_files(lake, t.name) for t in HISTORY}
+    done = {one.table: one for one in optimize(str(lake))}
+    assert rows(lake) == before
+    for table in HISTORY:
+        now = names(lake, table.name)
+        assert open_files(lake, table.name) == opened[table.name]
+        assert len(now) - len(opened[table.name]) <= 1
+        assert done[table.name].after == len(now)
+    assert (done["records"].after, done["ledger"].after) == (1, 1)
+    assert done["records"].before > 5
+    newest = ask.Lake.open(lake).published
+    assert newest.start_offset == newest.end_offset
+    local.replay(logs[1], lake, most=100)
+    assert rows(lake) == expected
+
+
+def test_optimize_of_what_is_optimized_makes_no_version(lake: Path) -> None:
+    optimize(str(lake))
+    before = versions(lake)
+    optimize(str(lake))
+    assert versions(lake) == before
+
+
+def test_optimize_merges_neighbours_in_time_up_to_a_size(lake: Path) -> None:
+    before = rows(lake)
+    sizes = {n: (lake / "records" / n).stat().st_size for n in names(lake, "records")}
+    optimize(str(lake), target=3 * max(sizes.values()))
+    assert rows(lake) == before
+    assert 1 < len(names(lake, "records")) < len(sizes)
+    actions = pa.table(DeltaTable(str(lake / "records")).get_add_actions(flatten=True)).to_pylist()
+    bounds = sorted((one["min.log_offset"], one["max.log_offset"]) for one in actions)
+    assert all(high < low for (_, high), (low, _) in itertools.pairwise(bounds))
+
+
+def test_every_offset_has_the_same_image_after_optimize(lake: Path) -> None:
+    offsets = range(0, ask.Lake.open(lake).offset, 25)
+    before = [ask.image(ask.Lake.open(lake, at_offset=offset)) for offset in offsets]
+    optimize(str(lake))
+    assert [ask.image(ask.Lake.open(lake, at_offset=offset)) for offset in offsets] == before
+
+
+@pytest.mark.parametrize("call", range(6))
+def test_optimize_that_died_between_commits_is_made_good_by_whatever_comes_next(
+    lake: Path, logs: tuple[Path, Path], expected: Tables, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    before = rows(lake)
+    if call < 5:
+        die_at(monkeypatch, compact, "replace_files", call)
+    else:
+        die_at(monkeypatch, Lake, "publish_rewritten", 0)
+    with pytest.raises(OSError, match="the power is gone"):
+        optimize(str(lake))
+    assert rows(lake) == before
+    monkeypatch.undo()
+    if call % 2:
+        optimize(str(lake))
+        assert rows(lake) == before
+    local.replay(logs[1], lake, most=100)
+    assert rows(lake) == expected
+
+
+def test_publication_that_died_after_an_optimize_that_died_is_taken_back(
+    lake: Path, logs: tuple[Path, Path], expected: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = rows(lake)
+    for owner, name in ((Lake, "publish_rewritten"), (Lake, "append_ledger")):
+        die_at(monkeypatch, owner, name, 0)
+        with pytest.raises(OSError, match="the power is gone"):
+            optimize(str(lake)) if name == "publish_rewritten" else local.replay(logs[1], lake)
+        monkeypatch.undo()
+        assert rows(lake) == before
+    local.replay(logs[1], lake)
+    assert rows(lake) == expected
+
+
+def test_run_goes_on_while_its_lake_is_optimized_between_its_batches(
+    lake: Path, logs: tuple[Path, Path], expected: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = Lake.publish
+
+    def publish(writer: Lake, *arguments: Any) -> Any:
+        optimize(str(lake))
+        return good(writer, *arguments)
+
+    monkeypatch.setattr(Lake, "publish", publish)
+    local.replay(logs[1], lake, most=60)
+    assert rows(lake) == expected
+
+
+def test_optimized_lake_is_taken_back_where_the_log_was_rewritten(
+    tmp_path: Path, lake: Path, logs: tuple[Path, Path]
+) -> None:
+    local.replay(logs[1], lake, most=60)
+    optimize(str(lake))
+    log = segments(tmp_path / "log")
+    rewrite(log, random.Random(3))
+    assert local.replay(log, lake) is not None
+    assert verify(str(lake)).differences == []
+    local.replay(log, tmp_path / "fresh")
+    assert rows(lake) == rows(tmp_path / "fresh")
+
+
+def test_run_whose_lake_another_run_published_into_is_refused(lake: Path, logs: tuple[Path, Path]) -> None:
+    with Lake.held(str(lake)) as held:
+        stale = held
+    local.replay(logs[1], lake)
+    at = stale.here()
+    newer = type(at)(**{**vars(at), "end_offset": at.end_offset + 1})
+    with pytest.raises(LakeConflict, match="another run published up to offset"):
+        stale.publish(newer)
+
+
+def test_writer_waits_for_another_and_gives_up(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.lake.lock.PATIENCE", 0.1)
+    with FileLock(lake / LOCK), pytest.raises(UsageError, match="another process has been writing"):
+        optimize(str(lake))
+    with alone(str(lake)):
+        optimize(str(lake))
+
+
+# -- vacuum -----------------------------------------------------------------------------------------------------------
+
+
+def parquet(lake: Path) -> set[Path]:
+    return {path for path in lake.glob("*/**/*.parquet") if "_delta_log" not in path.parts}
+
+
+def age(lake: Path, by: timedelta) -> None:
+    """Make every file look older."""
+    then = (datetime.now(UTC) - by).timestamp()
+    for path in parquet(lake):
+        os.utime(path, (then, then))
+
+
+def test_vacuum_keeps_what_the_ledger_named_in_the_last_hours(lake: Path) -> None:
+    age(lake, timedelta(days=30))
+    there = parquet(lake)
+    assert sum(one.files for one in vacuum(str(lake), timedelta(hours=1))) == 0
+    assert parquet(lake) == there
+    ledger = DeltaTable(str(lake / "ledger")).to_pyarrow_table().to_pylist()
+    for row in ledger:
+        for name, version in row["versions"]:
+            DeltaTable(str(lake / name), version=version).to_pyarrow_table()
+
+
+def test_vacuum_deletes_what_only_older_versions_need_and_a_replay_goes_on(
+    lake: Path, logs: tuple[Path, Path], expected: Tables
+) -> None:
+    optimize(str(lake))
+    age(lake, timedelta(days=30))
+    before = rows(lake)
+    later = datetime.now(UTC) + timedelta(hours=2)
+    said = vacuum(str(lake), timedelta(hours=1), dry_run=True, now=later)
+    there = parquet(lake)
+    assert vacuum(str(lake), timedelta(hours=1), now=later) == said
+    assert len(there) - len(parquet(lake)) == sum(one.files for one in said) > 20
+    assert parquet(lake) == {lake / table.name / name for table in TABLES for name in names(lake, table.name)}
+    assert rows(lake) == before
+    local.replay(logs[1], lake, most=100)
+    assert rows(lake) == expected
+
+
+def test_vacuum_leaves_young_files_that_may_be_part_of_a_batch(lake: Path) -> None:
+    age(lake, timedelta(days=30))
+    for name, hours in (("young", 20), ("old", 30)):
+        path = lake / "records" / f"closed-{name}.parquet"
+        path.write_bytes(b"being written")
+        then = (datetime.now(UTC) - timedelta(hours=hours)).timestamp()
+        os.utime(path, (then, then))
+    said = {one.table: one.files for one in vacuum(str(lake), timedelta(hours=1))}
+    assert said["records"] == 1
+    assert (lake / "records" / "closed-young.parquet").exists()
+
+
+def test_vacuum_keeps_tables_that_are_ahead_of_the_ledger(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An optimize died; its files are not named yet, but the next publication stands on them."""
+    die_at(monkeypatch, Lake, "publish_rewritten", 0)
+    with pytest.raises(OSError, match="the power is gone"):
+        optimize(str(lake))
+    monkeypatch.undo()
+    age(lake, timedelta(days=30))
+    before = rows(lake)
+    vacuum(str(lake), timedelta(hours=1), now=datetime.now(UTC) + timedelta(hours=2))
+    assert rows(lake) == before
+    optimize(str(lake))
+    assert rows(lake) == before
+
+
+# -- rebuild ----------------------------------------------------------------------------------------------------------
+
+
+def no_say(_line: str) -> None:
+    """Nobody listens."""
+
+
+@pytest.mark.parametrize("kafka", KAFKAS)
+def test_rebuild_gives_the_tables_that_were_there(tmp_path: Path, kafka: str) -> None:
+    lake = tmp_path / "lake"
+    local.replay(metadata_dir(kafka), lake, most=100)
+    before = rows(lake)
+    counted = rebuild(str(lake), say=no_say, most=50)
+    assert rows(lake) == before
+    assert counted == {table.name: len(before[table.name]) for table in HISTORY}
+
+
+def test_rebuild_of_a_lake_that_met_a_snapshot_after_a_gap_gives_the_same(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    local.replay(segments(tmp_path / "first", 2), lake)
+    local.replay(segments(tmp_path / "later", snapshot=True), lake)
+    before = rows(lake)
+    assert {row["ended_by"] for row in before["assignments"]} >= {"resync"}
+    rebuild(str(lake), say=no_say, most=20)
+    assert rows(lake) == before
+
+
+def test_rebuild_mends_lost_files_wrong_rows_and_a_lost_table_and_a_replay_goes_on(
+    lake: Path, logs: tuple[Path, Path], expected: Tables
+) -> None:
+    before = rows(lake)
+    change(lake, "offline_replicas", lambda row: {**row, "reason": "broker missing"})
+    (lake / "partitions" / min(names(lake, "partitions"))).unlink()
+    rmtree(lake / "assignments")
+    rebuild(str(lake), say=no_say)
+    assert rows(lake) == before
+    local.replay(logs[1], lake, most=100)
+    assert rows(lake) == expected
+
+
+@pytest.mark.parametrize("call", range(6))
+def test_rebuild_that_died_leaves_the_lake_whole_and_is_made_good(
+    lake: Path, logs: tuple[Path, Path], expected: Tables, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    before = rows(lake)
+    if call < 5:
+        die_at(monkeypatch, rebuilding, "replace_files", call)
+    else:
+        die_at(monkeypatch, Lake, "publish_rewritten", 0)
+    with pytest.raises(OSError, match="the power is gone"):
+        rebuild(str(lake), say=no_say)
+    monkeypatch.undo()
+    assert rows(lake) == before
+    if call % 2:
+        rebuild(str(lake), say=no_say)
+        assert rows(lake) == before
+    local.replay(logs[1], lake, most=100)
+    assert rows(lake) == expected
+
+
+def test_rebuild_without_records_changes_nothing(lake: Path) -> None:
+    (lake / "records" / min(names(lake, "records"))).unlink()
+    before = versions(lake)
+    with pytest.raises(Exception, match="parquet"):
+        rebuild(str(lake), say=no_say)
+    assert versions(lake) == before
+
+
+# -- verify -----------------------------------------------------------------------------------------------------------
+
+
+def change(lake: Path, table: str, to: Callable[[Row], Row | None], *, again: bool = False) -> Row:
+    """Rewrite the first row of a table as ``to`` says (None: gone), in the version the ledger names."""
+    with Lake.held(str(lake)) as writer:
+        delta = writer.tables[table]
+        found = min((file for file in live_files(delta) if file.shard < 0), key=lambda file: file.path)
+        first, *rest = files.read(str(lake), BY_NAME[table], [found.path]).to_pylist()
+        changed = to(dict(first))
+        kept = rest if changed is None else [changed, *([first] if again else []), *rest]
+        content = pa.Table.from_pylist(kept, schema=BY_NAME[table].schema)
+        compact.replace_files(writer, BY_NAME[table], [files.write(str(lake), table, content)], [found], rebuilt=True)
+        assert delta.version() >= 0
+        writer.publish_rewritten()
+    row: Row = first
+    return row
+
+
+@pytest.mark.parametrize("by", ["model", "engine"])
+@pytest.mark.parametrize("kafka", KAFKAS)
+def test_verify_finds_nothing_in_the_lakes_of_real_clusters(tmp_path: Path, kafka: str, by: Any) -> None:
+    local.replay(metadata_dir(kafka), tmp_path / "lake", most=100)
+    found = verify(str(tmp_path / "lake"), by=by)
+    assert found.differences == []
+    assert found.by == by
+    assert found.rows["records"] > 200
+
+
+def test_verify_by_the_engine_writes_nothing_beside_the_tables(
+    lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staged, "MANY", 1)
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    assert verify(str(lake), by="engine").differences == []
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("by", ["model", "engine"])
+def test_verify_proves_a_lake_with_a_gap(tmp_path: Path, by: Any) -> None:
+    local.replay(segments(tmp_path / "first", 2), tmp_path / "lake")
+    local.replay(segments(tmp_path / "later", snapshot=True), tmp_path / "lake")
+    assert verify(str(tmp_path / "lake"), by=by).differences == []
+
+
+@pytest.mark.parametrize(
+    ("table", "to", "what"),
+    [
+        ("assignments", lambda row: {**row, "ended_by": "lost"}, "ended_by is lost, the records say "),
+        ("partitions", lambda row: {**row, "leader": 99}, "leader is 99, the records say "),
+        ("partitions", lambda row: {**row, "directories": row["directories"][:-1]}, "a_directory_per_replica"),
+        ("brokers", lambda row: None, "follows from the records, but is not in the table"),
+        ("brokers", lambda row: {**row, "broker_id": 77}, "is in the table, but does not follow from the records"),
+        ("directories", lambda row: {**row, "to_offset": row["from_offset"]}, "breaks the constraint interval_is"),
+        ("offline_replicas", lambda row: {**row, "reason": "mice"}, "breaks the constraint reason_is_known"),
+    ],
+)
+def test_verify_names_the_row_that_differs(lake: Path, table: str, to: Callable[[Row], Row | None], what: str) -> None:
+    row = change(lake, table, to)
+    found = verify(str(lake), by="engine" if table == "partitions" else None)
+    said = [(one.table, one.offset) for one in found.differences if what in one.what]
+    assert said == [(table, row["from_offset"])]
+    assert {one.table for one in found.differences} == {table}
+
+
+def test_verify_names_a_row_that_is_there_twice(lake: Path) -> None:
+    row = change(lake, "assignments", lambda row: row, again=True)
+    found = verify(str(lake))
+    assert [(one.offset, one.what) for one in found.differences] == [(row["from_offset"], "is there more than once")]
+    assert f"topic_id {row['topic_id']}, partition {row['partition']}" in found.differences[0].key
+
+
+def test_verify_names_a_file_that_is_gone_or_cut_off(lake: Path) -> None:
+    gone, cut, *_ = sorted(names(lake, "partitions"))
+    (lake / "partitions" / gone).unlink()
+    (lake / "partitions" / cut).write_bytes(b"PAR1")
+    found = {(one.table, one.key): one.what for one in verify(str(lake)).differences}
+    assert found["partitions", gone] == "the file is gone"
+    assert found["partitions", cut].startswith("the file has 4 bytes, not ")
+
+
+@pytest.mark.parametrize("name", [LEDGER.name, "records"])
+def test_upkeep_where_there_is_no_lake_is_refused_and_makes_nothing(tmp_path: Path, name: str) -> None:
+    for command in (optimize, verify, lambda path: vacuum(path, timedelta(hours=1)), lambda p: rebuild(p, say=no_say)):
+        with pytest.raises(UsageError, match="no lake there"):
+            command(str(tmp_path / name))
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- beside requests --------------------------------------------------------------------------------------------------
+
+
+def test_requests_are_optimized_too_and_those_that_wait_stay_open(tmp_path: Path) -> None:
+    made = JoinedLake(tmp_path / "lake", KAFKA)
+    made.replay(400)
+    lines = request_lines(KAFKA)
+    for at in range(0, len(lines), 400):
+        made.add(lines[at : at + 400])
+    before = rows(tmp_path / "lake")["assignment_requests"]
+    waiting = [row for row in before if row["outcome"] == "pending"]
+    assert waiting
+    done = {one.table: one for one in optimize(str(tmp_path / "lake"))}
+    assert done["assignment_requests"].before > done["assignment_requests"].after == 2
+    assert rows(tmp_path / "lake")["assignment_requests"] == before
+    made.replay()
+    made.stream.settle()
+    made.add(lines)
+    assert len(made.rows) == len(before)
+    assert {row["outcome"] for row in made.rows} == {"recorded", "already true"}
+
+
+def test_requests_joined_to_a_lake_stay_through_all_upkeep(tmp_path: Path) -> None:
+    made = JoinedLake(tmp_path / "lake", KAFKA)
+    made.replay(400)
+    made.add(request_lines(KAFKA))
+    before = rows(tmp_path / "lake")
+    assert before["assignment_requests"]
+    lake = str(tmp_path / "lake")
+    optimize(lake)
+    rebuild(lake, say=no_say)
+    age(tmp_path / "lake", timedelta(days=30))
+    vacuum(lake, timedelta(hours=1), now=datetime.now(UTC) + timedelta(hours=2))
+    assert rows(tmp_path / "lake") == before
+    assert verify(lake).differences == []
+    made.replay()
+    made.stream.settle()
+    assert {row["outcome"] for row in made.rows} == {"recorded", "already true"}
