@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
 import importlib.metadata
 import importlib.util
 import os
@@ -60,22 +59,6 @@ def find_java() -> Java | None:
         if (version := _version(Path(JAVA_HOME))) >= OLDEST:
             return Java(Path(JAVA_HOME), version, bundled=True)
     return None
-
-
-def cache_dir() -> Path:
-    """Where what makes later runs faster is kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jbod"
-
-
-def class_archive(java: Java) -> Path:
-    """Where the classes that Spark loads are archived for this Java and this Spark (pipelines.upkeep.warm writes it).
-
-    An archive holds for the paths it was made with: another environment's PySpark has its own.
-    """
-    spark = importlib.metadata.distribution("pyspark")
-    places = f"{java.home} {spark.locate_file('pyspark')}"
-    place = hashlib.sha256(places.encode()).hexdigest()[:12]
-    return cache_dir() / f"spark-{spark.version}-java-{java.version}-{place}.jsa"
 
 
 def use_java() -> Java:

@@ -18,6 +18,7 @@ from pydantic_settings import (
 )
 
 from jbod_model.errors import UsageError
+from pipelines.start.switch import Trick
 
 DEFAULT_FILE = Path("conf/jbod.yaml")
 """Read where it exists; its values are the defaults below."""
@@ -66,6 +67,8 @@ class Spark(_Section):
     driver_memory: str = Field(default="4g", pattern=r"^[1-9][0-9]*[kmgt]$")
     shuffle_partitions: int = Field(default=0, ge=0)
     """0: as many as this machine has cores, at most eight; eight on a cluster. Fixed in a checkpoint that was made."""
+    fast_start: bool | tuple[Trick, ...] = True
+    """Start-up tricks: all, none, or those named (docs/start-up.md)."""
     java_options: str = "-XX:+UseParallelGC"
     log_level: Literal["ALL", "DEBUG", "ERROR", "FATAL", "INFO", "OFF", "TRACE", "WARN"] = "ERROR"
     conf: dict[str, str] = {}

@@ -15,6 +15,7 @@ import typer
 from pipelines.cli import progress
 from pipelines.cli.interrupts import Interrupts, Stopped
 from pipelines.settings import Settings, load
+from pipelines.start.switch import choose, is_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,6 +67,7 @@ def replay(
         lake=lake,
         replay={"profile": profile, "max_records": max_records, "tail": tail, "keep_unknown": keep_unknown or None},
     )
+    choose(settings.spark.fast_start)
     with Interrupts() as interrupts:
         runner = None
         try:
@@ -111,7 +113,8 @@ def _run(runner: Runner, settings: Settings, soon: Callable[[], SparkSession] | 
 
     progress.say("starting Spark")
     try:
-        runner.plan_ahead()
+        if is_on("first_batch"):
+            runner.plan_ahead()
         spark = soon() if soon else spark_session(settings.spark, brief=True, preload=PRELOAD)
     except BaseException:
         runner.lake.discard()

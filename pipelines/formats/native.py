@@ -5,7 +5,6 @@ Every function takes C-contiguous ``uint8`` arrays and indices that the caller h
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -14,23 +13,9 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from pipelines.start.numba_import import import_numba
 
-def _load_numba() -> None:
-    """Load what numba needs for its first kernel, but not SciPy, in which it looks for a BLAS: a fifth of a second.
-
-    No kernel of ours calls one; numba looks again before it compiles what does.
-    """
-    if "numba.np.arraymath" in sys.modules or "scipy.linalg" in sys.modules:
-        return
-    sys.modules["scipy.linalg"] = None
-    try:
-        from numba.np import arraymath
-    finally:
-        del sys.modules["scipy.linalg"]
-    arraymath._HAVE_BLAS = True
-
-
-_load_numba()
+import_numba()
 
 
 def _address(context: Any, builder: Any, kind: Any, array: Any, index: Any, bits: int) -> Any:

@@ -308,7 +308,7 @@ class Runner:
     def _start(self, spark: SparkSession) -> StreamingQuery:
         from pipelines.replay.machine import state_machine
         from pipelines.source.kraft_metadata import register
-        from pipelines.spark.session import wake_workers
+        from pipelines.start.session import wake_workers
 
         register(spark)
         seed = seed_position(self.wanted.lake)

@@ -9,26 +9,25 @@ import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jbod_model.errors import UsageError
-from pipelines.java import Java, class_archive, use_java
-from pipelines.spark.start.home import use_spark_home
-from pipelines.spark.start.launch import Jvm, start_jvm
+from pipelines.java import Java, use_java
+from pipelines.start.cache import class_archive
+from pipelines.start.home import use_spark_home
+from pipelines.start.launch import Jvm, start_jvm
+from pipelines.start.session import JAVA_OPTIONS, SPARK_OPTIONS, short_turns, skip_installed_sources
+from pipelines.start.switch import PRELOAD, choose, is_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipelines.settings import Spark
 
-PRELOAD = "JBOD_PRELOAD"
-"""The variable of the workers' environment that names the module to preload, see pipelines.spark.start.daemon."""
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
-# Arrow checks every access to a column that Spark has bounded by the number of rows: a fifth of the JVM's time.
-ARROW_UNCHECKED = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
 # A socket's path has room for about a hundred bytes; Spark adds a name to the temporary directory.
 _SOCKET_FOLDER = 50
 # Each partition of the state is a task and a store of its own, also where there is little to do.
@@ -45,11 +44,10 @@ def spark_session(
 ) -> SparkSession:
     """The session of this process, made at the first call. ``delta`` adds Delta Lake, fetched at the first use.
 
-    ``brief``: the JVM only moves bytes and is soon done, so it leaves the cores to the workers instead of optimising
-    its code. ``archive``: load Spark's classes from the archive of pipelines.upkeep.warm where there is one.
-    ``preload``: a module whose ``warm()`` the parent of the Python workers calls before it forks.
-    UsageError where there is no Java, or no cluster. Workers run this very interpreter unless PYSPARK_PYTHON names
-    another, so they find the same packages.
+    ``brief``: the session serves one command and ends with it (pipelines.start.session). ``archive``: load Spark's
+    classes from the archive of pipelines.upkeep.warm where there is one. ``preload``: a module whose ``warm()`` the
+    parent of the Python workers calls before it forks. UsageError where there is no Java, or no cluster. Workers run
+    this very interpreter unless PYSPARK_PYTHON names another, so they find the same packages.
     """
     from pipelines.settings import Spark
 
@@ -80,16 +78,19 @@ def _session(wanted: Spark, options: dict[str, str], jvm: Jvm | None, *, delta: 
 
 def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True, preload: str = "") -> dict[str, str]:
     """Spark's settings of a session, by name, those of ``wanted.conf`` last; sets the variables that Spark looks at."""
-    options = [wanted.java_options, *ARROW_UNCHECKED]
+    choose(wanted.fast_start)
+    options = [wanted.java_options]
+    brief = brief and is_on("jvm")
     if brief:
-        options.append("-XX:TieredStopAtLevel=1")
+        options += JAVA_OPTIONS
     # What the JVM itself logs would go to standard output, among our data.
     ours = [*options, "-Xlog:disable -Xlog:all=error:stderr"]
     if is_local(wanted.master):
         # Only here: executors elsewhere could not reach the address, and a cluster may ship all of Spark's home.
-        use_spark_home()
+        if is_on("home"):
+            use_spark_home()
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        if archive and class_archive(java).is_file():
+        if archive and is_on("archive") and class_archive(java).is_file():
             ours.append(f"-XX:SharedArchiveFile={class_archive(java)}")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -105,24 +106,24 @@ def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True, pr
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.minBatchesToRetain": "10",
         "spark.databricks.delta.snapshotPartitions": "2",
-        # Workers fork from a parent that has the engine loaded.
-        "spark.python.daemon.module": "pipelines.spark.start.daemon",
         # With simplified tracebacks the workers of mapInArrow and of the stateful stage have different parents.
         "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
         "spark.python.unix.domain.socket.enabled": str(_sockets_fit(wanted.master)).lower(),
-        # A slice that is decoded again, its executor being lost, names other files, which say the same: nothing else
-        # has to be done again. Spark would rather give up where a task had finished.
+        # A retried task writes new file names with identical contents, so a checksum mismatch is harmless. Spark
+        # would fail the query where the task had already finished.
         "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
         "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
         "spark.buffer.size": str(1 << 20),
         "spark.driver.extraJavaOptions": " ".join(ours),
         "spark.executor.extraJavaOptions": " ".join(options),
     }
-    if preload:
-        found[f"spark.executorEnv.{PRELOAD}"] = preload
+    if is_on("workers"):
+        # Workers fork from a parent that has the engine loaded.
+        found["spark.python.daemon.module"] = "pipelines.start.daemon"
+        if preload:
+            found[f"spark.executorEnv.{PRELOAD}"] = preload
     if brief:
-        # A few thousand rows are not worth the compiling of code for them.
-        found |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+        found |= SPARK_OPTIONS
     return found | wanted.conf
 
 
@@ -138,42 +139,30 @@ def spark_session_soon(wanted: Spark, preload: str = "") -> Callable[[], SparkSe
     """
     java = use_java()
     options = _options(wanted, java, brief=True, preload=preload)
-    jvm = start_jvm(java, options, _log()) if is_local(wanted.master) else None
+    jvm = start_jvm(java, options, _log()) if is_local(wanted.master) and is_on("command") else None
     import pyspark.sql  # noqa: F401  before the thread, which would share the interpreter while the JVM waits
 
     soon: Future[SparkSession] = Future()
 
     def run() -> None:
         try:
-            session = _session(wanted, options, jvm)
-            _skip_installed_sources(session)
+            with short_turns():
+                session = _session(wanted, options, jvm)
+            skip_installed_sources(session)
             soon.set_result(session)
         except BaseException as problem:
             soon.set_exception(problem)
-        finally:
-            sys.setswitchinterval(interval)
 
-    # The JVM answers in microseconds; with each answer the thread would wait 5 ms for those who import.
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-4)
     threading.Thread(target=run, daemon=True).start()
     return soon.result
 
 
-def _skip_installed_sources(session: SparkSession) -> None:
-    """Spare Spark the Python process in which it looks for data sources among the packages, which takes 0.3 s.
-
-    The command's own source is registered by name. A Spark that keeps them elsewhere looks as ever.
-    """
-    with suppress(Exception):
-        jvm: Any = session.sparkContext._jvm
-        kept = getattr(getattr(jvm.org.apache.spark.sql.execution.datasources, "DataSourceManager$"), "MODULE$")
-        getattr(kept, "dataSourceBuilders_$eq")(jvm.scala.Option.apply(jvm.PythonUtils.toScalaMap({})))
-
-
+@cache
 def _log() -> Path:
-    """What the JVM and its workers say goes to a file of the temporary directory; our output ends with us."""
-    return Path(tempfile.gettempdir(), f"jbod-spark-{os.getpid()}.log")
+    """The file that takes what the JVM and its workers print. They may outlive our own output."""
+    handle, name = tempfile.mkstemp(prefix="jbod-spark-", suffix=".log")
+    os.close(handle)
+    return Path(name)
 
 
 def _made(builder: SparkSession.Builder, master: str, jvm: Jvm | None) -> SparkSession:
@@ -208,18 +197,3 @@ def _sockets_fit(master: str) -> bool:
     Executors of a cluster have temporary directories of their own; YARN's paths are longer than a socket's may be.
     """
     return is_local(master) and hasattr(socket, "AF_UNIX") and len(os.fsencode(tempfile.gettempdir())) <= _SOCKET_FOLDER
-
-
-def wake_workers(session: SparkSession) -> None:
-    """Start the parent of the workers and load the state store's library while a query is still being planned.
-
-    To be called after the source is loaded: Spark starts one Python parent at a time, and the source's comes first.
-    """
-
-    def run() -> None:
-        # Where executors cannot work, the query itself says so.
-        with suppress(Exception):
-            session.range(2).mapInArrow(lambda batches: batches, "id long").collect()
-            session.sparkContext._jvm.org.rocksdb.RocksDB.loadLibrary()  # type: ignore[union-attr]
-
-    threading.Thread(target=run, daemon=True).start()

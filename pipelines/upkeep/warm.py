@@ -20,12 +20,13 @@ from jbod_model.formats.records import (
     VersionedRecord,
 )
 from jbod_model.ids import Uuid
-from pipelines.java import class_archive, use_java
+from pipelines.java import use_java
 from pipelines.replay.options import Replay
 from pipelines.replay.runner import Runner
 from pipelines.settings import Spark
 from pipelines.spark.session import spark_session
-from pipelines.spark.start.launch import keep_command
+from pipelines.start.cache import class_archive
+from pipelines.start.launch import keep_command
 
 _DIRECTORIES = (Uuid(1, 1000), Uuid(1, 1001))
 _TOPIC = Uuid(2, 1000)

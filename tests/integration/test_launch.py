@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.java import use_java
-from pipelines.spark.start.home import use_spark_home
-from pipelines.spark.start.launch import command, command_file, keep_command
+from pipelines.start.home import use_spark_home
+from pipelines.start.launch import command, command_file, keep_command
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.spark
@@ -56,10 +56,10 @@ def test_command_with_options_has_the_words_of_sparks_launcher(cache: Path) -> N
 def test_session_of_a_jvm_started_directly_answers_and_ends_with_its_process(cache: Path) -> None:
     program = """
 from pipelines.java import use_java
-from pipelines.spark.start.launch import keep_command
+from pipelines.start.launch import keep_command
 from pipelines.spark.session import spark_session_soon
 from pipelines.settings import Spark
-from pipelines.spark.start.home import use_spark_home
+from pipelines.start.home import use_spark_home
 use_spark_home()
 keep_command(use_java())
 spark = spark_session_soon(Spark(master="local[1]", driver_memory="1g"))()

@@ -103,7 +103,7 @@ REPORT = "Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times, 
         ),
         (
             f"{REPORT}: \nError from python worker:\n  /usr/bin/python3: Error while finding module specification for "
-            "'pipelines.spark.start.daemon' (ModuleNotFoundError: No module named 'pipelines')\nPYTHONPATH was:\n",
+            "'pipelines.start.daemon' (ModuleNotFoundError: No module named 'pipelines')\nPYTHONPATH was:\n",
             "Spark's workers cannot start: /usr/bin/python3: Error while finding module specification for 'pipelines.",
         ),
         (

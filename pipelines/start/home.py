@@ -13,7 +13,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from pipelines.java import cache_dir
+from pipelines.start.cache import cache_dir
 
 _PARTS = ("bin", "jars", "sbin")
 

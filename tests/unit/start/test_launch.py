@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.java import Java
-from pipelines.spark.start import launch
-from pipelines.spark.start.launch import command, command_file, start_jvm
+from pipelines.start import launch
+from pipelines.start.launch import command, command_file, start_jvm
 
 SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 OPTIONS = {

@@ -1,6 +1,6 @@
 """The parent of Spark's Python workers. It loads what they need before it forks, so that they start in milliseconds.
 
-``spark.python.daemon.module`` names this module; JBOD_PRELOAD names a module whose ``warm()`` loads the rest.
+``spark.python.daemon.module`` names this module; ``_JBOD_PRELOAD`` names a module whose ``warm()`` loads the rest.
 Spark starts one such parent for each kind of worker; only that of ``pyspark.worker``, which runs the stages, needs it.
 """
 
@@ -14,10 +14,11 @@ import sys
 import pyarrow as pa
 from pyspark.daemon import manager
 
+from pipelines.start.switch import PRELOAD
+
 # Numbers of malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
-PRELOAD = "JBOD_PRELOAD"
 # What every such worker imports, whatever it runs.
 WORKER_MODULES = (
     "pandas",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from pipelines.spark.start.home import use_spark_home
+from pipelines.start.home import use_spark_home
 
 
 @pytest.fixture

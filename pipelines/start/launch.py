@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.java import Java, class_archive
+from pipelines.java import Java
+from pipelines.start.cache import class_archive
 
 _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 # What Spark's scripts and its launcher read is theirs to interpret; these they only pass on.

@@ -1,0 +1,26 @@
+"""Numba without SciPy: numba looks for a BLAS there when it is imported, which takes a fifth of a second."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+
+from pipelines.start.switch import is_on
+
+
+def import_numba() -> None:
+    """Import what numba needs for its first kernel, but not SciPy. No kernel of ours calls a BLAS.
+
+    Numba looks for it again before it compiles what needs one. Where SciPy is loaded, or numba keeps the module
+    elsewhere, numba is imported as usual.
+    """
+    if not is_on("numba") or "numba.np.arraymath" in sys.modules or "scipy.linalg" in sys.modules:
+        return
+    sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
+    try:
+        with suppress(ImportError):
+            from numba.np import arraymath
+
+            arraymath._HAVE_BLAS = True
+    finally:
+        del sys.modules["scipy.linalg"]
