@@ -1,4 +1,8 @@
-"""Settings: ``conf/jbod.yaml``, then files given by name, then ``JBOD_*`` variables, then options; later wins."""
+"""Settings. Later wins: the machine's file, the user's file, files named by ``--conf``, ``JBOD_*`` variables, options.
+
+``conf/jbod.yaml`` of the current directory is still read, between the user's file and those that are named. The next
+release reads it only where it is named: any directory may hold a file of that name.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import difflib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -20,9 +24,9 @@ from pydantic_settings import (
 from jbod_model.errors import UsageError
 from pipelines.start.switch import Trick
 
-DEFAULT_FILE = Path("conf/jbod.yaml")
-"""Read where it exists; its values are the defaults below."""
-
+MACHINE_FILE = Path("/etc/jbod/jbod.yaml")
+LOCAL_FILE = Path("conf/jbod.yaml")
+"""Of the current directory; deprecated where no ``--conf`` names it."""
 
 CONF = "JBOD_CONF"
 """Names more files, separated as in PATH; what ``jbod --conf`` sets."""
@@ -155,15 +159,74 @@ class Settings(BaseSettings):
         return (init_settings, env_settings, *files)
 
 
-def load(files: Iterable[str | os.PathLike[str]] | None = None, **options: Any) -> Settings:
-    """The settings of the default file, ``files`` in order, the environment and ``options`` (nested mappings).
+def user_file() -> Path:
+    """The user's own settings: ``jbod/jbod.yaml`` in XDG_CONFIG_HOME, or in ``~/.config``."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config", "jbod", "jbod.yaml")
 
-    Without ``files``, those that JBOD_CONF lists. An option that is None counts as not given. UsageError, naming
-    file and key, for a value that is no good.
+
+def named_files() -> list[Path]:
+    """The files that ``--conf`` or JBOD_CONF names."""
+    return [Path(file) for file in os.environ.get(CONF, "").split(os.pathsep) if file]
+
+
+def found_files(named: Iterable[Path]) -> list[Path]:
+    """The files that are read, in order: those of the search order that exist, then the named ones."""
+    return [*(file for file in (MACHINE_FILE, user_file(), LOCAL_FILE) if file.is_file()), *named]
+
+
+def unnamed_local_file() -> Path | None:
+    """The file of the current directory where it changes a setting though nobody named it; None otherwise.
+
+    UsageError for a file that is no good.
+    """
+    if not LOCAL_FILE.is_file() or LOCAL_FILE.resolve() in [file.resolve() for file in named_files()]:
+        return None
+    defaults = Settings.model_construct().model_dump()
+    return LOCAL_FILE if any(leaf not in _leaves(defaults) for leaf in _leaves(_read(LOCAL_FILE))) else None
+
+
+def _leaves(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """The values of nested mappings with their dotted names. A mapping without entries is a value."""
+    found: list[tuple[str, Any]] = []
+    for name, value in content.items():
+        nested = isinstance(value, Mapping) and value
+        found += _leaves(value, f"{prefix}{name}.") if nested else [(f"{prefix}{name}", value)]
+    return found
+
+
+class Setting(NamedTuple):
+    """A setting in force."""
+
+    name: str
+    """With dots: ``replay.max_records``."""
+    value: Any
+    source: str
+    """The file or the variable that sets it, ``default`` where none does."""
+    is_default: bool
+
+
+def settings_in_force() -> list[Setting]:
+    """Every setting of ``load()``."""
+    defaults = _leaves(Settings.model_construct().model_dump())
+    contents = {file: _read(file) for file in found_files(named_files())}
+    found = []
+    for name, value in _leaves(load().model_dump()):
+        source = _source(name.split("."), contents, {})
+        found.append(
+            Setting(name, value, "default" if source == "settings" else source, is_default=(name, value) in defaults)
+        )
+    return found
+
+
+def load(files: Iterable[str | os.PathLike[str]] | None = None, **options: Any) -> Settings:
+    """The settings of the files found, ``files`` in order, the environment and ``options`` (nested mappings).
+
+    Without ``files``, those that JBOD_CONF lists are read. An option that is None counts as not given. UsageError names
+    file and key for a value that is no good.
     """
     _check_variables()
-    named = [Path(file) for file in (os.environ.get(CONF, "").split(os.pathsep) if files is None else files) if file]
-    contents = {file: _read(file) for file in [*([DEFAULT_FILE] if DEFAULT_FILE.is_file() else []), *named]}
+    named = named_files() if files is None else [Path(file) for file in files]
+    contents = {file: _read(file) for file in found_files(named)}
     given = _without_none(options)
     scoped = type("Settings", (Settings,), {"_files": list(contents.values()), "__module__": __name__})
     try:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,7 +19,12 @@ from jbod_model.errors import UsageError
 if TYPE_CHECKING:
     from pipelines.jobs.bundle import Job
 
-Bundle = Annotated[str, typer.Option("--bundle", metavar="FILE", help="The bundle's main file.")]
+Bundle = Annotated[
+    Path | None,
+    typer.Option(
+        "--bundle", metavar="FILE", help="The bundle's main file: databricks.yml here, else the one jbod comes with."
+    ),
+]
 Parameters = Annotated[
     list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="A job parameter, in place of its default.")
 ]
@@ -33,13 +39,14 @@ def register(app: typer.Typer) -> None:
     app.add_typer(jobs, name="jobs")
 
 
-def show(bundle: Bundle = "databricks.yml", as_json: AsJson = False) -> None:
+def show(bundle: Bundle = None, as_json: AsJson = False) -> None:
     """The jobs, their tasks, parameters and when they run next."""
+    from pipelines.jobs.bundle import default_bundle
     from pipelines.jobs.schedule import next_time
     from pipelines.show.text import console, show_table, when
 
     now = datetime.now(UTC)
-    jobs = _checked(bundle)
+    jobs = _checked(bundle or default_bundle())
     if as_json:
         sys.stdout.write(json.dumps({"jobs": [_as_json(job, next_time(job, now)) for job in jobs.values()]}) + "\n")
         return
@@ -52,11 +59,13 @@ def show(bundle: Bundle = "databricks.yml", as_json: AsJson = False) -> None:
     show_table(console(), ["JOB", "SCHEDULE", "NEXT", "TASKS", "PARAMETERS"], rows)
 
 
-def validate(bundle: Bundle = "databricks.yml", as_json: AsJson = False) -> None:
+def validate(bundle: Bundle = None, as_json: AsJson = False) -> None:
     """Check the bundle: keys, order of tasks, parameters, cron expressions, packages. Exit code 2 and a line if not."""
-    jobs = _checked(bundle)
+    from pipelines.jobs.bundle import default_bundle
+
+    jobs = _checked(bundle := bundle or default_bundle())
     if as_json:
-        sys.stdout.write(json.dumps({"bundle": bundle, "jobs": list(jobs)}) + "\n")
+        sys.stdout.write(json.dumps({"bundle": str(bundle), "jobs": list(jobs)}) + "\n")
     else:
         typer.echo(f"{bundle}: {len(jobs)} jobs are good: {', '.join(jobs)}")
 
@@ -64,15 +73,15 @@ def validate(bundle: Bundle = "databricks.yml", as_json: AsJson = False) -> None
 def run(
     job: Annotated[str, typer.Argument(metavar="JOB", help="As jobs list names it.")],
     param: Parameters = None,
-    bundle: Bundle = "databricks.yml",
+    bundle: Bundle = None,
     as_json: Annotated[bool, typer.Option("--json", help="The outcome as JSON; tasks print to stderr.")] = False,
 ) -> None:
     """Run a job now. Exit code 0: all done, 1: tasks found something, 2: bad usage, nothing ran, 3: a task failed."""
-    from pipelines.jobs.bundle import find_job, read_bundle
+    from pipelines.jobs.bundle import default_bundle, find_job, read_bundle
     from pipelines.jobs.execute import as_json as said
     from pipelines.jobs.execute import exit_code, run_job
 
-    chosen = find_job(read_bundle(bundle), job)
+    chosen = find_job(read_bundle(bundle or default_bundle()), job)
     output = sys.stderr.fileno() if as_json else None
     with _stopped_by_signals() as stop:
         done = run_job(chosen, _given(param), say=_say, stop=stop, output=output)
@@ -81,16 +90,16 @@ def run(
     raise typer.Exit(exit_code(done))
 
 
-def schedule(param: Parameters = None, bundle: Bundle = "databricks.yml") -> None:
+def schedule(param: Parameters = None, bundle: Bundle = None) -> None:
     """Run jobs at their times, until Ctrl-C or SIGTERM. Jobs whose schedule is paused stay out."""
-    from pipelines.jobs.bundle import read_bundle
+    from pipelines.jobs.bundle import default_bundle, read_bundle
     from pipelines.jobs.schedule import run_schedule, scheduled
 
     with _stopped_by_signals() as stop:
-        run_schedule(scheduled(read_bundle(bundle)), _given(param), say=_say, stop=stop)
+        run_schedule(scheduled(read_bundle(bundle or default_bundle())), _given(param), say=_say, stop=stop)
 
 
-def _checked(bundle: str) -> Mapping[str, Job]:
+def _checked(bundle: Path) -> Mapping[str, Job]:
     from pipelines.jobs.bundle import read_bundle
     from pipelines.jobs.execute import command
     from pipelines.jobs.quartz import cron_trigger

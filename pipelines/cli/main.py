@@ -18,6 +18,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -37,7 +38,8 @@ MODULES: Mapping[str, Sequence[str]] = {
     "metrics": ("metrics", "alert"),
     "requests": ("assignments",),
     "replay": ("replay",),
-    "upkeep": ("optimize", "vacuum", "rebuild", "verify", "upgrade"),
+    "upkeep": ("optimize", "vacuum", "rebuild", "verify", "upgrade", "warm"),
+    "settings": ("settings",),
     "jobs": ("jobs",),
     "audit": ("audit", "control", "moves"),
     "storage": ("disks", "format"),
@@ -72,6 +74,14 @@ def _for_all_commands(
 ) -> None:
     if conf:
         os.environ["JBOD_CONF"] = os.pathsep.join(conf)
+    if Path("conf/jbod.yaml").is_file():
+        from pipelines.settings import unnamed_local_file
+
+        if file := unnamed_local_file():
+            typer.echo(
+                f"jbod: settings of {file} in this directory apply; the next release reads it only with --conf {file}",
+                err=True,
+            )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

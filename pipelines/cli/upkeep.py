@@ -1,4 +1,4 @@
-"""``jbod optimize | vacuum | rebuild | verify | upgrade``: what keeps a lake well. None of them needs the log."""
+"""``jbod optimize | vacuum | rebuild | verify | upgrade | warm``: maintenance. None of them needs the log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Lake = Annotated[str | None, typer.Option("--lake", help="The lake to work on; 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    for command in (optimize, vacuum, rebuild, verify, upgrade):
+    for command in (optimize, vacuum, rebuild, verify, upgrade, warm):
         app.command(command.__name__, rich_help_panel="Upkeep of a lake")(command)
 
 
@@ -111,6 +111,14 @@ def upgrade(lake: _Lake = None, as_json: AsJson = False) -> None:
     for step in taken:
         typer.echo(f"format {step.to}: {step.what}")
     typer.echo(f"{location}: format {FORMAT_VERSION}, {'upgraded' if taken else 'nothing to do'}")
+
+
+def warm() -> None:
+    """Prepare this machine for fast starts: compile kernels, archive the classes that Spark loads. Takes a minute."""
+    from pipelines.upkeep.warm import main
+
+    progress.say("compiling kernels and archiving Spark's classes")
+    main()
 
 
 def _location(lake: str | None) -> str:

@@ -83,6 +83,16 @@ class Job:
         return {**self.parameters, **given}
 
 
+def default_bundle() -> Path:
+    """``databricks.yml`` of the current directory, else the one that jbod is installed with."""
+    here = Path("databricks.yml")
+    if here.is_file():
+        return here
+    installed = Path(__file__).with_name("shipped") / here
+    # A checkout has it at its root instead.
+    return installed if installed.is_file() else Path(__file__).parents[2] / here
+
+
 def read_bundle(path: str | os.PathLike[str]) -> dict[str, Job]:
     """The jobs of the bundle at ``path`` (``databricks.yml``), by key. UsageError names the file and the wrong key."""
     root = Path(path)

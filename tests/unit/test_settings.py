@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from jbod_model.errors import UsageError
-from pipelines.settings import Settings, load
+from pipelines.settings import Settings, load, settings_in_force, unnamed_local_file
 from tests.support.paths import ROOT
 
 
@@ -37,6 +37,44 @@ def test_settings_later_sources_win(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     found = load(["more.yaml"], lake=None, replay={"keep_unknown": True, "profile": None})
     assert (found.lake, found.replay.max_records, found.replay.tail) == ("a", 4, "stop")
     assert (found.replay.follow_seconds, found.replay.keep_unknown, found.replay.profile) == (8, True, "kafka")
+
+
+def test_settings_files_later_ones_win(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    machine = tmp_path / "machine.yaml"
+    machine.write_text("lake: machine\nask: {min_insync_replicas: 2}\nreplay: {max_records: 1}\n")
+    monkeypatch.setattr("pipelines.settings.MACHINE_FILE", machine)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config" / "jbod").mkdir(parents=True)
+    (tmp_path / "config" / "jbod" / "jbod.yaml").write_text("lake: user\nreplay: {max_records: 2}\n")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "jbod.yaml").write_text("lake: here\n")
+    monkeypatch.setenv("JBOD_ALERT__TRIES", "7")
+    changed = {one.name: (one.value, Path(one.source).name) for one in settings_in_force() if not one.is_default}
+    assert changed == {
+        "lake": ("here", "jbod.yaml"),
+        "replay.max_records": (2, "jbod.yaml"),
+        "ask.min_insync_replicas": (2, "machine.yaml"),
+        "alert.tries": (7, "JBOD_ALERT__TRIES"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "told"),
+    [
+        ("lake: other\n", False, True),
+        ("lake: other\n", True, False),
+        ("lake: lake\n", False, False),
+        ("", False, False),
+    ],
+    ids=["changes a setting", "is named", "has the defaults", "is empty"],
+)
+def test_settings_file_of_the_directory_is_told_where_it_changes_something_unnamed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, named: bool, told: bool
+) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "jbod.yaml").write_text(text)
+    monkeypatch.setenv("JBOD_CONF", "conf/jbod.yaml" if named else "")
+    assert (unnamed_local_file() is not None) == told
 
 
 @pytest.mark.parametrize(

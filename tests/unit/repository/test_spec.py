@@ -15,11 +15,12 @@ AREAS = "ID|REC|REPLAY|BROKER|TOPIC|PART|MERGE|CLEAR|CONFIG|FEATURE|TXN|OFF|DRAF
 CITED = re.compile(rf"R-({AREAS})-(\d+)(?: to (\d+))?")
 WRITTEN = {rule for spec in SPECS for rule in re.findall(r"^\| (R-[A-Z]+-\d+) \|", spec.read_text("utf-8"), re.M)}
 MODULES = [
-    *(ROOT / "jbod_model").glob("*.py"),
-    *(ROOT / "jbod_model" / "compression").glob("*.py"),
-    *(ROOT / "jbod_model" / "profiles").glob("*.py"),
+    path for tree in ("formats", "replay", "profiles") for path in (ROOT / "jbod_model" / tree).rglob("*.py")
+] + [*(ROOT / "jbod_model").glob("*.py")]
+MODEL_TESTS = ROOT / "tests" / "unit" / "model"
+TESTS = [*MODEL_TESTS.glob("test_*.py")] + [
+    path for tree in ("formats", "replay", "controller") for path in (MODEL_TESTS / tree).glob("test_*.py")
 ]
-TESTS = [path for path in (ROOT / "tests" / "unit" / "model").glob("test_*.py") if path.name != "test_spec.py"]
 
 
 def cited(files: Iterable[Path]) -> set[str]:
