@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -114,7 +115,7 @@ def test_rules_on_spark_multiply_no_tables(spark: SparkSession, tampered: Path) 
     assert [plan for plan in plans if "CartesianProduct" in plan] == []
 
 
-def run(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[object, str, str]:
+def run(capfd: pytest.CaptureFixture[str], *arguments: Any) -> tuple[object, str, str]:
     with pytest.raises(SystemExit) as left:
         main.main(["check", *map(str, arguments)])
     printed = capfd.readouterr()

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -156,7 +157,7 @@ class _Records:
 def test_losses_of_a_simulated_cluster_are_those_of_the_model(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     taken, append = _Records(), World.append
 
-    def recorded(world: World, *records: object) -> None:
+    def recorded(world: World, *records: Any) -> None:
         taken.take(records)
         append(world, *records)
 

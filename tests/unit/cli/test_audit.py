@@ -8,6 +8,7 @@ import resource
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -27,7 +28,7 @@ NEWER_DIR = NEWER / "kafka-4.4.0"
 OLD = CLUSTERS / "kafka-3.7.2" / "requests-100.log.gz"
 
 
-def run(*words: object) -> int:
+def run(*words: Any) -> int:
     with pytest.raises(SystemExit) as left:
         main.main([str(word) for word in words])
     return int(left.value.code or 0)

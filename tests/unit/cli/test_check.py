@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -26,7 +27,7 @@ def dying(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+def run(capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as left:
         main.main(["check", *map(str, arguments)])
     printed = capsys.readouterr()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copy, copytree
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     monkeypatch.setattr("pipelines.spark.session.spark_session", lambda *_, **__: None)
     monkeypatch.setattr(Runner, "_run", local.LocalRunner._run)
 
-    def command(*words: object) -> tuple[int, str, str]:
+    def command(*words: Any) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as left:
             main.main([str(word) for word in words])
         said = capsys.readouterr()
@@ -275,7 +276,7 @@ def test_signal_in_a_batch_ends_the_run_after_it_and_says_what_stands(
 
 
 def test_ctrl_c_in_another_command_is_said(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def rebuild(*_: object, **__: object) -> None:
+    def rebuild(*_: Any, **__: Any) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(9)
 

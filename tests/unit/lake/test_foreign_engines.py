@@ -295,7 +295,7 @@ def test_table_that_was_made_again_is_refused(lake: Path) -> None:
 def die(lake: Path, monkeypatch: pytest.MonkeyPatch, number: int = 2) -> None:
     """Publish a part, and die before the ledger."""
 
-    def dies(*_: object) -> None:
+    def dies(*_: Any) -> None:
         raise OSError("the power is gone")
 
     with monkeypatch.context() as broken:

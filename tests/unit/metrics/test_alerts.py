@@ -94,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.heard.append(message)
         status(200)(self)
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_: Any) -> None:
         pass
 
     def handle_one_request(self) -> None:
@@ -416,7 +416,7 @@ def test_alert_that_cannot_note_what_it_sends_sends_nothing(lake: Path, receiver
     assert receiver.requests == []
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[Any, str, str]:
+def run(capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[Any, str, str]:
     with pytest.raises(SystemExit) as left:
         main.main(["alert", *map(str, arguments)])
     printed = capsys.readouterr()

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -41,7 +42,7 @@ def samples(text: str) -> Samples:
     return found
 
 
-def metrics(*arguments: object) -> str:
+def metrics(*arguments: Any) -> str:
     words = ["metrics", *map(str, arguments)]
     ran = CliRunner().invoke(main.application(words), words)
     if ran.exception and not isinstance(ran.exception, SystemExit):

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -159,7 +160,7 @@ def test_table_that_was_made_by_halves_is_finished(
     with monkeypatch.context() as dying:
         calls: list[object] = []
 
-        def dies(*arguments: object) -> None:
+        def dies(*arguments: Any) -> None:
             calls.append(arguments)
             if len(calls) == made:
                 raise KeyboardInterrupt

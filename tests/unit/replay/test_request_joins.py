@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,7 +143,7 @@ def test_a_run_that_died_between_its_tables_and_the_ledger_is_made_good(
     lake.add(lines[:700])
     before = lake.rows
 
-    def dies(*_arguments: object) -> None:
+    def dies(*_arguments: Any) -> None:
         raise OSError("the disk is gone")
 
     with monkeypatch.context() as broken:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ def _audit(
     return [one for one in found if isinstance(one, Judged)], [one for one in found if isinstance(one, OwnWork)]
 
 
-def _with_record(entry: LogEntry, **changes: object) -> LogEntry:
+def _with_record(entry: LogEntry, **changes: Any) -> LogEntry:
     assert isinstance(entry.record, VersionedRecord)
     return replace(entry, record=replace(entry.record, record=replace(entry.record.record, **changes)))  # type: ignore[arg-type]
 

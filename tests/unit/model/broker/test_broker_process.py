@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -45,9 +46,7 @@ def broker(rules: BrokerRules = KAFKA, *directories: Uuid, metadata_dir: Uuid | 
     return Broker(life=life, replicas=Replicas(disks=disks, rules=rules))
 
 
-def publish(
-    node: Broker, assigned: Mapping[Replica, Uuid], now: int, *, leads: bool = True, **options: object
-) -> Broker:
+def publish(node: Broker, assigned: Mapping[Replica, Uuid], now: int, *, leads: bool = True, **options: Any) -> Broker:
     changes = [ReplicaChange(replica, leads, directory) for replica, directory in assigned.items()]
     arguments = {
         "offset": 10,

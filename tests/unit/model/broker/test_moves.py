@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ Q = Replica(Uuid(1, 1), 1)
 MOVE = Move(A, B)
 
 
-def hosting(rules: BrokerRules = KAFKA, **changes: object) -> Replicas:
+def hosting(rules: BrokerRules = KAFKA, **changes: Any) -> Replicas:
     """A broker with disks A, B, C that hosts P on A."""
     state = Replicas(disks=Disks(configured=(A, B, C), current={P: A}), hosted={P: Hosted.ONLINE}, rules=rules)
     return replace(state, **changes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -180,13 +181,13 @@ A, B = directory_ids(1, 2)
 IMAGE = first_image(KAFKA, {1: (A, B), 2: directory_ids(2, 2)}, 1, elr=False)
 
 
-def with_partition(image: Image, **changes: object) -> Image:
+def with_partition(image: Image, **changes: Any) -> Image:
     topic = image.topics[TOPIC]
     partition = replace(topic.partitions[0], **changes)
     return replace(image, topics={TOPIC: replace(topic, partitions={0: partition})})
 
 
-def with_broker(image: Image, broker_id: int = 1, **changes: object) -> Image:
+def with_broker(image: Image, broker_id: int = 1, **changes: Any) -> Image:
     broker = replace(image.brokers[broker_id], **changes)
     return replace(image, brokers={**image.brokers, broker_id: broker})
 
@@ -215,11 +216,11 @@ REPORTED = with_broker(IN_A, directories=(B,))
 IDLE = Response()
 
 
-def change(**fields: object) -> tuple[VersionedRecord, ...]:
+def change(**fields: Any) -> tuple[VersionedRecord, ...]:
     return (VersionedRecord(PartitionChangeRecord(partition_id=0, topic_id=TOPIC, **fields), 2),)
 
 
-def assign(directory: Uuid, error: int = 0) -> dict[str, object]:
+def assign(directory: Uuid, error: int = 0) -> dict[str, Any]:
     request = AssignReplicasToDirsRequest(
         broker_id=1,
         broker_epoch=1,
@@ -266,7 +267,7 @@ BROKEN_STEPS = [
 
 
 @pytest.mark.parametrize(("number", "changes"), BROKEN_STEPS)
-def test_step_that_breaks_an_invariant_is_told(number: int, changes: dict[str, object]) -> None:
+def test_step_that_breaks_an_invariant_is_told(number: int, changes: dict[str, Any]) -> None:
     good = {"before": IN_A, "request": HEARTBEAT, "records": (), "response": IDLE, "after": IN_A}
     step = Step(**{**good, **changes})
     assert number in {breach.number for breach in check_step(step)}

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,7 +40,7 @@ def replay(*records: Record, image: Image | None = None) -> Image:
     return image
 
 
-def partition_record(**fields: object) -> PartitionRecord:
+def partition_record(**fields: Any) -> PartitionRecord:
     said = {
         "topic_id": TOPIC,
         "partition_id": 0,
@@ -64,7 +66,7 @@ def only(image: Image) -> Partition:
     return image.topics[TOPIC].partitions[0]
 
 
-def changed(**fields: object) -> Partition:
+def changed(**fields: Any) -> Partition:
     return only(BORN.apply(PartitionChangeRecord(topic_id=TOPIC, partition_id=0, **fields), 9))  # type: ignore[arg-type]
 
 
@@ -119,7 +121,7 @@ def test_partition_record_replaces_a_partition() -> None:
         ({"adding_replicas": (4,), "removing_replicas": (1,)}, {"adding_replicas": (4,), "removing_replicas": (1,)}),
     ],
 )
-def test_partition_change_merges_as_kafka_does(change: dict[str, object], after: dict[str, object]) -> None:
+def test_partition_change_merges_as_kafka_does(change: dict[str, Any], after: dict[str, Any]) -> None:
     """R-MERGE-1 to 7: the cases run on Kafka's own classes."""
     merged = changed(**change)
     assert {name: getattr(merged, name) for name in after} == after
@@ -200,7 +202,7 @@ def test_registration_sorts_and_replaces_directories() -> None:
 def test_registration_change_sets_what_it_says() -> None:
     """R-BROKER-4, R-BROKER-6, R-BROKER-7."""
 
-    def after(**fields: object) -> tuple[object, ...]:
+    def after(**fields: Any) -> tuple[object, ...]:
         change = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=100, **fields)  # type: ignore[arg-type]
         broker = BORN.apply(change, 9).brokers[1]
         return broker.fenced, broker.in_controlled_shutdown, broker.directories, broker.cordoned_directories

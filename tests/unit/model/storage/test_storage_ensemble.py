@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ FOO = Ensemble(
 EMPTY = Ensemble(found={})
 
 
-def directory(tmp_path: Path, name: str, meta: MetaProperties | None = META, **changes: object) -> str:
+def directory(tmp_path: Path, name: str, meta: MetaProperties | None = META, **changes: Any) -> str:
     path = tmp_path / name
     path.mkdir()
     if meta is not None:
@@ -47,7 +48,7 @@ def broken(tmp_path: Path, name: str) -> str:
     return str(tmp_path / name)
 
 
-def rules(ensemble: Ensemble, **expected: object) -> list[str]:
+def rules(ensemble: Ensemble, **expected: Any) -> list[str]:
     return [type(problem).__name__ for problem in find_problems(ensemble, **expected)]
 
 
@@ -61,7 +62,7 @@ def test_ensemble_tells_empty_failed_and_read_directories_apart() -> None:
 
 
 @pytest.mark.parametrize("expected", [{}, {"cluster_id": "fooClusterId"}, {"cluster_id": "fooClusterId", "node_id": 2}])
-def test_ensemble_that_is_consistent_has_no_problem(expected: dict[str, object]) -> None:
+def test_ensemble_that_is_consistent_has_no_problem(expected: dict[str, Any]) -> None:
     verify(FOO, need_one_readable=True, need_metadata_dir=True, **expected)
 
 
@@ -69,7 +70,7 @@ def with_ids(*ids: Uuid | None) -> Ensemble:
     return Ensemble(found={f"/d{i}": replace(META, directory_id=id_) for i, id_ in enumerate(ids)})
 
 
-def mixed(**changes: object) -> Ensemble:
+def mixed(**changes: Any) -> Ensemble:
     return Ensemble(found={"/d0": META, "/d1": replace(META, **changes)})
 
 
@@ -103,7 +104,7 @@ VERIFY = [
 
 @pytest.mark.parametrize(("ensemble", "expected", "names"), VERIFY)
 def test_ensemble_verification_names_every_broken_rule(
-    ensemble: Ensemble, expected: dict[str, object], names: list[str]
+    ensemble: Ensemble, expected: dict[str, Any], names: list[str]
 ) -> None:
     assert rules(ensemble, **expected) == names
     if names:
@@ -213,7 +214,7 @@ def test_start_with_the_metadata_log_in_a_data_directory_is_refused(tmp_path: Pa
     [({"node_id": None}, problems.NodeIdMissing), ({"cluster_id": None}, problems.ClusterIdMissing)],
 )
 def test_start_with_a_file_that_names_no_owner_is_refused(
-    tmp_path: Path, changes: dict[str, object], error: type[StorageProblem]
+    tmp_path: Path, changes: dict[str, Any], error: type[StorageProblem]
 ) -> None:
     path = directory(tmp_path, "d", version=0, **changes)
     with pytest.raises(error):

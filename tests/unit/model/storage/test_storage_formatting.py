@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,7 +29,7 @@ def paths(tmp_path: Path, count: int) -> list[str]:
     return [str(path) for path in made]
 
 
-def formatted(directories: list[str], **options: object) -> Plan:
+def formatted(directories: list[str], **options: Any) -> Plan:
     plan = plan_format(
         load_ensemble(directories, directories[0]),
         cluster_id=options.pop("cluster_id", CLUSTER),
@@ -114,7 +115,7 @@ def test_format_of_a_directory_that_cannot_be_written_says_which(tmp_path: Path)
 )
 @pytest.mark.parametrize("ignore", [False, True])
 def test_format_refuses_a_mix_even_when_told_to_ignore_formatted(
-    tmp_path: Path, options: dict[str, object], error: type[StorageProblem], ignore: bool
+    tmp_path: Path, options: dict[str, Any], error: type[StorageProblem], ignore: bool
 ) -> None:
     """R-STORE-18."""
     one, two = paths(tmp_path, 2)

@@ -1,0 +1,30 @@
+"""The main job with every start-up trick off: the same tables, only later."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.start.switch import VARIABLE
+from tests.support.lakes import Reference
+from tests.support.logs import read_log
+from tests.support.paths import ROOT, metadata_dir
+from tests.support.tables import differences, expected_rows, rows_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def test_main_job_without_start_up_tricks_makes_the_same_tables(tmp_path: Path) -> None:
+    source, lake = metadata_dir("kafka-4.1.2"), tmp_path / "lake"
+    command = [sys.executable, "-m", "pipelines.cli.main", "replay", source, "--lake", lake]
+    clean = {name: text for name, text in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    done = subprocess.run(
+        command, cwd=ROOT, env=clean | {VARIABLE: "false"}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert not [line for line in done.stderr.splitlines() if "Traceback" in line]
+    assert differences(rows_of(lake), expected_rows(Reference().add(read_log(source)))) == []
