@@ -84,9 +84,9 @@ def changes(lake: Lake, name: str) -> list[Change]:
     """Every change of one topic configuration, in order; snapshots among them."""
     rows = lake.query(
         f"""
-        SELECT log_offset, snapshot_index, value FROM {lake.records()}
+        SELECT log_offset, snapshot_index, value FROM {lake.setting_records()}
         WHERE record_type = $1 AND contains(hex(value), $2)
-        UNION ALL SELECT DISTINCT log_offset, -1, NULL FROM {lake.records()} WHERE snapshot
+        UNION ALL SELECT DISTINCT log_offset, -1, NULL FROM {lake.setting_records()} WHERE snapshot
         ORDER BY log_offset, snapshot_index
         """,
         [TYPE_NAMES[ConfigRecord], name.encode().hex().upper()],
@@ -120,8 +120,8 @@ def _values(lake: Lake, record_type: type[Record], containing: str = "") -> list
     """Offset and value of the records of a type that count: a snapshot replaces what was before it."""
     rows = lake.query(
         f"""
-        WITH s AS (SELECT coalesce(max(log_offset), -1) AS last FROM {lake.records()} WHERE snapshot)
-        SELECT log_offset, value FROM {lake.records()}, s
+        WITH s AS (SELECT coalesce(max(log_offset), -1) AS last FROM {lake.setting_records()} WHERE snapshot)
+        SELECT log_offset, value FROM {lake.setting_records()}, s
         WHERE record_type = $1 AND (log_offset > s.last OR (snapshot AND log_offset = s.last))
           AND contains(hex(value), $2)
         ORDER BY log_offset, snapshot_index
@@ -136,7 +136,7 @@ def _removals(lake: Lake) -> list[tuple[int, str]]:
     return lake.query(
         f"""
         SELECT DISTINCT r.log_offset, p.topic
-        FROM {lake.records()} r JOIN {lake.until("partitions")} p USING (topic_id)
+        FROM {lake.setting_records()} r JOIN {lake.until("partitions")} p USING (topic_id)
         WHERE r.record_type = 'REMOVE_TOPIC_RECORD'
         """
     )

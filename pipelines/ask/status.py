@@ -9,7 +9,6 @@ from datetime import datetime
 from pipelines.ask.configs import features
 from pipelines.ask.impaired import troubled
 from pipelines.ask.lost_data import LOST, MAY_LACK, losses
-from pipelines.lake.ledger import log_end, open_ledger
 from pipelines.lake.reader import Lake
 
 
@@ -65,7 +64,7 @@ def status(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> St
         newest_offset=lake.published.end_offset - 1,
         newest_time=lake.published.end_time,
         published_time=lake.published.published_time,
-        log_end_offset=log_end(open_ledger(lake.path), lake.published.end_offset),
+        log_end_offset=lake.log_end(),
         features=features(lake),
         brokers=brokers,
         brokers_fenced=fenced,

@@ -22,7 +22,6 @@ from pipelines.ask.configs import features, min_isr
 from pipelines.ask.lost_data import DataLoss, losses
 from pipelines.ask.requests_sql import ERROR_NAMES, LAST_ASKED, PROCESSES
 from pipelines.lake.delta import reading
-from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, TIME
 from pipelines.settings import Settings
@@ -212,11 +211,7 @@ def _with_views(lake: Lake, settings: Settings) -> duckdb.DuckDBPyConnection:
 def _rewritten(lake: Lake) -> dict[str, Any]:
     """The newest row of the ledger, up to the offset, that says so; a lake never taken back may lack the column."""
     never = {"rewritten_from": -1, "rewritten_offset": -1, "rewritten_time": lake.time}
-    ledger = open_ledger(lake.path)
-    if all(field.name != "rolled_back_from" for field in ledger.schema().fields):
-        return never
-    columns = ["rolled_back_from", "end_offset", "end_time"]
-    rows = ledger.to_pyarrow_dataset().to_table(columns=columns).to_pylist()
+    rows = lake.ledger_rows("rolled_back_from", "end_offset", "end_time")
     told = [row for row in rows if row["rolled_back_from"] is not None and row["end_offset"] <= lake.offset + 1]
     if not told:
         return never

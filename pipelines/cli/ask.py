@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,11 +14,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jbod_model.errors import UsageError
+from pipelines.cli.afterwards import refusals
 
 if TYPE_CHECKING:
     from pipelines.lake.reader import Lake
 
 LakePath = Annotated[str | None, typer.Option("--lake", help="The lake to ask; settings name another default.")]
+Logs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log",
+        metavar="DIR",
+        help="Ask this log in place of a lake: a metadata.log.dir, its __cluster_metadata-0 or a URI. Several for the "
+        "directories of several controllers.",
+    ),
+]
+LogDirs = Annotated[list[str] | None, typer.Argument(metavar="[LOG_DIR]...", help="The same as --log DIR.")]
 AtOffset = Annotated[int | None, typer.Option("--at-offset", help="As it was after the record at this offset.")]
 AtTime = Annotated[
     str | None,
@@ -36,7 +48,9 @@ def register(app: typer.Typer) -> None:
 
 
 def offline(
+    log_dirs: LogDirs = None,
     lake: LakePath = None,
+    log: Logs = None,
     at_offset: AtOffset = None,
     at_time: AtTime = None,
     as_json: AsJson = False,
@@ -45,7 +59,7 @@ def offline(
     """Which replicas are offline, why, since when, and what to do. Exit code 0 whatever the answer is."""
     from pipelines.ask.offline import offline as ask
 
-    opened, default = open_lake(lake, at_offset, at_time)
+    opened, default = open_lake(lake, at_offset, at_time, log_dirs, log)
     answer = ask(opened, default, accepted_until(lake))
     if as_json:
         sys.stdout.write(json.dumps(answer.as_json()) + "\n")
@@ -55,11 +69,18 @@ def offline(
     show_offline(answer, every)
 
 
-def status(lake: LakePath = None, at_offset: AtOffset = None, at_time: AtTime = None, as_json: AsJson = False) -> None:
+def status(
+    log_dirs: LogDirs = None,
+    lake: LakePath = None,
+    log: Logs = None,
+    at_offset: AtOffset = None,
+    at_time: AtTime = None,
+    as_json: AsJson = False,
+) -> None:
     """The lake and its cluster on one screen."""
     from pipelines.ask.status import status as ask
 
-    opened, default = open_lake(lake, at_offset, at_time)
+    opened, default = open_lake(lake, at_offset, at_time, log_dirs, log)
     answer = ask(opened, default, accepted_until(lake))
     if as_json:
         print_json(answer)
@@ -70,12 +91,17 @@ def status(lake: LakePath = None, at_offset: AtOffset = None, at_time: AtTime = 
 
 
 def directories(
-    lake: LakePath = None, at_offset: AtOffset = None, at_time: AtTime = None, as_json: AsJson = False
+    log_dirs: LogDirs = None,
+    lake: LakePath = None,
+    log: Logs = None,
+    at_offset: AtOffset = None,
+    at_time: AtTime = None,
+    as_json: AsJson = False,
 ) -> None:
     """Every directory of every broker: whether it is online, since when, and what it holds."""
     from pipelines.ask.directories import directories as ask
 
-    opened, _ = open_lake(lake, at_offset, at_time)
+    opened, _ = open_lake(lake, at_offset, at_time, log_dirs, log)
     answer = ask(opened)
     if as_json:
         print_json({"offset": opened.offset, "time": opened.time, "directories": answer})
@@ -88,6 +114,7 @@ def directories(
 def history(
     partition: Annotated[str, typer.Argument(metavar="TOPIC-PARTITION", help="For instance orders-3.")],
     lake: LakePath = None,
+    log: Logs = None,
     at_offset: AtOffset = None,
     at_time: AtTime = None,
     as_json: AsJson = False,
@@ -95,7 +122,7 @@ def history(
     """What happened to one partition, record by record."""
     from pipelines.ask.history import history as ask
 
-    opened, default = open_lake(lake, at_offset, at_time)
+    opened, default = open_lake(lake, at_offset, at_time, log)
     answer = ask(opened, partition, default)
     if as_json:
         print_json({"offset": opened.offset, "time": opened.time, "history": answer})
@@ -106,7 +133,9 @@ def history(
 
 
 def image(
+    log_dirs: LogDirs = None,
     lake: LakePath = None,
+    log: Logs = None,
     at_offset: AtOffset = None,
     at_time: AtTime = None,
     as_json: Annotated[bool, typer.Option("--json", help="The only form there is; may be left out.")] = True,  # noqa: ARG001
@@ -114,7 +143,7 @@ def image(
     """The whole state as one JSON object, in the shape of a Kafka metadata image."""
     from pipelines.ask.image import image_text
 
-    opened, _ = open_lake(lake, at_offset, at_time)
+    opened, _ = open_lake(lake, at_offset, at_time, log_dirs, log)
     sys.stdout.writelines(image_text(opened))
     sys.stdout.write("\n")
 
@@ -182,18 +211,45 @@ def _as_seconds(number: int) -> str:
     return f"; if seconds are meant, write {number}000 or {time:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def open_lake(path: str | None, at_offset: int | None, at_time: str | None) -> tuple[Lake, int]:
-    """The lake, and min.insync.replicas where the log says nothing."""
+def open_lake(
+    path: str | None, at_offset: int | None, at_time: str | None, *logs: Sequence[str] | None
+) -> tuple[Lake, int]:
+    """The lake, or a log that answers as a lake of it would, and min.insync.replicas where the log says nothing.
+
+    A log that is refused in the middle answers from what is sound before. The command then ends with the refusal, as a
+    replay does.
+    """
     if at_offset is not None and at_time is not None:
         raise UsageError("--at-offset and --at-time: give one of them")
+    log_dirs = [one for some in logs for one in some or ()]
+    if path is not None and log_dirs:
+        raise UsageError("--lake and --log: give one of them")
     time = None if at_time is None else parse_time(at_time)
-    from pipelines.lake.reader import Lake
     from pipelines.settings import load
 
     settings = load(lake=path)
     # Answers are many small objects that all stay: looking for garbage among them took a third of the time.
     gc.set_threshold(100_000, 50, 100)
-    return Lake.open(settings.lake, at_offset, time), settings.ask.min_insync_replicas
+    default = settings.ask.min_insync_replicas
+    if not log_dirs:
+        from pipelines.lake.reader import Lake
+
+        return Lake.open(settings.lake, at_offset, time), default
+    from pipelines.replay.log_lake import LogLake
+    from pipelines.source.log_options import Options
+
+    replay = settings.replay
+    options = Options(
+        path=log_dirs[0],
+        copies=tuple(log_dirs[1:]),
+        cut_tail="fail" if replay.tail == "stop" else "wait",
+        keep_unknown=replay.keep_unknown,
+    )
+    found = LogLake.of(options, at_offset, time, profile=replay.profile)
+    if found.refusal is not None:
+        typer.echo(f"jbod: answered from the records up to offset {found.published.end_offset - 1}", err=True)
+        refusals.append(found.refusal)
+    return found, default
 
 
 def accepted_until(path: str | None) -> int:

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import typer
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.cli.ask import AsJson, AtOffset, AtTime, LakePath, open_lake, print_json
+from pipelines.cli.ask import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs, open_lake, print_json
 
 Requests = Annotated[
     list[Path] | None,
@@ -95,11 +95,18 @@ def control(
         show_control(controller, logs, out)
 
 
-def moves(lake: LakePath = None, at_offset: AtOffset = None, at_time: AtTime = None, as_json: AsJson = False) -> None:
+def moves(
+    log_dirs: LogDirs = None,
+    lake: LakePath = None,
+    log: Logs = None,
+    at_offset: AtOffset = None,
+    at_time: AtTime = None,
+    as_json: AsJson = False,
+) -> None:
     """Replicas that moved between the disks of their broker: when asked, accepted, and whether they stayed."""
     from pipelines.ask.moves import moves as ask
 
-    opened, _ = open_lake(lake, at_offset, at_time)
+    opened, _ = open_lake(lake, at_offset, at_time, log_dirs, log)
     answer = ask(opened)
     if as_json:
         print_json({"offset": opened.offset, "time": opened.time, "moves": answer})

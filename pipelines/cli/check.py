@@ -11,7 +11,7 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.check.expectations import docs_page, expectations_folder
-from pipelines.cli.ask import AsJson, AtOffset, AtTime, LakePath, open_lake, print_json
+from pipelines.cli.ask import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs, open_lake, print_json
 
 if TYPE_CHECKING:
     from pipelines.check.expectations.validate import Validation
@@ -33,7 +33,9 @@ def register(app: typer.Typer) -> None:
 
 
 def check(
+    log_dirs: LogDirs = None,
     lake: LakePath = None,
+    log: Logs = None,
     only: Annotated[
         list[str] | None, typer.Option("--only", help="Ids or names of checks, separated by commas; all of them else.")
     ] = None,
@@ -76,7 +78,9 @@ def check(
     ran = chosen(words)
     if validate and (words or at_offset is not None or at_time is not None):
         raise UsageError("--validate runs everything at the newest offset: leave out --only, --at-offset and --at-time")
-    opened, _ = open_lake(lake, at_offset, at_time)
+    if validate and (log_dirs or log):
+        raise UsageError("--validate reads the tables of a lake with Spark: jbod replay LOG_DIR --lake LAKE first")
+    opened, _ = open_lake(lake, at_offset, at_time, log_dirs, log)
     validation = _validate(opened, settings) if validate else None
     found = run_checks(opened, words, settings) if validation is None else validation.findings
     if as_json:
@@ -95,7 +99,7 @@ def check(
             from pipelines.show.findings import show_validation
 
             show_validation(validation)
-    if keep and at_offset is None and at_time is None:
+    if keep and not (log_dirs or log) and at_offset is None and at_time is None:
         from pipelines.check.findings import record
 
         if record(opened, ran, found) is None:

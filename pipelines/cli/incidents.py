@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.ask import All, AsJson, AtOffset, AtTime, LakePath, open_lake, print_json
+from pipelines.cli.ask import All, AsJson, AtOffset, AtTime, LakePath, Logs, open_lake, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -17,6 +17,7 @@ def register(app: typer.Typer) -> None:
 def incidents(
     number: Annotated[int | None, typer.Argument(metavar="[NO]", help="One incident, replica by replica.")] = None,
     lake: LakePath = None,
+    log: Logs = None,
     at_offset: AtOffset = None,
     at_time: AtTime = None,
     as_json: AsJson = False,
@@ -27,7 +28,7 @@ def incidents(
     from pipelines.ask.incidents import incidents as ask
     from pipelines.ask.move_counts import moving
 
-    opened, default = open_lake(lake, at_offset, at_time)
+    opened, default = open_lake(lake, at_offset, at_time, log)
     position = {"offset": opened.offset, "time": opened.time}
     if number is not None:
         one = details(opened, number, default)

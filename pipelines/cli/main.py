@@ -24,6 +24,7 @@ from typing import Annotated
 import typer
 
 from jbod_model.errors import JbodError, Retriable, UsageError
+from pipelines.cli.afterwards import refusals
 from pipelines.cli.interrupts import Stopped
 from pipelines.cli.pipe import READER_GONE, output, reader_gone
 from pipelines.cli.progress import told
@@ -90,7 +91,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _refuse_secrets(words)
         with told(_long_command(words)):
-            application(words)(words, prog_name="jbod")
+            try:
+                application(words)(words, prog_name="jbod")
+            except SystemExit as left:
+                if refusals and left.code in (None, 0, 1):
+                    raise refusals[0] from None
+                raise
     except Stopped:
         raise
     except SystemExit as left:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.cli.ask import AsJson, LakePath, accepted_until, open_lake, print_json
+from pipelines.cli.ask import AsJson, LakePath, Logs, accepted_until, open_lake, print_json
 from pipelines.cli.check import FailOn
 from pipelines.show.text import many
 
@@ -27,6 +27,7 @@ def register(app: typer.Typer) -> None:
 
 def metrics(
     lake: LakePath = None,
+    log: Logs = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Write this file in one step instead; node_exporter's textfile collector reads *.prom."),
@@ -43,15 +44,15 @@ def metrics(
     from pipelines.metrics.findings import recorded
     from pipelines.metrics.measure import measure
 
-    opened, default = open_lake(lake, None, None)
+    opened, default = open_lake(lake, None, None, log)
     accepted = accepted_until(lake)
-    log = None if log_dir is None else behind(log_dir, opened.published.end_offset)
+    lag = None if log_dir is None else behind(log_dir, opened.published.end_offset)
     families = measure(
         opened,
         datetime.now(UTC),
         default_min_isr=default,
         accepted_until=accepted,
-        log=log,
+        log=lag,
         found=recorded(opened),
     )
     if as_json:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from jbod_model.errors import UsageError
-from pipelines.cli.ask import AsJson, AtOffset, AtTime, LakePath, open_lake, print_json
+from pipelines.cli.ask import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs, open_lake, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -16,7 +16,9 @@ def register(app: typer.Typer) -> None:
 
 
 def report(
+    log_dirs: LogDirs = None,
     lake: LakePath = None,
+    log: Logs = None,
     out: Annotated[str | None, typer.Option("--out", metavar="FILE.html", help="Where to write the page.")] = None,
     at_offset: AtOffset = None,
     at_time: AtTime = None,
@@ -28,7 +30,7 @@ def report(
     from pipelines.report.content import gather
     from pipelines.settings import load
 
-    opened, _ = open_lake(lake, at_offset, at_time)
+    opened, _ = open_lake(lake, at_offset, at_time, log_dirs, log)
     content = gather(opened, load(lake=lake))
     if out is not None:
         from pipelines.report.page import page, write_page

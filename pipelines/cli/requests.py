@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jbod_model.errors import UsageError
-from pipelines.cli.ask import AsJson, AtOffset, AtTime, LakePath, open_lake, print_json
+from pipelines.cli.ask import AsJson, AtOffset, AtTime, LakePath, Logs, open_lake, print_json
 
 if TYPE_CHECKING:
     from pipelines.ask.assignment_requests import Asked, Assignments, Queue, Request
@@ -25,6 +25,7 @@ def assignments(
         str | None, typer.Argument(metavar="[TOPIC-PARTITION]", help="Only what was asked about this one.")
     ] = None,
     lake: LakePath = None,
+    log: Logs = None,
     at_offset: AtOffset = None,
     at_time: AtTime = None,
     every: Annotated[
@@ -43,7 +44,7 @@ def assignments(
         raise UsageError(f"--queue {every}: seconds from 0.001 on")
     if partition is not None and every is not None:
         raise UsageError("--queue is about brokers, not about a partition: give one of them")
-    opened, _ = open_lake(lake, at_offset, at_time)
+    opened, _ = open_lake(lake, at_offset, at_time, log)
     if partition is not None:
         found = ask.requests_of(opened, partition)
         if as_json:

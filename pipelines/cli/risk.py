@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.ask import All, AsJson, AtOffset, AtTime, LakePath, open_lake, print_json
+from pipelines.cli.ask import All, AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs, open_lake, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -18,7 +18,9 @@ def register(app: typer.Typer) -> None:
 
 
 def risk(
+    log_dirs: LogDirs = None,
     lake: LakePath = None,
+    log: Logs = None,
     at_offset: AtOffset = None,
     at_time: AtTime = None,
     as_json: AsJson = False,
@@ -27,7 +29,7 @@ def risk(
     """What would be lost if one directory or broker failed now, for each of them, worst first. Exit code 0."""
     from pipelines.ask.risk import risk as ask
 
-    opened, default = open_lake(lake, at_offset, at_time)
+    opened, default = open_lake(lake, at_offset, at_time, log_dirs, log)
     answer = ask(opened, default)
     if as_json:
         print_json(answer.as_json())
@@ -45,6 +47,7 @@ def whatif(
         ),
     ],
     lake: LakePath = None,
+    log: Logs = None,
     at_offset: AtOffset = None,
     at_time: AtTime = None,
     as_json: AsJson = False,
@@ -55,7 +58,7 @@ def whatif(
 
     from pipelines.ask.whatif import whatif as ask
 
-    opened, default = open_lake(lake, at_offset, at_time)
+    opened, default = open_lake(lake, at_offset, at_time, log)
     with Console(stderr=True).status("Asking the controller about every partition that is touched"):
         answer = ask(opened, fail, default)
     if as_json:
@@ -69,6 +72,7 @@ def whatif(
 def safe_to_remove(
     directory: Annotated[str, typer.Argument(metavar="BROKER:DIRECTORY", help="For instance 1:r60J.")],
     lake: LakePath = None,
+    log: Logs = None,
     at_offset: AtOffset = None,
     at_time: AtTime = None,
     as_json: AsJson = False,
@@ -77,7 +81,7 @@ def safe_to_remove(
     """Whether a directory can be taken out, and what to do first. Exit code 0: safe, 1: not, 2: no such directory."""
     from pipelines.ask.removal import safe_to_remove as ask
 
-    opened, default = open_lake(lake, at_offset, at_time)
+    opened, default = open_lake(lake, at_offset, at_time, log)
     answer = ask(opened, directory, default)
     if as_json:
         print_json(answer.as_json())

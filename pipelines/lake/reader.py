@@ -7,18 +7,18 @@ batch or nothing of it, also while another one is being written.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from shlex import quote
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 from deltalake import DeltaTable
 
 from jbod_model.errors import UsageError
 from pipelines.lake.delta import connect, data_files, file_list, local_path, open_table, read_parquet, run_query
-from pipelines.lake.ledger import EPOCH, Published, check_known, open_ledger, read_ledger, time_of
+from pipelines.lake.ledger import EPOCH, Published, check_known, log_end, open_ledger, read_ledger, time_of
 
 
 @dataclass(frozen=True)
@@ -62,33 +62,45 @@ class Lake:
 
     def at(self, table: str) -> str:
         """SQL for the rows of a history table that are true at this offset."""
-        files = [
-            file["path"]
-            for file in data_files(self.tables[table])
-            if _at_most(file["min.from_offset"], self.offset)
-            and (file["null_count.to_offset"] != 0 or _more(file["max.to_offset"], self.offset))
-        ]
+        rows = self._rows(
+            table,
+            lambda file: (
+                _at_most(file["min.from_offset"], self.offset)
+                and (file["null_count.to_offset"] != 0 or _more(file["max.to_offset"], self.offset))
+            ),
+        )
         return (
-            f"(SELECT * FROM {self._read(table, files)} "
+            f"(SELECT * FROM {rows} "
             f"WHERE from_offset <= {self.offset} AND (to_offset IS NULL OR to_offset > {self.offset}))"
         )
 
     def until(self, table: str) -> str:
         """SQL for the rows of a history table that began by this offset; ends that came later are not known yet."""
-        every = data_files(self.tables[table])
-        files = [file["path"] for file in every if _at_most(file["min.from_offset"], self.offset)]
-        ends = ["to_offset", "to_time"]
-        if any(field.name == "ended_by" for field in self.tables[table].schema().fields):
-            ends.append("ended_by")
+        rows = self._rows(table, lambda file: _at_most(file["min.from_offset"], self.offset))
+        ends = [name for name in ("to_offset", "to_time", "ended_by") if name in self._columns(table)]
         hidden = ", ".join(f"CASE WHEN to_offset <= {self.offset} THEN {end} END AS {end}" for end in ends)
-        return f"(SELECT * REPLACE ({hidden}) FROM {self._read(table, files)} WHERE from_offset <= {self.offset})"
+        return f"(SELECT * REPLACE ({hidden}) FROM {rows} WHERE from_offset <= {self.offset})"
 
     def records(self) -> str:
         """SQL for the records up to this offset."""
-        files = [
-            file["path"] for file in data_files(self.tables["records"]) if _at_most(file["min.log_offset"], self.offset)
-        ]
-        return f"(SELECT * FROM {self._read('records', files)} WHERE log_offset <= {self.offset})"
+        rows = self._rows("records", lambda file: _at_most(file["min.log_offset"], self.offset))
+        return f"(SELECT * FROM {rows} WHERE log_offset <= {self.offset})"
+
+    def setting_records(self) -> str:
+        """SQL for at least the records up to this offset that set something: features, configurations, snapshots."""
+        return self.records()
+
+    def log_end(self) -> int | None:
+        """Where the log ended when it was last looked at, if that was before the end of this lake."""
+        return log_end(open_ledger(self.path), self.published.end_offset)
+
+    def ledger_rows(self, *columns: str) -> list[dict[str, Any]]:
+        """Rows of the ledger; none where a lake of an earlier jbod lacks one of the columns."""
+        ledger = open_ledger(self.path)
+        if not {column.name for column in ledger.schema().fields}.issuperset(columns):
+            return []
+        rows: list[dict[str, Any]] = ledger.to_pyarrow_dataset().to_table(columns=list(columns)).to_pylist()
+        return rows
 
     def check_files(self) -> None:
         """UsageError where a data file is gone or no Parquet. Of each only the footer is read."""
@@ -101,10 +113,15 @@ class Lake:
         """The rows of a query."""
         return run_query(self.path, self.connection, sql, parameters)
 
-    def _read(self, table: str, files: Sequence[str]) -> str:
+    def _rows(self, table: str, wanted: Callable[[dict[str, Any]], bool]) -> str:
+        """SQL for the rows of a table, at least those of the files whose statistics are ``wanted``."""
+        files = [file["path"] for file in data_files(self.tables[table]) if wanted(file)]
         return read_parquet(self.path, table, self.tables[table], files)
 
-    def _at(self, offset: int) -> Lake:
+    def _columns(self, table: str) -> list[str]:
+        return [column.name for column in self.tables[table].schema().fields]
+
+    def _at(self, offset: int) -> Self:
         lake = replace(self, offset=offset)
         ((micros,),) = lake.query(f"SELECT epoch_us(arg_max(append_time, log_offset)) FROM {lake.records()}")
         return lake if micros is None else replace(lake, time=time_of(micros))

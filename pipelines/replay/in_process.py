@@ -1,0 +1,159 @@
+"""A log replayed in this process, without Spark and without a file written: the same stages, one micro-batch."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError
+from pipelines.lake.ledger import time_of
+from pipelines.lake.tables import RECORDS
+from pipelines.replay.events import TOPIC
+from pipelines.replay.job import Job
+from pipelines.replay.record_rows import record_rows
+from pipelines.replay.refusals import refused_at
+from pipelines.replay.rules import rules
+from pipelines.replay.slice_ids import Named
+from pipelines.replay.stages import Row, fold_rows, shard_rows
+from pipelines.source.log_dir import LogDir
+from pipelines.source.log_options import Options
+from pipelines.source.positions import Slice
+from pipelines.source.readers import planner_of
+from pipelines.source.slices import read_slice
+
+ATTEMPTS = 3
+"""So often is a log read again that changes while it is read."""
+# Types that no setting is in and that there are many of: TopicRecord, the two of partitions, NoOpRecord.
+_MANY = (TOPIC, 3, 5, 20)
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+
+
+@dataclass
+class ReplayedLog:
+    """All history tables of a log as Arrow tables, and where the log began and ended."""
+
+    pieces: Sequence[Slice]
+    keep_unknown: bool
+    cluster_id: str
+    start_offset: int
+    end_offset: int
+    end_time: datetime
+    snapshot: int | None
+    """The end offset of the snapshot that the log begins with, None where it begins at its first record."""
+    refusal: JbodError | None
+    """Why the log was not read to its end (R-READ-1), None where it was."""
+    history: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
+    settings: list[pa.Table] = field(default_factory=list)
+    """Rows of ``records`` without the types of which there are many."""
+
+    def records(self) -> pa.Table:
+        """All rows of ``records``. The log is read once more."""
+        parts = _parallel(lambda piece: _records(piece, self.keep_unknown), self.pieces)
+        return pa.concat_tables([part.cast(RECORDS.schema) for part in parts])
+
+
+def replay_log(options: Options, *, profile: str = "kafka", ids: str = "kafka") -> ReplayedLog:
+    """Replay the log that ``options`` names up to its end, or up to what it is refused for.
+
+    Raises what the log is refused for where nothing of it is sound, and UsageError where there is nothing to read.
+    """
+    chosen = rules(profile, ids)
+    limit: int | None = None
+    refusal: JbodError | None = None
+    changed = 0
+    while True:
+        try:
+            pieces, refusal = _plan(options, limit, refusal)
+            return _replay(options, pieces, Job("", max(os.cpu_count() or 1, 1), chosen, options.keep_unknown), refusal)
+        except LogChanged:
+            changed += 1
+            if changed > ATTEMPTS:
+                raise
+        except (MalformedLog, ReplayViolation) as problem:
+            offset = refused_at(problem)
+            if offset is None or (limit is not None and offset >= limit):
+                raise
+            limit, refusal = offset, problem
+
+
+def _plan(options: Options, limit: int | None, refusal: JbodError | None) -> tuple[list[Slice], JbodError | None]:
+    """The slices up to the end of what may be read, and what stops the reader there."""
+    planner = planner_of(options)
+    if limit is not None:
+        planner.limit = limit
+    planner.freeze()
+    position = planner.begin(options.start)
+    pieces: list[Slice] = []
+    while True:
+        try:
+            end = planner.advance(position)
+        except LogChanged:
+            raise
+        except (MalformedLog, ReplayViolation) as problem:
+            if not pieces:
+                raise
+            return pieces, refusal or problem
+        if end == position:
+            break
+        pieces += planner.slices(position, end)
+        position = end
+    if pieces:
+        return pieces, refusal
+    if refusal is not None:
+        raise refusal
+    raise UsageError(f"{options.path}: there is no record in this log yet that may be read")
+
+
+def _replay(options: Options, pieces: Sequence[Slice], job: Job, refusal: JbodError | None) -> ReplayedLog:
+    decoded = _parallel(lambda item: _decoded(job, *item), list(enumerate(pieces)))
+    last = pieces[-1]
+    snapshot = next((piece.snapshot for piece in pieces if piece.snapshot >= 0), None)
+    found = ReplayedLog(
+        pieces=pieces,
+        keep_unknown=job.keep_unknown,
+        cluster_id=LogDir(options.path).cluster_id(),
+        start_offset=pieces[0].first if snapshot is None else 0,
+        end_offset=last.last if last.snapshot < 0 else last.snapshot,
+        end_time=time_of(decoded[-1][2]),
+        snapshot=snapshot,
+        refusal=refusal,
+        settings=[settings for _, settings, _ in decoded],
+    )
+    rows = [row for sliced, _, _ in decoded for row in sliced]
+    shards = sorted({row[0] for row in rows if row[0] >= 0})
+    for tables in _parallel(lambda shard: fold_rows(job, shard, None, [r for r in rows if r[0] == shard])[1], shards):
+        for name, part in tables.items():
+            found.history[name] += [part.closed, part.open]
+    return found
+
+
+def _decoded(job: Job, number: int, piece: Slice) -> tuple[list[Row], pa.Table, int]:
+    """What the fold gets of a slice, its rows of settings, and the time of its last batch in microseconds."""
+    records, kept = read_slice(piece, keep_unknown=job.keep_unknown)
+    named = Named.of(records)
+    snapshot = piece.snapshot - 1 if piece.snapshot >= 0 else None
+    few = record_rows(records, kept & ~np.isin(records.types, _MANY), snapshot, named)
+    rows = list(shard_rows(job, number, piece, records, kept, named))
+    return rows, few.cast(RECORDS.schema), int(records.headers[-1]["timestamp"]) * 1000
+
+
+def _records(piece: Slice, keep_unknown: bool) -> pa.Table:
+    records, kept = read_slice(piece, keep_unknown=keep_unknown)
+    return record_rows(records, kept, piece.snapshot - 1 if piece.snapshot >= 0 else None)
+
+
+def _parallel(work: Callable[[_A], _B], items: Sequence[_A]) -> list[_B]:
+    """``work`` on each item, in order; the kernels leave the interpreter to other threads."""
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return list(pool.map(work, items))

@@ -1,0 +1,109 @@
+"""A log that answers as a lake of it would: tables in memory, made when a question first needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from jbod_model.errors import JbodError
+from pipelines.lake.delta import connect
+from pipelines.lake.ledger import Published, check_known
+from pipelines.lake.reader import Lake
+from pipelines.lake.tables import BY_NAME
+from pipelines.replay.in_process import ReplayedLog, replay_log
+from pipelines.source.log_options import Options
+
+SETTINGS = "settings"
+"""The table of records that set something: all but those of partitions and topics."""
+
+
+@dataclass(frozen=True)
+class LogLake(Lake):
+    """The tables of a replayed log in DuckDB's memory, each filled when it is first asked for."""
+
+    log: ReplayedLog = field(kw_only=True)
+    filled: set[str] = field(default_factory=set, kw_only=True)
+
+    @classmethod
+    def of(
+        cls,
+        options: Options,
+        at_offset: int | None = None,
+        at_time: datetime | None = None,
+        *,
+        profile: str = "kafka",
+        ids: str = "kafka",
+    ) -> LogLake:
+        """The log at ``options.path`` as of an offset or a time, as ``Lake.open`` has it for a lake."""
+        log = replay_log(options, profile=profile, ids=ids)
+        published = Published(
+            start_offset=log.start_offset,
+            end_offset=log.end_offset,
+            end_time=log.end_time,
+            published_time=datetime.now(UTC),
+            profile=profile,
+            ids=ids,
+            cluster_id=log.cluster_id,
+            from_snapshot=log.snapshot,
+            versions={},
+        )
+        first = log.start_offset if log.snapshot is None else log.snapshot - 1
+        newest = log.end_offset - 1
+        found = cls(options.path, published, first, newest, log.end_time, {}, connect(), log=log)
+        if at_time is not None:
+            at_offset = found._offset_at(at_time)
+        if at_offset is None:
+            return found
+        check_known(options.path, [(first, log.end_offset)], at_offset)
+        return found._at(at_offset)
+
+    @property
+    def refusal(self) -> JbodError | None:
+        """Why the log was not read to its end."""
+        return self.log.refusal
+
+    def check_files(self) -> None:
+        """Nothing is stored."""
+
+    def log_end(self) -> int | None:
+        """The log ends where it was read to."""
+        return None
+
+    def ledger_rows(self, *columns: str) -> list[dict[str, Any]]:  # noqa: ARG002
+        """A log has no ledger."""
+        return []
+
+    def setting_records(self) -> str:
+        """SQL for the records that set something, up to this offset."""
+        return f"(SELECT * FROM {self._table(SETTINGS)} WHERE log_offset <= {self.offset})"
+
+    def _rows(self, table: str, wanted: Callable[[dict[str, Any]], bool]) -> str:  # noqa: ARG002
+        return self._table(table)
+
+    def _columns(self, table: str) -> list[str]:
+        return list(BY_NAME[table].schema.names)
+
+    def _table(self, name: str) -> str:
+        """The name of the table in DuckDB, filled if it is not yet."""
+        table = f"log_{name}"
+        if name not in self.filled:
+            for number, part in enumerate(self._parts(name)):
+                self.connection.register("part", part)
+                verb = f"CREATE TABLE {table} AS" if number == 0 else f"INSERT INTO {table}"
+                self.connection.execute(f"{verb} SELECT * FROM part")
+                self.connection.unregister("part")
+            self.filled.add(name)
+        return table
+
+    def _parts(self, name: str) -> list[pa.Table]:
+        """Arrow tables with the rows of a table; the first may be empty."""
+        if name == SETTINGS:
+            return self.log.settings
+        if name == "records":
+            return [self.log.records()]
+        schema = BY_NAME[name].schema
+        return [schema.empty_table(), *(part for part in self.log.history.get(name, []) if part.num_rows)]
