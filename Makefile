@@ -38,13 +38,13 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup
 	@rm -rf $(DEMO)
+	$(BIN)/jbod offline $(CLUSTER) --at-offset 200
+	@echo
 	$(BIN)/jbod replay $(CLUSTER) --lake $(DEMO)/lake
 	@echo
 	$(BIN)/jbod status --lake $(DEMO)/lake
 	@echo
 	$(BIN)/jbod directories --lake $(DEMO)/lake --at-offset 200
-	@echo
-	$(BIN)/jbod offline --lake $(DEMO)/lake --at-offset 200
 	@echo
 	$(BIN)/jbod check --lake $(DEMO)/lake --at-offset 200 || [ $$? -eq 1 ]
 	@echo
