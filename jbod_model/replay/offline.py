@@ -71,8 +71,11 @@ def offline_replicas(image: Image, partition: Partition, *, profile: Profile = K
     return {broker_id: reason for broker_id, reason in reasons.items() if reason is not None}
 
 
-def image_as_json(image: Image, offset: int, *, profile: Profile = KAFKA) -> dict[str, Any]:
-    """The image at ``offset`` as a JSON object: topics by name, partitions and brokers ascending."""
+def image_as_json(image: Image, offset: int, *, profile: Profile = KAFKA, cordons: bool = False) -> dict[str, Any]:
+    """The image at ``offset`` as a JSON object: topics by name, partitions and brokers ascending.
+
+    With ``cordons`` each broker has ``cordonedLogDirs``, as images of Kafka 4.3 and later do: [] where none is known.
+    """
     return {
         "op": "image",
         "offset": offset,
@@ -103,6 +106,7 @@ def image_as_json(image: Image, offset: int, *, profile: Profile = KAFKA) -> dic
                 "fenced": broker.fenced,
                 "inControlledShutdown": broker.in_controlled_shutdown,
                 "logDirs": [str(directory) for directory in broker.directories],
+                **({"cordonedLogDirs": list(map(str, broker.cordoned_directories or ()))} if cordons else {}),
             }
             for _, broker in sorted(image.brokers.items())
         ],
