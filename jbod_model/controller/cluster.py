@@ -218,6 +218,7 @@ class Cluster:
             min_isr=self.min_isr(topic),
             default_dir=self.default_dir,
             keep_stale_elr=self.rules.has(Quirk.STALE_ELR),
+            added_suffice=self.rules.reassignment_completion == "added in sync",
         )
 
     # CONFIGURATION

@@ -53,6 +53,8 @@ class ControllerRules:
     """A broker with several directories stays fenced until none of its replicas is unassigned (R-HB-5)."""
     election_after_assignment: Literal["old directory", "new directory"]
     """Which directory the election in an assignment's record sees (R-ASSIGN-6)."""
+    reassignment_completion: Literal["all in sync", "added in sync"] = "all in sync"
+    """Which replicas must be in sync before a reassignment is complete; it depends on the release (R-RELEASE-4)."""
 
     def has(self, quirk: Quirk) -> bool:
         """Whether a flaw is switched on."""

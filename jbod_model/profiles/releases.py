@@ -37,6 +37,9 @@ REPAIRED_IN: Mapping[Quirk, Release] = {
 }
 """The first release without the flaw; a flaw that is not here is in all of them (R-RELEASE-2)."""
 
+ADDED_SUFFICE = Release(4, 3)
+"""The first release in which a reassignment is complete when all it adds is in sync (R-RELEASE-4)."""
+
 _SINCE: Mapping[int, Release] = {28: Release(4, 2), 30: Release(4, 3), 32: Release(4, 4)}
 """The lowest level that a controller supports from a release on. Each also knows the first level of the next one,
 which is not stable there: 31, 4.4-IV0, is supported by 4.3."""
@@ -67,8 +70,11 @@ def release_of(level: int) -> Release:
 
 @functools.cache
 def as_released(profile: Profile, release: Release) -> Profile:
-    """``profile`` without the flaws that were repaired up to ``release`` (R-RELEASE-2)."""
+    """``profile`` without the flaws repaired up to ``release``, with its reassignments (R-RELEASE-2, R-RELEASE-4)."""
+    rules = profile.controller
     repaired = [quirk for quirk, since in REPAIRED_IN.items() if release >= since]
-    if not repaired:
-        return profile
-    return replace(profile, controller=profile.controller.without(*repaired))
+    if repaired:
+        rules = rules.without(*repaired)
+    if release >= ADDED_SUFFICE:
+        rules = replace(rules, reassignment_completion="added in sync")
+    return profile if rules is profile.controller else replace(profile, controller=rules)
