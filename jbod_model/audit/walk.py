@@ -359,6 +359,7 @@ class Audit:
         """How many of the next records the controller's own work explains."""
         context = Context(
             next_offset=self.known.next_offset,
+            controller_id=self.known.controller_id,
             memory=self.known.memory,
             static_configs=self.known.static_configs,
         )

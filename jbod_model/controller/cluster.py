@@ -79,15 +79,19 @@ class Cluster:
 
     @property
     def release(self) -> Release:
-        """This controller's release: as given, as registered, else by the metadata.version (R-RELEASE-3)."""
+        """This controller's release: as given, as registered, else what the metadata.version needs (R-RELEASE-3)."""
         if self.context.release is not None:
             return self.context.release
-        registered = self.image.controllers.get(self.context.controller_id)
-        if registered is not None:
-            for feature in registered.features:
-                if feature.name == METADATA_VERSION:
-                    return release_of(feature.max_supported_version)
-        return release_of(self.image.features.get(METADATA_VERSION, 0))
+        controllers = self.image.controllers
+        leading = controllers.get(self.context.controller_id)
+        releases = [
+            release_of(feature.max_supported_version)
+            for controller in (controllers.values() if leading is None else [leading])
+            for feature in controller.features
+            if feature.name == METADATA_VERSION
+        ]
+        finalized = release_of(self.image.features.get(METADATA_VERSION, 0))
+        return max(finalized, min(releases, default=finalized))
 
     @property
     def supported_features(self) -> Mapping[str, tuple[int, int]]:

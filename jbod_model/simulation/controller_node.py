@@ -23,7 +23,6 @@ from jbod_model.formats.responses import BrokerHeartbeatResponse, Response
 from jbod_model.ids import Uuid
 from jbod_model.java import JavaRandom
 from jbod_model.profiles import Profile
-from jbod_model.profiles.releases import OLDEST, SUPPORTED_FEATURES
 from jbod_model.replay.image import Image
 from jbod_model.simulation.deciding import deciding
 
@@ -152,7 +151,6 @@ class ControllerNode:
             memory=self.memory,
             random_state=self.random_state,
             new_topic_ids=new_topic_ids if isinstance(request, CreateTopicsRequest) else (),
-            supported_features=SUPPORTED_FEATURES[OLDEST],
         )
         broker_id = getattr(request, "broker_id", None)
         known = self.heard.get(broker_id) if broker_id is not None else None
