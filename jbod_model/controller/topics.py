@@ -6,6 +6,7 @@ Source: the topic methods of Kafka's ``ReplicationControlManager``.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from jbod_model.controller.cluster import Cluster
@@ -291,11 +292,13 @@ def _replicas_of_added(
 
 
 def delete_topics(cluster: Cluster, request: DeleteTopicsRequest) -> Result:
-    """Delete each topic that is there (R-CREATE-7)."""
+    """Delete each topic that is there and asked for once; one that is asked for twice is answered once (R-CREATE-7)."""
     records: list[VersionedRecord] = []
     results: list[DeletableTopicResult] = []
-    for topic_id in request.topic_ids:
-        if topic_id in cluster.image.topics:
+    for topic_id, count in Counter(request.topic_ids).items():
+        if count > 1:
+            results.append(DeletableTopicResult(topic_id=topic_id, error_code=KafkaError.INVALID_REQUEST))
+        elif topic_id in cluster.image.topics:
             records.append(VersionedRecord(RemoveTopicRecord(topic_id=topic_id), 0))
             results.append(DeletableTopicResult(topic_id=topic_id))
         else:
