@@ -170,6 +170,15 @@ class Knowledge:
             **known,  # type: ignore[arg-type]
         )
 
+    def own_context(self) -> Context:
+        """The circumstances of the controller's own work."""
+        return Context(
+            next_offset=self.next_offset,
+            controller_id=self.controller_id,
+            memory=self.memory,
+            static_configs=self.static_configs,
+        )
+
 
 def drawn_ids(response: object) -> Mapping[str, Uuid]:
     """Topic name -> the id that the controller drew for it."""
