@@ -1,6 +1,6 @@
 # make setup | demo | test | lint | bench | clean.   PYTHON=python3.12 chooses another interpreter.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration live cluster lint bench clean
+.PHONY: help setup demo test unit integration live cluster kafka-schema lint bench clean
 MAKEFLAGS += --no-print-directory
 
 VENV := .venv
@@ -15,6 +15,7 @@ help:
 	@echo "make test    lint, types, unit and integration tests"
 	@echo "make live    follow a real Kafka while its disks break (needs Maven)"
 	@echo "make cluster the main job on a Spark cluster of three processes, while executors and workers are killed"
+	@echo "make kafka-schema JAR=kafka-metadata-4.4.0.jar   what a Kafka's records have that is not known here"
 	@echo "make bench   speed, side by side with Kafka's own reader"
 
 setup: $(STAMP)
@@ -49,6 +50,10 @@ demo: setup
 	$(BIN)/jbod check --lake $(DEMO)/lake --at-offset 200 || [ $$? -eq 1 ]
 	@echo
 	$(BIN)/jbod report --lake $(DEMO)/lake --at-offset 200 --out $(DEMO)/report.html
+
+# What a newer Kafka's records have that is not known here; its jars are at any Maven repository.
+kafka-schema: setup
+	@$(BIN)/python -m tests.kafka_schema $(JAR)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -54,6 +54,11 @@ class JavaRandom:
             items[size - 1], items[other] = items[other], items[size - 1]
 
 
+def int32(number: int) -> int:
+    """What is left of a sum in Java's int (R-QUIRK-10)."""
+    return (number + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
 def string_hash(text: str) -> int:
     """``String.hashCode`` as an unsigned 32-bit number (R-JAVA-2)."""
     value = 0

@@ -60,7 +60,7 @@ RIGHT = Rules(None, _flawed())
 """Without flaws: what should be written."""
 
 AS_RELEASED = Rules("kafka", KAFKA)
-"""With every flaw of Kafka 4.1."""
+"""With every flaw of the release whose controller leads."""
 
 WITHOUT_LEAK = Rules(None, replace(KAFKA, controller=KAFKA.controller.without(Quirk.INDEX_LEAK)))
 """Without the flaw on which Kafka throws after it took note of the broker's new state (R-QUIRK-2)."""

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from jbod_model.formats.metadata_version import METADATA_VERSION
+from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION
 from jbod_model.formats.request_log import RequestLine
 from jbod_model.formats.requests import AlterPartitionRequest, AssignReplicasToDirsRequest, BrokerRegistrationRequest
 from jbod_model.formats.responses import AlterPartitionResponse, AssignReplicasToDirsResponse
 from jbod_model.ids import Uuid
 
-NEWEST = 27
-"""The newest level of metadata.version that a Kafka 4.1 takes without being asked to (4.1-IV1)."""
+NEWEST = LEVELS["4.4-IV2"]
+"""The newest level of metadata.version that a Kafka takes without being asked to."""
 
 Place = tuple[Uuid, int]
 

@@ -13,7 +13,7 @@ from jbod_model.controller import Context, ControllerMemory
 from jbod_model.controller.context import NEVER
 from jbod_model.controller.heartbeat import BrokerControlState
 from jbod_model.controller.leader_updates import FENCE
-from jbod_model.formats.control_records import ControlRecord, KRaftVersionRecord
+from jbod_model.formats.control_records import ControlRecord, KRaftVersionRecord, LeaderChangeMessage
 from jbod_model.formats.kafka_errors import KafkaError
 from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
@@ -73,6 +73,8 @@ class Knowledge:
     """Where each broker stands in its life. A registration alone does not say: one that was unfenced again after it had
     begun to shut down still says that it is shutting down."""
     _kraft_version: int = 0
+    controller_id: int = -1
+    """The controller that leads; -1 until the log names one."""
 
     def apply(self, versioned: VersionedRecord, offset: int) -> None:
         """Take a record; ReplayViolation if it cannot follow."""
@@ -110,6 +112,8 @@ class Knowledge:
         """Take a record of raft's own."""
         if isinstance(record, KRaftVersionRecord):
             self._kraft_version = record.k_raft_version
+        elif isinstance(record, LeaderChangeMessage):
+            self.controller_id = record.leader_id
 
     def stranger(self, line: RequestLine) -> str | None:
         """What ``line`` says of the cluster that the log, up to here, never had; None if there is nothing."""
@@ -159,10 +163,20 @@ class Knowledge:
             next_offset=self.next_offset,
             authorized=line.error_code != KafkaError.CLUSTER_AUTHORIZATION_FAILED,
             cluster_id=self.cluster_id,
+            controller_id=self.controller_id,
             kraft_version=self._kraft_version,
             memory=self.memory,
             static_configs=self.static_configs,
             **known,  # type: ignore[arg-type]
+        )
+
+    def own_context(self) -> Context:
+        """The circumstances of the controller's own work."""
+        return Context(
+            next_offset=self.next_offset,
+            controller_id=self.controller_id,
+            memory=self.memory,
+            static_configs=self.static_configs,
         )
 
 

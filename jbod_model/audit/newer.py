@@ -1,13 +1,14 @@
-"""What a log has that is newer than the reference controller, which is Kafka 4.1's: an audit cannot decide about it."""
+"""What a log has that is newer than the reference controller, which is Kafka 4.4's: an audit cannot decide about it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from jbod_model.controller.leader_updates import CORDONED_VERSION
 from jbod_model.formats.metadata_version import (
+    LEVEL_NAMES,
     LEVELS,
     METADATA_VERSION,
-    NEWER_LEVELS,
     partition_record_version,
     register_broker_record_version,
 )
@@ -24,12 +25,12 @@ from jbod_model.formats.records import (
 from jbod_model.formats.request_log import NewerLine, RequestLine
 from jbod_model.formats.requests import UpdateFeaturesRequest
 
-NEWEST_LEVEL = max(LEVELS.values())
+NEWEST_LEVEL = LEVELS["4.4-IV2"]
 """The metadata.version up to which the reference controller knows what is written."""
 
 _WRITTEN: Mapping[type[Record], int] = {
     RegisterBrokerRecord: register_broker_record_version(NEWEST_LEVEL),
-    BrokerRegistrationChangeRecord: 2,
+    BrokerRegistrationChangeRecord: CORDONED_VERSION,
     PartitionRecord: partition_record_version(NEWEST_LEVEL),
     PartitionChangeRecord: partition_record_version(NEWEST_LEVEL),
 }
@@ -42,7 +43,7 @@ def newer_level(level: int) -> str | None:
     """Why nothing can be decided at this metadata.version, None where it can."""
     if level <= NEWEST_LEVEL:
         return None
-    name = NEWER_LEVELS.get(level)
+    name = LEVEL_NAMES.get(level)
     if name is None:
         return f"metadata.version level {level} is not known to this audit"
     return f"Kafka {name.partition('-')[0]} is not known to this audit (metadata.version {name})"

@@ -16,6 +16,7 @@ from jbod_model.formats.records import (
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
 )
 from jbod_model.formats.requests import (
     AlterPartitionReassignmentsRequest,
@@ -29,6 +30,7 @@ from jbod_model.formats.requests import (
     ElectLeadersRequest,
     Request,
     UnregisterBrokerRequest,
+    UnregisterControllerRequest,
     UpdateFeaturesRequest,
 )
 from jbod_model.replay.image import Image
@@ -37,6 +39,7 @@ CAUSED = (
     BrokerRegistrationChangeRecord,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
     FenceBrokerRecord,
     UnfenceBrokerRecord,
     TopicRecord,
@@ -60,6 +63,8 @@ def may_begin_with(request: Request, record: Record, image: Image) -> bool:
         if isinstance(record, _OF_BROKERS):
             return record.broker_id == request.broker_id
         return isinstance(record, PartitionChangeRecord)
+    if isinstance(request, UnregisterControllerRequest):
+        return isinstance(record, UnregisterControllerRecord) and record.controller_id == request.controller_id
     if isinstance(request, AssignReplicasToDirsRequest):
         return isinstance(record, PartitionChangeRecord) and any(
             asked.partition_index == record.partition_id

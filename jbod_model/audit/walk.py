@@ -357,11 +357,7 @@ class Audit:
 
     def _written_by(self, request: Request) -> int:
         """How many of the next records the controller's own work explains."""
-        context = Context(
-            next_offset=self.known.next_offset,
-            memory=self.known.memory,
-            static_configs=self.known.static_configs,
-        )
+        context = self.known.own_context()
         for rules in (RIGHT, AS_RELEASED):
             outcome = expect(self.known.image, request, context, rules)
             if self._found(outcome.records) is not None:

@@ -1,4 +1,4 @@
-"""The directories of a running broker, and which logs lie in them (R-DISK-1 to R-DISK-6).
+"""The directories of a running broker, and which logs lie in them (R-DISK-1 to R-DISK-7).
 
 Source: Kafka's ``LogManager``.
 """
@@ -47,6 +47,8 @@ class Disks:
     configured: tuple[Uuid, ...]
     unreadable: int = 0
     failed: frozenset[Uuid] = frozenset()
+    cordoned: frozenset[Uuid] = frozenset()
+    """As ``cordoned.log.dirs`` of the broker names them (R-DISK-7)."""
     metadata_dir: Uuid | None = None
     current: Mapping[Replica, Uuid] = field(default_factory=dict)
     future: Mapping[Replica, Uuid] = field(default_factory=dict)
@@ -64,10 +66,11 @@ class Disks:
 
 
 def candidates(disks: Disks, replica: Replica, target: Uuid | None, ids: IdTable) -> tuple[Uuid, ...]:
-    """Where a new log may go, best first (R-DISK-1, R-DISK-2).
+    """Where a new log may go, best first (R-DISK-1, R-DISK-2, R-DISK-7).
 
     An operator's wish comes first, then ``target`` if it is an online directory; both leave no choice. Else the
-    directories by the number of logs in them, future ones counted, the emptiest first.
+    directories by the number of logs in them, future ones counted, the emptiest first; cordoned ones are left out, but
+    where all are cordoned the first takes the log all the same.
     """
     wish = disks.preferred.get(replica)
     if wish is None and target is not None and target not in (ids.unassigned, ids.lost) and target in disks.online:
@@ -75,7 +78,8 @@ def candidates(disks: Disks, replica: Replica, target: Uuid | None, ids: IdTable
     if wish is not None:
         return (wish,)
     logs = [*disks.current.values(), *disks.future.values()]
-    return tuple(sorted(disks.online, key=logs.count))
+    free = [directory for directory in disks.online if directory not in disks.cordoned]
+    return tuple(sorted(free or disks.online[:1], key=logs.count))
 
 
 def create_log(

@@ -59,6 +59,8 @@ class Surroundings:
     metadata_offset: int = -1
     pending_assignments: int = 0
     leading_in: frozenset[Uuid] = frozenset()
+    cordons_supported: bool = False
+    """Whether the metadata has metadata.version 4.3-IV0 or later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,8 @@ class Lifecycle:
     next_at_once: bool = False
     shutdown_answered: bool = False
     offline: tuple[tuple[Uuid, bool], ...] = ()
+    cordoned: tuple[Uuid, ...] = ()
+    """What the configuration cordons of the directories of the start."""
     next_communication: int | None = None
     registration_limit: int | None = None
     failure_check: tuple[int, Uuid] | None = None
@@ -114,7 +118,8 @@ def registration_request(life: Lifecycle) -> BrokerRegistrationRequest:
 
 
 def heartbeat_request(life: Lifecycle, around: Surroundings) -> BrokerHeartbeatRequest:
-    """Alive, with every directory that failed since the start (R-LIFE-5)."""
+    """Alive, with all that failed since the start and, from recovery on, is cordoned (R-LIFE-5, R-LIFE-11)."""
+    tells_cordons = around.cordons_supported and life.state not in (BrokerState.NOT_RUNNING, BrokerState.STARTING)
     return BrokerHeartbeatRequest(
         broker_id=life.node_id,
         broker_epoch=life.epoch,
@@ -122,6 +127,7 @@ def heartbeat_request(life: Lifecycle, around: Surroundings) -> BrokerHeartbeatR
         want_fence=_wants_fence(life, around),
         want_shut_down=life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN,
         offline_log_dirs=tuple(directory for directory, _ in life.offline),
+        cordoned_log_dirs=life.cordoned if tells_cordons else None,
     )
 
 
@@ -177,6 +183,12 @@ def fail_directory(life: Lifecycle, directory: Uuid, now: int) -> Lifecycle:
     """
     known = tuple((known, reported) for known, reported in life.offline if known != directory)
     life = replace(life, offline=(*known, (directory, False)), failure_check=(now + life.failure_timeout, directory))
+    return _communicate(life, now, 0) if life.registered else life
+
+
+def cordon(life: Lifecycle, directories: tuple[Uuid, ...], now: int) -> Lifecycle:
+    """Other directories are cordoned: the next heartbeat, which says so, is due at once if registered (R-LIFE-11)."""
+    life = replace(life, cordoned=directories)
     return _communicate(life, now, 0) if life.registered else life
 
 

@@ -45,6 +45,8 @@ class Broker:
     registration_epoch: int = -1
     assigned: Mapping[Replica, Uuid] = field(default_factory=dict)
     published: bool = False
+    cordons_supported: bool = False
+    """Whether the image it applied has metadata.version 4.3-IV0 or later."""
 
     @property
     def running(self) -> bool:
@@ -80,6 +82,7 @@ def apply_metadata(
     registration_changed: bool,
     directories_supported: bool,
     now: int,
+    cordons_supported: bool = False,
 ) -> Broker:
     """Apply an image up to ``offset`` (R-PROC-1): the changes to this broker's replicas, and its own registration.
 
@@ -104,6 +107,7 @@ def apply_metadata(
         registration_epoch=-1 if registration is None else registration[0],
         assigned=assigned,
         published=True,
+        cordons_supported=cordons_supported,
     )
     return _ready_if_caught_up(_submit(broker, reports, now), now)
 
@@ -121,6 +125,21 @@ def fail_directory(broker: Broker, directory: Uuid, now: int) -> Next:
         return _halt(broker, f"the metadata directory {directory} has failed")
     broker = _submit(broker, reports, now)
     return replace(broker, life=lifecycle.fail_directory(broker.life, directory, now)), ()
+
+
+def cordon(broker: Broker, directories: Iterable[Uuid], now: int) -> Broker:
+    """An operator sets ``cordoned.log.dirs`` (R-DISK-7, R-LIFE-11).
+
+    Before metadata.version 4.3-IV0 a broker that has caught up does not hand the change on; its next process does.
+    """
+    listed = tuple(directory for directory in directories if directory in broker.life.log_dirs)
+    disks = replace(broker.replicas.disks, cordoned=frozenset(listed))
+    broker = replace(broker, replicas=replace(broker.replicas, disks=disks))
+    if broker.cordons_supported:
+        return replace(broker, life=lifecycle.cordon(broker.life, listed, now))
+    if broker.life.state in (BrokerState.NOT_RUNNING, BrokerState.STARTING):
+        return replace(broker, life=replace(broker.life, cordoned=listed))
+    return broker
 
 
 def alter_replica_log_dir(broker: Broker, replica: Replica, directory: Uuid, now: int) -> tuple[Broker, int]:
@@ -151,6 +170,7 @@ def tick(broker: Broker, now: int) -> Next:
         metadata_offset=broker.metadata_offset,
         pending_assignments=broker.queue.pending,
         leading_in=_leading_in(broker),
+        cordons_supported=broker.cordons_supported,
     )
     life, actions = lifecycle.tick(broker.life, around, now)
     queue, batch = assignments.take_batch(broker.queue, broker.assigned.__contains__, now)

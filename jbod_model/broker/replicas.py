@@ -24,6 +24,7 @@ from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
 # Error codes of AlterReplicaLogDirs.
 NONE = 0
 REPLICA_NOT_AVAILABLE = 9
+INVALID_REPLICA_ASSIGNMENT = 39
 KAFKA_STORAGE_ERROR = 56
 LOG_DIR_NOT_FOUND = 57
 
@@ -141,12 +142,17 @@ def alter_replica_log_dir(
     """AlterReplicaLogDirs for one replica (R-HOST-5): the next state, reports, and the error code.
 
     A move to another directory than the present move's ends that one first; the replica's own directory cancels. For
-    a replica that is not here yet the wish is remembered, and the answer is an error.
+    a replica that is not here yet the wish is remembered, and the answer is an error. A cordoned directory is refused
+    first, so that a move off it cannot be cancelled by naming it.
     """
     disks = state.disks
     if directory not in disks.configured:
         return state, (), LOG_DIR_NOT_FOUND
-    if directory in disks.failed or state.hosted.get(replica) is Hosted.OFFLINE:
+    if directory in disks.failed:
+        return state, (), KAFKA_STORAGE_ERROR
+    if directory in disks.cordoned:
+        return state, (), INVALID_REPLICA_ASSIGNMENT
+    if state.hosted.get(replica) is Hosted.OFFLINE:
         return state, (), KAFKA_STORAGE_ERROR
     reports: tuple[Report, ...] = ()
     if replica in state.hosted and disks.future.get(replica, directory) != directory:

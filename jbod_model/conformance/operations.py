@@ -30,15 +30,18 @@ from jbod_model.formats.requests import (
     Request,
     SessionExpired,
     UnregisterBrokerRequest,
+    UnregisterControllerRequest,
     UpdateFeaturesRequest,
 )
 from jbod_model.ids import Uuid
+from jbod_model.profiles.releases import Release
 
 _REQUESTS: dict[str, type[Any]] = {
     "registerBroker": BrokerRegistrationRequest,
     "brokerHeartbeat": BrokerHeartbeatRequest,
     "sessionExpired": SessionExpired,
     "unregisterBroker": UnregisterBrokerRequest,
+    "unregisterController": UnregisterControllerRequest,
     "createTopics": CreateTopicsRequest,
     "createPartitions": CreatePartitionsRequest,
     "alterPartition": AlterPartitionRequest,
@@ -70,7 +73,15 @@ TRACING_CONTROLLER = 0
 """The node id of the controller that traces are made with."""
 
 UNANSWERED = frozenset(
-    {"sessionExpired", "unregisterBroker", "electLeaders", "config", "balanceLeaders", "electUncleanLeaders"}
+    {
+        "sessionExpired",
+        "unregisterBroker",
+        "unregisterController",
+        "electLeaders",
+        "config",
+        "balanceLeaders",
+        "electUncleanLeaders",
+    }
 )
 """Operations of which a trace need not keep a response."""
 
@@ -97,6 +108,8 @@ class Circumstances:
     clean_shutdown_detection: bool
     memory: ControllerMemory
     cluster_id: str | None = None
+    release: Release | None = None
+    """That of the controller, which its brokers share; None until one registered."""
 
 
 def read_request(line: dict[str, Any]) -> Request:
@@ -151,6 +164,7 @@ def read_context(line: dict[str, Any], trace: Circumstances) -> Context:
         controller_id=TRACING_CONTROLLER,
         clean_shutdown_detection=trace.clean_shutdown_detection,
         memory=trace.memory,
+        release=trace.release,
         **known,
     )
 

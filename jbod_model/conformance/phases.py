@@ -44,6 +44,8 @@ def _phase(
         broker = image.brokers.get(request.broker_id)
         if broker is None or any(_changes_state(one) for one in records):
             return None
+        if request.want_shut_down and broker.in_controlled_shutdown:  # it may shut down without a record that says so
+            return None
         return lambda record: _directory_index(image, record, broker)
     if isinstance(request, (BrokerRegistrationRequest, UnregisterBrokerRequest)):
         broker_id = request.broker_id
@@ -66,9 +68,11 @@ def _partition(image: Image, topic_id: Uuid, partition_id: int) -> Partition | N
 
 
 def _directory_index(image: Image, record: PartitionChangeRecord, broker: BrokerRegistration) -> int:
-    """Which of the broker's directories the partition is in."""
+    """Which of the broker's directories the partition is in; `NOWHERE` if several, as a directory may change hands."""
     partition = _partition(image, record.topic_id, record.partition_id)
     if partition is None or broker.broker_id not in partition.replicas:
+        return NOWHERE
+    if len(set(partition.directories) & set(broker.directories)) > 1:
         return NOWHERE
     directory = partition.directory(broker.broker_id)
     return broker.directories.index(directory) if directory in broker.directories else NOWHERE

@@ -30,6 +30,7 @@ from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION
 from jbod_model.formats.records import ConfigRecord, FeatureLevelRecord, Record, VersionedRecord
 from jbod_model.formats.requests import BrokerRegistrationRequest, IncrementalAlterConfigsRequest, Request
 from jbod_model.profiles import KAFKA, Profile
+from jbod_model.profiles.releases import OLDEST, Release, release_of
 from jbod_model.replay.image import Image
 from jbod_model.replay.offline import image_as_json
 
@@ -117,7 +118,11 @@ class _Replay:
         self._note(number, line, differences)
         self._apply(number, line, recorded)
         if isinstance(request, BrokerRegistrationRequest) and "errorCode" not in line:
-            self.circumstances = replace(circumstances, cluster_id=circumstances.cluster_id or request.cluster_id)
+            self.circumstances = replace(
+                circumstances,
+                cluster_id=circumstances.cluster_id or request.cluster_id,
+                release=_newest(circumstances.release, request),
+            )
 
     def _answer(self, line: dict[str, Any], request: Request, context: Context, profile: Profile) -> _Answer:
         try:
@@ -197,7 +202,8 @@ class _Replay:
     def _image(self, number: int, line: dict[str, Any]) -> None:
         """The whole state, offline replicas included (R-TRACE-7)."""
         self.report.images += 1
-        ours = image_as_json(self.image, self.offset - 1, profile=self.profile)
+        cordons = "cordonedLogDirs" in json.dumps(line.get("brokers"))
+        ours = image_as_json(self.image, self.offset - 1, profile=self.profile, cordons=cordons)
         same = json.dumps(line) == json.dumps(ours)  # the usual case, and cheap to tell
         differences = [] if same else list(compare.values("image", line, ours))
         self.report.images_matched += not differences
@@ -208,6 +214,12 @@ class _Replay:
             self.report.mismatches.append(
                 Mismatch(operation=number, op=line["op"], offset=self.offset, field=where, recorded=theirs, ours=own)
             )
+
+
+def _newest(known: Release | None, request: BrokerRegistrationRequest) -> Release:
+    """The release of the newest broker: a trace's brokers are of its controller's classes (R-RELEASE-3)."""
+    levels = [one.max_supported_version for one in request.features if one.name == METADATA_VERSION]
+    return max(known or OLDEST, release_of(max(levels, default=0)))
 
 
 def _differences(line: dict[str, Any], ours: _Answer, recorded: tuple[VersionedRecord, ...]) -> Iterator[Difference]:

@@ -1,4 +1,4 @@
-"""Brokers that come, stay alive and go (R-REG-*, R-HB-*, R-UNREG-*).
+"""Brokers that come, stay alive and go, and controllers that go (R-HB-*, R-CORDON-*, R-UNREG-*).
 
 Source: Kafka's ``ClusterControlManager#registerBroker`` and ``ReplicationControlManager#processBrokerHeartbeat``.
 """
@@ -13,11 +13,25 @@ from jbod_model.controller.leader_updates import (
     broker_shutting_down,
     broker_unfenced,
     broker_unregistered,
+    directories_cordoned,
     directories_failed,
 )
-from jbod_model.formats.kafka_errors import BrokerNotRegistered, ControllerFault, LogDirNotFound
-from jbod_model.formats.records import VersionedRecord
-from jbod_model.formats.requests import BrokerHeartbeatRequest, SessionExpired, UnregisterBrokerRequest
+from jbod_model.formats.kafka_errors import (
+    BrokerNotRegistered,
+    ControllerFault,
+    ControllerNotRegistered,
+    ControllerUnregistrationNotSupported,
+    InvalidRequest,
+    LogDirNotFound,
+)
+from jbod_model.formats.metadata_version import controllers_unregister
+from jbod_model.formats.records import UnregisterControllerRecord, VersionedRecord
+from jbod_model.formats.requests import (
+    BrokerHeartbeatRequest,
+    SessionExpired,
+    UnregisterBrokerRequest,
+    UnregisterControllerRequest,
+)
 from jbod_model.formats.responses import BrokerHeartbeatResponse
 from jbod_model.ids import Uuid
 from jbod_model.profiles.controller_rules import Quirk
@@ -25,7 +39,7 @@ from jbod_model.replay.image import BrokerRegistration
 
 
 def heartbeat(cluster: Cluster, request: BrokerHeartbeatRequest) -> Result:
-    """Move the broker to its next state, then take note of failed directories (R-HB-3, R-HB-4)."""
+    """Move the broker to its next state, then note failed directories, then cordons (R-HB-3, R-HB-4, R-CORDON-1)."""
     # VALIDATE
     registration = cluster.broker(request.broker_id, request.broker_epoch)
     reported = request.offline_log_dirs if cluster.directories_supported else ()
@@ -56,6 +70,8 @@ def heartbeat(cluster: Cluster, request: BrokerHeartbeatRequest) -> Result:
         records += _transition(cluster, registration, upcoming, reported)
     if not stops:
         records += directories_failed(cluster, registration, reported)
+    if cluster.cordons_supported and request.cordoned_log_dirs is not None:
+        records += directories_cordoned(registration, request.cordoned_log_dirs)
     return Result(
         records=tuple(records),
         response=BrokerHeartbeatResponse(
@@ -132,3 +148,15 @@ def unregister(cluster: Cluster, request: UnregisterBrokerRequest) -> Result:
     if registration is None:
         raise BrokerNotRegistered(f"broker {request.broker_id} is not registered")
     return Result(records=tuple(broker_unregistered(cluster, registration)))
+
+
+def unregister_controller(cluster: Cluster, request: UnregisterControllerRequest) -> Result:
+    """Forget a controller, voter or not; the one that leads cannot go (R-UNREG-3, R-UNREG-4)."""
+    controller_id = request.controller_id
+    if controller_id == cluster.context.controller_id:
+        raise InvalidRequest(f"controller {controller_id} leads: it cannot unregister itself")
+    if not controllers_unregister(cluster.metadata_version):
+        raise ControllerUnregistrationNotSupported("controllers are unregistered from metadata.version 4.4-IV2 on")
+    if controller_id not in cluster.image.controllers:
+        raise ControllerNotRegistered(f"controller {controller_id} is not registered")
+    return Result(records=(VersionedRecord(UnregisterControllerRecord(controller_id=controller_id), 0),))

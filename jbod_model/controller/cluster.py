@@ -10,11 +10,17 @@ from jbod_model.controller.context import Context
 from jbod_model.controller.election import Acceptable, Election
 from jbod_model.controller.partition_change import Surroundings
 from jbod_model.formats.kafka_errors import ControllerFault, StaleBrokerEpoch
-from jbod_model.formats.metadata_version import ELR_FEATURE, METADATA_VERSION, directories_supported
+from jbod_model.formats.metadata_version import (
+    ELR_FEATURE,
+    METADATA_VERSION,
+    cordons_supported,
+    directories_supported,
+)
 from jbod_model.formats.requests import BROKER_RESOURCE, TOPIC_RESOURCE
 from jbod_model.ids import Uuid
 from jbod_model.profiles import Profile
 from jbod_model.profiles.controller_rules import ControllerRules, Quirk
+from jbod_model.profiles.releases import SUPPORTED_FEATURES, Release, release_of
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
 from jbod_model.replay.offline import has_online_dir
 
@@ -50,7 +56,7 @@ class Cluster:
 
     @property
     def rules(self) -> ControllerRules:
-        """The controller's part of the profile."""
+        """The controller's part of the profile, without the flaws that its release repaired (R-RELEASE-2)."""
         return self.profile.controller
 
     @property
@@ -70,6 +76,38 @@ class Cluster:
     def elr_enabled(self) -> bool:
         """Whether eligible leader replicas are on (R-ELIG-1)."""
         return self.image.features.get(ELR_FEATURE, 0) >= 1
+
+    @property
+    def release(self) -> Release:
+        """This controller's release: as given, as registered, else what the metadata.version needs (R-RELEASE-3)."""
+        if self.context.release is not None:
+            return self.context.release
+        controllers = self.image.controllers
+        leading = controllers.get(self.context.controller_id)
+        releases = [
+            release_of(feature.max_supported_version)
+            for controller in (controllers.values() if leading is None else [leading])
+            for feature in controller.features
+            if feature.name == METADATA_VERSION
+        ]
+        finalized = release_of(self.image.features.get(METADATA_VERSION, 0))
+        return max(finalized, min(releases, default=finalized))
+
+    @property
+    def supported_features(self) -> Mapping[str, tuple[int, int]]:
+        """(lowest, highest) level of each feature that this controller can run with (R-FEAT-2)."""
+        given = self.context.supported_features
+        return SUPPORTED_FEATURES[self.release] if given is None else given
+
+    @property
+    def cordons_supported(self) -> bool:
+        """Whether registrations carry cordoned directories (R-CORDON-1)."""
+        return cordons_supported(self.metadata_version)
+
+    def takes_replicas(self, broker_id: int) -> bool:
+        """Whether a registered broker has a directory for new replicas (R-CORDON-4)."""
+        registration = self.image.brokers.get(broker_id)
+        return registration is None or registration.takes_replicas
 
     # BROKERS
 
@@ -184,6 +222,7 @@ class Cluster:
             min_isr=self.min_isr(topic),
             default_dir=self.default_dir,
             keep_stale_elr=self.rules.has(Quirk.STALE_ELR),
+            added_suffice=self.rules.reassignment_completion == "added in sync",
         )
 
     # CONFIGURATION

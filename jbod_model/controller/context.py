@@ -11,20 +11,10 @@ from jbod_model.controller.placement import UsableBroker
 from jbod_model.formats.records import VersionedRecord
 from jbod_model.formats.responses import Response
 from jbod_model.ids import Uuid
+from jbod_model.profiles.releases import Release
 
 NEVER = (1 << 63) - 1
 """The lowest offset of no active broker."""
-
-SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
-    "metadata.version": (7, 29),
-    "kraft.version": (0, 1),
-    "transaction.version": (0, 2),
-    "group.version": (0, 1),
-    "eligible.leader.replicas.version": (0, 1),
-    "share.version": (0, 1),
-    "streams.version": (0, 1),
-}
-"""(lowest, highest) level of each feature of a 4.1 controller that admits unreleased ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +55,10 @@ class Context:
     """The finalized kraft.version, which is no metadata record."""
     default_num_partitions: int = 1
     default_replication_factor: int = 3
-    supported_features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: SUPPORTED_FEATURES)
-    """(lowest, highest) level of each feature that this controller can run with."""
+    supported_features: Mapping[str, tuple[int, int]] | None = None
+    """(lowest, highest) level of each feature that this controller can run with; None takes those of its release."""
+    release: Release | None = None
+    """The release of the controller that leads; None takes what the metadata tells (R-RELEASE-3)."""
     memory: ControllerMemory | None = None
     """What a running Kafka remembers beside the metadata; None reads the metadata alone (R-MEM-1)."""
 

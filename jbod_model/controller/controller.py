@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jbod_model.controller.assignments import assign
-from jbod_model.controller.broker_requests import heartbeat, session_expired, unregister
+from jbod_model.controller.broker_requests import heartbeat, session_expired, unregister, unregister_controller
 from jbod_model.controller.cluster import Cluster
 from jbod_model.controller.configs import alter_configs
 from jbod_model.controller.context import Context, Result
@@ -34,9 +34,11 @@ from jbod_model.formats.requests import (
     Request,
     SessionExpired,
     UnregisterBrokerRequest,
+    UnregisterControllerRequest,
     UpdateFeaturesRequest,
 )
 from jbod_model.profiles import KAFKA, Profile
+from jbod_model.profiles.releases import as_released
 from jbod_model.replay.image import Image
 
 HANDLERS: Mapping[type[Any], Callable[[Cluster, Any], Result]] = {
@@ -44,6 +46,7 @@ HANDLERS: Mapping[type[Any], Callable[[Cluster, Any], Result]] = {
     BrokerHeartbeatRequest: heartbeat,
     SessionExpired: session_expired,
     UnregisterBrokerRequest: unregister,
+    UnregisterControllerRequest: unregister_controller,
     CreateTopicsRequest: create_topics,
     CreatePartitionsRequest: create_partitions,
     DeleteTopicsRequest: delete_topics,
@@ -85,4 +88,5 @@ class Controller:
             raise InvalidRequest(f"a controller does not handle {type(request).__name__}")
         if isinstance(request, BROKERS_ONLY) and not circumstances.authorized:
             raise NotAuthorized(f"{type(request).__name__} needs CLUSTER_ACTION on the cluster")
-        return handler(Cluster(image, self.profile, circumstances), request)
+        cluster = Cluster(image, self.profile, circumstances)
+        return handler(replace(cluster, profile=as_released(self.profile, cluster.release)), request)

@@ -87,9 +87,10 @@ def _update(cluster: Cluster, update: FeatureUpdate, proposed: Mapping[str, int]
 
 def _check_supported(cluster: Cluster, name: str, level: int) -> None:
     """A known feature, which every broker and, where they register, every controller supports (R-FEAT-2)."""
-    if name not in cluster.context.supported_features:
+    supported = cluster.supported_features
+    if name not in supported:
         raise InvalidUpdateVersion(f"{name}: there is no such feature")
-    ranges = [("this controller", cluster.context.supported_features.get(name, UNSUPPORTED))]
+    ranges = [("this controller", supported[name])]
     ranges += [
         (f"broker {broker.broker_id}", _range(broker.features, name)) for broker in cluster.image.brokers.values()
     ]

@@ -22,6 +22,7 @@ ENTER_CONTROLLED_SHUTDOWN = 1
 FENCING_VERSION = 0
 SHUTDOWN_VERSION = 1
 LOG_DIRS_VERSION = 2
+CORDONED_VERSION = 3
 
 
 def leader_and_isr_updates(
@@ -133,6 +134,17 @@ def directories_failed(
     record = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=registration.epoch, log_dirs=left)
     change = VersionedRecord(record, LOG_DIRS_VERSION)
     return [change, *updates] if cluster.rules.registration_change == "first" else [*updates, change]
+
+
+def directories_cordoned(registration: BrokerRegistration, reported: tuple[Uuid, ...]) -> list[VersionedRecord]:
+    """The list as reported where it is another set than before; nothing is checked in it (R-CORDON-2, R-CORDON-3)."""
+    present = registration.cordoned_directories
+    if present is not None and set(present) == set(reported):
+        return []
+    record = BrokerRegistrationChangeRecord(
+        broker_id=registration.broker_id, broker_epoch=registration.epoch, cordoned_log_dirs=reported
+    )
+    return [VersionedRecord(record, CORDONED_VERSION)]
 
 
 def fencing_change(registration: BrokerRegistration, fenced: int) -> VersionedRecord:

@@ -37,6 +37,8 @@ class Surroundings:
     default_dir: Callable[[int], Uuid]
     keep_stale_elr: bool = True
     """Leave a replica that a completed reassignment removes among the eligible ones, as Kafka does (R-QUIRK-3)."""
+    added_suffice: bool = False
+    """A reassignment is complete when what it adds is in sync, unless it takes away more (R-RELEASE-4)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +94,7 @@ def partition_change(
     )
     fields: _Fields = {}
 
-    _complete_reassignment(target)
+    _complete_reassignment(target, surroundings)
     _find_eligible(before, wish, target, surroundings)
     _hold_election(before, wish, target, surroundings, fields)
     _bump_epoch_when_a_replica_left(before, target, fields)
@@ -111,9 +113,10 @@ def partition_change(
     return VersionedRecord(record, partition_record_version(surroundings.metadata_version))
 
 
-def _complete_reassignment(target: _Target) -> None:
+def _complete_reassignment(target: _Target, surroundings: Surroundings) -> None:
     """Any change may complete a reassignment that has become possible (R-REASSIGN-4)."""
-    moved = Reassignment(target.replicas, target.removing, target.adding).completed_with(target.isr)
+    under_way = Reassignment(target.replicas, target.removing, target.adding)
+    moved = under_way.completed_with(target.isr, added_suffice=surroundings.added_suffice)
     if moved is not None:
         target.replicas, target.isr = moved
         target.removing = target.adding = ()

@@ -36,10 +36,13 @@ class Reassignment:
         """The replicas without those that were being added."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
-    def completed_with(self, isr: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    def completed_with(
+        self, isr: Sequence[int], *, added_suffice: bool = False
+    ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """(replicas, in-sync set) after completion, or None while a replica that stays is not in sync (R-REASSIGN-2).
 
-        What leaves is dropped from both; at least one replica must stay in each when something leaves.
+        What leaves is dropped from both; at least one replica must stay in each when something leaves. Where
+        ``added_suffice``, only what is added must be in sync, unless more leaves than is added (R-RELEASE-4).
         """
         if not self.in_progress:
             return None
@@ -47,7 +50,8 @@ class Reassignment:
         in_sync = tuple(replica for replica in isr if replica not in self.removing)
         if self.removing and not (in_sync and staying):
             return None
-        if not set(staying) <= set(in_sync):
+        enough = added_suffice and len(self.adding) >= len(self.removing)
+        if not set(self.adding if enough else staying) <= set(in_sync):
             return None
         return staying, in_sync
 

@@ -6,6 +6,7 @@ Source: the topic methods of Kafka's ``ReplicationControlManager``.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from jbod_model.controller.cluster import Cluster
@@ -15,6 +16,7 @@ from jbod_model.controller.memory import first_partition
 from jbod_model.controller.partition_change import RECOVERED
 from jbod_model.controller.placement import UsableBroker, place
 from jbod_model.formats.kafka_errors import (
+    ControllerFault,
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
@@ -44,7 +46,7 @@ from jbod_model.formats.responses import (
     DeleteTopicsResponse,
 )
 from jbod_model.ids import Uuid
-from jbod_model.java import JavaRandom
+from jbod_model.java import JavaRandom, int32
 from jbod_model.profiles.controller_rules import Quirk
 from jbod_model.replay.image import Topic
 
@@ -103,6 +105,8 @@ def _check_size(cluster: Cluster, request: CreateTopicsRequest) -> None:
             partitions += cluster.context.default_num_partitions
         elif topic.num_partitions > 0:
             partitions += topic.num_partitions
+    if cluster.rules.has(Quirk.PARTITION_COUNT_OVERFLOW):
+        partitions = int32(partitions)
     if partitions > MAX_PARTITIONS_PER_REQUEST:
         raise PolicyViolation(f"{partitions} partitions in one request; at most {MAX_PARTITIONS_PER_REQUEST} are taken")
 
@@ -128,6 +132,8 @@ def _replicas_of_new_topic(cluster: Cluster, topic: CreatableTopic, random: Java
     if topic.num_partitions < -1 or topic.num_partitions == 0:
         raise InvalidPartitions("the number of partitions must be positive, or -1 for the default")
     context = cluster.context
+    if topic.num_partitions > MAX_PARTITIONS_PER_REQUEST:  # R-QUIRK-10
+        raise ControllerFault(f"{topic.num_partitions} partitions are placed, for which the controller has no memory")
     placed = place(
         usable_brokers(cluster),
         context.default_num_partitions if topic.num_partitions == -1 else topic.num_partitions,
@@ -160,12 +166,14 @@ def _assigned(cluster: Cluster, topic: CreatableTopic) -> list[tuple[int, ...]]:
 
 
 def check_assignment(cluster: Cluster, replicas: Sequence[int], size: int | None) -> None:
-    """Registered brokers, none twice, as many as ``size`` if that is known (R-CREATE-4)."""
+    """Registered brokers with a directory that is not cordoned, none twice, ``size`` if known (R-CREATE-4)."""
     if not replicas:
         raise InvalidReplicaAssignment("a partition is assigned to no broker")
     for broker_id in sorted(replicas):
         if broker_id not in cluster.image.brokers:
             raise InvalidReplicaAssignment(f"broker {broker_id} is not registered")
+        if not (cluster.rules.has(Quirk.CORDONED_ASSIGNMENT) or cluster.takes_replicas(broker_id)):
+            raise InvalidReplicaAssignment(f"all directories of broker {broker_id} are cordoned")
         if replicas.count(broker_id) > 1:
             raise InvalidReplicaAssignment(f"broker {broker_id} is assigned twice to one partition")
     if size is not None and len(replicas) != size:
@@ -178,13 +186,13 @@ def _check_some_active(cluster: Cluster, replicas: Sequence[int], error: type[Re
 
 
 def usable_brokers(cluster: Cluster) -> list[UsableBroker]:
-    """Brokers that can be given replicas: not shutting down, which fencing ends (R-PLACE-3)."""
+    """Brokers that can be given replicas: not shutting down, which fencing ends, nor all cordoned (R-PLACE-3)."""
     if cluster.context.usable_brokers is not None:
-        return list(cluster.context.usable_brokers)
+        return [broker for broker in cluster.context.usable_brokers if cluster.takes_replicas(broker.id)]
     return [
         UsableBroker(broker.broker_id, broker.rack, broker.fenced)
         for broker in sorted(cluster.image.brokers.values(), key=lambda broker: broker.broker_id)
-        if broker.fenced or not broker.in_controlled_shutdown
+        if (broker.fenced or not broker.in_controlled_shutdown) and broker.takes_replicas
     ]
 
 
@@ -208,7 +216,10 @@ def _new_partition(cluster: Cluster, topic_id: Uuid, index: int, replicas: tuple
 
 
 def create_partitions(cluster: Cluster, request: CreatePartitionsRequest) -> Result:
-    """Grow each topic that can be, and say why the others cannot (R-CREATE-3)."""
+    """Grow each topic that can be, and say why the others cannot (R-CREATE-3, R-CREATE-5)."""
+    bounded = not cluster.rules.has(Quirk.UNBOUNDED_GROWTH)
+    if bounded:
+        _check_growth(cluster, request)
     random = JavaRandom.resume(cluster.context.random_state)
     records: list[VersionedRecord] = []
     results: list[CreatePartitionsTopicResult] = []
@@ -216,7 +227,7 @@ def create_partitions(cluster: Cluster, request: CreatePartitionsRequest) -> Res
         code, message = 0, None
         added: list[VersionedRecord] = []
         try:
-            _grow(cluster, asked, random, added)
+            _grow(cluster, asked, random, added, room=MAX_PARTITIONS_PER_REQUEST - len(records))
         except RequestRefused as refused:
             code, message = refused.code.value, refused.problem
             if not cluster.rules.has(Quirk.PARTIAL_GROWTH):
@@ -230,14 +241,32 @@ def create_partitions(cluster: Cluster, request: CreatePartitionsRequest) -> Res
     )
 
 
-def _grow(cluster: Cluster, asked: CreatePartitionsTopic, random: JavaRandom, added: list[VersionedRecord]) -> None:
-    """Append the record of each added partition; those placed first are there when a later one is refused."""
+def _check_growth(cluster: Cluster, request: CreatePartitionsRequest) -> None:
+    """A request may not add more than 10,000 partitions in all (R-CREATE-5)."""
+    added = 0
+    for asked in request.topics:
+        topic = cluster.image.topic(asked.name)
+        if topic is not None:
+            added += max(asked.count - len(topic.partitions), 0)
+    if added > MAX_PARTITIONS_PER_REQUEST:
+        raise PolicyViolation(f"{added} more partitions in one request; at most {MAX_PARTITIONS_PER_REQUEST} are taken")
+
+
+def _grow(
+    cluster: Cluster, asked: CreatePartitionsTopic, random: JavaRandom, added: list[VersionedRecord], *, room: int
+) -> None:
+    """Append the record of each added partition; those placed first are there when a later one is refused.
+
+    Kafka's list of records has an end, at which it fails where nothing was checked before (R-QUIRK-9).
+    """
     topic = cluster.image.topic(asked.name)
     if topic is None:
         raise UnknownTopicOrPartition(f"there is no topic {asked.name}")
     first = len(topic.partitions)
     for index, replicas in enumerate(_replicas_of_added(cluster, topic, asked, random)):
         _check_some_active(cluster, replicas, InvalidReplicationFactor)
+        if len(added) == room:
+            raise ControllerFault(f"the controller takes {MAX_PARTITIONS_PER_REQUEST} records of one request")
         added.append(_new_partition(cluster, topic.topic_id, first + index, replicas))
 
 
@@ -255,7 +284,7 @@ def _replicas_of_added(
     table = None if memory is None else memory.table(topic.topic_id)
     size = len(first_partition(topic.partitions, table).replicas)
     if asked.assignments is None:
-        return place(usable_brokers(cluster), additional, size, random)
+        return place(usable_brokers(cluster), min(additional, MAX_PARTITIONS_PER_REQUEST + 1), size, random)
     for assignment in asked.assignments:
         check_assignment(cluster, assignment.broker_ids, size)
         _check_some_active(cluster, assignment.broker_ids, InvalidReplicaAssignment)
@@ -263,11 +292,13 @@ def _replicas_of_added(
 
 
 def delete_topics(cluster: Cluster, request: DeleteTopicsRequest) -> Result:
-    """Delete each topic that is there (R-CREATE-7)."""
+    """Delete each topic that is there and asked for once; one that is asked for twice is answered once (R-CREATE-7)."""
     records: list[VersionedRecord] = []
     results: list[DeletableTopicResult] = []
-    for topic_id in request.topic_ids:
-        if topic_id in cluster.image.topics:
+    for topic_id, count in Counter(request.topic_ids).items():
+        if count > 1:
+            results.append(DeletableTopicResult(topic_id=topic_id, error_code=KafkaError.INVALID_REQUEST))
+        elif topic_id in cluster.image.topics:
             records.append(VersionedRecord(RemoveTopicRecord(topic_id=topic_id), 0))
             results.append(DeletableTopicResult(topic_id=topic_id))
         else:

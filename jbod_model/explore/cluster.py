@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
 from jbod_model.broker.assignments import Replica
-from jbod_model.controller.context import SUPPORTED_FEATURES
 from jbod_model.explore import symmetry
 from jbod_model.explore.broker_part import Machine
 from jbod_model.explore.controller_part import NEW, OLD, ControllerPart
@@ -41,6 +40,7 @@ from jbod_model.formats.requests import (
 from jbod_model.formats.responses import AssignReplicasToDirsResponse, BrokerHeartbeatResponse
 from jbod_model.ids import Uuid
 from jbod_model.profiles import Profile
+from jbod_model.profiles.releases import OLDEST, SUPPORTED_FEATURES
 from jbod_model.replay.image import Image
 
 State = tuple[int, ...]
@@ -82,7 +82,7 @@ def first_image(profile: Profile, names: Mapping[int, tuple[Uuid, ...]], partiti
     records: list[FeatureLevelRecord | RegisterBrokerRecord | TopicRecord | PartitionRecord] = [*features]
     ranges = tuple(
         BrokerFeature(name=name, min_supported_version=least, max_supported_version=most)
-        for name, (least, most) in SUPPORTED_FEATURES.items()
+        for name, (least, most) in SUPPORTED_FEATURES[OLDEST].items()
     )
     for broker_id, ids in names.items():
         records.append(
@@ -182,7 +182,7 @@ class Cluster:
                 log_dirs=machine.registered,
                 features=tuple(
                     SupportedFeature(name=name, min_supported_version=least, max_supported_version=most)
-                    for name, (least, most) in SUPPORTED_FEATURES.items()
+                    for name, (least, most) in SUPPORTED_FEATURES[OLDEST].items()
                 ),
             )
 

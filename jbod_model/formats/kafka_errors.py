@@ -41,6 +41,7 @@ class KafkaError(enum.IntEnum):
     INELIGIBLE_REPLICA = 107
     NEW_LEADER_ELECTED = 108
     INVALID_REGISTRATION = 119
+    CONTROLLER_ID_NOT_REGISTERED = 136
 
 
 class RequestRefused(JbodError):
@@ -69,6 +70,18 @@ class DirectoriesNotSupported(RequestRefused):
     """A directory assignment below metadata.version 3.7-IV2 (R-ASSIGN-1)."""
 
     code = KafkaError.UNSUPPORTED_VERSION
+
+
+class ControllerUnregistrationNotSupported(RequestRefused):
+    """A controller is to be unregistered below metadata.version 4.4-IV2 (R-UNREG-3)."""
+
+    code = KafkaError.UNSUPPORTED_VERSION
+
+
+class ControllerNotRegistered(RequestRefused):
+    """A controller is to be unregistered that is not registered (R-UNREG-3)."""
+
+    code = KafkaError.CONTROLLER_ID_NOT_REGISTERED
 
 
 class FeatureNotSupported(RequestRefused):

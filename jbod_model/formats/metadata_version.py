@@ -35,19 +35,18 @@ LEVELS: Mapping[str, int] = {
     "4.1-IV1": 27,
     "4.2-IV0": 28,
     "4.2-IV1": 29,
+    "4.3-IV0": 30,
+    "4.4-IV0": 31,
+    "4.4-IV1": 32,
+    "4.4-IV2": 33,
+    "4.5-IV0": 34,
 }
-"""The feature level of each metadata.version that a controller of 4.1 knows."""
+"""The feature level of each metadata.version that Kafka 4.4.0 names; 4.5-IV0 is not stable there."""
 
-NEWER_LEVELS: Mapping[int, str] = {
-    30: "4.3-IV0",
-    31: "4.4-IV0",
-    32: "4.4-IV1",
-    33: "4.4-IV2",
-    34: "4.5-IV0",
-}
-"""Levels of later releases, of which a controller of 4.1 knows no more than the name."""
+LEVEL_NAMES: Mapping[int, str] = {level: name for name, level in LEVELS.items()}
+"""Feature level -> metadata.version."""
 
-CHANGES_METADATA = frozenset({7, 8, 11, 13, 14, 15, 17, 23})
+CHANGES_METADATA = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33})
 """Levels that brought new records or fields; going back across one would lose them (R-FEAT-3)."""
 
 _MIGRATION = LEVELS["3.4-IV0"]
@@ -55,6 +54,8 @@ _NO_BUMP_ON_SHRINK = LEVELS["3.6-IV0"]
 _CONTROLLER_REGISTRATION = LEVELS["3.7-IV0"]
 _DIRECTORIES = LEVELS["3.7-IV2"]
 _ELR_RECORDS = LEVELS["4.0-IV1"]
+_CORDONS = LEVELS["4.3-IV0"]
+_CONTROLLER_UNREGISTRATION = LEVELS["4.4-IV2"]
 
 
 def directories_supported(level: int) -> bool:
@@ -65,6 +66,16 @@ def directories_supported(level: int) -> bool:
 def controllers_register(level: int) -> bool:
     """Whether controllers register their features."""
     return level >= _CONTROLLER_REGISTRATION
+
+
+def cordons_supported(level: int) -> bool:
+    """Whether registrations carry cordoned directories (KIP-1066)."""
+    return level >= _CORDONS
+
+
+def controllers_unregister(level: int) -> bool:
+    """Whether controllers can be unregistered."""
+    return level >= _CONTROLLER_UNREGISTRATION
 
 
 def epoch_bump_on_isr_shrink(level: int) -> bool:
@@ -81,6 +92,8 @@ def partition_record_version(level: int) -> int:
 
 def register_broker_record_version(level: int) -> int:
     """The version of RegisterBrokerRecord."""
+    if level >= _CORDONS:
+        return 4
     if level >= _DIRECTORIES:
         return 3
     return 2 if level >= _MIGRATION else 1

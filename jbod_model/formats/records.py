@@ -1,4 +1,4 @@
-"""Every record type of the metadata log up to Kafka 4.3.1, as Kafka names it and with Kafka's defaults (R-REC-2).
+"""Every record type of the metadata log up to Kafka 4.4.0, as Kafka names it and with Kafka's defaults (R-REC-2).
 
 Attributes are the schema's field names in snake_case and in the schema's order; lists are tuples, a null is None.
 Source: the JSON schemas in ``metadata/src/main/resources/common/metadata`` of Kafka.
@@ -316,7 +316,7 @@ class ControllerFeature(Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterControllerRecord(Record):
-    """A controller (re)joins."""
+    """A controller (re)joins (R-CONTROLLER-1)."""
 
     controller_id: int = 0
     incarnation_id: Uuid = ZERO
@@ -330,6 +330,13 @@ class ClearElrRecord(Record):
     """Empties the eligible leader replicas of a topic, or with an empty name of every topic (R-CLEAR-1)."""
 
     topic_name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterControllerRecord(Record):
+    """A controller is gone for good (R-CONTROLLER-2)."""
+
+    controller_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +374,7 @@ API_KEYS: Mapping[int, type[Record]] = {
     26: RemoveDelegationTokenRecord,
     27: RegisterControllerRecord,
     28: ClearElrRecord,
+    29: UnregisterControllerRecord,
 }
 """The class of each api key (R-REC-1). 6, 13 and 16 are not used."""
 

@@ -26,8 +26,8 @@ from jbod_model.formats.responses import Response
 LONGEST_LINE = 1 << 24
 """Bytes of a line. The largest requests, of 2,250 assignments or 10,000 partitions, have well below a tenth of it."""
 
-HIGHEST_API_KEY = 92
-"""Of Kafka 4.1; a key above is reported, not silently dropped."""
+HIGHEST_API_KEY = 94
+"""Of Kafka 4.4; a key above is reported, not silently dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ APIS: Mapping[int, Api] = {
             requests.BrokerRegistrationRequest,
             responses.BrokerRegistrationResponse,
         ),
-        Api(63, "BROKER_HEARTBEAT", range(2), requests.BrokerHeartbeatRequest, responses.BrokerHeartbeatResponse),
+        Api(63, "BROKER_HEARTBEAT", range(3), requests.BrokerHeartbeatRequest, responses.BrokerHeartbeatResponse),
         Api(64, "UNREGISTER_BROKER", range(1), requests.UnregisterBrokerRequest, Response),
         Api(
             73,
@@ -130,6 +130,7 @@ APIS: Mapping[int, Api] = {
             requests.AssignReplicasToDirsRequest,
             responses.AssignReplicasToDirsResponse,
         ),
+        Api(94, "UNREGISTER_CONTROLLER", range(1), requests.UnregisterControllerRequest, Response),
     )
 }
 """Api key -> what is read. UPDATE_FEATURES is among them because it decides what later requests may say."""
@@ -184,7 +185,7 @@ def parse_line(line: bytes, *, zone: tzinfo = UTC) -> RequestLine | Reject | Non
         if form is None:
             if 0 <= key <= HIGHEST_API_KEY:
                 return None
-            raise _Unreadable("an API that Kafka 4.1 does not have")
+            raise _Unreadable("an API that Kafka 4.4 does not have")
         api = form.name
         if time is None:
             raise _Unreadable("no time")

@@ -47,7 +47,7 @@ class BrokerRegistrationRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerHeartbeatRequest:
-    """A broker is alive, says what it wants and which directories failed since it started (api key 63)."""
+    """A broker is alive, says what it wants, which directories failed and which are cordoned (api key 63)."""
 
     broker_id: int
     broker_epoch: int = -1
@@ -55,6 +55,8 @@ class BrokerHeartbeatRequest:
     want_fence: bool = False
     want_shut_down: bool = False
     offline_log_dirs: tuple[Uuid, ...] = ()
+    cordoned_log_dirs: tuple[Uuid, ...] | None = None
+    """All that are cordoned (version 2); None before the broker has recovered its logs, and of older brokers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,13 @@ class UnregisterBrokerRequest:
     """An operator removes a broker for good (api key 64)."""
 
     broker_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterControllerRequest:
+    """An operator removes a controller for good (api key 94)."""
+
+    controller_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,6 +337,7 @@ Request = (
     | BrokerHeartbeatRequest
     | SessionExpired
     | UnregisterBrokerRequest
+    | UnregisterControllerRequest
     | CreateTopicsRequest
     | CreatePartitionsRequest
     | DeleteTopicsRequest

@@ -8,7 +8,7 @@ from typing import Literal
 
 
 class Quirk(enum.Enum):
-    """A flaw of the released Kafka (4.1) that can be switched off on its own."""
+    """A flaw of a released Kafka that can be switched off on its own; `releases.REPAIRED_IN` tells where it ended."""
 
     ELR_WIPE = "elr_wipe"
     """A directory assignment empties the partition's eligible leader replicas (R-QUIRK-1)."""
@@ -24,6 +24,12 @@ class Quirk(enum.Enum):
     """A topic that cannot grow for want of active brokers keeps the partitions placed before that (R-QUIRK-7)."""
     ALL_DIRECTORIES_OFFLINE = "all_directories_offline"
     """When every directory fails, the change is written as an empty list, which readers ignore (R-QUIRK-5)."""
+    CORDONED_ASSIGNMENT = "cordoned_assignment"
+    """A replica can be assigned by hand to a broker whose directories are all cordoned (R-QUIRK-8)."""
+    UNBOUNDED_GROWTH = "unbounded_growth"
+    """A request may add any number of partitions; what exceeds 10,000 records fails half way (R-QUIRK-9)."""
+    PARTITION_COUNT_OVERFLOW = "partition_count_overflow"
+    """The partitions of a request for new topics are added up in 32 bits, which may overflow (R-QUIRK-10)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +53,8 @@ class ControllerRules:
     """A broker with several directories stays fenced until none of its replicas is unassigned (R-HB-5)."""
     election_after_assignment: Literal["old directory", "new directory"]
     """Which directory the election in an assignment's record sees (R-ASSIGN-6)."""
+    reassignment_completion: Literal["all in sync", "added in sync"] = "all in sync"
+    """Which replicas must be in sync before a reassignment is complete; it depends on the release (R-RELEASE-4)."""
 
     def has(self, quirk: Quirk) -> bool:
         """Whether a flaw is switched on."""
@@ -68,7 +76,7 @@ KAFKA_RULES = ControllerRules(
     fences_until_assigned=False,
     election_after_assignment="old directory",
 )
-"""Kafka 4.1 as released, flaws included."""
+"""Kafka as released, with the flaws of all releases from 4.1 on; `releases.as_released` takes out what was repaired."""
 
 KIP858_RULES = ControllerRules(
     quirks=frozenset(),

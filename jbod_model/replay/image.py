@@ -38,6 +38,7 @@ from jbod_model.formats.records import (
     UnfenceBrokerRecord,
     UnknownRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
     UserScramCredentialRecord,
     ZkMigrationStateRecord,
 )
@@ -308,7 +309,15 @@ def _set_feature(image: Image, record: FeatureLevelRecord, _: Profile) -> Image:
 
 
 def _register_controller(image: Image, record: RegisterControllerRecord, _: Profile) -> Image:
+    """R-CONTROLLER-1."""
     return replace(image, controllers={**image.controllers, record.controller_id: record})
+
+
+def _unregister_controller(image: Image, record: UnregisterControllerRecord, _: Profile) -> Image:
+    """R-CONTROLLER-2."""
+    if record.controller_id not in image.controllers:
+        raise IllegalRecord(f"controller {record.controller_id} is not registered")
+    return replace(image, controllers=_without(image.controllers, record.controller_id))
 
 
 def _without(mapping: Mapping[Any, Any], key: Any) -> Mapping[Any, Any]:
@@ -329,5 +338,6 @@ HANDLERS: Mapping[type[Record], Callable[[Image, Any, Profile], Image]] = {
     ConfigRecord: _set_config,
     FeatureLevelRecord: _set_feature,
     RegisterControllerRecord: _register_controller,
+    UnregisterControllerRecord: _unregister_controller,
 }
 """What each record that changes the image does."""

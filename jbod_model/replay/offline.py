@@ -71,8 +71,14 @@ def offline_replicas(image: Image, partition: Partition, *, profile: Profile = K
     return {broker_id: reason for broker_id, reason in reasons.items() if reason is not None}
 
 
-def image_as_json(image: Image, offset: int, *, profile: Profile = KAFKA) -> dict[str, Any]:
-    """The image at ``offset`` as a JSON object: topics by name, partitions and brokers ascending."""
+def image_as_json(
+    image: Image, offset: int, *, profile: Profile = KAFKA, cordons: bool | None = None
+) -> dict[str, Any]:
+    """The image at ``offset`` as a JSON object: topics by name, partitions and brokers ascending.
+
+    A broker that said which directories are cordoned has ``cordonedLogDirs``; with ``cordons`` every broker has, []
+    where it did not say, and with False none.
+    """
     return {
         "op": "image",
         "offset": offset,
@@ -103,7 +109,14 @@ def image_as_json(image: Image, offset: int, *, profile: Profile = KAFKA) -> dic
                 "fenced": broker.fenced,
                 "inControlledShutdown": broker.in_controlled_shutdown,
                 "logDirs": [str(directory) for directory in broker.directories],
+                **_cordons(broker, cordons),
             }
             for _, broker in sorted(image.brokers.items())
         ],
     }
+
+
+def _cordons(broker: BrokerRegistration, cordons: bool | None) -> dict[str, list[str]]:
+    if cordons is False or (cordons is None and broker.cordoned_directories is None):
+        return {}
+    return {"cordonedLogDirs": [str(directory) for directory in broker.cordoned_directories or ()]}

@@ -44,10 +44,18 @@ class BrokerRegistration:
     directories: tuple[Uuid, ...] = ()
     """Directories that are online, ascending; empty: registered before directories were recorded."""
     cordoned_directories: tuple[Uuid, ...] | None = None
+    """As the broker's last heartbeat listed them, also those that are offline; None before it said (R-CORDON-1)."""
     listeners: tuple[BrokerEndpoint, ...] = ()
     features: tuple[BrokerFeature, ...] = ()
     has_offline_directories: bool = False
     """The flag of the drafts. No record carries it, so only tests of the draft's rule set it."""
+
+    @property
+    def takes_replicas(self) -> bool:
+        """Whether an online directory is left that is not cordoned, or nothing is known of directories (R-CORDON-4)."""
+        if not self.directories or self.cordoned_directories is None:
+            return True
+        return not set(self.directories) <= set(self.cordoned_directories)
 
     @classmethod
     def from_record(cls, record: RegisterBrokerRecord) -> BrokerRegistration:

@@ -11,6 +11,7 @@ from jbod_model.formats.metadata_version import (
     ELR_FEATURE,
     METADATA_VERSION,
     controllers_register,
+    cordons_supported,
     directories_supported,
     partition_record_version,
     register_broker_record_version,
@@ -31,7 +32,7 @@ from jbod_model.replay.registrations import BrokerRegistration, Partition
 def snapshot_records(image: Image) -> Iterator[VersionedRecord]:
     """Features first, then brokers, controllers, topics with their partitions, configuration (R-SNAP-1).
 
-    Below metadata.version 3.7-IV2 directories are dropped, as they are there (R-SNAP-2).
+    Below metadata.version 3.7-IV2 directories are dropped, as they are there, and cordons below 4.3-IV0 (R-SNAP-2).
     """
     level = image.features.get(METADATA_VERSION, 0)
     with_elr = image.features.get(ELR_FEATURE, 0) > 0
@@ -67,6 +68,7 @@ def _register(broker: BrokerRegistration, level: int) -> RegisterBrokerRecord:
         fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
         log_dirs=broker.directories if directories_supported(level) else (),
+        cordoned_log_dirs=broker.cordoned_directories if cordons_supported(level) else None,
     )
 
 

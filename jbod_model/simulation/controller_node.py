@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from jbod_model.controller import Context, Controller, ControllerMemory, Result
 from jbod_model.controller.broker_requests import state_of
-from jbod_model.controller.context import NEVER, SUPPORTED_FEATURES
+from jbod_model.controller.context import NEVER
 from jbod_model.formats.kafka_errors import RequestRefused
 from jbod_model.formats.records import RegisterBrokerRecord, VersionedRecord
 from jbod_model.formats.requests import (
@@ -151,7 +151,6 @@ class ControllerNode:
             memory=self.memory,
             random_state=self.random_state,
             new_topic_ids=new_topic_ids if isinstance(request, CreateTopicsRequest) else (),
-            supported_features=SUPPORTED_FEATURES,
         )
         broker_id = getattr(request, "broker_id", None)
         known = self.heard.get(broker_id) if broker_id is not None else None

@@ -15,7 +15,6 @@ from jbod_model.broker.assignments import GlobalFailure, Replica
 from jbod_model.broker.lifecycle import Shutdown
 from jbod_model.broker.local_changes import assigned_directories, local_changes
 from jbod_model.broker.rules import BROKER_RULES
-from jbod_model.controller.context import SUPPORTED_FEATURES
 from jbod_model.errors import UsageError
 from jbod_model.formats.kafka_errors import RequestRefused
 from jbod_model.formats.metadata_version import METADATA_VERSION, directories_supported
@@ -37,6 +36,7 @@ from jbod_model.formats.responses import (
 )
 from jbod_model.ids import random as random_id
 from jbod_model.profiles import PROFILES
+from jbod_model.profiles.releases import OLDEST, SUPPORTED_FEATURES
 from jbod_model.replay.image import Image
 from jbod_model.simulation.controller_node import ControllerNode
 from jbod_model.simulation.host import Disk, Host
@@ -69,7 +69,7 @@ class World:
     hosts: dict[int, Host] = field(default_factory=dict)
     exchanges: list[Exchange] = field(default_factory=list)
     story: list[tuple[int, str]] = field(default_factory=list)
-    release: Mapping[str, tuple[int, int]] = field(default_factory=lambda: dict(SUPPORTED_FEATURES))
+    release: Mapping[str, tuple[int, int]] = field(default_factory=lambda: dict(SUPPORTED_FEATURES[OLDEST]))
     _correlation: dict[str, int] = field(default_factory=dict)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Every directory of every broker: whether it is online, since when, and what it holds."""
+"""Every directory of every broker: whether it is online or cordoned, since when, and what it holds."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ class Directory:
     since_time: datetime | None
     replicas: int
     leaders: int
+    cordoned_since_offset: int | None = None
+    """Of the record that cordoned it; None where it is not cordoned."""
+    cordoned_since_time: datetime | None = None
 
 
 def directories(lake: Lake) -> list[Directory]:
@@ -49,6 +52,7 @@ def directories(lake: Lake) -> list[Directory]:
             """
         )
     }
+    cordons = _cordons(lake)
     found = []
     for broker, directory in sorted({*held, *(key for key, (ended_by, *_) in known.items() if ended_by is None)}):
         kind, replicas, leaders = held.get((broker, directory), ("assigned", 0, 0))
@@ -56,5 +60,35 @@ def directories(lake: Lake) -> list[Directory]:
         state = kind if kind != "assigned" else ended_by or "online"
         fenced = brokers.get(broker)
         status = "missing" if fenced is None else "fenced" if fenced else "online"
-        found.append(Directory(broker, status, directory, state, since, time, replicas, leaders))
+        cordoned, cordon_time = cordons.get((broker, directory), (None, None))
+        found.append(Directory(broker, status, directory, state, since, time, replicas, leaders, cordoned, cordon_time))
     return found
+
+
+def _cordons(lake: Lake) -> dict[tuple[int, str], tuple[int, datetime]]:
+    """(broker, directory) -> where and when it was cordoned, of the directories that are; a restart keeps a cordon.
+
+    A registration says nothing of cordons until the first heartbeats, which is no end of one.
+    """
+    rows = lake.query(
+        f"""
+        WITH told AS (
+            SELECT broker_id, from_offset, epoch_us(from_time) AS micros, cordoned_log_dirs
+            FROM {lake.until("brokers")} WHERE cordoned_log_dirs IS NOT NULL
+        ),
+        now AS (
+            SELECT broker_id, unnest(list_distinct(cordoned_log_dirs)) AS directory_id
+            FROM {lake.at("brokers")} WHERE cordoned_log_dirs IS NOT NULL
+        ),
+        free AS (
+            SELECT n.broker_id, n.directory_id, max(t.from_offset) AS last
+            FROM now n JOIN told t USING (broker_id)
+            WHERE NOT list_contains(t.cordoned_log_dirs, n.directory_id) GROUP BY ALL
+        )
+        SELECT n.broker_id, n.directory_id, min(t.from_offset), min(t.micros)
+        FROM now n LEFT JOIN free f USING (broker_id, directory_id)
+        JOIN told t ON t.broker_id = n.broker_id AND t.from_offset > coalesce(f.last, -1)
+        GROUP BY ALL
+        """
+    )
+    return {(broker, directory): (offset, time_of(micros)) for broker, directory, offset, micros in rows}

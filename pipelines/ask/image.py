@@ -13,9 +13,11 @@ _PARTITION = """json_object(
     'elr', p.elr, 'adding', p.adding, 'removing', p.removing, 'leader', p.leader, 'leaderEpoch', p.leader_epoch,
     'partitionEpoch', p.partition_epoch, 'directories', p.directories,
     'offlineReplicas', coalesce(o.brokers, []::INTEGER[]))"""
-_BROKER = """json_object(
+_BROKER = """json_merge_patch(json_object(
     'brokerId', broker_id, 'epoch', broker_epoch, 'incarnationId', incarnation_id, 'fenced', fenced,
-    'inControlledShutdown', in_controlled_shutdown, 'logDirs', log_dirs)"""
+    'inControlledShutdown', in_controlled_shutdown, 'logDirs', log_dirs),
+    json_object('cordonedLogDirs', cordoned_log_dirs))"""
+"""A merge leaves out what is null: a broker that never said which directories are cordoned."""
 
 
 def image(lake: Lake) -> dict[str, Any]:

@@ -100,10 +100,11 @@ def _partitions(lake: Lake, condition: str) -> Iterable[tuple[str, str, int, Par
 
 def _brokers(lake: Lake) -> Iterable[BrokerRegistration]:
     rows = lake.query(
-        "SELECT broker_id, broker_epoch, incarnation_id, fenced, in_controlled_shutdown, rack, log_dirs "
+        "SELECT broker_id, broker_epoch, incarnation_id, fenced, in_controlled_shutdown, rack, log_dirs, "
+        "cordoned_log_dirs "
         f"FROM {lake.at('brokers')} ORDER BY broker_id"
     )
-    for broker_id, epoch, incarnation, fenced, stopping, rack, directories in rows:
+    for broker_id, epoch, incarnation, fenced, stopping, rack, directories, cordoned in rows:
         yield BrokerRegistration(
             broker_id=broker_id,
             epoch=epoch,
@@ -112,6 +113,7 @@ def _brokers(lake: Lake) -> Iterable[BrokerRegistration]:
             in_controlled_shutdown=stopping,
             rack=rack,
             directories=tuple(map(_uuid, directories)),
+            cordoned_directories=None if cordoned is None else tuple(map(_uuid, cordoned)),
         )
 
 

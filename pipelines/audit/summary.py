@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +12,9 @@ from jbod_model.audit import Judged, OwnWork, Verdict
 from jbod_model.audit.log_invariants import INVARIANTS, LogBreach
 from jbod_model.conformance import compare
 from jbod_model.formats.json_values import camel_case
-from jbod_model.formats.records import TYPE_NAMES, VersionedRecord
+from jbod_model.formats.records import TYPE_NAMES, PartitionChangeRecord, PartitionRecord, VersionedRecord
 from jbod_model.formats.request_log_file import RequestLog
+from jbod_model.profiles.releases import NEWEST
 from pipelines.audit.table import records_as_json
 
 SHOWN = 100
@@ -98,7 +100,7 @@ class Summary:
         said += [f"{self.newer_records:,} records"] if self.newer_records and self.judged else []
         said += [f"record type {number}" for number in self.unknown]
         if said:
-            return f"not decidable: {' and '.join(said)}: newer than this audit, which knows Kafka up to 4.1"
+            return f"not decidable: {' and '.join(said)}: newer than this audit, which knows Kafka up to {NEWEST}"
         if self.judged and self.count(Verdict.UNDECIDED) == self.judged:
             (reason, _), *_ = self.undecided.most_common(1)
             return f"not decidable: none of the {self.judged:,} requests: mostly, {reason}"
@@ -162,19 +164,46 @@ def _difference(one: Judged) -> dict[str, Any]:
 
 
 def differing_fields(one: Judged) -> list[tuple[str, Any, Any]]:
-    """What differs: name of the record and field, expected and found. A record that only one side has is whole."""
+    """What differs in content: the record and its field, expected and found. A record that one side lacks is whole.
+
+    Where the content is the same it is the order that differs: see `out_of_place`.
+    """
     fields = []
     for where, found, expected in compare.records(camel_case(one.line.api.lower()), one.found, one.expected):
         at = re.match(r"records\[(\d+)\]\.?", where)
         name = where if at is None else where[at.end() :]
         if at is not None and name:
-            name = f"{TYPE_NAMES[type(one.found[int(at[1])].record)]}.{name}"
+            name = f"{subject(one.found[int(at[1])])}.{name}"
         fields.append((name or "record", expected, found))
     return fields
 
 
 def short(versioned: VersionedRecord) -> str:
     """A record in one line, without the fields that say nothing."""
-    record = records_as_json((versioned,))[0]
+    return record_text(records_as_json((versioned,))[0])
+
+
+def record_text(record: Mapping[str, Any]) -> str:
+    """A record of `records_as_json` likewise."""
     data = {name: value for name, value in record["data"].items() if value not in (None, [], -1, -2)}
     return f"{record['type']} version {record['version']} {data}"
+
+
+def subject(versioned: VersionedRecord) -> str:
+    """The type of a record, of a partition's with the partition."""
+    record = versioned.record
+    name = TYPE_NAMES.get(type(record), "UNKNOWN_RECORD")
+    if isinstance(record, (PartitionRecord, PartitionChangeRecord)):
+        return f"{name} {record.topic_id}-{record.partition_id}"
+    return name
+
+
+def out_of_place(one: Judged) -> list[tuple[str, int, int]]:
+    """Records in another order: which, its expected and its found place, from 1; empty where the content differs."""
+    if Counter(one.expected) != Counter(one.found):
+        return []
+    expected: dict[VersionedRecord, list[int]] = defaultdict(list)
+    for place, record in enumerate(one.expected, 1):
+        expected[record].append(place)
+    places = [(subject(record), expected[record].pop(0), place) for place, record in enumerate(one.found, 1)]
+    return [place for place in places if place[1] != place[2]]

@@ -47,7 +47,7 @@ def audit(
 ) -> None:
     """Did the controller write what it should have? Exit 0 if so or for a known reason, 1 if not, 2 if undecidable.
 
-    What is newer than Kafka 4.1, which the audit knows, is not decidable: neither a difference nor clean.
+    What is newer than Kafka 4.4, which the audit knows, is not decidable: neither a difference nor clean.
     """
     if not requests and not invariants:
         raise UsageError("nothing to audit: give --requests FILE, --invariants or both")

@@ -19,9 +19,9 @@ _START = b"Completed request:"
 _KEY = re.compile(rb'\{"isForwarded":(?:true|false),"requestHeader":\{"requestApiKey":(\d{1,5}),')
 _OTHERS = frozenset(b"%d" % key for key in range(HIGHEST_API_KEY + 1) if key not in APIS)
 _HEARTBEAT_FORM = (
-    '[TIME] DEBUG Completed request:{"isForwarded":BOOL,"requestHeader":{"requestApiKey":63,"requestApiVersion":1,'
-    '"correlationId":INT,"clientId":NAME,"requestApiKeyName":"BROKER_HEARTBEAT"},"request":{"brokerId":INT,'
-    '"brokerEpoch":LONG,"currentMetadataOffset":LONG,"wantFence":BOOL,"wantShutDown":BOOL},"response":{'
+    '[TIME] DEBUG Completed request:{"isForwarded":BOOL,"requestHeader":{"requestApiKey":63,"requestApiVersion":'
+    'VERSION,"correlationId":INT,"clientId":NAME,"requestApiKeyName":"BROKER_HEARTBEAT"},"request":{"brokerId":INT,'
+    '"brokerEpoch":LONG,"currentMetadataOffset":LONG,"wantFence":BOOL,"wantShutDown":BOOLEANS},"response":{'
     '"throttleTimeMs":INT,"errorCode":0,"isCaughtUp":BOOL,"isFenced":BOOL,"shouldShutDown":BOOL},"connection":NAME,'
     '"totalTimeMs":MS,"requestQueueTimeMs":MS,"localTimeMs":MS,"remoteTimeMs":MS,"throttleTimeMs":MS,'
     '"responseQueueTimeMs":MS,"sendTimeMs":MS,"securityProtocol":NAME,"principal":NAME,"listener":NAME,'
@@ -35,6 +35,9 @@ _VALUES = {
     "LONG": r"-?(?:0|[1-9]\d{0,17})",
     "MS": r"(?:0|[1-9]\d{0,8})(?:\.\d{1,6})?",
     "NAME": r'"[\w.:-]{1,100}"',
+    "VERSION": "[12]",
+    # The last field that every version has, and what version 2 adds.
+    "BOOLEANS": r'(?:true|false)(?:,"cordonedLogDirs":(?:null|\[(?:"[\w-]{22}"(?:,"[\w-]{22}"){0,99})?\]))?',
 }
 _HEARTBEAT = re.compile(
     re.sub(r"\b[A-Z]+\b", lambda word: _VALUES.get(word[0], word[0]), re.escape(_HEARTBEAT_FORM)).encode() + rb"\r?"

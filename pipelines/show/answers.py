@@ -156,6 +156,9 @@ def show_directories(offset: int, time: datetime, answer: Sequence[Directory], o
     dark = sum(one.broker != "online" for one in registered)
     gone = [one for one in answer if one.state not in ("online", "unassigned", "migrating")]
     said = [f"{many(len(registered), 'directory', 'directories')} online"]
+    cordoned = sum(one.cordoned_since_offset is not None for one in registered)
+    if cordoned:
+        said.append(f"{many(cordoned, 'directory', 'directories')} cordoned")
     if dark:
         said[0] += f" ({dark:,} of them on brokers that are fenced)"
     if gone:
@@ -169,7 +172,9 @@ def show_directories(offset: int, time: datetime, answer: Sequence[Directory], o
             (
                 one.broker_id if one.broker == "online" else f"{one.broker_id} {one.broker}",
                 one.directory_id,
-                one.state,
+                one.state
+                if one.cordoned_since_offset is None
+                else f"{one.state}, cordoned at {one.cordoned_since_offset}",
                 one.replicas,
                 one.leaders,
                 one.since_offset,

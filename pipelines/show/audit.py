@@ -11,7 +11,8 @@ from typing import Any
 from jbod_model.audit import Judged, Verdict
 from jbod_model.audit.log_invariants import INVARIANTS
 from jbod_model.formats.request_log_file import RequestLog
-from pipelines.audit.summary import Summary, differing_fields, short
+from jbod_model.profiles.releases import NEWEST
+from pipelines.audit.summary import Summary, differing_fields, out_of_place, record_text, short
 from pipelines.show.text import console, many, say, show_table, when
 
 SHOWN = 10
@@ -87,7 +88,7 @@ def _not_decidable(summary: Summary) -> str:
     if not undecided:
         return ""
     which = "all" if summary.newer == undecided else f"{summary.newer:,}"
-    newer = f", {which} of them newer than this audit, which knows Kafka up to 4.1" if summary.newer else ""
+    newer = f", {which} of them newer than this audit, which knows Kafka up to {NEWEST}" if summary.newer else ""
     return f"; {undecided:,} not decidable{newer}"
 
 
@@ -109,6 +110,13 @@ def _show_difference(one: Judged) -> None:
         if len(fields) > FIELDS:
             say(out, f"  and {len(fields) - FIELDS:,} more fields")
         return
+    if one.expected and one.found:
+        places = out_of_place(one)
+        for name, expected, found in places[:FIELDS]:
+            say(out, f"  {name}: expected as record {expected}, found as record {found}", hang=4)
+        if len(places) > FIELDS:
+            say(out, f"  and {len(places) - FIELDS:,} more records")
+        return
     for name, records in (("expected", one.expected), ("found", one.found)):
         for record in records[:RECORDS]:
             say(out, f"  {name:<8} {short(record)}", hang=11)
@@ -117,4 +125,6 @@ def _show_difference(one: Judged) -> None:
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, dict) and "type" in value:
+        return record_text(value)
     return "nothing" if value is None else json.dumps(value)

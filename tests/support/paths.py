@@ -9,13 +9,19 @@ NEWER = FIXTURES / "newer"
 TRACES = FIXTURES / "traces"
 GOLDEN = FIXTURES / "golden"
 
-KAFKAS = tuple(sorted(path.name for path in CLUSTERS.iterdir()))
-"""The bundled clusters: ``kafka-4.1.2`` and so on."""
+QUORUMS = ("kafka-4.4.0",)
+"""Bundled clusters with several controllers, each with a request log of its own; one of them leads to the end."""
+
+KAFKAS = tuple(sorted({path.name for path in CLUSTERS.iterdir()} - set(QUORUMS)))
+"""The bundled clusters with one controller: ``kafka-4.1.2`` and so on."""
+
+EVERY_KAFKA = (*KAFKAS, *QUORUMS)
 
 
-def metadata_dir(kafka: str, node: str = "controller-100") -> Path:
-    """A node's ``metadata.log.dir``, for instance ``metadata_dir("kafka-4.1.2", "broker-3")``."""
-    return CLUSTERS / kafka / "metadata" / node
+def metadata_dir(kafka: str, node: str | None = None) -> Path:
+    """The ``metadata.log.dir`` of a node, for instance ``metadata_dir("kafka-4.1.2", "broker-3")``; the leader's unless
+    one is named."""
+    return CLUSTERS / kafka / "metadata" / (node or ("controller-101" if kafka in QUORUMS else "controller-100"))
 
 
 def nodes(kafka: str) -> tuple[str, ...]:

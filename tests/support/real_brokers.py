@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jbod_model.ids import Uuid
-from tests.support.paths import CLUSTERS
+from tests.support.paths import CLUSTERS, KAFKAS
 
 LINE = re.compile(r"\[(.{23})\] DEBUG Completed request:(\{.*\}) \(kafka\.request\.logger\)")
 REGISTRATION, HEARTBEAT, ASSIGNMENT = 62, 63, 73
@@ -48,11 +48,7 @@ def exchanges(cluster: Path) -> dict[int, list[Exchange]]:
     return {broker_id: sorted(each, key=lambda e: e.arrived) for broker_id, each in sorted(sent.items())}
 
 
-ALL = {
-    (cluster.name, broker_id): sent
-    for cluster in sorted(CLUSTERS.iterdir())
-    for broker_id, sent in exchanges(cluster).items()
-}
+ALL = {(kafka, broker_id): sent for kafka in KAFKAS for broker_id, sent in exchanges(CLUSTERS / kafka).items()}
 
 
 def ids(texts: list[str]) -> tuple[Uuid, ...]:

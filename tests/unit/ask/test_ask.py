@@ -42,7 +42,7 @@ def entries(*records: Record, first: int = 0, snapshot_at: int | None = None) ->
     for index, record in enumerate(records):
         version = 3 if isinstance(record, RegisterBrokerRecord) else 0
         if isinstance(record, BrokerRegistrationChangeRecord | PartitionChangeRecord):
-            version = 2
+            version = 2 if getattr(record, "cordoned_log_dirs", None) is None else 3
         if isinstance(record, PartitionRecord):
             version = 1
         versioned = VersionedRecord(record, version)

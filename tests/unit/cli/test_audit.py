@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from jbod_model.formats.log import LogReader, MetadataLog
 from jbod_model.formats.log_writer import LogWriter
-from jbod_model.formats.records import RegisterBrokerRecord, UnknownRecord, VersionedRecord
+from jbod_model.formats.records import FeatureLevelRecord, RegisterBrokerRecord, UnknownRecord, VersionedRecord
 from pipelines.cli import main
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
@@ -117,20 +117,38 @@ def test_a_clock_that_is_not_utc_is_said_and_given(tmp_path: Path, capsys: pytes
 def test_a_cluster_of_a_newer_kafka_is_not_decidable_and_nothing_differs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("audit", NEWER_DIR / "metadata" / "controller-101", "--requests", NEWER_DIR / "requests-102.log.gz")
+    """An invented Kafka: a level and a version of heartbeats that no known one has, registrations in an old version."""
+
+    def invented(versioned: VersionedRecord) -> VersionedRecord:
+        record = versioned.record
+        if isinstance(record, FeatureLevelRecord) and record.name == "metadata.version":
+            return VersionedRecord(replace(record, feature_level=35), 0)
+        return VersionedRecord(record, 3) if isinstance(record, RegisterBrokerRecord) else versioned
+
+    log = LogWriter()
+    for entry in LogReader(MetadataLog.open(NEWER_DIR / "metadata" / "controller-101")):
+        record = invented(entry.record) if isinstance(entry.record, VersionedRecord) else entry.record
+        log.append([record], epoch=entry.epoch, timestamp=entry.timestamp)
+    log_dir, requests = tmp_path / "log", tmp_path / "requests.log"
+    log_dir.mkdir()
+    log.write(log_dir)
+    lines = gzip.decompress((NEWER_DIR / "requests-102.log.gz").read_bytes())
+    beat = b'"requestApiKey":63,"requestApiVersion":'
+    requests.write_bytes(lines.replace(beat + b"2,", beat + b"3,"))
+    words = ("audit", log_dir, "--requests", requests)
     assert run(*words) == 2
     said = capsys.readouterr()
     assert said.out.splitlines()[0] == (
         "14 of 94 requests judged by the log up to offset 113; 80 not decidable, all of them newer than this audit, "
-        "which knows Kafka up to 4.1; 0 lines of other APIs passed over."
+        "which knows Kafka up to 4.4; 0 lines of other APIs passed over."
     )
-    assert "Not decidable, BROKER_HEARTBEAT version 2 is not known to this audit: 76 requests." in said.out
-    assert "Not decidable, Kafka 4.4 is not known to this audit (metadata.version 4.4-IV2): 4 requests." in said.out
+    assert "Not decidable, BROKER_HEARTBEAT version 3 is not known to this audit: 76 requests." in said.out
+    assert "Not decidable, metadata.version level 35 is not known to this audit: 4 requests." in said.out
     assert "  not decidable RegisterBrokerRecord: 4 records, the first at offset 18" in said.out
     assert "differs:" not in said.out
     assert "unexplained" not in said.out
     assert said.err == (
-        "jbod: not decidable: 80 requests and 13 records: newer than this audit, which knows Kafka up to 4.1\n"
+        "jbod: not decidable: 80 requests and 13 records: newer than this audit, which knows Kafka up to 4.4\n"
     )
     assert run(*words, "--json") == 2
     answer = json.loads(capsys.readouterr().out)
@@ -147,6 +165,17 @@ def test_a_cluster_of_a_newer_kafka_is_not_decidable_and_nothing_differs(
     assert {row["broker_id"] for row in unread} == {1, 2, 3, 4}
 
 
+def test_a_cluster_of_kafka_4_4_is_explained_to_the_last_request(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = CLUSTERS / "kafka-4.4.0"
+    logs = [word for node in (100, 101, 102) for word in ("--requests", cluster / f"requests-{node}.log.gz")]
+    assert run("audit", cluster / "metadata" / "controller-101", *logs, "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["requests"], answer["verdicts"]["same"], answer["clean"]) == (782, 782, True)
+    assert answer["apis"]["UNREGISTER_CONTROLLER"] == {"same": 1}
+    assert answer["lines"]["unreadable"] == {}
+    assert not [cause for cause in answer["otherRecords"] if "unexplained" in cause or "decidable" in cause]
+
+
 def test_a_record_of_an_unknown_type_is_named_and_what_follows_is_judged_as_far_as_it_can_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,12 +183,12 @@ def test_a_record_of_an_unknown_type_is_named_and_what_follows_is_judged_as_far_
     shutil.copytree(metadata_dir(KAFKA), log_dir)
     segment = log_dir / "__cluster_metadata-0" / "00000000000000000540.log"
     unknown = LogWriter(base_offset=630)
-    unknown.append([VersionedRecord(UnknownRecord(api_key=29, body=b"\0\0\0\x66\0"), 0)], epoch=1, timestamp=1)
+    unknown.append([VersionedRecord(UnknownRecord(api_key=35, body=b"\0\0\0\x66\0"), 0)], epoch=1, timestamp=1)
     segment.write_bytes(segment.read_bytes() + unknown.bytes)
     assert run("audit", log_dir, "--requests", REQUESTS, "--invariants") == 1  # R-INV-17 is broken before it
     said = capsys.readouterr()
-    assert "  record type 29 version 0 is not known to this audit: 1 record, the first at offset 630" in said.out
-    assert "Record type 29 is not known to this audit: 1 record, the first at offset 630." in said.out
+    assert "  record type 35 version 0 is not known to this audit: 1 record, the first at offset 630" in said.out
+    assert "Record type 35 is not known to this audit: 1 record, the first at offset 630." in said.out
     assert said.err == ""
     assert run("audit", log_dir, "--requests", REQUESTS) == 2
     assert "1 records: newer than this audit" in capsys.readouterr().err

@@ -327,13 +327,13 @@ def test_a_record_version_that_no_known_kafka_writes_makes_its_request_not_decid
     def newer(entry: LogEntry) -> LogEntry:
         if not isinstance(entry.record, VersionedRecord) or not isinstance(entry.record.record, RegisterBrokerRecord):
             return entry
-        return replace(entry, record=VersionedRecord(entry.record.record, 4))
+        return replace(entry, record=VersionedRecord(entry.record.record, 5))
 
     judged, own = _audit("kafka-4.1.2", change=newer)
     undecided = [one for one in judged if one.verdict is Verdict.UNDECIDED]
     wrote = [one for one in _true("kafka-4.1.2")[0] if one.line.api == "BROKER_REGISTRATION" and one.found]
     assert {one.line for one in undecided} == {one.line for one in wrote}
-    assert {one.reason for one in undecided} == {f"RegisterBrokerRecord version 4 is {NEWER_KAFKA}"}
+    assert {one.reason for one in undecided} == {f"RegisterBrokerRecord version 5 is {NEWER_KAFKA}"}
     assert all(one.newer for one in undecided)
     assert Verdict.DIFFERS not in {one.verdict for one in judged}
     assert "not decidable RegisterBrokerRecord" in {one.cause for one in own}
@@ -343,14 +343,14 @@ def test_what_a_request_of_an_unknown_version_caused_is_not_decidable() -> None:
     lines = [
         NewerLine(
             broker_id=line.request.broker_id,
-            **{field.name: getattr(line, field.name) for field in fields(Line)} | {"version": 2},
+            **{field.name: getattr(line, field.name) for field in fields(Line)} | {"version": 3},
         )
         if isinstance(line.request, BrokerHeartbeatRequest)
         else line
         for line in _lines("kafka-4.1.2")
     ]
     judged, own = _audit("kafka-4.1.2", lines)
-    assert {one.reason for one in judged if one.newer} == {f"BROKER_HEARTBEAT version 2 is {NEWER_KAFKA}"}
+    assert {one.reason for one in judged if one.newer} == {f"BROKER_HEARTBEAT version 3 is {NEWER_KAFKA}"}
     assert {one.line.api for one in judged if one.newer} == {"BROKER_HEARTBEAT"}
     assert {one.verdict for one in judged if not one.newer} <= {Verdict.SAME, Verdict.QUIRK}
     assert not [one for one in own if one.cause.startswith("unexplained")]
@@ -361,7 +361,7 @@ def test_what_a_request_of_an_unknown_version_caused_is_not_decidable() -> None:
 
 def test_at_a_metadata_version_that_is_not_known_a_difference_is_not_decidable() -> None:
     first = _an_assignment("kafka-4.1.2")
-    level = FeatureLevelRecord(name="metadata.version", feature_level=30)
+    level = FeatureLevelRecord(name="metadata.version", feature_level=34)
 
     def change(entry: LogEntry) -> LogEntry:
         if isinstance(entry.record, VersionedRecord) and isinstance(entry.record.record, FeatureLevelRecord):
@@ -371,10 +371,10 @@ def test_at_a_metadata_version_that_is_not_known_a_difference_is_not_decidable()
     judged, own = _audit("kafka-4.1.2", change=change)
     (one,) = [one for one in judged if one.line == first.line]
     assert one.verdict is Verdict.UNDECIDED
-    assert one.reason == f"Kafka 4.3 is {NEWER_KAFKA} (metadata.version 4.3-IV0)"
+    assert one.reason == f"Kafka 4.5 is {NEWER_KAFKA} (metadata.version 4.5-IV0)"
     assert (one.expected, bool(one.found)) == (first.expected, True)
     assert not [one for one in own if one.cause.startswith("unexplained")]
-    assert newer_level(29) is None
+    assert newer_level(33) is None
     assert newer_level(99) == f"metadata.version level 99 is {NEWER_KAFKA}"
 
 

@@ -25,7 +25,17 @@ Line = dict[str, Any]
 
 REQUESTS = FIXTURES / "requests"
 
-THROWN = {"seed1": 118, "seed2": 0, "seed3": 0, "seed4": 0, "seed6": 0, "seed22": 176}
+THROWN = {
+    "seed1": 118,
+    "seed2": 0,
+    "seed3": 0,
+    "seed4": 0,
+    "seed6": 0,
+    "seed22": 176,
+    "seed41": 142,
+    "seed42": 0,
+    "seed43": 154,
+}
 """Operations of each bundled trace on which Kafka itself threw."""
 
 

@@ -62,7 +62,7 @@ def incarnation(number: int) -> Uuid:
 
 
 FEATURES = (
-    SupportedFeature(name="metadata.version", min_supported_version=7, max_supported_version=29),
+    SupportedFeature(name="metadata.version", min_supported_version=7, max_supported_version=34),
     SupportedFeature(name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1),
     SupportedFeature(name="transaction.version", min_supported_version=0, max_supported_version=2),
 )

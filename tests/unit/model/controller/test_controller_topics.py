@@ -276,6 +276,15 @@ def test_delete_topics_answers_each_id() -> None:
     assert world.image.topics == {}
 
 
+def test_deleting_a_topic_twice_in_one_request_deletes_nothing() -> None:
+    """R-CREATE-7."""
+    world = World().brokers(0)
+    topic = world.topic("foo", (0,))
+    result = world.ask(DeleteTopicsRequest(topic_ids=(topic, topic)))
+    assert plain(result) == []
+    assert [answer.error_code for answer in result.response.responses] == [42]  # type: ignore[attr-defined]
+
+
 # IN-SYNC SETS
 
 

@@ -8,7 +8,7 @@ from jbod_model.formats.records import API_KEY_OF, API_KEYS, TYPE_NAMES, TYPE_OF
 
 def test_records_know_their_kafka_names() -> None:
     """R-REC-1."""
-    assert len(API_KEYS) == 26
+    assert len(API_KEYS) == 27
     assert API_KEY_OF[PartitionChangeRecord] == 5
     assert TYPE_NAMES[PartitionChangeRecord] == "PARTITION_CHANGE_RECORD"
     assert TYPE_OF_NAME["NO_OP_RECORD"] is records.NoOpRecord

@@ -170,8 +170,8 @@ def test_a_line_that_cannot_be_read_says_why_and_keeps_nothing_of_its_text() -> 
         inner[path[-1]] = value
         return body
 
-    assert _reason(changed("requestHeader", "requestApiVersion", value=2)) == "BROKER_HEARTBEAT: a version newer than 1"
-    assert _reason(changed("requestHeader", "requestApiKey", value=5000)) == "an API that Kafka 4.1 does not have"
+    assert _reason(changed("requestHeader", "requestApiVersion", value=3)) == "BROKER_HEARTBEAT: a version newer than 2"
+    assert _reason(changed("requestHeader", "requestApiKey", value=5000)) == "an API that Kafka 4.4 does not have"
     assert _reason(changed("request", "brokerId", value="seven")) == "BrokerHeartbeatRequest.brokerId has not its form"
     assert _reason(changed("request", "brokerId", value=1 << 31)) == "a number is out of range"
     listener = {"name": "A", "host": "b", "port": 65_536, "securityProtocol": 0}

@@ -1,0 +1,80 @@
+"""What differs between the releases of Kafka at one and the same metadata.version (R-RELEASE-*).
+
+Source: the controller classes of Kafka 4.1.2, 4.2.0, 4.3.1 and 4.4.0.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from jbod_model.profiles.base import Profile
+from jbod_model.profiles.controller_rules import Quirk
+
+
+class Release(NamedTuple):
+    """A release of Kafka; its patches do not differ in what is modelled here."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+OLDEST = Release(4, 1)
+"""The oldest release that is told apart; a controller before it counts as one of it."""
+NEWEST = Release(4, 4)
+"""The newest release that is known; a controller after it counts as one of it."""
+
+REPAIRED_IN: Mapping[Quirk, Release] = {
+    Quirk.ELR_WIPE: Release(4, 3),
+    Quirk.CORDONED_ASSIGNMENT: Release(4, 4),
+    Quirk.UNBOUNDED_GROWTH: Release(4, 4),
+    Quirk.PARTITION_COUNT_OVERFLOW: Release(4, 4),
+}
+"""The first release without the flaw; a flaw that is not here is in all of them (R-RELEASE-2)."""
+
+ADDED_SUFFICE = Release(4, 3)
+"""The first release in which a reassignment is complete when all it adds is in sync (R-RELEASE-4)."""
+
+_SINCE: Mapping[int, Release] = {28: Release(4, 2), 30: Release(4, 3), 32: Release(4, 4)}
+"""The lowest level that a controller supports from a release on. Each also knows the first level of the next one,
+which is not stable there: 31, 4.4-IV0, is supported by 4.3."""
+
+_UNTIL_4_1 = {
+    "metadata.version": (7, 29),
+    "kraft.version": (0, 1),
+    "transaction.version": (0, 2),
+    "group.version": (0, 1),
+    "eligible.leader.replicas.version": (0, 1),
+    "share.version": (0, 1),
+    "streams.version": (0, 1),
+}
+
+SUPPORTED_FEATURES: Mapping[Release, Mapping[str, tuple[int, int]]] = {
+    Release(4, 1): _UNTIL_4_1,
+    Release(4, 2): {**_UNTIL_4_1, "metadata.version": (7, 30)},
+    Release(4, 3): {**_UNTIL_4_1, "metadata.version": (7, 31)},
+    Release(4, 4): {**_UNTIL_4_1, "metadata.version": (7, 34), "share.version": (0, 2)},
+}
+"""(lowest, highest) level of each feature of a controller of each release that admits unreleased ones."""
+
+
+def release_of(level: int) -> Release:
+    """The release of a node whose highest metadata.version is ``level`` (R-RELEASE-1)."""
+    return max((release for since, release in _SINCE.items() if level >= since), default=OLDEST)
+
+
+@functools.cache
+def as_released(profile: Profile, release: Release) -> Profile:
+    """``profile`` without the flaws repaired up to ``release``, with its reassignments (R-RELEASE-2, R-RELEASE-4)."""
+    rules = profile.controller
+    repaired = [quirk for quirk, since in REPAIRED_IN.items() if release >= since]
+    if repaired:
+        rules = rules.without(*repaired)
+    if release >= ADDED_SUFFICE:
+        rules = replace(rules, reassignment_completion="added in sync")
+    return profile if rules is profile.controller else replace(profile, controller=rules)

@@ -1,0 +1,88 @@
+"""Cordoned directories in images and in the list of directories: of a cluster of Kafka 4.4.0, and made up."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from jbod_model.formats.records import BrokerRegistrationChangeRecord, RegisterBrokerRecord
+from jbod_model.ids import Uuid
+from jbod_model.replay.offline import image_as_json
+from pipelines.ask import Lake, image
+from pipelines.ask.directories import directories
+from tests.support.lakes import write_lake
+from tests.support.logs import read_log
+from tests.support.paths import CLUSTERS, metadata_dir
+from tests.unit.ask.test_ask import entries
+
+KAFKA = "kafka-4.4.0"
+A, B = Uuid(11, 1), Uuid(11, 2)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lakes") / KAFKA
+    write_lake(path, read_log(metadata_dir(KAFKA)))
+    return path
+
+
+def cordoned(lake: Path, offset: int) -> dict[tuple[int, str], int]:
+    """(broker, directory) -> the offset since when it is cordoned."""
+    return {
+        (one.broker_id, one.directory_id): one.cordoned_since_offset
+        for one in directories(Lake.open(lake, at_offset=offset))
+        if one.cordoned_since_offset is not None
+    }
+
+
+def test_image_at_every_recorded_offset_equals_kafkas_but_for_the_cordons_it_leaves_out(lake: Path) -> None:
+    with gzip.open(CLUSTERS / KAFKA / "images.jsonl.gz", "rt") as lines:
+        images = [json.loads(line) for line in lines]
+    assert len(images) > 30
+    told = 0
+    for expected in images:
+        found = image(Lake.open(lake, at_offset=expected["offset"]))
+        for broker in found["brokers"]:
+            told += bool(broker.pop("cordonedLogDirs", None))
+        assert found == expected
+    assert told > 5
+
+
+def test_directories_say_since_when_they_are_cordoned(lake: Path) -> None:
+    """One disk, then all of broker 2; broker 1 restarts at offset 301 and says so again at 304."""
+    one = (1, "1TkQ7EMOjliux5vaBNBajg")
+    two = {"j7V7l-5SKJWD0pnIQILK2w", "ywtUzzwHZ4ON0rmyfERKXg", "6cLQ-K8oN_hcNhEMdGs-jA"}
+    assert cordoned(lake, 112) == {}
+    assert cordoned(lake, 113) == {one: 113}
+    assert cordoned(lake, 150) == {one: 113, **dict.fromkeys(((2, directory) for directory in two), 145)}
+    assert cordoned(lake, 302) == {}
+    assert cordoned(lake, 350) == {one: 113}
+    assert cordoned(lake, 415) == {}
+
+
+def test_cordon_that_was_lifted_begins_anew(tmp_path: Path) -> None:
+    def told(*listed: Uuid, epoch: int = 0) -> BrokerRegistrationChangeRecord:
+        return BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=epoch, cordoned_log_dirs=listed)
+
+    register = RegisterBrokerRecord(broker_id=1, log_dirs=(A, B))
+    again = RegisterBrokerRecord(broker_id=1, broker_epoch=5, log_dirs=(A, B))
+    records = (register, told(A), told(A, B), told(B), told(B, A), again, told(A, A, epoch=5), told(epoch=5))
+    write_lake(tmp_path / "lake", entries(*records))
+    seen = [cordoned(tmp_path / "lake", offset) for offset in range(len(records))]
+    a, b = (1, str(A)), (1, str(B))
+    assert seen == [{}, {a: 1}, {a: 1, b: 2}, {b: 2}, {a: 4, b: 2}, {}, {a: 4}, {}]
+
+
+def test_image_of_a_broker_that_said_nothing_has_no_cordons_and_of_one_that_said_none_an_empty_list(
+    tmp_path: Path,
+) -> None:
+    change = BrokerRegistrationChangeRecord(broker_id=1, cordoned_log_dirs=())
+    reference = write_lake(tmp_path / "lake", entries(RegisterBrokerRecord(broker_id=1, log_dirs=(A,)), change))
+    assert "cordonedLogDirs" not in image(Lake.open(tmp_path / "lake", at_offset=0))["brokers"][0]
+    found = image(Lake.open(tmp_path / "lake"))
+    assert found["brokers"][0]["cordonedLogDirs"] == []
+    assert found == image_as_json(reference.image, 1)
+    assert "cordonedLogDirs" not in image_as_json(reference.image, 1, cordons=False)["brokers"][0]
