@@ -23,7 +23,7 @@ from typing import Annotated
 import typer
 
 from jbod_model.errors import JbodError, Retriable, UsageError
-from pipelines.cli.interrupts import Stopped
+from pipelines.cli.interrupts import Stopped, interrupt_by_exception, interrupt_by_signal
 from pipelines.cli.pipe import READER_GONE, output, reader_gone
 from pipelines.cli.progress import told
 
@@ -79,9 +79,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _refuse_secrets(words)
         with told(_long_command(words)):
-            application(words)(words, prog_name="jbod")
+            run_command = application(words)
+            interrupt_by_exception()
+            run_command(words, prog_name="jbod")
     except Stopped:
         raise
+    except KeyboardInterrupt:
+        print("jbod: interrupted", file=sys.stderr)  # noqa: T201
+        sys.exit(_INTERRUPTED)
     except SystemExit as left:
         if left.code == _INTERRUPTED:
             print("jbod: interrupted", file=sys.stderr)  # noqa: T201
@@ -106,13 +111,14 @@ def _damaged_table(problem: Exception) -> bool:
 
 
 def run() -> None:
-    """The console script: ``main``, and out. Taking the interpreter apart takes up to a third of a second."""
+    """``main``, and out. Taking the interpreter apart takes up to a third of a second."""
     sys.stdout, sys.stderr = output(sys.stdout), output(sys.stderr)
     try:
         main()
         code: object = 0
     except SystemExit as left:
         code = left.code
+    interrupt_by_signal()
     if not (code is None or isinstance(code, int)):
         sys.exit(str(code))
     atexit._run_exitfuncs()
