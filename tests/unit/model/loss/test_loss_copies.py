@@ -264,6 +264,16 @@ def test_first_report_while_fenced_of_a_process_without_another_place_is_unsure(
     assert story.broker(1, B, process=2, fenced=True).copy(1).level == "unsure"
 
 
+def test_copy_placed_by_a_report_while_fenced_misses_its_directory_from_the_registration_without_it() -> None:
+    """R-COPY-4, R-COPY-12: somebody led after the report, nobody after the registration."""
+    story = Story().broker(1, A, B).broker(2, C).version({1: UNASSIGNED, 2: C}, isr=(2,), leader=2)
+    story.broker(1, A, B, fenced=True).version({1: A, 2: C}, isr=(2,), leader=2).version({1: A, 2: C}, elr=(2,))
+    story.broker(1, D, process=2, fenced=True).version({1: D, 2: C})
+    assert story.copy(1).level == "empty"
+    story.version({1: D, 2: C}, isr=(1,), leader=1)
+    assert (story.loss.kind, story.loss.leader) == ("lost", 1)
+
+
 def test_copy_recreated_before_its_process_registered_may_have_fetched() -> None:
     """R-COPY-4, R-COPY-12: broker 2 led at the report."""
     story = pair().version({1: A, 2: C}, isr=(2,), leader=2).broker(1, A, B, fenced=True)
