@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
 
+import duckdb
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -17,3 +21,26 @@ def _settings_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("JBOD_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("JBOD_CONF", "")  # so that what a command sets is undone
+
+
+_connect = duckdb.connect
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    return _connect()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_database() -> Iterator[None]:
+    """Connections without a file are cursors of one database: to make one takes as long as five questions.
+
+    Settings of a session and temporary tables belong to the cursor, as they belong to a database of its own.
+    """
+
+    def connect(*arguments: Any, **options: Any) -> duckdb.DuckDBPyConnection:
+        return _connect(*arguments, **options) if arguments or options else _database().cursor()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(duckdb, "connect", connect)
+        yield

@@ -193,7 +193,7 @@ def decided(copy: Copy, broker: Registration, offset: int, *, new_process: bool,
     """
     if not copy.left or (broker.fenced and not new_process):
         return copy, None
-    same = replace(copy, left=frozenset())
+    same = replace(copy, left=frozenset(), missed=None)
     if not new_process or not broker.directories or copy.left <= broker.directories:
         return same, None
     if copy.placed:

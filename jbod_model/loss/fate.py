@@ -208,7 +208,9 @@ def _register(fate: Fate, event: BrokerChanged) -> Fate:
         if copy is not None:
             led = event.offset if fate.state is not None and fate.state.leader >= 0 else fate.last_led
             copy, old = decided(copy, event.registration, event.offset, new_process=new_process, led=led)
-            gone = (*gone, old) if old is not None and old.holds_everything else gone
+            if old is not None:
+                gone = (*gone, old) if old.holds_everything else gone
+                fate = replace(fate, losses=tuple(_known_better(loss, old) for loss in fate.losses))
             copy = registered(copy, event.registration, event.offset, new_process=new_process)
         if copy is not None and event.unclean and copy.level == "complete" and not _names(fate.state, event.broker_id):
             copy = replace(copy, level="unsure")
@@ -318,6 +320,21 @@ def _weigh(fate: Fate, offset: int) -> Fate:
     if pending is not None or not fate.led or not fate.last:
         return fate
     return replace(fate, losses=(*fate.losses, Loss(kind="lost", offset=offset, copies=fate.last)))
+
+
+def _known_better(loss: Loss, recreated: Copy) -> Loss:
+    """The loss, told while a copy that was ``recreated`` still counted as moved (R-COPY-12, R-LOSS-6)."""
+    if loss.until is not None:
+        return loss
+    copies = tuple(
+        replace(copy, directory=recreated.directory, left=frozenset()).give_up("recreated", recreated.away or 0)
+        if copy.left and (copy.broker_id, copy.since) == (recreated.broker_id, recreated.since)
+        else copy
+        for copy in loss.copies
+    )
+    if copies == loss.copies:
+        return loss
+    return replace(loss, copies=copies, kind=loss.kind if any(copy.usable for copy in copies) else "lost")
 
 
 def _open(fate: Fate) -> Loss | None:

@@ -19,7 +19,7 @@ from pipelines.settings import Settings, load
 def run_checks(lake: Lake, only: Sequence[str] = (), settings: Settings | None = None) -> list[Finding]:
     """What the checks (all, or those of these ids or names) find: most severe first, then by check and subject."""
     checks = chosen(only)
-    connection = with_views(lake, settings or load())
+    connection = with_views(lake, settings or load(), [check.sql for check in checks])
     try:
         found = [finding(check, row) for check in checks for row in _rows(lake, connection, check)]
     finally:

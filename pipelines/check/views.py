@@ -9,7 +9,8 @@ those of ``DERIVED``, which stand on them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import astuple, dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
@@ -178,26 +179,45 @@ def loss_rows(lake: Lake, settings: Settings) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=LOSSES)
 
 
-def with_views(lake: Lake, settings: Settings) -> duckdb.DuckDBPyConnection:
-    """A connection of its own that has the views. UsageError where a file of the lake is damaged or gone."""
+def with_views(lake: Lake, settings: Settings, queries: Iterable[str]) -> duckdb.DuckDBPyConnection:
+    """A connection of its own that has the views which the queries name: for each, files of the lake are opened.
+
+    UsageError where a file of the lake is damaged or gone.
+    """
     with reading(lake.path):
-        return _with_views(lake, settings)
+        return _with_views(lake, settings, named(queries))
 
 
-def _with_views(lake: Lake, settings: Settings) -> duckdb.DuckDBPyConnection:
+def named(queries: Iterable[str]) -> Set[str]:
+    """The words of the queries, and of the derived views among them."""
+    words: set[str] = set()
+    for query in queries:
+        words.update(re.findall(r"\w+", query))
+    for name, query in reversed(DERIVED.items()):
+        if name in words:
+            words.update(re.findall(r"\w+", query))
+    return words
+
+
+def _with_views(lake: Lake, settings: Settings, wanted: Set[str]) -> duckdb.DuckDBPyConnection:
     connection = lake.connection.cursor()
     for table in HISTORY_TABLES:
-        connection.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM {lake.at(table)}")
-        connection.execute(f"CREATE TEMP VIEW {table}_history AS SELECT * FROM {lake.until(table)}")
-    connection.execute(f"CREATE TEMP VIEW records AS SELECT * FROM {lake.records()}")
-    requests = requests_until(lake)
+        if table in wanted:
+            connection.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM {lake.at(table)}")
+        if f"{table}_history" in wanted:
+            connection.execute(f"CREATE TEMP VIEW {table}_history AS SELECT * FROM {lake.until(table)}")
+    if "records" in wanted:
+        connection.execute(f"CREATE TEMP VIEW records AS SELECT * FROM {lake.records()}")
+    requests = requests_until(lake) if ASSIGNMENT_REQUESTS.name in wanted else None
     if requests is None:
         connection.register(ASSIGNMENT_REQUESTS.name, ASSIGNMENT_REQUESTS.schema.empty_table())
     else:
         connection.execute(f"CREATE TEMP VIEW {ASSIGNMENT_REQUESTS.name} AS SELECT * FROM {requests}")
     for name, query in DERIVED.items():
-        connection.execute(f"CREATE TEMP VIEW {name} AS {query}")
-    connection.register("losses", loss_rows(lake, settings))
+        if name in wanted:
+            connection.execute(f"CREATE TEMP VIEW {name} AS {query}")
+    if "losses" in wanted:
+        connection.register("losses", loss_rows(lake, settings))
     row, topics = inputs(lake, settings)
     connection.execute("CREATE TEMP TABLE min_isr (topic VARCHAR, min_insync_replicas INTEGER)")
     connection.execute("INSERT INTO min_isr SELECT unnest($1), unnest($2)", [list(topics), list(topics.values())])

@@ -11,6 +11,18 @@ from typing import Self
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+def interrupt_by_exception() -> None:
+    """From now on Ctrl-C raises KeyboardInterrupt, if it ended the process before."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def interrupt_by_signal() -> None:
+    """From now on Ctrl-C ends the process, if it raised KeyboardInterrupt before: nothing is left to clean up."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Stopped(SystemExit):
     """The command ended for a signal and said so: exit code 130 for Ctrl-C, 143 for SIGTERM."""
 

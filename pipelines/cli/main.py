@@ -25,7 +25,7 @@ import typer
 
 from jbod_model.errors import JbodError, Retriable, UsageError
 from pipelines.cli.afterwards import refusals
-from pipelines.cli.interrupts import Stopped
+from pipelines.cli.interrupts import Stopped, interrupt_by_exception, interrupt_by_signal
 from pipelines.cli.pipe import READER_GONE, output, reader_gone
 from pipelines.cli.progress import told
 from pipelines.start.switch import is_on
@@ -91,14 +91,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _refuse_secrets(words)
         with told(_long_command(words)):
+            run_command = application(words)
+            interrupt_by_exception()
             try:
-                application(words)(words, prog_name="jbod")
+                run_command(words, prog_name="jbod")
             except SystemExit as left:
                 if refusals and left.code in (None, 0, 1):
                     raise refusals[0] from None
                 raise
     except Stopped:
         raise
+    except KeyboardInterrupt:
+        print("jbod: interrupted", file=sys.stderr)  # noqa: T201
+        sys.exit(_INTERRUPTED)
     except SystemExit as left:
         if left.code == _INTERRUPTED:
             print("jbod: interrupted", file=sys.stderr)  # noqa: T201
@@ -123,13 +128,14 @@ def _damaged_table(problem: Exception) -> bool:
 
 
 def run() -> None:
-    """The console script. It leaves without taking the interpreter apart, which takes up to a third of a second."""
+    """``main``, and out without taking the interpreter apart, which takes up to a third of a second."""
     sys.stdout, sys.stderr = output(sys.stdout), output(sys.stderr)
     try:
         main()
         code: object = 0
     except SystemExit as left:
         code = left.code
+    interrupt_by_signal()
     if not (code is None or isinstance(code, int)):
         sys.exit(str(code))
     if is_on("exit"):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jbod_model.errors import UsageError
 from pipelines.lake import FORMAT_VERSION
+from pipelines.lake.delta import local_path
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.foreign import last_own
 from pipelines.lake.tables import LEDGER, Table
@@ -71,6 +74,28 @@ def create_table(uri: str, table: Table, identity: Identity) -> DeltaTable:
     except (DeltaError, OSError) as problem:
         raise fault_of_disk(uri, problem) or UsageError(f"{uri}: cannot be created ({problem})") from None
     return delta
+
+
+def cannot_be_opened(location: str, table: Table, problem: Exception) -> UsageError:
+    """What to do about a table whose log cannot be read: a run that is killed while it makes a lake may leave one."""
+    if nothing_published(location):
+        advice = f"nothing was published into this lake yet: delete {quote(location)} and run again"
+    elif table is LEDGER:
+        advice = "restore it, or replay into another --lake"
+    else:
+        advice = "jbod rebuild makes the tables from the records"
+    return UsageError(f"{location}/{table.name}: cannot be opened ({str(problem).splitlines()[0]}): {advice}")
+
+
+def nothing_published(location: str) -> bool:
+    """Whether the ledger, which is made last, is not there or has no version but the one that made it."""
+    try:
+        return DeltaTable(f"{location}/{LEDGER.name}").version() == 0
+    except TableNotFoundError:
+        return True
+    except (DeltaError, OSError):
+        log = Path(local_path(location), LEDGER.name, "_delta_log")
+        return [path.name for path in log.glob("*.json")] == [f"{0:020d}.json"]
 
 
 def add_checks(delta: DeltaTable, table: Table) -> None:

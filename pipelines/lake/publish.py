@@ -22,7 +22,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from jbod_model.errors import UsageError
 from pipelines.lake import FORMAT_VERSION, files
 from pipelines.lake.commit import LakeConflict, LiveFile, Overtaken, commit_files, live_files
-from pipelines.lake.create import Identity, add_checks, create_table, described
+from pipelines.lake.create import Identity, add_checks, cannot_be_opened, create_table, described
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import PUBLISHED, RESTORED, VERSION, Since, last_own, misfit_of, since
@@ -119,7 +119,7 @@ class Lake:
                 self.tables[table.name] = create_table(uri, table, self.identity)
                 self.made += 1
             except (DeltaError, OSError) as problem:
-                raise UsageError(f"{uri}: cannot be opened ({problem})") from None
+                raise cannot_be_opened(self.location, table, problem) from None
             if self.tables[table.name].version() < len(table.checks):
                 # A run that died while it made the table left out some of its constraints.
                 add_checks(self.tables[table.name], table)

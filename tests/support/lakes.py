@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from shutil import copytree, rmtree
+from tempfile import mkdtemp
 from typing import Self
 
 import pyarrow as pa
@@ -81,8 +85,8 @@ def write_lake(
     if requests:
         asked = pa.Table.from_pylist(list(requests), schema=ASSIGNMENT_REQUESTS.schema)
         write_deltalake((path / ASSIGNMENT_REQUESTS.name).as_uri(), asked)
-    for table in (RECORDS, *HISTORY, LEDGER):
-        DeltaTable.create((path / table.name).as_uri(), table.schema)
+    copytree(_empty_lake(), path, dirs_exist_ok=True)
+    made = {table.name: DeltaTable((path / table.name).as_uri()) for table in (RECORDS, *HISTORY, LEDGER)}
     end = 0
     for part in parts:
         snapshots = len(reference.snapshots)
@@ -90,8 +94,8 @@ def write_lake(
         versions = {ASSIGNMENT_REQUESTS.name: 0} if requests else {}
         for name, rows in reference.tables.items():
             content = pa.Table.from_pylist(rows, schema=BY_NAME[name].schema)
-            write_deltalake((path / name).as_uri(), content, mode="overwrite")
-            versions[name] = DeltaTable((path / name).as_uri()).version()
+            write_deltalake(made[name], content, mode="overwrite")
+            versions[name] = made[name].version()
         start, end = max(end, part[0].offset), part[-1].offset + 1
         published = {
             "start_offset": start,
@@ -110,5 +114,15 @@ def write_lake(
             "rows": [],
         }
         ledger = pa.Table.from_pylist([published], schema=LEDGER.schema)
-        write_deltalake((path / "ledger").as_uri(), ledger, mode="append")
+        write_deltalake(made["ledger"], ledger, mode="append")
     return reference
+
+
+@cache
+def _empty_lake() -> Path:
+    """Tables without a row, to copy: made once, they take no longer than one of them."""
+    path = Path(mkdtemp(prefix="jbod-empty-lake-"))
+    atexit.register(rmtree, path, ignore_errors=True)
+    for table in (RECORDS, *HISTORY, LEDGER):
+        DeltaTable.create((path / table.name).as_uri(), table.schema)
+    return path

@@ -283,7 +283,7 @@ def test_first_line_of_each_answer_counts_its_rows(
 
 def test_question_never_loads_spark_numba_or_pandas(lake: str) -> None:
     code = (
-        "import sys; from pipelines.cli import main\n"
+        "import sys; from pipelines.cli.main import main\n"
         f"try: main(['offline', '--lake', {lake!r}])\n"
         "except SystemExit: pass\n"
         f"print(*sorted({HEAVY!r} & set(sys.modules)), file=sys.stderr)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,9 @@ def histories(draw: st.DrawFn, most: int = 40) -> list[Record]:
     return kept
 
 
+@cache
 def _records(number: int) -> st.SearchStrategy[Record]:
+    """What can be drawn as record ``number``. Hypothesis takes longer to make strategies than to draw from them."""
     brokers = st.integers(1, 3)
     topics = st.integers(0, 3)
     partitions = st.integers(0, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -31,6 +32,7 @@ _PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
 MARKERS = (BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord)
 
 
+@cache
 def structs(name: str, version: int) -> st.SearchStrategy[Any]:
     """Any struct of the schema that the version can say, unknown tags included."""
     schema = SCHEMAS[name]

@@ -6,6 +6,8 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,6 +20,7 @@ from jbod_model.errors import UsageError
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.lock import only_run
 from pipelines.lake.publish import Identity, Lake
+from pipelines.lake.tables import TABLES
 from pipelines.replay.options import Replay
 from pipelines.replay.runner import Runner
 from pipelines.replay.seed import CHECKPOINT, OF_REQUESTS, checkpoint_fits, is_readable, mark_keys, write_seed
@@ -25,9 +28,10 @@ from pipelines.source.positions import Position
 from tests.crash.check import History, complete, readable, uninterrupted
 from tests.crash.loop import LOG, segments
 from tests.crash.runs import forked
-from tests.support.paths import metadata_dir
+from tests.support.paths import ROOT, metadata_dir
 
 NOBODY = 65534
+IDENTITY = Identity("", "kafka", "kafka", 2)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +160,6 @@ def test_table_that_was_made_by_halves_is_finished(
     tmp_path: Path, log: Path, history: History, monkeypatch: pytest.MonkeyPatch, made: int
 ) -> None:
     """A death between a table and its constraints once left a lake that was refused for a version it never had."""
-    identity = Identity("", "kafka", "kafka", 2)
     with monkeypatch.context() as dying:
         calls: list[object] = []
 
@@ -167,9 +170,76 @@ def test_table_that_was_made_by_halves_is_finished(
 
         dying.setattr("pipelines.lake.create.add_checks", dies)
         with pytest.raises(KeyboardInterrupt):
-            Lake.create_or_open(str(tmp_path / "lake"), identity)
+            Lake.create_or_open(str(tmp_path / "lake"), IDENTITY)
     assert run(log, tmp_path / "lake") == 0
     complete(tmp_path / "lake", history)
+
+
+SIGTERM_AFTER_A_TABLE = """
+import os, signal, sys
+from pipelines.lake import create, publish
+create.add_checks = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
+publish.Lake.create_or_open(sys.argv[1], publish.Identity("", "kafka", "kafka", 2))
+"""
+
+
+def test_run_that_sigterm_ends_while_it_makes_tables_is_gone_on_from(
+    tmp_path: Path, log: Path, history: History
+) -> None:
+    lake = tmp_path / "lake"
+    died = subprocess.run([sys.executable, "-c", SIGTERM_AFTER_A_TABLE, str(lake)], cwd=ROOT, check=False)
+    assert died.returncode == -signal.SIGTERM
+    assert len(list(lake.rglob("*.json"))) == 1
+    assert run(log, lake) == 0
+    complete(lake, history)
+
+
+def commits_of_a_new_lake(lake: Path) -> list[Path]:
+    """The files of the tables' logs in the order in which they are made, each with its path in the lake."""
+    Lake.create_or_open(str(lake), IDENTITY)
+    found = sorted(lake.rglob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    assert len(found) > len(TABLES)
+    return [path.relative_to(lake) for path in found]
+
+
+def test_lake_whose_making_stopped_after_any_commit_is_gone_on_from(tmp_path: Path) -> None:
+    """What SIGTERM leaves: whole commits, perhaps an empty folder or the temporary file of the next one."""
+    whole = tmp_path / "whole"
+    commits = commits_of_a_new_lake(whole)
+    for stopped, next_one in enumerate(commits):
+        lake = tmp_path / str(stopped)
+        for path in commits[:stopped]:
+            (lake / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(whole / path, lake / path)
+        (lake / next_one).parent.mkdir(parents=True, exist_ok=True)
+        (lake / f"{next_one}#1").write_text("{")
+        tables = Lake.create_or_open(str(lake), IDENTITY).tables
+        assert {name: table.version() for name, table in tables.items()} == {
+            table.name: len(table.checks) for table in TABLES
+        }
+
+
+def test_new_lake_with_a_commit_that_is_cut_off_is_told_in_a_line_with_what_to_do(tmp_path: Path) -> None:
+    """What a machine that loses power may leave."""
+    whole = tmp_path / "whole"
+    for number, path in enumerate(commits_of_a_new_lake(whole)):
+        lake = shutil.copytree(whole, tmp_path / f"lake {number}")
+        os.truncate(lake / path, (lake / path).stat().st_size // 2)
+        with pytest.raises(UsageError, match=f"cannot be opened .*: delete '{lake}' and run again$") as refused:
+            Lake.create_or_open(str(lake), IDENTITY)
+        assert str(refused.value).count("\n") == 0
+
+
+def test_table_of_a_lake_with_records_that_cannot_be_opened_is_never_told_to_be_deleted(
+    tmp_path: Path, log: Path
+) -> None:
+    assert run(log, tmp_path / "lake") == 0
+    for name, advice in (("brokers", "jbod rebuild makes the tables"), ("ledger", "restore it, or replay into")):
+        lake = shutil.copytree(tmp_path / "lake", tmp_path / name)
+        os.truncate(min((lake / name / "_delta_log").glob("*.json")), 20)
+        with pytest.raises(UsageError, match=f"/{name}: cannot be opened .*: {advice}") as refused:
+            Lake.create_or_open(str(lake), IDENTITY)
+        assert "delete" not in str(refused.value)
 
 
 def test_checkpoint_of_half_a_first_plan_does_not_fit(tmp_path: Path) -> None:

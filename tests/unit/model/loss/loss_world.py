@@ -68,6 +68,8 @@ class World:
         """The disk with the copy of each replica that has one."""
         self.places: dict[int, set[Uuid]] = {}
         """The directories that were online when a replica's first log was created."""
+        self.unmade: set[int] = set()
+        """Brokers that were down when their replica came: they make its log when they start, where they like."""
         self.absences: dict[int, int] = {}
         """How often a broker started without the directory of its copy."""
         self.parted: set[int] = set()
@@ -164,6 +166,7 @@ class World:
         replicas = self.random.sample(sorted(self.brokers), self.random.choice((1, 1, 2, 2, 3)))
         self.ids += 1
         self.acked, self.presumed, self.at, self.places, self.parted, self.led = set(), set(), {}, {}, set(), False
+        self.unmade = set()
         assignment = ReplicaAssignment(partition_index=0, broker_ids=tuple(replicas))
         request = CreateTopicsRequest(topics=(CreatableTopic(name=TOPIC, assignments=(assignment,)),))
         self.tell(f"create topic on {replicas}")
@@ -193,6 +196,9 @@ class World:
         self.ids += 1
         broker.up, broker.online, broker.incarnation = True, usable, Uuid(5, self.ids)
         self.tell(f"start {broker.id} with {[d.id.lsb for d in usable]} of {[d.id.lsb for d in broker.disks]}")
+        if broker.id in self.unmade:
+            self.unmade.discard(broker.id)
+            self.places[broker.id] |= {disk.id for disk in usable}
         partition = self.partition
         if partition and broker.id in partition.replicas:
             listed = partition.directory(broker.id) in {disk.id for disk in usable}
@@ -265,6 +271,8 @@ class World:
             everything = [*broker.online, *broker.disks, *broker.shelf]
             disk = next((disk for disk in everything if disk.id == target), Disk(target, works=False))
         disk.log = Log(doubt=not broker.up)
+        if not broker.up:
+            self.unmade.add(broker.id)
         self.at[broker.id] = disk
         self.tell(f"  {broker.id} creates a log on {disk.id.lsb}")
 

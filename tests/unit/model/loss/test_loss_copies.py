@@ -223,6 +223,26 @@ def test_report_of_a_process_that_registers_without_the_old_directory_was_a_recr
     assert story.version({1: B}, isr=(1,), leader=1).loss.went_on == 6
 
 
+def test_loss_told_before_a_report_turns_out_to_be_a_recreation_is_lost_and_names_the_old_directory() -> None:
+    """R-COPY-12, R-LOSS-6: broker 1 recreates its replica, reports, and loses the election before it registers."""
+    story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1,))
+    story.broker(1, A, B, fenced=True).version({1: B, 2: C}, isr=(1,))
+    story.version({1: B, 2: C}, isr=(2,), leader=2, recovering=True)
+    assert (story.loss.kind, story.loss.offset, story.loss.copies[0].directory) == ("may lack writes", 7, B)
+    story.broker(1, B, process=2, fenced=True)
+    assert (story.loss.kind, story.loss.offset) == ("lost", 7)
+    assert [(copy.directory, copy.given_up, copy.away) for copy in story.loss.copies] == [(A, "recreated", 8)]
+
+
+def test_loss_told_before_a_report_turns_out_to_be_a_recreation_stays_where_another_copy_holds_everything() -> None:
+    """R-COPY-12, R-LOSS-6."""
+    story = Story().broker(1, A, B).broker(2, C).broker(3, D).version({1: A, 2: C, 3: D}, isr=(1, 3), leader=1)
+    story.version({1: A, 2: C, 3: D}, isr=(1, 3)).broker(1, A, B, fenced=True).version({1: B, 2: C, 3: D}, isr=(1, 3))
+    story.version({1: B, 2: C, 3: D}, isr=(2,), leader=2, recovering=True).broker(1, B, process=2, fenced=True)
+    assert story.loss.kind == "may lack writes"
+    assert {(copy.broker_id, copy.directory) for copy in story.loss.copies} == {(1, A), (3, D)}
+
+
 @pytest.mark.parametrize(("directories", "process"), [((A, B), 2), ((A, B), 1), ((B,), 1)])
 def test_report_while_fenced_of_a_process_that_had_both_directories_was_a_move(
     directories: tuple[Uuid, ...], process: int
@@ -242,6 +262,16 @@ def test_first_report_while_fenced_of_a_process_without_another_place_is_unsure(
     """R-COPY-12."""
     story = alone(UNASSIGNED).version({1: UNASSIGNED}, isr=(1,)).broker(1, A, B, fenced=True).version({1: B}, isr=(1,))
     assert story.broker(1, B, process=2, fenced=True).copy(1).level == "unsure"
+
+
+def test_copy_placed_by_a_report_while_fenced_misses_its_directory_from_the_registration_without_it() -> None:
+    """R-COPY-4, R-COPY-12: somebody led after the report, nobody after the registration."""
+    story = Story().broker(1, A, B).broker(2, C).version({1: UNASSIGNED, 2: C}, isr=(2,), leader=2)
+    story.broker(1, A, B, fenced=True).version({1: A, 2: C}, isr=(2,), leader=2).version({1: A, 2: C}, elr=(2,))
+    story.broker(1, D, process=2, fenced=True).version({1: D, 2: C})
+    assert story.copy(1).level == "empty"
+    story.version({1: D, 2: C}, isr=(1,), leader=1)
+    assert (story.loss.kind, story.loss.leader) == ("lost", 1)
 
 
 def test_copy_recreated_before_its_process_registered_may_have_fetched() -> None:

@@ -1,0 +1,51 @@
+"""Ctrl-C while the console script imports, and while a command imports what it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from tests.support.paths import ROOT
+
+INTERRUPTED_AT = """
+import importlib, os, signal, sys
+entry, module = sys.argv[1:3]
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == module:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+sys.argv[1:] = sys.argv[3:]
+package, _, function = entry.partition(":")
+sys.exit(getattr(importlib.import_module(package), function)())
+"""
+"""What the installed script does; the process gets SIGINT as it begins to import a module."""
+
+
+def interrupted_at(module: str, *, ignored: bool = False) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of ``jbod status``, of no lake, interrupted at an import."""
+    entry = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["jbod"]
+    command = [sys.executable, "-c", INTERRUPTED_AT, entry, module, "status", "--lake", "no-lake"]
+    if ignored:
+        command = ["/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh", *command]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("module", ["pipelines.cli.main", "typer", "pipelines.cli.ask"])
+def test_interrupt_while_the_program_is_imported_ends_it_without_a_word(module: str) -> None:
+    assert interrupted_at(module) == (-2, "", "")
+
+
+def test_interrupt_while_a_command_imports_what_it_needs_is_130_and_a_line() -> None:
+    assert interrupted_at("duckdb") == (130, "", "jbod: interrupted\n")
+
+
+def test_interrupt_that_is_ignored_changes_nothing() -> None:
+    code, _, errors = interrupted_at("typer", ignored=True)
+    assert code == 2
+    assert "no-lake: no lake there" in errors
