@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pipelines.replay.fold import (
+from pipelines.replay.fold_columns import (
     A_BROKER,
     A_DIRECTORY,
     A_FROM,
