@@ -21,7 +21,7 @@ from pipelines.replay import fold_columns as c
 from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, TOPIC, Events, starts_of
 from pipelines.replay.fold import fold
 from pipelines.replay.fold_columns import Batch, EventColumns, Lists
-from pipelines.replay.offline import H_SLOT, Timeline, offline_intervals
+from pipelines.replay.offline import H_SLOT, offline_intervals
 from pipelines.replay.state import Moments, ShardState
 
 
@@ -119,7 +119,9 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
         np.concatenate([state.when_times, events.times]),
         np.concatenate([state.when_snapshot, events.snapshot]),
     )
-    intervals, count, held, still = _intervals(slots, state, moments, timeline, literal)
+    intervals, count, held, still = offline_intervals(
+        slots, len(state.slot_since), state.held, moments, timeline, literal
+    )
     done = Step(
         state=state,
         topics=topics,
@@ -136,24 +138,6 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
         default=absent,
     )
     return replace(done, state=_next_state(done, alive, held[:still]))
-
-
-def _intervals(slots: np.ndarray, state: ShardState, moments: Moments, line: Timeline, literal: bool) -> Any:
-    return offline_intervals(
-        slots,
-        len(state.slot_since),
-        state.held,
-        (moments.offsets, moments.times, moments.snapshot),
-        line.brokers,
-        line.step_ends,
-        line.offsets,
-        line.times,
-        line.states,
-        line.snapshot,
-        line.directories,
-        line.dir_ends,
-        literal,
-    )
 
 
 def _topic_names(state: ShardState, events: Events, numbers: np.ndarray, topics: int) -> list[bytes]:
