@@ -47,11 +47,12 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from pipelines.formats.kernels import helper, inlined
 from pipelines.formats.partitions import DIRECTORIES, ELR, LAST_KNOWN_ELR, PARTITION_EPOCH, REPLICAS
 from pipelines.replay import fold_columns as c
 from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, REMOVE_TOPIC, TOPIC
 from pipelines.replay.fold_columns import Batch, Counts, Folded, Lists, Tables, Topics
-from pipelines.replay.kernel_tables import helper, inlined, wider, wider_flat
+from pipelines.replay.kernel_tables import wider, wider_flat
 from pipelines.replay.merge import is_moved, merge, repeats, size_of
 from pipelines.replay.partition_index import enter, enter_all, make_room, spot
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.formats.kernels import helper
 from pipelines.formats.partitions import (
     DIRECTORIES,
     LEADER,
@@ -21,7 +22,6 @@ from pipelines.formats.partitions import (
 )
 from pipelines.replay import fold_columns as c
 from pipelines.replay.fold_columns import Lists
-from pipelines.replay.kernel_tables import helper
 
 
 @helper

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from pipelines.formats.kernels import helper
 from pipelines.replay.fold_columns import (
     A_BROKER,
     A_DIRECTORY,
@@ -21,7 +22,7 @@ from pipelines.replay.fold_columns import (
     DIR_UNASSIGNED,
     OPEN,
 )
-from pipelines.replay.kernel_tables import helper, wider
+from pipelines.replay.kernel_tables import wider
 
 REASONS = ("broker missing", "broker fenced", "directory offline", "directory lost")
 ONLINE, MISSING, FENCED, DIRECTORY_OFFLINE, DIRECTORY_LOST = range(5)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.formats.kernels import helper
 from pipelines.replay import fold_columns as c
-from pipelines.replay.kernel_tables import helper
 
 
 @helper
