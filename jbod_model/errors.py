@@ -1,10 +1,35 @@
-"""The errors of the project: one root, few subclasses, each message names the place and what to do."""
+"""The errors of the project: one root, few subclasses, each message names the place and what to do.
+
+An error crosses to another process as one line of text, ``marked``: class, message, fields and the rules that it cites.
+``restored`` makes it again from that line, whether it came as a row or within what another program reports.
+"""
 
 from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+_MARK = "jbod-error "
+_MARKED = re.compile(_MARK + r"(\{[^\n]*\})")
+_RULE = re.compile(r"R-[A-Z]+-\d+")
 
 
 class JbodError(Exception):
     """Root of every error that the project raises on purpose. The command line prints it as one line, exit code 2."""
+
+    FIELDS: ClassVar[tuple[str, ...]] = ()
+    """Names of the constructor's arguments, which are attributes; none where the message is the only one."""
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Ids of the rules of docs/spec that the message cites."""
+        return tuple(_RULE.findall(str(self)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, name) for name in self.FIELDS) or self.args
 
 
 class UsageError(JbodError):
@@ -23,14 +48,13 @@ class MalformedLog(JbodError):
     what is wrong.
     """
 
+    FIELDS = ("file", "offset", "problem")
+
     def __init__(self, file: str, offset: int, problem: str) -> None:
         self.file = file
         self.offset = offset
         self.problem = problem
         super().__init__(f"{file}: {problem}" if offset < 0 else f"{file}: offset {offset}: {problem}")
-
-    def __reduce__(self) -> tuple[type, tuple[str, int, str]]:
-        return type(self), (self.file, self.offset, self.problem)
 
 
 class LogChanged(MalformedLog):
@@ -46,10 +70,61 @@ class ReplayViolation(JbodError):
     ``offset`` is the log offset of the offending record, ``problem`` the broken rule with the ids involved.
     """
 
+    FIELDS = ("offset", "problem")
+
     def __init__(self, offset: int, problem: str) -> None:
         self.offset = offset
         self.problem = problem
         super().__init__(f"offset {offset}: {problem}")
 
-    def __reduce__(self) -> tuple[type, tuple[int, str]]:
-        return type(self), (self.offset, self.problem)
+
+def marked(problem: JbodError) -> str:
+    """The error as one line of ASCII."""
+    kind: type[JbodError] = next(cls for cls in type(problem).__mro__ if _can_cross(cls))
+    said = {
+        "class": f"{kind.__module__}.{kind.__qualname__}",
+        "message": str(problem),
+        "fields": {name: getattr(problem, name) for name in kind.FIELDS},
+        "rules": problem.rules,
+    }
+    return _MARK + json.dumps(said)
+
+
+def restored(text: str) -> JbodError | None:
+    """The first error that ``marked`` wrote into a text, None where there is none.
+
+    A class that this process has not loaded, or that takes more than its FIELDS, comes as JbodError or as the class
+    above it.
+    """
+    found = _MARKED.search(text)
+    if found is None:
+        return None
+    said, _ = json.JSONDecoder().raw_decode(found[1])
+    kind = _loaded(JbodError).get(said["class"], JbodError)
+    return kind(**said["fields"]) if kind.FIELDS else kind(said["message"])
+
+
+@contextmanager
+def crossing() -> Iterator[None]:
+    """Mark an error that leaves for another process, by a note: whoever reports its traceback reports the mark."""
+    try:
+        yield
+    except JbodError as problem:
+        problem.add_note(marked(problem))
+        raise
+
+
+def _can_cross(kind: Any) -> bool:
+    """Whether a class is made again of its FIELDS, or of its message."""
+    if not issubclass(kind, JbodError):
+        return False
+    made = next(cls for cls in kind.__mro__ if "__init__" in vars(cls))
+    declared = next(cls for cls in kind.__mro__ if "FIELDS" in vars(cls))
+    return made is declared or (not issubclass(made, JbodError) and not kind.FIELDS)
+
+
+def _loaded(root: type[JbodError]) -> dict[str, type[JbodError]]:
+    found = {f"{root.__module__}.{root.__qualname__}": root}
+    for kind in root.__subclasses__():
+        found |= _loaded(kind)
+    return found

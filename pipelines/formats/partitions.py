@@ -6,12 +6,12 @@ codec record for record. What it refuses, the plain codec explains.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
+from pipelines.formats.kernels import helper
 from pipelines.formats.native import load_i32, load_u64_raw, uvarint
 from pipelines.formats.walk import BAD_LENGTH, BAD_TAG, BAD_VARINT, OK, SHORT, TRAILING, compact
 
@@ -25,8 +25,7 @@ DIRECTORIES = INT_LISTS
 LEADER, LEADER_EPOCH, PARTITION_EPOCH, RECOVERY = range(4)
 
 
-@dataclass(frozen=True)
-class PartitionRows:
+class PartitionRows(NamedTuple):
     """Columns of ``n`` partition records.
 
     ``topics`` uint64[n, 2] (the 16 bytes as they lie in memory), ``partitions`` int32[n], ``scalars`` int32[4, n]
@@ -34,14 +33,24 @@ class PartitionRows:
     ``ids`` uint64[*, 2] with ``id_ends`` int32[n + 1], ``present`` bool[7, n]: false where a list is null.
     """
 
-    topics: np.ndarray
-    partitions: np.ndarray
-    scalars: np.ndarray
-    ints: np.ndarray
-    int_ends: np.ndarray
-    ids: np.ndarray
-    id_ends: np.ndarray
-    present: np.ndarray
+    topics: Any
+    partitions: Any
+    scalars: Any
+    ints: Any
+    int_ends: Any
+    ids: Any
+    id_ends: Any
+    present: Any
+
+
+class Bodies(NamedTuple):
+    """Record bodies ``data[starts[i]:ends[i]]``, their types and versions."""
+
+    data: Any
+    starts: Any
+    ends: Any
+    types: Any
+    versions: Any
 
 
 @njit(inline="always")
@@ -59,72 +68,57 @@ def _ids(data: Any, at: int, count: int, ids: Any, fill: int) -> int:
     return at + 16 * count
 
 
-@njit(cache=True, nogil=True)
-def _read(
-    data: Any,
-    starts: Any,
-    ends: Any,
-    types: Any,
-    versions: Any,
-    list_of_tag: Any,
-    topics: Any,
-    partitions: Any,
-    scalars: Any,
-    ints: Any,
-    int_ends: Any,
-    ids: Any,
-    id_ends: Any,
-    present: Any,
-) -> tuple[int, int, int]:
-    for row in range(len(starts)):
-        at, end = starts[row], ends[row]
-        whole = types[row] == PARTITION
-        version = versions[row]
+@helper
+def _read_all(bodies: Bodies, list_of_tag: Any, rows: PartitionRows) -> tuple[int, int, int]:
+    for row in range(len(bodies.starts)):
+        at, end = bodies.starts[row], bodies.ends[row]
+        whole = bodies.types[row] == PARTITION
+        version = bodies.versions[row]
         if end - at < 20:
             return row, at, SHORT
-        partitions[row] = load_i32(data, at)
-        topics[row, 0] = load_u64_raw(data, at + 4)
-        topics[row, 1] = load_u64_raw(data, at + 12)
+        rows.partitions[row] = load_i32(bodies.data, at)
+        rows.topics[row, 0] = load_u64_raw(bodies.data, at + 4)
+        rows.topics[row, 1] = load_u64_raw(bodies.data, at + 12)
         at += 20
         for slot in range(7):
-            present[slot, row] = False
+            rows.present[slot, row] = False
         for slot in range(6):
-            int_ends[slot, row + 1] = int_ends[slot, row]
-        id_ends[row + 1] = id_ends[row]
+            rows.int_ends[slot, row + 1] = rows.int_ends[slot, row]
+        rows.id_ends[row + 1] = rows.id_ends[row]
         if whole:
             for slot in range(4):
-                count, at, status = compact(data, at, end, 4, 0)
+                count, at, status = compact(bodies.data, at, end, 4, 0)
                 if status != OK:
                     return row, at, status
-                fill = int_ends[slot, row]
-                at = _ints(data, at, count, ints[slot], fill)
-                int_ends[slot, row + 1] = fill + count
-                present[slot, row] = True
+                fill = rows.int_ends[slot, row]
+                at = _ints(bodies.data, at, count, rows.ints[slot], fill)
+                rows.int_ends[slot, row + 1] = fill + count
+                rows.present[slot, row] = True
             if end - at < 12:
                 return row, at, SHORT
-            scalars[LEADER, row] = load_i32(data, at)
-            scalars[LEADER_EPOCH, row] = load_i32(data, at + 4)
-            scalars[PARTITION_EPOCH, row] = load_i32(data, at + 8)
-            scalars[RECOVERY, row] = 0
+            rows.scalars[LEADER, row] = load_i32(bodies.data, at)
+            rows.scalars[LEADER_EPOCH, row] = load_i32(bodies.data, at + 4)
+            rows.scalars[PARTITION_EPOCH, row] = load_i32(bodies.data, at + 8)
+            rows.scalars[RECOVERY, row] = 0
             at += 12
             if version >= 1:
-                count, at, status = compact(data, at, end, 16, 0)
+                count, at, status = compact(bodies.data, at, end, 16, 0)
                 if status != OK:
                     return row, at, status
-                at = _ids(data, at, count, ids, id_ends[row])
-                id_ends[row + 1] = id_ends[row] + count
-                present[DIRECTORIES, row] = True
+                at = _ids(bodies.data, at, count, rows.ids, rows.id_ends[row])
+                rows.id_ends[row + 1] = rows.id_ends[row] + count
+                rows.present[DIRECTORIES, row] = True
         else:
-            scalars[LEADER, row] = NO_LEADER_CHANGE
-            scalars[LEADER_EPOCH, row] = 0
-            scalars[PARTITION_EPOCH, row] = 0
-            scalars[RECOVERY, row] = NO_RECOVERY_CHANGE
-        tags, at = uvarint(data, at, end)
+            rows.scalars[LEADER, row] = NO_LEADER_CHANGE
+            rows.scalars[LEADER_EPOCH, row] = 0
+            rows.scalars[PARTITION_EPOCH, row] = 0
+            rows.scalars[RECOVERY, row] = NO_RECOVERY_CHANGE
+        tags, at = uvarint(bodies.data, at, end)
         if tags < 0:
             return row, at, BAD_VARINT
         for _ in range(tags):
-            tag, at = uvarint(data, at, end)
-            size, at = uvarint(data, at, end)
+            tag, at = uvarint(bodies.data, at, end)
+            size, at = uvarint(bodies.data, at, end)
             if tag < 0 or size < 0:
                 return row, at, BAD_VARINT
             if size > end - at:
@@ -138,34 +132,39 @@ def _read(
             elif slot == LEADER_TAG:
                 if size != 4:
                     return row, at, BAD_LENGTH
-                scalars[LEADER, row] = load_i32(data, at)
+                rows.scalars[LEADER, row] = load_i32(bodies.data, at)
                 at += 4
             elif slot == RECOVERY_TAG:
                 if size != 1:
                     return row, at, BAD_LENGTH
-                scalars[RECOVERY, row] = np.int8(data[at])
+                rows.scalars[RECOVERY, row] = np.int8(bodies.data[at])
                 at += 1
             elif slot == DIRECTORIES:
-                count, at, status = compact(data, at, stop, 16, 1)
+                count, at, status = compact(bodies.data, at, stop, 16, 1)
                 if status != OK:
                     return row, at, status
-                present[DIRECTORIES, row] = count >= 0
-                at = _ids(data, at, max(count, 0), ids, id_ends[row])
-                id_ends[row + 1] = id_ends[row] + max(count, 0)
+                rows.present[DIRECTORIES, row] = count >= 0
+                at = _ids(bodies.data, at, max(count, 0), rows.ids, rows.id_ends[row])
+                rows.id_ends[row + 1] = rows.id_ends[row] + max(count, 0)
             else:
-                count, at, status = compact(data, at, stop, 4, 1)
+                count, at, status = compact(bodies.data, at, stop, 4, 1)
                 if status != OK:
                     return row, at, status
-                fill = int_ends[slot, row]
-                present[slot, row] = count >= 0
-                at = _ints(data, at, max(count, 0), ints[slot], fill)
-                int_ends[slot, row + 1] = fill + max(count, 0)
+                fill = rows.int_ends[slot, row]
+                rows.present[slot, row] = count >= 0
+                at = _ints(bodies.data, at, max(count, 0), rows.ints[slot], fill)
+                rows.int_ends[slot, row + 1] = fill + max(count, 0)
             # Kafka does not hold a known tag to its declared size; a reader that is strict does.
             if at != stop:
                 return row, at, BAD_LENGTH
         if at != end:
             return row, at, TRAILING
-    return len(starts), np.int64(0), OK
+    return len(bodies.starts), np.int64(0), OK
+
+
+@njit(cache=True, nogil=True)
+def _read(bodies: Bodies, list_of_tag: Any, rows: PartitionRows) -> tuple[int, int, int]:
+    return _read_all(bodies, list_of_tag, rows)
 
 
 UNKNOWN_TAG, REFUSED_TAG, LEADER_TAG, RECOVERY_TAG = 100, 101, 102, 103
@@ -187,15 +186,13 @@ def _tag_table() -> np.ndarray:
 TAG_TABLE = _tag_table()
 
 
-def read_partition_rows(
-    data: np.ndarray, starts: np.ndarray, ends: np.ndarray, types: np.ndarray, versions: np.ndarray
-) -> tuple[PartitionRows, int]:
-    """Read the bodies ``data[starts[i]:ends[i]]`` of partition records, versions already known to be at most 2.
+def read_partition_rows(bodies: Bodies) -> tuple[PartitionRows, int]:
+    """Read the bodies of partition records, versions already known to be at most 2.
 
     Returns the rows and how many could be read: fewer than given means the next one is malformed.
     """
-    n = len(starts)
-    room = int((ends - starts).sum())
+    n = len(bodies.starts)
+    room = int((bodies.ends - bodies.starts).sum())
     rows = PartitionRows(
         topics=np.empty((n, 2), np.uint64),
         partitions=np.empty(n, np.int32),
@@ -208,20 +205,5 @@ def read_partition_rows(
     )
     rows.int_ends[:, 0] = 0
     rows.id_ends[0] = 0
-    done, _, _ = _read(
-        data,
-        starts,
-        ends,
-        types,
-        versions,
-        TAG_TABLE,
-        rows.topics,
-        rows.partitions,
-        rows.scalars,
-        rows.ints,
-        rows.int_ends,
-        rows.ids,
-        rows.id_ends,
-        rows.present,
-    )
+    done, _, _ = _read(bodies, TAG_TABLE, rows)
     return rows, done

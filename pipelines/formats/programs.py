@@ -43,15 +43,13 @@ _VERSIONS = max(schema.max_version for schema in SCHEMAS.values() if schema.max_
 
 @dataclass(frozen=True)
 class Programs:
-    """``program`` int32[*, 3], ``tags`` int32[sections, 16, 3], ``no_tags`` int32[16, 3] as the kernel takes them.
+    """``walked``: how the kernel walks bodies.
 
     ``entries`` int32[types, versions]: where each body begins, -1 for what is unknown; ``plain`` bool: types whose
     strings the kernel does not look into, so that the plain codec must.
     """
 
-    program: np.ndarray
-    tags: np.ndarray
-    no_tags: np.ndarray
+    walked: w.Program
     entries: np.ndarray
     plain: np.ndarray
 
@@ -91,9 +89,11 @@ def programs() -> Programs:
             lines.append((w.END, len(sections), 0))
             sections.append(_section(schema.fields, version))
     return Programs(
-        np.array(lines, np.int32),
-        np.array(sections, np.int32),
-        np.zeros((w.KNOWN_TAGS, 3), np.int32),
+        w.Program(
+            steps=np.array(lines, np.int32),
+            tags=np.array(sections, np.int32),
+            no_tags=np.zeros((w.KNOWN_TAGS, 3), np.int32),
+        ),
         entries,
         plain,
     )

@@ -7,7 +7,7 @@ pipelines.formats.partitions. Each refusal names the offset and is worded by the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -17,10 +17,11 @@ from jbod_model.formats import codec
 from jbod_model.formats.batch import read_batch
 from pipelines.formats.batches import BATCH_DTYPE, CONTROL_BIT, HEADER_BYTES
 from pipelines.formats.explain import refusal
+from pipelines.formats.kernels import helper
 from pipelines.formats.native import load_i16, uvarint, varint, zero
-from pipelines.formats.partitions import PARTITION, PARTITION_CHANGE, PartitionRows, read_partition_rows
+from pipelines.formats.partitions import PARTITION, PARTITION_CHANGE, Bodies, PartitionRows, read_partition_rows
 from pipelines.formats.programs import programs
-from pipelines.formats.walk import check
+from pipelines.formats.walk import Walked, check
 
 # A control record of type t is counted as record type CONTROL_BASE + t, above every api key.
 CONTROL_BASE = 1 << 16
@@ -76,10 +77,21 @@ class Records:
         return bytes(self.data[self.value_starts[row] : self.value_ends[row]])
 
 
-@njit(cache=True, nogil=True)
-def _frames(
-    data: Any, headers: Any, offsets: Any, batch: Any, types: Any, versions: Any, starts: Any, bodies: Any, ends: Any
-) -> tuple[int, int]:
+class Frames(NamedTuple):
+    """Of each record its offset, batch, type and version; its value is ``data[starts[i]:ends[i]]``, without the frame
+    ``data[bodies[i]:ends[i]]``. Types as in Records."""
+
+    offsets: Any
+    batch: Any
+    types: Any
+    versions: Any
+    starts: Any
+    bodies: Any
+    ends: Any
+
+
+@helper
+def _read_frames(data: Any, headers: Any, frames: Frames) -> tuple[int, int]:
     row = 0
     for b in range(len(headers)):
         header = headers[b]
@@ -103,7 +115,7 @@ def _frames(
             if not fine or (control and (key < 4 or key > stop - at)) or (not control and key >= 0):
                 return row, _KEY
             if control:
-                types[row] = CONTROL_BASE + load_i16(data, at + 2)
+                frames.types[row] = CONTROL_BASE + load_i16(data, at + 2)
                 at += key
             size, at, fine = varint(data, at, stop)
             if not fine or size <= 0:
@@ -112,27 +124,32 @@ def _frames(
                 return row, _VALUE
             if zero(data, at + size, stop, 5) != stop:
                 return row, _HEADERS
-            offsets[row] = header.base_offset + k
-            batch[row] = b
-            starts[row] = at
-            ends[row] = at + size
+            frames.offsets[row] = header.base_offset + k
+            frames.batch[row] = b
+            frames.starts[row] = at
+            frames.ends[row] = at + size
             if control:
-                versions[row] = load_i16(data, at) if size >= 2 else 0
-                bodies[row] = at
+                frames.versions[row] = load_i16(data, at) if size >= 2 else 0
+                frames.bodies[row] = at
             else:
-                frame, at = uvarint(data, at, ends[row])
-                api_key, at = uvarint(data, at, ends[row])
-                version, at = uvarint(data, at, ends[row])
+                frame, at = uvarint(data, at, frames.ends[row])
+                api_key, at = uvarint(data, at, frames.ends[row])
+                version, at = uvarint(data, at, frames.ends[row])
                 if frame != 1 or api_key < 0 or version < 0 or api_key > MAX_API_KEY or version > MAX_API_KEY:
                     return row, _FRAME
-                types[row] = api_key
-                versions[row] = version
-                bodies[row] = at
+                frames.types[row] = api_key
+                frames.versions[row] = version
+                frames.bodies[row] = at
             row += 1
             at = stop
         if at != end:
             return row - 1, _REST
     return row, _FINE
+
+
+@njit(cache=True, nogil=True)
+def _frames(data: Any, headers: Any, frames: Frames) -> tuple[int, int]:
+    return _read_frames(data, headers, frames)
 
 
 def decode(data: np.ndarray, headers: np.ndarray, file: str, *, keep_unknown: bool = False) -> Records:
@@ -142,15 +159,19 @@ def decode(data: np.ndarray, headers: np.ndarray, file: str, *, keep_unknown: bo
     version is kept with its value, unread.
     """
     n = int(headers["count"].sum())
-    offsets = np.empty(n, np.int64)
-    batch = np.empty(n, np.int32)
-    types = np.empty(n, np.int32)
-    versions = np.empty(n, np.int16)
-    starts, bodies, ends = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
-    row, status = _frames(data, headers, offsets, batch, types, versions, starts, bodies, ends)
+    frames = Frames(
+        offsets=np.empty(n, np.int64),
+        batch=np.empty(n, np.int32),
+        types=np.empty(n, np.int32),
+        versions=np.empty(n, np.int16),
+        starts=np.empty(n, np.int64),
+        bodies=np.empty(n, np.int64),
+        ends=np.empty(n, np.int64),
+    )
+    row, status = _frames(data, headers, frames)
     if status != _FINE:
         raise MalformedLog(file, _offset_of(headers, row), _PROBLEMS[status])
-    return _decoded(data, headers, offsets, batch, types, versions, starts, bodies, ends, file, keep_unknown)
+    return _decoded(data, headers, frames, file, keep_unknown=keep_unknown)
 
 
 def decode_values(data: np.ndarray, ends: np.ndarray, offsets: np.ndarray, times: np.ndarray, file: str) -> Records:
@@ -167,7 +188,8 @@ def decode_values(data: np.ndarray, ends: np.ndarray, offsets: np.ndarray, times
     if row < n:
         raise MalformedLog(file, int(offsets[row]), _PROBLEMS[_FRAME])
     batch = np.arange(n, dtype=np.int32)
-    return _decoded(data, headers, offsets, batch, types, versions, ends[:-1], bodies, ends[1:], file, True)
+    frames = Frames(offsets, batch, types, versions, ends[:-1], bodies, ends[1:])
+    return _decoded(data, headers, frames, file, keep_unknown=True)
 
 
 @njit(cache=True, nogil=True)
@@ -183,34 +205,34 @@ def _value_frames(data: Any, ends: Any, types: Any, versions: Any, bodies: Any) 
     return len(types)
 
 
-def _decoded(
-    data: np.ndarray,
-    headers: np.ndarray,
-    offsets: np.ndarray,
-    batch: np.ndarray,
-    types: np.ndarray,
-    versions: np.ndarray,
-    starts: np.ndarray,
-    bodies: np.ndarray,
-    ends: np.ndarray,
-    file: str,
-    keep_unknown: bool,
-) -> Records:
-    entries = programs().entries_of(types, versions)
+def _decoded(data: np.ndarray, headers: np.ndarray, frames: Frames, file: str, *, keep_unknown: bool) -> Records:
+    types = frames.types
+    entries = programs().entries_of(types, frames.versions)
     is_partition = ((types == PARTITION) | (types == PARTITION_CHANGE)) & (entries >= 0)
-    partition_at = np.flatnonzero(is_partition)
+    at = np.flatnonzero(is_partition)
+    # Not named: what is freed here serves what follows.
     partitions, done = read_partition_rows(
-        data, bodies[partition_at], ends[partition_at], types[partition_at], versions[partition_at]
+        Bodies(data, frames.bodies[at], frames.ends[at], types[at], frames.versions[at])
     )
-    if done < len(partition_at):
-        raise _malformed(data, starts, ends, offsets, int(partition_at[done]), file)
+    if done < len(at):
+        raise _malformed(data, frames, int(at[done]), file)
     walked = ~is_partition & (types < CONTROL_BASE)
     if keep_unknown:
         walked &= entries >= 0
-    kept = _walk_others(data, starts, bodies, ends, types, entries, offsets, np.flatnonzero(walked), file)
-    known = (entries >= 0) | (types >= CONTROL_BASE)
     return Records(
-        file, data, headers, offsets, batch, types, versions, starts, ends, partition_at, partitions, *kept, known
+        file=file,
+        data=data,
+        headers=headers,
+        offsets=frames.offsets,
+        batch=frames.batch,
+        types=types,
+        versions=frames.versions,
+        value_starts=frames.starts,
+        value_ends=frames.ends,
+        partition_at=at,
+        partitions=partitions,
+        **_walk_others(data, frames, entries, np.flatnonzero(walked), file),
+        known=(entries >= 0) | (types >= CONTROL_BASE),
     )
 
 
@@ -222,46 +244,33 @@ def check_control(data: np.ndarray, headers: np.ndarray, file: str) -> None:
 
 
 def _walk_others(
-    data: np.ndarray,
-    starts: np.ndarray,
-    bodies: np.ndarray,
-    ends: np.ndarray,
-    types: np.ndarray,
-    entries: np.ndarray,
-    offsets: np.ndarray,
-    rows: np.ndarray,
-    file: str,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    n, m = len(offsets), len(rows)
+    data: np.ndarray, frames: Frames, entries: np.ndarray, rows: np.ndarray, file: str
+) -> dict[str, np.ndarray]:
+    """Walk the bodies of the records ``rows``: the fields that Records keeps of them."""
+    m = len(rows)
     table = programs()
-    broker_ids = np.full(m, -1, np.int32)
-    topic_at, name_at = np.full(m, -1, np.int64), np.full(m, -1, np.int64)
-    name_sizes, suspect = np.zeros(m, np.int64), np.zeros(m, np.bool_)
-    done, _, _ = check(
-        data,
-        bodies[rows],
-        ends[rows],
-        entries[rows],
-        table.program,
-        table.tags,
-        table.no_tags,
-        broker_ids,
-        topic_at,
-        name_at,
-        name_sizes,
-        suspect,
+    found = Walked(
+        broker_ids=np.full(m, -1, np.int32),
+        topic_at=np.full(m, -1, np.int64),
+        name_at=np.full(m, -1, np.int64),
+        name_sizes=np.zeros(m, np.int64),
+        suspect=np.zeros(m, np.bool_),
     )
+    starts, ends = frames.bodies[rows], frames.ends[rows]
+    done, _, _ = check(data, starts, ends, entries[rows], table.walked, found)
     if done < m:
-        raise _malformed(data, starts, ends, offsets, int(rows[done]), file)
+        raise _malformed(data, frames, int(rows[done]), file)
     # Text that is not ASCII, and nested structs, are rare: the plain codec judges them.
-    for row in rows[suspect | table.is_plain(types[rows])].tolist():
-        codec.decode(bytes(data[starts[row] : ends[row]]), file=file, offset=int(offsets[row]))
-    return (
-        _spread(broker_ids, rows, n, -1),
-        _spread(topic_at, rows, n, -1),
-        _spread(name_at, rows, n, -1),
-        _spread(name_sizes, rows, n, 0),
-    )
+    for row in rows[found.suspect | table.is_plain(frames.types[rows])].tolist():
+        value = bytes(data[frames.starts[row] : frames.ends[row]])
+        codec.decode(value, file=file, offset=int(frames.offsets[row]))
+    n = len(frames.offsets)
+    return {
+        "broker_ids": _spread(found.broker_ids, rows, n, -1),
+        "topic_at": _spread(found.topic_at, rows, n, -1),
+        "name_at": _spread(found.name_at, rows, n, -1),
+        "name_sizes": _spread(found.name_sizes, rows, n, 0),
+    }
 
 
 def _spread(values: np.ndarray, rows: np.ndarray, n: int, fill: int) -> np.ndarray:
@@ -276,7 +285,5 @@ def _offset_of(headers: np.ndarray, row: int) -> int:
     return int(headers["base_offset"][b]) + max(row, 0) - int(firsts[b])
 
 
-def _malformed(
-    data: np.ndarray, starts: np.ndarray, ends: np.ndarray, offsets: np.ndarray, row: int, file: str
-) -> MalformedLog:
-    return refusal(bytes(data[starts[row] : ends[row]]), file, int(offsets[row]))
+def _malformed(data: np.ndarray, frames: Frames, row: int, file: str) -> MalformedLog:
+    return refusal(bytes(data[frames.starts[row] : frames.ends[row]]), file, int(frames.offsets[row]))

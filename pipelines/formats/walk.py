@@ -7,11 +7,12 @@ type has code of its own here, and none is passed over unread. Wire rules: Kafka
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
+from pipelines.formats.kernels import helper
 from pipelines.formats.native import load_i32, uvarint
 
 # Operations. The argument of STRING and ARRAY says whether null is allowed, that of STRUCTS where elements begin.
@@ -116,55 +117,70 @@ def _skip_structs(data: Any, at: int, end: int, program: Any, pc: int, no_tags: 
     return at, OK
 
 
-@njit(cache=True, nogil=True)
-def check(
-    data: Any,
-    starts: Any,
-    ends: Any,
-    entries: Any,
-    program: Any,
-    tags: Any,
-    no_tags: Any,
-    broker_ids: Any,
-    topic_at: Any,
-    name_at: Any,
-    name_size: Any,
-    suspect: Any,
-) -> tuple[int, int, int]:
-    """Walk bodies ``data[starts[i]:ends[i]]`` by the program at ``entries[i]``; fill the slots of row i.
+class Program(NamedTuple):
+    """How the bodies of all record versions are walked, as pipelines.formats.programs writes it.
 
-    ``suspect`` marks rows with text that is not ASCII (or a long length): their UTF-8 is yet to be checked.
-
-    Returns (rows walked, index, status): fewer rows than given means the row at that number is malformed there.
+    ``steps`` int32[*, 3], ``tags`` int32[sections, KNOWN_TAGS, 3], ``no_tags`` int32[KNOWN_TAGS, 3].
     """
+
+    steps: Any
+    tags: Any
+    no_tags: Any
+
+
+class Walked(NamedTuple):
+    """What is kept of each body: -1 where it has no such field.
+
+    ``broker_ids`` int32; ``topic_at``, ``name_at`` int64 into the data, ``name_sizes`` int64; ``suspect`` bool: text
+    that is not ASCII (or a long length), whose UTF-8 is yet to be checked.
+    """
+
+    broker_ids: Any
+    topic_at: Any
+    name_at: Any
+    name_sizes: Any
+    suspect: Any
+
+
+@helper
+def _check_all(data: Any, starts: Any, ends: Any, entries: Any, table: Program, found: Walked) -> tuple[int, int, int]:
     for row in range(len(starts)):
         at, end, pc = starts[row], ends[row], np.int64(entries[row])
         if pc < 0:
             return row, at, UNKNOWN
-        while program[pc, 0] != END:
-            operation, slot, argument = program[pc, 0], program[pc, 1], program[pc, 2]
+        while table.steps[pc, 0] != END:
+            operation, slot, argument = table.steps[pc, 0], table.steps[pc, 1], table.steps[pc, 2]
             start = at
             if operation == STRUCTS:
-                at, status = _skip_structs(data, at, end, program, np.int64(argument), no_tags)
+                at, status = _skip_structs(data, at, end, table.steps, np.int64(argument), table.no_tags)
             else:
                 at, status = skip_field(data, at, end, operation, argument)
             if status != OK:
                 return row, at, status
             if slot == BROKER_ID:
-                broker_ids[row] = load_i32(data, start)
+                found.broker_ids[row] = load_i32(data, start)
             elif slot == TOPIC_ID:
-                topic_at[row] = start
+                found.topic_at[row] = start
             elif slot == NAME:
                 size, name, _ = compact(data, start, end, 1, 1)
-                name_at[row], name_size[row] = name, size
+                found.name_at[row], found.name_sizes[row] = name, size
             if operation == STRING:
                 for k in range(start, at):
                     if data[k] >= 128:
-                        suspect[row] = True
+                        found.suspect[row] = True
             pc += 1
-        at, status = skip_tags(data, at, end, tags[program[pc, 1]])
+        at, status = skip_tags(data, at, end, table.tags[table.steps[pc, 1]])
         if status != OK:
             return row, at, status
         if at != end:
             return row, at, TRAILING
     return len(starts), np.int64(0), OK
+
+
+@njit(cache=True, nogil=True)
+def check(data: Any, starts: Any, ends: Any, entries: Any, table: Program, found: Walked) -> tuple[int, int, int]:
+    """Walk bodies ``data[starts[i]:ends[i]]`` by the program at ``entries[i]``; fill row i of ``found``.
+
+    Returns (rows walked, index, status): fewer rows than given means the row at that number is malformed there.
+    """
+    return _check_all(data, starts, ends, entries, table, found)

@@ -9,11 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from jbod_model.errors import JbodError, MalformedLog, ReplayViolation, restored
 from pipelines.lake import files
 from pipelines.lake.files import DataFile
 from pipelines.lake.publish import Batch
 from pipelines.lake.tables import BY_NAME
-from pipelines.replay.stages import ERROR, FILE, ROWS, SUMMARY, raise_error, read_rows
+from pipelines.replay.stages import ERROR, FILE, ROWS, SUMMARY, read_rows
 
 
 def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Batch | None:
@@ -27,10 +28,10 @@ def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Batch | N
     small: dict[str, list[pa.Table]] = defaultdict(list)
     touched: set[tuple[str, int]] = set()
     slices: list[dict[str, Any]] = []
-    errors: list[bytes] = []
+    errors: list[JbodError] = []
     for kind, payload in rows:
         if kind == ERROR:
-            errors.append(payload)
+            errors.append(restored(payload.decode()) or JbodError(payload.decode()))
         elif kind == FILE:
             written.append(DataFile.from_json(payload))
         elif kind == ROWS:
@@ -45,7 +46,7 @@ def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Batch | N
             else:
                 slices.append(summary)
     if errors:
-        raise_error(min(errors, key=_rank))
+        raise min(errors, key=_rank)
     if not slices:
         return None
     for name in sorted(small):
@@ -68,7 +69,7 @@ def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Batch | N
     )
 
 
-def _rank(payload: bytes) -> tuple[bool, int]:
+def _rank(problem: JbodError) -> tuple[bool, int]:
     """Bytes that cannot be read come first: what follows from not having read them is no finding. Then by offset."""
-    _, *said = json.loads(payload)
-    return len(said) < 3, said[-2] if len(said) > 1 else -1
+    offset = problem.offset if isinstance(problem, (MalformedLog, ReplayViolation)) else -1
+    return not isinstance(problem, MalformedLog), offset

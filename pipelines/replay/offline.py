@@ -6,13 +6,13 @@ interval against the timeline of its broker. Source: KRaftMetadataCache#getOffli
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from pipelines.replay.fold import (
+from pipelines.formats.kernels import helper
+from pipelines.replay.fold_columns import (
     A_BROKER,
     A_DIRECTORY,
     A_FROM,
@@ -34,8 +34,7 @@ BROKER_MISSING, BROKER_FENCED, BROKER_ACTIVE = range(3)
 _MOST_QUICK = 1 << 12
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(NamedTuple):
     """The registrations of every broker over a batch, as steps in log order.
 
     ``brokers`` int32[b] ascending; broker i has the steps ``step_ends[i]:step_ends[i + 1]``. Of each step: ``offsets``
@@ -43,28 +42,38 @@ class Timeline:
     ``directories[dir_ends[s]:dir_ends[s + 1]]``. The first step of each broker is its state before the batch.
     """
 
-    brokers: np.ndarray
-    step_ends: np.ndarray
-    offsets: np.ndarray
-    times: np.ndarray
-    states: np.ndarray
-    snapshot: np.ndarray
-    directories: np.ndarray
-    dir_ends: np.ndarray
+    brokers: Any
+    step_ends: Any
+    offsets: Any
+    times: Any
+    states: Any
+    snapshot: Any
+    directories: Any
+    dir_ends: Any
 
 
-@njit(inline="always")
-def _reason(state: int, directory: int, directories: Any, start: int, end: int, literal: bool) -> int:
+class Since(NamedTuple):
+    """Why a replica is offline, or ONLINE, and since when: offset, time, whether a snapshot said it (0, 1)."""
+
+    reason: int
+    offset: int
+    time: int
+    snapshot: int
+
+
+@helper
+def _reason(line: Timeline, step: int, directory: int, literal: bool) -> int:
     """Why a replica is offline, ONLINE if it is not. ``literal``: by the KIP's text (R-OFF-8), else as Kafka does."""
+    state, start, end = line.states[step], line.dir_ends[step], line.dir_ends[step + 1]
     if state == BROKER_MISSING:
         return MISSING
     if state == BROKER_FENCED:
         return FENCED
-    if not literal and directory in (DIR_UNASSIGNED, DIR_MIGRATING):
+    if not literal and (directory in (DIR_UNASSIGNED, DIR_MIGRATING)):
         return ONLINE
     if literal:
         for k in range(start, end):
-            if directories[k] == directory:
+            if line.directories[k] == directory:
                 return ONLINE
         if directory == DIR_LOST:
             return DIRECTORY_LOST
@@ -74,115 +83,113 @@ def _reason(state: int, directory: int, directories: Any, start: int, end: int, 
     if end == start:
         return ONLINE
     for k in range(start, end):
-        if directories[k] == directory:
+        if line.directories[k] == directory:
             return ONLINE
     return DIRECTORY_OFFLINE
 
 
-@njit(cache=True, nogil=True)
-def offline_intervals(
+@helper
+def _steps_of(line: Timeline, quick: Any, broker: int) -> Any:
+    """The first step of a broker and the one after its last: none where it has none."""
+    near = 0 <= broker < len(quick)
+    b = np.int64(quick[broker]) if near else np.int64(np.searchsorted(line.brokers, broker))
+    if b < len(line.brokers) and line.brokers[b] == broker:
+        return np.int64(line.step_ends[b]), np.int64(line.step_ends[b + 1])
+    return np.int64(0), np.int64(0)
+
+
+@helper
+def _put(table: Any, row: int, slot: int, since: Since) -> None:
+    """The columns that an interval has in both tables: O_SLOT to O_FROM_SNAPSHOT, which are H_SLOT to the last."""
+    table[row, O_SLOT] = slot
+    table[row, O_REASON] = since.reason
+    table[row, O_FROM] = since.offset
+    table[row, O_FROM_TIME] = since.time
+    table[row, O_FROM_SNAPSHOT] = since.snapshot
+
+
+@helper
+def _beginning(line: Timeline, first: int, last: int, slots: Any, s: int, moments: Any, literal: bool) -> Any:
+    """(The step after the one that is true where an assignment begins, what holds there)."""
+    moment = slots[s, A_FROM]
+    begin = moments.offsets[moment]
+    step = first
+    while step + 1 < last and line.offsets[step + 1] <= begin:
+        step += 1
+    reason = np.int64(MISSING)
+    if step < last:
+        reason = np.int64(_reason(line, step, slots[s, A_DIRECTORY], literal))
+    return step + 1, Since(reason, begin, moments.times[moment], np.int64(moments.snapshot[moment]))
+
+
+@helper
+def _follow(
+    line: Timeline,
+    step: int,
+    last: int,
     slots: Any,
-    old_slots: int,
-    held: Any,
-    moments: Any,
-    brokers: Any,
-    step_ends: Any,
-    offsets: Any,
-    times: Any,
-    states: Any,
-    from_snapshot: Any,
-    directories: Any,
-    dir_ends: Any,
+    s: int,
+    end: int,
+    since: Since,
     literal: bool,
+    intervals: Any,
+    count: int,
 ) -> Any:
+    """Write the intervals that end before the assignment does: (how many intervals there are then, what holds last)."""
+    while step < last and (end == OPEN or line.offsets[step] < end):
+        # Records of one snapshot share an offset: only the last of them counts.
+        if step + 1 < last and line.offsets[step + 1] == line.offsets[step]:
+            step += 1
+            continue
+        reason = np.int64(_reason(line, step, slots[s, A_DIRECTORY], literal))
+        if reason != since.reason:
+            if since.reason != ONLINE:
+                _put(intervals, count, s, since)
+                intervals[count, O_TO] = line.offsets[step]
+                intervals[count, O_TO_TIME] = line.times[step]
+                count += 1
+            since = Since(reason, line.offsets[step], line.times[step], np.int64(line.snapshot[step]))
+        step += 1
+    return count, since
+
+
+@njit(cache=True, nogil=True)
+def offline_intervals(slots: Any, old_slots: int, held: Any, moments: Any, line: Timeline, literal: bool) -> Any:
     """Offline intervals of all assignments: (intervals, how many, those still open int64[*, 5], how many).
 
     The first ``old_slots`` assignments were there before the batch, the others begin in it. ``held`` int64[*, 5]: the
-    intervals that were open before, by slot; ``moments`` = (offsets, times, from a snapshot).
+    intervals that were open before, by slot; ``moments`` are those that FROM and TO of ``slots`` name.
     """
-    moment_offsets, moment_times, moment_snapshot = moments
     # Where each broker is, for ids that are as small as ids are.
     quick = np.zeros(_MOST_QUICK, np.int64)
-    for b in range(len(brokers)):
-        if 0 <= brokers[b] < len(quick):
-            quick[brokers[b]] = b
+    for b in range(len(line.brokers)):
+        if 0 <= line.brokers[b] < len(quick):
+            quick[line.brokers[b]] = b
     intervals = np.empty((64, 7), np.int64)
-    count = 0
     after = np.empty((max(len(held), 64), 5), np.int64)
-    still = 0
-    h = 0
+    count, still, h = 0, 0, 0
     for s in range(len(slots)):
-        broker = np.int64(slots[s, A_BROKER])
-        near = 0 <= broker < len(quick)
-        b = np.int64(quick[broker]) if near else np.int64(np.searchsorted(brokers, broker))
-        first, last = np.int64(0), np.int64(0)
-        if b < len(brokers) and brokers[b] == broker:
-            first, last = np.int64(step_ends[b]), np.int64(step_ends[b + 1])
-        reason = np.int64(ONLINE)
-        start, start_time, start_snapshot = np.int64(0), np.int64(0), np.int64(0)
+        first, last = _steps_of(line, quick, np.int64(slots[s, A_BROKER]))
         end, end_time = np.int64(OPEN), np.int64(OPEN)
         if slots[s, A_TO] != OPEN:
-            end, end_time = moment_offsets[slots[s, A_TO]], moment_times[slots[s, A_TO]]
-        if s < old_slots:
-            if h < len(held) and held[h, H_SLOT] == s:
-                reason = held[h, H_REASON]
-                start, start_time, start_snapshot = held[h, H_FROM], held[h, H_FROM_TIME], held[h, H_FROM_SNAPSHOT]
-                h += 1
-            step = first + 1
+            end, end_time = moments.offsets[slots[s, A_TO]], moments.times[slots[s, A_TO]]
+        if s >= old_slots:
+            step, since = _beginning(line, first, last, slots, s, moments, literal)
         else:
-            # The step that is true where the assignment begins.
-            begin = moment_offsets[slots[s, A_FROM]]
-            step = first
-            while step + 1 < last and offsets[step + 1] <= begin:
-                step += 1
-            reason = np.int64(MISSING)
-            if step < last:
-                reason = np.int64(
-                    _reason(
-                        states[step], slots[s, A_DIRECTORY], directories, dir_ends[step], dir_ends[step + 1], literal
-                    )
-                )
-            start, start_time = begin, moment_times[slots[s, A_FROM]]
-            start_snapshot = np.int64(moment_snapshot[slots[s, A_FROM]])
-            step += 1
-        while step < last and (end == OPEN or offsets[step] < end):
-            # Records of one snapshot share an offset: only the last of them counts.
-            if step + 1 < last and offsets[step + 1] == offsets[step]:
-                step += 1
-                continue
-            now = np.int64(
-                _reason(states[step], slots[s, A_DIRECTORY], directories, dir_ends[step], dir_ends[step + 1], literal)
-            )
-            if now != reason:
-                if reason != ONLINE:
-                    intervals = wider(intervals, count + 1)
-                    intervals[count, O_SLOT] = s
-                    intervals[count, O_REASON] = reason
-                    intervals[count, O_FROM] = start
-                    intervals[count, O_FROM_TIME] = start_time
-                    intervals[count, O_FROM_SNAPSHOT] = start_snapshot
-                    intervals[count, O_TO] = offsets[step]
-                    intervals[count, O_TO_TIME] = times[step]
-                    count += 1
-                reason = now
-                start, start_time, start_snapshot = offsets[step], times[step], np.int64(from_snapshot[step])
-            step += 1
-        if reason == ONLINE:
+            step, since = first + 1, Since(np.int64(ONLINE), np.int64(0), np.int64(0), np.int64(0))
+            if h < len(held) and held[h, H_SLOT] == s:
+                since = Since(held[h, H_REASON], held[h, H_FROM], held[h, H_FROM_TIME], held[h, H_FROM_SNAPSHOT])
+                h += 1
+        # At most one interval ends at each step, and one at the end of the assignment.
+        intervals = wider(intervals, count + max(last - step, 0) + 1)
+        count, since = _follow(line, step, last, slots, s, end, since, literal, intervals, count)
+        if since.reason == ONLINE:
             continue
         if end == OPEN:
             after = wider(after, still + 1)
-            after[still, H_SLOT] = s
-            after[still, H_REASON] = reason
-            after[still, H_FROM] = start
-            after[still, H_FROM_TIME] = start_time
-            after[still, H_FROM_SNAPSHOT] = start_snapshot
+            _put(after, still, s, since)
             still += 1
-        intervals = wider(intervals, count + 1)
-        intervals[count, O_SLOT] = s
-        intervals[count, O_REASON] = reason
-        intervals[count, O_FROM] = start
-        intervals[count, O_FROM_TIME] = start_time
-        intervals[count, O_FROM_SNAPSHOT] = start_snapshot
+        _put(intervals, count, s, since)
         intervals[count, O_TO] = end
         intervals[count, O_TO_TIME] = end_time
         count += 1

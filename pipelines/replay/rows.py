@@ -23,7 +23,7 @@ from pipelines.formats.partitions import (
     REPLICAS,
 )
 from pipelines.lake import tables
-from pipelines.replay import fold as f
+from pipelines.replay import fold_columns as c
 from pipelines.replay import offline as o
 from pipelines.replay.shard import Step
 
@@ -55,10 +55,10 @@ class _Columns:
         self.directories = id_texts(step.directories)
         # 0..2 are the reserved ids, all others are real.
         self.kinds = pa.array(KINDS)
-        self._parts = np.ascontiguousarray(step.parts[:, : f.P_NUMBER + 1].T)
+        self._parts = np.ascontiguousarray(step.parts[:, : c.P_NUMBER + 1].T)
 
     def topic(self, parts: np.ndarray) -> list[pa.Array]:
-        topics, numbers = (pa.array(self._parts[column].take(parts)) for column in (f.P_TOPIC, f.P_NUMBER))
+        topics, numbers = (pa.array(self._parts[column].take(parts)) for column in (c.P_TOPIC, c.P_NUMBER))
         return [
             pa.DictionaryArray.from_arrays(topics, self.topic_ids),
             pa.DictionaryArray.from_arrays(topics, self.names),
@@ -86,7 +86,7 @@ def _coded(numbers: np.ndarray, names: tuple[str, ...]) -> pa.Array:
 def _partition_rows(build: _Columns, rows: np.ndarray, still: bool) -> pa.Table:
     step = build.step
     version = columns_of(step.versions, rows)
-    references, scalars = version[f.V_LISTS : f.V_SCALARS], version[f.V_SCALARS :]
+    references, scalars = version[c.V_LISTS : c.V_SCALARS], version[c.V_SCALARS :]
 
     def ints(slot: int) -> pa.Array:
         values, ends = step.int_lists(slot, references[slot])
@@ -95,7 +95,7 @@ def _partition_rows(build: _Columns, rows: np.ndarray, still: bool) -> pa.Table:
     numbers, ends = step.directory_lists(references[DIRECTORIES], references[REPLICAS])
     directories = pa.DictionaryArray.from_arrays(pa.array(numbers), build.directories)
     columns = [
-        *build.topic(version[f.V_PARTITION]),
+        *build.topic(version[c.V_PARTITION]),
         ints(REPLICAS),
         ints(ISR),
         ints(ELR),
@@ -107,7 +107,7 @@ def _partition_rows(build: _Columns, rows: np.ndarray, still: bool) -> pa.Table:
         pa.array(scalars[PARTITION_EPOCH]),
         _coded(scalars[RECOVERY], RECOVERIES),
         pa.ListArray.from_arrays(pa.array(ends), directories),
-        *_interval(step.moments.at(version[f.V_FROM]), None if still else step.moments.at(version[f.V_TO])),
+        *_interval(step.moments.at(version[c.V_FROM]), None if still else step.moments.at(version[c.V_TO])),
     ]
     return pa.table(columns, names=tables.PARTITIONS.schema.names)
 
@@ -115,15 +115,15 @@ def _partition_rows(build: _Columns, rows: np.ndarray, still: bool) -> pa.Table:
 def _assignment_rows(build: _Columns, rows: np.ndarray, still: bool) -> pa.Table:
     moments = build.step.moments
     slot = columns_of(build.step.slots, rows)
-    directory = slot[f.A_DIRECTORY]
+    directory = slot[c.A_DIRECTORY]
     columns = [
-        *build.topic(slot[f.A_PARTITION]),
-        pa.array(slot[f.A_INDEX]),
-        pa.array(slot[f.A_BROKER]),
+        *build.topic(slot[c.A_PARTITION]),
+        pa.array(slot[c.A_INDEX]),
+        pa.array(slot[c.A_BROKER]),
         pa.DictionaryArray.from_arrays(pa.array(directory), build.directories),
         _coded(np.minimum(directory, 3), KINDS),
-        *_interval(moments.at(slot[f.A_FROM]), None if still else moments.at(slot[f.A_TO])),
-        pa.nulls(len(rows), _coded(directory[:0], ENDED_BY).type) if still else _coded(slot[f.A_ENDED], ENDED_BY),
+        *_interval(moments.at(slot[c.A_FROM]), None if still else moments.at(slot[c.A_TO])),
+        pa.nulls(len(rows), _coded(directory[:0], ENDED_BY).type) if still else _coded(slot[c.A_ENDED], ENDED_BY),
     ]
     return pa.table(columns, names=tables.ASSIGNMENTS.schema.names)
 
@@ -131,10 +131,10 @@ def _assignment_rows(build: _Columns, rows: np.ndarray, still: bool) -> pa.Table
 def _offline_rows(build: _Columns, intervals: np.ndarray, still: bool) -> pa.Table:
     slot = columns_of(build.step.slots, intervals[:, o.O_SLOT])
     columns = [
-        *build.topic(slot[f.A_PARTITION]),
-        pa.array(slot[f.A_INDEX]),
-        pa.array(slot[f.A_BROKER]),
-        pa.DictionaryArray.from_arrays(pa.array(slot[f.A_DIRECTORY]), build.directories),
+        *build.topic(slot[c.A_PARTITION]),
+        pa.array(slot[c.A_INDEX]),
+        pa.array(slot[c.A_BROKER]),
+        pa.DictionaryArray.from_arrays(pa.array(slot[c.A_DIRECTORY]), build.directories),
         _coded(intervals[:, o.O_REASON] - 1, o.REASONS),
         *_interval(
             (intervals[:, o.O_FROM], intervals[:, o.O_FROM_TIME], intervals[:, o.O_FROM_SNAPSHOT] != 0),
@@ -148,7 +148,7 @@ def rows_of(step: Step) -> dict[str, Rows]:
     """Rows of ``partitions``, ``assignments`` and ``offline_replicas``, by table name."""
     build = _Columns(step)
     intervals = step.intervals
-    still = intervals[:, o.O_TO] == f.OPEN
+    still = intervals[:, o.O_TO] == c.OPEN
     done = ~still & (intervals[:, o.O_TO] != intervals[:, o.O_FROM])
     ended_versions, open_versions = step.version_rows
     ended_slots, open_slots = step.slot_rows

@@ -10,7 +10,7 @@ from jbod_model.errors import UsageError
 from jbod_model.ids import KAFKA_IDS, KIP858_IDS, IdTable
 
 ID_TABLES = {table.name: table for table in (KAFKA_IDS, KIP858_IDS)}
-# Directory numbers 0 and 1 of every shard: pipelines.replay.fold.DIR_MIGRATING, DIR_UNASSIGNED.
+# Directory numbers 0 and 1 of every shard: pipelines.replay.fold_columns.DIR_MIGRATING, DIR_UNASSIGNED.
 _MIGRATING, _UNASSIGNED = 0, 1
 
 

@@ -17,9 +17,11 @@ from jbod_model.errors import ReplayViolation
 from jbod_model.ids import Uuid
 from pipelines.formats.lists import columns_of, number_ids, take_lists
 from pipelines.formats.partitions import DIRECTORIES, INT_LISTS, REPLICAS
-from pipelines.replay import fold as f
+from pipelines.replay import fold_columns as c
 from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, TOPIC, Events, starts_of
-from pipelines.replay.offline import H_SLOT, Timeline, offline_intervals
+from pipelines.replay.fold import fold
+from pipelines.replay.fold_columns import Batch, EventColumns, Lists
+from pipelines.replay.offline import H_SLOT, offline_intervals
 from pipelines.replay.state import Moments, ShardState
 
 
@@ -44,28 +46,28 @@ class Step:
     slot_rows: tuple[np.ndarray, np.ndarray]
     intervals: np.ndarray
     moments: Moments
-    lists: tuple[np.ndarray, ...]
+    lists: Lists
     default: int
 
     @cached_property
     def _used(self) -> list[bool]:
         """Of each int list, whether any has a value."""
-        return [bool(sizes.max(initial=0) > 0) for sizes in self.lists[2]]
+        return [bool(sizes.max(initial=0) > 0) for sizes in self.lists.sizes]
 
     def int_lists(self, slot: int, references: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Int list ``slot`` by its references: (values int32, ends int32)."""
-        values, starts, sizes = self.lists[:3]
         # Most of the six are empty in most clusters.
         if not self._used[slot]:
-            return values[:0], np.zeros(len(references) + 1, np.int32)
-        return take_lists(values, starts[slot], sizes[slot], references)
+            return self.lists.values[:0], np.zeros(len(references) + 1, np.int32)
+        return take_lists(self.lists.values, self.lists.starts[slot], self.lists.sizes[slot], references)
 
     def directory_lists(self, references: np.ndarray, replicas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Directory numbers by the references of both lists, the default filled in: (numbers int32, ends int32)."""
-        _, _, sizes, numbers, dir_starts, dir_sizes = self.lists
-        counts = np.where(replicas >= 0, sizes[REPLICAS][replicas], 0)
-        counts = np.maximum(counts, 0)
-        filled, ends = _fill_absent(numbers, dir_starts, dir_sizes, references, counts, self.default)
+        lists = self.lists
+        counts = np.maximum(np.where(replicas >= 0, lists.sizes[REPLICAS][replicas], 0), 0)
+        filled, ends = _fill_absent(
+            lists.directories, lists.dir_starts, lists.dir_sizes, references, counts, self.default
+        )
         return filled, ends
 
 
@@ -91,7 +93,7 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
     """
     topic_numbers, topics = number_ids(events.topics, state.topics)
     # The last entry serves events that name no topic.
-    numbers = np.append(topic_numbers, np.int32(f.ALL_TOPICS))[events.topic_of]
+    numbers = np.append(topic_numbers, np.int32(c.ALL_TOPICS))[events.topic_of]
     names = _topic_names(state, events, numbers, len(topics))
     events, numbers = _clear_by_name(events, numbers, names)
     id_numbers, directories = number_ids(events.ids, state.directories)
@@ -99,74 +101,43 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
     timeline, directories = timeline_of(directories)
     old = len(state.part_topic)
     lists = _sources(state, events, dir_numbers)
-    parts = np.empty((old + int(np.count_nonzero(events.kinds == PARTITION)), f.PARTITION_COLUMNS), np.int32)
-    parts[:old, f.P_TOPIC], parts[:old, f.P_NUMBER] = state.part_topic, state.part_number
-    parts[:old, f.P_SLOTS] = np.maximum(state.int_sizes[REPLICAS], 0)
+    parts = np.empty((old + int(np.count_nonzero(events.kinds == PARTITION)), c.PARTITION_COLUMNS), np.int32)
+    parts[:old, c.P_TOPIC], parts[:old, c.P_NUMBER] = state.part_topic, state.part_number
+    parts[:old, c.P_SLOTS] = np.maximum(state.int_sizes[REPLICAS], 0)
     alive = np.zeros(len(topics), np.bool_)
     alive[: len(state.topics)] = True
-    versions = np.empty((old + len(events), f.VERSION_COLUMNS), np.int32)
+    versions = np.empty((old + len(events), c.VERSION_COLUMNS), np.int32)
     _open_versions(state, versions)
-    status, failed, versions, rows, slots, slot_count, known = f.fold(
-        old,
-        absent,
-        len(state.when_offsets),
-        (
-            events.kinds,
-            events.snapshot,
-            numbers,
-            events.partitions,
-            events.scalars,
-            np.arange(old, old + len(events), dtype=np.int32),
-        ),
-        lists,
-        parts,
-        alive,
-        versions,
-        _open_slots(state, parts[:old, f.P_SLOTS], absent),
-    )
-    if status != f.FINE:
-        raise _violation(events, failed, status)
-    versions, slots = versions[:rows], slots[:slot_count]
+    columns = EventColumns(events.kinds, events.snapshot, numbers, events.partitions, events.scalars)
+    batch = Batch(old, absent, len(state.when_offsets), columns, lists)
+    folded = fold(batch, parts, alive, versions, _open_slots(state, parts[:old, c.P_SLOTS], absent))
+    if folded.status != c.FINE:
+        raise _violation(events, folded.event, folded.status)
+    versions, slots = folded.versions[: folded.version_count], folded.slots[: folded.slot_count]
     moments = Moments(
         np.concatenate([state.when_offsets, events.offsets]),
         np.concatenate([state.when_times, events.times]),
         np.concatenate([state.when_snapshot, events.snapshot]),
     )
-    intervals, count, held, still = _intervals(slots, state, moments, timeline, literal)
+    intervals, count, held, still = offline_intervals(
+        slots, len(state.slot_since), state.held, moments, timeline, literal
+    )
     done = Step(
         state=state,
         topics=topics,
         topic_names=names,
         directories=directories,
-        parts=parts[:known],
+        parts=parts[: folded.partition_count],
         versions=versions,
-        version_rows=_ended_and_open(versions, f.V_FROM, f.V_TO, moments.offsets),
+        version_rows=_ended_and_open(versions, c.V_FROM, c.V_TO, moments.offsets),
         slots=slots,
-        slot_rows=_ended_and_open(slots, f.A_FROM, f.A_TO, moments.offsets),
+        slot_rows=_ended_and_open(slots, c.A_FROM, c.A_TO, moments.offsets),
         intervals=intervals[:count],
         moments=moments,
         lists=lists,
         default=absent,
     )
     return replace(done, state=_next_state(done, alive, held[:still]))
-
-
-def _intervals(slots: np.ndarray, state: ShardState, moments: Moments, line: Timeline, literal: bool) -> Any:
-    return offline_intervals(
-        slots,
-        len(state.slot_since),
-        state.held,
-        (moments.offsets, moments.times, moments.snapshot),
-        line.brokers,
-        line.step_ends,
-        line.offsets,
-        line.times,
-        line.states,
-        line.snapshot,
-        line.directories,
-        line.dir_ends,
-        literal,
-    )
 
 
 def _topic_names(state: ShardState, events: Events, numbers: np.ndarray, topics: int) -> list[bytes]:
@@ -191,7 +162,7 @@ def _clear_by_name(events: Events, numbers: np.ndarray, names: list[bytes]) -> t
     order, topics = [kept], [numbers[kept]]
     for row in rows.tolist():
         name = events.name(row).encode()
-        hits = [f.ALL_TOPICS] if not name else [number for number, known in enumerate(names) if known == name]
+        hits = [c.ALL_TOPICS] if not name else [number for number, known in enumerate(names) if known == name]
         order.append(np.full(len(hits), row, np.int64))
         topics.append(np.array(hits, np.int32))
     rows = np.concatenate(order)
@@ -199,11 +170,11 @@ def _clear_by_name(events: Events, numbers: np.ndarray, names: list[bytes]) -> t
     return events.take(rows[in_log_order]), np.concatenate(topics)[in_log_order]
 
 
-def _sources(state: ShardState, events: Events, dir_numbers: np.ndarray) -> tuple[np.ndarray, ...]:
+def _sources(state: ShardState, events: Events, dir_numbers: np.ndarray) -> Lists:
     """Lists of the state and of the events as one set of source rows, the state's first."""
     shift = np.int32(len(state.int_values))
     dir_shift = np.int32(len(state.dir_numbers))
-    return (
+    return Lists(
         np.concatenate([state.int_values, events.int_values]),
         np.concatenate([starts_of(state.int_sizes), events.int_starts + shift], axis=1),
         np.concatenate([state.int_sizes, events.int_sizes], axis=1),
@@ -216,13 +187,13 @@ def _sources(state: ShardState, events: Events, dir_numbers: np.ndarray) -> tupl
 def _open_versions(state: ShardState, versions: np.ndarray) -> None:
     old = len(state.part_topic)
     rows = np.arange(old)
-    versions[:old, f.V_PARTITION] = rows
-    versions[:old, f.V_FROM] = state.since
-    versions[:old, f.V_TO] = f.OPEN
+    versions[:old, c.V_PARTITION] = rows
+    versions[:old, c.V_FROM] = state.since
+    versions[:old, c.V_TO] = c.OPEN
     given = np.vstack([state.int_sizes, state.dir_sizes]).T >= 0
-    versions[:old, f.V_LISTS : f.V_SCALARS] = np.where(given, rows[:, None], f.EMPTY)
-    versions[:old, f.V_LISTS + DIRECTORIES][state.dir_sizes < 0] = f.ABSENT
-    versions[:old, f.V_SCALARS :] = state.scalars
+    versions[:old, c.V_LISTS : c.V_SCALARS] = np.where(given, rows[:, None], c.EMPTY)
+    versions[:old, c.V_LISTS + DIRECTORIES][state.dir_sizes < 0] = c.ABSENT
+    versions[:old, c.V_SCALARS :] = state.scalars
 
 
 def _open_slots(state: ShardState, sizes: np.ndarray, absent: int) -> np.ndarray:
@@ -232,13 +203,13 @@ def _open_slots(state: ShardState, sizes: np.ndarray, absent: int) -> np.ndarray
     given = np.where(state.dir_sizes >= 0, rows, np.int32(-1))
     numbers, starts = state.dir_numbers, starts_of(state.dir_sizes)
     slots = np.empty((count, 7), np.int32)
-    slots[:, f.A_PARTITION] = np.repeat(rows, sizes)
-    slots[:, f.A_INDEX] = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    slots[:, f.A_BROKER] = state.int_values[:count]
-    slots[:, f.A_DIRECTORY], _ = _fill_absent(numbers, starts, state.dir_sizes, given, sizes, absent)
-    slots[:, f.A_FROM] = state.slot_since
-    slots[:, f.A_TO] = f.OPEN
-    slots[:, f.A_ENDED] = f.OPEN
+    slots[:, c.A_PARTITION] = np.repeat(rows, sizes)
+    slots[:, c.A_INDEX] = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    slots[:, c.A_BROKER] = state.int_values[:count]
+    slots[:, c.A_DIRECTORY], _ = _fill_absent(numbers, starts, state.dir_sizes, given, sizes, absent)
+    slots[:, c.A_FROM] = state.slot_since
+    slots[:, c.A_TO] = c.OPEN
+    slots[:, c.A_ENDED] = c.OPEN
     return slots
 
 
@@ -248,7 +219,7 @@ def _violation(events: Events, row: int, status: int) -> ReplayViolation:
         int(events.kinds[row]), "RemoveTopicRecord"
     )
     where = f" partition {int(events.partitions[row])}" if events.kinds[row] in (PARTITION, CHANGE) else ""
-    return ReplayViolation(int(events.offsets[row]), f"{what} of topic {topic}{where} {f.PROBLEMS[status]}")
+    return ReplayViolation(int(events.offsets[row]), f"{what} of topic {topic}{where} {c.PROBLEMS[status]}")
 
 
 @njit(cache=True, nogil=True)
@@ -258,8 +229,8 @@ def _split(table: Any, begin: int, end: int, offsets: Any, ended: Any, still: An
         to = table[i, end]
         # Without a branch for each row, whose way nobody can guess.
         ended[closed] = still[left] = i
-        left += np.int64(to == f.OPEN)
-        closed += np.int64(to != f.OPEN and offsets[max(to, 0)] != offsets[table[i, begin]])
+        left += np.int64(to == c.OPEN)
+        closed += np.int64(to != c.OPEN and offsets[max(to, 0)] != offsets[table[i, begin]])
     return closed, left
 
 
@@ -274,13 +245,13 @@ def _order_slots(slots: Any, still: Any, part_of: Any, parts: int) -> Any:
     """Slots ``still`` open in the order of their new partition number and index."""
     sizes = np.zeros(parts, np.int32)
     for s in still:
-        sizes[part_of[slots[s, f.A_PARTITION]]] += 1
+        sizes[part_of[slots[s, c.A_PARTITION]]] += 1
     at = np.zeros(parts + 1, np.int64)
     for p in range(parts):
         at[p + 1] = at[p] + sizes[p]
     order = np.empty(at[parts], np.int64)
     for s in still:
-        order[at[part_of[slots[s, f.A_PARTITION]]] + slots[s, f.A_INDEX]] = s
+        order[at[part_of[slots[s, c.A_PARTITION]]] + slots[s, c.A_INDEX]] = s
     return order
 
 
@@ -288,34 +259,33 @@ def _next_state(done: Step, alive: np.ndarray, held: np.ndarray) -> ShardState:
     """What is open after the step, renumbered so that nothing gone is carried along."""
     _, rows = done.version_rows
     version = columns_of(done.versions, rows)
-    parts = version[f.V_PARTITION]
+    parts = version[c.V_PARTITION]
     new_part = np.full(len(done.parts), -1, np.int64)
     new_part[parts] = np.arange(len(rows))
     new_topic = np.cumsum(alive, dtype=np.int32) - np.int32(1)
     order = _order_slots(done.slots, done.slot_rows[1], new_part, len(rows))
-    given = version[f.V_LISTS + DIRECTORIES]
-    _, _, _, numbers, dir_starts, dir_sizes = done.lists
-    dir_values, dir_ends = take_lists(numbers, dir_starts, dir_sizes, given)
+    given = version[c.V_LISTS + DIRECTORIES]
+    dir_values, dir_ends = take_lists(done.lists.directories, done.lists.dir_starts, done.lists.dir_sizes, given)
     in_use = np.zeros(len(done.directories), np.bool_)
     in_use[:3] = in_use[dir_values] = True
     new_dir = np.cumsum(in_use, dtype=np.int32) - np.int32(1)
-    since, slot_since = version[f.V_FROM], done.slots[order, f.A_FROM]
+    since, slot_since = version[c.V_FROM], done.slots[order, c.A_FROM]
     remembered = np.zeros(len(done.moments.offsets), np.bool_)
     remembered[since] = remembered[slot_since] = True
     new_moment = np.cumsum(remembered, dtype=np.int32) - np.int32(1)
     new_slot = np.empty(len(done.slots), np.int64)
     new_slot[order] = np.arange(len(order))
     held[:, H_SLOT] = new_slot[held[:, H_SLOT]]
-    lists = [done.int_lists(at, version[f.V_LISTS + at]) for at in range(INT_LISTS)]
+    lists = [done.int_lists(at, version[c.V_LISTS + at]) for at in range(INT_LISTS)]
     names = [name for name, kept in zip(done.topic_names, alive.tolist(), strict=True) if kept]
     return ShardState(
         topics=done.topics[alive],
         names=np.frombuffer(b"".join(names), np.uint8),
         name_ends=np.cumsum([0, *map(len, names)], dtype=np.int32),
         directories=done.directories[in_use],
-        part_topic=new_topic[done.parts[parts, f.P_TOPIC]],
-        part_number=done.parts[parts, f.P_NUMBER],
-        scalars=version[f.V_SCALARS :].T,
+        part_topic=new_topic[done.parts[parts, c.P_TOPIC]],
+        part_number=done.parts[parts, c.P_NUMBER],
+        scalars=version[c.V_SCALARS :].T,
         since=new_moment[since],
         int_values=np.concatenate([values for values, _ in lists]),
         int_sizes=np.stack([np.diff(ends) for _, ends in lists]),

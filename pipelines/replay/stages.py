@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation
+from jbod_model.errors import JbodError, marked
 from jbod_model.formats import codec
 from pipelines.formats.records import Records
 from pipelines.lake import files
@@ -42,7 +42,7 @@ from pipelines.replay.events import (
 )
 from pipelines.replay.job import Job
 from pipelines.replay.keys import keys_of
-from pipelines.replay.pack import CorruptState, compress, decompress, pack, unpack
+from pipelines.replay.pack import compress, decompress, pack, unpack
 from pipelines.replay.record_rows import record_rows
 from pipelines.replay.rows import Rows, rows_of
 from pipelines.replay.shard import step
@@ -75,18 +75,7 @@ Row = tuple[int, int, str, bytes]
 
 def error_row(problem: JbodError) -> Row:
     """A refusal on its way to the driver, which raises it there."""
-    kind = type(problem).__name__
-    return -1, -1, ERROR, json.dumps([kind, *problem.__reduce__()[1]]).encode()
-
-
-def raise_error(payload: bytes) -> None:
-    """Raise what ``error_row`` packed."""
-    kind, *arguments = json.loads(payload)
-    if kind in (MalformedLog.__name__, LogChanged.__name__):
-        raise (MalformedLog if kind == MalformedLog.__name__ else LogChanged)(*arguments)
-    if kind == ReplayViolation.__name__:
-        raise ReplayViolation(*arguments)
-    raise (CorruptState if kind == CorruptState.__name__ else JbodError)(*arguments)
+    return -1, -1, ERROR, marked(problem).encode()
 
 
 def rows_batch(job: Job, rows: Sequence[Row]) -> pa.RecordBatch:

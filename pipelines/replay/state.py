@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -90,13 +91,12 @@ def empty_state(reserved: np.ndarray) -> ShardState:
     )
 
 
-@dataclass(frozen=True)
-class Moments:
+class Moments(NamedTuple):
     """When something happened: ``offsets``, ``times`` int64, ``snapshot`` bool; the state's, then each event's."""
 
-    offsets: np.ndarray
-    times: np.ndarray
-    snapshot: np.ndarray
+    offsets: Any
+    times: Any
+    snapshot: Any
 
     def at(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Offsets, times and snapshot flags of some moments."""

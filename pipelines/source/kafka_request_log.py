@@ -20,6 +20,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from jbod_model.errors import crossing
 from pipelines.source.request_options import PARTS, PARTS_SCHEMA, REQUESTS, Options
 
 
@@ -31,6 +32,7 @@ class KafkaRequestLog(DataSource):
         """The short name for ``format``."""
         return "kafka_request_log"
 
+    @crossing()
     def schema(self) -> StructType | str:
         """Columns of the layout."""
         layout = Options.read(self.options).layout
@@ -42,12 +44,14 @@ class KafkaRequestLog(DataSource):
 
         return from_arrow_schema(REQUESTS_SCHEMA if layout == REQUESTS else REJECTS_SCHEMA)
 
+    @crossing()
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
         """A read of all there is."""
         from pipelines.source.request_readers import BatchReader
 
         return BatchReader(Options.read(self.options))
 
+    @crossing()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         """A read that goes on."""
         from pipelines.source.request_readers import StreamReader

@@ -23,6 +23,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from jbod_model.errors import crossing
 from pipelines.source.log_options import SLICES, SLICES_SCHEMA, Options
 
 
@@ -34,6 +35,7 @@ class KraftMetadata(DataSource):
         """The short name for ``format``."""
         return "kraft_metadata"
 
+    @crossing()
     def schema(self) -> StructType | str:
         """Columns of the layout."""
         if Options.read(self.options).layout == SLICES:
@@ -44,12 +46,14 @@ class KraftMetadata(DataSource):
 
         return from_arrow_schema(TYPED_SCHEMA)
 
+    @crossing()
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
         """A read of all there is."""
         from pipelines.source.readers import BatchReader
 
         return BatchReader(Options.read(self.options))
 
+    @crossing()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         """A read that goes on."""
         from pipelines.source.readers import StreamReader

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from jbod_model.errors import LogChanged
+from jbod_model.errors import LogChanged, crossing
 from pipelines.source.first_batch import Ahead
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import SLICES, Options
@@ -74,6 +74,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: Options) -> None:
         self._options = options
 
+    @crossing()
     def partitions(self) -> Sequence[InputPartition]:
         """Slices, spread over tasks in log order."""
         planner = planner_of(self._options)
@@ -83,7 +84,8 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one task."""
         assert isinstance(partition, Part)
-        return _read(self._options, partition)
+        with crossing():
+            yield from _read(self._options, partition)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -102,6 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._planner.freeze()
         return self._planner
 
+    @crossing()
     def initialOffset(self) -> dict[str, int]:
         """Where the first batch begins."""
         if self._options.begin_at:
@@ -114,6 +117,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The option maxRecords."""
         return ReadMaxRows(self._options.max_records) if self._options.max_records > 0 else ReadAllAvailable()
 
+    @crossing()
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Where the next batch ends: whole batches, whole transactions.
 
@@ -133,6 +137,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         return asdict(end)
 
+    @crossing()
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of this run at what is settled now; that of a batch planned ahead is."""
         self._ends = True
@@ -141,6 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         elif self._ahead is None:
             self._plan()
 
+    @crossing()
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Slices between two positions, spread over tasks in log order."""
         first, last = Position(**start), Position(**end)
@@ -158,7 +164,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one task."""
         assert isinstance(partition, Part)
-        return _read(self._options, partition)
+        with crossing():
+            yield from _read(self._options, partition)
 
     def commit(self, end: dict[str, int]) -> None:
         """Forget what is behind; nothing is kept in Kafka's directory."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
+from jbod_model.errors import crossing
 from jbod_model.formats.request_log import Reject, RequestLine
 from pipelines.formats.request_lines import Parser, TooLong, lines
 from pipelines.formats.request_rows import Rejects, assignments_table, requests_batch
@@ -129,6 +130,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: Options) -> None:
         self._options = options
 
+    @crossing()
     def partitions(self) -> Sequence[InputPartition]:
         """Pieces of the logs, oldest first."""
         files = RequestFiles(self._options.paths)
@@ -139,7 +141,8 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one task."""
         assert isinstance(partition, Part)
-        return read_pieces(self._options, partition.pieces)
+        with crossing():
+            yield from read_pieces(self._options, partition.pieces)
 
 
 Offset = dict[str, Any]
@@ -156,6 +159,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._scanned: list[LogFile] | None = None
         self._frozen = False
 
+    @crossing()
     def initialOffset(self) -> Offset:
         """Nothing was read."""
         return {"files": []}
@@ -164,6 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The option maxBytes."""
         return ReadMaxBytes(self._options.max_bytes)
 
+    @crossing()
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Where the next batch ends: the oldest logs first, up to the limit."""
         known = _positions(start)
@@ -174,11 +179,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             budget = None
         return next_offset(start, self._scanned, budget)
 
+    @crossing()
     def prepareForTriggerAvailableNow(self) -> None:
         """The next look at the files is the last: it fixes the end of this run."""
         self._scanned = None
         self._frozen = True
 
+    @crossing()
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Pieces between two offsets."""
         known = _positions(start)
@@ -195,7 +202,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one task."""
         assert isinstance(partition, Part)
-        return read_pieces(self._options, partition.pieces)
+        with crossing():
+            yield from read_pieces(self._options, partition.pieces)
 
     def commit(self, end: Offset) -> None:
         """Nothing is kept where the logs are."""

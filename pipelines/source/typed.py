@@ -110,7 +110,8 @@ class _Parts:
 
     def scalar(self, slot: int) -> np.ndarray:
         """A scalar of the partition records."""
-        return self.columns.scalars[slot, self.first : self.last]
+        found: np.ndarray = self.columns.scalars[slot, self.first : self.last]
+        return found
 
     def list_of(
         self, slot: int, ends: np.ndarray, kind: pa.DataType, values: Callable[[int, int], pa.Array]

@@ -18,6 +18,7 @@ from jbod_model.formats import records as r
 from jbod_model.formats.control_records import LeaderChangeMessage, Voter
 from jbod_model.formats.log_writer import LogWriter
 from pipelines.cli import main, progress
+from pipelines.replay.publisher import Publisher
 from pipelines.replay.runner import Runner
 from tests.support import local
 from tests.support.paths import metadata_dir
@@ -249,12 +250,12 @@ def test_signal_in_a_batch_ends_the_run_after_it_and_says_what_stands(
     batches: int,
     said: str,
 ) -> None:
-    good = local.LocalRunner._publish
+    good = Publisher.publish
 
     class Ends(Exception):
         """As a query that is stopped."""
 
-    def publish(self: Runner, frame: object, batch: int) -> None:
+    def publish(self: Publisher, frame: object, batch: int) -> None:
         if self.outcome.batches == batches:
             os.kill(os.getpid(), number)
             raise Ends
@@ -266,7 +267,7 @@ def test_signal_in_a_batch_ends_the_run_after_it_and_says_what_stands(
         except Ends:
             assert self._stop.is_set()
 
-    monkeypatch.setattr(Runner, "_publish", publish)
+    monkeypatch.setattr(Publisher, "publish", publish)
     monkeypatch.setattr(Runner, "_run", query)
     left, out, err = run("replay", log_dir, "--lake", tmp_path / "lake", "--max-records", 2, "--json")
     assert (left, f"jbod: interrupted: {said}" in err) == (code, True)

@@ -24,7 +24,7 @@ from jbod_model.replay.image import Image
 from jbod_model.replay.offline import image_as_json
 from jbod_model.replay.snapshot import snapshot_records
 from pipelines.lake.tables import HISTORY
-from pipelines.replay import fold
+from pipelines.replay import fold_columns as fold
 from pipelines.replay.collect import batch_of
 from pipelines.replay.stages import error_row
 from pipelines.source.log_dir import LogDir

@@ -1,0 +1,125 @@
+"""Columns of the tables that pipelines.replay.fold works on, and why it refuses an event."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pipelines.formats.partitions import DIRECTORIES
+
+ABSENT, EMPTY = -1, -2
+OPEN = -1
+ALL_TOPICS = -1
+# Why an assignment ended, as numbered in pipelines.replay.rows.ENDED_BY.
+ASSIGNED, MOVED, UNASSIGNED, LOST, REASSIGNED, REORDERED, REMOVED, RESYNC = range(8)
+# The first three directory numbers of every shard are the reserved ids, in this order.
+DIR_MIGRATING, DIR_UNASSIGNED, DIR_LOST = range(3)
+
+(
+    FINE,
+    NO_TOPIC,
+    NO_PARTITION,
+    TOPIC_EXISTS,
+    ARITY_RECORD,
+    ARITY_CHANGE,
+    ARITY_MERGED,
+    BAD_RECOVERY,
+    FULL,
+) = range(9)
+PROBLEMS = {
+    NO_TOPIC: "names a topic that does not exist (R-TOPIC-2, R-PART-1)",
+    NO_PARTITION: "changes a partition that does not exist (R-MERGE-1)",
+    TOPIC_EXISTS: "creates a topic that exists (R-TOPIC-1)",
+    ARITY_RECORD: "lists a number of directories other than that of replicas (R-PART-2)",
+    ARITY_CHANGE: "changes replicas and directories to different numbers (R-MERGE-2)",
+    ARITY_MERGED: "leaves a number of directories other than that of replicas (R-MERGE-4)",
+    BAD_RECOVERY: "has a leader recovery state that is none (R-PART-4, R-MERGE-7)",
+}
+
+# Columns of a version and of a slot's assignment (int32). FROM and TO are moments: rows of Moments. A version has the
+# references of its seven lists from V_LISTS on, and its four scalars from V_SCALARS on.
+V_PARTITION, V_FROM, V_TO, V_LISTS = range(4)
+V_SCALARS = V_LISTS + DIRECTORIES + 1
+VERSION_COLUMNS = V_SCALARS + 4
+A_PARTITION, A_INDEX, A_BROKER, A_DIRECTORY, A_FROM, A_TO, A_ENDED = range(7)
+# Columns of a partition while it is folded (int32), in one line of the cache: its topic and number, its newest version
+# (-1: gone), whether a snapshot has named it, its slots: how many, where in the heap and with room for how many; and
+# the topic's next partition.
+P_TOPIC, P_NUMBER, P_LATEST, P_SEEN, P_SLOTS, P_HEAP, P_ROOM, P_NEXT = range(8)
+PARTITION_COLUMNS = P_NEXT + 1
+
+
+class EventColumns(NamedTuple):
+    """What the kernels read of Events: ``topics`` int32[m] are numbers of the shard, ALL_TOPICS for no topic."""
+
+    kinds: Any
+    snapshot: Any
+    topics: Any
+    partitions: Any
+    scalars: Any
+
+
+class Lists(NamedTuple):
+    """The lists of all source rows.
+
+    Int list k of row r is ``values[starts[k, r]:][:sizes[k, r]]``, its directory numbers are
+    ``directories[dir_starts[r]:][:dir_sizes[r]]``; a size of -1 is null. All int32.
+    """
+
+    values: Any
+    starts: Any
+    sizes: Any
+    directories: Any
+    dir_starts: Any
+    dir_sizes: Any
+
+
+class Batch(NamedTuple):
+    """What is folded: events onto ``old`` partitions, the first of them at moment ``old_moments``.
+
+    ``default``: number of the directory that ABSENT stands for.
+    """
+
+    old: int
+    default: int
+    old_moments: int
+    events: EventColumns
+    lists: Lists
+
+
+class Topics(NamedTuple):
+    """Of each topic number: whether it exists, whether a snapshot has named it, its newest partition (-1: none)."""
+
+    alive: Any
+    seen: Any
+    first: Any
+
+
+class Tables(NamedTuple):
+    """What kernels write to: partitions, their hash table and heap (pipelines.replay.partition_index), the results."""
+
+    parts: Any
+    table: Any
+    heap: Any
+    versions: Any
+    slots: Any
+
+
+class Counts(NamedTuple):
+    """How many rows of the tables count."""
+
+    partitions: int
+    versions: int
+    slots: int
+    heap: int
+
+
+class Folded(NamedTuple):
+    """What ``fold`` gives back. On a status other than FINE the event at that index broke the rule."""
+
+    status: int
+    event: int
+    versions: Any
+    version_count: int
+    slots: Any
+    slot_count: int
+    partition_count: int

@@ -1,0 +1,69 @@
+"""Where the fold finds a partition: by topic and number, all of a topic, and its open slots.
+
+``parts`` int32[*, 8] has a row for each partition (pipelines.replay.fold_columns, P_*). ``table`` int32[2^k] is a hash
+table of its rows, never full, -1 where it is empty. ``first`` int32[t] and P_NEXT chain the partitions of a topic. The
+``heap`` has the open slots of a partition side by side: P_SLOTS from P_HEAP on, with room for P_ROOM.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipelines.formats.kernels import helper
+from pipelines.replay import fold_columns as c
+
+
+@helper
+def spot(table: Any, parts: Any, topic: int, partition: int) -> Any:
+    """Index in the hash table where (topic, partition) is, or where it would go."""
+    mask = len(table) - 1
+    word = (np.uint64(topic) << np.uint64(32)) ^ np.uint64(np.uint32(partition))
+    word = (word ^ (word >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    at = np.int64((word ^ (word >> np.uint64(32))) & np.uint64(mask))
+    while table[at] >= 0 and (parts[table[at], c.P_TOPIC] != topic or parts[table[at], c.P_NUMBER] != partition):
+        at = (at + 1) & mask
+    return at
+
+
+@helper
+def enter(parts: Any, p: int, topic: int, number: int, first: Any, fill: int) -> None:
+    """Enter partition p, which has no version yet, into the chain of its topic."""
+    parts[p, c.P_TOPIC] = topic
+    parts[p, c.P_NUMBER] = number
+    parts[p, c.P_LATEST] = -1
+    parts[p, c.P_SLOTS] = 0
+    parts[p, c.P_HEAP] = fill
+    parts[p, c.P_ROOM] = 0
+    parts[p, c.P_NEXT] = first[topic]
+    first[topic] = p
+
+
+@helper
+def enter_all(parts: Any, old: int, table: Any, first: Any, heap: Any) -> Any:
+    """Enter the partitions of the state into hash table, chains and heap: how much of the heap is in use."""
+    fill = np.int64(0)
+    for p in range(old):
+        topic = parts[p, c.P_TOPIC]
+        table[spot(table, parts, topic, parts[p, c.P_NUMBER])] = p
+        parts[p, c.P_NEXT] = first[topic]
+        first[topic] = p
+        parts[p, c.P_LATEST] = p
+        parts[p, c.P_SEEN] = 0
+        parts[p, c.P_HEAP] = fill
+        parts[p, c.P_ROOM] = parts[p, c.P_SLOTS]
+        for k in range(parts[p, c.P_SLOTS]):
+            heap[fill + k] = fill + k
+        fill += parts[p, c.P_SLOTS]
+    return fill
+
+
+@helper
+def make_room(parts: Any, p: int, heap: Any, fill: int, count: int) -> int:
+    """Move a partition's open slots to the end of the heap, where there is room for ``count``; where that ends now."""
+    for k in range(parts[p, c.P_SLOTS]):
+        heap[fill + k] = heap[parts[p, c.P_HEAP] + k]
+    parts[p, c.P_HEAP] = fill
+    parts[p, c.P_ROOM] = count
+    return fill + count

@@ -1,0 +1,66 @@
+"""Publishes the micro-batches of a run, and counts what it published."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from jbod_model.errors import JbodError
+from pipelines.lake.publish import Lake
+from pipelines.replay.options import Outcome
+from pipelines.replay.staged import clear_staged
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from pipelines.replay.request_stream import Requests, RequestStream
+
+
+class Publisher:
+    """Writes to the lake, one batch at a time. ``problem``: why the last batch was refused."""
+
+    def __init__(self, lake: Lake, requests: Requests | None, say: Callable[[str], None]) -> None:
+        self.lake = lake
+        self.outcome = Outcome(lake.end_offset, lake.end_offset)
+        self.problem: JbodError | None = None
+        self._say = say
+        lock = threading.RLock()
+        self._lock = lock
+        self.requests: RequestStream | None = None
+        if requests is not None:
+            from pipelines.replay.request_stream import RequestStream
+
+            self.requests = RequestStream(lake, requests, lock, self._count)
+
+    def publish(self, frame: DataFrame, _batch_id: int) -> None:
+        """Publish what the executors report of one micro-batch; for foreachBatch."""
+        from pipelines.replay.collect import batch_of
+
+        lake, outcome = self.lake, self.outcome
+        try:
+            known = lake.ledger["metadata_version"] if lake.ledger else -1
+            batch = batch_of(lake.location, frame.select("kind", "payload").collect(), known)
+            if batch is None:
+                return
+            before = lake.end_offset
+            with self._lock:
+                rows = lake.publish(batch)
+                if self.requests is not None:
+                    self.requests.settle()
+            clear_staged(lake.location)
+        except JbodError as problem:
+            self.problem = problem
+            raise
+        if batch.from_snapshot is not None:
+            outcome.snapshots.append((before, batch.from_snapshot))
+            if not outcome.batches:
+                outcome.start_offset = batch.from_snapshot
+        outcome.end_offset = lake.end_offset
+        outcome.batches += 1
+        self._count(rows)
+        self._say(f"published up to offset {batch.end_offset - 1}, batch {outcome.batches}")
+
+    def _count(self, rows: dict[str, int]) -> None:
+        for name, count in rows.items():
+            self.outcome.rows[name] = self.outcome.rows.get(name, 0) + count

@@ -1,0 +1,111 @@
+"""Drives the Spark queries of a run: that of the log, and beside it or after it that of the request logs."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from pipelines.lake.uris import for_spark
+from pipelines.replay.cluster import PATIENCE, WAITS, waits_for_executors
+from pipelines.replay.job import Job
+from pipelines.replay.publisher import Publisher
+from pipelines.replay.seed import CHECKPOINT, mark_keys, seed_position
+from pipelines.replay.staged import clear_staged
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Progress = Callable[[str], None]
+"""Takes a line that says how far a run is; the next one replaces it."""
+
+
+class Query:
+    """One query from its start to its end. It decides nothing: what is refused is raised as Spark reports it."""
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        stop: threading.Event,
+        *,
+        follow_seconds: float | None,
+        say: Progress,
+        notice: Progress,
+    ) -> None:
+        self._publisher = publisher
+        self._stop = stop
+        self._say = say
+        self._notice = notice
+        self._follow_seconds = follow_seconds
+        self._query: StreamingQuery | None = None
+        self._goes_on = False
+
+    def start(self, spark: SparkSession, job: Job, options: Mapping[str, str], *, ahead: str, follows: bool) -> None:
+        """Start the query of the log; ``ahead``: its first micro-batch, if that is planned."""
+        from pipelines.replay.machine import state_machine
+        from pipelines.source.kraft_metadata import register
+        from pipelines.start.session import wake_workers
+
+        register(spark)
+        lake = self._publisher.lake.location
+        seed = seed_position(lake)
+        source = (
+            spark.readStream.format("kraft_metadata")
+            .options(**options)
+            .option("ahead", ahead)
+            .option("from", json.dumps(asdict(seed)) if seed else "")
+            .option("partitions", 2 * spark.sparkContext.defaultParallelism)
+        )
+        slices = source.load()
+        wake_workers(spark)
+        mark_keys(lake)
+        writer = (
+            state_machine(slices, job)
+            .writeStream.foreachBatch(self._publisher.publish)
+            .option("checkpointLocation", f"{for_spark(lake)}/{CHECKPOINT}")
+            .outputMode("append")
+        )
+        if follows:
+            self._query = writer.trigger(processingTime=f"{self._follow_seconds} seconds").start()
+        else:
+            self._query = writer.trigger(availableNow=True).start()
+        self._goes_on = follows
+
+    def wait(self, spark: SparkSession, every_second: Callable[[], None]) -> None:
+        """Wait for the end of the query, or for ``stop``; ``every_second`` is called meanwhile."""
+        query, requests = self._query, self._publisher.requests
+        assert query is not None
+        waited = 0
+        try:
+            while not query.awaitTermination(1):
+                self._say_stage(spark)
+                waited += 1
+                if waited == PATIENCE and waits_for_executors(spark):
+                    self._notice(WAITS)
+                every_second()
+                if requests is not None and self._follow_seconds is not None:
+                    requests.follow(spark, self._follow_seconds)
+                if self._stop.is_set():
+                    query.stop()
+            if requests is not None and self._follow_seconds is None:
+                self._say("reading requests")
+                requests.run(spark, self._stop)
+        finally:
+            # Also after Ctrl-C: the batch at hand is published or not, never half.
+            query.stop()
+            if requests is not None:
+                requests.stop()
+            clear_staged(self._publisher.lake.location)
+
+    def _say_stage(self, spark: SparkSession) -> None:
+        tracker = spark.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        done = [f"{stage.numCompletedTasks} of {stage.numTasks} tasks" for stage in stages if stage is not None]
+        batches = self._publisher.outcome.batches
+        if done:
+            self._say(f"reading batch {batches + 1}: {', '.join(done)}")
+        elif self._goes_on and batches:
+            self._say("")

@@ -1,0 +1,113 @@
+"""The log of a run: one directory, or several copies of it and what they settle together."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from jbod_model.errors import JbodError, UsageError
+from pipelines.replay.notices import Standing, end_of_log
+from pipelines.replay.options import Replay
+from pipelines.source.copies import Copies, Settled
+from pipelines.source.log_dir import LogDir
+from pipelines.source.log_options import Options
+from pipelines.source.plan import Planner
+from pipelines.source.positions import Position, Tail
+from pipelines.source.readers import planner_of
+
+STUCK = 10.0
+"""The patience of a run that follows."""
+
+
+class RunLog:
+    """Says where the log is read from and how far, and gives notice of copies that differ. It publishes nothing."""
+
+    def __init__(self, wanted: Replay, notice: Callable[[str], None]) -> None:
+        self._wanted = wanted
+        self._notice = notice
+        self._standing = Standing()
+        self.patience = STUCK if wanted.follow_seconds is not None else 0.0
+        """Seconds without progress after which it says which copy is ahead."""
+        every = (wanted.log_dir, *wanted.copies)
+        self._copies = Copies(every, cut_tail=wanted.cut_tail, settle=wanted.settle) if wanted.copies else None
+        self.log = self._copies.log if self._copies else LogDir(wanted.log_dir)
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether several copies settle what is read."""
+        return self._copies is not None
+
+    def planner(self) -> Planner:
+        """A planner of the log alone, which has seen nothing yet."""
+        return Planner(self.log, cut_tail=self._wanted.cut_tail, settle=self._wanted.settle)
+
+    def options(self, limit: int | None) -> dict[str, str]:
+        """The options of the data source, nothing from ``limit`` on."""
+        return {
+            "path": self._wanted.log_dir,
+            "layout": "slices",
+            "start": self._wanted.start,
+            "maxRecords": str(self._wanted.max_records),
+            "cutTail": self._wanted.cut_tail,
+            "settle": str(self._wanted.settle),
+            "copies": json.dumps(self._wanted.copies),
+            "limit": str(-1 if limit is None else limit),
+        }
+
+    def has_more(self, end: int | None, limit: int) -> bool:
+        """Whether anything that may be read lies between ``end`` (None: nothing is read yet) and ``limit``."""
+        planner = planner_of(Options.read(self.options(limit)))
+        with suppress(JbodError):
+            begun = planner.begin(self._wanted.start)
+            here = begun if end is None else Position(end)
+            return planner.advance(here) != here
+        return False
+
+    def last_batch(self, end: int) -> Position | None:
+        """The position at ``end`` where nothing that may be read lies behind it, None where something does."""
+        planner: Planner | None = self.planner()
+        if self._copies is not None:
+            settled = self._copies.settled(Position(end, base=end - 1))
+            self._tell(settled)
+            planner = settled.chosen
+            if planner is None:
+                return None
+            planner.limit = settled.end
+        here = Position(end)
+        return None if planner is None or planner.advance(here) != here else planner.position(end, -1)
+
+    def settled(self, end: int, stop: threading.Event) -> LogDir:
+        """The log to compare a lake with: of several copies one that has what they settle, once there is any."""
+        if self._copies is None:
+            return self.log
+        while True:
+            settled = self._copies.settled(Position(end, base=end - 1))
+            if settled.chosen is None:  # less than what the lake has
+                settled = self._copies.afresh().settled(Position(0))
+            self._tell(settled)
+            if settled.chosen is not None:
+                return settled.chosen.log
+            if self._wanted.follow_seconds is None or stop.wait(self._wanted.follow_seconds):
+                raise UsageError(
+                    f"{self._wanted.log_dir}: the copies share no batch, and no majority holds one: name the "
+                    "directories of one quorum's controllers"
+                )
+
+    def follow(self, end: int) -> None:
+        """Give notice of what changed among the copies since; call it now and then."""
+        if self._copies is not None:
+            self._tell(self._copies.settled(Position(end, base=end - 1)))
+
+    def tail(self, end: int) -> Tail | None:
+        """The batch that is not complete at the end of a log that was read up to ``end``; with notice of it."""
+        tail, lines = end_of_log(self.log, end)
+        for line in lines:
+            self._notice(line)
+        return tail
+
+    def _tell(self, settled: Settled) -> None:
+        if self._copies is not None:
+            for line in self._standing.news(self._copies, settled, patience=self.patience):
+                self._notice(line)
