@@ -1,4 +1,4 @@
-"""The queue of assignments that a broker reports to the controller (R-QUEUE-1 to R-QUEUE-8).
+"""The queue of assignments that a broker reports to the controller (docs/spec/broker.md).
 
 Theory of operation. An assignment says where a replica really is. The newest for a replica counts: it replaces one
 that waits. What is sent moves from ``ready`` to ``in_flight``, and one request is out at a time. When its answer

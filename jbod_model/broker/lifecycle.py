@@ -1,4 +1,4 @@
-"""A broker's life as the controller sees it: registration, heartbeats, shutdown (R-LIFE-1 to R-LIFE-10).
+"""A broker's life as the controller sees it: registration, heartbeats, shutdown (docs/spec/broker.md).
 
 Theory of operation. One request to the controller is out at a time. Until the registration is accepted the broker
 registers, then it sends heartbeats; each lists every directory that failed since the process started. What a

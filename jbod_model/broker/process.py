@@ -1,4 +1,4 @@
-"""One running broker: its lifecycle, its queue of assignments and its replicas together (R-PROC-1 to R-PROC-4).
+"""One running broker: its lifecycle, its queue of assignments and its replicas together (docs/spec/broker.md).
 
 Sans-IO: each function takes the broker, an event and the time in milliseconds, and returns the next broker with the
 requests to send. Whoever runs it carries them to the controller and brings the answers back.

@@ -1,4 +1,4 @@
-"""Brokers that come, stay alive and go (R-REG-*, R-HB-*, R-UNREG-*).
+"""Brokers that come, stay alive and go (docs/spec/controller.md).
 
 Source: Kafka's ``ClusterControlManager#registerBroker`` and ``ReplicationControlManager#processBrokerHeartbeat``.
 """

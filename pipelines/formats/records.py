@@ -88,7 +88,7 @@ def _frames(
         control = header.attributes & CONTROL_BIT != 0
         for k in range(header.count):
             length, at, fine = varint(data, at, end)
-            if not fine or length <= 0 or length > end - at:
+            if not fine or length <= 0 or length > end - at:  # R-FMT-13
                 return row, _LENGTH
             stop = at + length
             if length < 6:
@@ -100,6 +100,7 @@ def _frames(
             if not fine or delta != k:
                 return row, _DELTA
             key, at, fine = varint(data, at, stop)
+            # R-FMT-17: metadata records have no key, control records have one.
             if not fine or (control and (key < 4 or key > stop - at)) or (not control and key >= 0):
                 return row, _KEY
             if control:
@@ -120,6 +121,7 @@ def _frames(
                 versions[row] = load_i16(data, at) if size >= 2 else 0
                 bodies[row] = at
             else:
+                # R-FMT-1
                 frame, at = uvarint(data, at, ends[row])
                 api_key, at = uvarint(data, at, ends[row])
                 version, at = uvarint(data, at, ends[row])
@@ -138,8 +140,8 @@ def _frames(
 def decode(data: np.ndarray, headers: np.ndarray, file: str, *, keep_unknown: bool = False) -> Records:
     """Columns of the records of ``headers`` (batches.scan), whose bytes were verified and are not compressed.
 
-    Raises MalformedLog at the first record that breaks a rule. With ``keep_unknown`` a record of an unknown type or
-    version is kept with its value, unread.
+    Raises MalformedLog at the first record that breaks a rule (R-FMT-10), an unknown version included (R-FMT-2). With
+    ``keep_unknown`` a record of an unknown type or version is kept with its value, unread (R-REC-4).
     """
     n = int(headers["count"].sum())
     offsets = np.empty(n, np.int64)
@@ -215,7 +217,7 @@ def _decoded(
 
 
 def check_control(data: np.ndarray, headers: np.ndarray, file: str) -> None:
-    """Let the plain reader judge control batches, a handful: MalformedLog for a type or content that is none."""
+    """Let the plain reader judge control batches, a handful: MalformedLog by R-FMT-18, R-FMT-19, R-FMT-20."""
     control = (headers["attributes"] & CONTROL_BIT) != 0
     for position, size in zip(headers["position"][control].tolist(), headers["size"][control].tolist(), strict=True):
         read_batch(data[position : position + size].tobytes(), 0, file=file)

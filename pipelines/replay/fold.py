@@ -1,4 +1,4 @@
-"""The fold of a shard's partitions: events in log order onto the state, every version kept (R-MERGE-*, R-TOPIC-*).
+"""The fold of a shard's partitions: events in log order onto the state, every version kept (docs/spec/replay.md).
 
 Each list of a partition is "the last one that was given", so a version of a partition is a row of references: which
 source row (of the state, or an event) each list comes from. Two are not a row: ABSENT (directories never given: the

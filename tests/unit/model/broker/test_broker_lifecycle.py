@@ -1,4 +1,4 @@
-"""A broker's life (R-LIFE-*, R-IDENT-*): BrokerLifecycleManagerTest, BrokerRegistrationTrackerTest as facts."""
+"""A broker's life (docs/spec/broker.md): BrokerLifecycleManagerTest, BrokerRegistrationTrackerTest as facts."""
 
 from __future__ import annotations
 

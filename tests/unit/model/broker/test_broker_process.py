@@ -1,4 +1,4 @@
-"""A whole broker, events in, requests out (R-PROC-*)."""
+"""A whole broker, events in, requests out (docs/spec/broker.md)."""
 
 from __future__ import annotations
 

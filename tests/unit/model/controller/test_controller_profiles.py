@@ -1,4 +1,4 @@
-"""Where the controllers of Kafka, the page and the drafts part ways, and each flaw on and off (R-QUIRK-*, R-MEM-*)."""
+"""Where the controllers of Kafka, the page and the drafts part ways, and each flaw on and off."""
 
 from __future__ import annotations
 

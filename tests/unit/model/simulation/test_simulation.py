@@ -1,4 +1,4 @@
-"""Whole simulated clusters (R-SIM-*): what each story of the KIP leads to."""
+"""Whole simulated clusters (docs/spec/simulation.md): what each story of the KIP leads to."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ def test_all_directories_offline_is_never_written_by_a_broker_that_halts() -> No
 @given(st.integers(0, 2**32))
 @settings(max_examples=12, deadline=None)
 def test_everything_that_can_happen_leaves_brokers_and_metadata_in_agreement(seed: int) -> None:
-    """R-INV-31, with R-SIM-2 to R-SIM-6: after the last event the cluster comes to rest."""
+    """R-INV-31, with R-SIM-2, R-SIM-3, R-SIM-4, R-SIM-5, R-SIM-6: after the last event the cluster comes to rest."""
     world = play("everything", seed)
     assert as_the_brokers_have_it(world), f"seed {seed}"
     assert {breach.number for breach in check_state(world.image)} <= {9}

@@ -1,4 +1,5 @@
-"""One meta.properties (R-STORE-1 to R-STORE-5, R-STORE-9, R-STORE-15); Kafka's MetaPropertiesTest as facts."""
+"""One meta.properties (R-STORE-1, R-STORE-2, R-STORE-3, R-STORE-4, R-STORE-5, R-STORE-9, R-STORE-15); Kafka's
+MetaPropertiesTest as facts."""
 
 from __future__ import annotations
 
