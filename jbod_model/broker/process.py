@@ -220,6 +220,11 @@ def _ready_if_caught_up(broker: Broker, now: int) -> Broker:
 def _submit(broker: Broker, reports: Iterable[Report], now: int) -> Broker:
     queue = broker.queue
     for report in reports:
+        if report.reason is Reason.REVERT and broker.life.rules.withdraws_queued_moves:
+            withdrawn = assignments.withdraw(queue, report.replica)
+            if withdrawn is not None:
+                queue = withdrawn
+                continue
         queue = assignments.submit(queue, Assignment(report.replica, report.directory, now, report.reason), now)
     return replace(broker, queue=queue)
 
@@ -230,7 +235,7 @@ def _halt(broker: Broker, reason: str, *, halt: bool = True) -> Next:
         state=BrokerState.SHUTTING_DOWN,
         next_communication=None,
         registration_limit=None,
-        failure_check=None,
+        failure_checks=(),
     )
     queue = replace(broker.queue, deadline=None)
     return replace(broker, life=life, queue=queue), (Shutdown(reason, halt),)
