@@ -252,7 +252,7 @@ def _undelivered(broker: Broker) -> int | None:
     if not broker.life.rules.undelivered_assignments_count:
         return None
     failed = broker.replicas.disks.failed
-    waiting = {**broker.queue.ready, **broker.queue.in_flight}.values()
+    waiting = (*broker.queue.ready.values(), *broker.queue.in_flight.values())
     times = [
         assignment.submitted + broker.life.failure_timeout
         for assignment in waiting
