@@ -41,7 +41,7 @@ class Retriable(JbodError):
 
 
 class MalformedLog(JbodError):
-    """Bytes that are no metadata log (R-FMT-*): the file, the offset of the batch or record, and what is wrong.
+    """Bytes that are no metadata log: the file, the offset of the batch or record, and what is wrong.
 
     ``file`` names the segment or snapshot as it was given, ``offset`` the log offset nearest to the damage
     (of a record where one was being read, else of its batch; -1 where there is none, and none is said), ``problem``
@@ -65,7 +65,7 @@ class LogChanged(MalformedLog):
 
 
 class ReplayViolation(JbodError):
-    """Legal bytes, illegal history (R-REPLAY-*): a record that no controller could have written after the ones before.
+    """Legal bytes, illegal history (R-REPLAY-1): a record that no controller could have written after the ones before.
 
     ``offset`` is the log offset of the offending record, ``problem`` the broken rule with the ids involved.
     """

@@ -1,4 +1,4 @@
-"""Directory ids: Kafka's uuids and the ids with a meaning of their own (R-ID-*)."""
+"""Directory ids: Kafka's uuids and the ids with a meaning of their own (docs/spec/replay.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of Java shows in the metadata that Kafka writes: random numbers and the order of hash tables (R-JAVA-*)."""
+"""What of Java shows in the metadata that Kafka writes: random numbers and the order of hash tables."""
 
 from __future__ import annotations
 

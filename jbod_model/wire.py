@@ -1,4 +1,4 @@
-"""Kafka's primitive types as bytes: big-endian numbers, varints, and what carries its length before it (R-FMT-4 to 7).
+"""Kafka's primitive types as bytes: big-endian numbers, varints, and what carries its length before it.
 
 A reader takes a buffer and a position and gives the value and the position after it. Nothing is allocated from a
 length before it was compared with what remains.
@@ -87,6 +87,7 @@ def read_varint(buffer: bytes, at: int) -> tuple[int, int]:
 
 
 def _number(layout: str) -> Primitive:
+    """A number of a fixed size, big-endian (R-FMT-5)."""
     packed = struct.Struct(">" + layout)
 
     def read(buffer: bytes, at: int) -> tuple[Any, int]:
@@ -104,7 +105,7 @@ def _number(layout: str) -> Primitive:
 
 
 def take(buffer: bytes, at: int, size: int) -> tuple[bytes, int]:
-    """``size`` bytes."""
+    """``size`` bytes, compared with what remains before they are read (R-FMT-6)."""
     if size > len(buffer) - at:
         raise Undecodable(f"{len(buffer) - at} bytes remain where {size} are announced")
     return bytes(buffer[at : at + size]), at + size

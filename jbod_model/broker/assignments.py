@@ -1,4 +1,4 @@
-"""The queue of assignments that a broker reports to the controller (R-QUEUE-1 to R-QUEUE-8).
+"""The queue of assignments that a broker reports to the controller (docs/spec/broker.md).
 
 Theory of operation. An assignment says where a replica really is. The newest for a replica counts: it replaces one
 that waits. What is sent moves from ``ready`` to ``in_flight``, and one request is out at a time. When its answer
@@ -35,12 +35,16 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A replica's directory as the broker knows it. ``submitted`` is in milliseconds."""
+    """A replica's directory as the broker knows it. ``submitted`` is in milliseconds.
+
+    ``untold``: nothing about the replica was ever sent or waited when it was queued, so the controller cannot know it.
+    """
 
     replica: Replica
     directory: Uuid
     submitted: int
     reason: Reason
+    untold: bool = field(default=False, compare=False)
 
 
 class GlobalFailure(Enum):
@@ -91,8 +95,18 @@ class AssignmentQueue:
 
 def submit(queue: AssignmentQueue, assignment: Assignment, now: int) -> AssignmentQueue:
     """Queue an assignment; it replaces an older one of the same replica that still waits (R-QUEUE-1)."""
-    ready = {**queue.ready, assignment.replica: assignment}
+    replica = assignment.replica
+    untold = replica not in queue.ready and replica not in queue.in_flight
+    ready = {**queue.ready, replica: replace(assignment, untold=untold)}
     return _reschedule(replace(queue, ready=ready), now)
+
+
+def withdraw(queue: AssignmentQueue, replica: Replica) -> AssignmentQueue | None:
+    """Take the report of a move out of the queue (R-MOVE-10); None where the controller may have heard of it."""
+    waiting = queue.ready.get(replica)
+    if waiting is None or waiting.reason is not Reason.PROMOTION or not waiting.untold:
+        return None
+    return replace(queue, ready={key: value for key, value in queue.ready.items() if key != replica})
 
 
 def take_batch(
@@ -115,7 +129,7 @@ def take_batch(
             break
         assignment = ready.pop(replica)
         if is_replica(replica):
-            batch[replica] = assignment
+            batch[replica] = replace(assignment, untold=False)
     return replace(queue, ready=ready, in_flight=batch), tuple(batch.values())
 
 

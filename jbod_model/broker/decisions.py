@@ -1,4 +1,4 @@
-"""What a broker does with a replica that the metadata gives it (R-DECIDE-1 to R-DECIDE-13).
+"""What a broker does with a replica that the metadata gives it (docs/spec/broker.md).
 
 Theory of operation. Three things decide: what the metadata says about the replica's directory (:class:`Target`), what
 the broker has of the replica (:class:`Holding`), and whether a directory of it is offline, for then a log it misses

@@ -1,4 +1,4 @@
-"""The directories of a running broker, and which logs lie in them (R-DISK-1 to R-DISK-7).
+"""The directories of a running broker, and which logs lie in them (docs/spec/broker.md).
 
 Source: Kafka's ``LogManager``.
 """
@@ -91,7 +91,7 @@ def create_log(
     is_new: bool,
     can_create: Callable[[Uuid], bool] = lambda _: True,
 ) -> Disks:
-    """The disks with a log for ``replica``; one that exists stays where it is (R-DISK-3 to R-DISK-5).
+    """The disks with a log for ``replica``; one that exists stays where it is (R-DISK-3, R-DISK-4, R-DISK-5).
 
     ``is_new`` says that this process did not host the replica before. Raises :class:`OfflineDirectories` and
     :class:`NoDirectoryAvailable`.

@@ -1,9 +1,9 @@
-"""A broker's life as the controller sees it: registration, heartbeats, shutdown (R-LIFE-1 to R-LIFE-10).
+"""A broker's life as the controller sees it: registration, heartbeats, shutdown (docs/spec/broker.md).
 
 Theory of operation. One request to the controller is out at a time. Until the registration is accepted the broker
 registers, then it sends heartbeats; each lists every directory that failed since the process started. What a
-heartbeat's answer does in each state is in :data:`ANSWERS`. Three timers exist: the next communication, the limit
-for the first registration, and one check that a failed directory was reported.
+heartbeat's answer does in each state is in :data:`ANSWERS`. Three kinds of timers exist: the next communication, the
+limit for the first registration, and the checks that failed directories were reported.
 
 Source: KIP-858 "Broker lifecycle management", "Handling log directory failures"; Kafka's ``BrokerLifecycleManager``,
 ``BrokerRegistrationTracker``.
@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from jbod_model.broker.rules import KAFKA, BrokerRules
+from jbod_model.errors import UsageError
 from jbod_model.formats.requests import BrokerHeartbeatRequest, BrokerRegistrationRequest
 from jbod_model.formats.responses import BrokerHeartbeatResponse
 from jbod_model.ids import Uuid
@@ -22,6 +23,8 @@ from jbod_model.ids import Uuid
 HEARTBEAT_INTERVAL_MS = 2_000
 REGISTRATION_TIMEOUT_MS = 60_000
 LOG_DIR_FAILURE_TIMEOUT_MS = 30_000
+LEAST_FAILURE_TIMEOUT_MS = 1
+"""Default and least value of log.dir.failure.timeout.ms (R-LIFE-12)."""
 
 # While starting, the next heartbeat follows soon: there may be nothing to recover.
 STARTING_INTERVAL_MS = 10
@@ -87,16 +90,20 @@ class Lifecycle:
     """What the configuration cordons of the directories of the start."""
     next_communication: int | None = None
     registration_limit: int | None = None
-    failure_check: tuple[int, Uuid] | None = None
+    failure_checks: tuple[tuple[int, Uuid], ...] = ()
+    overdue: frozenset[Uuid] = frozenset()
     heartbeat_interval: int = HEARTBEAT_INTERVAL_MS
     registration_timeout: int = REGISTRATION_TIMEOUT_MS
     failure_timeout: int = LOG_DIR_FAILURE_TIMEOUT_MS
 
+    def __post_init__(self) -> None:
+        if self.failure_timeout < LEAST_FAILURE_TIMEOUT_MS:
+            raise UsageError(f"log.dir.failure.timeout.ms is {self.failure_timeout}: set it to 1 or more (R-LIFE-12)")
+
     @property
     def timers(self) -> tuple[int, ...]:
         """When something is due, in order."""
-        check = None if self.failure_check is None else self.failure_check[0]
-        due = (self.next_communication, self.registration_limit, check)
+        due = (self.next_communication, self.registration_limit, *(time for time, _ in self.failure_checks))
         return tuple(sorted(time for time in due if time is not None))
 
 
@@ -179,10 +186,12 @@ def answer_heartbeat(
 def fail_directory(life: Lifecycle, directory: Uuid, now: int) -> Lifecycle:
     """A directory failed: report it at once if registered, and check later that the report got through (R-LIFE-7).
 
-    There is one check: a later failure replaces the earlier one's.
+    Kafka has one check: a later failure replaces the earlier one's. By the KIP each directory has its own.
     """
     known = tuple((known, reported) for known, reported in life.offline if known != directory)
-    life = replace(life, offline=(*known, (directory, False)), failure_check=(now + life.failure_timeout, directory))
+    others = () if life.rules.one_failure_check else life.failure_checks
+    checks = (*others, (now + life.failure_timeout, directory))
+    life = replace(life, offline=(*known, (directory, False)), failure_checks=checks)
     return _communicate(life, now, 0) if life.registered else life
 
 
@@ -227,11 +236,12 @@ def tick(life: Lifecycle, around: Surroundings, now: int) -> tuple[Lifecycle, tu
         life = replace(life, registration_limit=None)
         if not life.ever_registered:
             return _end(life, "no registration was accepted in time")
-    if life.failure_check is not None and now >= life.failure_check[0]:
-        directory = life.failure_check[1]
-        life = replace(life, failure_check=None)
+    life = _due_checks(life, now)
+    for directory in sorted(life.overdue):
         if _must_end(life, directory, around):
             return _end(life, f"the failure of directory {directory} could not be reported in time")
+    if life.rules.one_failure_check:
+        life = replace(life, overdue=frozenset())
     if life.next_communication is None or now < life.next_communication:
         return life, ()
     life = replace(life, next_communication=None)
@@ -255,6 +265,14 @@ def _wants_fence(life: Lifecycle, around: Surroundings) -> bool:
     return waits and not life.unfence_asked
 
 
+def _due_checks(life: Lifecycle, now: int) -> Lifecycle:
+    """Directories whose failure should be reported by ``now`` are overdue until it is (R-LIFE-7)."""
+    reported = {directory for directory, reported in life.offline if reported}
+    due = {directory for time, directory in life.failure_checks if time <= now}
+    ahead = tuple(check for check in life.failure_checks if check[0] > now)
+    return replace(life, failure_checks=ahead, overdue=(life.overdue | due) - reported)
+
+
 def _must_end(life: Lifecycle, directory: Uuid, around: Surroundings) -> bool:
     """R-LIFE-8: Kafka ends for every undelivered failure, the KIP only where the broker leads a partition there."""
     if dict(life.offline).get(directory, False):
@@ -268,7 +286,7 @@ def _end(life: Lifecycle, reason: str, *, allowed: bool = False) -> tuple[Lifecy
         state=BrokerState.SHUTTING_DOWN,
         next_communication=None,
         registration_limit=None,
-        failure_check=None,
+        failure_checks=(),
     )
     return life, (Shutdown(reason, allowed=allowed),)
 

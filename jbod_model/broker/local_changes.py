@@ -1,4 +1,4 @@
-"""What a change of the metadata means for one broker (R-LOCAL-1 to R-LOCAL-4).
+"""What a change of the metadata means for one broker (docs/spec/simulation.md).
 
 Source: Kafka's ``TopicDelta.localChanges``.
 """

@@ -1,4 +1,4 @@
-"""Moving a replica between the disks of a broker (R-MOVE-1 to R-MOVE-9).
+"""Moving a replica between the disks of a broker (docs/spec/broker.md).
 
 Theory of operation. AlterReplicaLogDirs creates a *future* replica in the other directory, which copies from the
 current one. Once it has caught up, the broker tells the controller (QUEUED) and goes on copying. Once the controller

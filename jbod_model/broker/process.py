@@ -1,4 +1,4 @@
-"""One running broker: its lifecycle, its queue of assignments and its replicas together (R-PROC-1 to R-PROC-4).
+"""One running broker: its lifecycle, its queue of assignments and its replicas together (docs/spec/broker.md).
 
 Sans-IO: each function takes the broker, an event and the time in milliseconds, and returns the next broker with the
 requests to send. Whoever runs it carries them to the controller and brings the answers back.
@@ -240,6 +240,11 @@ def _ready_if_caught_up(broker: Broker, now: int) -> Broker:
 def _submit(broker: Broker, reports: Iterable[Report], now: int) -> Broker:
     queue = broker.queue
     for report in reports:
+        if report.reason is Reason.REVERT and broker.life.rules.withdraws_queued_moves:
+            withdrawn = assignments.withdraw(queue, report.replica)
+            if withdrawn is not None:
+                queue = withdrawn
+                continue
         queue = assignments.submit(queue, Assignment(report.replica, report.directory, now, report.reason), now)
     return replace(broker, queue=queue)
 
@@ -250,7 +255,7 @@ def _halt(broker: Broker, reason: str, *, halt: bool = True) -> Next:
         state=BrokerState.SHUTTING_DOWN,
         next_communication=None,
         registration_limit=None,
-        failure_check=None,
+        failure_checks=(),
     )
     queue = replace(broker.queue, deadline=None)
     return replace(broker, life=life, queue=queue), (Shutdown(reason, halt),)
@@ -267,7 +272,7 @@ def _undelivered(broker: Broker) -> int | None:
     if not broker.life.rules.undelivered_assignments_count:
         return None
     failed = broker.replicas.disks.failed
-    waiting = {**broker.queue.ready, **broker.queue.in_flight}.values()
+    waiting = (*broker.queue.ready.values(), *broker.queue.in_flight.values())
     times = [
         assignment.submitted + broker.life.failure_timeout
         for assignment in waiting

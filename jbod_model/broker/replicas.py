@@ -1,4 +1,4 @@
-"""The replicas a broker hosts: following the metadata, moving between disks, losing a disk (R-HOST-1 to R-HOST-9).
+"""The replicas a broker hosts: following the metadata, moving between disks, losing a disk (docs/spec/broker.md).
 
 Every function takes the state and returns the next one with the reports that go to the queue of assignments, in the
 order in which Kafka queues them.
@@ -139,7 +139,7 @@ def fail_directory(state: Replicas, directory: Uuid) -> Result:
 def alter_replica_log_dir(
     state: Replicas, replica: Replica, directory: Uuid
 ) -> tuple[Replicas, tuple[Report, ...], int]:
-    """AlterReplicaLogDirs for one replica (R-HOST-5): the next state, reports, and the error code.
+    """AlterReplicaLogDirs for one replica (R-HOST-5, R-HOST-9): the next state, reports, and the error code.
 
     A move to another directory than the present move's ends that one first; the replica's own directory cancels. For
     a replica that is not here yet the wish is remembered, and the answer is an error. A cordoned directory is refused
@@ -174,7 +174,7 @@ def alter_replica_log_dir(
 
 
 def catch_up(state: Replicas, replica: Replica) -> Result:
-    """The future log of a move has everything that the current one has (R-MOVE-1 to R-MOVE-3)."""
+    """The future log of a move has everything that the current one has (R-MOVE-1, R-MOVE-2, R-MOVE-3)."""
     move, effects = advance(state.moves[replica], MoveEvent.CAUGHT_UP)
     state = replace(state, moves={**state.moves, replica: move})
     if Effect.REPORT_TARGET in effects:

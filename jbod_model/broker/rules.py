@@ -20,6 +20,10 @@ class BrokerRules:
     shut_down_only_if_leading: bool = False
     """An undelivered directory failure ends the broker only if it leads a partition there (R-LIFE-8)."""
 
+    one_failure_check: bool = True
+    """A later failure replaces the check of an earlier one; else each failed directory has its own, which lasts until
+    the failure is reported (R-LIFE-7)."""
+
     undelivered_assignments_count: bool = False
     """An undelivered assignment into a failed directory counts like an undelivered failure (R-LIFE-8)."""
 
@@ -31,6 +35,10 @@ class BrokerRules:
 
     confirms_any_move: bool = True
     """A late confirmation counts for the replica's present move, whatever its directory; else only for its own."""
+
+    withdraws_queued_moves: bool = False
+    """A move that ends while its report waits, never sent, takes the report out of the queue; else the original
+    directory is reported all the same (R-MOVE-10)."""
 
     source_failure_assigns_lost: bool = False
     """When the source disk of a move fails, report the id for lost directories, not the original one (R-MOVE-4)."""
@@ -48,10 +56,12 @@ KIP858 = BrokerRules(
     name="kip858",
     fence_until_assigned=True,
     shut_down_only_if_leading=True,
+    one_failure_check=False,
     undelivered_assignments_count=True,
     promote_future_at_start=False,
     overlooks_added_replicas=False,
     confirms_any_move=False,
+    withdraws_queued_moves=True,
     format_adds_missing_ids=True,
     queue_metric="kafka.server:type=KafkaServer,name=QueuedReplicaToDirAssignments",
 )

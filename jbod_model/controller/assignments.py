@@ -1,4 +1,4 @@
-"""A broker says in which directories its replicas are (R-ASSIGN-*).
+"""A broker says in which directories its replicas are (docs/spec/controller.md).
 
 Source: Kafka's ``ReplicationControlManager#handleAssignReplicasToDirs``.
 """

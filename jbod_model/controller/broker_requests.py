@@ -1,4 +1,4 @@
-"""Brokers that come, stay alive and go, and controllers that go (R-HB-*, R-CORDON-*, R-UNREG-*).
+"""Brokers that come, stay alive and go, and controllers that go (docs/spec/controller.md).
 
 Source: Kafka's ``ClusterControlManager#registerBroker`` and ``ReplicationControlManager#processBrokerHeartbeat``.
 """
@@ -105,13 +105,14 @@ def _transition(
 def _refuse_unknown_directories(cluster: Cluster, registration: BrokerRegistration, reported: tuple[Uuid, ...]) -> None:
     """The page's controller refuses the report of a directory that the process did not register (R-FAIL-2).
 
-    A failed directory leaves the registration but stays in the broker's reports, hence the circumstances.
+    A failed directory leaves the registration but stays in the broker's reports, hence the circumstances. Where they
+    do not say what the process registered, nothing is refused (R-FAIL-4).
     """
-    if cluster.rules.unknown_offline_directory == "ignore":
+    registered = cluster.context.registered_log_dirs
+    if cluster.rules.unknown_offline_directory == "ignore" or registered is None:
         return
-    registered = cluster.context.registered_log_dirs or frozenset(registration.directories)
     for directory in reported:
-        if directory not in registered:
+        if directory not in registered | set(registration.directories):
             raise LogDirNotFound(f"broker {registration.broker_id} reports directory {directory}, which it has not")
 
 

@@ -1,4 +1,4 @@
-"""Configuration that is set and deleted, as far as leaders depend on it (R-CFG-*).
+"""Configuration that is set and deleted, as far as leaders depend on it (docs/spec/controller.md).
 
 Source: Kafka's ``ConfigurationControlManager``. Only the values that decide about leaders are checked.
 """

@@ -1,4 +1,4 @@
-"""The controller: one pure function from the state before a request to its records and its answer (R-CTL-*)."""
+"""The controller: one pure function from the state before a request to its records and its answer."""
 
 from __future__ import annotations
 

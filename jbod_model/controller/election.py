@@ -1,4 +1,4 @@
-"""Who leads a partition (R-ELECT-*).
+"""Who leads a partition (docs/spec/controller.md).
 
 Source: the elections of Kafka's ``PartitionChangeBuilder``.
 """

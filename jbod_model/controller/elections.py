@@ -1,4 +1,4 @@
-"""Leader elections on request and as periodic work (R-ELECT-9 to R-ELECT-11).
+"""Leader elections on request and as periodic work (docs/spec/controller.md).
 
 Source: Kafka's ``ReplicationControlManager#electLeaders`` and its two periodic tasks.
 """

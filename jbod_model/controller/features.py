@@ -1,4 +1,4 @@
-"""Feature levels that are raised and lowered (R-FEAT-*).
+"""Feature levels that are raised and lowered (docs/spec/controller.md).
 
 Source: Kafka's ``FeatureControlManager`` and ``ConfigurationControlManager#updateFeatures``.
 """

@@ -1,4 +1,4 @@
-"""What a heartbeat makes of a broker: the table of states (R-HB-*).
+"""What a heartbeat makes of a broker: the table of states (docs/spec/controller.md).
 
 Source: Kafka's ``BrokerHeartbeatManager#calculateNextBrokerState``.
 """

@@ -1,4 +1,4 @@
-"""A leader changes in-sync sets (R-ISR-*). Directories are not looked at, as in Kafka.
+"""A leader changes in-sync sets (docs/spec/controller.md). Directories are not looked at, as in Kafka.
 
 Source: Kafka's ``ReplicationControlManager#alterPartition``.
 """

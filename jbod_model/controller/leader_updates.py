@@ -1,4 +1,4 @@
-"""New leaders and in-sync sets when a broker or a directory comes or goes (R-LEADER-*).
+"""New leaders and in-sync sets when a broker or a directory comes or goes (docs/spec/controller.md).
 
 Source: ``generateLeaderAndIsrUpdates`` and the ``handleBroker...`` methods of Kafka's ``ReplicationControlManager``.
 """

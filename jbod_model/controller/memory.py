@@ -1,4 +1,4 @@
-"""What a running Kafka controller remembers beside the metadata, where it shows in an answer (R-MEM-*).
+"""What a running Kafka controller remembers beside the metadata, where it shows in an answer (docs/spec/controller.md).
 
 Source: ``directoriesToPartitions`` of ``ReplicationControlManager``, ``BrokersToElrs``, ``timeline.BaseHashTable``.
 """

@@ -1,4 +1,4 @@
-"""The one record that takes a partition from its state to what is wanted of it (R-CHANGE-*).
+"""The one record that takes a partition from its state to what is wanted of it (docs/spec/controller.md).
 
 Source: Kafka's ``PartitionChangeBuilder``; the steps are in its order, because each sees what the ones before it did.
 """

@@ -1,4 +1,4 @@
-"""Which brokers host new partitions: round-robin over racks, as Kafka's default placer (R-PLACE-*).
+"""Which brokers host new partitions: round-robin over racks, as Kafka's default placer (docs/spec/controller.md).
 
 Source: Kafka's ``metadata.placement.StripedReplicaPlacer``. Directories play no part in it.
 """

@@ -1,4 +1,4 @@
-"""The arithmetic of moving a partition between brokers (R-REASSIGN-*).
+"""The arithmetic of moving a partition between brokers (docs/spec/controller.md).
 
 Source: Kafka's ``PartitionReassignmentReplicas`` and ``PartitionReassignmentRevert``.
 """

@@ -1,4 +1,4 @@
-"""Partitions that move between brokers on request (R-REASSIGN-*).
+"""Partitions that move between brokers on request (docs/spec/controller.md).
 
 Source: Kafka's ``ReplicationControlManager#alterPartitionReassignments``.
 """

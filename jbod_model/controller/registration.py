@@ -1,4 +1,4 @@
-"""A broker process registers with its directories (R-REG-*).
+"""A broker process registers with its directories (docs/spec/controller.md).
 
 Source: Kafka's ``ClusterControlManager#registerBroker``.
 """
@@ -60,7 +60,7 @@ def register(cluster: Cluster, request: BrokerRegistrationRequest) -> Result:
 
 
 def _check_directories(cluster: Cluster, broker_id: int, log_dirs: tuple[Uuid, ...]) -> None:
-    """R-REG-4 to R-REG-7, in this order."""
+    """R-REG-4, R-REG-5, R-REG-6, R-REG-7, in this order."""
     error = InvalidRegistration if cluster.rules.registration_error == "119" else InvalidRegistrationRequest
     if not log_dirs:
         raise error("the registration lists no directories")

@@ -1,4 +1,4 @@
-"""Topics and partitions that are created and deleted (R-CREATE-*).
+"""Topics and partitions that are created and deleted (docs/spec/controller.md).
 
 Source: the topic methods of Kafka's ``ReplicationControlManager``.
 """

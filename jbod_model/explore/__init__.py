@@ -1,1 +1,1 @@
-"""Every behaviour of a small cluster, as far as a bound, checked against the invariants (R-EXPLORE-*)."""
+"""Every behaviour of a small cluster, as far as a bound, checked against the invariants (docs/spec/simulation.md)."""

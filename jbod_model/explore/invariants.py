@@ -1,4 +1,4 @@
-"""What must hold of the metadata in every state, and of every answered request (R-INV-1 to R-INV-29).
+"""What must hold of the metadata in every state, and of every answered request (docs/spec/invariants.md).
 
 The numbers are those of docs/spec/invariants.md, which says for each invariant whether Kafka and the KIP keep it and
 where it is checked. Each check yields a text for every breach.

@@ -1,1 +1,1 @@
-"""Kafka's bytes: records, batches, control records, requests and responses, request logs (R-FMT-*)."""
+"""Kafka's bytes: records, batches, control records, requests and responses, request logs (docs/spec/formats.md)."""

@@ -1,4 +1,4 @@
-"""Record batches, the unit in which a metadata log grows (R-FMT-11 to 20).
+"""Record batches, the unit in which a metadata log grows (docs/spec/formats.md).
 
 Source: Kafka's ``common.record.DefaultRecordBatch`` and ``raft.internals.RecordsIterator``, but stricter: what no
 Kafka writes is refused here, where Kafka's readers would look away.
@@ -213,7 +213,7 @@ def _data_value(key: bytes | None, value: bytes | None) -> bytes:
 
 
 def _read_control(key: bytes | None, value: bytes | None) -> ControlRecord:
-    """R-FMT-18 to 20."""
+    """R-FMT-18, R-FMT-19, R-FMT-20."""
     if key is None or value is None or len(key) < _CONTROL_KEY.size or len(value) < 2:
         raise Undecodable("a control record has no key or no value")
     key_version, number = _CONTROL_KEY.unpack_from(key)

@@ -1,4 +1,4 @@
-"""Record values to records and back, by the table of ``jbod_model.formats.schema`` (R-FMT-1 to 10)."""
+"""Record values to records and back, by the table of ``jbod_model.formats.schema`` (docs/spec/formats.md)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def decode(value: bytes, *, file: str = "record", offset: int = -1, keep_unknown
     MalformedLog, naming ``file`` and ``offset``, for bytes that no known Kafka writes. With ``keep_unknown`` a type or
     version that is not known here becomes an UnknownRecord instead, so that nothing is lost.
 
-    Source: Kafka's ``AbstractApiMessageSerde``, but stricter (R-FMT-2, R-FMT-9).
+    Source: Kafka's ``AbstractApiMessageSerde``, but stricter (R-FMT-2, R-FMT-9). R-FMT-10: nothing but a
+    record or MalformedLog comes of any bytes.
     """
     try:
         return _decode(value, keep_unknown)

@@ -1,4 +1,4 @@
-"""The records that raft keeps for itself, in batches of their own (R-FMT-17 to 20).
+"""The records that raft keeps for itself, in batches of their own (docs/spec/formats.md).
 
 Source: Kafka's ``common.record.ControlRecordUtils`` and the schemas in ``common/message``.
 """

@@ -115,7 +115,7 @@ class MigratingBrokerRefused(RequestRefused):
 
 
 class InvalidRegistration(RequestRefused):
-    """The directories or features of a registration are not acceptable (R-REG-4 to R-REG-8)."""
+    """Directories or features of a registration are not acceptable: R-REG-4, R-REG-5, R-REG-6, R-REG-7, R-REG-8."""
 
     code = KafkaError.INVALID_REGISTRATION
 

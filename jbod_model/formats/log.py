@@ -1,4 +1,4 @@
-"""A node's metadata directory: which files there are, which to read, and every record in order (R-LOG-*).
+"""A node's metadata directory: which files there are, which to read, and every record in order (docs/spec/formats.md).
 
 Only reads. ``jbod_model.formats.log_writer`` writes; ``jbod_model.replay.transactions`` hides open transactions.
 """

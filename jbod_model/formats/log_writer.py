@@ -1,4 +1,4 @@
-"""Segments and snapshots that Kafka's own tools read (R-LOG-8 to 10)."""
+"""Segments and snapshots that Kafka's own tools read (docs/spec/formats.md)."""
 
 from __future__ import annotations
 

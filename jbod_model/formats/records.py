@@ -118,7 +118,7 @@ class ConfigRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChangeRecord(Record):
-    """What changes in one partition; a field at its default does not change (R-MERGE-*)."""
+    """What changes in one partition; a field at its default does not change (docs/spec/replay.md)."""
 
     partition_id: int = -1
     topic_id: Uuid = ZERO

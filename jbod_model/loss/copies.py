@@ -1,4 +1,4 @@
-"""The copies of a partition's log, and what happens to each (R-COPY-*).
+"""The copies of a partition's log, and what happens to each (docs/spec/loss.md).
 
 A copy is a replica's log in one directory, from when it was created there. A replica that is recreated in another
 directory is a new, empty copy; a replica that moves is the same copy.

@@ -1,4 +1,4 @@
-"""When the acknowledged writes of a partition are lost (R-LOSS-*).
+"""When the acknowledged writes of a partition are lost (docs/spec/loss.md).
 
 Theory of operation. A write is acknowledged (acks=all) once every member of the in-sync set has it, and only while at
 least min.insync.replicas are in sync. So at any offset some copies hold every acknowledged write: the *complete* ones.
@@ -136,7 +136,7 @@ def _join(fate: Fate, version: Version) -> Fate:
 
 
 def _place(fate: Fate, version: Version) -> Fate:
-    """The copies of the replicas that the version names (R-COPY-*)."""
+    """The copies of the replicas that the version names (docs/spec/loss.md)."""
     if fate.state is None:
         return _begin(fate, version)
     if fate.state.leader >= 0:

@@ -1,4 +1,4 @@
-"""The fate of every partition of a metadata log (R-LOSS-*), record by record: the reference for the engine."""
+"""The fate of every partition of a metadata log (docs/spec/loss.md), record by record: the reference for the engine."""
 
 from __future__ import annotations
 

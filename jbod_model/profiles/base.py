@@ -21,12 +21,13 @@ class Profile:
     empty_log_dirs_change: Literal["ignore", "apply"]
     """What an empty LogDirs in a BrokerRegistrationChangeRecord does (R-BROKER-6)."""
     logical_rewrites: bool
-    """Whether a registration rewrites the directories of the broker's partitions without records (R-DRAFT-*)."""
+    """Whether a registration rewrites the directories of the broker's partitions without records (R-DRAFT-1,
+    R-DRAFT-2)."""
 
     # DERIVED
 
     offline_rule: Literal["kafka", "kip858", "draft"]
-    """When the directory of a replica counts as offline (R-OFF-*)."""
+    """When the directory of a replica counts as offline (Kafka: R-OFF-7, the page: R-OFF-8, the draft: R-OFF-9)."""
 
     # CONTROLLER
 

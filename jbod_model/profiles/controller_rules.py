@@ -1,4 +1,4 @@
-"""Where the controllers of Kafka, of KIP-858's page and of its drafts differ, and Kafka's flaws (R-QUIRK-*)."""
+"""Where the controllers of Kafka, of KIP-858's page and of its drafts differ, and Kafka's flaws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs between the releases of Kafka at one and the same metadata.version (R-RELEASE-*).
+"""What differs between the releases of Kafka at one and the same metadata.version (docs/spec/controller.md).
 
 Source: the controller classes of Kafka 4.1.2, 4.2.0, 4.3.1 and 4.4.0.
 """

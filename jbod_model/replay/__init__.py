@@ -1,1 +1,1 @@
-"""What records make of a cluster: registrations, partitions, offline replicas, history (R-REG-*, R-OFF-*)."""
+"""What records make of a cluster: registrations, partitions, offline replicas, history."""

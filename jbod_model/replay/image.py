@@ -1,4 +1,4 @@
-"""The state that a metadata log adds up to, and what each record does to it (R-REPLAY-*).
+"""The state that a metadata log adds up to, and what each record does to it (docs/spec/replay.md).
 
 The checks are the controller's where they are stricter than the brokers': a record that fails one of them could not
 have been written by a controller that replayed what came before.
@@ -122,7 +122,7 @@ class Image:
 
 
 def _register_broker(image: Image, record: RegisterBrokerRecord, profile: Profile) -> Image:
-    """R-BROKER-1, R-BROKER-8 and, in the draft, R-DRAFT-1 and 2."""
+    """R-BROKER-1, R-BROKER-8 and, in the draft, R-DRAFT-1 and R-DRAFT-2."""
     after = BrokerRegistration.from_record(record)
     _check_directory_owners(image, after)
     if profile.logical_rewrites and record.broker_id in image.brokers:
@@ -147,7 +147,7 @@ def _unfence_broker(image: Image, record: UnfenceBrokerRecord, _: Profile) -> Im
 
 
 def _change_broker(image: Image, record: BrokerRegistrationChangeRecord, profile: Profile) -> Image:
-    """R-BROKER-4 to 8."""
+    """R-BROKER-4, R-BROKER-5, R-BROKER-6, R-BROKER-7, R-BROKER-8."""
     after = _registered(image, record.broker_id, record.broker_epoch).merge(record, profile)
     _check_directory_owners(image, after)
     return _with_broker(image, after)
@@ -245,7 +245,7 @@ def _set_partition(image: Image, record: PartitionRecord, profile: Profile) -> I
 
 
 def _change_partition(image: Image, record: PartitionChangeRecord, profile: Profile) -> Image:
-    """R-MERGE-1 to 7."""
+    """R-MERGE-1, R-MERGE-2, R-MERGE-3, R-MERGE-4, R-MERGE-5, R-MERGE-6, R-MERGE-7."""
     topic = _existing(image, record.topic_id)
     before = topic.partitions.get(record.partition_id)
     if before is None:

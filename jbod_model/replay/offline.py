@@ -1,4 +1,4 @@
-"""Which replicas are offline, and why (R-OFF-*); and the image as one JSON object with that answer in it."""
+"""Which replicas are offline, and why; and the image as one JSON object with that answer in it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ Rule = Callable[[Uuid, BrokerRegistration, IdTable], bool]
 
 
 def _offline_in_kafka(directory: Uuid, broker: BrokerRegistration, ids: IdTable) -> bool:
-    """R-OFF-4 to 7. Source: ``server.common.DirectoryId.isOnline``."""
-    if directory in (ids.unassigned, ids.migrating):
+    """Source: ``server.common.DirectoryId.isOnline``."""
+    if directory in (ids.unassigned, ids.migrating):  # R-OFF-4
         return False
-    if directory == ids.lost:
+    if directory == ids.lost:  # R-OFF-5
         return True
-    return bool(broker.directories) and directory not in broker.directories
+    if not broker.directories:  # R-OFF-6
+        return False
+    return directory not in broker.directories  # R-OFF-7
 
 
 def _offline_in_kip858(directory: Uuid, broker: BrokerRegistration, ids: IdTable) -> bool:
@@ -43,16 +45,16 @@ RULES: Mapping[str, Rule] = {
 
 
 def has_online_dir(broker: BrokerRegistration, directory: Uuid, ids: IdTable, profile: Profile = KAFKA) -> bool:
-    """Whether a replica assigned to the directory is online while its broker is (R-OFF-4 to 9)."""
+    """Whether a replica assigned to the directory is online while its broker is."""
     return not RULES[profile.offline_rule](directory, broker, ids)
 
 
 def offline_reason(image: Image, broker_id: int, directory: Uuid, *, profile: Profile = KAFKA) -> Reason | None:
-    """Why a replica on the broker, assigned to the directory, is offline; None if it is online (R-OFF-1 to 9)."""
+    """Why a replica on the broker, assigned to the directory, is offline; None if it is online."""
     broker = image.brokers.get(broker_id)
-    if broker is None:
+    if broker is None:  # R-OFF-2
         return "broker missing"
-    if broker.fenced:
+    if broker.fenced:  # R-OFF-3
         return "broker fenced"
     if has_online_dir(broker, directory, image.ids, profile):
         return None

@@ -1,4 +1,4 @@
-"""What is known of one broker and of one partition, and how a record changes it (R-BROKER-*, R-PART-*, R-MERGE-*)."""
+"""What is known of one broker and of one partition, and how a record changes it (docs/spec/replay.md)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class BrokerRegistration:
         )
 
     def merge(self, change: BrokerRegistrationChangeRecord, profile: Profile = KAFKA) -> BrokerRegistration:
-        """The registration after a change of the same broker and epoch (R-BROKER-4 to 7)."""
+        """The registration after a change of the same broker and epoch (R-BROKER-4, R-BROKER-6, R-BROKER-7)."""
         # VALIDATE
         if change.fenced != 0 and change.fenced not in FENCED_CHANGE:
             raise IllegalRecord(f"broker {self.broker_id}: fenced is {change.fenced}, not -1, 0 or 1")
@@ -118,7 +118,7 @@ class Partition:
 
     @classmethod
     def from_record(cls, record: PartitionRecord, ids: IdTable = KAFKA_IDS, profile: Profile = KAFKA) -> Partition:
-        """The whole state, whatever was there before (R-PART-1 to 4)."""
+        """The whole state, whatever was there before (R-PART-1, R-PART-2, R-PART-3, R-PART-4)."""
         # VALIDATE
         if record.directories and len(record.directories) != len(record.replicas):
             raise IllegalRecord(f"{len(record.directories)} directories for {len(record.replicas)} replicas")
@@ -140,7 +140,7 @@ class Partition:
         )
 
     def merge(self, change: PartitionChangeRecord, ids: IdTable = KAFKA_IDS, profile: Profile = KAFKA) -> Partition:
-        """The state after a change (R-MERGE-1 to 7)."""
+        """The state after a change (R-MERGE-1, R-MERGE-2, R-MERGE-3, R-MERGE-4, R-MERGE-5, R-MERGE-6, R-MERGE-7)."""
         # VALIDATE
         if change.replicas is not None and change.directories and len(change.directories) != len(change.replicas):
             raise IllegalRecord(f"{len(change.directories)} directories for {len(change.replicas)} replicas")

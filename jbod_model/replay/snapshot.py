@@ -1,4 +1,4 @@
-"""An image as the records of a snapshot, in the versions that its metadata.version writes (R-SNAP-*).
+"""An image as the records of a snapshot, in the versions that its metadata.version writes (docs/spec/replay.md).
 
 Source: Kafka's ``image.MetadataImage.write``.
 """

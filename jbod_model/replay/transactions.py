@@ -1,4 +1,4 @@
-"""Metadata transactions by the controller's rule: all of it or nothing (R-TXN-*).
+"""Metadata transactions by the controller's rule: all of it or nothing (docs/spec/replay.md).
 
 Brokers in fact publish records of an aborted transaction when anything follows the abort before they flush; the
 controller never does, and neither does this unless the quirk ``abort_leak`` is asked for (R-TXN-7). Source: Kafka's

@@ -1,1 +1,1 @@
-"""A cluster in one process: controller, brokers, disks, network and clock under one seeded scheduler (R-SIM-*)."""
+"""A cluster in one process: controller, brokers, disks, network and clock under one seeded scheduler."""

@@ -5,6 +5,7 @@ Source: Kafka's ``QuorumController``, ``BrokerHeartbeatManager``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from jbod_model.controller import Context, Controller, ControllerMemory, Result
@@ -66,7 +67,7 @@ class _Heard:
     epoch: int
     last_contact: int
     register_offset: int
-    directories: frozenset[Uuid]
+    directories: frozenset[Uuid] | None
     metadata_offset: int = -1
     shutdown_offset: int = -1
 
@@ -124,15 +125,31 @@ class ControllerNode:
                 self.handle(SessionExpired(broker_id=broker_id), now)
                 return
 
-    def fail_over(self, now: int) -> None:
-        """Another controller takes over: a new epoch, and every session begins anew."""
+    def fail_over(self, now: int, *, from_snapshot: bool = False) -> None:
+        """Another controller takes over with the log alone: a new epoch, and every session begins anew.
+
+        Which directories a process registered it reads there; ``from_snapshot`` says that the log it has begins with
+        a snapshot, whose registrations list only what is online (R-FAIL-4).
+        """
         self.epoch += 1
         change = LeaderChange(self.next_offset, self.epoch, now)
         self.log.append(change)
         self.next_offset = change.end_offset
-        for broker_id in self.heard:
-            self.heard[broker_id].last_contact = now
-            self.heard[broker_id].shutdown_offset = -1
+        self.heard = {
+            record.broker_id: _Heard(
+                record.broker_epoch, now, offset, None if from_snapshot else frozenset(record.log_dirs)
+            )
+            for offset, record in self._registrations()
+            if record.broker_id in self.image.brokers
+        }
+
+    def _registrations(self) -> Iterator[tuple[int, RegisterBrokerRecord]]:
+        """Offset and record of every registration in the log, in its order."""
+        for batch in self.log:
+            if isinstance(batch, Batch):
+                for offset, versioned in enumerate(batch.records, batch.base_offset):
+                    if isinstance(versioned.record, RegisterBrokerRecord):
+                        yield offset, versioned.record
 
     def hear_of(self, broker_id: int, now: int) -> None:
         """A sign of life of a broker that this model does not run: one under ZooKeeper, during a migration."""

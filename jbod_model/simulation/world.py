@@ -120,9 +120,9 @@ class World:
             raise answers[0]
         return answers[0]
 
-    def fail_over(self) -> None:
-        """Another controller takes over."""
-        self.controller.fail_over(self.now)
+    def fail_over(self, *, from_snapshot: bool = False) -> None:
+        """Another controller takes over, with the whole log or with a snapshot and what follows it."""
+        self.controller.fail_over(self.now, from_snapshot=from_snapshot)
         self.tell("another controller takes over")
 
     def _idle(self) -> None:

@@ -1,4 +1,4 @@
-"""All directories of one node together: what was found in each, and what is wrong with it (R-STORE-5 to R-STORE-14).
+"""All directories of one node together: what was found in each, and what is wrong with it (docs/spec/storage.md).
 
 Source: Kafka's ``MetaPropertiesEnsemble``, ``KafkaRaftServer.initializeLogDirs`` and ``StorageTool`` (info).
 """

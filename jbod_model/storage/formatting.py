@@ -1,4 +1,4 @@
-"""Formatting the directories of a node, and completing their ids at start (R-STORE-16 to R-STORE-22).
+"""Formatting the directories of a node, and completing their ids at start (docs/spec/storage.md).
 
 Source: KIP-858 "Storage format command"; Kafka's ``Formatter``, ``KafkaRaftServer.initializeLogDirs``. Both are
 planned on what was read, then written: a plan that breaks a rule writes nothing.
@@ -53,6 +53,8 @@ def plan_format(
     next_long: Callable[[], int] = secure_long,
 ) -> Plan:
     """What formatting has to write: only to directories that need it (R-STORE-16).
+
+    Nothing is written before all of it is planned (R-STORE-22).
 
     ``metadata_directory_id`` is the id that the initial voters give this node (R-STORE-19). ``add_missing_ids`` is
     the KIP's reading of "needs it": formatted directories without an id get one too; Kafka leaves that to the start.

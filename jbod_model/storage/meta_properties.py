@@ -1,4 +1,4 @@
-"""meta.properties: who a log directory belongs to, and its own id (R-STORE-1 to R-STORE-5).
+"""meta.properties: who a log directory belongs to, and its own id (docs/spec/storage.md).
 
 Source: KIP-858 "meta.properties", "Storage formatting"; Kafka's ``MetaProperties``, ``MetaPropertiesVersion``,
 ``PropertiesUtils``.

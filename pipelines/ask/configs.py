@@ -113,7 +113,7 @@ def features(lake: Lake) -> dict[str, int]:
         record = decode(value, file=lake.path, offset=offset).record
         if isinstance(record, FeatureLevelRecord):
             found[record.name] = record.feature_level
-    return {name: level for name, level in sorted(found.items()) if level}
+    return {name: level for name, level in sorted(found.items()) if level}  # R-FEATURE-1
 
 
 def _values(lake: Lake, record_type: type[Record], containing: str = "") -> list[tuple[int, bytes]]:

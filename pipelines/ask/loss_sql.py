@@ -1,9 +1,9 @@
 """Which partitions can have lost data, in one query over the history tables.
 
 In every other partition the members of the in-sync set and the eligible leaders hold every acknowledged write at any
-offset (R-LOSS-1 to 4), so that nothing is lost. The query may name a partition too many, never one too few: what became
-of those it names, ``jbod_model.loss.fate`` says. Rows that cannot matter are put aside by what they say of themselves,
-before any is joined with the one before it.
+offset (R-LOSS-2, R-LOSS-4), so that nothing is lost. The query may name a partition too many, never one too few: what
+became of those it names, ``jbod_model.loss.fate`` says. Rows that cannot matter are put aside by what they say of
+themselves, before any is joined with the one before it.
 """
 
 from __future__ import annotations

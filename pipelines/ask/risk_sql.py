@@ -2,7 +2,8 @@
 
 The same answer as asking `jbod_model`'s controller about each failure, in the time of one scan: a test compares them.
 A failure takes the broker out of the in-sync set and forbids it to lead (R-LEADER-1); then an election is held
-(R-ELECT-2 to R-ELECT-5). A reassignment that a failure completes does not occur: losing a member completes nothing.
+(R-ELECT-2, R-ELECT-3, R-ELECT-4, R-ELECT-5). A reassignment that a failure completes does not occur: losing a member
+completes nothing.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ _BROKERS_HAVE_THEIR_DIRECTORIES = f"""
     WHERE coalesce(listed.offsets, 0) <> array_length(array_distinct(t.log_dirs)) * ({_end("t")} - t.from_offset)
 """
 
-# Why each replica was offline when, from assignments and registrations alone (R-OFF-1 to 8; Kafka's
+# Why each replica was offline when, from assignments and registrations alone (R-OFF-4, R-OFF-8; Kafka's
 # DirectoryId#isOnline). A broker's life is its registrations, and between, before and after them its absence.
 _DERIVED = f"""
     ends AS (

@@ -80,7 +80,7 @@ def _scan(data: Any, at: int, floor: int, headers: Any) -> tuple[int, int, int]:
         if end - at < HEADER_BYTES:
             return rows, at, _COMPLETE if at == end else _INCOMPLETE
         base = load_i64(data, at)
-        if base < 0:
+        if base < 0:  # R-FMT-11: every field of the head in its range
             return rows, at, _BAD_OFFSET
         length = np.int64(load_i32(data, at + 8))
         if length < HEADER_BYTES - 12:

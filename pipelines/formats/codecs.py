@@ -1,4 +1,4 @@
-"""Compressed batches unfolded: gzip, snappy (Java's framing), lz4 and zstd, every size bounded before use."""
+"""Compressed batches unfolded: gzip, snappy, lz4 and zstd (R-FMT-15), every size bounded before use (R-FMT-16)."""
 
 from __future__ import annotations
 

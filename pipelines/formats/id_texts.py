@@ -1,4 +1,4 @@
-"""Ids as people write them: Kafka's 22 characters of URL-safe base64, for whole columns."""
+"""Ids as people write them: Kafka's 22 characters of URL-safe base64 (R-ID-1), for whole columns."""
 
 from __future__ import annotations
 

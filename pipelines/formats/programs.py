@@ -1,4 +1,4 @@
-"""The schema table of jbod_model compiled to the numbers that pipelines.formats.walk runs on."""
+"""The schema table of jbod_model compiled to the numbers that pipelines.formats.walk runs on (R-FMT-3)."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def _read_frames(data: Any, headers: Any, frames: Frames) -> tuple[int, int]:
         control = header.attributes & CONTROL_BIT != 0
         for k in range(header.count):
             length, at, fine = varint(data, at, end)
-            if not fine or length <= 0 or length > end - at:
+            if not fine or length <= 0 or length > end - at:  # R-FMT-13
                 return row, _LENGTH
             stop = at + length
             if length < 6:
@@ -112,6 +112,7 @@ def _read_frames(data: Any, headers: Any, frames: Frames) -> tuple[int, int]:
             if not fine or delta != k:
                 return row, _DELTA
             key, at, fine = varint(data, at, stop)
+            # R-FMT-17: metadata records have no key, control records have one.
             if not fine or (control and (key < 4 or key > stop - at)) or (not control and key >= 0):
                 return row, _KEY
             if control:
@@ -132,6 +133,7 @@ def _read_frames(data: Any, headers: Any, frames: Frames) -> tuple[int, int]:
                 frames.versions[row] = load_i16(data, at) if size >= 2 else 0
                 frames.bodies[row] = at
             else:
+                # R-FMT-1
                 frame, at = uvarint(data, at, frames.ends[row])
                 api_key, at = uvarint(data, at, frames.ends[row])
                 version, at = uvarint(data, at, frames.ends[row])
@@ -155,8 +157,8 @@ def _frames(data: Any, headers: Any, frames: Frames) -> tuple[int, int]:
 def decode(data: np.ndarray, headers: np.ndarray, file: str, *, keep_unknown: bool = False) -> Records:
     """Columns of the records of ``headers`` (batches.scan), whose bytes were verified and are not compressed.
 
-    Raises MalformedLog at the first record that breaks a rule. With ``keep_unknown`` a record of an unknown type or
-    version is kept with its value, unread.
+    Raises MalformedLog at the first record that breaks a rule (R-FMT-10), an unknown version included (R-FMT-2). With
+    ``keep_unknown`` a record of an unknown type or version is kept with its value, unread (R-REC-4).
     """
     n = int(headers["count"].sum())
     frames = Frames(
@@ -237,7 +239,7 @@ def _decoded(data: np.ndarray, headers: np.ndarray, frames: Frames, file: str, *
 
 
 def check_control(data: np.ndarray, headers: np.ndarray, file: str) -> None:
-    """Let the plain reader judge control batches, a handful: MalformedLog for a type or content that is none."""
+    """Let the plain reader judge control batches, a handful: MalformedLog by R-FMT-18, R-FMT-19, R-FMT-20."""
     control = (headers["attributes"] & CONTROL_BIT) != 0
     for position, size in zip(headers["position"][control].tolist(), headers["size"][control].tolist(), strict=True):
         read_batch(data[position : position + size].tobytes(), 0, file=file)

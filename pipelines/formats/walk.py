@@ -25,7 +25,7 @@ OK, SHORT, BAD_VARINT, BAD_NULL, BAD_LENGTH, BAD_TAG, TRAILING, UNKNOWN = range(
 
 @njit(inline="always")
 def compact(data: Any, at: int, end: int, width: int, nullable: int) -> tuple[int, int, int]:
-    """Length of a compact string or array, compared with what remains: (elements, -1 for null; next index; status)."""
+    """Length of a compact string or array, compared with what remains (R-FMT-6): (elements, -1: null; next; status)."""
     raw, at = uvarint(data, at, end)
     count = raw - 1
     if raw < 0:
@@ -39,6 +39,7 @@ def compact(data: Any, at: int, end: int, width: int, nullable: int) -> tuple[in
 
 @njit(cache=True, nogil=True)
 def _width(operation: int) -> int:
+    """Bytes of a type of a fixed size (R-FMT-5), or of an element."""
     if operation == I8:
         return 1
     if operation == I16:
@@ -73,7 +74,7 @@ def skip_field(data: Any, at: int, end: int, operation: int, argument: int) -> t
 
 @njit(cache=True, nogil=True)
 def skip_tags(data: Any, at: int, end: int, tags: Any) -> tuple[int, int]:
-    """Walk a tagged section. ``tags`` (int32[KNOWN_TAGS, 3]): operation, argument, status where the tag is refused."""
+    """Walk a tagged section (R-FMT-7). ``tags`` int32[KNOWN_TAGS, 3]: operation, argument, status if refused."""
     count, at = uvarint(data, at, end)
     if count < 0:
         return at, BAD_VARINT
@@ -92,7 +93,7 @@ def skip_tags(data: Any, at: int, end: int, tags: Any) -> tuple[int, int]:
                 at, status = skip_field(data, at, stop, tags[tag, 0], tags[tag, 1])
                 if status != OK:
                     return at, status
-                # Kafka does not hold a known tag to its declared size; a reader that is strict does.
+                # R-FMT-9: Kafka does not hold a known tag to its declared size.
                 if at != stop:
                     return at, BAD_LENGTH
         at = stop

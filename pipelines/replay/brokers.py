@@ -1,4 +1,4 @@
-"""The fold of broker registrations, and the timeline that every shard holds its replicas against (R-BROKER-*).
+"""The fold of broker registrations, and the timeline that every shard holds its replicas against (docs/spec/replay.md).
 
 Brokers are few and their records rare, so these are plain objects; what the shards get of them is columns. Source:
 Kafka's ClusterDelta, with the epoch checks of ClusterControlManager.
@@ -100,10 +100,10 @@ def _apply(
     match record:
         case RegisterBrokerRecord():
             return record.broker_id, _alone(brokers, _registered(record), offset), "registered"
-        case UnregisterBrokerRecord():
+        case UnregisterBrokerRecord():  # R-BROKER-2
             _known(brokers, record.broker_id, record.broker_epoch, offset, "UnregisterBrokerRecord")
             return record.broker_id, None, "unregistered"
-        case FenceBrokerRecord() | UnfenceBrokerRecord():
+        case FenceBrokerRecord() | UnfenceBrokerRecord():  # R-BROKER-3
             broker = _known(brokers, record.id, record.epoch, offset, type(record).__name__)
             return record.id, replace(broker, fenced=isinstance(record, FenceBrokerRecord)), "changed"
         case BrokerRegistrationChangeRecord():
@@ -114,6 +114,7 @@ def _apply(
 
 
 def _registered(record: RegisterBrokerRecord) -> Registration:
+    """R-BROKER-1: what was known of the broker before does not matter."""
     cordoned = record.cordoned_log_dirs
     return Registration(
         record.broker_id,
@@ -130,7 +131,7 @@ def _registered(record: RegisterBrokerRecord) -> Registration:
 def _changed(
     broker: Registration, record: BrokerRegistrationChangeRecord, offset: int, empty_means_none: bool
 ) -> Registration:
-    """R-BROKER-4, 6 and 7: fenced 1, 0, -1; an empty list changes nothing; shutdown is only ever entered."""
+    """R-BROKER-4, R-BROKER-6, R-BROKER-7: fenced 1, 0, -1; an empty list changes nothing; shutdown is never ended."""
     if record.fenced not in (-1, 0, 1):
         raise ReplayViolation(offset, f"BrokerRegistrationChangeRecord has fenced {record.fenced} (R-BROKER-4)")
     if record.in_controlled_shutdown not in (0, 1):

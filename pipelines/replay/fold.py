@@ -1,4 +1,4 @@
-"""The fold of a shard's partitions: events in log order onto the state, every version kept (R-MERGE-*, R-TOPIC-*).
+"""The fold of a shard's partitions: events in log order onto the state, every version kept (docs/spec/replay.md).
 
 Theory of operation
 -------------------

@@ -1,4 +1,4 @@
-"""The draft of a version: what a record makes of the version before (R-PART-*, R-MERGE-*).
+"""The draft of a version: what a record makes of the version before.
 
 The draft is row ``draft`` of ``versions``, the version before is row ``before`` (not read where there is none).
 """

@@ -1,4 +1,4 @@
-"""Which replica was offline from when to when, and why (R-OFF-*).
+"""Which replica was offline from when to when, and why (docs/spec/replay.md).
 
 Replaying partitions never reads registrations, nor the other way round; only this joins them: an assignment's
 interval against the timeline of its broker. Source: KRaftMetadataCache#getOfflineReplicas, DirectoryId#isOnline.
@@ -65,11 +65,11 @@ class Since(NamedTuple):
 def _reason(line: Timeline, step: int, directory: int, literal: bool) -> int:
     """Why a replica is offline, ONLINE if it is not. ``literal``: by the KIP's text (R-OFF-8), else as Kafka does."""
     state, start, end = line.states[step], line.dir_ends[step], line.dir_ends[step + 1]
-    if state == BROKER_MISSING:
+    if state == BROKER_MISSING:  # R-OFF-1: in this order; R-OFF-2
         return MISSING
-    if state == BROKER_FENCED:
+    if state == BROKER_FENCED:  # R-OFF-3
         return FENCED
-    if not literal and (directory in (DIR_UNASSIGNED, DIR_MIGRATING)):
+    if not literal and directory in (DIR_UNASSIGNED, DIR_MIGRATING):  # R-OFF-4
         return ONLINE
     if literal:
         for k in range(start, end):
@@ -78,14 +78,14 @@ def _reason(line: Timeline, step: int, directory: int, literal: bool) -> int:
         if directory == DIR_LOST:
             return DIRECTORY_LOST
         return DIRECTORY_OFFLINE if end - start > 1 else ONLINE
-    if directory == DIR_LOST:
+    if directory == DIR_LOST:  # R-OFF-5
         return DIRECTORY_LOST
-    if end == start:
+    if end == start:  # R-OFF-6
         return ONLINE
     for k in range(start, end):
         if line.directories[k] == directory:
             return ONLINE
-    return DIRECTORY_OFFLINE
+    return DIRECTORY_OFFLINE  # R-OFF-7
 
 
 @helper

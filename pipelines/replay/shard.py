@@ -214,6 +214,7 @@ def _open_slots(state: ShardState, sizes: np.ndarray, absent: int) -> np.ndarray
 
 
 def _violation(events: Events, row: int, status: int) -> ReplayViolation:
+    """The refusal of an event that breaks a rule, by its offset (R-REPLAY-1)."""
     topic = Uuid.from_bytes(events.topic_bytes(row))
     what = {PARTITION: "PartitionRecord", CHANGE: "PartitionChangeRecord", TOPIC: "TopicRecord"}.get(
         int(events.kinds[row]), "RemoveTopicRecord"

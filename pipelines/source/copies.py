@@ -1,4 +1,4 @@
-"""Several controllers' copies of one log: what they settle together is read, from one that holds it (R-QUORUM-*)."""
+"""Several controllers' copies of one log: what they settle together is read, from one that holds it."""
 
 from __future__ import annotations
 

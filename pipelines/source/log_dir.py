@@ -61,6 +61,7 @@ class LogDir:
         self._refuse_other_topics()
 
     def _root(self, root: str) -> str:
+        """The folder of the log, which either path names (R-LOG-1)."""
         info = self._fs.get_file_info(root)
         if info.type == pafs.FileType.NotFound:
             raise UsageError(f"{self.location}: no such directory; give a metadata.log.dir or its {LOG_NAME}")
@@ -79,7 +80,7 @@ class LogDir:
             check_first_batch(self._fs, segments[0].path, 0)
 
     def files(self) -> tuple[list[Segment], list[Snapshot]]:
-        """Segments by first offset and complete snapshots by end offset, as they are now."""
+        """Segments by first offset and complete snapshots by end offset, as they are now (R-LOG-2)."""
         segments, snapshots = [], []
         for info in self._fs.get_file_info(pafs.FileSelector(self.root)):
             if info.type != pafs.FileType.File:

@@ -1,4 +1,4 @@
-"""What copies of one log settle by Raft's rules: how far they may be read, and whether that is committed (R-QUORUM-*).
+"""What copies of one log settle by Raft's rules: how far they may be read, and whether that is committed.
 
 A log that lacks a batch can only replace it if it wins an election: its last epoch must then be newer than the batch's,
 for a majority holds the batch and votes for no older log. So copies of all voters tell what is committed.

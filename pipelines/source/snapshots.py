@@ -26,9 +26,9 @@ def is_complete(log: LogDir, snapshot: Snapshot) -> bool:
 
 
 def batches_of(log: LogDir, snapshot: Snapshot) -> tuple[np.ndarray, int]:
-    """(headers of its batches, append time in milliseconds of the last record it contains).
+    """(headers of its batches, append time in milliseconds of the last record it contains: R-LOG-6).
 
-    MalformedLog where it does not begin with its header record or a batch is of another epoch.
+    MalformedLog where it does not begin with its header record or a batch is of another epoch (R-LOG-7).
     """
     data = log.read(snapshot.path, 0, snapshot.size)
     headers = scan(data, snapshot.path, next_offset=0).headers

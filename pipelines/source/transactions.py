@@ -1,4 +1,4 @@
-"""The transactions of a log, as far as their markers were seen, and where a reader may stand between them (R-TXN-*)."""
+"""The transactions of a log, as far as their markers were seen, and where a reader may stand between them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Transactions:
         self.violation = ReplayViolation(offset, problem)
 
     def outside(self, end: int) -> int:
-        """``end``, or where the transaction begins that it lies in."""
+        """``end``, or where the transaction begins that it lies in: no part of it is visible (R-TXN-4)."""
         if self._begin is not None:
             end = min(end, self._begin)
         for begin, close, _ in reversed(self._closed):
@@ -53,5 +53,5 @@ class Transactions:
         return next(((begin, close + 1) for begin, close, _ in self._closed if begin < offset <= close), None)
 
     def aborted(self) -> list[tuple[int, int]]:
-        """Offsets (begin, abort) of the transactions that never were."""
+        """Offsets (begin, abort) of the transactions that never were (R-TXN-3)."""
         return [(begin, close) for begin, close, is_aborted in self._closed if is_aborted]

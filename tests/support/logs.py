@@ -106,7 +106,7 @@ def first_batches(segment: bytes, end_offset: int) -> bytes:
 
 
 def _settled(entries: Iterator[Entry] | list[Entry]) -> Iterator[Entry]:
-    """The controller's rule: nothing of an aborted or still open transaction counts (R-TXN-*)."""
+    """The controller's rule: nothing of an aborted or still open transaction counts (docs/spec/replay.md)."""
     held: list[Entry] | None = None
     for entry in entries:
         if isinstance(entry.record, BeginTransactionRecord):

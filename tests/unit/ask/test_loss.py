@@ -102,7 +102,7 @@ def of_engine(lake: Lake, offset: int) -> Losses:
 
 @pytest.mark.parametrize("kafka", KAFKAS)
 def test_losses_of_real_clusters_are_those_of_the_model_at_any_offset(kafka: str) -> None:
-    """R-LOSS-*, R-COPY-*."""
+    """docs/spec/loss.md."""
     lake = in_memory(entries_of(metadata_dir(kafka)))
     for number, (offset, expected) in enumerate(of_model(metadata_dir(kafka))):
         if number % 20 == 0 or offset == lake.offset:

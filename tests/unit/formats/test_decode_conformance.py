@@ -61,7 +61,7 @@ def equal(directory: Path, **options: object) -> list[Row]:
 
 @pytest.mark.parametrize("copy", COPIES, ids=lambda path: f"{path.parts[-3]}/{path.name}")
 def test_real_log_is_decoded_as_the_plain_reader_does(copy: Path) -> None:
-    """R-FMT-*, R-LOG-*: every copy, from the log and from the newest snapshot."""
+    """docs/spec/formats.md: every copy, from the log and from the newest snapshot."""
     for start in ("auto", "snapshot"):
         expected = list(plain(copy, start=start))
         assert len(expected) > 50
@@ -102,7 +102,9 @@ def test_written_files_are_decoded_as_the_plain_reader_does(tmp_path: Path) -> N
 @settings(max_examples=150)
 @given(st.lists(st.lists(VERSIONED, min_size=1, max_size=6) | st.lists(CONTROL, min_size=1, max_size=3), max_size=5))
 def test_any_records_are_decoded_as_the_plain_reader_does(batches: list[list[VersionedRecord]]) -> None:
-    """R-FMT-1 to 20: all types and versions, unknown tags, control batches, the codecs in turn."""
+    """R-FMT-1, R-FMT-2, R-FMT-3, R-FMT-4, R-FMT-5, R-FMT-6, R-FMT-7, R-FMT-8, R-FMT-9, R-FMT-10, R-FMT-11,
+    R-FMT-12, R-FMT-13, R-FMT-14, R-FMT-15, R-FMT-16, R-FMT-17, R-FMT-18, R-FMT-19, R-FMT-20: all types and
+    versions, unknown tags, control batches, the codecs in turn."""
     with tempfile.TemporaryDirectory() as made:
         directory = Path(made)
         writer = LogWriter()
@@ -179,7 +181,7 @@ def test_unknown_record_stops_both_unless_it_is_kept(tmp_path: Path, unknown: Un
 def test_transaction_is_read_as_a_whole_or_not_at_all(
     tmp_path: Path, segments: list[list[list[Record]]], codec: int
 ) -> None:
-    """R-TXN-1 to 5: committed, aborted, open at the end, over batches, segments and micro-batches."""
+    """R-TXN-1, R-TXN-2, R-TXN-3, R-TXN-4, R-TXN-5: committed, aborted, open; over batches, segments, micro-batches."""
     base_offset = 0
     for batches in segments:
         base_offset = segment(tmp_path, *batches, base_offset=base_offset, codec=codec)
@@ -196,7 +198,7 @@ def test_marker_with_a_long_varint_is_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batches", [[[BEGIN, A], [BEGIN]], [[A, END]], [[BEGIN, END, ABORT]]])
 def test_marker_out_of_place_stops_both(tmp_path: Path, batches: list[list[Record]]) -> None:
-    """R-TXN-1 to 3."""
+    """R-TXN-1, R-TXN-2, R-TXN-3."""
     segment(tmp_path, *batches)
     said = []
     for read in (fast, plain):

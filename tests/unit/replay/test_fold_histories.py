@@ -102,7 +102,7 @@ def of_history(reference: Reference) -> Tables:
 def test_any_legal_history_in_any_split_gives_the_tables_of_the_reference(
     history: list[Record], most: int, shards: int, batch: int
 ) -> None:
-    """R-BROKER-*, R-TOPIC-*, R-PART-*, R-MERGE-*, R-CLEAR-1, R-OFF-*; invariant 27."""
+    """docs/spec/replay.md; R-INV-27."""
     with tempfile.TemporaryDirectory() as made:
         directory = Path(made)
         records = [VersionedRecord(record, LAST[type(record)]) for record in history]
@@ -371,7 +371,7 @@ CELLS = [
 def test_offline_rule_of_every_cell(
     tmp_path: Path, ids: Any, profile: Profile, assigned: Any, dirs: Any, offline: Any
 ) -> None:
-    """R-OFF-4 to 8, R-ID-4: by the profile's rule, the reserved ids as the log's table has them."""
+    """R-OFF-4, R-OFF-5, R-OFF-6, R-OFF-7, R-OFF-8, R-ID-4: by profile, and by the log's table of reserved ids."""
     directory = getattr(ids, assigned) if isinstance(assigned, str) else assigned
     log_of(
         tmp_path,

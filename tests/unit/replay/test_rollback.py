@@ -417,7 +417,7 @@ A, B, C = (r.TopicRecord(name=name, topic_id=Uuid(7, number)) for number, name i
 def test_fork_in_a_transaction_is_taken_back_to_where_it_begins(
     tmp_path: Path, old: list[list[Record]], new: list[list[Record]], offset: int
 ) -> None:
-    """R-TXN-*: no part of a transaction is ever published."""
+    """docs/spec/replay.md: no part of a transaction is ever published."""
     local.replay(write(tmp_path / "log", [(1, records) for records in old]), tmp_path / "lake")
     same = next((at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
     write(tmp_path / "log", [(1 if at < same else 2, records) for at, records in enumerate(new)])

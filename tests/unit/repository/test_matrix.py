@@ -1,58 +1,135 @@
-"""docs/spec/matrix.md: every rule with the modules that implement it and the tests that prove it."""
+"""docs/spec/matrix.md: every rule with its sources, the code that implements it and the tests that prove it."""
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
+from tests.support import rules
 from tests.support.paths import ROOT
 
-SPEC = ROOT / "docs" / "spec"
-MATRIX = SPEC / "matrix.md"
-RULE = re.compile(r"R-([A-Z]+)-(\d+)(?: to (\d+))?")
 HEAD = """# Rules, code and tests
 
-Every numbered rule of this folder, the modules that name it and the test modules that name it. Invariants are not here:
-[invariants.md](invariants.md) says of each what checks it. `tests/unit/repository/test_matrix.py` writes this page anew
-and fails when it is out of date.
+Every numbered rule of this folder: the KIP section, Kafka class and words it comes from, and the first line of each
+file that cites it. `jbod_model` is the specification that can be run, `pipelines` the engine, which implements some
+rules a second time. Search this page for a word of the KIP (`LogDirs`, `QueuedReplicaToDirAssignments`,
+`INVALID_REQUEST`) to find its rules.
+Invariants are not here: [invariants.md](invariants.md) says of each what checks it.
+`tests/unit/repository/test_matrix.py` writes this page anew and fails when it is out of date.
 
-| rule | stated in | code | tests |
-| --- | --- | --- | --- |
+| rule | stated in | KIP section, Kafka class, words | model | engine | tests |
+| --- | --- | --- | --- | --- | --- |
 """
 
+# The names that KIP-858 introduces, changes or builds upon, draft pages included: whoever looks for one finds a rule.
+KIP_WORDS = {
+    "records": ("RegisterBrokerRecord", "BrokerRegistrationChangeRecord", "PartitionRecord", "PartitionChangeRecord"),
+    "fields": (
+        "LogDirs",
+        "OfflineLogDirs",
+        "Directories",
+        "partitionRecord.Directories",
+        "brokerRegistration.LogDirs",
+        "BrokerId",
+        "BrokerEpoch",
+        "TopicId",
+        "PartitionIndex",
+        "ErrorCode",
+        "ThrottleTimeMs",
+    ),
+    "fields of the drafts": ("OnlineLogDirs", "partitionRecord.Assignment.Directory", "TopicName"),
+    "requests": (
+        "BrokerRegistrationRequest",
+        "BrokerHeartbeatRequest",
+        "AssignReplicasToDirs",
+        "AssignReplicasToDirsRequest",
+        "AssignReplicasToDirsResponse",
+        "AlterReplicaLogDirs",
+        "CLUSTER_ACTION",
+    ),
+    "errors": ("INVALID_REQUEST", "LOG_DIR_NOT_FOUND"),
+    "metrics": (
+        "QueuedReplicaToDirAssignments",
+        "kafka.server:type=KafkaServer,name=QueuedReplicaToDirAssignments",
+        "NumMismatchingReplicaToLogDirAssignments",
+    ),
+    "configurations": (
+        "log.dir.failure.timeout.ms",
+        "log.dirs",
+        "log.dir",
+        "metadata.log.dir",
+        "metadata.version",
+        "node.id",
+        "cluster.id",
+    ),
+    "files and tools": ("meta.properties", "directory.id", "kafka-storage.sh", "kafka-features.sh"),
+    "reserved ids": ("UNASSIGNED_DIR", "LOST_DIR", "MIGRATING_DIR", "Uuid.ZERO", "UnknownDir", "OfflineDir"),
+    "states and threads": ("FENCED", "UNFENCED", "ReplicaAlterLogDirsThread", "LogManager", "KIP-866", "KIP-113"),
+}
 
-def _cited(paths: list[Path]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = defaultdict(set)
-    for path in paths:
-        for area, first, last in RULE.findall(path.read_text(encoding="utf-8")):
-            for number in range(int(first), int(last or first) + 1):
-                found[f"R-{area}-{number}"].add(path.relative_to(ROOT).as_posix())
-    return found
+
+def _cell(found: dict[str, int]) -> str:
+    return " ".join(f"[{path.rpartition('/')[2]}:{line}](../../{path}#L{line})" for path, line in found.items())
 
 
 def _matrix() -> str:
-    stated: dict[str, str] = {}
-    for spec in sorted(SPEC.glob("*.md")):
-        if spec not in (MATRIX, SPEC / "invariants.md"):
-            for rule in re.findall(r"^\| (R-[A-Z]+-\d+) \|", spec.read_text(encoding="utf-8"), re.M):
-                stated[rule] = spec.name
-    code = _cited([*(ROOT / "jbod_model").rglob("*.py"), *(ROOT / "pipelines").rglob("*.py")])
-    tests = _cited([path for path in (ROOT / "tests").rglob("test_*.py") if path.name != Path(__file__).name])
+    columns = [
+        rules.first_lines(files) for files in (rules.model_files(), rules.engine_files(), rules.files_of_tests())
+    ]
     rows = []
-    for rule in sorted(stated, key=lambda r: (stated[r], r.rpartition("-")[0], int(r.rpartition("-")[2]))):
-        cells = (" ".join(f"`{path}`" for path in sorted(found.get(rule, set()))) for found in (code, tests))
-        rows.append(f"| {rule} | {stated[rule]} | {' | '.join(cells)} |")
+    for rule in sorted(
+        rules.stated_rules().values(),
+        key=lambda rule: (rule.page, rule.id.rpartition("-")[0], int(rule.id.rpartition("-")[2])),
+    ):
+        cells = (_cell(column.get(rule.id, {})) for column in columns)
+        rows.append(f"| {rule.id} | [{rule.page}]({rule.page}#L{rule.line}) | {rule.source} | {' | '.join(cells)} |")
     return HEAD + "\n".join(rows) + "\n"
 
 
 def test_every_rule_has_code_and_a_test() -> None:
-    bare = [line for line in _matrix().splitlines() if line.startswith("| R-") and re.search(r"\| +\|", line)]
-    assert bare == []
+    code = rules.first_lines([*rules.model_files(), *rules.engine_files()])
+    tests = rules.first_lines(rules.files_of_tests())
+    stated = rules.stated_rules()
+    assert [rule for rule in stated if rule not in code] == [], "no code cites them"
+    assert [rule for rule in stated if rule not in tests] == [], "no test cites them"
+
+
+def test_cited_rules_are_stated() -> None:
+    files = [*rules.model_files(), *rules.engine_files(), *rules.files_of_tests(), *rules.pages()]
+    files += [path for path in (ROOT / "notebooks").rglob("*") if path.suffix in (".py", ".ipynb", ".md")]
+    cited = rules.first_lines(files)
+    assert {rule: cited[rule] for rule in cited.keys() - rules.stated_rules().keys() - rules.stated_invariants()} == {}
+
+
+@pytest.mark.parametrize("tree", ["jbod_model", "pipelines", "tests", "docs"])
+def test_ids_are_written_in_full(tree: str) -> None:
+    files: list[Path] = [
+        path for suffix in ("*.py", "*.md", "*.sql") for path in (ROOT / tree).rglob(suffix) if path != Path(__file__)
+    ]
+    short = {
+        str(path.relative_to(ROOT)): ids
+        for path in files
+        if (ids := rules.ABBREVIATED.findall(path.read_text(encoding="utf-8")))
+    }
+    assert short == {}, "name each rule, so that a search for its id finds it"
+
+
+@pytest.mark.parametrize("text", ["R-OFF-4 to 7", "R-MERGE-*", "R-OFF-4 and 5", "R-OFF-4, 5 and 6"])
+def test_abbreviated_ids_are_recognised(text: str) -> None:
+    assert rules.ABBREVIATED.search(text)
+    assert not rules.ABBREVIATED.search("R-OFF-4 and R-OFF-5, R-OFF-6")
+
+
+@pytest.mark.parametrize("word", [word for words in KIP_WORDS.values() for word in words])
+def test_word_of_the_kip_stands_in_the_row_of_a_rule(word: str) -> None:
+    quoted = f"`{word}`"
+    assert [rule.id for rule in rules.stated_rules().values() if quoted in rule.source], "no rule's source has it"
+    assert quoted in _matrix()
 
 
 def test_matrix_in_the_docs_is_up_to_date() -> None:
     made = _matrix()
-    if not MATRIX.exists() or MATRIX.read_text(encoding="utf-8") != made:
-        MATRIX.write_text(made, encoding="utf-8")
-        raise AssertionError(f"{MATRIX.name} was out of date and is written anew: commit it")
+    if not rules.MATRIX.exists() or rules.MATRIX.read_text(encoding="utf-8") != made:
+        rules.MATRIX.write_text(made, encoding="utf-8")
+        raise AssertionError(f"{rules.MATRIX.name} was out of date and is written anew: commit it")

@@ -167,7 +167,8 @@ def test_packed_batch_with_any_byte_changed_under_its_checksum_ends_alike(tmp_pa
 
 
 def test_every_record_type_with_any_byte_changed_under_its_checksum_ends_alike(tmp_path: Path) -> None:
-    """R-FMT-1 to 10, R-FMT-13: lengths, nulls, tags, text, frames."""
+    """R-FMT-1, R-FMT-2, R-FMT-3, R-FMT-4, R-FMT-5, R-FMT-6, R-FMT-7, R-FMT-8, R-FMT-9, R-FMT-10, R-FMT-13: lengths,
+    nulls, tags, text, frames."""
     comparable = [item for item in EVERY_TYPE if "nan" not in repr(item)]  # NaN does not equal itself
     for number, (record, version) in enumerate(comparable):
         raw = write_batch([encode(VersionedRecord(record, version))], base_offset=0, epoch=1, timestamp=TIME)

@@ -103,7 +103,7 @@ def look(cluster: Cluster, seen: Sequence[int]) -> Verdict | None:
 
 @pytest.mark.parametrize("voters", [1, 2, 3, 4, 5])
 def test_what_is_called_committed_is_in_the_log_of_every_later_leader(voters: int) -> None:
-    """R-QUORUM-2 to 4."""
+    """R-QUORUM-2, R-QUORUM-3, R-QUORUM-4."""
     committed = 0
     for seed in range(1 if voters == 1 else 250):
         chance = random.Random(seed)

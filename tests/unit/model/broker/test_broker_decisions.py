@@ -1,4 +1,4 @@
-"""What a broker does with a replica (R-DECIDE-*, R-DISK-*, R-HOST-*): the KIP, ReplicaManagerTest, LogManagerTest."""
+"""What a broker does with a replica (docs/spec/broker.md): the KIP, ReplicaManagerTest, LogManagerTest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker's life (R-LIFE-*, R-IDENT-*): BrokerLifecycleManagerTest, BrokerRegistrationTrackerTest as facts."""
+"""A broker's life (docs/spec/broker.md): BrokerLifecycleManagerTest, BrokerRegistrationTrackerTest as facts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from jbod_model.broker import lifecycle
 from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown, Surroundings
-from jbod_model.broker.rules import KAFKA, KIP858, BrokerRules
+from jbod_model.broker.rules import DRAFT, KAFKA, KIP858, BrokerRules
+from jbod_model.errors import UsageError
 from jbod_model.formats.requests import BrokerHeartbeatRequest, BrokerRegistrationRequest
 from jbod_model.formats.responses import BrokerHeartbeatResponse
 from jbod_model.ids import Uuid
@@ -206,7 +207,59 @@ def test_later_failure_replaces_the_check_of_the_earlier_one() -> None:
     """R-LIFE-7: one timer. The first failure is then never checked by itself."""
     life = lifecycle.fail_directory(running(), A, 200)
     life = lifecycle.fail_directory(life, B, 20_000)
-    assert life.failure_check == (50_000, B)
+    assert life.failure_checks == ((50_000, B),)
+
+
+def unheard(life: Lifecycle, around: Surroundings, until: int) -> int | None:
+    """Let every heartbeat from now on be lost; when the broker ends, None if it runs on ``until`` then."""
+    while life.timers and life.timers[0] <= until:
+        now = life.timers[0]
+        life, actions = lifecycle.tick(life, around, now)
+        if life.state is BrokerState.SHUTTING_DOWN:
+            return now
+        if actions:
+            life, _ = lifecycle.answer_heartbeat(life, None, now)
+    return None
+
+
+@pytest.mark.parametrize(("rules", "ends"), [(KIP858, 31_000), (DRAFT, 31_000), (KAFKA, 50_000)])
+def test_first_of_two_failures_that_cannot_be_reported_ends_the_broker(rules: BrokerRules, ends: int) -> None:
+    """R-LIFE-7, R-LIFE-8: it leads in A, which fails first, and not in B. Kafka ends by the check of B alone."""
+    life = lifecycle.fail_directory(running(replace(LIFE, rules=rules)), A, 1_000)
+    life = lifecycle.fail_directory(life, B, 20_000)
+    assert unheard(life, Surroundings(leading_in=frozenset({A})), 200_000) == ends
+
+
+def test_broker_that_comes_to_lead_in_an_unreported_directory_ends_at_its_next_event() -> None:
+    """R-LIFE-7: by the KIP a failure stays overdue until it is reported."""
+    life = lifecycle.fail_directory(running(replace(LIFE, rules=KIP858)), A, 1_000)
+    assert unheard(life, AROUND, 200_000) is None
+    while life.timers[0] < 40_000:
+        now = life.timers[0]
+        life, actions = lifecycle.tick(life, AROUND, now)
+        if actions:
+            life, _ = lifecycle.answer_heartbeat(life, None, now)
+    assert life.overdue == {A}
+    life, actions = lifecycle.tick(life, Surroundings(leading_in=frozenset({A})), 41_000)
+    assert actions == (Shutdown(f"the failure of directory {A} could not be reported in time"),)
+
+
+def test_failure_that_was_reported_late_is_no_longer_overdue() -> None:
+    """R-LIFE-7, R-LIFE-6."""
+    life = lifecycle.fail_directory(running(replace(LIFE, rules=KIP858)), A, 1_000)
+    life, _ = lifecycle.tick(life, AROUND, 32_000)
+    assert life.overdue == {A}
+    life, _ = lifecycle.answer_heartbeat(life, FINE, 32_001)
+    assert unheard(life, Surroundings(leading_in=frozenset({A})), 200_000) is None
+
+
+@pytest.mark.parametrize("timeout", [0, -1])
+def test_failure_timeout_below_one_is_bad_usage(timeout: int) -> None:
+    """R-LIFE-12."""
+    with pytest.raises(UsageError, match=rf"log\.dir\.failure\.timeout\.ms is {timeout}: set it to 1 or more"):
+        replace(LIFE, failure_timeout=timeout)
+    assert replace(LIFE, failure_timeout=1).failure_timeout == 1
+    assert LIFE.failure_timeout == 30_000
 
 
 # R-LIFE-3, R-LIFE-9: profile, directories, ready, assignments that wait, asks to stay fenced

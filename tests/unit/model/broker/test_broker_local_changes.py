@@ -1,4 +1,4 @@
-"""What a change of the metadata means for one broker (R-LOCAL-*): TopicsImageTest's local changes, and directories."""
+"""What a change of the metadata means for one broker: TopicsImageTest's local changes, and directories."""
 
 from __future__ import annotations
 

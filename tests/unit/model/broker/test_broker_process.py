@@ -1,4 +1,4 @@
-"""A whole broker, events in, requests out (R-PROC-*)."""
+"""A whole broker, events in, requests out (docs/spec/broker.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown
 from jbod_model.broker.moves import MoveState
 from jbod_model.broker.process import Action, Broker
 from jbod_model.broker.replicas import ReplicaChange, Replicas
-from jbod_model.broker.rules import BROKER_RULES, KAFKA, KIP858, BrokerRules
+from jbod_model.broker.rules import BROKER_RULES, DRAFT, KAFKA, KIP858, BrokerRules
 from jbod_model.formats.requests import (
     AssignedDirectory,
     AssignedPartition,
@@ -210,6 +210,38 @@ def test_move_whose_source_fails_tells_the_controller_the_old_directory() -> Non
     assert [directory.id for directory in requests[0].directories] == [A]
 
 
+@pytest.mark.parametrize("failing", [A, B, None])
+@pytest.mark.parametrize(("rules", "told"), [(KAFKA, [A]), (KIP858, []), (DRAFT, [])])
+def test_move_that_ends_while_its_report_waits_is_cancelled_locally(
+    rules: BrokerRules, told: list[Uuid], failing: Uuid | None
+) -> None:
+    """R-MOVE-10: its source fails, its target fails, or it is cancelled. Kafka reports the original directory."""
+    node = publish(running(rules), {P: A}, 20)
+    node, _ = process.alter_replica_log_dir(node, P, B, 30)
+    node = process.catch_up(node, P, 40)
+    if failing is None:
+        node, _ = process.alter_replica_log_dir(node, P, A, 50)
+    else:
+        node, _ = process.fail_directory(node, failing, 50)
+    assert node.queue.pending == len(told)
+    _, actions = process.tick(node, 10_000)
+    requests = [action for action in actions if isinstance(action, AssignReplicasToDirsRequest)]
+    assert [directory.id for request in requests for directory in request.directories] == told
+
+
+def test_move_whose_report_may_have_been_heard_is_reverted_by_a_request() -> None:
+    """R-MOVE-10: the request was sent and its answer lost, then the copy's report waits again."""
+    node = publish(running(KIP858), {P: A}, 20)
+    node, _ = process.alter_replica_log_dir(node, P, B, 30)
+    node = process.catch_up(node, P, 40)
+    node, _ = process.tick(node, 140)
+    node = process.answer_assignments(node, GlobalFailure.TIMEOUT, 150)
+    node, _ = process.fail_directory(node, B, 160)
+    _, actions = process.tick(node, 10_000)
+    requests = [action for action in actions if isinstance(action, AssignReplicasToDirsRequest)]
+    assert [directory.id for directory in requests[0].directories] == [A]
+
+
 @pytest.mark.parametrize(
     ("rules", "leads", "ends"), [(KAFKA, True, False), (KIP858, True, True), (KIP858, False, False)]
 )
@@ -220,12 +252,13 @@ def test_assignment_into_a_failed_directory_that_is_never_delivered(
     node = publish(running(rules), {P: A}, 20, leads=leads)
     node, _ = process.alter_replica_log_dir(node, P, B, 30)
     node = process.catch_up(node, P, 40)
-    node, _ = process.fail_directory(node, A, 50)
-    node = replace(node, life=replace(node.life, failure_check=None))
-    node, actions = process.tick(node, 30_049)
+    node, _ = process.tick(node, 140)
+    node, _ = process.fail_directory(node, A, 150)
+    node = replace(node, life=replace(node.life, failure_checks=()))
+    node, actions = process.tick(node, 30_149)
     assert node.running
-    assert (30_050 in node.timers) is ends
-    node, actions = process.tick(node, 30_050)
+    assert (30_150 in node.timers) is ends
+    node, actions = process.tick(node, 30_150)
     assert node.running is not ends
     assert any(isinstance(action, Shutdown) for action in actions) is ends
 

@@ -82,7 +82,9 @@ def predicted(cluster: str, broker_id: int, process: list[Exchange]) -> dict[Rep
 
 @pytest.mark.parametrize(("cluster", "broker_id"), sorted(ALL), ids=str)
 def test_broker_reports_the_replicas_that_real_brokers_reported(cluster: str, broker_id: int) -> None:
-    """R-DECIDE-1 to R-DECIDE-12, R-LOCAL-1 to R-LOCAL-4, R-PROC-4; brokers under ZooKeeper report nothing."""
+    """R-DECIDE-1, R-DECIDE-2, R-DECIDE-3, R-DECIDE-4, R-DECIDE-5, R-DECIDE-6, R-DECIDE-7, R-DECIDE-8, R-DECIDE-9,
+    R-DECIDE-10, R-DECIDE-11, R-DECIDE-12, R-LOCAL-1, R-LOCAL-2, R-LOCAL-3, R-LOCAL-4, R-PROC-4; brokers under
+    ZooKeeper report nothing."""
     for process in processes(ALL[cluster, broker_id]):
         if process[0].request["isMigratingZkBroker"]:
             assert reported(process) == {}

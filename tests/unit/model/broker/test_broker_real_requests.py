@@ -88,7 +88,7 @@ def answered(life: Lifecycle, exchange: Exchange) -> Lifecycle:
 
 @BROKERS
 def test_broker_sends_what_real_brokers_sent_when_they_sent_it(cluster: str, broker_id: int) -> None:
-    """R-LIFE-2 to R-LIFE-6, R-LIFE-10, R-IDENT-2, R-IDENT-3."""
+    """R-LIFE-2, R-LIFE-3, R-LIFE-4, R-LIFE-5, R-LIFE-6, R-LIFE-10, R-IDENT-2, R-IDENT-3."""
     for sent in processes(ALL[cluster, broker_id]):
         talk = [each for each in sent if each.key != ASSIGNMENT]
         life = answered(begin(talk[0]), talk[0])

@@ -1,20 +1,12 @@
-"""The rules of storage, broker and simulation in docs/spec: each is named by code and by a test."""
+"""The pictures of docs/spec/broker.md are the tables in the code, and the explorer names what it explores."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.support.broker_pictures import decision_table, moves_diagram
-
-ROOT = Path(__file__).parents[4]
-RULES = [
-    rule
-    for page in ("storage.md", "broker.md", "simulation.md")
-    for rule in re.findall(r"^\| (R-[A-Z]+-[0-9]+) \|", (ROOT / "docs" / "spec" / page).read_text(), re.MULTILINE)
-]
+from tests.support.paths import ROOT
 
 
 def text(*folders: str) -> str:
@@ -23,11 +15,6 @@ def text(*folders: str) -> str:
 
 
 CODE = text("jbod_model", "pipelines")
-TESTS = text("tests")
-
-
-def test_rules_have_ids_of_their_own() -> None:
-    assert len(RULES) == len(set(RULES)) > 70
 
 
 def test_pictures_in_the_docs_are_the_tables_in_the_code() -> None:
@@ -43,9 +30,3 @@ def test_invariants_that_are_explored_are_named_by_the_explorer() -> None:
     for rule, where in listed:
         if where.startswith("explorer"):
             assert re.search(rf"{rule}\b", CODE), f"no code names {rule}"
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_rule_is_named_by_code_and_by_a_test(rule: str) -> None:
-    assert re.search(rf"{rule}\b", CODE), f"no code names {rule}"
-    assert re.search(rf"{rule}\b", TESTS), f"no test names {rule}"

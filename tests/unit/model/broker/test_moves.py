@@ -1,4 +1,4 @@
-"""Moves between disks (R-MOVE-*): ReplicaAlterLogDirsThreadTest, and the moves of ReplicaManager, as facts."""
+"""Moves between disks: ReplicaAlterLogDirsThreadTest, and the moves of ReplicaManager, as facts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def moving(state: MoveState, rules: BrokerRules = KAFKA) -> Replicas:
 
 
 def test_move_swaps_only_after_the_controller_confirmed() -> None:
-    """R-MOVE-1 to R-MOVE-3 (R-MOVE-2: no swap before).
+    """R-MOVE-1, R-MOVE-2, R-MOVE-3 (R-MOVE-2: no swap before).
 
     shouldReplaceCurrentLogDirWhenCaughtUpWithAfterAssignmentRequestHasBeenCompleted.
     """

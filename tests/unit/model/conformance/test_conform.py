@@ -1,4 +1,4 @@
-"""The controller against traces of Kafka's own, and traces that were tampered with (R-TRACE-*)."""
+"""The controller against traces of Kafka's own, and traces that were tampered with (docs/spec/controller.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue of assignments (R-QUEUE-*): AssignmentsManagerTest, AssignmentsManagerDeadlineFunctionTest as facts."""
+"""The queue of assignments: AssignmentsManagerTest, AssignmentsManagerDeadlineFunctionTest as facts."""
 
 from __future__ import annotations
 

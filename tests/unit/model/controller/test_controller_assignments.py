@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs, as Kafka's tests and the experiments on its classes have it (R-ASSIGN-*, R-NEWDIR-1)."""
+"""AssignReplicasToDirs, as Kafka's tests and the experiments on its classes have it (docs/spec/controller.md)."""
 
 from __future__ import annotations
 

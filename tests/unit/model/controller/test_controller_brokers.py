@@ -1,4 +1,4 @@
-"""Registrations, heartbeats, failed directories, expired sessions, unregistrations (R-REG-*, R-HB-*, R-FAIL-*, ...)."""
+"""Registrations, heartbeats, failed directories, expired sessions, unregistrations (docs/spec/controller.md)."""
 
 from __future__ import annotations
 

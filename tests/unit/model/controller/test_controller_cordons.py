@@ -1,4 +1,4 @@
-"""Cordoned directories, controllers that go, and what differs between releases (R-CORDON-*, R-UNREG-*, R-RELEASE-*)."""
+"""Cordoned directories, controllers that go, and what differs between releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configuration and feature levels, and what they do to leaders (R-CFG-*, R-FEAT-*, R-ELIG-1)."""
+"""Configuration and feature levels, and what they do to leaders (docs/spec/controller.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record that changes a partition, as Kafka's PartitionChangeBuilderTest has it (R-CHANGE-*, R-REASSIGN-*, ...)."""
+"""The record that changes a partition, as Kafka's PartitionChangeBuilderTest has it (docs/spec/controller.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where new partitions go, as Kafka's StripedReplicaPlacerTest has it and as Kafka placed them (R-PLACE-*)."""
+"""Where new partitions go, as Kafka's StripedReplicaPlacerTest has it and as Kafka placed them."""
 
 from __future__ import annotations
 

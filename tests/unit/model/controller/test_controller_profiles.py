@@ -1,4 +1,4 @@
-"""Where the controllers of Kafka, the page and the drafts part ways, and each flaw on and off (R-QUIRK-*, R-MEM-*)."""
+"""Where the controllers of Kafka, the page and the drafts part ways, and each flaw on and off."""
 
 from __future__ import annotations
 
@@ -221,11 +221,16 @@ def test_profile_unknown_offline_directory(name: str, records: int | None) -> No
     if records is not None:
         assert len(world.look(request).records) == records
         return
-    assert world.refuse(LogDirNotFound, request).code == 57
     registered = frozenset(world.image.brokers[0].directories)
-    world.ask(world.heartbeat(0, directory(0)))
-    world.refuse(LogDirNotFound, world.heartbeat(0, directory(0)))
+    assert world.refuse(LogDirNotFound, request, registered_log_dirs=registered).code == 57
+    world.ask(world.heartbeat(0, directory(0)), registered_log_dirs=registered)
     assert world.ask(world.heartbeat(0, directory(0)), registered_log_dirs=registered).records == ()
+
+
+def test_report_to_a_controller_that_does_not_know_what_was_registered_is_ignored() -> None:
+    """R-FAIL-4."""
+    world = unfenced_world(KIP858)
+    assert world.look(world.heartbeat(0, Uuid(5, 5))).records == ()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Topics, in-sync sets, reassignments and elections on request (R-CREATE-*, R-ISR-*, R-REASSIGN-*, R-ELECT-*)."""
+"""Topics, in-sync sets, reassignments and elections on request (docs/spec/controller.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The explorer (R-EXPLORE-*): it finds Kafka's hole by itself, and nothing under the KIP."""
+"""The explorer (docs/spec/simulation.md): it finds Kafka's hole by itself, and nothing under the KIP."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_batches_in_every_codec_of_kafka_itself() -> None:
     ],
 )
 def test_damaged_batch_is_refused_with_the_reason(raw: bytes, problem: str) -> None:
-    """R-FMT-11 to 20."""
+    """R-FMT-11, R-FMT-12, R-FMT-13, R-FMT-14, R-FMT-15, R-FMT-16, R-FMT-17, R-FMT-18, R-FMT-19, R-FMT-20."""
     with pytest.raises(MalformedLog, match=problem) as caught:
         read_batch(raw, 0, file="a.log")
     assert caught.value.file == "a.log"

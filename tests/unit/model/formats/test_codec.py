@@ -107,7 +107,7 @@ def test_schema_table_and_classes_have_the_same_fields() -> None:
 
 @pytest.mark.parametrize(("label", "version", "value", "text"), golden(), ids=lambda part: part[:30])
 def test_golden_record_is_read_and_written_the_same(label: str, version: str, value: str, text: str) -> None:
-    """R-FMT-1 to 8: what Kafka's own serializer wrote."""
+    """R-FMT-1, R-FMT-2, R-FMT-3, R-FMT-4, R-FMT-5, R-FMT-6, R-FMT-7, R-FMT-8: what Kafka's own serializer wrote."""
     decoded = decode(bytes.fromhex(value))
     assert decoded.version == int(version)
     assert encode(decoded).hex() == value
@@ -255,7 +255,7 @@ def test_tags_in_any_order_and_twice_are_read_as_kafka_does() -> None:
     ],
 )
 def test_malformed_value_is_refused_with_the_reason(value: str, problem: str) -> None:
-    """R-FMT-1 to 10."""
+    """R-FMT-1, R-FMT-2, R-FMT-3, R-FMT-4, R-FMT-5, R-FMT-6, R-FMT-7, R-FMT-8, R-FMT-9, R-FMT-10."""
     with pytest.raises(MalformedLog, match=problem) as caught:
         decode(bytes.fromhex(value), file="a.log", offset=7)
     assert str(caught.value).startswith("a.log: offset 7: ")

@@ -275,7 +275,7 @@ def test_unknown_record_stops_unless_it_is_kept(tmp_path: Path) -> None:
 
 
 def test_written_files_have_kafkas_names_and_modes(tmp_path: Path) -> None:
-    """R-LOG-8 to 10."""
+    """R-LOG-8, R-LOG-9, R-LOG-10."""
     snapshot = write_snapshot(tmp_path, features("a"), end_offset=42, epoch=7, timestamp=1)
     assert snapshot.name == "00000000000000000042-0000000007.checkpoint"
     assert stat.S_IMODE(snapshot.stat().st_mode) == 0o400

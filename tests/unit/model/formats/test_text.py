@@ -31,7 +31,7 @@ def test_dump_equals_kafkas_own_of_every_record(kafka: str) -> None:
 
 
 def test_dump_of_written_files_equals_kafkas(tmp_path: Path) -> None:
-    """R-LOG-8 to 10: Kafka's tool read these very bytes, its CRCs in the golden dump say so."""
+    """R-LOG-8, R-LOG-9, R-LOG-10: Kafka's tool read these very bytes, its CRCs in the golden dump say so."""
 
     def stable(line: dict[str, Any]) -> dict[str, Any]:
         if line["batch"]["codec"] == "gzip":

@@ -1,4 +1,4 @@
-"""When acknowledged writes are lost, in small histories (R-LOSS-*)."""
+"""When acknowledged writes are lost, in small histories (docs/spec/loss.md)."""
 
 from __future__ import annotations
 

@@ -104,7 +104,8 @@ def _trace(path: Path) -> Iterator[list[LogEntry]]:
 
 @pytest.mark.parametrize("trace", ["seed1", "seed3"])
 def test_random_operations_on_kafkas_own_controller_are_followed(trace: str) -> None:
-    """R-LOSS-1 to 9: every leader but a first one is complete from its election on, and has lost something or not."""
+    """R-LOSS-1, R-LOSS-2, R-LOSS-3, R-LOSS-4, R-LOSS-5, R-LOSS-6, R-LOSS-7, R-LOSS-8, R-LOSS-9: every leader but a
+    first one is complete from its election on, and has lost something or not."""
     fates = Fates()
     for batch in islice(_trace(FIXTURES / "traces" / f"{trace}.jsonl.gz"), 200):
         fates.apply(batch)

@@ -1,4 +1,4 @@
-"""What happens to the copies of a partition's log (R-COPY-*)."""
+"""What happens to the copies of a partition's log (docs/spec/loss.md)."""
 
 from __future__ import annotations
 

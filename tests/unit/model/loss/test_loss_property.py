@@ -1,4 +1,4 @@
-"""Random histories of a cluster whose disks hold logs: data loss is told if and only if there is any (R-LOSS-1 to 9).
+"""Random histories of a cluster whose disks hold logs: data loss is told if and only if there is any.
 
 What the histories contain: ``loss_operations``. What counts as the truth, and what no reader of the metadata can know:
 ``loss_world``, whose ``judge`` makes the assertions after every append. A failing seed is one test id.

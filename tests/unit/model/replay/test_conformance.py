@@ -40,7 +40,7 @@ def expected(kafka: str) -> dict[int, dict[str, Any]]:
 @pytest.mark.parametrize("start", ["earliest", "snapshot"])
 @pytest.mark.parametrize(("kafka", "node"), NODES)
 def test_image_of_a_real_cluster_equals_kafkas_at_every_offset(kafka: str, node: str, start: Start) -> None:
-    """R-REPLAY-*, R-MERGE-*, R-BROKER-*, R-OFF-*: each node's copy, the log alone and from its snapshot."""
+    """docs/spec/replay.md: each node's copy, the log alone and from its snapshot."""
     reader = LogReader(MetadataLog.open(metadata_dir(kafka, node)), start=start)
     ours = dict(images(reader))
     first = reader.snapshot.end_offset - 1 if reader.snapshot else 0
@@ -126,19 +126,19 @@ def replay_trace(seed: int) -> int:
 
 @pytest.mark.parametrize("seed", [2, 22])
 def test_image_of_a_trace_equals_kafkas_after_every_50_operations(seed: int) -> None:
-    """R-REPLAY-*, with and without eligible leader replicas."""
+    """docs/spec/replay.md, with and without eligible leader replicas."""
     assert replay_trace(seed) > 50
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 3, 4, 5, 6])
 def test_image_of_every_other_trace_equals_kafkas(seed: int) -> None:
-    """R-REPLAY-*: metadata versions before, with and after directories."""
+    """docs/spec/replay.md: metadata versions before, with and after directories."""
     assert replay_trace(seed) > 50
 
 
 def test_image_of_a_trace_as_a_log_equals_kafkas(tmp_path: Path) -> None:
-    """R-FMT-*: trace 2 as Kafka's own segment."""
+    """docs/spec/formats.md: trace 2 as Kafka's own segment."""
     segment = gzip.decompress((TRACES / "seed2.log.gz").read_bytes())
     (tmp_path / f"{0:020d}.log").write_bytes(segment)
     wanted = {line["offset"]: line for line in lines(TRACES / "seed2.jsonl.gz") if line["op"] == "image"}

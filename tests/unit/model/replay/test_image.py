@@ -122,7 +122,8 @@ def test_partition_record_replaces_a_partition() -> None:
     ],
 )
 def test_partition_change_merges_as_kafka_does(change: dict[str, Any], after: dict[str, Any]) -> None:
-    """R-MERGE-1 to 7: the cases run on Kafka's own classes."""
+    """R-MERGE-1, R-MERGE-2, R-MERGE-3, R-MERGE-4, R-MERGE-5, R-MERGE-6, R-MERGE-7: the cases run on Kafka's own
+    classes."""
     merged = changed(**change)
     assert {name: getattr(merged, name) for name in after} == after
     assert merged.partition_epoch == 10

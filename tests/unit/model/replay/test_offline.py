@@ -54,7 +54,7 @@ def broker(broker_id: int, *directories: Uuid, fenced: bool = False, flag: bool 
 
 @pytest.mark.parametrize(("cell", "online"), TRUTH.items(), ids=str)
 def test_directory_is_online_by_the_rule_of_each_profile(cell: tuple[str, int], online: tuple[bool, ...]) -> None:
-    """R-OFF-4 to 9: every cell."""
+    """R-OFF-4, R-OFF-5, R-OFF-6, R-OFF-7, R-OFF-8, R-OFF-9: every cell."""
     directory, registered = IDS[cell[0]], REGISTERED[cell[1]]
     assert online == (
         has_online_dir(broker(1, *registered), directory, KAFKA_IDS, PROFILES["kafka"]),

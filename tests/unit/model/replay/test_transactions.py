@@ -63,7 +63,7 @@ def history(directory: Path, *batches: Part) -> dict[int, set[str]]:
 def test_transaction_is_seen_as_a_whole_or_not_at_all(
     tmp_path: Path, batches: list[Part], seen: dict[int, set[str]]
 ) -> None:
-    """R-TXN-1 to 5."""
+    """R-TXN-1, R-TXN-2, R-TXN-3, R-TXN-4, R-TXN-5."""
     assert history(tmp_path, *batches) == seen
 
 
@@ -105,7 +105,7 @@ def test_abort_leak_shows_aborted_records_only_when_switched_on(
     ],
 )
 def test_marker_out_of_place_is_refused(tmp_path: Path, batches: list[Part], offset: int, problem: str) -> None:
-    """R-TXN-1 to 3."""
+    """R-TXN-1, R-TXN-2, R-TXN-3."""
     with pytest.raises(ReplayViolation) as caught:
         history(tmp_path, *batches)
     assert (caught.value.offset, caught.value.problem) == (offset, problem)

@@ -1,4 +1,4 @@
-"""Whole simulated clusters (R-SIM-*): what each story of the KIP leads to."""
+"""Whole simulated clusters (docs/spec/simulation.md): what each story of the KIP leads to."""
 
 from __future__ import annotations
 
@@ -39,6 +39,40 @@ from jbod_model.simulation.stories import SCENARIOS, play
 from jbod_model.simulation.world import World
 
 SEEDS = (1, 2)
+
+
+@pytest.mark.parametrize("from_snapshot", [False, True])
+@pytest.mark.parametrize("profile", ["kafka", "kip858", "draft"])
+def test_heartbeats_after_a_failed_disk_and_a_failover_are_answered(profile: str, from_snapshot: bool) -> None:
+    """R-FAIL-4: the failed directory is in every report, and in no registration that a snapshot would hold."""
+    world = World.create(1, profile)
+    cluster(world)
+    world.break_disk(1, "/disks/1-c")
+    world.run(5)
+    world.fail_over(from_snapshot=from_snapshot)
+    failed_over = world.now
+    world.run(40)
+    heartbeats = [
+        exchange
+        for exchange in world.exchanges
+        if exchange.time_ms > failed_over and isinstance(exchange.request, BrokerHeartbeatRequest)
+    ]
+    reports = [each for each in heartbeats if each.request.offline_log_dirs]
+    assert len(reports) > 15
+    assert [each.response for each in heartbeats if isinstance(each.response, RequestRefused)] == []
+    assert not world.image.brokers[1].fenced
+
+
+def test_failover_leaves_the_new_controller_nothing_but_the_log() -> None:
+    """R-SIM-2: what a process registered comes from the log, not from the memory of the controller before."""
+    world = World.create(1, "kip858")
+    cluster(world)
+    world.controller.heard.clear()
+    world.fail_over()
+    registered = {node_id: heard.directories for node_id, heard in world.controller.heard.items()}
+    assert registered == {
+        node_id: frozenset(host.broker.life.log_dirs) for node_id, host in world.hosts.items() if host.broker
+    }
 
 
 def replicas_of(world: World, node_id: int) -> dict[Replica, tuple[str, bool]]:
@@ -301,7 +335,7 @@ def test_all_directories_offline_is_never_written_by_a_broker_that_halts() -> No
 @given(st.integers(0, 2**32))
 @settings(max_examples=12, deadline=None)
 def test_everything_that_can_happen_leaves_brokers_and_metadata_in_agreement(seed: int) -> None:
-    """R-INV-31, with R-SIM-2 to R-SIM-6: after the last event the cluster comes to rest."""
+    """R-INV-31, with R-SIM-2, R-SIM-3, R-SIM-4, R-SIM-5, R-SIM-6: after the last event the cluster comes to rest."""
     world = play("everything", seed)
     assert as_the_brokers_have_it(world), f"seed {seed}"
     assert {breach.number for breach in check_state(world.image)} <= {9}

@@ -1,4 +1,4 @@
-"""A simulated cluster under any order of events (R-SIM-1 to R-SIM-5), with the invariants after each."""
+"""A simulated cluster under any order of events (docs/spec/simulation.md), with the invariants after each."""
 
 from __future__ import annotations
 

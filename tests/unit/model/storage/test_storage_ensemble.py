@@ -1,4 +1,4 @@
-"""All directories of a node (R-STORE-5 to R-STORE-14): MetaPropertiesEnsembleTest and KafkaRaftServerTest as facts."""
+"""All directories of a node (docs/spec/storage.md): MetaPropertiesEnsembleTest and KafkaRaftServerTest as facts."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_start_with_a_data_directory_offline_goes_on_without_it(tmp_path: Path) 
 
 
 def test_start_with_the_metadata_log_in_a_data_directory_is_refused(tmp_path: Path) -> None:
-    """testStartupFailsIfUnexpectedMetadataDir."""
+    """R-STORE-14, testStartupFailsIfUnexpectedMetadataDir."""
     metadata = directory(tmp_path, "metadata")
     data = directory(tmp_path, "data")
     Path(data, "__cluster_metadata-0").mkdir()

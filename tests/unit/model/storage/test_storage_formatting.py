@@ -1,4 +1,4 @@
-"""Formatting (R-STORE-16 to R-STORE-22): FormatterTest and StorageToolTest as facts, for directories and ids."""
+"""Formatting (docs/spec/storage.md): FormatterTest and StorageToolTest as facts, for directories and ids."""
 
 from __future__ import annotations
 
@@ -155,6 +155,7 @@ def test_format_with_a_foreign_metadata_directory_is_refused() -> None:
 
 
 def test_format_writes_what_comes_first_before_the_directory_counts_as_formatted(tmp_path: Path) -> None:
+    """R-STORE-22."""
     (directory,) = paths(tmp_path, 1)
     seen = []
 

@@ -1,4 +1,5 @@
-"""One meta.properties (R-STORE-1 to R-STORE-5, R-STORE-9, R-STORE-15); Kafka's MetaPropertiesTest as facts."""
+"""One meta.properties (R-STORE-1, R-STORE-2, R-STORE-3, R-STORE-4, R-STORE-5, R-STORE-9, R-STORE-15); Kafka's
+MetaPropertiesTest as facts."""
 
 from __future__ import annotations
 
@@ -30,10 +31,10 @@ from jbod_model.storage.problems import (
     WriteFailed,
 )
 from jbod_model.storage.properties import parse_properties, render_properties
+from tests.support.paths import CLUSTERS
 
 CLUSTER = "zd2vLVrZQlCLJj8-k7A10w"
 DIRECTORY = Uuid.parse("3Adc4FjfTeypRWROmQDNIQ")
-FIXTURES = Path(__file__).parents[4] / "fixtures" / "clusters"
 
 # version, cluster, node, directory: the cases of MetaPropertiesTest.testV0Serialization* and testV1Serialization*
 VALID = [
@@ -152,7 +153,7 @@ def test_meta_properties_that_fail_at_the_rename_leave_no_temporary_file(tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["meta.properties"]
 
 
-REAL = sorted(FIXTURES.glob("*/disks/*/meta.properties"))
+REAL = sorted(CLUSTERS.glob("*/disks/*/meta.properties"))
 
 
 def test_meta_properties_of_real_clusters_are_there() -> None:
