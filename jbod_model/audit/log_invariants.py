@@ -51,7 +51,7 @@ INVARIANTS: Mapping[int, Invariant] = {
     1: Invariant("a partition has as many directories as replicas", "broken, a broker refuses to load the log"),
     2: Invariant(
         "replicas are distinct; in-sync and eligible ones are replicas, and apart; the leader is in sync",
-        "stale_elr: a completed reassignment leaves removed replicas eligible (4.1)",
+        "stale_elr: a completed reassignment leaves removed replicas eligible (4.1 to 4.4)",
     ),
     5: Invariant("a reassignment keeps the directories of the replicas that stay", "KAFKA-16583 is about lost ones"),
     6: Invariant("no directory is registered by two brokers", "broken, a controller refuses to load the log"),
@@ -60,21 +60,21 @@ INVARIANTS: Mapping[int, Invariant] = {
     9: Invariant(
         "a leader is not fenced, and its directory is online",
         "two_in_one_heartbeat: unfenced and failed in one heartbeat; an assignment to an offline directory elects by "
-        "the directory before it (3.7 to 4.1)",
+        "the directory before it (3.7 to 4.4)",
     ),
     10: Invariant(
         "a broker neither leads nor is in sync, but as the last one, in a directory that just failed",
-        "two_in_one_heartbeat (3.7 to 4.1)",
+        "two_in_one_heartbeat (3.7 to 4.4)",
     ),
     11: Invariant("after a failure there is a leader if another replica in sync can be"),
     12: Invariant("a new leader that was not in sync, nor eligible, is recovering"),
     15: Invariant(
         "assigned to a directory that is offline, a broker neither leads nor is in sync but as the last one",
-        "a leaderless partition elects by the directory before the assignment (3.7 to 4.1)",
+        "a leaderless partition elects by the directory before the assignment (3.7 to 4.4)",
     ),
     16: Invariant("assigning the directory that is assigned writes no directories"),
     17: Invariant(
-        "assigning an online directory leaves the eligible leaders", "elr_wipe: pull request 20716 (4.0 and 4.1)"
+        "assigning an online directory leaves the eligible leaders", "elr_wipe: pull request 20716 (4.0 to 4.2)"
     ),
 }
 """By the numbers of docs/spec/invariants.md; the others need requests, brokers or more than one log."""

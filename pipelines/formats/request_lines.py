@@ -28,6 +28,7 @@ _HEARTBEAT_FORM = (
     '"clientInformation":{"softwareName":NAME,"softwareVersion":NAME}} (kafka.request.logger)'
 )
 """A heartbeat with nothing out of the ordinary, to the letter as Kafka writes it: a third of a real log's lines."""
+_ID = r"[\w-]{21}[AQgw]"
 _VALUES = {
     "TIME": r"[12]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8]) (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d,\d{3}",
     "BOOL": "(?:true|false)",
@@ -37,7 +38,7 @@ _VALUES = {
     "NAME": r'"[\w.:-]{1,100}"',
     "VERSION": "[12]",
     # The last field that every version has, and what version 2 adds.
-    "BOOLEANS": r'(?:true|false)(?:,"cordonedLogDirs":(?:null|\[(?:"[\w-]{22}"(?:,"[\w-]{22}"){0,99})?\]))?',
+    "BOOLEANS": rf'(?:true|false)(?:,"cordonedLogDirs":(?:null|\[(?:"{_ID}"(?:,"{_ID}"){{0,99}})?\]))?',
 }
 _HEARTBEAT = re.compile(
     re.sub(r"\b[A-Z]+\b", lambda word: _VALUES.get(word[0], word[0]), re.escape(_HEARTBEAT_FORM)).encode() + rb"\r?"

@@ -93,8 +93,9 @@ def true_at(rows: list[dict[str, Any]], offset: int) -> Iterator[dict[str, Any]]
     return (r for r in rows if r["from_offset"] <= offset and (r["to_offset"] is None or offset < r["to_offset"]))
 
 
-def image(tables: dict[str, list[dict[str, Any]]], offset: int) -> dict[str, Any]:
-    """The image at an offset, in the form of a line of images.jsonl."""
+def image(tables: dict[str, list[dict[str, Any]]], offset: int, *, cordons: bool = False) -> dict[str, Any]:
+    """The image at an offset, in the form of a line of images.jsonl; with ``cordons`` as images of Kafka 4.3 have them,
+    but in the order of the ids."""
     offline = defaultdict(list)
     for row in true_at(tables["offline_replicas"], offset):
         offline[(row["topic_id"], row["partition"])].append((row["replica_index"], row["broker_id"]))
@@ -124,6 +125,7 @@ def image(tables: dict[str, list[dict[str, Any]]], offset: int) -> dict[str, Any
             "fenced": row["fenced"],
             "inControlledShutdown": row["in_controlled_shutdown"],
             "logDirs": row["log_dirs"],
+            **({"cordonedLogDirs": row["cordoned_log_dirs"] or []} if cordons else {}),
         }
         for row in sorted(true_at(tables["brokers"], offset), key=lambda r: r["broker_id"])
     ]

@@ -63,7 +63,10 @@ def test_records_of_a_trace_give_kafkas_images(tmp_path: Path, name: str, most: 
     tables = engine.replay(tmp_path, most=most)
     assert len(expected) > 50
     for image in expected:
-        found = engine.image(tables, image["offset"])
+        cordons = any("cordonedLogDirs" in broker for broker in image["brokers"])
+        found = engine.image(tables, image["offset"], cordons=cordons)
+        for broker in image["brokers"] if cordons else ():
+            broker["cordonedLogDirs"] = [str(one) for one in sorted(map(Uuid.parse, broker["cordonedLogDirs"]))]
         assert {key: found[key] for key in image} == image
 
 
@@ -382,7 +385,7 @@ def test_offline_rule_of_every_cell(
     image = engine.image(engine.replay(tmp_path, profile=profile.name, ids=ids.name), 2)
     assert image["partitions"][0]["offlineReplicas"] == [1] * offline[profile is KIP858]
     *_, (_, expected) = images(LogReader(MetadataLog.open(tmp_path)), image=Image(ids=ids), profile=profile)
-    assert image == image_as_json(expected, 2, profile=profile)
+    assert image == image_as_json(expected, 2, profile=profile, cordons=False)
 
 
 @settings(max_examples=25, phases=UNSHRUNK)
@@ -399,7 +402,7 @@ def test_any_history_under_any_profile_and_table_of_ids_gives_the_models_image(
         expected = []
         try:
             for offset, image in images(LogReader(MetadataLog.open(directory)), image=Image(ids=ids), profile=profile):
-                expected.append(image_as_json(image, offset, profile=profile))
+                expected.append(image_as_json(image, offset, profile=profile, cordons=False))
         except ReplayViolation as problem:
             refused = problem.offset
         try:
