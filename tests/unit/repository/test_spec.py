@@ -14,12 +14,8 @@ SPECS = [ROOT / "docs" / "spec" / name for name in ("replay.md", "formats.md")]
 AREAS = "ID|REC|REPLAY|BROKER|TOPIC|PART|MERGE|CLEAR|CONFIG|FEATURE|TXN|OFF|DRAFT|SNAP|FMT|LOG"
 CITED = re.compile(rf"R-({AREAS})-(\d+)(?: to (\d+))?")
 WRITTEN = {rule for spec in SPECS for rule in re.findall(r"^\| (R-[A-Z]+-\d+) \|", spec.read_text("utf-8"), re.M)}
-MODULES = [
-    *(ROOT / "jbod_model").glob("*.py"),
-    *(ROOT / "jbod_model" / "compression").glob("*.py"),
-    *(ROOT / "jbod_model" / "profiles").glob("*.py"),
-]
-TESTS = [path for path in (ROOT / "tests" / "unit" / "model").glob("test_*.py") if path.name != "test_spec.py"]
+MODULES = sorted((ROOT / "jbod_model").rglob("*.py"))
+TESTS = sorted((ROOT / "tests" / "unit" / "model").rglob("test_*.py"))
 
 
 def cited(files: Iterable[Path]) -> set[str]:
