@@ -194,7 +194,7 @@ def named(queries: Iterable[str]) -> Set[str]:
     words: set[str] = set()
     for query in queries:
         words.update(re.findall(r"\w+", query))
-    for name, query in reversed(DERIVED.items()):
+    for name, query in reversed([*DERIVED.items()]):
         if name in words:
             words.update(re.findall(r"\w+", query))
     return words
