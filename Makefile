@@ -60,20 +60,24 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Neighbours stay on one worker, for they share lakes. Of Spark sessions, two are as many as the memory of most takes.
+UNIT := -q -n auto --dist worksteal tests/unit
+INTEGRATION := -q -n 2 --dist loadfile tests/integration
+
 unit: setup
-	$(BIN)/python -m pytest -q -n auto tests/unit
+	$(BIN)/python -m pytest $(UNIT)
 
 integration: setup
-	$(BIN)/python -m pytest -q tests/integration
+	$(BIN)/python -m pytest $(INTEGRATION)
 
 # The report's page is tested in a real browser; a machine that has none is told so, and tests everything else.
 test: lint
 	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; then \
-	  $(BIN)/python -m pytest -q -n auto tests/unit && $(BIN)/python -m pytest -q tests/integration; \
+	  $(BIN)/python -m pytest $(UNIT) && $(BIN)/python -m pytest $(INTEGRATION); \
 	else \
 	  echo "no Chromium here: tests/integration/test_report_page.py is left out (apt-get install chromium)"; \
-	  $(BIN)/python -m pytest -q -n auto tests/unit && \
-	  $(BIN)/python -m pytest -q tests/integration --ignore tests/integration/test_report_page.py; \
+	  $(BIN)/python -m pytest $(UNIT) && \
+	  $(BIN)/python -m pytest $(INTEGRATION) --ignore tests/integration/test_report_page.py; \
 	fi
 
 KAFKA_LIBS := build/kafka/libs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,8 @@ class LogLake(Lake):
 
     log: ReplayedLog = field(kw_only=True)
     filled: set[str] = field(default_factory=set, kw_only=True)
+    number: int = field(default_factory=count().__next__, kw_only=True)
+    """Keeps the tables of several logs apart where connections share a database."""
 
     @classmethod
     def of(
@@ -89,7 +92,7 @@ class LogLake(Lake):
 
     def _table(self, name: str) -> str:
         """The name of the table in DuckDB, filled if it is not yet."""
-        table = f"log_{name}"
+        table = f"log{self.number}_{name}"
         if name not in self.filled:
             for number, part in enumerate(self._parts(name)):
                 self.connection.register("part", part)

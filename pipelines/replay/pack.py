@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from collections.abc import Mapping
 from mmap import mmap
@@ -20,6 +21,8 @@ from jbod_model.errors import JbodError
 _MAGIC = b"JBOD\x02"
 _LZ4 = b"JBOL\x03"
 _HEAD = struct.Struct("<5sI")
+_KINDS = re.compile(r"[<>|][biufSUV]\d+")
+"""The types of arrays, as numpy writes them. Of a damaged header it would take others, and warn of some."""
 _BIG = struct.Struct("<5sQ")
 # A byte of lz4 stands for 255 at most.
 _MOST_LZ4 = 255
@@ -53,6 +56,8 @@ def unpack(data: bytes | mmap) -> dict[str, np.ndarray]:
         arrays: dict[str, np.ndarray] = {}
         for name, kind, shape in json.loads(data[_HEAD.size : at]):
             at += -at % 8
+            if not _KINDS.fullmatch(kind):
+                raise CorruptState(f"array {name} is of no known type {kind!r}: start from a new checkpoint")
             dtype = np.dtype(kind)
             count = math.prod(shape)
             if not 0 <= count * dtype.itemsize <= len(data) - at:
