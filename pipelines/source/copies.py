@@ -101,13 +101,13 @@ class Copies:
         for planner in self._planners.values():
             planner.freeze()
 
-    def advance(self, position: Position, most: int | None = None) -> Position:
+    def advance(self, position: Position, max_records: int | None = None) -> Position:
         """Where the next micro-batch ends, as Planner.advance; ``position`` where the copies settle no more."""
         settled = self.settled(position)
         there = position
         if settled.chosen is not None:
             settled.chosen.limit = settled.end if self.limit is None else min(settled.end, self.limit)
-            there = settled.chosen.advance(position, most)
+            there = settled.chosen.advance(position, max_records)
         if there == position and self.limit is None and self.problem is not None:
             raise self.problem
         return there

@@ -1,35 +1,54 @@
-"""What of a metadata log may be read now, and in which slices: transactions, snapshots and cut tails are settled here.
+"""What of a metadata log may be read now, and in which slices: transactions, snapshots and cut tails are decided here.
 
-The planner reads headers and transaction markers only; bodies are read by the workers, slice by slice. Rules:
-Kafka's OffsetControlManager for transactions, RecordsIterator for batches, the KRaft loader for snapshots.
+Theory of operation
+-------------------
+A *position* is an offset with the fingerprint (base offset, epoch, checksum) of the batch before it. A reader stands at
+a position; the planner says where its next micro-batch ends, and of which *slices* it is: whole batches of one file.
+
+The planner sees a log in two steps. It *lists* the directory: segments and snapshots. It *scans* the segments from the
+one on that holds the reader's position (pipelines.source.scan): headers, checksums and transaction markers, no bodies.
+Workers read the bodies, slice by slice. A look again scans only what was appended.
+
+Five things may end what may be read, and the lowest offset among them counts:
+- the last complete batch, as a batch that is cut off at the end of the last segment may be in the middle of a write;
+- ``settle``, which stays behind the end of the log, because an election may cut off the tail;
+- the first batch that is damaged, and the first marker that breaks a transaction rule: all before is handed out first,
+  then the log is refused (R-READ-1);
+- ``limit``, what copies of the log hold together, or what a refusal left;
+- a transaction that is open: its records may yet be aborted (R-TXN-*).
+
+A log may be another one at the next look. It was cut off where a file is gone, is shorter, or begins another batch
+where the last one was: the scan is thrown away. It was rewritten where the batch before a position has another
+fingerprint, or a newer epoch took its offsets: LogChanged, and the lake is compared (pipelines.replay.rollback). A
+segment that retention deleted below the first one left is neither; a reader below that begins with a snapshot.
+
+Invariants:
+- Scanned batches are sound, without a gap, their epochs never fall.
+- A slice never divides a batch; a micro-batch never divides a transaction.
+- The same bytes on disk give the same answers: nothing depends on the clock of the reader.
+
+A look costs a listing of the directory, and the bytes that are new. Memory: the headers from the reader's segment on.
+
+Rules: Kafka's OffsetControlManager for transactions, RecordsIterator for batches, the KRaft loader for snapshots.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, UsageError
-from pipelines.formats.batches import BATCH_DTYPE, HEADER_BYTES, MAX_BATCH_BYTES
 from pipelines.source.log_dir import LogDir, Segment, Snapshot
-from pipelines.source.markers import is_idle
 from pipelines.source.positions import Position, Slice, Tail, log_slices, snapshot_slices
+from pipelines.source.scan import Scan
 from pipelines.source.snapshots import batches_of, check_follows, is_complete
-from pipelines.source.sound_prefix import sound
 from pipelines.source.tail import Settle
-from pipelines.source.transactions import Transactions
 
-_WINDOW = 4 << 20
 _ATTEMPTS = 3
 
 
-@dataclass
-class _File:
-    segment: Segment
-    scanned: int = 0
-    headers: list[np.ndarray] = field(default_factory=list)
+_Listing = tuple[list[Segment], list[Snapshot]]
 
 
 class Planner:
@@ -42,35 +61,51 @@ class Planner:
         self.log = log
         self.limit: int | None = None
         """Nothing from this offset on may be read."""
-        self.damage: MalformedLog | None = None
-        """What is wrong after the last batch that was scanned."""
-        self.tail: Tail | None = None
         self._cut_tail = cut_tail
         self._settle = settle or Settle()
-        self._files: dict[str, _File] = {}
-        self._transactions = Transactions()
-        self._next = -1
-        self._epoch = -1
-        self._stirred = -1
+        self._listing: _Listing | None = None
+        self._frozen: _Listing | None = None
+        self._scan = Scan(log, cut_tail)
         self._floor = 0
-        self._frozen: tuple[list[Segment], list[Snapshot]] | None = None
-        self.segments: list[Segment] = []
-        self.snapshots: list[Snapshot] = []
+        """Below it transactions were read, whole."""
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments of the last look at the disk."""
+        return self._listed()[0]
+
+    @property
+    def snapshots(self) -> list[Snapshot]:
+        """The snapshots of the last look at the disk."""
+        return self._listed()[1]
+
+    @property
+    def damage(self) -> MalformedLog | None:
+        """What is wrong after the last batch that was scanned."""
+        return self._scan.damage
+
+    @property
+    def tail(self) -> Tail | None:
+        """The batch that is not complete at the end of the log."""
+        return self._scan.tail
+
+    def _listed(self) -> _Listing:
+        if self._listing is None:
+            raise RuntimeError("a planner is asked before begin, advance or refresh looked at the disk")
+        return self._listing
 
     def freeze(self) -> None:
         """Take what is on disk now for all there will be: a run that is to end has an end."""
         self._frozen = self.log.files()
 
     def _forget(self) -> None:
-        self._files.clear()
-        self._transactions = Transactions()
-        self._next, self._epoch, self._stirred = -1, -1, -1
+        self._scan = Scan(self.log, self._cut_tail)
 
     def _look(self, *, anew: bool = False) -> None:
         """List the directory; where the listing is frozen, only if what it lists is gone (``anew``)."""
         if anew and self._frozen is not None:
             self.freeze()
-        self.segments, self.snapshots = self._frozen or self.log.files()
+        self._listing = self._frozen or self.log.files()
 
     # -- where to begin -----------------------------------------------------------------------------------------
 
@@ -109,7 +144,7 @@ class Planner:
                 self._look(anew=True)
         return None
 
-    def advance(self, position: Position, most: int | None = None) -> Position:
+    def advance(self, position: Position, max_records: int | None = None) -> Position:
         """Where the next micro-batch ends; ``position`` itself where there is nothing new.
 
         A reader that stands nowhere, or below the first offset that is left, begins with the newest snapshot.
@@ -126,15 +161,17 @@ class Planner:
             position = Position(end, snapshot=-1 if begun is None else end)
         self.refresh(position)
         if self.first_offset() > position.offset:  # segments were deleted meanwhile
-            return self.advance(asked, most)
+            return self.advance(asked, max_records)
         if begun is not None:
             check_follows(begun, self.scanned())
-        if self._transactions.violation is not None:  # seen anew, lest a log that was rewritten meanwhile is blamed
+        if (
+            self._scan.transactions.violation is not None
+        ):  # seen anew, lest a log that was rewritten meanwhile is blamed
             self._forget()
             self.refresh(position)
         if self.changed(position):
             raise self._rewritten(position)
-        end = self.target(position, most)
+        end = self.target(position, max_records)
         if end > position.offset:
             return self.position(end, position.snapshot)
         if begun is None and self.problem is not None:
@@ -144,13 +181,13 @@ class Planner:
     @property
     def problem(self) -> JbodError | None:
         """What the log is refused for after all that may be read, None where the log is sound so far."""
-        found = self._transactions.violation or self.damage
-        at = self._next if found is self.damage else found.offset  # type: ignore[union-attr]
+        found = self._scan.transactions.violation or self.damage
+        at = self._scan.next_offset if found is self.damage else found.offset  # type: ignore[union-attr]
         return found if self.limit is None or self.limit > at else None
 
     def check(self, offset: int) -> None:
         """Raise what is wrong with the log where that is below ``offset``."""
-        if self.damage is not None and self._next < offset:
+        if self.damage is not None and self._scan.next_offset < offset:
             raise self.damage
 
     def _rewritten(self, position: Position) -> LogChanged:
@@ -166,10 +203,10 @@ class Planner:
         What cannot be read may have been written at the same moment: it is looked at again before it is refused.
         """
         for attempt in range(_ATTEMPTS):
-            known = bool(self._files)
+            known = self._scan.is_begun
             try:
                 self._look(anew=attempt > 0)
-                if self._is_cut():
+                if self._scan.is_cut(self.segments):
                     self._forget()
                 self._refresh(position)
             except LogChanged:
@@ -180,214 +217,110 @@ class Planner:
             if self.damage is None or not known:
                 return
 
-    def _is_cut(self) -> bool:
-        """Whether what was scanned is there no more: the tail was cut off, and perhaps written anew."""
-        first = self.first_offset()
-        sizes = {segment.path: segment.size for segment in self.segments}
-        for file in self._files.values():
-            # A segment that is gone below the first one left was deleted by retention, not by an election.
-            behind = file.segment.path not in sizes and file.segment.base_offset < first
-            if not behind and sizes.get(file.segment.path, -1) < file.scanned:
-                return True
-        read = [file for file in self._files.values() if file.headers and file.segment.path in sizes]
-        if not read:
-            return False
-        last = read[-1].headers[-1][-1]
-        start = int(last["position"])
-        head = self.log.read(read[-1].segment.path, start, start + HEADER_BYTES).tobytes()
-        said = head[:8], head[12:16], head[17:21]
-        values = zip((last["base_offset"], last["epoch"], last["crc"]), (8, 4, 4), strict=True)
-        return said != tuple(int(value).to_bytes(size, "big") for value, size in values)
-
     def _refresh(self, position: Position) -> None:
         self._floor = max(self._floor, position.offset)
         # The batch before the position, too: its fingerprint is compared.
         floor = max(position.base if position.base >= 0 else position.offset, 0)
-        wanted = [s for i, s in enumerate(self.segments) if self._reaches(i, floor)]
-        self.damage = self.tail = None
-        try:
-            self._scan_all(wanted)
-        except LogChanged:
-            raise
-        except MalformedLog as problem:
-            self.damage = problem
-        for path in [path for path in self._files if path not in {s.path for s in wanted}]:
-            del self._files[path]
-
-    def _reaches(self, index: int, floor: int) -> bool:
-        return index + 1 == len(self.segments) or self.segments[index + 1].base_offset > floor
-
-    def _scan_all(self, wanted: list[Segment]) -> None:
-        for index, segment in enumerate(wanted):
-            known = self._files.get(segment.path)
-            if known is None:
-                if self._next >= 0 and segment.base_offset != self._next:
-                    raise MalformedLog(
-                        segment.path, self._next, f"gap: offset {self._next} is missing before {segment.base_offset}"
-                    )
-                known = self._files[segment.path] = _File(segment)
-                if self._next < 0:
-                    self._next = segment.base_offset
-            self._scan(known, segment.size, last=index == len(wanted) - 1)
-
-    def _scan(self, file: _File, size: int, *, last: bool) -> None:
-        path, window = file.segment.path, _WINDOW
-        while file.scanned < size:
-            wanted = min(file.scanned + window, size)
-            data = self.log.read(path, file.scanned, wanted)
-            if file.scanned + len(data) < wanted:
-                raise LogChanged(path, self._next, "the file was cut off while it was read")
-            # What is decided here, about transactions above all, stands on these bytes.
-            found = sound(data, path, next_offset=self._next, epoch=self._epoch)
-            if len(found.headers):
-                self._take(file, data, found.headers, found.marks)
-            if found.problem is not None:
-                raise found.problem
-            if len(found.headers):
-                continue
-            if wanted < size and window > MAX_BATCH_BYTES:
-                raise MalformedLog(path, self._next, f"batch length is out of range (byte {file.scanned})")
-            if wanted == size:
-                if not last or self._cut_tail == "fail":
-                    raise MalformedLog(
-                        path, self._next, f"batch is cut off at the end of the file (byte {file.scanned})"
-                    )
-                self.tail = Tail(path, size - file.scanned, self._next)
-                return
-            window *= 2
-
-    def _take(self, file: _File, data: np.ndarray, headers: np.ndarray, marks: list[tuple[int, int]]) -> None:
-        self._transactions.add(marks, self._floor)
-        stirring = np.flatnonzero(~is_idle(data, headers))
-        if len(stirring):
-            self._stirred = int(headers["base_offset"][stirring[-1]] + headers["count"][stirring[-1]])
-        headers["position"] += file.scanned
-        file.headers.append(headers)
-        last = headers[-1]
-        self._epoch = int(last["epoch"])
-        self._next = int(last["base_offset"]) + int(last["count"])
-        file.scanned = int(last["position"]) + int(last["size"])
+        self._scan.read_on(self.segments, floor, self._floor)
 
     # -- what may be read ---------------------------------------------------------------------------------------
 
     def end(self) -> int:
         """Offset after the last record that may be read: of a complete, settled batch, in no open transaction."""
         headers = self.headers()
-        end = self._settle.end(headers, self._next)
-        stops = [self.limit, None if self._transactions.violation is None else self._transactions.violation.offset]
+        end = self._settle.end(headers, self._scan.next_offset)
+        stops = [
+            self.limit,
+            None if self._scan.transactions.violation is None else self._scan.transactions.violation.offset,
+        ]
         stop = min((stop for stop in stops if stop is not None), default=end)
         if stop < end and len(headers):
             ends = headers["base_offset"] + headers["count"]
             whole = ends[ends <= stop]
             end = int(whole[-1]) if len(whole) else int(headers["base_offset"][0])
-        return self._transactions.outside(end)
-
-    def is_quiet(self, start: Position, end: Position) -> bool:
-        """Whether there are only NoOpRecords between two positions."""
-        return self._stirred <= start.offset and end.snapshot == start.snapshot
-
-    def time(self, offset: int) -> int:
-        """Append time in milliseconds of the last batch before ``offset``, -1 where none was scanned."""
-        headers = self.headers()
-        rows = np.flatnonzero(headers["base_offset"] < offset)
-        return int(headers["timestamp"][rows[-1]]) if len(rows) else -1
+        return self._scan.transactions.outside(end)
 
     @property
     def next_offset(self) -> int:
         """Offset after the last complete batch on disk, -1 where there is none."""
-        return self._next
+        return self._scan.next_offset
 
     @property
     def epoch(self) -> int:
         """Epoch of the last batch scanned, -1 where there is none."""
-        return self._epoch
+        return self._scan.epoch
 
-    def headers(self) -> np.ndarray:
-        """Headers (BATCH_DTYPE) of all batches scanned, in log order."""
-        return np.concatenate([np.empty(0, BATCH_DTYPE), *(headers for _, headers in self.scanned())])
-
-    def scanned(self) -> list[tuple[str, np.ndarray]]:
-        """Path and headers (BATCH_DTYPE) of what was scanned, in log order."""
-        return [(file.segment.path, headers) for file in self._files.values() for headers in file.headers]
-
-    def target(self, position: Position, most: int | None) -> int:
-        """The end of the next micro-batch: at most ``most`` records, whole batches, whole transactions."""
+    def target(self, position: Position, max_records: int | None) -> int:
+        """The end of the next micro-batch: at most ``max_records``, whole batches, whole transactions."""
         end = self.end()
         start = position.offset
-        if most is None or start + most >= end:
+        if max_records is None or start + max_records >= end:
             return max(end, start)
         headers = self.headers()
         ends = headers["base_offset"] + headers["count"]
         ends = ends[(ends > start) & (ends <= end)]
         if not len(ends):
             return max(end, start)
-        fits = ends[ends <= start + most]
+        fits = ends[ends <= start + max_records]
         chosen = int(fits[-1]) if len(fits) else int(ends[0])
-        within = self._transactions.around(chosen)
+        within = self._scan.transactions.around(chosen)
         if within is None:
             return chosen
         return within[0] if within[0] > start else within[1]
-
-    def position(self, offset: int, snapshot: int) -> Position:
-        """The position at ``offset``, with the fingerprint of the batch before it."""
-        for file in reversed(self._files.values()):
-            for headers in reversed(file.headers):
-                rows = np.flatnonzero(headers["base_offset"] < offset)
-                if len(rows):
-                    header = headers[rows[-1]]
-                    return Position(
-                        offset, int(header["base_offset"]), int(header["epoch"]), int(header["crc"]), snapshot
-                    )
-        return Position(offset, snapshot=snapshot)
-
-    def changed(self, position: Position) -> bool:
-        """Whether the batch before ``position`` is another one now: history was rewritten below it."""
-        if position.base < 0:
-            return False
-        for file in self._files.values():
-            for headers in file.headers:
-                at = np.flatnonzero(headers["base_offset"] == position.base)
-                if len(at):
-                    found = headers[at[0]]
-                    return (int(found["epoch"]), int(found["crc"])) != (position.epoch, position.crc)
-        scanned = [file.segment.base_offset for file in self._files.values()]
-        if not scanned or min(scanned) <= position.base:
-            # A log that only ends earlier disproves nothing.
-            return bool(scanned) and (self._next > position.base or self._epoch > position.epoch)
-        first = self.headers()[:1]  # below what the log still has only an older epoch after it tells
-        return len(first) > 0 and int(first[0]["epoch"]) < position.epoch
 
     def holds(self, position: Position) -> bool:
         """Whether the batch before ``position`` is the one it names."""
         return position.base < 0 or self.position(position.offset, position.snapshot) == position
 
-    def covers(self, start: Position, end: Position) -> bool:
-        """Whether the batches between two positions are scanned."""
-        first = min((f.segment.base_offset for f in self._files.values()), default=-1)
-        return (
-            0 <= first <= max(start.offset, end.snapshot if end.snapshot != start.snapshot else 0, 0)
-            and end.offset <= self._next
-        )
-
     def first_offset(self) -> int:
         """The first offset that the log on disk still has, -1 where it has no segment."""
         return self.segments[0].base_offset if self.segments else -1
+
+    # -- what was seen ------------------------------------------------------------------------------------------
+
+    def headers(self) -> np.ndarray:
+        """Headers (BATCH_DTYPE) of all batches scanned, in log order."""
+        return self._scan.headers()
+
+    def scanned(self) -> list[tuple[str, np.ndarray]]:
+        """Path and headers (BATCH_DTYPE) of what was scanned, in log order."""
+        return self._scan.scanned()
+
+    def position(self, offset: int, snapshot: int) -> Position:
+        """The position at ``offset``, with the fingerprint of the batch before it."""
+        return self._scan.position(offset, snapshot)
+
+    def changed(self, position: Position) -> bool:
+        """Whether the batch before ``position`` is another one now: history was rewritten below it."""
+        return self._scan.changed(position)
+
+    def covers(self, start: Position, end: Position) -> bool:
+        """Whether the batches between two positions are scanned."""
+        return self._scan.covers(start, end)
+
+    def is_quiet(self, start: Position, end: Position) -> bool:
+        """Whether there are only NoOpRecords between two positions."""
+        return self._scan.is_quiet(start, end)
+
+    def time(self, offset: int) -> int:
+        """Append time in milliseconds of the last batch before ``offset``, -1 where none was scanned."""
+        return self._scan.time(offset)
 
     # -- slices -------------------------------------------------------------------------------------------------
 
     def slices(self, start: Position, end: Position) -> Iterator[Slice]:
         """The slices between two positions, in log order: a snapshot first where ``end`` begins with another one."""
+        self._listed()
         first = max(start.offset, 0)
         if end.snapshot >= 0 and (end.snapshot != start.snapshot or start.offset < 0):
             yield from self._snapshot_slices(end.snapshot)
             first = max(first, end.snapshot)
-        if self._files and min(file.segment.base_offset for file in self._files.values()) > first:
+        begins = self._scan.first_offset()
+        if begins is not None and begins > first:
             raise LogChanged(self.log.location, first, "what was planned is no longer all there")
-        dropped = self._transactions.aborted()
-        for file in self._files.values():
-            if file.headers:
-                headers = np.concatenate(file.headers)
-                yield from log_slices(self.log.location, file.segment.path, headers, first, end.offset, dropped)
+        dropped = self._scan.transactions.aborted()
+        for segment, headers in self._scan.files():
+            yield from log_slices(self.log.location, segment.path, headers, first, end.offset, dropped)
 
     def _snapshot_slices(self, end_offset: int) -> Iterator[Slice]:
         matches = [snapshot for snapshot in self.snapshots if snapshot.end_offset == end_offset]

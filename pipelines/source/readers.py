@@ -19,8 +19,7 @@ from pipelines.source.positions import Position, Slice
 from pipelines.source.tail import Settle
 
 if TYPE_CHECKING:
-    from pipelines.source.copies import Copies
-    from pipelines.source.plan import Planner
+    from pipelines.source.planning import Planning
 
 
 class Part(InputPartition):
@@ -31,14 +30,14 @@ class Part(InputPartition):
         self.slices = tuple(slices)
 
 
-def planner_of(options: Options) -> Planner | Copies:
+def planner_of(options: Options) -> Planning:
     """What decides how far the log may be read."""
     # Not above: Spark loads this module in processes that plan nothing.
     from pipelines.source.copies import Copies
     from pipelines.source.plan import Planner
 
     settle = Settle.parse(options.settle)
-    planner: Planner | Copies
+    planner: Planning
     if options.copies:
         planner = Copies((options.path, *options.copies), cut_tail=options.cut_tail, settle=settle)
     else:
@@ -94,10 +93,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._ahead = Ahead.read(options.ahead)
-        self._planner: Planner | Copies | None = None
+        self._planner: Planning | None = None
         self._ends = False
 
-    def _plan(self) -> Planner | Copies:
+    def _plan(self) -> Planning:
         if self._planner is None:
             self._planner = planner_of(self._options)
             if self._ends:

@@ -86,3 +86,8 @@ def test_planned_batch_names_positions_as_the_stream_does() -> None:
     source = reader(log_dir)
     assert asdict(found.start) == source.initialOffset()
     assert asdict(found.end) == source.latestOffset(source.initialOffset(), ReadAllAvailable())
+
+
+def test_planner_asked_for_slices_before_it_looked_at_the_disk_raises(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="before begin"):
+        next(Planner(LogDir(str(tmp_path))).slices(Position(0), Position(1)))

@@ -1,0 +1,211 @@
+"""What was seen of the segments of a log: batch headers, transactions, and what follows the last whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from jbod_model.errors import LogChanged, MalformedLog
+from pipelines.formats.batches import BATCH_DTYPE, HEADER_BYTES, MAX_BATCH_BYTES
+from pipelines.source.log_dir import LogDir, Segment
+from pipelines.source.markers import is_idle
+from pipelines.source.positions import Position, Tail
+from pipelines.source.sound_prefix import sound
+from pipelines.source.transactions import Transactions
+
+_WINDOW = 4 << 20
+
+
+@dataclass
+class _File:
+    segment: Segment
+    scanned: int = 0
+    headers: list[np.ndarray] = field(default_factory=list)
+
+
+class Scan:
+    """Grows at its end with the log. Where the log was cut off, it is thrown away and another one begun."""
+
+    def __init__(self, log: LogDir, cut_tail: str) -> None:
+        self._log = log
+        self._cut_tail = cut_tail
+        self._files: dict[str, _File] = {}
+        self.transactions = Transactions()
+        self.next_offset = -1
+        """Offset after the last complete batch, -1 where there is none."""
+        self.epoch = -1
+        """Epoch of the last batch, -1 where there is none."""
+        self._stirred = -1
+        """Offset after the last batch that has more than NoOpRecords."""
+        self.damage: MalformedLog | None = None
+        """What is wrong after the last batch."""
+        self.tail: Tail | None = None
+
+    # -- growing ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it has seen a segment."""
+        return bool(self._files)
+
+    def is_cut(self, segments: Sequence[Segment]) -> bool:
+        """Whether what was scanned is there no more: the tail was cut off, and perhaps written anew."""
+        first = segments[0].base_offset if segments else -1
+        sizes = {segment.path: segment.size for segment in segments}
+        for file in self._files.values():
+            # A segment that is gone below the first one left was deleted by retention, not by an election.
+            behind = file.segment.path not in sizes and file.segment.base_offset < first
+            if not behind and sizes.get(file.segment.path, -1) < file.scanned:
+                return True
+        read = [file for file in self._files.values() if file.headers and file.segment.path in sizes]
+        if not read:
+            return False
+        last = read[-1].headers[-1][-1]
+        start = int(last["position"])
+        head = self._log.read(read[-1].segment.path, start, start + HEADER_BYTES).tobytes()
+        said = head[:8], head[12:16], head[17:21]
+        values = zip((last["base_offset"], last["epoch"], last["crc"]), (8, 4, 4), strict=True)
+        return said != tuple(int(value).to_bytes(size, "big") for value, size in values)
+
+    def read_on(self, segments: Sequence[Segment], floor: int, decided: int) -> None:
+        """Scan what is new from the segment on that holds ``floor``, forget the segments before it.
+
+        Transactions below ``decided`` were read before, whole. LogChanged where the log is cut off meanwhile.
+        """
+        wanted = [segment for i, segment in enumerate(segments) if _reaches(segments, i, floor)]
+        self.damage = self.tail = None
+        try:
+            self._scan_all(wanted, decided)
+        except LogChanged:
+            raise
+        except MalformedLog as problem:
+            self.damage = problem
+        for path in [path for path in self._files if path not in {s.path for s in wanted}]:
+            del self._files[path]
+
+    def _scan_all(self, wanted: Sequence[Segment], floor: int) -> None:
+        for index, segment in enumerate(wanted):
+            known = self._files.get(segment.path)
+            if known is None:
+                if self.next_offset >= 0 and segment.base_offset != self.next_offset:
+                    raise MalformedLog(
+                        segment.path,
+                        self.next_offset,
+                        f"gap: offset {self.next_offset} is missing before {segment.base_offset}",
+                    )
+                known = self._files[segment.path] = _File(segment)
+                if self.next_offset < 0:
+                    self.next_offset = segment.base_offset
+            self._scan(known, segment.size, floor, last=index == len(wanted) - 1)
+
+    def _scan(self, file: _File, size: int, floor: int, *, last: bool) -> None:
+        path, window = file.segment.path, _WINDOW
+        while file.scanned < size:
+            wanted = min(file.scanned + window, size)
+            data = self._log.read(path, file.scanned, wanted)
+            if file.scanned + len(data) < wanted:
+                raise LogChanged(path, self.next_offset, "the file was cut off while it was read")
+            # What is decided here, about transactions above all, stands on these bytes.
+            found = sound(data, path, next_offset=self.next_offset, epoch=self.epoch)
+            if len(found.headers):
+                self._take(file, data, found.headers, found.marks, floor)
+            if found.problem is not None:
+                raise found.problem
+            if len(found.headers):
+                continue
+            if wanted < size and window > MAX_BATCH_BYTES:
+                raise MalformedLog(path, self.next_offset, f"batch length is out of range (byte {file.scanned})")
+            if wanted == size:
+                if not last or self._cut_tail == "fail":
+                    raise MalformedLog(
+                        path, self.next_offset, f"batch is cut off at the end of the file (byte {file.scanned})"
+                    )
+                self.tail = Tail(path, size - file.scanned, self.next_offset)
+                return
+            window *= 2
+
+    def _take(
+        self, file: _File, data: np.ndarray, headers: np.ndarray, marks: list[tuple[int, int]], floor: int
+    ) -> None:
+        self.transactions.add(marks, floor)
+        stirring = np.flatnonzero(~is_idle(data, headers))
+        if len(stirring):
+            self._stirred = int(headers["base_offset"][stirring[-1]] + headers["count"][stirring[-1]])
+        headers["position"] += file.scanned
+        file.headers.append(headers)
+        last = headers[-1]
+        self.epoch = int(last["epoch"])
+        self.next_offset = int(last["base_offset"]) + int(last["count"])
+        file.scanned = int(last["position"]) + int(last["size"])
+
+    # -- what was seen ------------------------------------------------------------------------------------------
+
+    def headers(self) -> np.ndarray:
+        """Headers (BATCH_DTYPE) of all batches scanned, in log order."""
+        return np.concatenate([np.empty(0, BATCH_DTYPE), *(headers for _, headers in self.scanned())])
+
+    def scanned(self) -> list[tuple[str, np.ndarray]]:
+        """Path and headers (BATCH_DTYPE) of what was scanned, in log order."""
+        return [(file.segment.path, headers) for file in self._files.values() for headers in file.headers]
+
+    def position(self, offset: int, snapshot: int) -> Position:
+        """The position at ``offset``, with the fingerprint of the batch before it."""
+        for file in reversed(self._files.values()):
+            for headers in reversed(file.headers):
+                rows = np.flatnonzero(headers["base_offset"] < offset)
+                if len(rows):
+                    header = headers[rows[-1]]
+                    return Position(
+                        offset, int(header["base_offset"]), int(header["epoch"]), int(header["crc"]), snapshot
+                    )
+        return Position(offset, snapshot=snapshot)
+
+    def changed(self, position: Position) -> bool:
+        """Whether the batch before ``position`` is another one now: history was rewritten below it."""
+        if position.base < 0:
+            return False
+        for file in self._files.values():
+            for headers in file.headers:
+                at = np.flatnonzero(headers["base_offset"] == position.base)
+                if len(at):
+                    found = headers[at[0]]
+                    return (int(found["epoch"]), int(found["crc"])) != (position.epoch, position.crc)
+        scanned = [file.segment.base_offset for file in self._files.values()]
+        if not scanned or min(scanned) <= position.base:
+            # A log that only ends earlier disproves nothing.
+            return bool(scanned) and (self.next_offset > position.base or self.epoch > position.epoch)
+        # The position lies before the oldest segment: only an older epoch where the log begins proves a rewrite.
+        first = self.headers()[:1]
+        return len(first) > 0 and int(first[0]["epoch"]) < position.epoch
+
+    def covers(self, start: Position, end: Position) -> bool:
+        """Whether the batches between two positions are scanned."""
+        first = min((f.segment.base_offset for f in self._files.values()), default=-1)
+        return (
+            0 <= first <= max(start.offset, end.snapshot if end.snapshot != start.snapshot else 0, 0)
+            and end.offset <= self.next_offset
+        )
+
+    def is_quiet(self, start: Position, end: Position) -> bool:
+        """Whether there are only NoOpRecords between two positions."""
+        return self._stirred <= start.offset and end.snapshot == start.snapshot
+
+    def time(self, offset: int) -> int:
+        """Append time in milliseconds of the last batch before ``offset``, -1 where none was scanned."""
+        headers = self.headers()
+        rows = np.flatnonzero(headers["base_offset"] < offset)
+        return int(headers["timestamp"][rows[-1]]) if len(rows) else -1
+
+    def files(self) -> list[tuple[Segment, np.ndarray]]:
+        """The segments that have batches, and the headers of those."""
+        return [(file.segment, np.concatenate(file.headers)) for file in self._files.values() if file.headers]
+
+    def first_offset(self) -> int | None:
+        """Where the first segment begins that was scanned, None for none."""
+        return min((file.segment.base_offset for file in self._files.values()), default=None)
+
+
+def _reaches(segments: Sequence[Segment], index: int, floor: int) -> bool:
+    return index + 1 == len(segments) or segments[index + 1].base_offset > floor
