@@ -68,13 +68,17 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifecycle:
-    """One process of a broker. Times are milliseconds; ``offline`` maps a failed directory to "reported"."""
+    """One process of a broker. Times are milliseconds; ``offline`` maps a failed directory to "reported".
+
+    ``zookeeper``: it still runs in ZooKeeper mode, before its migration (R-ZK-1).
+    """
 
     node_id: int
     cluster_id: str
     incarnation_id: Uuid
     log_dirs: tuple[Uuid, ...]
     previous_epoch: int = -1
+    zookeeper: bool = False
     rules: BrokerRules = KAFKA
     state: BrokerState = BrokerState.NOT_RUNNING
     epoch: int = -1
@@ -121,6 +125,7 @@ def registration_request(life: Lifecycle) -> BrokerRegistrationRequest:
         incarnation_id=life.incarnation_id,
         log_dirs=tuple(sorted(life.log_dirs)),
         previous_broker_epoch=life.previous_epoch,
+        is_migrating_zk_broker=life.zookeeper,
     )
 
 
@@ -226,6 +231,16 @@ def needs_registration(registered_directories: tuple[Uuid, ...] | None, director
     ``registered_directories`` are those of its registration in the metadata, None where there is none.
     """
     return registered_directories == () and directories_supported
+
+
+def upgrade_warning(life: Lifecycle, directories_supported: bool) -> str | None:
+    """What a broker logs that has several directories before the metadata version can record them (R-LIFE-13)."""
+    if directories_supported or len(life.log_dirs) < 2:
+        return None
+    return (
+        f"broker {life.node_id} has {len(life.log_dirs)} log directories, and the metadata.version records none: "
+        "raise it to 3.7-IV2 or higher first, no controller hears of a failed directory until then"
+    )
 
 
 def tick(life: Lifecycle, around: Surroundings, now: int) -> tuple[Lifecycle, tuple[Action, ...]]:

@@ -121,6 +121,8 @@ def fail_directory(broker: Broker, directory: Uuid, now: int) -> Next:
     broker = replace(broker, replicas=state)
     if not state.disks.online:
         return _halt(broker, "every log directory has failed")
+    if broker.life.zookeeper:  # R-ZK-2
+        return _halt(broker, f"directory {directory} has failed in ZooKeeper mode", halt=False)
     if directory == disks.metadata_dir:
         return _halt(broker, f"the metadata directory {directory} has failed")
     broker = _submit(broker, reports, now)
@@ -182,9 +184,11 @@ def tick(broker: Broker, now: int) -> Next:
 
 def assignment_request(broker: Broker, batch: tuple[Assignment, ...]) -> AssignReplicasToDirsRequest:
     """A batch as a request, under the epoch that the metadata has for the broker (R-PROC-3)."""
+    replicas_ = broker.replicas
+    unnamed = frozenset() if broker.life.rules.names_failed_directories else replicas_.disks.failed
     directories = tuple(
         AssignedDirectory(
-            id=directory,
+            id=replicas_.ids.lost if directory in unnamed else directory,  # R-DRAFT-3
             topics=tuple(
                 AssignedTopic(topic_id=topic, partitions=tuple(AssignedPartition(partition_index=i) for i in indexes))
                 for topic, indexes in topics
@@ -239,6 +243,8 @@ def _ready_if_caught_up(broker: Broker, now: int) -> Broker:
 
 def _submit(broker: Broker, reports: Iterable[Report], now: int) -> Broker:
     queue = broker.queue
+    if broker.life.zookeeper and not broker.life.rules.reports_under_zookeeper:  # R-ZK-3
+        return broker
     for report in reports:
         if report.reason is Reason.REVERT and broker.life.rules.withdraws_queued_moves:
             withdrawn = assignments.withdraw(queue, report.replica)

@@ -242,11 +242,21 @@ def _corrections(state: Replicas, changes: Iterable[ReplicaChange]) -> list[Repo
         actual = state.disks.current.get(change.replica)
         if change.directory is None or actual is None or actual == change.directory:
             continue
+        if not (state.rules.single_directory_corrects_all or _several_or_gone(state, change.directory)):
+            continue
         move = state.moves.get(change.replica)
         if move is not None and move.target == change.directory and not state.rules.promote_future_at_start:
             continue  # By the KIP the metadata is ahead of the move, which comes to an end or reports the original.
         reports.append(Report(change.replica, actual, Reason.METADATA))
     return reports
+
+
+def _several_or_gone(state: Replicas, directory: Uuid) -> bool:
+    """Whether the drafts have the broker correct an assignment to ``directory`` (R-DRAFT-4)."""
+    return len(state.disks.configured) + state.disks.unreadable > 1 or directory in (
+        state.ids.lost,
+        state.ids.migrating,
+    )
 
 
 def _delete(state: Replicas, replica: Replica) -> Result:

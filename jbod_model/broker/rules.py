@@ -40,6 +40,15 @@ class BrokerRules:
     """A move that ends while its report waits, never sent, takes the report out of the queue; else the original
     directory is reported all the same (R-MOVE-10)."""
 
+    reports_under_zookeeper: bool = False
+    """A broker in ZooKeeper mode, before its migration, reports assignments (R-ZK-3)."""
+
+    names_failed_directories: bool = True
+    """An assignment into a directory that failed meanwhile names that directory, else LOST (R-DRAFT-3)."""
+
+    single_directory_corrects_all: bool = True
+    """A broker with one directory corrects every wrong assignment, else only those to LOST (R-DRAFT-4)."""
+
     source_failure_assigns_lost: bool = False
     """When the source disk of a move fails, report the id for lost directories, not the original one (R-MOVE-4)."""
 
@@ -62,6 +71,7 @@ KIP858 = BrokerRules(
     overlooks_added_replicas=False,
     confirms_any_move=False,
     withdraws_queued_moves=True,
+    reports_under_zookeeper=True,
     format_adds_missing_ids=True,
     queue_metric="kafka.server:type=KafkaServer,name=QueuedReplicaToDirAssignments",
 )
@@ -72,6 +82,8 @@ DRAFT = replace(
     KIP858,
     name="draft",
     source_failure_assigns_lost=True,
+    names_failed_directories=False,
+    single_directory_corrects_all=False,
     queue_metric="kafka.server:type=KafkaServer,name=NumMismatchingReplicaToLogDirAssignments",
 )
 

@@ -20,7 +20,7 @@ from jbod_model.formats.responses import (
     AssignedTopicResult,
     AssignReplicasToDirsResponse,
 )
-from jbod_model.ids import Uuid
+from jbod_model.ids import ZERO, Uuid
 from jbod_model.profiles.controller_rules import Quirk
 
 
@@ -39,14 +39,17 @@ def assign(cluster: Cluster, request: AssignReplicasToDirsRequest) -> Result:
     offline: dict[tuple[Uuid, int], PartitionAt] = {}
     directories: list[AssignedDirectoryResult] = []
     for directory in request.directories:
-        online = cluster.has_online_dir(registration.broker_id, directory.id)
+        assigned = directory.id
+        if assigned == ZERO and cluster.rules.zero_assignment_is_lost:  # R-DRAFT-5
+            assigned = cluster.image.ids.lost
+        online = cluster.has_online_dir(registration.broker_id, assigned)
         topics: list[AssignedTopicResult] = []
         for topic in directory.topics:
             results: list[AssignedPartitionResult] = []
             for asked in topic.partitions:
                 at, error = _find(cluster, request.broker_id, topic.topic_id, asked.partition_index)
                 if at is not None:
-                    record = _assignment(cluster, request.broker_id, directory.id, online, at)
+                    record = _assignment(cluster, request.broker_id, assigned, online, at)
                     if record is not None:
                         records.append(record)
                     if not online:

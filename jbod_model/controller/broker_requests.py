@@ -117,12 +117,14 @@ def _refuse_unknown_directories(cluster: Cluster, registration: BrokerRegistrati
 
 
 def _assignments_missing(cluster: Cluster, registration: BrokerRegistration) -> bool:
-    """Whether a broker with several directories has a replica in none yet (R-HB-5)."""
+    """Whether a broker with several directories has a replica whose directory is not learnt yet (R-HB-5)."""
     if not cluster.rules.fences_until_assigned or len(registration.directories) < 2:
         return False
-    unassigned = cluster.image.ids.unassigned
+    if registration.is_migrating_zk_broker:
+        return False
+    unlearnt = (cluster.image.ids.unassigned, cluster.image.ids.migrating)
     return any(
-        at.partition.directory(registration.broker_id) == unassigned
+        at.partition.directory(registration.broker_id) in unlearnt
         for at in cluster.partitions()
         if registration.broker_id in at.partition.replicas
     )

@@ -40,7 +40,7 @@ def register(cluster: Cluster, request: BrokerRegistrationRequest) -> Result:
         raise WrongCluster(f"this is cluster {cluster.context.cluster_id}, the broker belongs to {request.cluster_id}")
     if existing is not None and cluster.context.has_valid_session and not same_process:
         raise DuplicateRegistration(f"broker {request.broker_id} is alive; wait until its session expires")
-    if request.is_migrating_zk_broker:
+    if request.is_migrating_zk_broker and not cluster.rules.admits_zookeeper_brokers:  # R-ZK-1
         raise MigratingBrokerRefused("brokers in ZooKeeper mode are not supported")
     if cluster.directories_supported:  # R-REG-13
         _check_directories(cluster, request.broker_id, request.log_dirs)
@@ -117,6 +117,7 @@ def _record(
             for feature in request.features
         ),
         rack=request.rack,
+        is_migrating_zk_broker=request.is_migrating_zk_broker,
         fenced=True if amended is None else amended.fenced,
         in_controlled_shutdown=False if amended is None else amended.in_controlled_shutdown,
         log_dirs=request.log_dirs if cluster.directories_supported else (),

@@ -51,6 +51,10 @@ class ControllerRules:
     """Where the registration's record stands among those of a directory failure (R-FAIL-1)."""
     fences_until_assigned: bool
     """A broker with several directories stays fenced until none of its replicas is unassigned (R-HB-5)."""
+    admits_zookeeper_brokers: bool
+    """A broker in ZooKeeper mode registers, with its directories, before its migration (R-ZK-1)."""
+    zero_assignment_is_lost: bool
+    """An assignment to Uuid.ZERO is one to LOST (R-DRAFT-5)."""
     election_after_assignment: Literal["old directory", "new directory"]
     """Which directory the election in an assignment's record sees (R-ASSIGN-6)."""
     reassignment_completion: Literal["all in sync", "added in sync"] = "all in sync"
@@ -74,6 +78,8 @@ KAFKA_RULES = ControllerRules(
     checks_directory_ids=True,
     registration_change="last",
     fences_until_assigned=False,
+    admits_zookeeper_brokers=False,
+    zero_assignment_is_lost=False,
     election_after_assignment="old directory",
 )
 """Kafka as released, with the flaws of all releases from 4.1 on; `releases.as_released` takes out what was repaired."""
@@ -87,9 +93,11 @@ KIP858_RULES = ControllerRules(
     checks_directory_ids=False,
     registration_change="first",
     fences_until_assigned=True,
+    admits_zookeeper_brokers=True,
+    zero_assignment_is_lost=False,
     election_after_assignment="new directory",
 )
 """The current page. Where it contradicts itself its newer sentence counts, where it is silent the safe reading."""
 
-DRAFT_RULES = replace(KIP858_RULES, preselects_single_directory=False)
-"""The older pages: every new replica starts unassigned."""
+DRAFT_RULES = replace(KIP858_RULES, preselects_single_directory=False, zero_assignment_is_lost=True)
+"""The older pages: every new replica starts unassigned, and Uuid.ZERO in an assignment means an offline directory."""

@@ -74,8 +74,10 @@ class Host:
         self._write(plan)
         return plan
 
-    def start(self, now: int, incarnation: Uuid) -> tuple[process.Action, ...] | StorageProblem:
-        """Start a process on the directories, or say what keeps it from starting."""
+    def start(
+        self, now: int, incarnation: Uuid, *, zookeeper: bool = False
+    ) -> tuple[process.Action, ...] | StorageProblem:
+        """Start a process on the directories, or say what keeps it from starting; ``zookeeper``: in that mode."""
         ensemble = self.ensemble()
         try:
             plan = plan_start(ensemble, node_id=self.node_id, next_long=self.next_long)
@@ -90,6 +92,7 @@ class Host:
             incarnation_id=incarnation,
             log_dirs=directories,
             previous_epoch=self.clean_epoch,
+            zookeeper=zookeeper,
             rules=self.rules,
         )
         self.clean_epoch = -1

@@ -95,6 +95,9 @@ def upgrade(world: World) -> None:
 )
 def zk_migration(world: World) -> None:
     bootstrap(world, "3.9-IV0", extra=(ZkMigrationStateRecord(zk_migration_state=PRE_MIGRATION),))
+    if world.controller.profile.controller.admits_zookeeper_brokers:
+        _migrate_by_the_page(world)
+        return
     for node_id, disks in ((1, 2), (2, 2), (3, 1)):
         _register_under_zookeeper(world, node_id, disks)
         world.run(3)
@@ -105,7 +108,7 @@ def zk_migration(world: World) -> None:
             world.controller.hear_of(broker_id, world.now)
 
     world.scheduler.every(2_000, heartbeats_under_zookeeper)
-    _migrate_metadata(world, {"old": [(1, 2), (2, 3), (3, 1), (1, 3)], "solo": [(1,), (2,), (3,)]})
+    _migrate_metadata(world, _zookeeper_topics(world))
     settle(world, 5)
     for node_id in (1, 2, 3):
         world.tell(f"broker {node_id} goes down to restart under KRaft")
@@ -207,14 +210,56 @@ def _register_under_zookeeper(world: World, node_id: int, disks: int) -> None:
     world.tell(f"broker {node_id} registers for the migration, still under ZooKeeper")
 
 
-def _migrate_metadata(world: World, topics: dict[str, list[tuple[int, ...]]]) -> None:
-    """The transaction that copies ZooKeeper's topics: partitions without directories, so all of them MIGRATING."""
-    records: list[Record] = [BeginTransactionRecord(name="ZK Migration")]
-    for name, partitions in topics.items():
+def _migrate_by_the_page(world: World) -> None:
+    """Brokers in ZooKeeper mode register and report (R-ZK-1, R-ZK-3); then each restarts under KRaft."""
+    disks = {1: 2, 2: 2, 3: 1}
+    for node_id, count in disks.items():
+        host = world.add_host(node_id, count)
+        for disk in host.disks.values():
+            if disk.meta is not None:
+                disk.meta = replace(disk.meta, version=0, directory_id=None)
+    topics = _zookeeper_topics(world)
+    for node_id in disks:
+        world.start_broker(node_id, zookeeper=True)
+    settle(world, 5)
+    _migrate_metadata(world, topics)
+    settle(world, 5)
+    for node_id in disks:
+        world.kill_broker(node_id)
+        world.run(12)
+        world.start_broker(node_id)
+        settle(world, 30)
+    world.write(VersionedRecord(ZkMigrationStateRecord(zk_migration_state=POST_MIGRATION), 0))
+    world.tell("the migration is finalised")
+    topic(world, "new", 3, 2)
+    world.break_disk(1, "/disks/1-b")
+    settle(world)
+
+
+def _zookeeper_topics(world: World) -> dict[str, tuple[Uuid, list[tuple[int, ...]]]]:
+    """The topics that ZooKeeper knows, with their logs on some disk of each broker: id and brokers by partition."""
+    topics = {}
+    placed: dict[str, list[tuple[int, ...]]] = {"old": [(1, 2), (2, 3), (3, 1), (1, 3)], "solo": [(1,), (2,), (3,)]}
+    for name, partitions in placed.items():
         topic_id = random_id(world.scheduler.random)
-        records.append(TopicRecord(name=name, topic_id=topic_id))
         for number, brokers in enumerate(partitions):
             _put_logs(world, topic_id, number, brokers)
+        topics[name] = (topic_id, partitions)
+    return topics
+
+
+def _migrate_metadata(world: World, topics: dict[str, tuple[Uuid, list[tuple[int, ...]]]]) -> None:
+    """The transaction that copies ZooKeeper's topics: every replica that exists is MIGRATING (R-ZK-4).
+
+    Kafka leaves the directories out, which it reads as MIGRATING (R-PART-3). By the page that would be UNASSIGNED, so
+    they are named.
+    """
+    named = world.controller.profile.absent_directories != "migrating"
+    migrating = world.image.ids.migrating
+    records: list[Record] = [BeginTransactionRecord(name="ZK Migration")]
+    for name, (topic_id, partitions) in topics.items():
+        records.append(TopicRecord(name=name, topic_id=topic_id))
+        for number, brokers in enumerate(partitions):
             records.append(
                 PartitionRecord(
                     partition_id=number,
@@ -224,10 +269,12 @@ def _migrate_metadata(world: World, topics: dict[str, list[tuple[int, ...]]]) ->
                     leader=brokers[0],
                     leader_epoch=2,
                     partition_epoch=2,
+                    directories=(migrating,) * len(brokers) if named else (),
                 )
             )
     records += [ZkMigrationStateRecord(zk_migration_state=MIGRATION), EndTransactionRecord()]
-    world.write(*(VersionedRecord(record, 0) for record in records))
+    version = 1 if named else 0
+    world.write(*(VersionedRecord(r, version if isinstance(r, PartitionRecord) else 0) for r in records))
     world.tell("the metadata is copied from ZooKeeper")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from jbod_model.broker import process
+from jbod_model.broker import lifecycle, process
 from jbod_model.broker.assignments import GlobalFailure, Replica
 from jbod_model.broker.lifecycle import Shutdown
 from jbod_model.broker.local_changes import assigned_directories, local_changes
@@ -156,14 +156,15 @@ class World:
         self.hosts[node_id] = host
         return host
 
-    def start_broker(self, node_id: int) -> StorageProblem | None:
+    def start_broker(self, node_id: int, *, zookeeper: bool = False) -> StorageProblem | None:
         """Start the machine's broker; what keeps it from starting is told and returned."""
         host = self.hosts[node_id]
-        started = host.start(self.now, random_id(self.scheduler.random))
+        started = host.start(self.now, random_id(self.scheduler.random), zookeeper=zookeeper)
         if isinstance(started, StorageProblem):
             self.tell(f"broker {node_id} does not start: {started}")
             return started
-        self.tell(f"broker {node_id} starts with {len(host.log_dirs)} log directories")
+        mode = " in ZooKeeper mode" if zookeeper else ""
+        self.tell(f"broker {node_id} starts{mode} with {len(host.log_dirs)} log directories")
         self._act(host, started)
         self._deliver(host)
         return None
@@ -346,7 +347,11 @@ class World:
         registration = image.brokers.get(host.node_id)
         version = image.features.get(METADATA_VERSION, 0)
         changed = host.applied.brokers.get(host.node_id) is not registration
-        changed = changed or host.applied.features.get(METADATA_VERSION, 0) != version
+        raised = host.applied.features.get(METADATA_VERSION, 0) != version
+        warning = lifecycle.upgrade_warning(broker.life, directories_supported(version))
+        if raised and warning is not None:
+            self.tell(warning)
+        changed = changed or raised
         host.broker = process.apply_metadata(
             broker,
             offset=self.controller.next_offset - 1,

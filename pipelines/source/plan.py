@@ -15,7 +15,7 @@ Five things may end what may be read, and the lowest offset among them counts:
 - the first batch that is damaged, and the first marker that breaks a transaction rule: all before is handed out first,
   then the log is refused (R-READ-1);
 - ``limit``, what copies of the log hold together, or what a refusal left;
-- a transaction that is open: its records may yet be aborted (R-TXN-*).
+- a transaction that is open: its records may yet be aborted (docs/spec/replay.md, "Transactions").
 
 A log may be another one at the next look. It was cut off where a file is gone, is shorter, or begins another batch
 where the last one was: the scan is thrown away. It was rewritten where the batch before a position has another

@@ -14,7 +14,7 @@ HEAD = """# Rules, code and tests
 Every numbered rule of this folder: the KIP section, Kafka class and words it comes from, and the first line of each
 file that cites it. `jbod_model` is the specification that can be run, `pipelines` the engine, which implements some
 rules a second time. Search this page for a word of the KIP (`LogDirs`, `QueuedReplicaToDirAssignments`,
-`INVALID_REQUEST`) to find its rules.
+`INVALID_REQUEST`) to find its rules. [kip.md](kip.md) goes the other way: from each statement of the KIP to its rules.
 Invariants are not here: [invariants.md](invariants.md) says of each what checks it.
 `tests/unit/repository/test_matrix.py` writes this page anew and fails when it is out of date.
 

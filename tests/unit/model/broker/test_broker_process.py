@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jbod_model.broker import process, replicas
+from jbod_model.broker import lifecycle, process, replicas
 from jbod_model.broker.assignments import GlobalFailure, Replica
 from jbod_model.broker.disks import Disks
 from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown
@@ -240,6 +240,81 @@ def test_move_whose_report_may_have_been_heard_is_reverted_by_a_request() -> Non
     _, actions = process.tick(node, 10_000)
     requests = [action for action in actions if isinstance(action, AssignReplicasToDirsRequest)]
     assert [directory.id for directory in requests[0].directories] == [A]
+
+
+def in_zookeeper_mode(rules: BrokerRules) -> Broker:
+    node = broker(rules)
+    node, (request, *_) = process.start(replace(node, life=replace(node.life, zookeeper=True)), 0)
+    assert isinstance(request, BrokerRegistrationRequest)
+    assert request.is_migrating_zk_broker
+    return process.answer_registration(node, 5, 0)
+
+
+@pytest.mark.parametrize("rules", [KIP858, DRAFT])
+def test_broker_in_zookeeper_mode_ends_with_the_first_directory(rules: BrokerRules) -> None:
+    """R-ZK-2: under KRaft it would go on."""
+    _, actions = process.fail_directory(in_zookeeper_mode(rules), A, 50)
+    assert actions == (Shutdown(f"directory {A} has failed in ZooKeeper mode"),)
+    survivor, actions = process.fail_directory(running(rules), A, 50)
+    assert (survivor.running, actions) == (True, ())
+
+
+@pytest.mark.parametrize(("rules", "pending"), [(KAFKA, 0), (KIP858, 1), (DRAFT, 1)])
+def test_broker_in_zookeeper_mode_reports_assignments_by_the_kip(rules: BrokerRules, pending: int) -> None:
+    """R-ZK-3."""
+    node = in_zookeeper_mode(rules)
+    node = replace(node, replicas=replace(node.replicas, disks=replace(node.replicas.disks, current={P: A})))
+    node = publish(node, {P: KAFKA_IDS.migrating}, 20)
+    assert node.queue.pending == pending
+
+
+@pytest.mark.parametrize(("rules", "named"), [(KAFKA, B), (KIP858, B), (DRAFT, KAFKA_IDS.lost)])
+def test_report_into_a_directory_that_failed_meanwhile_names_it_or_lost(rules: BrokerRules, named: Uuid) -> None:
+    """R-DRAFT-3."""
+    node = running(rules)
+    node = replace(node, replicas=replace(node.replicas, disks=replace(node.replicas.disks, current={P: B})))
+    node = publish(node, {P: A}, 20)
+    node, _ = process.fail_directory(node, B, 30)
+    _, actions = process.tick(node, 10_000)
+    (request,) = [action for action in actions if isinstance(action, AssignReplicasToDirsRequest)]
+    assert [directory.id for directory in request.directories] == [named]
+
+
+# Rules, directories of the broker, what the metadata has, whether the actual directory is reported (R-DRAFT-4)
+CORRECTIONS = [
+    (KIP858, (A,), KAFKA_IDS.unassigned, True),
+    (KIP858, (A,), B, True),
+    (DRAFT, (A,), KAFKA_IDS.unassigned, False),
+    (DRAFT, (A,), B, False),
+    (DRAFT, (A,), KAFKA_IDS.lost, True),
+    (DRAFT, (A,), KAFKA_IDS.migrating, True),
+    (DRAFT, (A, B), KAFKA_IDS.unassigned, True),
+]
+
+
+@pytest.mark.parametrize(("rules", "directories", "assigned", "corrected"), CORRECTIONS)
+def test_broker_with_one_directory_corrects(
+    rules: BrokerRules, directories: tuple[Uuid, ...], assigned: Uuid, corrected: bool
+) -> None:
+    """R-DRAFT-4."""
+    node = running(rules, *directories)
+    node = replace(node, replicas=replace(node.replicas, disks=replace(node.replicas.disks, current={P: A})))
+    node = publish(node, {P: assigned}, 20)
+    assert bool(node.queue.pending) is corrected
+
+
+@pytest.mark.parametrize(
+    ("directories", "supported", "warns"), [((A, B), False, True), ((A,), False, False), ((A, B), True, False)]
+)
+@pytest.mark.parametrize("rules", [KAFKA, KIP858, DRAFT])
+def test_several_directories_before_the_upgrade_are_warned_of(
+    rules: BrokerRules, directories: tuple[Uuid, ...], supported: bool, warns: bool
+) -> None:
+    """R-LIFE-13."""
+    warning = lifecycle.upgrade_warning(broker(rules, *directories).life, supported)
+    assert (warning is not None) is warns
+    if warning is not None:
+        assert warning.startswith("broker 1 has 2 log directories, and the metadata.version records none: raise it to")
 
 
 @pytest.mark.parametrize(

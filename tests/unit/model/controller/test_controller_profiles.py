@@ -30,7 +30,7 @@ from jbod_model.formats.requests import (
     UnregisterBrokerRequest,
 )
 from jbod_model.formats.responses import BrokerHeartbeatResponse
-from jbod_model.ids import KAFKA_IDS, KIP858_IDS, Uuid
+from jbod_model.ids import KAFKA_IDS, KIP858_IDS, ZERO, Uuid
 from jbod_model.profiles import DRAFT, KAFKA, KIP858, PROFILES, Profile
 from jbod_model.profiles.controller_rules import Quirk
 from jbod_model.replay.image import Partition
@@ -280,6 +280,55 @@ def test_profile_fenced_until_assigned(name: str, fenced: bool) -> None:
     world.assign(0, directory(0), "a")
     world.ask(world.heartbeat(0))
     assert not world.image.brokers[0].fenced
+
+
+@pytest.mark.parametrize(("name", "fenced"), [("kafka", False), ("kip858", True), ("draft", True)])
+def test_profile_fences_while_a_replica_is_migrating(name: str, fenced: bool) -> None:
+    """R-HB-5: what was copied from ZooKeeper is learnt first."""
+    world = World(profile=PROFILES[name]).brokers(0, 1)
+    world.topic("a", (0, 1))
+    world.set("a", directories=(world.image.ids.migrating, directory(1)))
+    world.fence(0)
+    world.ask(world.heartbeat(0))
+    assert world.image.brokers[0].fenced is fenced
+    world.assign(0, directory(0), "a")
+    world.ask(world.heartbeat(0))
+    assert not world.image.brokers[0].fenced
+
+
+@pytest.mark.parametrize("name", ["kip858", "draft"])
+@pytest.mark.parametrize("kind", ["unassigned", "migrating"])
+def test_profile_does_not_fence_a_broker_with_one_directory(name: str, kind: str) -> None:
+    """R-HB-5: one directory needs no assignment."""
+    world = World(profile=PROFILES[name]).brokers(0, dirs=1)
+    world.topic("a", (0,))
+    world.set("a", directories=(getattr(world.image.ids, kind),))
+    world.fence(0)
+    world.ask(world.heartbeat(0))
+    assert not world.image.brokers[0].fenced
+
+
+@pytest.mark.parametrize("name", ["kip858", "draft"])
+def test_profile_admits_a_broker_in_zookeeper_mode(name: str) -> None:
+    """R-ZK-1: with its directories, and unfenced whatever is assigned."""
+    world = World(profile=PROFILES[name]).brokers(0, 1)
+    world.topic("a", (0, 1))
+    world.set("a", directories=(world.image.ids.migrating, directory(1)))
+    mine = (directory(0), directory(0, 1))
+    world.ask(world.registration(0, *mine, process=1, is_migrating_zk_broker=True))
+    registration = world.image.brokers[0]
+    assert (registration.is_migrating_zk_broker, registration.directories) == (True, mine)
+    world.ask(world.heartbeat(0))
+    assert not world.image.brokers[0].fenced
+
+
+@pytest.mark.parametrize(("name", "written"), [("kafka", ZERO), ("kip858", ZERO), ("draft", KAFKA_IDS.lost)])
+def test_profile_assignment_to_the_id_of_zeros(name: str, written: Uuid) -> None:
+    """R-DRAFT-5: in the drafts it conveys an offline directory, and the leader moves."""
+    world = unfenced_world(PROFILES[name])
+    world.assign(0, ZERO, "a")
+    assert world.partition("a").directories[0] == written
+    assert world.partition("a").leader == (0 if name == "kafka" else 1)
 
 
 @pytest.mark.parametrize(("name", "leader"), [("kafka", -1), ("kip858", 0), ("draft", 0)])

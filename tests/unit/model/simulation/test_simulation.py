@@ -15,6 +15,7 @@ from jbod_model.broker.assignments import Replica
 from jbod_model.errors import UsageError
 from jbod_model.explore.invariants import check_state
 from jbod_model.formats.kafka_errors import RequestRefused
+from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION
 from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
@@ -24,8 +25,11 @@ from jbod_model.formats.records import (
 from jbod_model.formats.requests import (
     AssignReplicasToDirsRequest,
     BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
     CreateTopicsRequest,
+    FeatureUpdate,
     UnregisterBrokerRequest,
+    UpdateFeaturesRequest,
 )
 from jbod_model.replay.history import image_at
 from jbod_model.replay.image import Image
@@ -36,7 +40,7 @@ from jbod_model.simulation.request_log import request_log_lines
 from jbod_model.simulation.scenario import cluster, topic
 from jbod_model.simulation.scheduler import Scheduler
 from jbod_model.simulation.stories import SCENARIOS, play
-from jbod_model.simulation.world import World
+from jbod_model.simulation.world import Exchange, World
 
 SEEDS = (1, 2)
 
@@ -318,6 +322,48 @@ def test_migration_writes_partitions_without_directories_first() -> None:
     ]
     assert [partition.directories for partition in partitions[:7]] == [()] * 7
     assert any(isinstance(each.request, AssignReplicasToDirsRequest) for each in world.exchanges)
+
+
+@pytest.mark.parametrize("profile", ["kip858", "draft"])
+def test_migration_by_the_page_learns_every_directory_before_the_restart(profile: str) -> None:
+    """R-ZK-1, R-ZK-3, R-ZK-4: brokers in ZooKeeper mode register and report; what was copied is MIGRATING first."""
+    world = play("zk-migration", 1, profile)
+    migrating = world.image.ids.migrating
+    image, states = Image(), []
+    for batch in world.controller.log:
+        if not isinstance(batch, LeaderChange):
+            for offset, each in enumerate(batch.records, batch.base_offset):
+                image = image.apply(each.record, offset, profile=world.controller.profile)
+            held = [d for t in image.topics.values() for p in t.partitions.values() for d in p.directories]
+            states.append((batch.time_ms, held.count(migrating), len(held)))
+    copied = next(state for state in states if state[2])
+    assert copied[1:] == (11, 11)
+    restarts = min(time for time, what in world.story if "is killed" in what)
+    assert [count for time, count, _ in states if time < restarts][-1] == 0
+    modes = [each.request.is_migrating_zk_broker for each in registrations(world)]
+    assert modes[:3] == [True] * 3
+    assert not any(modes[3:])
+    assert not any(broker.is_migrating_zk_broker for broker in world.image.brokers.values())
+    assert offline(world) == {(1, "/disks/1-b")}
+    assert leaderless(world) == 0
+
+
+def registrations(world: World) -> list[Exchange]:
+    return [each for each in world.exchanges if isinstance(each.request, BrokerRegistrationRequest)]
+
+
+@pytest.mark.parametrize("profile", ["kafka", "kip858", "draft"])
+def test_several_disks_before_the_upgrade_are_warned_of_once_per_broker(profile: str) -> None:
+    """R-LIFE-13: until metadata.version is raised."""
+    world = World.create(1, profile)
+    cluster(world, (2, 1), version="3.6-IV2")
+    assert [what.split(",")[0] for _, what in world.story if "records none" in what] == [
+        "broker 1 has 2 log directories"
+    ]
+    update = FeatureUpdate(feature=METADATA_VERSION, max_version_level=LEVELS["3.9-IV0"])
+    world.ask(UpdateFeaturesRequest(feature_updates=(update,)))
+    world.run(20)
+    assert sum("records none" in what for _, what in world.story) == 1
 
 
 def test_all_directories_offline_is_never_written_by_a_broker_that_halts() -> None:
