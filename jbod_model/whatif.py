@@ -53,10 +53,10 @@ def after(
 
     ControllerFault where Kafka's controller itself would fail.
     """
-    settled = failures.noticed(image)
+    noticed = failures.noticed(image)
     controller = Controller(profile)
     context = Context(static_configs=static_configs or {}, lowest_active_offset=BEFORE_EVERY_SHUTDOWN)
-    for broker_id, failing in settled.directories.items():
+    for broker_id, failing in noticed.directories.items():
         registration = image.brokers[broker_id]
         report = BrokerHeartbeatRequest(
             broker_id=broker_id,
@@ -65,7 +65,7 @@ def after(
             offline_log_dirs=tuple(directory for directory in registration.directories if directory in failing),
         )
         image = applied(image, _records(controller, image, report, context), profile)
-    for broker_id in settled.brokers:
+    for broker_id in noticed.brokers:
         image = applied(image, _records(controller, image, SessionExpired(broker_id=broker_id), context), profile)
     return image
 

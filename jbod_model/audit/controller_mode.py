@@ -56,7 +56,7 @@ FARTHEST_EPOCH = 1_000_000
 
 
 @dataclass(slots=True)
-class Outcome:
+class ModeOutcome:
     """What became of the requests, counted."""
 
     applied: Counter[str] = field(default_factory=Counter)
@@ -89,7 +89,7 @@ class Control:
 
     hints: Hints
     features: Mapping[str, int]
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: ModeOutcome = field(default_factory=ModeOutcome)
     _node: _Node = field(init=False)
     _last_ms: int | None = None
     _random: random.Random = field(default_factory=lambda: random.Random(0))

@@ -30,7 +30,7 @@ TIMED_OUT = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Expected:
     """Records in order, and the answer in a form that can be compared."""
 
     records: tuple[VersionedRecord, ...]
@@ -40,7 +40,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class AuditRules:
     """A way to answer: the profile, and the name of what sets it apart."""
 
     name: str | None
@@ -56,26 +56,26 @@ def _flawed(*quirks: Quirk) -> Profile:
     return replace(KAFKA, controller=replace(rules, quirks=frozenset(quirks)))
 
 
-RIGHT = Rules(None, _flawed())
+RIGHT = AuditRules(None, _flawed())
 """Without flaws: what should be written."""
 
-AS_RELEASED = Rules("kafka", KAFKA)
+AS_RELEASED = AuditRules("kafka", KAFKA)
 """With every flaw of the release whose controller leads."""
 
-WITHOUT_LEAK = Rules(None, replace(KAFKA, controller=KAFKA.controller.without(Quirk.INDEX_LEAK)))
+WITHOUT_LEAK = AuditRules(None, replace(KAFKA, controller=KAFKA.controller.without(Quirk.INDEX_LEAK)))
 """Without the flaw on which Kafka throws after it took note of the broker's new state (R-QUIRK-2)."""
 
-FLAWED: tuple[Rules, ...] = (*(Rules(quirk.value, _flawed(quirk)) for quirk in Quirk), AS_RELEASED)
+FLAWED: tuple[AuditRules, ...] = (*(AuditRules(quirk.value, _flawed(quirk)) for quirk in Quirk), AS_RELEASED)
 """With a single flaw, then with all of them."""
 
-OLDER: tuple[Rules, ...] = (
-    Rules("no_cleanup_at_registration", KAFKA, cleanup=False),
-    Rules("zk_migration", KAFKA, cleanup=False, migrating=True),
+OLDER: tuple[AuditRules, ...] = (
+    AuditRules("no_cleanup_at_registration", KAFKA, cleanup=False),
+    AuditRules("zk_migration", KAFKA, cleanup=False, migrating=True),
 )
 """What releases before 4.0 do."""
 
 
-def expect(image: Image, request: Request, context: Context, rules: Rules) -> Outcome:
+def expect(image: Image, request: Request, context: Context, rules: AuditRules) -> Expected:
     """What a controller by ``rules`` does about ``request`` in the state ``image``."""
     asked = request
     if rules.migrating and isinstance(request, BrokerRegistrationRequest):
@@ -83,13 +83,13 @@ def expect(image: Image, request: Request, context: Context, rules: Rules) -> Ou
     try:
         result = Controller(rules.profile).handle(image, asked, context)
     except RequestRefused as refused:
-        return Outcome((), refused.code.value)
+        return Expected((), refused.code.value)
     records = result.records
     if not rules.cleanup and isinstance(request, BrokerRegistrationRequest):
         records = records[-1:]
     if rules.migrating:
         records = tuple(_as_in_migration(image, request, one) for one in records)
-    return Outcome(records, comparable(result.response), result.response)
+    return Expected(records, comparable(result.response), result.response)
 
 
 def _as_in_migration(image: Image, request: Request, versioned: VersionedRecord) -> VersionedRecord:
@@ -104,25 +104,25 @@ def _as_in_migration(image: Image, request: Request, versioned: VersionedRecord)
     return versioned
 
 
-def name_of(rules: Rules, image: Image, request: Request, context: Context) -> str:
+def name_of(rules: AuditRules, image: Image, request: Request, context: Context) -> str:
     """What sets ``rules`` apart here; of all flaws together, those without which the outcome would be another."""
     if rules is not AS_RELEASED:
         return str(rules.name)
     released = expect(image, request, context, AS_RELEASED)
     needed = []
     for quirk in Quirk:
-        without = Rules(None, replace(KAFKA, controller=KAFKA.controller.without(quirk)))
+        without = AuditRules(None, replace(KAFKA, controller=KAFKA.controller.without(quirk)))
         if expect(image, request, context, without) != released:
             needed.append(quirk.value)
     return ", ".join(needed) or str(AS_RELEASED.name)
 
 
 def answered(line: RequestLine) -> Any:
-    """The answer that the log has, in the form of `Outcome.answer`."""
+    """The answer that the log has, in the form of `Expected.answer`."""
     return line.error_code if line.error_code else comparable(line.response)
 
 
-def answers(line: RequestLine, outcome: Outcome) -> bool:
+def answers(line: RequestLine, outcome: Expected) -> bool:
     """Whether the request was answered as expected; one that timed out was, whatever it says."""
     return line.error_code == TIMED_OUT or answered(line) == outcome.answer
 

@@ -108,7 +108,7 @@ def check_log(entries: Iterable[LogEntry]) -> Iterator[LogBreach]:
         place = (entry.in_snapshot, entry.header.base_offset)
         if batch is None or (place != base and not (entry.in_snapshot and base is not None and base[0])):
             if batch is not None:
-                yield from _settled(batch, image)
+                yield from _after_batch(batch, image)
             batch, base = _Batch(image), place
         record = entry.record.record
         if not entry.in_snapshot:
@@ -124,7 +124,7 @@ def check_log(entries: Iterable[LogEntry]) -> Iterator[LogBreach]:
             yield LogBreach(broken, entry.offset, violation.problem)
             return
     if batch is not None:
-        yield from _settled(batch, image)
+        yield from _after_batch(batch, image)
 
 
 def _refused(record: Record, violation: ReplayViolation) -> int | None:
@@ -223,7 +223,7 @@ def _default_dir(image: Image, broker_id: int) -> Uuid:
 # BATCHES
 
 
-def _settled(batch: _Batch, image: Image) -> Iterator[LogBreach]:
+def _after_batch(batch: _Batch, image: Image) -> Iterator[LogBreach]:
     """What a batch left behind."""
     touched = dict(batch.partitions)
     for broker_id, offset in batch.brokers.items():

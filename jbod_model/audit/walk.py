@@ -19,8 +19,8 @@ from jbod_model.audit.expect import (
     OLDER,
     RIGHT,
     WITHOUT_LEAK,
-    Outcome,
-    Rules,
+    AuditRules,
+    Expected,
     answered,
     answers,
     expect,
@@ -77,11 +77,11 @@ class _Pending:
     """A request that may be handled now."""
 
     line: RequestLine
-    idle: Rules | None = None
+    idle: AuditRules | None = None
     """By which rules it should write nothing and answer as it did, in some state of its time."""
     tried: int = -1
     """The state in which that was last asked."""
-    expected: Outcome | None = None
+    expected: Expected | None = None
     """What it should have done, when it was last asked."""
     suspects: list[tuple[int, VersionedRecord]] = field(default_factory=list)
     """Unexplained records of its time that it could have caused, with their offsets."""
@@ -187,7 +187,7 @@ class Audit:
 
     def _judge_over(self, pending: _Pending) -> Judged:
         """The verdict on a request to which no record could be given."""
-        line, expected = pending.line, pending.expected or Outcome((), None)
+        line, expected = pending.line, pending.expected or Expected((), None)
         stranger = self.known.stranger(line)
         if stranger is not None:
             self._strangers += 1
@@ -227,7 +227,7 @@ class Audit:
             newer=newer is not None,
         )
 
-    def _hear(self, line: RequestLine, outcome: Outcome) -> None:
+    def _hear(self, line: RequestLine, outcome: Expected) -> None:
         if isinstance(line.request, BrokerHeartbeatRequest):
             self.known.heard(line.request.broker_id, outcome.response)
 
@@ -297,7 +297,7 @@ class Audit:
             request, placed = as_placed(request, line.response, self._upcoming.records(), self.known.image)
         context = self.known.context(line)
         right = expect(self.known.image, request, context, RIGHT)
-        best: tuple[Rules, Outcome, tuple[VersionedRecord, ...]] | None = None
+        best: tuple[AuditRules, Expected, tuple[VersionedRecord, ...]] | None = None
         for rules in (RIGHT, *self._explanations(request, context, right)):
             outcome = right if rules is RIGHT else expect(self.known.image, request, context, rules)
             found = self._found(outcome.records)
@@ -326,7 +326,7 @@ class Audit:
             found=found,
         )
 
-    def _explanations(self, request: Request, context: Context, right: Outcome) -> tuple[Rules, ...]:
+    def _explanations(self, request: Request, context: Context, right: Expected) -> tuple[AuditRules, ...]:
         """The rules that may explain another outcome than the right one."""
         flawed = FLAWED if expect(self.known.image, request, context, AS_RELEASED) != right else ()
         older = OLDER if self.known.migrating or isinstance(request, BrokerRegistrationRequest) else ()

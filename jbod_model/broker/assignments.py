@@ -68,7 +68,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AnswerOutcome:
     """What an answer meant: accepted, to be sent again, and results for replicas that nobody asked about."""
 
     accepted: tuple[Assignment, ...] = ()
@@ -133,7 +133,9 @@ def take_batch(
     return replace(queue, ready=ready, in_flight=batch), tuple(batch.values())
 
 
-def settle(queue: AssignmentQueue, answer: Answer | GlobalFailure, now: int) -> tuple[AssignmentQueue, Outcome]:
+def take_answer(
+    queue: AssignmentQueue, answer: Answer | GlobalFailure, now: int
+) -> tuple[AssignmentQueue, AnswerOutcome]:
     """Take the answer to the request that is out (R-QUEUE-6, R-QUEUE-7).
 
     After a global failure everything sent waits again; a newer assignment that came in between wins. Without one,
@@ -144,7 +146,7 @@ def settle(queue: AssignmentQueue, answer: Answer | GlobalFailure, now: int) -> 
         text = answer.value if isinstance(answer, GlobalFailure) else f"Response-level error: {answer.error}"
         back = {**sent, **queue.ready}
         failed = replace(queue, ready=back, in_flight={}, failures=queue.failures + 1)
-        return _after_answer(failed, now), Outcome(retried=tuple(sent.values()), failure=text)
+        return _after_answer(failed, now), AnswerOutcome(retried=tuple(sent.values()), failure=text)
     accepted = []
     retried = []
     unexpected = []
@@ -158,9 +160,9 @@ def settle(queue: AssignmentQueue, answer: Answer | GlobalFailure, now: int) -> 
             accepted.append(assignment)
     retried += sent.values()
     ready = {**{assignment.replica: assignment for assignment in retried}, **queue.ready}
-    settled = replace(queue, ready=ready, in_flight={}, failures=0)
-    outcome = Outcome(accepted=tuple(accepted), retried=tuple(retried), unexpected=tuple(unexpected))
-    return _after_answer(settled, now), outcome
+    after = replace(queue, ready=ready, in_flight={}, failures=0)
+    outcome = AnswerOutcome(accepted=tuple(accepted), retried=tuple(retried), unexpected=tuple(unexpected))
+    return _after_answer(after, now), outcome
 
 
 def group_by_directory(

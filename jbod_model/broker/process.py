@@ -225,7 +225,7 @@ def answer_assignments(broker: Broker, response: AssignReplicasToDirsResponse | 
             for partition in topic.partitions
         )
         answer = Answer(response.error_code, results)
-    queue, outcome = assignments.settle(broker.queue, answer, now)
+    queue, outcome = assignments.take_answer(broker.queue, answer, now)
     state = broker.replicas
     for assignment in outcome.accepted:
         if assignment.reason is Reason.PROMOTION:

@@ -149,7 +149,7 @@ def catch_up(machine: Machine, replica: Replica) -> Machine:
     return replace(machine, process=process, queue=_queued(machine.queue, reports))
 
 
-def settle(machine: Machine, accepted: Mapping[Replica, Uuid]) -> Machine:
+def take_answer(machine: Machine, accepted: Mapping[Replica, Uuid]) -> Machine:
     """The controller accepted assignments: they leave the queue, and promotions are confirmed."""
     process = machine.process
     assert process is not None

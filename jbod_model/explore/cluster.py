@@ -227,7 +227,7 @@ class Cluster:
         told = _with(state, 0, answered.state)
         yield (
             Action("assign", machine.broker_id),
-            _with(told, i, self.machines.settle(number, accepted)),
+            _with(told, i, self.machines.take_answer(number, accepted)),
             answered.breaches,
         )
         if answered.state != state[0]:

@@ -57,7 +57,7 @@ class ControllerPart:
         if found is None:
             found = len(self.images)
             self._numbers[key] = found
-            self.images.append(_settled(image))
+            self.images.append(_compact(image))
             self.breaches.append(check_state(image))
         return found
 
@@ -143,7 +143,7 @@ def _key(image: Image) -> object:
     return tuple(sorted(brokers)), partitions
 
 
-def _settled(image: Image) -> Image:
+def _compact(image: Image) -> Image:
     """The same state with every epoch and incarnation at its one value, brokers in their order."""
 
     def broker(each: BrokerRegistration) -> BrokerRegistration:

@@ -69,9 +69,9 @@ class Machines:
         """The process applies the newest metadata."""
         return self.after(machine, view, lambda state: broker_part.deliver(state, view))
 
-    def settle(self, machine: int, accepted: Mapping[Replica, Uuid]) -> int:
+    def take_answer(self, machine: int, accepted: Mapping[Replica, Uuid]) -> int:
         """The controller accepted assignments."""
-        return self.after(machine, tuple(accepted.items()), lambda state: broker_part.settle(state, accepted))
+        return self.after(machine, tuple(accepted.items()), lambda state: broker_part.take_answer(state, accepted))
 
     def unfencing(self, machine: int) -> int:
         """The process has asked to be unfenced."""

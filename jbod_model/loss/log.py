@@ -15,7 +15,7 @@ from jbod_model.loss.fate import Fate
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.image import TOPIC_RESOURCE, Image
 from jbod_model.replay.registrations import BrokerRegistration, Partition
-from jbod_model.replay.transactions import settle
+from jbod_model.replay.transactions import committed
 
 MIN_ISR = "min.insync.replicas"
 BROKER_RESOURCE = 4
@@ -128,7 +128,7 @@ def fates(
     ReplayViolation for an illegal history.
     """
     state = Fates(profile=profile, default_min_isr=default_min_isr)
-    for (in_snapshot, _), group in groupby(settle(entries), key=_append):
+    for (in_snapshot, _), group in groupby(committed(entries), key=_append):
         batch = list(group)
         if in_snapshot:
             state.resync(batch)

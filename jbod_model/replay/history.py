@@ -1,4 +1,4 @@
-"""A metadata directory as images, one after every offset at which something was settled."""
+"""A metadata directory as images, one after every offset at which something becomes visible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jbod_model.replay.transactions import Transactions
 def images(
     entries: Iterable[LogEntry], *, image: Image | None = None, profile: Profile = KAFKA
 ) -> Iterator[tuple[int, Image]]:
-    """(offset, image) whenever an offset is settled: after each record outside of transactions, after each
+    """(offset, image) whenever an offset becomes visible: after each record outside of transactions, after each
     transaction, after a snapshot as a whole. ReplayViolation for an illegal history.
     """
     image = image or Image()
@@ -28,11 +28,11 @@ def images(
         if not entry.in_snapshot and snapshot_end is not None:
             yield snapshot_end, image
             snapshot_end = None
-        settled = transactions.add(entry)
-        for each in settled:
+        visible = transactions.add(entry)
+        for each in visible:
             if isinstance(each.record, VersionedRecord):
                 image = image.apply(each.record.record, each.offset, profile=profile)
-        if settled and not entry.in_snapshot:
+        if visible and not entry.in_snapshot:
             yield entry.offset, image
     if snapshot_end is not None:
         yield snapshot_end, image
@@ -41,7 +41,7 @@ def images(
 def image_at(
     path: Path, offset: int | None = None, *, start: Start = "earliest", profile: Profile = KAFKA
 ) -> tuple[int, Image]:
-    """The newest settled offset not after ``offset`` (None: the end), and the image there.
+    """The newest visible offset not after ``offset`` (None: the end), and the image there.
 
     UsageError if the directory no longer reaches back to ``offset``.
     """

@@ -52,7 +52,7 @@ TOPIC_RESOURCE = 2
 
 WITHOUT_EFFECT = frozenset(
     {
-        # Offsets and transactions; what a transaction hides is settled before replay (jbod_model.replay.transactions).
+        # Offsets and transactions; what a transaction hides is left out before replay (jbod_model.replay.transactions).
         NoOpRecord,
         BeginTransactionRecord,
         EndTransactionRecord,

@@ -34,7 +34,7 @@ class Transactions:
         self._aborted: list[LogEntry] = []
 
     def add(self, entry: LogEntry) -> list[LogEntry]:
-        """The entries that are settled by this one: none inside a transaction, all of it at its end (R-TXN-5)."""
+        """The entries that this one makes visible: none inside a transaction, all of it at its end (R-TXN-5)."""
         record = entry.record.record if isinstance(entry.record, VersionedRecord) else None
         if record is not None and self._aborted:
             leaked, self._aborted = self._aborted, []
@@ -62,12 +62,12 @@ class Transactions:
         if not begins and self.open_at is None:
             raise ReplayViolation(entry.offset, f"{name} while no transaction is open")
 
-    def _close(self, settled: list[LogEntry]) -> list[LogEntry]:
+    def _close(self, visible: list[LogEntry]) -> list[LogEntry]:
         self._held, self.open_at = [], None
-        return settled
+        return visible
 
 
-def settle(entries: Iterable[LogEntry], *, abort_leak: bool = False) -> Iterator[LogEntry]:
+def committed(entries: Iterable[LogEntry], *, abort_leak: bool = False) -> Iterator[LogEntry]:
     """The entries that hold. What belongs to an aborted transaction, or to one open at the end, is not among them.
 
     With ``abort_leak`` aborted records come after all, in front of the record that follows the abort (R-TXN-7).

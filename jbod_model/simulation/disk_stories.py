@@ -5,7 +5,7 @@ from __future__ import annotations
 from jbod_model.broker.moves import MoveState
 from jbod_model.ids import random as random_id
 from jbod_model.simulation.host import Disk
-from jbod_model.simulation.scenario import cluster, replicas_in, scenario, settle, topic, wait_for_moves
+from jbod_model.simulation.scenario import cluster, replicas_in, run_for, scenario, topic, wait_for_moves
 from jbod_model.simulation.world import World
 
 
@@ -20,7 +20,7 @@ def disk_fails(world: World) -> None:
     cluster(world)
     topic(world, "orders")
     world.break_disk(1, _disk(1, "b"))
-    settle(world)
+    run_for(world)
     topic(world, "later", 3)
 
 
@@ -30,7 +30,7 @@ def disk_fails_elr(world: World) -> None:
     topic(world, "orders")
     topic(world, "single", 3, 1)
     world.break_disk(1, _disk(1, "b"))
-    settle(world)
+    run_for(world)
 
 
 @scenario(
@@ -44,10 +44,10 @@ def disks_fail_one_by_one(world: World) -> None:
     # The metadata log lies in the first directory, where a failure would end the broker at once.
     world.hosts[2].metadata_dir = _disk(2, "c")
     world.restart_broker(2)
-    settle(world)
+    run_for(world)
     for letter in "abc":
         world.break_disk(2, _disk(2, letter))
-        settle(world, 15)
+        run_for(world, 15)
 
 
 @scenario("metadata-disk-fails", "The disk with the metadata log dies: the broker halts.", "Footnote 1")
@@ -55,7 +55,7 @@ def metadata_disk_fails(world: World) -> None:
     cluster(world)
     topic(world, "orders")
     world.break_disk(3, _disk(3, "a"))
-    settle(world)
+    run_for(world)
 
 
 @scenario(
@@ -69,9 +69,9 @@ def failure_not_reported(world: World) -> None:
     world.set_connected(1, False)
     world.run(1)
     world.break_disk(1, _disk(1, "b"))
-    settle(world, 45)
+    run_for(world, 45)
     world.set_connected(1, True)
-    settle(world)
+    run_for(world)
 
 
 @scenario(
@@ -86,7 +86,7 @@ def disk_dies_while_hanging(world: World) -> None:
     world.run(15)
     world.break_disk(1, _disk(1, "b"))
     world.set_paused(1, False)
-    settle(world)
+    run_for(world)
 
 
 @scenario(
@@ -96,13 +96,13 @@ def disk_replaced(world: World) -> None:
     cluster(world)
     topic(world, "orders")
     world.break_disk(1, _disk(1, "b"))
-    settle(world)
+    run_for(world)
     host = world.hosts[1]
     host.disks[_disk(1, "b")] = Disk()
     world.tell("a new disk is put in, and formatted")
     host.format()
     world.restart_broker(1)
-    settle(world, 30)
+    run_for(world, 30)
 
 
 @scenario(
@@ -114,13 +114,13 @@ def disk_comes_back(world: World) -> None:
     cluster(world)
     topic(world, "orders")
     world.break_disk(1, _disk(1, "b"))
-    settle(world)
+    run_for(world)
     world.restart_broker(1)
-    settle(world)
+    run_for(world)
     world.hosts[1].disks[_disk(1, "b")].works = True
     world.tell("the disk is repaired")
     world.restart_broker(1)
-    settle(world, 30)
+    run_for(world, 30)
 
 
 @scenario(
@@ -133,9 +133,9 @@ def disk_added(world: World) -> None:
     host.log_dirs.append(_disk(2, "c"))
     host.format()
     world.restart_broker(2)
-    settle(world)
+    run_for(world)
     topic(world, "later")
-    settle(world)
+    run_for(world)
 
 
 @scenario(
@@ -148,10 +148,10 @@ def disk_removed(world: World) -> None:
     topic(world, "orders")
     for i, replica in enumerate(replicas_in(world, 1, _disk(1, "c"))):
         world.move_replica(1, replica, _disk(1, "ab"[i % 2]))
-    settle(world, 30)
+    run_for(world, 30)
     world.hosts[1].log_dirs.remove(_disk(1, "c"))
     world.restart_broker(1)
-    settle(world)
+    run_for(world)
 
 
 @scenario(
@@ -164,7 +164,7 @@ def disk_removed_at_once(world: World) -> None:
     topic(world, "orders")
     world.hosts[1].log_dirs.remove(_disk(1, "c"))
     world.restart_broker(1)
-    settle(world, 30)
+    run_for(world, 30)
 
 
 @scenario(
@@ -177,7 +177,7 @@ def disk_remounted(world: World) -> None:
     host.disks["/mnt/new"] = host.disks.pop(_disk(1, "c"))
     host.log_dirs[host.log_dirs.index(_disk(1, "c"))] = "/mnt/new"
     world.restart_broker(1)
-    settle(world)
+    run_for(world)
 
 
 @scenario(
@@ -191,10 +191,10 @@ def disk_of_another_broker(world: World) -> None:
     world.hosts[2].disks["/mnt/foreign"] = world.hosts[1].disks[_disk(1, "c")]
     world.hosts[2].log_dirs.append("/mnt/foreign")
     world.restart_broker(2)
-    settle(world)
+    run_for(world)
     world.hosts[2].log_dirs.remove("/mnt/foreign")
     world.start_broker(2)
-    settle(world)
+    run_for(world)
 
 
 @scenario("replica-moved", "Replicas move between the disks of a broker.", "Intra-broker replica movement")
@@ -203,7 +203,7 @@ def replica_moved(world: World) -> None:
     topic(world, "orders")
     for replica in replicas_in(world, 1, _disk(1, "a")):
         world.move_replica(1, replica, _disk(1, "b"))
-    settle(world, 30)
+    run_for(world, 30)
 
 
 @scenario(
@@ -218,7 +218,7 @@ def move_cancelled(world: World) -> None:
     wait_for_moves(world, 1, MoveState.ACCEPTED)
     for replica in moved:
         world.move_replica(1, replica, _disk(1, "a"))
-    settle(world, 30)
+    run_for(world, 30)
 
 
 @scenario(
@@ -248,7 +248,7 @@ def _break_during_move(world: World, disk: str) -> None:
     wait_for_moves(world, 1, MoveState.QUEUED)
     world.run(0.1)
     world.break_disk(1, _disk(1, disk))
-    settle(world, 30)
+    run_for(world, 30)
 
 
 @scenario(
@@ -260,13 +260,13 @@ def logs_moved_offline(world: World) -> None:
     cluster(world)
     topic(world, "orders")
     world.stop_broker(1)
-    settle(world)
+    run_for(world)
     host = world.hosts[1]
     host.disks[_disk(1, "a")].logs |= host.disks[_disk(1, "b")].logs
     host.disks[_disk(1, "b")].logs = {}
     world.tell("all logs of disk b are moved to disk a by hand")
     world.start_broker(1)
-    settle(world, 30)
+    run_for(world, 30)
 
 
 @scenario(
@@ -280,7 +280,7 @@ def duplicate_directory_id(world: World) -> None:
     host.log_dirs.append("/mnt/clone")
     host.disks["/mnt/clone"] = Disk(meta=host.disks[_disk(1, "b")].meta)
     world.restart_broker(1)
-    settle(world)
+    run_for(world)
 
 
 @scenario("everything", "A day of a cluster: whatever the seed brings.", "Proposed changes")
@@ -325,4 +325,4 @@ def everything(world: World) -> None:
     for node_id, host in world.hosts.items():
         if host.broker is None:
             world.start_broker(node_id)
-    settle(world, 60)
+    run_for(world, 60)

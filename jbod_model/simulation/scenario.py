@@ -60,7 +60,7 @@ def cluster(world: World, disks: tuple[int, ...] = (3, 3, 3), version: str = NEW
     for node_id, count in enumerate(disks, 1):
         world.add_host(node_id, count)
         world.start_broker(node_id)
-    settle(world)
+    run_for(world)
 
 
 def topic(world: World, name: str, partitions: int = 6, replication: int = 3) -> None:
@@ -71,7 +71,7 @@ def topic(world: World, name: str, partitions: int = 6, replication: int = 3) ->
     world.run(5)
 
 
-def settle(world: World, seconds: float = 20) -> None:
+def run_for(world: World, seconds: float = 20) -> None:
     """Let the cluster come to rest."""
     world.run(seconds)
 

@@ -29,7 +29,7 @@ from jbod_model.formats.requests import (
 )
 from jbod_model.ids import Uuid
 from jbod_model.ids import random as random_id
-from jbod_model.simulation.scenario import bootstrap, cluster, scenario, settle, topic
+from jbod_model.simulation.scenario import bootstrap, cluster, run_for, scenario, topic
 from jbod_model.simulation.world import World
 
 # The states of a migration from ZooKeeper, as ZkMigrationStateRecord numbers them.
@@ -48,7 +48,7 @@ def jbod_on(world: World) -> None:
         host.log_dirs += [f"/disks/{node_id}-b", f"/disks/{node_id}-c"]
         host.format()
         world.restart_broker(node_id)
-        settle(world)
+        run_for(world)
     topic(world, "later")
 
 
@@ -61,7 +61,7 @@ def jbod_off(world: World) -> None:
     for node_id, host in world.hosts.items():
         del host.log_dirs[1:]
         world.restart_broker(node_id)
-        settle(world, 30)
+        run_for(world, 30)
     topic(world, "later")
 
 
@@ -76,16 +76,16 @@ def upgrade(world: World) -> None:
     update = FeatureUpdate(feature=METADATA_VERSION, max_version_level=LEVELS["3.9-IV0"])
     world.ask(UpdateFeaturesRequest(feature_updates=(update,)))
     world.tell("metadata.version is raised to 3.9-IV0: brokers register again, with directories")
-    settle(world)
+    run_for(world)
     host = world.hosts[1]
     host.log_dirs += ["/disks/1-b", "/disks/1-c"]
     host.format()
     for node_id in world.hosts:
         world.restart_broker(node_id)
-        settle(world, 30)
+        run_for(world, 30)
     topic(world, "later")
     world.break_disk(1, "/disks/1-b")
-    settle(world)
+    run_for(world)
 
 
 @scenario(
@@ -109,18 +109,18 @@ def zk_migration(world: World) -> None:
 
     world.scheduler.every(2_000, heartbeats_under_zookeeper)
     _migrate_metadata(world, _zookeeper_topics(world))
-    settle(world, 5)
+    run_for(world, 5)
     for node_id in (1, 2, 3):
         world.tell(f"broker {node_id} goes down to restart under KRaft")
         waiting.discard(node_id)
         world.run(12)
         world.start_broker(node_id)
-        settle(world, 30)
+        run_for(world, 30)
     world.write(VersionedRecord(ZkMigrationStateRecord(zk_migration_state=POST_MIGRATION), 0))
     world.tell("the migration is finalised")
     topic(world, "new", 3, 2)
     world.break_disk(1, "/disks/1-b")
-    settle(world)
+    run_for(world)
 
 
 @scenario("rolling-restart", "Every broker restarts in order: leaders move away and back.", "Broker registration")
@@ -129,7 +129,7 @@ def rolling_restart(world: World) -> None:
     topic(world, "orders")
     for node_id in list(world.hosts):
         world.restart_broker(node_id)
-        settle(world)
+        run_for(world)
 
 
 @scenario(
@@ -146,12 +146,12 @@ def reassignment(world: World) -> None:
     )
     world.ask(AlterPartitionReassignmentsRequest(topics=(name,)))
     world.tell("every partition of orders is reassigned to brokers 4, 2, 3")
-    settle(world, 40)
+    run_for(world, 40)
     world.stop_broker(1)
-    settle(world)
+    run_for(world)
     world.ask(UnregisterBrokerRequest(broker_id=1))
     world.tell("broker 1 is unregistered")
-    settle(world)
+    run_for(world)
 
 
 @scenario(
@@ -171,10 +171,10 @@ def replica_added(world: World) -> None:
     )
     world.ask(AlterPartitionReassignmentsRequest(topics=(everywhere,)))
     world.tell("every partition of orders gets a replica on the third broker")
-    settle(world)
+    run_for(world)
     for node_id in world.hosts:
         world.break_disk(node_id, f"/disks/{node_id}-b")
-    settle(world)
+    run_for(world)
 
 
 @scenario("controller-fails-over", "The controller changes while a disk dies.", "Handling log directory failures")
@@ -183,7 +183,7 @@ def controller_fails_over(world: World) -> None:
     topic(world, "orders")
     world.break_disk(1, "/disks/1-c")
     world.fail_over()
-    settle(world)
+    run_for(world)
 
 
 def _register_under_zookeeper(world: World, node_id: int, disks: int) -> None:
@@ -221,19 +221,19 @@ def _migrate_by_the_page(world: World) -> None:
     topics = _zookeeper_topics(world)
     for node_id in disks:
         world.start_broker(node_id, zookeeper=True)
-    settle(world, 5)
+    run_for(world, 5)
     _migrate_metadata(world, topics)
-    settle(world, 5)
+    run_for(world, 5)
     for node_id in disks:
         world.kill_broker(node_id)
         world.run(12)
         world.start_broker(node_id)
-        settle(world, 30)
+        run_for(world, 30)
     world.write(VersionedRecord(ZkMigrationStateRecord(zk_migration_state=POST_MIGRATION), 0))
     world.tell("the migration is finalised")
     topic(world, "new", 3, 2)
     world.break_disk(1, "/disks/1-b")
-    settle(world)
+    run_for(world)
 
 
 def _zookeeper_topics(world: World) -> dict[str, tuple[Uuid, list[tuple[int, ...]]]]:

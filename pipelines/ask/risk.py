@@ -12,7 +12,7 @@ from jbod_model.formats.metadata_version import ELR_FEATURE, LEVELS, METADATA_VE
 from jbod_model.ids import ID_TABLES
 from pipelines.ask.configs import UNCLEAN_ELECTION, features, min_isr, setting
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.risk_sql import COUNTS, Rules, by_place, strays, totals
+from pipelines.ask.risk_sql import COUNTS, RiskRules, by_place, strays, totals
 from pipelines.lake.reader import Lake
 
 
@@ -86,7 +86,7 @@ def risk(lake: Lake, default_min_isr: int = 1) -> Risk:
     registered = lake.query(f"SELECT broker_id, fenced, in_controlled_shutdown, log_dirs FROM {lake.at('brokers')}")
     alive = {broker: tuple(listed) for broker, fenced, _, listed in registered if not fenced}
     levels = features(lake)
-    rules = Rules(
+    rules = RiskRules(
         min_isr=min_isr(lake, default_min_isr),
         unclean=setting(lake, UNCLEAN_ELECTION),
         elr=levels.get(ELR_FEATURE, 0) >= 1,
@@ -142,7 +142,9 @@ def _directory(
     return Exposure(broker.broker_id, directory, **counts, unplaced=broker.unplaced)
 
 
-def _stray(lake: Lake, rules: Rules, alive: Mapping[int, Sequence[str]], places: Places) -> dict[str, Sequence[int]]:
+def _stray(
+    lake: Lake, rules: RiskRules, alive: Mapping[int, Sequence[str]], places: Places
+) -> dict[str, Sequence[int]]:
     owners = {directory: broker for broker, listed in alive.items() for directory in listed}
     moved = {directory: owners[directory] for broker, directory in places if owners.get(directory, broker) != broker}
     return {row[0]: row[1:] for row in lake.query(strays(lake, rules, moved))} if moved else {}

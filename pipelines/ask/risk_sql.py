@@ -19,7 +19,7 @@ COUNTS = ("replicas", "leaders", "last_replicas", "without_leader", "unclean", "
 
 
 @dataclass(frozen=True)
-class Rules:
+class RiskRules:
     """What an election depends on besides the partition."""
 
     min_isr: MinIsr
@@ -30,7 +30,7 @@ class Rules:
     """Brokers in controlled shutdown: online, but they are not elected."""
 
 
-def by_place(lake: Lake, rules: Rules) -> str:
+def by_place(lake: Lake, rules: RiskRules) -> str:
     """(broker, directory, counts if the directory fails, counts if the broker fails) of all that holds replicas."""
     return f"""
         WITH {_partitions(lake, rules)},
@@ -40,7 +40,7 @@ def by_place(lake: Lake, rules: Rules) -> str:
     """
 
 
-def totals(lake: Lake, rules: Rules) -> str:
+def totals(lake: Lake, rules: RiskRules) -> str:
     """(partitions, those without a leader, those under min.insync.replicas) as it is."""
     return f"""
         WITH {_partitions(lake, rules)}
@@ -48,7 +48,7 @@ def totals(lake: Lake, rules: Rules) -> str:
     """
 
 
-def strays(lake: Lake, rules: Rules, owners: Mapping[str, int]) -> str:
+def strays(lake: Lake, rules: RiskRules, owners: Mapping[str, int]) -> str:
     """(directory, counts) of what a failure touches because another broker's replica still names the directory.
 
     The controller finds partitions by directory (R-FAIL-1): after a disk moved, its new owner also loses its place in
@@ -66,7 +66,7 @@ def strays(lake: Lake, rules: Rules, owners: Mapping[str, int]) -> str:
     """
 
 
-def _partitions(lake: Lake, rules: Rules) -> str:
+def _partitions(lake: Lake, rules: RiskRules) -> str:
     """Every partition with the replicas that may lead it, in the order in which they would be elected."""
     wanted = _by_topic(rules.min_isr.topics, str(rules.min_isr.default))
     unclean = {topic: str(_is_true(value)) for topic, value in rules.unclean.topics.items()}
@@ -93,7 +93,7 @@ def _partitions(lake: Lake, rules: Rules) -> str:
     """
 
 
-def _after(rules: Rules) -> str:
+def _after(rules: RiskRules) -> str:
     """Each slot with the leader its partition would have once ``b`` is gone, and how many would be in sync.
 
     Without eligible leaders an in-sync set never becomes empty (R-ELIG-4): a stray's last member stays, and is online.

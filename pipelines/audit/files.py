@@ -11,7 +11,7 @@ from jbod_model.errors import UsageError
 from jbod_model.formats.log import PARTITION_DIRECTORY, LogEntry, LogReader, MetadataLog
 from jbod_model.formats.records import UnknownRecord, VersionedRecord
 from jbod_model.formats.request_log_file import RequestLog
-from jbod_model.replay.transactions import settle
+from jbod_model.replay.transactions import committed
 from jbod_model.storage.meta_properties import FILE_NAME, read_meta_properties
 from pipelines.audit.summary import Kind, Summary
 from pipelines.audit.table import write_audit
@@ -31,7 +31,7 @@ def audit(
     summary = Summary(checked=invariants)
     if invariants:
         reader = LogReader(MetadataLog.open(log_dir), keep_unknown=True)
-        for breach in check_log(_counted(settle(reader), summary)):
+        for breach in check_log(_counted(committed(reader), summary)):
             summary.add_breach(breach)
         summary.end_offset = reader.next_offset
     if logs:
@@ -57,7 +57,7 @@ def _judged(
 ) -> Iterator[Judged]:
     reader = LogReader(MetadataLog.open(log_dir), keep_unknown=True)
     found = Audit(
-        settle(reader),
+        committed(reader),
         [log.requests_and_newer() for log in logs],
         cluster_id=cluster_id(log_dir),
         static_configs=configs,

@@ -45,7 +45,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Delivery:
     """Events of a run: delivered, and kept for the next one because of ``problem``."""
 
     destination: str
@@ -70,7 +70,7 @@ def alert(
     least: Severity = "warning",
     patience: Patience | None = None,
     sleep: Callable[[float], None] = time.sleep,
-) -> Outcome:
+) -> Delivery:
     """Send what ``to`` does not know of findings of severity ``least`` or worse; nothing of what was over before.
 
     UsageError where the lake cannot be written to, JbodError while another run sends to the same destination.
@@ -102,7 +102,7 @@ def alert(
             told = {one: event for one, event in state.told.items() if one not in over}
             _write(file, State(newest, told))
     new = sum(event == "new" for event, _ in sent)
-    return Outcome(to.shown, new, len(sent) - new, len(waiting) - len(sent), problem)
+    return Delivery(to.shown, new, len(sent) - new, len(waiting) - len(sent), problem)
 
 
 def _events(rows: Sequence[Row], state: State, least: Severity) -> Iterator[tuple[Event, Row]]:

@@ -102,7 +102,7 @@ class History:
         for entry in entries:
             if loading is not None and entry.snapshot_index is None:
                 assert last is not None
-                self._settle(loading, last)
+                self._add_state(loading, last)
                 loading = None
             if entry.snapshot_index is not None:
                 if loading is None:
@@ -111,10 +111,10 @@ class History:
                 if entry.record is not None:
                     last = entry
             else:
-                self._settle(self._applied(self.image, entry), entry)
+                self._add_state(self._applied(self.image, entry), entry)
         if loading is not None:
             assert last is not None
-            self._settle(loading, last)
+            self._add_state(loading, last)
         return self
 
     @property
@@ -131,7 +131,7 @@ class History:
     def _applied(self, image: Image, entry: Entry) -> Image:
         return image if entry.record is None else image.apply(entry.record, entry.offset, profile=self.profile)
 
-    def _settle(self, image: Image, at: Entry) -> None:
+    def _add_state(self, image: Image, at: Entry) -> None:
         before, self.image = self.image, image
         if before is image:
             return

@@ -15,7 +15,7 @@ from jbod_model.formats.control_records import CONTROL_TYPE_OF, ControlRecord
 from jbod_model.formats.log import LogEntry, LogReader, MetadataLog
 from jbod_model.formats.records import TYPE_NAMES, UnknownRecord, VersionedRecord
 from jbod_model.formats.text import record_as_json
-from jbod_model.replay.transactions import settle
+from jbod_model.replay.transactions import committed
 from pipelines.formats.record_names import CONTROL_NAMES
 from pipelines.replay.blocks import events_of, rows_of_events
 from pipelines.replay.events import Events
@@ -61,7 +61,7 @@ def plain(log_dir: Path, *, keep_unknown: bool = False, start: str = "auto") -> 
         MetadataLog.open(log_dir), start="snapshot" if start == "snapshot" else "earliest", keep_unknown=keep_unknown
     )
     index = 0
-    for entry in settle(reader):
+    for entry in committed(reader):
         index = index + 1 if entry.in_snapshot else 0
         if entry.offset >= 0:  # the empty snapshot of a formatted quorum holds no record of the log
             yield _row(entry, index - 1 if entry.in_snapshot else None)

@@ -22,7 +22,7 @@ from pipelines.ask import Lake
 from pipelines.check.findings import FINDINGS
 from pipelines.cli import main
 from pipelines.metrics import alerts
-from pipelines.metrics.alerts import Outcome, Patience, alert
+from pipelines.metrics.alerts import Delivery, Patience, alert
 from pipelines.metrics.destinations import Command, Webhook
 from pipelines.metrics.findings import Recorded, recorded
 from tests.support.lakes import write_lake
@@ -165,7 +165,7 @@ def kept(lake: Path, *rows: dict[str, Any]) -> Recorded:
 QUICK = Patience(seconds=0.4, tries=3, pause=0.01)
 
 
-def tell(lake: Path, to: Webhook | Command, *rows: dict[str, Any], patience: Patience = QUICK) -> Outcome:
+def tell(lake: Path, to: Webhook | Command, *rows: dict[str, Any], patience: Patience = QUICK) -> Delivery:
     return alert(kept(lake, *rows), to, patience=patience, sleep=lambda _: None)
 
 
@@ -174,11 +174,11 @@ def tell(lake: Path, to: Webhook | Command, *rows: dict[str, Any], patience: Pat
 
 def test_alert_tells_a_finding_once_and_again_when_it_clears(lake: Path, receiver: Receiver) -> None:
     to = Webhook(receiver.url)
-    assert tell(lake, to, life("a")) == Outcome(to.shown, 1, 0, 0, None)
-    assert tell(lake, to, life("a", last=7)) == Outcome(to.shown, 0, 0, 0, None)
-    assert tell(lake, to, life("a", last=7, cleared=8)) == Outcome(to.shown, 0, 1, 0, None)
-    assert tell(lake, to, life("a", last=7, cleared=8)) == Outcome(to.shown, 0, 0, 0, None)
-    assert tell(lake, to, life("a", last=7, cleared=8), life("b", 12)) == Outcome(to.shown, 1, 0, 0, None)
+    assert tell(lake, to, life("a")) == Delivery(to.shown, 1, 0, 0, None)
+    assert tell(lake, to, life("a", last=7)) == Delivery(to.shown, 0, 0, 0, None)
+    assert tell(lake, to, life("a", last=7, cleared=8)) == Delivery(to.shown, 0, 1, 0, None)
+    assert tell(lake, to, life("a", last=7, cleared=8)) == Delivery(to.shown, 0, 0, 0, None)
+    assert tell(lake, to, life("a", last=7, cleared=8), life("b", 12)) == Delivery(to.shown, 1, 0, 0, None)
     assert receiver.events == [("new", "a@5"), ("cleared", "a@5"), ("new", "b@12")]
     assert len(receiver.requests) == 3
 
@@ -263,13 +263,13 @@ def test_alert_webhook_that_fails_hangs_and_then_works_loses_nothing_and_repeats
     once = Patience(seconds=0.3, tries=1)
     rows = [life("a"), life("b", 6)]
     receiver.answers = [status(503)]
-    assert tell(lake, to, *rows, patience=once) == Outcome(to.shown, 0, 0, 2, "it answered 503")
+    assert tell(lake, to, *rows, patience=once) == Delivery(to.shown, 0, 0, 2, "it answered 503")
     receiver.answers = [hang]
     assert tell(lake, to, *rows, patience=once).problem == "no answer within 0.3 s"
     # Meanwhile one is over, and another comes and goes.
     rows = [life("a", cleared=8), life("b", 6, last=8), life("c", 7, cleared=9)]
     receiver.answers = [status(500), status(500)]
-    assert tell(lake, to, *rows) == Outcome(to.shown, 3, 2, 0, None)
+    assert tell(lake, to, *rows) == Delivery(to.shown, 3, 2, 0, None)
     assert receiver.events == [
         ("new", "a@5"),
         ("new", "b@6"),
@@ -289,9 +289,9 @@ def test_alert_that_fails_halfway_sends_the_rest_later(
     rows = [life(f"f{number}", number) for number in range(5)]
     receiver.answers = [lambda request: (receiver.heard.append(receiver.requests[-1][2]), status(200)(request))[1]]
     receiver.answers += [status(400)]
-    assert tell(lake, to, *rows) == Outcome(to.shown, 2, 0, 3, "it answered 400")
+    assert tell(lake, to, *rows) == Delivery(to.shown, 2, 0, 3, "it answered 400")
     rows[0] = life("f0", 0, cleared=6)
-    assert tell(lake, to, *rows) == Outcome(to.shown, 3, 1, 0, None)
+    assert tell(lake, to, *rows) == Delivery(to.shown, 3, 1, 0, None)
     assert receiver.events == [*(("new", f"f{number}@{number}") for number in range(5)), ("cleared", "f0@0")]
 
 
@@ -371,14 +371,14 @@ def test_alert_command_that_fails_keeps_the_findings(
     lake: Path, tmp_path: Path, lines: Sequence[str], problem: str
 ) -> None:
     to = Command(script(tmp_path / "fails.py", *lines))
-    assert tell(lake, to, life("a"), patience=Patience(0.4, 1)) == Outcome(to.shown, 0, 0, 1, problem)
+    assert tell(lake, to, life("a"), patience=Patience(0.4, 1)) == Delivery(to.shown, 0, 0, 1, problem)
     (tmp_path / "fails.py").write_text("")
     assert tell(lake, to, life("a"), patience=Patience(20, 1)).new == 1
 
 
 def test_alert_command_that_does_not_exist_is_said(lake: Path) -> None:
     found = tell(lake, Command("no-such-program --token x"), life("a"))
-    assert found == Outcome("no-such-program", 0, 0, 1, "it cannot be started: No such file or directory")
+    assert found == Delivery("no-such-program", 0, 0, 1, "it cannot be started: No such file or directory")
 
 
 # THE STATE AND BAD INPUT

@@ -25,7 +25,7 @@ from jbod_model.formats.request_log import Line, NewerLine, RequestLine, parse_l
 from jbod_model.formats.request_log_file import RequestLog
 from jbod_model.formats.requests import AssignReplicasToDirsRequest, BrokerHeartbeatRequest
 from jbod_model.ids import Uuid
-from jbod_model.replay.transactions import settle
+from jbod_model.replay.transactions import committed
 from jbod_model.simulation.output import write_world
 from jbod_model.simulation.stories import play
 from tests.support.paths import CLUSTERS, KAFKAS, TRACES, metadata_dir
@@ -39,7 +39,7 @@ NUMBER = re.compile(rb"\d+")
 def _entries(kafka: str, change: Change = lambda entry: entry) -> Iterator[LogEntry]:
     """The log of a real cluster, with each record changed, or left out where ``change`` gives None."""
     log = LogReader(MetadataLog.open(metadata_dir(kafka)))
-    return settle(changed for entry in log if (changed := change(entry)) is not None)
+    return committed(changed for entry in log if (changed := change(entry)) is not None)
 
 
 def _lines(kafka: str) -> list[RequestLine]:
@@ -156,7 +156,7 @@ def test_the_controllers_own_file_decides_where_the_log_says_nothing() -> None:
 def test_a_simulated_cluster_is_decided_and_its_flaw_named(tmp_path: Path, scenario: str, quirks: set[str]) -> None:
     write_world(play(scenario, 0), tmp_path)
     requests = RequestLog(tmp_path / "requests-100.log")
-    entries = settle(LogReader(MetadataLog.open(tmp_path / "controller-100")))
+    entries = committed(LogReader(MetadataLog.open(tmp_path / "controller-100")))
     judged = [one for one in Audit(entries, [requests.requests()]) if isinstance(one, Judged)]
     assert len(judged) == requests.read > 50
     assert {one.verdict for one in judged} <= {Verdict.SAME, Verdict.QUIRK}
@@ -287,7 +287,7 @@ def test_every_failed_directory_of_the_real_clusters_is_decided() -> None:
 def test_a_trace_audited_from_its_file_reads_the_same(tmp_path: Path) -> None:
     recorded = Recorded.of(TRACES / "seed2.jsonl.gz", limit=60)
     recorded.log.write(tmp_path)
-    audit = Audit(settle(LogReader(MetadataLog.open(tmp_path))), [iter(recorded.requests)])
+    audit = Audit(committed(LogReader(MetadataLog.open(tmp_path))), [iter(recorded.requests)])
     assert {one.verdict for one in audit if isinstance(one, Judged)} <= {Verdict.SAME, Verdict.QUIRK}
 
 

@@ -23,7 +23,7 @@ from jbod_model.formats.records import (
     VersionedRecord,
 )
 from jbod_model.ids import KAFKA_IDS, Uuid
-from jbod_model.replay.transactions import settle
+from jbod_model.replay.transactions import committed
 from tests.support.paths import KAFKAS, ROOT, TRACES, metadata_dir
 from tests.unit.model.audit.audit_world import Recorded, entries_of
 
@@ -144,7 +144,7 @@ def test_what_a_controller_rightly_does_breaks_nothing(what: str) -> None:
 
 @pytest.mark.parametrize("kafka", KAFKAS)
 def test_a_real_log_keeps_them_but_for_the_known_loss_of_eligible_leaders(kafka: str) -> None:
-    found = Counter(breach.number for breach in check_log(settle(LogReader(MetadataLog.open(metadata_dir(kafka))))))
+    found = Counter(breach.number for breach in check_log(committed(LogReader(MetadataLog.open(metadata_dir(kafka))))))
     assert found == ({17: 3} if kafka == "kafka-4.1.2" else {})
 
 

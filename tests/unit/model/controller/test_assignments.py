@@ -17,8 +17,8 @@ from jbod_model.broker.assignments import (
     Reason,
     Replica,
     group_by_directory,
-    settle,
     submit,
+    take_answer,
     take_batch,
 )
 from jbod_model.broker.backoff import (
@@ -58,7 +58,7 @@ def test_assignment_accepted_leaves_the_queue() -> None:
     assert (queue.pending, len(queue.in_flight)) == (1, 0)
     queue = sent(P0)
     assert (queue.pending, len(queue.in_flight), queue.failures) == (1, 1, 0)
-    queue, outcome = settle(queue, Answer(0, ((P0, 0),)), 2)
+    queue, outcome = take_answer(queue, Answer(0, ((P0, 0),)), 2)
     assert (queue.pending, queue.failures, queue.deadline) == (0, 0, None)
     assert [item.replica for item in outcome.accepted] == [P0]
 
@@ -66,12 +66,12 @@ def test_assignment_accepted_leaves_the_queue() -> None:
 @pytest.mark.parametrize("failure", [Answer(42), *GlobalFailure])
 def test_request_that_fails_as_a_whole_is_sent_again_after_a_backoff(failure: Answer | GlobalFailure) -> None:
     """testUnSuccessfulRequestCausesRetransmission, testGlobalResponseError* (seven kinds and the response's own)."""
-    queue, outcome = settle(sent(P0), failure, 10)
+    queue, outcome = take_answer(sent(P0), failure, 10)
     assert outcome.failure is not None
     assert (queue.pending, queue.failures, queue.deadline) == (1, 1, 12)
     queue, batch = take_batch(queue, lambda _: True, 12)
     assert [item.replica for item in batch] == [P0]
-    queue, outcome = settle(queue, Answer(0, ((P0, 0),)), 13)
+    queue, outcome = take_answer(queue, Answer(0, ((P0, 0),)), 13)
     assert (queue.pending, queue.failures) == (0, 0)
     assert outcome.failure is None
 
@@ -81,7 +81,7 @@ def test_failures_in_a_row_double_the_wait_up_to_a_limit() -> None:
     waits = []
     now = 10
     for _ in range(5):
-        queue, _ = settle(queue, GlobalFailure.TIMEOUT, now)
+        queue, _ = take_answer(queue, GlobalFailure.TIMEOUT, now)
         assert queue.deadline is not None
         waits.append(queue.deadline - now)
         now = queue.deadline
@@ -99,7 +99,7 @@ def test_assignment_that_the_metadata_does_not_know_is_dropped_before_sending(mi
 @pytest.mark.parametrize("results", [((P0, 0),), ((P0, 0), (P1, 6))])
 def test_assignment_refused_or_unanswered_is_sent_again_alone(results: tuple[tuple[Replica, int], ...]) -> None:
     """R-QUEUE-7, testOneAssignmentFailsOneSucceeds: missingResult, errorResult."""
-    queue, outcome = settle(sent(P0, P1), Answer(0, results), 2)
+    queue, outcome = take_answer(sent(P0, P1), Answer(0, results), 2)
     assert [item.replica for item in outcome.accepted] == [P0]
     assert [item.replica for item in outcome.retried] == [P1]
     assert queue.failures == 0
@@ -108,7 +108,7 @@ def test_assignment_refused_or_unanswered_is_sent_again_alone(results: tuple[tup
 
 
 def test_results_for_replicas_that_were_not_sent_are_named_and_change_nothing() -> None:
-    queue, outcome = settle(sent(P0), Answer(0, ((P0, 0), (P0, 0), (P1, 0))), 2)
+    queue, outcome = take_answer(sent(P0), Answer(0, ((P0, 0), (P0, 0), (P1, 0))), 2)
     assert outcome.unexpected == (P0, P1)
     assert queue.pending == 0
 
@@ -125,7 +125,7 @@ def test_newer_assignment_wins_over_one_that_comes_back(answer: Answer | GlobalF
     """R-QUEUE-6: what failed is put back only where nothing newer waits."""
     queue = submit(sent(P0), assignment(P0, DIR_2), 1)
     assert queue.pending == 2
-    queue, _ = settle(queue, answer, 2)
+    queue, _ = take_answer(queue, answer, 2)
     assert [item.directory for item in queue.ready.values()] == [DIR_2]
 
 
@@ -135,7 +135,7 @@ def test_one_request_is_out_at_a_time() -> None:
     queue, batch = take_batch(queue, lambda _: True, 100)
     assert batch == ()
     assert queue.deadline is None
-    queue, _ = settle(queue, Answer(0, ((P0, 0),)), 101)
+    queue, _ = take_answer(queue, Answer(0, ((P0, 0),)), 101)
     assert queue.deadline == 102
 
 
@@ -145,7 +145,7 @@ def test_request_holds_at_most_2250_assignments_and_dropped_ones_take_no_place()
     queue, batch = take_batch(queued(*replicas), lambda replica: replica.partition >= 10, 1)
     assert len(batch) == MAX_ASSIGNMENTS_PER_REQUEST == 2250
     assert len(queue.ready) == 10
-    queue, _ = settle(queue, Answer(0, tuple((item.replica, 0) for item in batch)), 2)
+    queue, _ = take_answer(queue, Answer(0, tuple((item.replica, 0) for item in batch)), 2)
     assert queue.pending == 10
 
 
@@ -224,7 +224,7 @@ class QueueMachine(RuleBasedStateMachine):
         if not self.queue.in_flight:
             return
         results = tuple((r, 6 if r in refused else 0) for r in self.queue.in_flight if r not in unanswered)
-        self.queue, outcome = settle(self.queue, Answer(0, results), self.now)
+        self.queue, outcome = take_answer(self.queue, Answer(0, results), self.now)
         for item in outcome.accepted:
             if item.replica not in self.queue.ready:
                 del self.unsettled[item.replica]
@@ -232,7 +232,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(failure=st.sampled_from(list(GlobalFailure)))
     def fail(self, failure: GlobalFailure) -> None:
         if self.queue.in_flight:
-            self.queue, _ = settle(self.queue, failure, self.now)
+            self.queue, _ = take_answer(self.queue, failure, self.now)
 
     @invariant()
     def nothing_is_forgotten_and_the_newest_counts(self) -> None:

@@ -132,7 +132,7 @@ class World:
         )
         self.fates.apply([LogEntry(self.offset + i, 1, 0, each, header) for i, each in enumerate(versioned)])
         first, self.offset = self.offset, self.offset + len(versioned)
-        self.settle(first)
+        self.follow_metadata(first)
 
     def ask(self, request: Request, **context: object) -> bool:
         """Let the controller answer a request; whether it wrote anything."""
@@ -372,7 +372,7 @@ class World:
         of_all = self.image.configs[4, ""]["min.insync.replicas"]
         return min(int(wanted or of_all), len(partition.replicas) if partition else 1)
 
-    def settle(self, first: int) -> None:
+    def follow_metadata(self, first: int) -> None:
         """After an append: brokers follow the metadata, and what the model says is compared with what happened."""
         partition = self.partition
         if partition is None:

@@ -19,7 +19,7 @@ from jbod_model.formats.records import (
 )
 from jbod_model.replay.history import image_at, images
 from jbod_model.replay.image import Image
-from jbod_model.replay.transactions import Transactions, settle
+from jbod_model.replay.transactions import Transactions, committed
 
 BEGIN, END, ABORT = BeginTransactionRecord(name="x"), EndTransactionRecord(), AbortTransactionRecord()
 A, B = (FeatureLevelRecord(name=name, feature_level=1) for name in "ab")
@@ -30,7 +30,7 @@ Part = list[Record] | list[ControlRecord]
 
 
 def history(directory: Path, *batches: Part) -> dict[int, set[str]]:
-    """Features after every settled offset of a log with these batches, each in a segment of its own."""
+    """Features after every visible offset of a log with these batches, each in a segment of its own."""
     base_offset = 0
     for batch in batches:
         writer = LogWriter(base_offset=base_offset)
@@ -85,7 +85,7 @@ def test_abort_leak_shows_aborted_records_only_when_switched_on(
     history(tmp_path, *batches)
 
     def features(*, abort_leak: bool) -> set[str]:
-        entries = settle(LogReader(MetadataLog.open(tmp_path)), abort_leak=abort_leak)
+        entries = committed(LogReader(MetadataLog.open(tmp_path)), abort_leak=abort_leak)
         image = Image()
         for entry in entries:
             if isinstance(entry.record, VersionedRecord):
@@ -122,7 +122,7 @@ def test_open_transaction_is_named(tmp_path: Path) -> None:
     """R-TXN-4: a reader that waits can say for what."""
     history(tmp_path, [A, BEGIN], [B])
     transactions = Transactions()
-    settled = [e for entry in LogReader(MetadataLog.open(tmp_path)) for e in transactions.add(entry)]
-    assert [entry.offset for entry in settled] == [0]
+    visible = [e for entry in LogReader(MetadataLog.open(tmp_path)) for e in transactions.add(entry)]
+    assert [entry.offset for entry in visible] == [0]
     assert transactions.open_at == 1
-    assert list(settle(LogReader(MetadataLog.open(tmp_path)))) == settled
+    assert list(committed(LogReader(MetadataLog.open(tmp_path)))) == visible
