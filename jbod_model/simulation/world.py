@@ -35,6 +35,7 @@ from jbod_model.formats.responses import (
     BrokerRegistrationResponse,
     Response,
 )
+from jbod_model.ids import ID_TABLES
 from jbod_model.ids import random as random_id
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image
@@ -73,13 +74,16 @@ class World:
     _correlation: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def create(cls, seed: int, profile: str = "kafka") -> World:
-        """An empty world with a controller. Raises :class:`UsageError` for a profile that does not exist."""
+    def create(cls, seed: int, profile: str = "kafka", ids: str = "kafka") -> World:
+        """An empty world with a controller. Raises :class:`UsageError` for a profile or table that does not exist."""
         if profile not in PROFILES:
             raise UsageError(f"profile {profile!r} is not known; known are {', '.join(PROFILES)}")
+        if ids not in ID_TABLES:
+            raise UsageError(f"table of ids {ids!r} is not known; known are {', '.join(ID_TABLES)}")
         scheduler = Scheduler(seed)
         cluster_id = str(random_id(scheduler.random))
-        controller = ControllerNode.create(PROFILES[profile], cluster_id, scheduler.random.getrandbits(48))
+        seed_of_placer = scheduler.random.getrandbits(48)
+        controller = ControllerNode.create(PROFILES[profile], cluster_id, seed_of_placer, ID_TABLES[ids])
         world = cls(scheduler, controller)
         scheduler.every(NO_OP_INTERVAL_MS, world._idle)
         scheduler.every(500, lambda: world._commit(lambda: controller.expire_sessions(scheduler.now)))
@@ -151,6 +155,7 @@ class World:
             disks={path: Disk() for path in paths},
             log_dirs=paths,
             metadata_dir=metadata_dir or paths[0],
+            ids=self.image.ids,
         )
         host.format()
         self.hosts[node_id] = host

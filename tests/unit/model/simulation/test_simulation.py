@@ -33,7 +33,7 @@ from jbod_model.formats.requests import (
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
 )
-from jbod_model.ids import Uuid
+from jbod_model.ids import KAFKA_IDS, KIP858_IDS, Uuid
 from jbod_model.replay.history import image_at
 from jbod_model.replay.image import Image
 from jbod_model.replay.offline import image_as_json, offline_replicas
@@ -257,6 +257,35 @@ def test_scenario_ends_as_the_profile_says(name: str, profile: str, seed: int) -
     assert as_the_brokers_have_it(world) is ((profile, name) != ("kafka", "replica-added"))
     if profile != "kafka" or name not in ("disk-dies-while-hanging", "everything"):
         assert check_state(world.image) == ()
+
+
+@pytest.mark.parametrize("profile", ["kip858", "draft"])
+@pytest.mark.parametrize("name", ["jbod-off", "move-source-fails", "zk-migration"])
+def test_scenario_goes_the_same_way_with_the_ids_of_the_page(name: str, profile: str) -> None:
+    """R-SIM-10: the records hold (0, 0), (0, 1) and (0, 2) as the page has them, and the story is the same."""
+    world, other = play(name, 1, profile, "kip858"), play(name, 1, profile)
+    assert (world.image.ids, other.image.ids) == (KIP858_IDS, KAFKA_IDS)
+    assert world.story == other.story
+    assert written(world) == written(other)
+    assert set(written(world)) - {"assigned"}
+
+
+def written(world: World) -> list[str]:
+    """What the directories in the records of partitions mean, in the order of the log."""
+    records = [
+        each.record
+        for batch in world.controller.log
+        if not isinstance(batch, LeaderChange)
+        for each in batch.records
+        if isinstance(each.record, PartitionRecord | PartitionChangeRecord)
+    ]
+    return [world.image.ids.kind(directory) for record in records for directory in record.directories or ()]
+
+
+def test_table_of_ids_that_is_not_known_is_bad_usage() -> None:
+    """R-SIM-10."""
+    with pytest.raises(UsageError, match="table of ids 'no such' is not known; known are kafka, kip858"):
+        play("disk-fails", 1, "kip858", "no such")
 
 
 def ruins(profile: str) -> list[World]:
