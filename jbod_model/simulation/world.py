@@ -40,6 +40,7 @@ from jbod_model.ids import random as random_id
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image
 from jbod_model.simulation.controller_node import ControllerNode
+from jbod_model.simulation.gauges import Reading, changed
 from jbod_model.simulation.host import Disk, Host
 from jbod_model.simulation.replication import Replication
 from jbod_model.simulation.scheduler import Scheduler
@@ -70,6 +71,7 @@ class World:
     hosts: dict[int, Host] = field(default_factory=dict)
     exchanges: list[Exchange] = field(default_factory=list)
     story: list[tuple[int, str]] = field(default_factory=list)
+    gauges: list[Reading] = field(default_factory=list)
     release: Mapping[str, tuple[int, int]] = field(default_factory=lambda: dict(SUPPORTED_FEATURES))
     _correlation: dict[str, int] = field(default_factory=dict)
 
@@ -250,6 +252,10 @@ class World:
     def after_event(self, host: Host) -> None:
         """After anything happened to a process: save its logs, and come back when it has something to do."""
         host.save()
+        waiting = None if host.broker is None else host.broker.queue.pending
+        reading = Reading(self.now, host.node_id, host.rules.queue_metric, waiting)
+        if changed(self.gauges, reading):
+            self.gauges.append(reading)
         if host.broker is not None and host.broker.timers:
             generation = host.generation
             self.scheduler.at(host.broker.timers[0], lambda: self._tick(host, generation))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jbod_model.broker.assignments import Replica
+from jbod_model.broker.rules import BROKER_RULES
 from jbod_model.errors import UsageError
 from jbod_model.explore.invariants import check_state
 from jbod_model.formats.kafka_errors import RequestRefused
@@ -286,6 +288,19 @@ def test_table_of_ids_that_is_not_known_is_bad_usage() -> None:
     """R-SIM-10."""
     with pytest.raises(UsageError, match="table of ids 'no such' is not known; known are kafka, kip858"):
         play("disk-fails", 1, "kip858", "no such")
+
+
+@pytest.mark.parametrize("profile", ["kafka", "kip858", "draft"])
+def test_queue_gauge_rises_with_new_replicas_and_falls_to_zero(profile: str, tmp_path: Path) -> None:
+    """R-SIM-9, R-QUEUE-8: every value it took, under the profile's name, null when the process has ended."""
+    world = play("disks-fail-one-by-one", 1, profile)
+    write_world(world, tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert {line["name"] for line in lines} == {BROKER_RULES[profile].queue_metric}
+    values = {node_id: [line["value"] for line in lines if line["broker"] == node_id] for node_id in world.hosts}
+    assert all(max(value or 0 for value in each) > 1 for each in values.values())
+    assert [each[-1] for each in values.values()] == [0, None, 0]
+    assert all(a != b for each in values.values() for a, b in pairwise(each))
 
 
 def ruins(profile: str) -> list[World]:
