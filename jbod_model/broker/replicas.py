@@ -242,7 +242,7 @@ def _corrections(state: Replicas, changes: Iterable[ReplicaChange]) -> list[Repo
         actual = state.disks.current.get(change.replica)
         if change.directory is None or actual is None or actual == change.directory:
             continue
-        if not (state.rules.single_directory_corrects_all or _several_or_gone(state, change.directory)):
+        if change.directory == state.ids.unassigned and not _reports_unassigned(state):
             continue
         move = state.moves.get(change.replica)
         if move is not None and move.target == change.directory and not state.rules.promote_future_at_start:
@@ -251,12 +251,9 @@ def _corrections(state: Replicas, changes: Iterable[ReplicaChange]) -> list[Repo
     return reports
 
 
-def _several_or_gone(state: Replicas, directory: Uuid) -> bool:
-    """Whether the drafts have the broker correct an assignment to ``directory`` (R-DRAFT-4)."""
-    return len(state.disks.configured) + state.disks.unreadable > 1 or directory in (
-        state.ids.lost,
-        state.ids.migrating,
-    )
+def _reports_unassigned(state: Replicas) -> bool:
+    """Whether the broker reports an unassigned replica: in the drafts not with one directory (R-DRAFT-4)."""
+    return state.rules.reports_single_directory or len(state.disks.configured) + state.disks.unreadable > 1
 
 
 def _delete(state: Replicas, replica: Replica) -> Result:

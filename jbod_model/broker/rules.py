@@ -46,8 +46,8 @@ class BrokerRules:
     names_failed_directories: bool = True
     """An assignment into a directory that failed meanwhile names that directory, else LOST (R-DRAFT-3)."""
 
-    single_directory_corrects_all: bool = True
-    """A broker with one directory corrects every wrong assignment, else only those to LOST (R-DRAFT-4)."""
+    reports_single_directory: bool = True
+    """A broker with one directory reports replicas that are unassigned; else it only corrects (R-DRAFT-4)."""
 
     source_failure_assigns_lost: bool = False
     """When the source disk of a move fails, report the id for lost directories, not the original one (R-MOVE-4)."""
@@ -83,7 +83,7 @@ DRAFT = replace(
     name="draft",
     source_failure_assigns_lost=True,
     names_failed_directories=False,
-    single_directory_corrects_all=False,
+    reports_single_directory=False,
     queue_metric="kafka.server:type=KafkaServer,name=NumMismatchingReplicaToLogDirAssignments",
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from jbod_model.controller.authorizer import Authorizer
 from jbod_model.controller.heartbeat import BrokerControlState
 from jbod_model.controller.memory import ControllerMemory
 from jbod_model.controller.placement import UsableBroker
@@ -24,7 +25,11 @@ class Context:
     next_offset: int = 0
     """The offset of the next record: the epoch of a broker that registers anew."""
     authorized: bool = True
-    """Whether the sender holds CLUSTER_ACTION on the cluster."""
+    """Whether the sender holds CLUSTER_ACTION on the cluster, where no ``authorizer`` says it."""
+    principal: str = ""
+    """Who sends the request: ``User:broker-1``."""
+    authorizer: Authorizer | None = None
+    """Who may act as a broker (R-AUTH-2)."""
     cluster_id: str | None = None
     """The cluster's id; None accepts any."""
     has_valid_session: bool = False

@@ -86,7 +86,15 @@ class Controller:
         handler = HANDLERS.get(type(request))
         if handler is None:
             raise InvalidRequest(f"a controller does not handle {type(request).__name__}")
-        if isinstance(request, BROKERS_ONLY) and not circumstances.authorized:
-            raise NotAuthorized(f"{type(request).__name__} needs CLUSTER_ACTION on the cluster")
+        if isinstance(request, BROKERS_ONLY) and not _may_act_as_broker(circumstances):
+            sender = circumstances.principal or "its sender"
+            raise NotAuthorized(f"{type(request).__name__}: {sender} needs CLUSTER_ACTION on the cluster")
         cluster = Cluster(image, self.profile, circumstances)
         return handler(replace(cluster, profile=as_released(self.profile, cluster.release)), request)
+
+
+def _may_act_as_broker(context: Context) -> bool:
+    """R-AUTH-1, R-AUTH-2."""
+    if context.authorizer is None:
+        return context.authorized
+    return context.authorizer.may_act_as_broker(context.principal)

@@ -15,7 +15,7 @@ from jbod_model.broker.disks import Disks
 from jbod_model.broker.replicas import ReplicaChange, Replicas, Report
 from jbod_model.broker.rules import BrokerRules
 from jbod_model.explore.controller_part import View
-from jbod_model.ids import Uuid
+from jbod_model.ids import IdTable, Uuid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Machine:
         return waits and not self.asked_to_unfence
 
 
-def start(machine: Machine, rules: BrokerRules) -> Machine:
+def start(machine: Machine, rules: BrokerRules, ids: IdTable) -> Machine:
     """A process on the disks that work."""
     configured = tuple(d for d in machine.directories if d in machine.working)
     on_disk: dict[bool, dict[Replica, Uuid]] = {True: {}, False: {}}
@@ -67,7 +67,7 @@ def start(machine: Machine, rules: BrokerRules) -> Machine:
     return replace(
         machine,
         stored=frozenset(kept),
-        process=Replicas(disks=disks, rules=rules),
+        process=Replicas(disks=disks, rules=rules, ids=ids),
         registered=configured,
         accepted=False,
         offline=(),

@@ -38,7 +38,7 @@ from jbod_model.formats.requests import (
     SupportedFeature,
 )
 from jbod_model.formats.responses import AssignReplicasToDirsResponse, BrokerHeartbeatResponse
-from jbod_model.ids import Uuid
+from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
 from jbod_model.profiles import Profile
 from jbod_model.profiles.releases import OLDEST, SUPPORTED_FEATURES
 from jbod_model.replay.image import Image
@@ -72,9 +72,11 @@ def directory_ids(broker_id: int, count: int) -> tuple[Uuid, ...]:
     return tuple(Uuid(1000 + broker_id, 1000 + i) for i in range(count))
 
 
-def first_image(profile: Profile, names: Mapping[int, tuple[Uuid, ...]], partitions: int, *, elr: bool) -> Image:
+def first_image(
+    profile: Profile, names: Mapping[int, tuple[Uuid, ...]], partitions: int, *, elr: bool, ids: IdTable = KAFKA_IDS
+) -> Image:
     """Brokers registered and unfenced, one topic on all of them with the directories that the profile gives."""
-    image = Image()
+    image = Image(ids=ids)
     rules = profile.controller
     features = [FeatureLevelRecord(name=METADATA_VERSION, feature_level=VERSION)]
     if elr:
@@ -84,22 +86,21 @@ def first_image(profile: Profile, names: Mapping[int, tuple[Uuid, ...]], partiti
         BrokerFeature(name=name, min_supported_version=least, max_supported_version=most)
         for name, (least, most) in SUPPORTED_FEATURES[OLDEST].items()
     )
-    for broker_id, ids in names.items():
+    for broker_id, own in names.items():
         records.append(
             RegisterBrokerRecord(
                 broker_id=broker_id,
                 broker_epoch=broker_id,
                 incarnation_id=OLD,
                 fenced=False,
-                log_dirs=ids,
+                log_dirs=own,
                 features=ranges,
             )
         )
     records.append(TopicRecord(name="t", topic_id=TOPIC))
     brokers = tuple(names)
     directories = tuple(
-        ids[0] if len(ids) == 1 and rules.preselects_single_directory else image.ids.unassigned
-        for ids in names.values()
+        own[0] if len(own) == 1 and rules.preselects_single_directory else ids.unassigned for own in names.values()
     )
     for number in range(partitions):
         order = brokers[number % len(brokers) :] + brokers[: number % len(brokers)]

@@ -12,7 +12,7 @@ from jbod_model.broker.rules import BrokerRules
 from jbod_model.explore import broker_part
 from jbod_model.explore.broker_part import Machine
 from jbod_model.explore.controller_part import View
-from jbod_model.ids import Uuid
+from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
 
 
 class Action(NamedTuple):
@@ -27,8 +27,9 @@ class Action(NamedTuple):
 class Machines:
     """Machine states by number. Each event on each state is computed once."""
 
-    def __init__(self, rules: BrokerRules, *, moves: bool) -> None:
+    def __init__(self, rules: BrokerRules, *, moves: bool, ids: IdTable = KAFKA_IDS) -> None:
         self.rules = rules
+        self.ids = ids
         self.moves = moves
         self.states: list[Machine] = []
         self._numbers: dict[object, int] = {}
@@ -55,7 +56,7 @@ class Machines:
 
     def start(self, machine: int) -> int:
         """A process starts."""
-        return self.after(machine, "start", lambda state: broker_part.start(state, self.rules))
+        return self.after(machine, "start", lambda state: broker_part.start(state, self.rules, self.ids))
 
     def accept(self, machine: int) -> int:
         """The controller took the registration of the process."""

@@ -17,6 +17,7 @@ from jbod_model.explore.cluster import Cluster, State, directory_ids, first_imag
 from jbod_model.explore.controller_part import ControllerPart
 from jbod_model.explore.invariants import Breach
 from jbod_model.explore.machines import Action, Machines
+from jbod_model.ids import ID_TABLES
 from jbod_model.profiles import Profile
 from jbod_model.simulation.deciding import deciding
 
@@ -36,6 +37,8 @@ class Bounds:
     moves: bool = False
     elr: bool = False
     literal: bool = False
+    ids: str = "kafka"
+    """The table of reserved ids (R-SIM-10)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class Search:
         self.bounds = bounds
         rules = BROKER_RULES[profile.name]
         controller = ControllerPart(profile if bounds.literal else deciding(profile))
-        self.cluster = Cluster(controller, Machines(rules, moves=bounds.moves))
+        self.cluster = Cluster(controller, Machines(rules, moves=bounds.moves, ids=ID_TABLES[bounds.ids]))
         self.names = {b: directory_ids(b, bounds.directories) for b in range(1, bounds.brokers + 1)}
         self._marks: dict[tuple[bool, int, int], tuple[object, ...]] = {}
         self._orders: dict[tuple[int, int, int], Order | None] = {}
@@ -90,15 +93,16 @@ class Search:
 
     def _first(self) -> State:
         """Every broker runs, is registered and unfenced; the partitions were just created, nothing is delivered."""
-        image = first_image(self.cluster.controller.profile, self.names, self.bounds.partitions, elr=self.bounds.elr)
-        machines = [
-            broker_part.accept(
-                broker_part.start(
-                    Machine(broker_id=b, directories=names, working=frozenset(names)), self.cluster.machines.rules
-                )
-            )
-            for b, names in self.names.items()
-        ]
+        image = first_image(
+            self.cluster.controller.profile,
+            self.names,
+            self.bounds.partitions,
+            elr=self.bounds.elr,
+            ids=ID_TABLES[self.bounds.ids],
+        )
+        rules, ids = self.cluster.machines.rules, self.cluster.machines.ids
+        formatted = [Machine(broker_id=b, directories=own, working=frozenset(own)) for b, own in self.names.items()]
+        machines = [broker_part.accept(broker_part.start(machine, rules, ids)) for machine in formatted]
         return (self.cluster.controller.number(image), *map(self.cluster.machines.number, machines))
 
     def _expand(self, frontier: list[State], findings: Findings) -> list[State]:

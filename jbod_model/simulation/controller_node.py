@@ -21,7 +21,7 @@ from jbod_model.formats.requests import (
     SessionExpired,
 )
 from jbod_model.formats.responses import BrokerHeartbeatResponse, Response
-from jbod_model.ids import Uuid
+from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
 from jbod_model.java import JavaRandom
 from jbod_model.profiles import Profile
 from jbod_model.replay.image import Image
@@ -87,9 +87,9 @@ class ControllerNode:
     heard: dict[int, _Heard] = field(default_factory=dict)
 
     @classmethod
-    def create(cls, profile: Profile, cluster_id: str, seed: int) -> ControllerNode:
-        """A controller with an empty log. The ids are Kafka's whatever the profile: Kafka is to read the log."""
-        node = cls(deciding(profile), cluster_id, JavaRandom(seed).state)
+    def create(cls, profile: Profile, cluster_id: str, seed: int, ids: IdTable = KAFKA_IDS) -> ControllerNode:
+        """A controller with an empty log. The reserved ids are Kafka's unless told otherwise (R-SIM-10)."""
+        node = cls(deciding(profile), cluster_id, JavaRandom(seed).state, image=Image(ids=ids))
         node.fail_over(0)
         return node
 

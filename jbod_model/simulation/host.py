@@ -12,7 +12,7 @@ from jbod_model.broker.lifecycle import Lifecycle
 from jbod_model.broker.process import Broker
 from jbod_model.broker.replicas import Replicas
 from jbod_model.broker.rules import BrokerRules
-from jbod_model.ids import Uuid
+from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
 from jbod_model.replay.image import Image
 from jbod_model.storage.ensemble import Ensemble, Found
 from jbod_model.storage.formatting import Plan, plan_format, plan_start, registered_directories
@@ -46,6 +46,7 @@ class Host:
     disks: dict[str, Disk]
     log_dirs: list[str]
     metadata_dir: str
+    ids: IdTable = KAFKA_IDS
     broker: Broker | None = None
     applied: Image = field(default_factory=Image)
     connected: bool = True
@@ -106,8 +107,8 @@ class Host:
             future=self._logs(readable, future=True),
         )
         self.generation += 1
-        self.applied = Image()
-        self.broker = Broker(life=life, replicas=Replicas(disks=disks, rules=self.rules))
+        self.applied = Image(ids=self.ids)
+        self.broker = Broker(life=life, replicas=Replicas(disks=disks, rules=self.rules, ids=self.ids))
         self.broker, actions = process.start(self.broker, now)
         return actions
 

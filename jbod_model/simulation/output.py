@@ -21,6 +21,7 @@ START = datetime(2024, 1, 1, tzinfo=UTC)
 METADATA_LOG = "__cluster_metadata-0"
 REQUEST_LOG = f"requests-{NODE_ID}.log"
 STORY = "story.jsonl"
+METRICS = "metrics.jsonl"
 
 
 def metadata_log(world: World) -> LogWriter:
@@ -52,12 +53,14 @@ def write_world(world: World, directory: Path) -> tuple[Path, ...]:
         requests.write_text("".join(f"{line}\n" for line in request_log_lines(world.exchanges, START)))
         story = directory / STORY
         story.write_text("".join(f"{json.dumps(line)}\n" for line in story_lines(world)))
+        metrics = directory / METRICS
+        metrics.write_text("".join(f"{json.dumps(line)}\n" for line in metric_lines(world)))
         controller = MetaProperties(version=1, cluster_id=world.controller.cluster_id, node_id=NODE_ID)
         write_meta_properties(str(log_dir.parent), controller, START)
         disks = _write_disks(world, directory / "disks")
     except OSError as error:
         raise UsageError(f"{directory}: cannot be written ({error.strerror or error})") from None
-    return (log, requests, story, *disks)
+    return (log, requests, story, metrics, *disks)
 
 
 def story_lines(world: World) -> list[dict[str, object]]:
@@ -65,6 +68,19 @@ def story_lines(world: World) -> list[dict[str, object]]:
     return [
         {"time": (START + timedelta(milliseconds=time)).isoformat(timespec="milliseconds"), "what": what}
         for time, what in world.story
+    ]
+
+
+def metric_lines(world: World) -> list[dict[str, object]]:
+    """Every value that a broker's queue gauge took (R-SIM-9); null once its process has ended."""
+    return [
+        {
+            "time": (START + timedelta(milliseconds=reading.time_ms)).isoformat(timespec="milliseconds"),
+            "broker": reading.node_id,
+            "name": reading.name,
+            "value": reading.value,
+        }
+        for reading in world.gauges
     ]
 
 

@@ -9,11 +9,11 @@ MODULES = (disk_stories, upgrade_stories)
 """Importing them enters their scenarios."""
 
 
-def play(name: str, seed: int, profile: str = "kafka") -> World:
-    """The world after a scenario. Raises :class:`UsageError` for a scenario or profile that does not exist."""
+def play(name: str, seed: int, profile: str = "kafka", ids: str = "kafka") -> World:
+    """The world after a scenario. Raises :class:`UsageError` for a scenario, profile or table that does not exist."""
     if name not in SCENARIOS:
         raise UsageError(f"scenario {name!r} is not known; known are {', '.join(sorted(SCENARIOS))}")
-    world = World.create(seed, profile)
+    world = World.create(seed, profile, ids)
     SCENARIOS[name].play(world)
     return world
 

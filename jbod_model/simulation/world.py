@@ -34,11 +34,13 @@ from jbod_model.formats.responses import (
     BrokerRegistrationResponse,
     Response,
 )
+from jbod_model.ids import ID_TABLES
 from jbod_model.ids import random as random_id
 from jbod_model.profiles import PROFILES
 from jbod_model.profiles.releases import OLDEST, SUPPORTED_FEATURES
 from jbod_model.replay.image import Image
 from jbod_model.simulation.controller_node import ControllerNode
+from jbod_model.simulation.gauges import Reading, changed
 from jbod_model.simulation.host import Disk, Host
 from jbod_model.simulation.replication import Replication
 from jbod_model.simulation.scheduler import Scheduler
@@ -69,17 +71,21 @@ class World:
     hosts: dict[int, Host] = field(default_factory=dict)
     exchanges: list[Exchange] = field(default_factory=list)
     story: list[tuple[int, str]] = field(default_factory=list)
+    gauges: list[Reading] = field(default_factory=list)
     release: Mapping[str, tuple[int, int]] = field(default_factory=lambda: dict(SUPPORTED_FEATURES[OLDEST]))
     _correlation: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def create(cls, seed: int, profile: str = "kafka") -> World:
-        """An empty world with a controller. Raises :class:`UsageError` for a profile that does not exist."""
+    def create(cls, seed: int, profile: str = "kafka", ids: str = "kafka") -> World:
+        """An empty world with a controller. Raises :class:`UsageError` for a profile or table that does not exist."""
         if profile not in PROFILES:
             raise UsageError(f"profile {profile!r} is not known; known are {', '.join(PROFILES)}")
+        if ids not in ID_TABLES:
+            raise UsageError(f"table of ids {ids!r} is not known; known are {', '.join(ID_TABLES)}")
         scheduler = Scheduler(seed)
         cluster_id = str(random_id(scheduler.random))
-        controller = ControllerNode.create(PROFILES[profile], cluster_id, scheduler.random.getrandbits(48))
+        seed_of_placer = scheduler.random.getrandbits(48)
+        controller = ControllerNode.create(PROFILES[profile], cluster_id, seed_of_placer, ID_TABLES[ids])
         world = cls(scheduler, controller)
         scheduler.every(NO_OP_INTERVAL_MS, world._idle)
         scheduler.every(500, lambda: world._commit(lambda: controller.expire_sessions(scheduler.now)))
@@ -151,6 +157,7 @@ class World:
             disks={path: Disk() for path in paths},
             log_dirs=paths,
             metadata_dir=metadata_dir or paths[0],
+            ids=self.image.ids,
         )
         host.format()
         self.hosts[node_id] = host
@@ -245,6 +252,10 @@ class World:
     def after_event(self, host: Host) -> None:
         """After anything happened to a process: save its logs, and come back when it has something to do."""
         host.save()
+        waiting = None if host.broker is None else host.broker.queue.pending
+        reading = Reading(self.now, host.node_id, host.rules.queue_metric, waiting)
+        if changed(self.gauges, reading):
+            self.gauges.append(reading)
         if host.broker is not None and host.broker.timers:
             generation = host.generation
             self.scheduler.at(host.broker.timers[0], lambda: self._tick(host, generation))

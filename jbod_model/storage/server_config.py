@@ -6,12 +6,15 @@ directory defaults to the first log directory, node.id before broker.id).
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from jbod_model.errors import UsageError
 from jbod_model.storage.properties import parse_properties
 
+DEFAULT_FAILURE_TIMEOUT_MS, LEAST_FAILURE_TIMEOUT_MS = 30_000, 1
 DEFAULT_LOG_DIR = "/tmp/kafka-logs"  # noqa: S108 - Kafka's own default
 
 
@@ -22,6 +25,7 @@ class ServerConfig:
     log_dirs: tuple[str, ...]
     metadata_dir: str
     node_id: int | None = None
+    failure_timeout_ms: int = DEFAULT_FAILURE_TIMEOUT_MS
 
     @property
     def directories(self) -> tuple[str, ...]:
@@ -45,7 +49,20 @@ def parse_server_config(data: bytes, source: str) -> ServerConfig:
         node_id = int(node_text) if node_text else None
     except ValueError:
         raise UsageError(f"{source}: node.id is {node_text!r}, not a number") from None
-    return ServerConfig(log_dirs=log_dirs, metadata_dir=metadata_dir, node_id=node_id)
+    return ServerConfig(
+        log_dirs=log_dirs,
+        metadata_dir=metadata_dir,
+        node_id=node_id,
+        failure_timeout_ms=_failure_timeout(settings, source),
+    )
+
+
+def _failure_timeout(settings: Mapping[str, str], source: str) -> int:
+    """log.dir.failure.timeout.ms, at least 1 (R-LIFE-11)."""
+    text = settings.get("log.dir.failure.timeout.ms", "").strip() or str(DEFAULT_FAILURE_TIMEOUT_MS)
+    if re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII) is None or int(text) < LEAST_FAILURE_TIMEOUT_MS:
+        raise UsageError(f"{source}: log.dir.failure.timeout.ms is {text!r}: set it to a number from 1 on")
+    return int(text)
 
 
 def read_server_config(path: str) -> ServerConfig:

@@ -12,7 +12,7 @@ import typer
 from jbod_model.errors import UsageError
 from jbod_model.explore.invariants import check_state
 from jbod_model.explore.search import Bounds, Findings, explore
-from jbod_model.ids import Uuid
+from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.offline import offline_replicas
 from jbod_model.simulation.output import story_lines, write_world
@@ -21,6 +21,7 @@ from jbod_model.simulation.world import World
 from pipelines.cli import progress
 
 ProfileName = Annotated[str, typer.Option("--profile", help=f"The rules of the cluster: {', '.join(PROFILES)}.")]
+IdsName = Annotated[str, typer.Option("--ids", help=f"Whose reserved directory ids: {', '.join(ID_TABLES)}.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
@@ -35,6 +36,7 @@ def simulate(
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same logs, byte for byte.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Where the logs go; without it nothing is written.")] = None,
     profile: ProfileName = "kafka",
+    ids: IdsName = "kafka",
     as_json: AsJson = False,
 ) -> None:
     """Run a scenario, and write the metadata log and the request log that a real cluster would have written.
@@ -44,7 +46,7 @@ def simulate(
     if scenario is None:
         _list_scenarios(as_json)
         return
-    world = play(scenario, seed, profile)
+    world = play(scenario, seed, profile, ids)
     files = () if out is None else write_world(world, out)
     breaches = [f"invariant {breach.number}: {breach.problem}" for breach in check_state(world.image)]
     if as_json:
@@ -74,6 +76,7 @@ def explore_command(
     elr: Annotated[bool, typer.Option("--elr", help="With eligible leader replicas.")] = False,
     literal: Annotated[bool, typer.Option("--literal", help="Elect by the rule for what clients are shown.")] = False,
     profile: ProfileName = "kafka",
+    ids: IdsName = "kafka",
     as_json: AsJson = False,
 ) -> None:
     """Try everything that can happen to a small cluster, and print the shortest way to break each invariant.
@@ -82,6 +85,8 @@ def explore_command(
     """
     if profile not in PROFILES:
         raise UsageError(f"profile {profile!r} is not known; known are {', '.join(PROFILES)}")
+    if ids not in ID_TABLES:
+        raise UsageError(f"table of ids {ids!r} is not known; known are {', '.join(ID_TABLES)}")
     bounds = Bounds(
         brokers=brokers,
         directories=dirs,
@@ -91,6 +96,7 @@ def explore_command(
         moves=moves,
         elr=elr,
         literal=literal,
+        ids=ids,
     )
     findings = explore(PROFILES[profile], bounds, None if as_json and sys.stderr.isatty() else _print_progress)
     if as_json:

@@ -285,7 +285,7 @@ CORRECTIONS = [
     (KIP858, (A,), KAFKA_IDS.unassigned, True),
     (KIP858, (A,), B, True),
     (DRAFT, (A,), KAFKA_IDS.unassigned, False),
-    (DRAFT, (A,), B, False),
+    (DRAFT, (A,), B, True),
     (DRAFT, (A,), KAFKA_IDS.lost, True),
     (DRAFT, (A,), KAFKA_IDS.migrating, True),
     (DRAFT, (A, B), KAFKA_IDS.unassigned, True),

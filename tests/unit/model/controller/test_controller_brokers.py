@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from jbod_model.controller.authorizer import Authorizer, authorizer_of
 from jbod_model.controller.heartbeat import TRANSITIONS, BrokerControlState, Situation, next_state
 from jbod_model.formats.kafka_errors import (
     BrokerNotRegistered,
@@ -20,6 +21,7 @@ from jbod_model.formats.kafka_errors import (
     WrongCluster,
 )
 from jbod_model.formats.records import (
+    AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
     RegisterBrokerRecord,
@@ -69,6 +71,52 @@ LEAVING, STOP = BrokerControlState.CONTROLLED_SHUTDOWN, BrokerControlState.SHUTD
 def test_handle_broker_request_without_cluster_action_is_refused_with_31(request_: Any) -> None:
     """R-AUTH-1, R-CTL-1, R-CTL-2: before anything else is looked at."""
     assert World().refuse(NotAuthorized, request_, authorized=False).code == 31
+
+
+def entry(principal: str, operation: int, permission: int, **fields: Any) -> AccessControlEntryRecord:
+    values = {"resource_type": 4, "resource_name": "kafka-cluster", "pattern_type": 3, "host": "*"} | fields
+    return AccessControlEntryRecord(principal=principal, operation=operation, permission_type=permission, **values)
+
+
+# What the log says of User:broker, and whether it may act as a broker. Operations: 2 ALL, 7 ALTER, 9 CLUSTER_ACTION;
+# permissions: 2 DENY, 3 ALLOW.
+RIGHTS = [
+    ([], False),
+    ([entry("User:broker", 9, 3)], True),
+    ([entry("User:broker", 2, 3)], True),
+    ([entry("User:*", 9, 3)], True),
+    ([entry("User:broker", 7, 3)], False),
+    ([entry("User:admin", 9, 3)], False),
+    ([entry("User:broker", 9, 3), entry("User:*", 9, 2)], False),
+    ([entry("User:broker", 9, 3), entry("User:broker", 2, 2)], False),
+    ([entry("User:broker", 9, 3), entry("User:broker", 7, 2)], True),
+    ([entry("User:broker", 9, 3, resource_type=2)], False),
+    ([entry("User:broker", 9, 3, resource_name="other")], False),
+    ([entry("User:broker", 9, 3, resource_name="*")], True),
+    ([entry("User:broker", 9, 3, resource_name="kafka-", pattern_type=4)], True),
+    ([entry("User:broker", 9, 3, resource_name="kafka-")], False),
+]
+
+
+@pytest.mark.parametrize(("entries", "may"), RIGHTS)
+def test_rights_on_the_cluster_decide_who_acts_as_a_broker(entries: list[AccessControlEntryRecord], may: bool) -> None:
+    """R-AUTH-2."""
+    world = World()
+    context = {"principal": "User:broker", "authorizer": authorizer_of(entries, "User:root")}
+    request_ = world.registration(1, directory(1))
+    if may:
+        assert world.look(request_, **context).records
+    else:
+        refused = world.refuse(NotAuthorized, request_, **context)
+        assert str(refused).endswith("BrokerRegistrationRequest: User:broker needs CLUSTER_ACTION on the cluster")
+    assert world.look(request_, **{**context, "principal": "User:root"}).records
+
+
+def test_everybody_acts_as_a_broker_where_no_entry_is_found_and_that_is_allowed() -> None:
+    """R-AUTH-2: allow.everyone.if.no.acl.found counts only while no entry is about the cluster."""
+    assert Authorizer(allow_if_no_entry=True).may_act_as_broker("User:broker")
+    other = Authorizer(entries=(entry("User:admin", 9, 3),), allow_if_no_entry=True)
+    assert not other.may_act_as_broker("User:broker")
 
 
 # REGISTRATION

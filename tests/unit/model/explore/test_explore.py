@@ -81,6 +81,16 @@ def test_explorer_finds_nothing_under_the_kip_in_every_state_of_one_broker(bound
     assert findings.counterexamples == {}
 
 
+@pytest.mark.parametrize("profile", [KIP858, DRAFT])
+def test_explorer_meets_the_same_states_with_the_ids_of_the_page(profile: Profile) -> None:
+    """R-SIM-10."""
+    kafka = found(profile, brokers=1, depth=100)
+    page = explore(profile, Bounds(brokers=1, depth=100, ids="kip858"))
+    assert kafka.complete
+    assert (page.states, page.steps, page.depth) == (kafka.states, kafka.steps, kafka.depth)
+    assert set(page.counterexamples) == set(kafka.counterexamples)
+
+
 def test_explorer_finds_what_the_drafts_do_without_records() -> None:
     """R-INV-4: registrations rewrite assignments."""
     findings = found(DRAFT, brokers=1, depth=100)

@@ -78,6 +78,14 @@ def test_explore_of_the_kip_finds_nothing_and_exits_0() -> None:
     assert result.output.startswith("every state:")
 
 
+@pytest.mark.parametrize("command", [("simulate", "disk-fails"), ("explore",)])
+def test_table_of_ids_that_does_not_exist_is_bad_usage(command: tuple[str, ...]) -> None:
+    """R-SIM-10."""
+    problem = run(*command, "--ids", "none").exception
+    assert isinstance(problem, UsageError)
+    assert "known are kafka, kip858" in str(problem)
+
+
 def test_explore_as_json_counts_states() -> None:
     report = json.loads(run("explore", "--brokers", "1", "--depth", "5", "--json").output)
     assert report["depth"] == 5

@@ -223,6 +223,21 @@ def test_server_config_names_every_directory_of_the_node(
     assert (config.directories, config.metadata_dir, config.node_id) == (directories, metadata_dir, node_id)
 
 
+@pytest.mark.parametrize(("text", "timeout"), [(b"", 30_000), (b"1", 1), (b" 2000 ", 2_000)])
+def test_server_config_has_the_timeout_of_a_failed_directory(text: bytes, timeout: int) -> None:
+    """R-LIFE-11."""
+    config = parse_server_config(b"log.dir.failure.timeout.ms=" + text, "server.properties")
+    assert config.failure_timeout_ms == timeout
+    assert parse_server_config(b"", "server.properties").failure_timeout_ms == 30_000
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "1.5", "9" * 19])
+def test_server_config_with_a_timeout_out_of_range_is_bad_usage(text: str) -> None:
+    """R-LIFE-11."""
+    with pytest.raises(UsageError, match=r"^server\.properties: log\.dir\.failure\.timeout\.ms is "):
+        parse_server_config(f"log.dir.failure.timeout.ms={text}".encode(), "server.properties")
+
+
 @pytest.mark.parametrize("data", [b"log.dirs=,", b"node.id=x", b"a=\\u1"])
 def test_server_config_that_is_broken_is_bad_usage(data: bytes) -> None:
     with pytest.raises(UsageError, match=r"server\.properties"):
