@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError
 from pipelines.lake.ledger import time_of
-from pipelines.lake.tables import RECORDS
 from pipelines.replay.events import TOPIC
 from pipelines.replay.job import Job
 from pipelines.replay.record_rows import record_rows
@@ -57,8 +56,7 @@ class ReplayedLog:
 
     def records(self) -> pa.Table:
         """All rows of ``records``. The log is read once more."""
-        parts = _parallel(lambda piece: _records(piece, self.keep_unknown), self.pieces)
-        return pa.concat_tables([part.cast(RECORDS.schema) for part in parts])
+        return pa.concat_tables(_parallel(lambda piece: _records(piece, self.keep_unknown), self.pieces))
 
 
 def replay_log(options: Options, *, profile: str = "kafka", ids: str = "kafka") -> ReplayedLog:
@@ -143,7 +141,7 @@ def _decoded(job: Job, number: int, piece: Slice) -> tuple[list[Row], pa.Table, 
     snapshot = piece.snapshot - 1 if piece.snapshot >= 0 else None
     few = record_rows(records, kept & ~np.isin(records.types, _MANY), snapshot, named)
     rows = list(shard_rows(job, number, piece, records, kept, named))
-    return rows, few.cast(RECORDS.schema), int(records.headers[-1]["timestamp"]) * 1000
+    return rows, few, int(records.headers[-1]["timestamp"]) * 1000
 
 
 def _records(piece: Slice, keep_unknown: bool) -> pa.Table:

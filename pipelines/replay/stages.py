@@ -13,7 +13,6 @@ from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jbod_model.errors import JbodError, marked
 from jbod_model.formats import codec
@@ -268,7 +267,7 @@ def _write(job: Job, shard: int, tables: dict[str, Rows]) -> list[Row]:
 
 def _ipc(table: pa.Table) -> bytes:
     plain = pa.table(
-        [pc.cast(c, pa.string()) if pa.types.is_dictionary(c.type) else _plain_lists(c) for c in table.columns],
+        [c.cast(pa.string()) if pa.types.is_dictionary(c.type) else _plain_lists(c) for c in table.columns],
         names=table.schema.names,
     )
     sink = pa.BufferOutputStream()
