@@ -14,6 +14,7 @@ from pipelines.source.first_batch import plan_ahead
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Options
 from pipelines.source.plan import Planner
+from pipelines.source.positions import Position
 from pipelines.source.readers import StreamReader
 from tests.support.paths import metadata_dir
 from tests.unit.replay.histories import write_log
