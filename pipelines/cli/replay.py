@@ -84,7 +84,7 @@ def replay(
                 profile=settings.replay.profile,
                 ids=ids,
                 start=start,
-                cut_tail="fail" if settings.replay.tail == "stop" else "wait",
+                cut_tail=settings.replay.tail,
                 keep_unknown=settings.replay.keep_unknown,
                 max_records=settings.replay.max_records,
                 follow_seconds=settings.replay.follow_seconds if follow else None,

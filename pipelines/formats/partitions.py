@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from jbod_model.formats.records import PartitionChangeRecord, PartitionRecord
+from jbod_model.replay.registrations import KEEP_RECOVERY_STATE, NO_LEADER_CHANGE
+from pipelines.formats.api_keys import KEY_OF
 from pipelines.formats.kernels import helper
 from pipelines.formats.native import load_i32, load_u64_raw, uvarint
 from pipelines.formats.walk import BAD_LENGTH, BAD_TAG, BAD_VARINT, OK, SHORT, TRAILING, compact
 
-PARTITION, PARTITION_CHANGE = 3, 5
-NO_LEADER_CHANGE = -2
-NO_RECOVERY_CHANGE = -1
+PARTITION, PARTITION_CHANGE = KEY_OF[PartitionRecord], KEY_OF[PartitionChangeRecord]
 # Columns of int lists, in the order of Kafka's fields of PartitionRecord.
 REPLICAS, ISR, REMOVING, ADDING, ELR, LAST_KNOWN_ELR = range(6)
 INT_LISTS = 6
@@ -112,7 +113,7 @@ def _read_all(bodies: Bodies, list_of_tag: Any, rows: PartitionRows) -> tuple[in
             rows.scalars[LEADER, row] = NO_LEADER_CHANGE
             rows.scalars[LEADER_EPOCH, row] = 0
             rows.scalars[PARTITION_EPOCH, row] = 0
-            rows.scalars[RECOVERY, row] = NO_RECOVERY_CHANGE
+            rows.scalars[RECOVERY, row] = KEEP_RECOVERY_STATE
         tags, at = uvarint(bodies.data, at, end)
         if tags < 0:
             return row, at, BAD_VARINT

@@ -23,10 +23,21 @@ from jbod_model.formats.records import (
     UnregisterBrokerRecord,
 )
 from jbod_model.ids import Uuid
+from jbod_model.replay.registrations import BrokerRegistration, IllegalRecord
+from pipelines.formats.api_keys import KEY_OF
 from pipelines.formats.lists import number_ids
 from pipelines.replay.offline import BROKER_ACTIVE, BROKER_FENCED, BROKER_MISSING, Timeline
 
-BROKER_TYPES = (0, 1, 7, 8, 17)
+BROKER_TYPES = tuple(
+    KEY_OF[kind]
+    for kind in (
+        RegisterBrokerRecord,
+        UnregisterBrokerRecord,
+        FenceBrokerRecord,
+        UnfenceBrokerRecord,
+        BrokerRegistrationChangeRecord,
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -94,12 +105,10 @@ def _alone(brokers: Mapping[int, Registration], after: Registration, offset: int
     return after
 
 
-def _apply(
-    brokers: Mapping[int, Registration], record: Record, offset: int, empty_means_none: bool
-) -> tuple[int, Registration | None, str]:
+def _apply(brokers: Mapping[int, Registration], record: Record, offset: int) -> tuple[int, Registration | None, str]:
     match record:
         case RegisterBrokerRecord():
-            return record.broker_id, _alone(brokers, _registered(record), offset), "registered"
+            return record.broker_id, _alone(brokers, _of(BrokerRegistration.from_record(record)), offset), "registered"
         case UnregisterBrokerRecord():  # R-BROKER-2
             _known(brokers, record.broker_id, record.broker_epoch, offset, "UnregisterBrokerRecord")
             return record.broker_id, None, "unregistered"
@@ -108,55 +117,46 @@ def _apply(
             return record.id, replace(broker, fenced=isinstance(record, FenceBrokerRecord)), "changed"
         case BrokerRegistrationChangeRecord():
             broker = _known(brokers, record.broker_id, record.broker_epoch, offset, type(record).__name__)
-            changed = _changed(broker, record, offset, empty_means_none)
+            changed = _changed(broker, record, offset)
             return record.broker_id, _alone(brokers, changed, offset), "changed"
     raise TypeError(f"{type(record).__name__} is no record of a broker")
 
 
-def _registered(record: RegisterBrokerRecord) -> Registration:
-    """R-BROKER-1: what was known of the broker before does not matter."""
-    cordoned = record.cordoned_log_dirs
+def _of(known: BrokerRegistration) -> Registration:
+    """The part of the model's registration that the tables have (R-BROKER-1)."""
+    cordoned = known.cordoned_directories
     return Registration(
-        record.broker_id,
-        record.broker_epoch,
-        str(record.incarnation_id),
-        record.fenced,
-        record.in_controlled_shutdown,
-        record.rack,
-        _ordered(record.log_dirs),
+        known.broker_id,
+        known.epoch,
+        str(known.incarnation_id),
+        known.fenced,
+        known.in_controlled_shutdown,
+        known.rack,
+        _ordered(known.directories),
         None if cordoned is None else _ordered(cordoned),
     )
 
 
-def _changed(
-    broker: Registration, record: BrokerRegistrationChangeRecord, offset: int, empty_means_none: bool
-) -> Registration:
-    """R-BROKER-4, R-BROKER-6, R-BROKER-7: fenced 1, 0, -1; an empty list changes nothing; shutdown is never ended."""
-    if record.fenced not in (-1, 0, 1):
-        raise ReplayViolation(offset, f"BrokerRegistrationChangeRecord has fenced {record.fenced} (R-BROKER-4)")
-    if record.in_controlled_shutdown not in (0, 1):
-        raise ReplayViolation(
-            offset,
-            f"BrokerRegistrationChangeRecord has inControlledShutdown {record.in_controlled_shutdown} (R-BROKER-7)",
-        )
-    directories = broker.directories
-    if record.log_dirs:
-        directories = _ordered(record.log_dirs)
-    elif not empty_means_none and record.fenced == 0 and record.in_controlled_shutdown == 0:
-        # In the draft an empty list is a list: every directory is offline.
-        directories = ()
-    cordoned = broker.cordoned if record.cordoned_log_dirs is None else _ordered(record.cordoned_log_dirs)
-    return replace(
-        broker,
-        fenced={1: True, -1: False}.get(record.fenced, broker.fenced),
-        in_controlled_shutdown=broker.in_controlled_shutdown or record.in_controlled_shutdown == 1,
-        directories=directories,
-        cordoned=cordoned,
+def _changed(broker: Registration, record: BrokerRegistrationChangeRecord, offset: int) -> Registration:
+    """R-BROKER-4, R-BROKER-5, R-BROKER-6 and R-BROKER-7, by the model's own merge."""
+    known = BrokerRegistration(
+        broker_id=broker.broker_id,
+        epoch=broker.epoch,
+        incarnation_id=Uuid.parse(broker.incarnation),
+        fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        rack=broker.rack,
+        directories=tuple(map(Uuid.parse, broker.directories)),
+        cordoned_directories=None if broker.cordoned is None else tuple(map(Uuid.parse, broker.cordoned)),
     )
+    try:
+        return _of(known.merge(record))
+    except IllegalRecord as problem:
+        raise ReplayViolation(offset, f"BrokerRegistrationChangeRecord: {problem} (R-BROKER-4, R-BROKER-7)") from None
 
 
 def fold_brokers(
-    brokers: Mapping[int, Registration], events: Iterable[Event], *, empty_means_none: bool
+    brokers: Mapping[int, Registration], events: Iterable[Event]
 ) -> tuple[dict[int, Registration], list[Change]]:
     """Apply events in log order: (registrations after, changes). An event that changes nothing makes no change.
 
@@ -175,7 +175,7 @@ def fold_brokers(
             now, loading = loading, {}
             continue
         known = loading if event.snapshot else now
-        broker_id, after, cause = _apply(known, event.record, event.offset, empty_means_none)
+        broker_id, after, cause = _apply(known, event.record, event.offset)
         if event.snapshot:
             loading.pop(broker_id, None)
             if after is not None:

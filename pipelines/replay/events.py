@@ -11,11 +11,20 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from jbod_model.formats.records import (
+    ClearElrRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from pipelines.formats.api_keys import KEY_OF
 from pipelines.formats.lists import number_ids, renumber, take_lists
 from pipelines.formats.partitions import INT_LISTS
 from pipelines.replay.pack import narrow, pack, unpack
 
-TOPIC, PARTITION, CHANGE, REMOVE_TOPIC, CLEAR_ELR = 2, 3, 5, 9, 28
+TOPIC, REMOVE_TOPIC, CLEAR_ELR = (KEY_OF[kind] for kind in (TopicRecord, RemoveTopicRecord, ClearElrRecord))
+PARTITION, CHANGE = (KEY_OF[kind] for kind in (PartitionRecord, PartitionChangeRecord))
 # Not a record: the end of a snapshot, where whatever it did not mention is gone.
 SNAPSHOT_END = 255
 NO_IDS = np.empty((0, 2), np.uint64)

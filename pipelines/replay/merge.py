@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from jbod_model.replay.registrations import KEEP_RECOVERY_STATE, NO_LEADER_CHANGE
 from pipelines.formats.kernels import helper
 from pipelines.formats.partitions import (
     DIRECTORIES,
     LEADER,
     LEADER_EPOCH,
-    NO_LEADER_CHANGE,
-    NO_RECOVERY_CHANGE,
     PARTITION_EPOCH,
     RECOVERY,
     REPLICAS,
@@ -87,7 +86,7 @@ def _merge_lists(lists: Lists, versions: Any, draft: int, before: int, is_change
 def _merge_scalars(change: Any, e: int, versions: Any, draft: int, before: int, is_change: bool) -> int:
     """The scalars of the draft (R-MERGE-5, R-MERGE-6, R-MERGE-7)."""
     recovery = change[RECOVERY, e]
-    if is_change and recovery == NO_RECOVERY_CHANGE:
+    if is_change and recovery == KEEP_RECOVERY_STATE:
         recovery = versions[before, c.V_SCALARS + RECOVERY]
     if recovery != 0 and recovery != 1:
         return c.BAD_RECOVERY

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from jbod_model.errors import UsageError
-from jbod_model.ids import KAFKA_IDS, KIP858_IDS, IdTable
+from jbod_model.ids import ID_TABLES, IdTable
 
-ID_TABLES = {table.name: table for table in (KAFKA_IDS, KIP858_IDS)}
 # Directory numbers 0 and 1 of every shard: pipelines.replay.fold_columns.DIR_MIGRATING, DIR_UNASSIGNED.
 _MIGRATING, _UNASSIGNED = 0, 1
 
@@ -19,15 +18,13 @@ class Rules:
     """How a log is replayed. ``profile`` has the rules, ``ids`` says what the log's reserved ids mean (R-ID-4).
 
     ``absent_directory``: number of the id that stands where a record gives none (R-PART-3); ``literal_offline``: the
-    KIP's rule for offline replicas (R-OFF-8); ``empty_log_dirs_keep``: whether a registration change without
-    directories keeps them (R-BROKER-6).
+    KIP's rule for offline replicas (R-OFF-8).
     """
 
     profile: str
     ids: str
     absent_directory: int
     literal_offline: bool
-    empty_log_dirs_keep: bool
 
     @property
     def reserved_ids(self) -> np.ndarray:
@@ -38,8 +35,8 @@ class Rules:
 
 
 PROFILES = {
-    "kafka": (_MIGRATING, False, True),
-    "kip858": (_UNASSIGNED, True, True),
+    "kafka": (_MIGRATING, False),
+    "kip858": (_UNASSIGNED, True),
 }
 
 

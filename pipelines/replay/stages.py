@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from jbod_model.errors import JbodError, marked
 from jbod_model.formats import codec
+from jbod_model.formats.records import FeatureLevelRecord
+from pipelines.formats.api_keys import KEY_OF
 from pipelines.formats.records import Records
 from pipelines.lake import files
 from pipelines.replay.blocks import by_shard, events_of, rows_of_events
@@ -64,7 +66,7 @@ EVENTS, STAGED, END, BROKERS, FEATURES, TOPICS, FILE, ROWS, SUMMARY, ERROR = (
     "events", "staged", "end", "brokers", "features", "topics", "file", "rows", "summary", "error",
 )  # fmt: skip
 _OF_EVENTS = (EVENTS, STAGED, END)
-FEATURE_LEVEL = 12
+FEATURE_LEVEL = KEY_OF[FeatureLevelRecord]
 # Closed rows of a shard below this number travel to the driver, which writes one file for all shards.
 SMALL = 20_000
 
@@ -199,7 +201,7 @@ def fold_rows(
     if shard == job.control:
         return _fold_control(job, state, ordered, registrations)
     held, shard_state = _load_shard(job, state)
-    before, after, changes = _fold_registrations(held, registrations, job.rules.empty_log_dirs_keep)
+    before, after, changes = _fold_registrations(held, registrations)
     done = step(
         shard_state,
         join([_part(job, shard, kind, payload) for _, _, kind, payload in ordered if kind in _OF_EVENTS]),
@@ -217,12 +219,12 @@ def _part(job: Job, shard: int, kind: str, payload: bytes) -> Part:
 
 @lru_cache(maxsize=4)
 def _fold_registrations(
-    held: bytes, payloads: tuple[bytes, ...], empty_means_none: bool
+    held: bytes, payloads: tuple[bytes, ...]
 ) -> tuple[Mapping[int, Registration], bytes, Sequence[Change]]:
     """Registrations before, those after as bytes, and the changes: the same for every shard, so folded once."""
     before = load_brokers(held)
     events = [event for payload in payloads for event in _events_of_values(payload)]
-    after, changes = fold_brokers(before, events, empty_means_none=empty_means_none)
+    after, changes = fold_brokers(before, events)
     return before, dump_brokers(after), changes
 
 
@@ -238,7 +240,7 @@ def _fold_control(
 ) -> tuple[bytes, dict[str, Rows], list[Row]]:
     control = ControlState() if state is None else ControlState.load(decompress(state))
     held = dump_brokers(control.brokers)
-    _, _, changes = _fold_registrations(held, registrations, job.rules.empty_log_dirs_keep)
+    _, _, changes = _fold_registrations(held, registrations)
     for _, _, kind, payload in ordered:
         if kind in (TOPICS, END):
             control.topics = check_topics(control.topics, Events.from_bytes(payload))

@@ -21,11 +21,11 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Ahead:
-    """The slices between two positions. ``most``: the limit of records it was planned with, None for none."""
+    """The slices between two positions. ``max_records``: the limit it was planned with, None for none."""
 
     start: Position
     end: Position
-    most: int | None
+    max_records: int | None
     is_all: bool
     """Whether nothing that may be read lies behind ``end``."""
     slices: tuple[Slice, ...]
@@ -39,17 +39,17 @@ class Ahead:
         return cls(
             Position(**raw["start"]),
             Position(**raw["end"]),
-            raw["most"],
+            raw["max_records"],
             raw["is_all"],
             tuple(Slice.of(piece) for piece in raw["slices"]),
         )
 
 
-def plan_ahead(planner: Planner, start: str, most: int | None) -> str:
+def plan_ahead(planner: Planner, start: str, max_records: int | None) -> str:
     """The first micro-batch as JSON, empty where there is none or it is too long. Raises what the planner raises."""
     planner.freeze()
     begin = planner.begin(start)
-    end = planner.advance(begin, most)
+    end = planner.advance(begin, max_records)
     if begin == end:
         return ""
     slices = tuple(planner.slices(begin, end))  # before the planner moves on
@@ -57,6 +57,6 @@ def plan_ahead(planner: Planner, start: str, most: int | None) -> str:
         is_all = planner.advance(end) == end
     except JbodError:  # the run is refused once it has published what comes before
         is_all = False
-    found = Ahead(begin, end, most, is_all, slices)
+    found = Ahead(begin, end, max_records, is_all, slices)
     text = json.dumps(asdict(found))
     return text if len(text) <= _MOST_BYTES else ""

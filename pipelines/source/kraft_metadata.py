@@ -3,7 +3,8 @@
 ``spark.read.format("kraft_metadata").load(dir)`` gives every record with its typed columns.
 
 Options: ``path`` (a metadata.log.dir or its ``__cluster_metadata-0``, or a URI of pyarrow.fs); ``start`` (auto, log,
-snapshot); ``maxRecords`` of a micro-batch (0: no limit); ``cutTail`` (wait, fail: what a cut-off last batch means);
+snapshot); ``maxRecords`` of a micro-batch (0: no limit); ``cutTail`` (wait, stop: what a cut-off last batch means;
+fail is the old name of stop);
 ``keepUnknown`` (true: keep records of unknown types, unread); ``partitions`` (tasks of a read); ``layout`` (records,
 or slices: where the records are instead of what they say); ``settle`` (100 records, or 2s: how far the reader stays
 behind the end of the log); ``idleSeconds`` (how long, by the log's time, a stream lets NoOpRecords alone wait);

@@ -40,7 +40,7 @@ class Options:
             layout=_one_of(raw, "layout", RECORDS, SLICES),
             start=_one_of(raw, "start", "auto", "log", "snapshot"),
             max_records=_number(raw, "maxRecords", 0),
-            cut_tail=_one_of(raw, "cutTail", "wait", "fail"),
+            cut_tail=_one_of(raw, "cutTail", "wait", "stop", "fail").replace("fail", "stop"),
             keep_unknown=_one_of(raw, "keepUnknown", "false", "true") == "true",
             partitions=max(_number(raw, "partitions", 4), 1),
             idle_seconds=_number(raw, "idleSeconds", 60),

@@ -46,8 +46,8 @@ def planner_of(options: Options) -> Planning:
     return planner
 
 
-def _parts(slices: Sequence[Slice], most: int) -> list[Part]:
-    size = max(-(-len(slices) // most), 1)
+def _parts(slices: Sequence[Slice], tasks: int) -> list[Part]:
+    size = max(-(-len(slices) // tasks), 1)
     return [Part(at, slices[at : at + size]) for at in range(0, len(slices), size)]
 
 
@@ -122,14 +122,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         An idle controller writes a NoOpRecord every half second: a stream that goes on takes them a minute at a time.
         """
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        # Spark counts rows, which are records here.
+        max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         position = Position(**start)
-        if self._ahead is not None and (position, most) == (self._ahead.start, self._ahead.most):
+        if self._ahead is not None and (position, max_records) == (self._ahead.start, self._ahead.max_records):
             return asdict(self._ahead.end)
         if self._ahead is not None and self._ends and self._ahead.is_all and position == self._ahead.end:
             return start
         planner = self._plan()
-        end = planner.advance(position, most)
+        end = planner.advance(position, max_records)
         # What comes before damage is published at once: no later record would ever end the wait.
         idle = not self._ends and planner.problem is None and planner.is_quiet(position, end)
         if idle and 0 <= planner.time(end.offset) - planner.time(position.offset) < self._options.idle_seconds * 1000:

@@ -118,7 +118,7 @@ class Scan:
             if wanted < size and window > MAX_BATCH_BYTES:
                 raise MalformedLog(path, self.next_offset, f"batch length is out of range (byte {file.scanned})")
             if wanted == size:
-                if not last or self._cut_tail == "fail":
+                if not last or self._cut_tail == "stop":
                     raise MalformedLog(
                         path, self.next_offset, f"batch is cut off at the end of the file (byte {file.scanned})"
                     )

@@ -11,7 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from jbod_model.formats import codec
+from jbod_model.formats.records import ClearElrRecord, NoOpRecord, RemoveTopicRecord, TopicRecord
 from jbod_model.formats.text import record_as_json
+from jbod_model.replay.registrations import KEEP_RECOVERY_STATE, NO_LEADER_CHANGE
+from pipelines.formats.api_keys import KEY_OF
 from pipelines.formats.id_texts import id_texts
 from pipelines.formats.lists import take_lists
 from pipelines.formats.partitions import (
@@ -19,8 +22,6 @@ from pipelines.formats.partitions import (
     INT_LISTS,
     LEADER,
     LEADER_EPOCH,
-    NO_LEADER_CHANGE,
-    NO_RECOVERY_CHANGE,
     PARTITION,
     PARTITION_EPOCH,
     RECOVERY,
@@ -54,8 +55,8 @@ TYPED_SCHEMA = pa.schema(
         pa.field("fields", pa.string()),
     ]
 )
-# TopicRecord, RemoveTopicRecord, NoOpRecord, ClearElrRecord: columns say all there is.
-_IN_COLUMNS = (2, 9, 20, 28)
+# Columns say all there is of these.
+_IN_COLUMNS = tuple(KEY_OF[kind] for kind in (TopicRecord, RemoveTopicRecord, NoOpRecord, ClearElrRecord))
 # Records of one Arrow batch: a few megabytes, which stay in the processor's cache on the way to the JVM.
 BATCH_ROWS = 1 << 15
 
@@ -151,7 +152,7 @@ def _batch(records: Records, rows: slice, part: _Parts, snapshot: int | None) ->
             _plain(pa.int32(), leader, hits & (whole | (leader != NO_LEADER_CHANGE))),
             _plain(pa.int32(), part.spread(part.scalar(LEADER_EPOCH)), whole),
             _plain(pa.int32(), part.spread(part.scalar(PARTITION_EPOCH)), whole),
-            _plain(pa.int32(), recovery, hits & (whole | (recovery != NO_RECOVERY_CHANGE))),
+            _plain(pa.int32(), recovery, hits & (whole | (recovery != KEEP_RECOVERY_STATE))),
             *(_ints(part, slot) for slot in range(INT_LISTS)),
             part.list_of(DIRECTORIES, columns.id_ends, IDS, lambda start, end: id_texts(columns.ids[start:end])),
             _fields(records, rows, hits),

@@ -59,7 +59,7 @@ def _column_comment(uri: str, _: random.Random) -> None:
 
 
 def _update(uri: str, _: random.Random) -> None:
-    column, value = _SOME.get(uri.rsplit("/", 1)[1], ("from_time", "from_time + interval '1 second'"))
+    column, value = _SOME.get(Path(uri).name, ("from_time", "from_time + interval '1 second'"))
     DeltaTable(uri).update({column: value})
 
 
@@ -85,7 +85,7 @@ def _overwrite(uri: str, _: random.Random) -> None:
 
 
 def _restore(uri: str, chance: random.Random) -> None:
-    made = len(BY_NAME[uri.rsplit("/", 1)[1]].checks)
+    made = len(BY_NAME[Path(uri).name].checks)
     DeltaTable(uri).restore(chance.randrange(made, made + 2))
 
 
@@ -103,7 +103,7 @@ def _append_only(uri: str, _: random.Random) -> None:
 
 
 def _offset(uri: str) -> str:
-    return {"ledger": "start_offset", "records": "log_offset"}.get(uri.rsplit("/", 1)[1], "from_offset")
+    return {"ledger": "start_offset", "records": "log_offset"}.get(Path(uri).name, "from_offset")
 
 
 KEEPING: Mapping[str, Operation] = {

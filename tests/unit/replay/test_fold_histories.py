@@ -180,9 +180,12 @@ ILLEGAL: list[tuple[str, tuple[Record, ...]]] = [
     ("with 5 (R-BROKER-5)", (BROKER, r.UnfenceBrokerRecord(id=1, epoch=4))),
     ("with 5 (R-BROKER-5)", (BROKER, r.UnregisterBrokerRecord(broker_id=1, broker_epoch=6))),
     ("with 5 (R-BROKER-5)", (BROKER, r.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=6))),
-    ("fenced 2 (R-BROKER-4)", (BROKER, r.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=2))),
     (
-        "inControlledShutdown -1 (R-BROKER-7)",
+        "fenced is 2, not -1, 0 or 1 (R-BROKER-4",
+        (BROKER, r.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=2)),
+    ),
+    (
+        "inControlledShutdown is -1, not 0 or 1 (R-BROKER-4, R-BROKER-7)",
         (BROKER, r.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, in_controlled_shutdown=-1)),
     ),
     ("of broker 1 (R-BROKER-8)", (BROKER, r.RegisterBrokerRecord(broker_id=2, log_dirs=(D1, D0)))),

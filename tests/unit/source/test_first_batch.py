@@ -89,6 +89,6 @@ def test_planned_batch_names_positions_as_the_stream_does() -> None:
     assert asdict(found.end) == source.latestOffset(source.initialOffset(), ReadAllAvailable())
 
 
-def test_planner_asked_for_slices_before_it_looked_at_the_disk_raises(tmp_path: Path) -> None:
+def test_planner_asked_for_slices_before_it_looked_at_the_disk_raises() -> None:
     with pytest.raises(RuntimeError, match="before begin"):
-        next(Planner(LogDir(str(tmp_path))).slices(Position(0), Position(1)))
+        next(Planner(LogDir(str(metadata_dir("kafka-4.1.2")))).slices(Position(0), Position(1)))
