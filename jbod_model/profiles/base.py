@@ -23,6 +23,8 @@ class Profile:
     logical_rewrites: bool
     """Whether a registration rewrites the directories of the broker's partitions without records (R-DRAFT-1,
     R-DRAFT-2)."""
+    derives_offline_flag: bool
+    """Whether a change that takes directories out of a registration sets the draft's flag (R-DRAFT-6)."""
 
     # DERIVED
 

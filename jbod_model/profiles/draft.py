@@ -8,6 +8,7 @@ DRAFT = Profile(
     absent_directories="unassigned",
     empty_log_dirs_change="apply",
     logical_rewrites=True,
+    derives_offline_flag=True,
     offline_rule="draft",
     controller=DRAFT_RULES,
 )

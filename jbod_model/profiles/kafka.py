@@ -8,6 +8,7 @@ KAFKA = Profile(
     absent_directories="migrating",
     empty_log_dirs_change="ignore",
     logical_rewrites=False,
+    derives_offline_flag=False,
     offline_rule="kafka",
     controller=KAFKA_RULES,
 )

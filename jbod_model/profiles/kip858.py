@@ -8,6 +8,7 @@ KIP858 = Profile(
     absent_directories="unassigned",
     empty_log_dirs_change="ignore",
     logical_rewrites=False,
+    derives_offline_flag=False,
     offline_rule="kip858",
     controller=KIP858_RULES,
 )

@@ -184,7 +184,7 @@ def _rewrite_directories(image: Image, before: BrokerRegistration, after: Broker
     only = before.directories[0] if len(before.directories) == 1 and not before.has_offline_directories else None
     if only in after.directories and len(after.directories) > 1:
         moved: Callable[[Uuid], Uuid] = lambda _: only  # noqa: E731
-    elif gone and not after.has_offline_directories:
+    elif gone:  # no record says that some are offline, so none is
         moved = lambda directory: image.ids.lost if directory in gone else directory  # noqa: E731
     else:
         return image

@@ -48,7 +48,7 @@ class BrokerRegistration:
     listeners: tuple[BrokerEndpoint, ...] = ()
     features: tuple[BrokerFeature, ...] = ()
     has_offline_directories: bool = False
-    """The flag of the drafts. No record carries it, so only tests of the draft's rule set it."""
+    """The flag of the drafts. No record carries it: a change that takes directories out sets it (R-DRAFT-6)."""
 
     @property
     def takes_replicas(self) -> bool:
@@ -88,8 +88,10 @@ class BrokerRegistration:
         says_more = change.fenced != 0 or change.in_controlled_shutdown != 0
         if not directories and (says_more or profile.empty_log_dirs_change == "ignore"):
             directories = self.directories  # R-BROKER-6: "all offline" cannot be said
+        flagged = profile.derives_offline_flag and not set(self.directories) <= set(directories)
         return replace(
             self,
+            has_offline_directories=self.has_offline_directories or flagged,
             fenced=FENCED_CHANGE.get(change.fenced, self.fenced),
             in_controlled_shutdown=SHUTDOWN_CHANGE.get(change.in_controlled_shutdown, self.in_controlled_shutdown),
             directories=directories,

@@ -250,6 +250,7 @@ def test_failure_that_was_reported_late_is_no_longer_overdue() -> None:
     life, _ = lifecycle.tick(life, AROUND, 32_000)
     assert life.overdue == {A}
     life, _ = lifecycle.answer_heartbeat(life, FINE, 32_001)
+    assert lifecycle.tick(life, AROUND, 32_001)[0].overdue == frozenset()
     assert unheard(life, Surroundings(leading_in=frozenset({A})), 200_000) is None
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jbod_model.errors import ReplayViolation
+from jbod_model.formats.metadata_version import LEVELS
 from jbod_model.formats.records import (
     API_KEYS,
     BrokerRegistrationChangeRecord,
@@ -27,6 +28,7 @@ from jbod_model.formats.records import (
 from jbod_model.ids import KAFKA_IDS, KIP858_IDS, Uuid
 from jbod_model.profiles import DRAFT, KAFKA, KIP858
 from jbod_model.replay.image import HANDLERS, WITHOUT_EFFECT, Image, Partition
+from jbod_model.replay.snapshot import snapshot_records
 
 TOPIC = Uuid(7, 7)
 A, B, C, D = (Uuid(n, n) for n in (11, 12, 13, 14))
@@ -258,6 +260,65 @@ def test_draft_registration_without_a_directory_loses_it() -> None:
     again = RegisterBrokerRecord(broker_id=1, log_dirs=(B,))
     assert only(BORN.apply(again, 9, profile=DRAFT)).directories == (LOST, B, C)
     assert only(BORN.apply(again, 9, profile=KAFKA)).directories == (A, B, C)
+
+
+def rewritten(before: tuple[Uuid, ...], after: tuple[Uuid, ...], failed: tuple[Uuid, ...] | None = None) -> Partition:
+    """The partition after broker 1 registered ``before``, listed only ``failed`` for a while, and registered again."""
+    records: list[Record] = [RegisterBrokerRecord(broker_id=1, broker_epoch=1, log_dirs=before)]
+    if failed is not None:
+        records.append(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, log_dirs=failed))
+    records.append(RegisterBrokerRecord(broker_id=1, broker_epoch=2, log_dirs=after))
+    image = replay(TopicRecord(name="t", topic_id=TOPIC), partition_record(directories=(A, B, C)))
+    for offset, record in enumerate(records, 9):
+        image = image.apply(record, offset, profile=DRAFT)
+    return only(image)
+
+
+# Registered before, online after a failure (None: none), registered again; the directory of broker 1's replica
+REWRITES = [
+    ((D,), None, (C, D), D),
+    ((A,), None, (A,), A),
+    ((D,), None, (D,), A),
+    ((A,), None, (A, D), A),
+    ((C, D), None, (C, D), A),
+    ((C, D), (D,), (C, D), A),
+    ((A, D), (D,), (A, D), A),
+    ((A,), None, (D,), LOST),
+    ((A,), None, (C, D), LOST),
+    ((A, D), None, (D,), LOST),
+    ((B, D), None, (D,), A),
+]
+
+
+@pytest.mark.parametrize(("before", "failed", "after", "directory"), REWRITES)
+def test_draft_registration_rewrites_only_as_it_says(
+    before: tuple[Uuid, ...], failed: tuple[Uuid, ...] | None, after: tuple[Uuid, ...], directory: Uuid
+) -> None:
+    """R-DRAFT-1, R-DRAFT-2: each guard on its own, and the replicas of other brokers stay where they are."""
+    assert rewritten(before, after, failed).directories == (directory, B, C)
+
+
+def test_draft_flag_is_set_by_a_change_that_takes_directories_out_until_the_next_registration() -> None:
+    """R-DRAFT-6; one of two directories failed, so R-DRAFT-1 does not hold though one is left."""
+    image = Image().apply(RegisterBrokerRecord(broker_id=1, broker_epoch=1, log_dirs=(A, B)), 0, profile=DRAFT)
+    same = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, log_dirs=(A, B), fenced=-1)
+    failure = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, log_dirs=(A,))
+    assert not image.apply(same, 1, profile=DRAFT).brokers[1].has_offline_directories
+    assert not image.apply(failure, 1, profile=KAFKA).brokers[1].has_offline_directories
+    failed = image.apply(failure, 1, profile=DRAFT)
+    assert failed.brokers[1].has_offline_directories
+    assert failed.apply(same, 2, profile=DRAFT).brokers[1].has_offline_directories
+    again = RegisterBrokerRecord(broker_id=1, broker_epoch=2, log_dirs=(A,))
+    assert not failed.apply(again, 2, profile=DRAFT).brokers[1].has_offline_directories
+
+
+def test_draft_snapshot_names_the_directories_that_a_registration_rewrote() -> None:
+    """R-SNAP-1, R-DRAFT-1, R-DRAFT-2: whoever begins with it needs no record from before."""
+    image = BORN.apply(FeatureLevelRecord(name="metadata.version", feature_level=LEVELS["3.9-IV0"]), 9, profile=DRAFT)
+    image = image.apply(RegisterBrokerRecord(broker_id=1, log_dirs=(B,)), 10, profile=DRAFT)
+    records = [each.record for each in snapshot_records(image)]
+    (partition,) = [record for record in records if isinstance(record, PartitionRecord)]
+    assert partition.directories == (LOST, B, C)
 
 
 # TOPICS AND THE REST

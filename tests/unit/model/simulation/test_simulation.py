@@ -46,6 +46,7 @@ from jbod_model.simulation.scenario import bootstrap, cluster, topic
 from jbod_model.simulation.scheduler import Scheduler
 from jbod_model.simulation.stories import SCENARIOS, play
 from jbod_model.simulation.world import Exchange, World
+from jbod_model.storage.meta_properties import MetaProperties, as_read_before_directory_ids
 
 SEEDS = (1, 2)
 
@@ -303,6 +304,31 @@ def test_queue_gauge_rises_with_new_replicas_and_falls_to_zero(profile: str, tmp
     assert all(a != b for each in values.values() for a, b in pairwise(each))
 
 
+@pytest.mark.parametrize(("profile", "completed"), [("kafka", 0), ("kip858", 2), ("draft", 2)])
+def test_formatting_and_the_start_of_a_broker_complete_missing_ids(profile: str, completed: int) -> None:
+    """R-STORE-16, R-STORE-9, R-STORE-4: by the KIP the tool does it, in Kafka the start; the version stays, and a
+    broker from before, to which an operator goes back, still reads the file.
+    """
+    world = World.create(1, profile)
+    bootstrap(world)
+    host = world.add_host(1, 2)
+    for path in host.log_dirs:
+        host.disks[path].meta = MetaProperties(version=1, cluster_id=host.cluster_id, node_id=1)
+    host.format()
+    assert sum(host.directory_id(path) is not None for path in host.log_dirs) == completed
+    world.start_broker(1)
+    ids = [host.directory_id(path) for path in host.log_dirs]
+    assert len(set(ids) - {None}) == 2
+    for path in host.log_dirs:
+        meta = host.disks[path].meta
+        assert meta is not None
+        before = as_read_before_directory_ids(meta.to_properties())
+        assert (before.version, before.node_id, before.cluster_id) == (1, 1, host.cluster_id)
+    world.kill_broker(1)
+    world.start_broker(1)
+    assert [host.directory_id(path) for path in host.log_dirs] == ids
+
+
 def ruins(profile: str) -> list[World]:
     """Worlds where nothing ended well: nothing there, disks lost without another replica, nobody alive."""
     lost = World.create(2, profile)
@@ -460,6 +486,8 @@ def test_migration_by_the_page_learns_every_directory_before_the_restart(profile
     assert modes[:3] == [True] * 3
     assert not any(modes[3:])
     assert not any(broker.is_migrating_zk_broker for broker in world.image.brokers.values())
+    metas = [disk.meta for host in world.hosts.values() for disk in host.disks.values() if disk.meta is not None]
+    assert [(meta.version, meta.directory_id is None) for meta in metas] == [(0, False)] * 5
     assert offline(world) == {(1, "/disks/1-b")}
     assert leaderless(world) == 0
 
