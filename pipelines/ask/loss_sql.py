@@ -108,25 +108,25 @@ _MOVES = """
              AND (NOT n.fenced OR n.incarnation_id <> f.incarnation_id)
         GROUP BY ALL
     ),
-    settled AS MATERIALIZED (
+    decided_changes AS MATERIALIZED (
         SELECT c.*, coalesce(r.decided, c.at_offset) AS decided
         FROM changed c LEFT JOIN reports r ON r.broker_id = c.broker_id AND r.at_offset = c.at_offset
     ),
     doubtful AS MATERIALIZED (
         SELECT c.topic_id, c.partition, c.broker_id, c.at_offset, c.decided
-        FROM settled c
+        FROM decided_changes c
         LEFT JOIN d ON d.broker_id = c.broker_id AND d.directory_id = c.directory_id
              AND d.from_offset <= greatest(c.since, d.first_offset)
              AND (d.to_offset IS NULL OR d.to_offset > c.decided)
         WHERE d.broker_id IS NULL OR c.kind = 'lost' OR c.new_kind = 'lost'
         UNION ALL
         SELECT c.topic_id, c.partition, c.broker_id, c.at_offset, c.decided
-        FROM settled c
+        FROM decided_changes c
         JOIN ended d ON c.kind <> 'assigned' AND d.broker_id = c.broker_id AND d.to_offset > c.since
              AND d.to_offset <= c.decided
         UNION ALL
         SELECT c.topic_id, c.partition, c.broker_id, c.at_offset, c.decided
-        FROM settled c
+        FROM decided_changes c
         JOIN renamed r ON r.topic_id = c.topic_id AND r.partition = c.partition AND r.broker_id = c.broker_id
              AND r.first_end <= c.since
         UNION ALL

@@ -20,7 +20,7 @@ from pipelines.start.switch import choose, is_on
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipelines.replay.options import Outcome
+    from pipelines.replay.options import RunOutcome
     from pipelines.replay.request_stream import Requests, RequestStream
     from pipelines.replay.runner import Runner
 
@@ -37,7 +37,7 @@ def replay(
     log_dir: Annotated[
         list[str],
         typer.Argument(
-            help="a metadata.log.dir, its __cluster_metadata-0, or a URI; those of all controllers settle by majority"
+            help="a metadata.log.dir, its __cluster_metadata-0, or a URI; of several, what a majority holds is read"
         ),
     ],
     lake: Annotated[str | None, typer.Option(help="where the tables are; made if it is not there")] = None,
@@ -168,7 +168,7 @@ def _from_snapshot(before: int, snapshot: int) -> str:
 
 
 def _report(
-    outcome: Outcome, lake: str, seconds: float, as_json: bool, requests: RequestStream | None, ended_well: bool
+    outcome: RunOutcome, lake: str, seconds: float, as_json: bool, requests: RequestStream | None, ended_well: bool
 ) -> None:
     start, end = max(outcome.start_offset, 0), max(outcome.end_offset, 0)
     asked = None if requests is None else dict(+requests.outcomes)

@@ -53,7 +53,7 @@ class Batch:
 
 
 @dataclass
-class Lake:
+class LakeWriter:
     """A lake open for writing."""
 
     location: str
@@ -64,7 +64,7 @@ class Lake:
     """How many tables this run created."""
 
     @classmethod
-    def create_or_open(cls, location: str, identity: Identity) -> Lake:
+    def create_or_open(cls, location: str, identity: Identity) -> LakeWriter:
         """Open the lake at ``location``, made if it is not there. UsageError if it is a lake of something else."""
         if "[" in location or "]" in location:
             raise UsageError(f"{location}: delta-rs cannot write to a path with brackets: choose another --lake")
@@ -75,7 +75,7 @@ class Lake:
 
     @classmethod
     @contextmanager
-    def held(cls, location: str, *, mending: bool = False) -> Iterator[Lake]:
+    def held(cls, location: str, *, mending: bool = False) -> Iterator[LakeWriter]:
         """A lake that something was published into, with nobody else writing to it until the end of the block.
 
         UsageError where there is none. Where it is to be mended, tables may be damaged, or changed by another engine.

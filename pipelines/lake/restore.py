@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pipelines.lake import files
 from pipelines.lake.commit import LiveFile, live_files
 from pipelines.lake.files import DataFile
-from pipelines.lake.publish import Lake
+from pipelines.lake.publish import LakeWriter
 from pipelines.lake.restore_requests import reopen_requests
 from pipelines.lake.tables import BROKERS, DIRECTORIES, HISTORY, LEDGER, RECORDS, REQUESTS, Table
 
@@ -41,7 +41,7 @@ ShardsOf = Callable[[np.ndarray, int], np.ndarray]
 """Shard of each topic id (uint64[n, 2]), given the number of shards: int32[n]."""
 
 
-def take_back(lake: Lake, cut: Cut, shards_of: ShardsOf) -> None:
+def take_back(lake: LakeWriter, cut: Cut, shards_of: ShardsOf) -> None:
     """Make every table what it was before the record at ``cut.offset``; readers see it once the ledger says so."""
     if lake.ledger is None or lake.end_offset <= cut.offset:
         return
@@ -59,7 +59,7 @@ def take_back(lake: Lake, cut: Cut, shards_of: ShardsOf) -> None:
         _cut_ledger(lake, cut, before, rows)
 
 
-def _cut_records(lake: Lake, offset: int) -> tuple[list[DataFile], list[LiveFile]]:
+def _cut_records(lake: LakeWriter, offset: int) -> tuple[list[DataFile], list[LiveFile]]:
     added, gone = [], []
     for file in live_files(lake.tables[RECORDS.name]):
         if _less(file, "max.log_offset", offset):
@@ -71,7 +71,9 @@ def _cut_records(lake: Lake, offset: int) -> tuple[list[DataFile], list[LiveFile
     return added, gone
 
 
-def _cut_history(lake: Lake, table: Table, offset: int, shards_of: ShardsOf) -> tuple[list[DataFile], list[LiveFile]]:
+def _cut_history(
+    lake: LakeWriter, table: Table, offset: int, shards_of: ShardsOf
+) -> tuple[list[DataFile], list[LiveFile]]:
     found = live_files(lake.tables[table.name])
     opened = [file for file in found if file.shard >= 0]
     gone = [file for file in found if file.shard < 0 and not _less(file, "max.to_offset", offset)]
@@ -105,7 +107,7 @@ def _reopened(rows: pa.Table) -> pa.Table:
 
 
 def shards_of_rows(shards: int, table: Table, rows: pa.Table, shards_of: ShardsOf) -> np.ndarray:
-    """Shard of each row: of its topic, or the control shard, which writes what is about brokers."""
+    """Shard of each row: of its topic, or the broker shard, which writes what is about brokers."""
     if table in (BROKERS, DIRECTORIES):
         return np.full(rows.num_rows, shards, np.int32)
     topics = rows["topic_id"].combine_chunks().dictionary_encode()
@@ -116,7 +118,7 @@ def shards_of_rows(shards: int, table: Table, rows: pa.Table, shards_of: ShardsO
     return found
 
 
-def _cut_ledger(lake: Lake, cut: Cut, before: int, written: dict[str, int]) -> None:
+def _cut_ledger(lake: LakeWriter, cut: Cut, before: int, written: dict[str, int]) -> None:
     """In one version: what was published from the offset on is gone, what led there ends there."""
     gone = [file for file in live_files(lake.tables[LEDGER.name]) if not _less(file, "max.end_offset", cut.offset)]
     rows = sorted(_read(lake, LEDGER, gone).to_pylist(), key=lambda row: row["end_offset"])
@@ -147,12 +149,12 @@ def _cut_ledger(lake: Lake, cut: Cut, before: int, written: dict[str, int]) -> N
     lake.read_ledger()
 
 
-def _versions(lake: Lake) -> dict[str, int]:
+def _versions(lake: LakeWriter) -> dict[str, int]:
     known = [table for table in (RECORDS, *HISTORY, *REQUESTS) if table.name in lake.tables]
     return {table.name: lake.tables[table.name].version() for table in known}
 
 
-def _last_time(lake: Lake) -> datetime:
+def _last_time(lake: LakeWriter) -> datetime:
     """Append time of the last record that is left; 1970 where none is."""
     found = live_files(lake.tables[RECORDS.name])
     if not found:
@@ -165,7 +167,7 @@ def _last_time(lake: Lake) -> datetime:
     return time
 
 
-def _read(lake: Lake, table: Table, found: Sequence[LiveFile], columns: Sequence[str] | None = None) -> pa.Table:
+def _read(lake: LakeWriter, table: Table, found: Sequence[LiveFile], columns: Sequence[str] | None = None) -> pa.Table:
     return files.read(lake.location, table, [file.path for file in found], columns)
 
 

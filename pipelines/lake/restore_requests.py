@@ -10,14 +10,14 @@ import pyarrow.compute as pc
 from pipelines.lake import files
 from pipelines.lake.commit import LiveFile, live_files
 from pipelines.lake.files import DataFile
-from pipelines.lake.publish import Lake
+from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS
 
 _NAME = ASSIGNMENT_REQUESTS.name
 _OPEN_SHARD = 0
 
 
-def reopen_requests(lake: Lake, offset: int, time: datetime) -> dict[str, int]:
+def reopen_requests(lake: LakeWriter, offset: int, time: datetime) -> dict[str, int]:
     """Commit ``assignment_requests`` without what records at or after ``offset`` made true. Rows written, if any.
 
     ``time`` is of the record before the cut: what was missed in the log since then may be in the new one. The ledger

@@ -37,10 +37,10 @@ Row = dict[str, Any]
 class State:
     """What a destination knows: the newest event of findings by identity.
 
-    Findings that are not in ``told`` and were cleared before the offset ``settled`` are none of its business.
+    Findings that are not in ``told`` and were cleared before the offset ``since`` are left out.
     """
 
-    settled: int
+    since: int
     told: dict[str, Event] = field(default_factory=dict)
 
 
@@ -81,7 +81,7 @@ def alert(
         if state is None:
             state = State(newest)
             _write(file, state)
-        rows = found.rows(state.settled)
+        rows = found.rows(state.since)
         waiting = list(_events(rows, state, least))
         sent: list[tuple[Event, Row]] = []
         problem = None
@@ -193,7 +193,7 @@ def _write(file: Path, state: State) -> None:
     """In one step: a reader, or a run after a crash, sees the old content or the new one."""
     fresh = file.with_suffix(".new")
     with fresh.open("w", encoding="utf-8") as out:
-        json.dump({"format": _FORMAT, "settled": state.settled, "told": state.told}, out)
+        json.dump({"format": _FORMAT, "settled": state.since, "told": state.told}, out)
         out.flush()
         os.fsync(out.fileno())
     fresh.replace(file)

@@ -19,7 +19,7 @@ from pipelines.replay.events import (
     Events,
     starts_of,
 )
-from pipelines.replay.slice_ids import Named
+from pipelines.replay.slice_ids import SliceIds
 
 _MOST_TYPES = 255
 _OF_PARTITIONS = np.zeros(_MOST_TYPES + 1, np.bool_)
@@ -47,12 +47,14 @@ def rows_of_events(records: Records, kept: np.ndarray | None = None) -> np.ndarr
     return np.flatnonzero(wanted)
 
 
-def events_of(records: Records, rows: np.ndarray, *, snapshot: int | None = None, named: Named | None = None) -> Events:
+def events_of(
+    records: Records, rows: np.ndarray, *, snapshot: int | None = None, named: SliceIds | None = None
+) -> Events:
     """Events of the records at ``rows``, in that order.
 
     ``snapshot``: the last contained offset, where the records are those of a snapshot and all hold at that offset.
     """
-    named = named or Named.of(records)
+    named = named or SliceIds.of(records)
     m = len(rows)
     part = records.partitions
     part_row = named.part_row[rows]
@@ -103,7 +105,7 @@ def _lists(
     return taken, sizes[rows]
 
 
-def by_shard(records: Records, rows: np.ndarray, named: Named, shards: int) -> tuple[np.ndarray, np.ndarray]:
+def by_shard(records: Records, rows: np.ndarray, named: SliceIds, shards: int) -> tuple[np.ndarray, np.ndarray]:
     """``rows`` in the order of their shards, in log order within each; what concerns all topics goes to each.
 
     With them where each shard begins, and where the last ends: int64[shards + 1].

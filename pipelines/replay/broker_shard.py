@@ -1,4 +1,4 @@
-"""The control shard: tables of brokers and directories, features, and what only the whole cluster can tell.
+"""The broker shard: tables of brokers and directories, features, and what only the whole cluster can tell.
 
 It sees every broker record, feature level and topic name. The names let it refuse a topic created twice and an
 ELR cleared for a topic that does not exist, which no shard of topics can know.
@@ -33,7 +33,7 @@ class Since:
 
 
 @dataclass
-class ControlState:
+class BrokerShardState:
     """Registrations with where each row began, directories online, feature levels, topic ids by name."""
 
     brokers: dict[int, Registration] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class ControlState:
         ).encode()
 
     @classmethod
-    def load(cls, data: bytes) -> ControlState:
+    def load(cls, data: bytes) -> BrokerShardState:
         """Undo ``dump``."""
         raw: dict[str, Any] = json.loads(data)
         return cls(
@@ -103,7 +103,7 @@ def check_topics(topics: dict[str, str], events: Events) -> dict[str, str]:
     return now
 
 
-def broker_rows(state: ControlState, changes: Sequence[Change]) -> dict[str, Rows]:
+def broker_rows(state: BrokerShardState, changes: Sequence[Change]) -> dict[str, Rows]:
     """Rows of ``brokers`` and ``directories`` for the changes; moves ``state`` on."""
     closed: list[dict[str, Any]] = []
     closed_dirs: list[dict[str, Any]] = []
@@ -138,7 +138,7 @@ def broker_rows(state: ControlState, changes: Sequence[Change]) -> dict[str, Row
     }
 
 
-def _why_gone(state: ControlState, change: Change, directory: str) -> str:
+def _why_gone(state: BrokerShardState, change: Change, directory: str) -> str:
     if change.cause == "changed":
         return "failed"
     if change.cause in ("unregistered", "resync"):

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pipelines.formats.record_names import CONTROL_NAMES
 from pipelines.formats.records import Records, decode_values
 from pipelines.lake.delta import connect, data_files, read_parquet
-from pipelines.lake.publish import Lake
+from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import RECORDS
 from pipelines.replay.job import Job
 from pipelines.replay.rows import Rows
@@ -32,12 +32,14 @@ class Chunk:
     closes: bool
 
 
-def states_at(lake: Lake, job: Job, offset: int, *, most: int = CHUNK) -> dict[int, bytes]:
+def states_at(lake: LakeWriter, job: Job, offset: int, *, most: int = CHUNK) -> dict[int, bytes]:
     """The state of each shard after all published records below ``offset``, folded from their values alone."""
     return {shard: state for shard, state, _ in folded(lake, job, offset, most=most)}
 
 
-def folded(lake: Lake, job: Job, offset: int, *, most: int = CHUNK) -> Iterator[tuple[int, bytes, dict[str, Rows]]]:
+def folded(
+    lake: LakeWriter, job: Job, offset: int, *, most: int = CHUNK
+) -> Iterator[tuple[int, bytes, dict[str, Rows]]]:
     """The same, chunk by chunk: (shard, its state after the chunk, the rows that the chunk gave its tables)."""
     # Without a lake nothing is staged in it: it may be read-only, and a run beside this clears what is staged.
     job = replace(job, lake="")
@@ -67,7 +69,7 @@ def folded(lake: Lake, job: Job, offset: int, *, most: int = CHUNK) -> Iterator[
         rows = []
 
 
-def chunks(lake: Lake, offset: int, *, most: int = CHUNK) -> Iterator[Chunk]:
+def chunks(lake: LakeWriter, offset: int, *, most: int = CHUNK) -> Iterator[Chunk]:
     """The published records below ``offset`` in log order; a snapshot's follow those of the log before it."""
     for part in _batches(lake, offset, most):
         origin = np.where(part["snapshot"].to_numpy(), part["log_offset"].to_numpy() + 1, -1)
@@ -76,7 +78,7 @@ def chunks(lake: Lake, offset: int, *, most: int = CHUNK) -> Iterator[Chunk]:
             yield _chunk(part.slice(start, end - start), int(origin[start]))
 
 
-def _batches(lake: Lake, offset: int, most: int) -> Iterator[pa.Table]:
+def _batches(lake: LakeWriter, offset: int, most: int) -> Iterator[pa.Table]:
     delta = lake.tables[RECORDS.name]
     names = [file["path"] for file in data_files(delta)]
     footer = CONTROL_NAMES[4]

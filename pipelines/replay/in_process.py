@@ -20,12 +20,12 @@ from pipelines.replay.job import Job
 from pipelines.replay.record_rows import record_rows
 from pipelines.replay.refusals import refused_at
 from pipelines.replay.rules import rules
-from pipelines.replay.slice_ids import Named
+from pipelines.replay.slice_ids import SliceIds
 from pipelines.replay.stages import Row, fold_rows, shard_rows
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Options
+from pipelines.source.planners import planner_of
 from pipelines.source.positions import Slice
-from pipelines.source.readers import planner_of
 from pipelines.source.slices import read_slice
 
 ATTEMPTS = 3
@@ -137,7 +137,7 @@ def _replay(options: Options, pieces: Sequence[Slice], job: Job, refusal: JbodEr
 def _decoded(job: Job, number: int, piece: Slice) -> tuple[list[Row], pa.Table, int]:
     """What the fold gets of a slice, its rows of settings, and the time of its last batch in microseconds."""
     records, kept = read_slice(piece, keep_unknown=job.keep_unknown)
-    named = Named.of(records)
+    named = SliceIds.of(records)
     snapshot = piece.snapshot - 1 if piece.snapshot >= 0 else None
     few = record_rows(records, kept & ~np.isin(records.types, _MANY), snapshot, named)
     rows = list(shard_rows(job, number, piece, records, kept, named))

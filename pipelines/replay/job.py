@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipelines.lake.uris import for_all
-from pipelines.replay.rules import Rules
+from pipelines.replay.rules import EngineRules
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Job:
     lake: str
     """Empty: a fold in this process alone, which writes nothing."""
     shards: int
-    rules: Rules
+    rules: EngineRules
     keep_unknown: bool = False
     seeded: bool = False
     """A shard without state takes that of the checkpoint's seed (pipelines.replay.seed)."""
@@ -24,6 +24,6 @@ class Job:
         object.__setattr__(self, "lake", self.lake and for_all(self.lake))
 
     @property
-    def control(self) -> int:
-        """Number of the control shard."""
+    def broker_shard(self) -> int:
+        """Number of the broker shard."""
         return self.shards

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from pipelines.source.copies import Copies, Settled
+from pipelines.source.copies import Agreed, LogCopies
 from pipelines.source.log_dir import LogDir
 from pipelines.source.plan import Planner
 from pipelines.source.positions import Position, Tail
@@ -33,22 +33,22 @@ class Standing:
 
     def __init__(self) -> None:
         self._told: set[object] = set()
-        self._settled = (-2, 0.0)
-        """What was settled last, and since when."""
+        self._agreed = (-2, 0.0)
+        """What was agreed last, and since when."""
 
-    def news(self, copies: Copies, settled: Settled, *, patience: float) -> list[str]:
-        """Lines that were not said before. Which copy is ahead is said once nothing was settled for ``patience`` s."""
-        if settled.end != self._settled[0]:
-            self._settled = settled.end, time.monotonic()
+    def news(self, copies: LogCopies, agreed: Agreed, *, patience: float) -> list[str]:
+        """Lines that were not said before. Which copy is ahead is said once nothing was agreed for ``patience`` s."""
+        if agreed.end != self._agreed[0]:
+            self._agreed = agreed.end, time.monotonic()
         said: dict[object, str] = {line: line for line in _of_copies(copies)}
-        if time.monotonic() - self._settled[1] >= patience:
-            said |= {(settled.end, number): line for number, line in enumerate(settled.ahead)}
+        if time.monotonic() - self._agreed[1] >= patience:
+            said |= {(agreed.end, number): line for number, line in enumerate(agreed.ahead)}
         lines = [line for key, line in said.items() if key not in self._told]
         self._told = set(said)
         return lines
 
 
-def _of_copies(copies: Copies) -> Iterator[str]:
+def _of_copies(copies: LogCopies) -> Iterator[str]:
     """A line for each copy that has no vote or parts from another."""
     yield from map(str, copies.forks())
     for location, problem in copies.silent.items():

@@ -34,13 +34,13 @@ class Replay:
     requests: Requests | None = None
     settle: Settle = field(default_factory=Settle)
     copies: tuple[str, ...] = ()
-    """More directories of the same log: what they settle together counts."""
+    """More directories of the same log: what they agree on counts."""
     replace_history: bool = False
     """Whether a log that has nothing in common with the lake takes its place."""
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     """What a run did: offsets ``[start, end)`` and rows written per table.
 
     A run that began with a snapshot starts where that ends.

@@ -1,4 +1,4 @@
-"""Named numpy arrays as one run of bytes: what travels between the stages and what the state store keeps.
+"""SliceIds numpy arrays as one run of bytes: what travels between the stages and what the state store keeps.
 
 Layout: magic, length of the header, the header (JSON: name, dtype, shape of each array), then the arrays, each
 aligned to eight bytes. Reading copies nothing.

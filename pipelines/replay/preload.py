@@ -15,7 +15,7 @@ from pipelines.replay.brokers import timeline
 from pipelines.replay.rows import rows_of
 from pipelines.replay.rules import rules
 from pipelines.replay.shard import step
-from pipelines.replay.slice_ids import Named
+from pipelines.replay.slice_ids import SliceIds
 from pipelines.replay.state import empty_state
 
 
@@ -24,7 +24,7 @@ def warm() -> None:
     data = np.frombuffer(b"", np.uint8)
     scan(data, "")
     records = decode(data, np.empty(0, BATCH_DTYPE), "")
-    rows, _ = by_shard(records, rows_of_events(records), Named.of(records), 2)
+    rows, _ = by_shard(records, rows_of_events(records), SliceIds.of(records), 2)
     events = events_of(records, rows)
     chosen = rules()
     done = step(

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jbod_model.errors import JbodError
-from pipelines.lake.publish import Lake
-from pipelines.replay.options import Outcome
+from pipelines.lake.publish import LakeWriter
+from pipelines.replay.options import RunOutcome
 from pipelines.replay.staged import clear_staged
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class Publisher:
     """Writes to the lake, one batch at a time. ``problem``: why the last batch was refused."""
 
-    def __init__(self, lake: Lake, requests: Requests | None, say: Callable[[str], None]) -> None:
+    def __init__(self, lake: LakeWriter, requests: Requests | None, say: Callable[[str], None]) -> None:
         self.lake = lake
-        self.outcome = Outcome(lake.end_offset, lake.end_offset)
+        self.outcome = RunOutcome(lake.end_offset, lake.end_offset)
         self.problem: JbodError | None = None
         self._say = say
         lock = threading.RLock()
@@ -47,7 +47,7 @@ class Publisher:
             with self._lock:
                 rows = lake.publish(batch)
                 if self.requests is not None:
-                    self.requests.settle()
+                    self.requests.join_waiting()
             clear_staged(lake.location)
         except JbodError as problem:
             self.problem = problem

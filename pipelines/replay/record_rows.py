@@ -13,7 +13,7 @@ from pipelines.formats.native import copy
 from pipelines.formats.record_names import type_names
 from pipelines.formats.records import Records
 from pipelines.lake import tables
-from pipelines.replay.slice_ids import Named
+from pipelines.replay.slice_ids import SliceIds
 
 
 @njit(cache=True, nogil=True)
@@ -25,9 +25,9 @@ def _gather(data: Any, starts: Any, sizes: Any, out: Any, ends: Any) -> None:
         ends[i + 1] = fill
 
 
-def record_rows(records: Records, kept: np.ndarray, snapshot: int | None, named: Named | None = None) -> pa.Table:
+def record_rows(records: Records, kept: np.ndarray, snapshot: int | None, named: SliceIds | None = None) -> pa.Table:
     """Rows of the records that count; ``snapshot``: last contained offset where they are those of a snapshot."""
-    named = named or Named.of(records)
+    named = named or SliceIds.of(records)
     rows = np.flatnonzero(kept)
     # Nearly always every record counts: then columns are taken as they are.
     pick = slice(None) if len(rows) == len(records) else rows

@@ -23,8 +23,8 @@ from jbod_model.errors import JbodError
 from pipelines.formats.request_rows import ASSIGNMENTS_SCHEMA, REJECTS_SCHEMA
 from pipelines.lake import files
 from pipelines.lake.files import DataFile
-from pipelines.lake.publish import Lake
-from pipelines.lake.reader import Lake as Published
+from pipelines.lake.publish import LakeWriter
+from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, REQUEST_REJECTS
 from pipelines.lake.uris import for_spark
 from pipelines.replay.requests_join import OPEN_SHARD, joined, pending, unread, unseen
@@ -61,7 +61,7 @@ class Requests:
 class RequestStream:
     """The query and what it publishes. ``lock`` is held while the lake is written to."""
 
-    lake: Lake
+    lake: LakeWriter
     wanted: Requests
     lock: RLock
     published: Callable[[dict[str, int]], None]
@@ -143,7 +143,7 @@ class RequestStream:
             if new.num_rows or rejects.num_rows:
                 self._publish(joined(published, new, self.wanted.clock_skew), waiting, rejects)
 
-    def settle(self) -> None:
+    def join_waiting(self) -> None:
         """Look again for the records of the requests that wait for the log; call it when the log went on."""
         with self.lock, self._published() as published:
             waiting = pending(published)
@@ -155,9 +155,9 @@ class RequestStream:
                 self._publish(rows, waiting, REJECTS_SCHEMA.empty_table())
 
     @contextmanager
-    def _published(self) -> Iterator[Published]:
+    def _published(self) -> Iterator[Lake]:
         """The lake as its readers see it now."""
-        lake = Published.open(self.lake.location)
+        lake = Lake.open(self.lake.location)
         with lake.connection:
             yield lake
 

@@ -146,7 +146,7 @@ def joined(lake: Lake, asked: pa.Table, skew: timedelta) -> pa.Table:
         ),
         replicas AS (SELECT DISTINCT {_REPLICA}, true AS is_known FROM slots),
         start AS (SELECT min(append_time) AS time FROM {lake.records()}),
-        settled AS (
+        answered AS (
             SELECT a.*, names.name AS topic, f.from_offset AS realised_offset, f.from_time AS realised_time,
                    CASE WHEN error <> 0 THEN 'refused' WHEN m.id IS NOT NULL THEN 'recorded'
                         WHEN f.id IS NOT NULL THEN 'already true'
@@ -161,7 +161,7 @@ def joined(lake: Lake, asked: pa.Table, skew: timedelta) -> pa.Table:
         SELECT *, CASE WHEN outcome = 'not in the log' OR (outcome = 'pending' AND topic IS NULL) THEN lacks END AS why,
                CASE WHEN outcome = 'recorded'
                     THEN greatest(date_diff('millisecond', first_requested_time, realised_time), 0) END AS latency_ms
-        FROM settled
+        FROM answered
     """
     return _table(lake, sql).select(ASSIGNMENT_REQUESTS.schema.names).cast(ASSIGNMENT_REQUESTS.schema)
 

@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 
 from jbod_model.errors import UsageError
 from pipelines.lake.delta import connect, data_files, read_parquet
-from pipelines.lake.publish import Lake
+from pipelines.lake.publish import LakeWriter
 from pipelines.lake.restore import Cut, take_back
 from pipelines.lake.tables import LEDGER, RECORDS
 from pipelines.replay.blocks import shards_of
-from pipelines.replay.broker_shard import ControlState
+from pipelines.replay.broker_shard import BrokerShardState
 from pipelines.replay.from_records import states_at
 from pipelines.replay.job import Job
 from pipelines.replay.pack import decompress
@@ -48,7 +48,7 @@ class RolledBack:
         )
 
 
-def parting(lake: Lake, planner: Planner) -> int:
+def parting(lake: LakeWriter, planner: Planner) -> int:
     """The offset up to which lake and log say the same: the lake's end where nothing changed.
 
     ``planner`` must be fresh. MalformedLog where the log is damaged before the lake's end.
@@ -66,7 +66,7 @@ def parting(lake: Lake, planner: Planner) -> int:
     return _last_common(lake, planner, first)
 
 
-def _by_epoch_alone(lake: Lake, planner: Planner) -> int:
+def _by_epoch_alone(lake: LakeWriter, planner: Planner) -> int:
     """The log has nothing of what was read any more; only an epoch that is newer than what follows disproves it."""
     later = [snapshot.epoch for snapshot in planner.snapshots if snapshot.end_offset >= lake.end_offset]
     epochs = later + planner.headers()["epoch"][:1].tolist()
@@ -75,7 +75,7 @@ def _by_epoch_alone(lake: Lake, planner: Planner) -> int:
     return _outside_transactions(lake, _first_batch(lake, f"epoch > {min(epochs)}"))
 
 
-def _last_common(lake: Lake, planner: Planner, first: int) -> int:
+def _last_common(lake: LakeWriter, planner: Planner, first: int) -> int:
     whole = _scanned(planner, first)
     whole.check(lake.end_offset)
     known = sorted([*_ledger_rows(lake), *_snapshots(lake)], key=lambda row: -row["end_offset"])
@@ -99,7 +99,7 @@ def _is_in_log(row: dict[str, Any], planner: Planner) -> bool:
     return (there.epoch, there.crc) == (row["epoch"], row["fingerprint"])
 
 
-def _first_difference(lake: Lake, planner: Planner, shared: int) -> int:
+def _first_difference(lake: LakeWriter, planner: Planner, shared: int) -> int:
     """Base offset of the first batch, from ``shared`` on, of which lake and log say different things."""
     mine = _lake_rows(lake, shared)
     at = 0
@@ -120,7 +120,7 @@ def _first_difference(lake: Lake, planner: Planner, shared: int) -> int:
     return lake.end_offset if _is_only_shorter(lake, planner) else int(mine["batch_offset"][at].as_py())
 
 
-def _is_only_shorter(lake: Lake, planner: Planner) -> bool:
+def _is_only_shorter(lake: LakeWriter, planner: Planner) -> bool:
     """Whether a log that ends before the lake does, and shows no other row, is the same as far as it goes.
 
     Its last batch may be in an open transaction and show no row: then its epoch decides.
@@ -153,19 +153,19 @@ def _compared_schema() -> pa.Schema:
     return pa.schema([pa.field(name, RECORDS.schema.field(name).type) for name in _COMPARED])
 
 
-def _lake_rows(lake: Lake, start: int) -> pa.Table:
+def _lake_rows(lake: LakeWriter, start: int) -> pa.Table:
     wanted = f"SELECT {', '.join(_COMPARED)} FROM {{records}} WHERE NOT snapshot AND log_offset >= {start}"
     return _query(lake, f"{wanted} ORDER BY log_offset").cast(_compared_schema())
 
 
-def _first_batch(lake: Lake, condition: str) -> int:
+def _first_batch(lake: LakeWriter, condition: str) -> int:
     """Base offset of the first batch with such a record, the lake's end where there is none."""
     found = _query(lake, f"SELECT min(batch_offset) AS b FROM {{records}} WHERE NOT snapshot AND {condition}")
     first = found["b"][0].as_py()
     return lake.end_offset if first is None else int(first)
 
 
-def _last_batch_below(lake: Lake, offset: int) -> int:
+def _last_batch_below(lake: LakeWriter, offset: int) -> int:
     found = _query(lake, f"SELECT max(batch_offset) AS b FROM {{records}} WHERE NOT snapshot AND log_offset < {offset}")
     return int(found["b"][0].as_py() or 0)
 
@@ -177,7 +177,7 @@ def _scanned(planner: Planner, first: int) -> Planner:
     return fresh
 
 
-def _outside_transactions(lake: Lake, offset: int) -> int:
+def _outside_transactions(lake: LakeWriter, offset: int) -> int:
     """``offset``, or where the transaction begins that it lies in."""
     marker = "ends_with(record_type, '_TRANSACTION_RECORD')"
     found = _query(
@@ -188,7 +188,7 @@ def _outside_transactions(lake: Lake, offset: int) -> int:
     return found[0]["log_offset"] if found and found[0]["record_type"].startswith("BEGIN") else offset
 
 
-def _query(lake: Lake, sql: str) -> pa.Table:
+def _query(lake: LakeWriter, sql: str) -> pa.Table:
     delta = lake.tables[RECORDS.name]
     names = [file["path"] for file in data_files(delta)]
     with connect() as connection:
@@ -196,20 +196,22 @@ def _query(lake: Lake, sql: str) -> pa.Table:
         return connection.sql(sql.format(records=records)).to_arrow_table()
 
 
-def _ledger_rows(lake: Lake) -> list[dict[str, Any]]:
+def _ledger_rows(lake: LakeWriter) -> list[dict[str, Any]]:
     """Publications of records."""
     rows = lake.tables[LEDGER.name].to_pyarrow_table().to_pylist()
     return [row for row in rows if row["start_offset"] < row["end_offset"]]
 
 
-def _snapshots(lake: Lake) -> list[dict[str, Any]]:
+def _snapshots(lake: LakeWriter) -> list[dict[str, Any]]:
     """The snapshots that were read, as publications that ended there."""
     wanted = "log_offset + 1 AS end_offset, log_offset + 1 AS from_snapshot, epoch"
     found: list[dict[str, Any]] = _query(lake, f"SELECT DISTINCT {wanted} FROM {{records}} WHERE snapshot").to_pylist()
     return found
 
 
-def settle(lake: Lake, job: Job, planner: Planner, *, has_checkpoint: bool, replace: bool = False) -> RolledBack | None:
+def reconcile(
+    lake: LakeWriter, job: Job, planner: Planner, *, has_checkpoint: bool, replace: bool = False
+) -> RolledBack | None:
     """Make the lake say nothing that the log has taken back, and its checkpoint belong to it.
 
     UsageError for a log that has nothing in common with the lake, unless it is to ``replace`` what the lake has.
@@ -230,8 +232,8 @@ def settle(lake: Lake, job: Job, planner: Planner, *, has_checkpoint: bool, repl
                 raise UsageError(other)
             offset = 0
         states = states_at(lake, job, offset)
-        control = states.get(job.control)
-        level = -1 if control is None else ControlState.load(decompress(control)).metadata_version
+        brokers = states.get(job.broker_shard)
+        level = -1 if brokers is None else BrokerShardState.load(decompress(brokers)).metadata_version
         whole = _scanned(planner, planner.first_offset())
         there = whole.position(offset, -1)
         known = offset > whole.first_offset() and there.base >= 0
@@ -252,7 +254,7 @@ def settle(lake: Lake, job: Job, planner: Planner, *, has_checkpoint: bool, repl
     return RolledBack(offset, before) if offset < before else None
 
 
-def another_log(lake: Lake, planner: Planner) -> str:
+def another_log(lake: LakeWriter, planner: Planner) -> str:
     """Why a log cannot be the one that the lake was made of, empty where it may be (R-READ-2).
 
     It has none of the lake's batches where both have some, and begins there or is of no newer epoch: an election
@@ -286,23 +288,23 @@ def _log_end(planner: Planner) -> int:
     return max(planner.next_offset, *(snapshot.end_offset for snapshot in planner.snapshots), 0)
 
 
-def _forget_checkpoints(lake: Lake) -> None:
+def _forget_checkpoints(lake: LakeWriter) -> None:
     """Of a lake that has no publication: whatever they say, nothing of it is in the tables."""
     discard_checkpoint(lake.location)
     discard_checkpoint(lake.location, OF_REQUESTS)
 
 
-def _begins(lake: Lake) -> int:
+def _begins(lake: LakeWriter) -> int:
     """The first offset of a record of the lake."""
     return int(_query(lake, "SELECT coalesce(min(log_offset), 0) AS b FROM {records}")["b"][0].as_py())
 
 
-def _epoch_before(lake: Lake, offset: int) -> int:
+def _epoch_before(lake: LakeWriter, offset: int) -> int:
     found = _query(lake, f"SELECT arg_max(epoch, log_offset) AS e FROM {{records}} WHERE log_offset < {offset}")
     return int(found["e"][0].as_py() or 0)
 
 
-def _position(lake: Lake, planner: Planner) -> Position:
+def _position(lake: LakeWriter, planner: Planner) -> Position:
     """Where the lake stands, with the fingerprint of the log's batch before it where the log still has it."""
     epoch, crc = (int((lake.ledger or {})[name]) for name in ("epoch", "fingerprint"))
     if planner.first_offset() >= lake.end_offset:

@@ -14,7 +14,7 @@ _MIGRATING, _UNASSIGNED = 0, 1
 
 
 @dataclass(frozen=True)
-class Rules:
+class EngineRules:
     """How a log is replayed. ``profile`` has the rules, ``ids`` says what the log's reserved ids mean (R-ID-4).
 
     ``absent_directory``: number of the id that stands where a record gives none (R-PART-3); ``literal_offline``: the
@@ -40,10 +40,10 @@ PROFILES = {
 }
 
 
-def rules(profile: str = "kafka", ids: str = "kafka") -> Rules:
+def rules(profile: str = "kafka", ids: str = "kafka") -> EngineRules:
     """The rules of a named profile over a log with the given table of ids."""
     if profile not in PROFILES:
         raise UsageError(f"--profile {profile}: no such profile, there are {', '.join(PROFILES)}")
     if ids not in ID_TABLES:
         raise UsageError(f"--ids {ids}: no such table of ids, there are {', '.join(ID_TABLES)}")
-    return Rules(profile, ids, *PROFILES[profile])
+    return EngineRules(profile, ids, *PROFILES[profile])

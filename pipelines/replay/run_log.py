@@ -1,4 +1,4 @@
-"""The log of a run: one directory, or several copies of it and what they settle together."""
+"""The log of a run: one directory, or several copies of it and what they agree on."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import suppress
 from jbod_model.errors import JbodError, UsageError
 from pipelines.replay.notices import Standing, end_of_log
 from pipelines.replay.options import Replay
-from pipelines.source.copies import Copies, Settled
+from pipelines.source.copies import Agreed, LogCopies
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Options
 from pipelines.source.plan import Planner
+from pipelines.source.planners import planner_of
 from pipelines.source.positions import Position, Tail
-from pipelines.source.readers import planner_of
 
 STUCK = 10.0
 """The patience of a run that follows."""
@@ -31,12 +31,12 @@ class RunLog:
         self.patience = STUCK if wanted.follow_seconds is not None else 0.0
         """Seconds without progress after which it says which copy is ahead."""
         every = (wanted.log_dir, *wanted.copies)
-        self._copies = Copies(every, cut_tail=wanted.cut_tail, settle=wanted.settle) if wanted.copies else None
+        self._copies = LogCopies(every, cut_tail=wanted.cut_tail, settle=wanted.settle) if wanted.copies else None
         self.log = self._copies.log if self._copies else LogDir(wanted.log_dir)
 
     @property
     def has_copies(self) -> bool:
-        """Whether several copies settle what is read."""
+        """Whether several copies have to agree on what is read."""
         return self._copies is not None
 
     def planner(self) -> Planner:
@@ -69,26 +69,26 @@ class RunLog:
         """The position at ``end`` where nothing that may be read lies behind it, None where something does."""
         planner: Planner | None = self.planner()
         if self._copies is not None:
-            settled = self._copies.settled(Position(end, base=end - 1))
-            self._tell(settled)
-            planner = settled.chosen
+            agreed = self._copies.agreed(Position(end, base=end - 1))
+            self._tell(agreed)
+            planner = agreed.chosen
             if planner is None:
                 return None
-            planner.limit = settled.end
+            planner.limit = agreed.end
         here = Position(end)
         return None if planner is None or planner.advance(here) != here else planner.position(end, -1)
 
-    def settled(self, end: int, stop: threading.Event) -> LogDir:
-        """The log to compare a lake with: of several copies one that has what they settle, once there is any."""
+    def agreed(self, end: int, stop: threading.Event) -> LogDir:
+        """The log to compare a lake with: of several copies one that has what they agree on, once there is any."""
         if self._copies is None:
             return self.log
         while True:
-            settled = self._copies.settled(Position(end, base=end - 1))
-            if settled.chosen is None:  # less than what the lake has
-                settled = self._copies.afresh().settled(Position(0))
-            self._tell(settled)
-            if settled.chosen is not None:
-                return settled.chosen.log
+            agreed = self._copies.agreed(Position(end, base=end - 1))
+            if agreed.chosen is None:  # less than what the lake has
+                agreed = self._copies.afresh().agreed(Position(0))
+            self._tell(agreed)
+            if agreed.chosen is not None:
+                return agreed.chosen.log
             if self._wanted.follow_seconds is None or stop.wait(self._wanted.follow_seconds):
                 raise UsageError(
                     f"{self._wanted.log_dir}: the copies share no batch, and no majority holds one: name the "
@@ -98,7 +98,7 @@ class RunLog:
     def follow(self, end: int) -> None:
         """Give notice of what changed among the copies since; call it now and then."""
         if self._copies is not None:
-            self._tell(self._copies.settled(Position(end, base=end - 1)))
+            self._tell(self._copies.agreed(Position(end, base=end - 1)))
 
     def tail(self, end: int) -> Tail | None:
         """The batch that is not complete at the end of a log that was read up to ``end``; with notice of it."""
@@ -107,7 +107,7 @@ class RunLog:
             self._notice(line)
         return tail
 
-    def _tell(self, settled: Settled) -> None:
+    def _tell(self, agreed: Agreed) -> None:
         if self._copies is not None:
-            for line in self._standing.news(self._copies, settled, patience=self.patience):
+            for line in self._standing.news(self._copies, agreed, patience=self.patience):
                 self._notice(line)

@@ -1,8 +1,8 @@
 """The main job: replay a metadata log into a lake, once or following it.
 
 ``Runner`` decides what is done next and what is tried again. Its parts do one thing each: ``RunLog`` says where the log
-is read from and how far, ``rollback.settle`` makes the lake agree with the log, ``Query`` drives Spark, ``Publisher``
-writes to the lake, ``refusals`` finds the error behind what Spark reports.
+is read from and how far, ``rollback.reconcile`` makes the lake agree with the log, ``Query`` drives Spark,
+``Publisher`` writes to the lake, ``refusals`` finds the error behind what Spark reports.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolati
 from pipelines.lake.create import Identity
 from pipelines.lake.folder import check_folder
 from pipelines.lake.lock import only_run
-from pipelines.lake.publish import Lake
+from pipelines.lake.publish import LakeWriter
 from pipelines.replay.job import Job
-from pipelines.replay.options import Outcome, Replay, shards_for
+from pipelines.replay.options import Replay, RunOutcome, shards_for
 from pipelines.replay.publisher import Publisher
 from pipelines.replay.query import Progress, Query
 from pipelines.replay.refusals import explained, is_sparks, refused_at
-from pipelines.replay.rollback import settle
-from pipelines.replay.rules import Rules, rules
+from pipelines.replay.rollback import reconcile
+from pipelines.replay.rules import EngineRules, rules
 from pipelines.replay.run_log import RunLog
 from pipelines.replay.seed import (
     CHECKPOINT,
@@ -51,7 +51,7 @@ class Runner:
         self.wanted = wanted
         if wanted.requests is not None:
             wanted.requests.check()
-        self.rules: Rules = rules(wanted.profile, wanted.ids)
+        self.rules: EngineRules = rules(wanted.profile, wanted.ids)
         self._say = progress or (lambda _line: None)
         self._tell = notice or (lambda _line: None)
         self._log = RunLog(wanted, self._notice)
@@ -60,7 +60,7 @@ class Runner:
         check_folder(wanted.lake)
         segments, _ = log.files()
         size = sum(segment.size for segment in segments)
-        self.lake = Lake.create_or_open(
+        self.lake = LakeWriter.create_or_open(
             wanted.lake,
             Identity(log.cluster_id(), wanted.profile, wanted.ids, wanted.shards or shards_for(size)),
         )
@@ -75,7 +75,7 @@ class Runner:
         self._stop = threading.Event()
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RunOutcome:
         """What the run did so far."""
         return self._publisher.outcome
 
@@ -119,10 +119,10 @@ class Runner:
         """End a run that follows, after the batch at hand."""
         self._stop.set()
 
-    def run(self, spark: SparkSession) -> Outcome:
+    def run(self, spark: SparkSession) -> RunOutcome:
         """Replay to the end, or until stopped. Raises what the log or the lake is refused for.
 
-        Where the log turns out to be another one than what was read of it, the lake is settled with it first.
+        Where the log turns out to be another one than what was read of it, the lake is reconciled with it first.
         """
         with only_run(self.wanted.lake):
             clear_staged(self.wanted.lake)
@@ -140,13 +140,13 @@ class Runner:
         if self.wanted.follow_seconds is None:
             self.outcome.tail = self._log.tail(self.lake.end_offset)
 
-    def _replay(self, spark: SparkSession) -> Outcome:
+    def _replay(self, spark: SparkSession) -> RunOutcome:
         failures, published = 0, -1
         while True:
             began = self.outcome.batches
             try:
                 self._say("planning")
-                self._settle_history()
+                self._reconcile()
                 if not self._stop.is_set():
                     self._run(spark)
                 break
@@ -172,11 +172,11 @@ class Runner:
             self.tell_end()
         return self.outcome
 
-    def _settle_history(self) -> None:
+    def _reconcile(self) -> None:
         fits = lake_has_checkpoint(self.wanted.lake) and checkpoint_fits(self.wanted.lake, self.lake.end_offset)
-        planner = Planner(self._log.settled(self.lake.end_offset, self._stop))
+        planner = Planner(self._log.agreed(self.lake.end_offset, self._stop))
         replace = self.wanted.replace_history
-        done = settle(self.lake, self._job(), planner, has_checkpoint=fits, replace=replace)
+        done = reconcile(self.lake, self._job(), planner, has_checkpoint=fits, replace=replace)
         self._inherits = fits and done is None
         outcome = self.outcome
         if done is not None:

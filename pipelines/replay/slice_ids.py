@@ -12,7 +12,7 @@ from pipelines.replay.events import NO_IDS
 
 
 @dataclass(frozen=True)
-class Named:
+class SliceIds:
     """Of each of ``n`` records: ``part_row`` int64[n], its row among the partition records (-1: it is none), and
     ``topic_of`` int32[n], its topic's number in ``topics`` uint64[t, 2] (-1: it names none). ``id_of`` int32[*]: the
     directories of partitions as they lie in the records, as numbers in ``ids`` uint64[d, 2]."""
@@ -24,7 +24,7 @@ class Named:
     ids: np.ndarray
 
     @classmethod
-    def of(cls, records: Records) -> Named:
+    def of(cls, records: Records) -> SliceIds:
         """Read from all records of a slice."""
         part_row = np.full(len(records), -1, np.int64)
         part_row[records.partition_at] = np.arange(len(records.partition_at))

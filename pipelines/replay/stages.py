@@ -21,7 +21,7 @@ from pipelines.formats.api_keys import KEY_OF
 from pipelines.formats.records import Records
 from pipelines.lake import files
 from pipelines.replay.blocks import by_shard, events_of, rows_of_events
-from pipelines.replay.broker_shard import ControlState, broker_rows, check_topics
+from pipelines.replay.broker_shard import BrokerShardState, broker_rows, check_topics
 from pipelines.replay.brokers import (
     BROKER_TYPES,
     Change,
@@ -47,7 +47,7 @@ from pipelines.replay.pack import compress, decompress, pack, unpack
 from pipelines.replay.record_rows import record_rows
 from pipelines.replay.rows import Rows, rows_of
 from pipelines.replay.shard import step
-from pipelines.replay.slice_ids import Named
+from pipelines.replay.slice_ids import SliceIds
 from pipelines.replay.staged import read_staged, stage
 from pipelines.replay.state import ShardState, empty_state
 from pipelines.source.positions import Slice
@@ -93,7 +93,7 @@ def rows_batch(job: Job, rows: Sequence[Row]) -> pa.RecordBatch:
 def decode_slice(job: Job, sequence: int, piece: Slice) -> Iterator[Row]:
     """Rows of one slice: events for each shard, broker records for all, and the file of its ``records``."""
     records, kept = read_slice(piece, keep_unknown=job.keep_unknown)
-    named = Named.of(records)
+    named = SliceIds.of(records)
     rows = record_rows(records, kept, piece.snapshot - 1 if piece.snapshot >= 0 else None, named)
     written = files.write(job.lake, "records", rows)
     yield -1, sequence, FILE, written.to_json().encode()
@@ -101,30 +101,30 @@ def decode_slice(job: Job, sequence: int, piece: Slice) -> Iterator[Row]:
 
 
 def shard_rows(
-    job: Job, sequence: int, piece: Slice, records: Records, kept: np.ndarray, named: Named | None = None
+    job: Job, sequence: int, piece: Slice, records: Records, kept: np.ndarray, named: SliceIds | None = None
 ) -> Iterator[Row]:
     """What the state machine gets of a slice."""
     snapshot = piece.snapshot - 1 if piece.snapshot >= 0 else None
-    named = named or Named.of(records)
+    named = named or SliceIds.of(records)
     rows = rows_of_events(records, kept)
     order, bounds = by_shard(records, rows, named, job.shards)
     yield from _event_rows(job, sequence, events_of(records, order, snapshot=snapshot, named=named), bounds)
     of_topics = rows[np.isin(records.types[rows], (TOPIC, REMOVE_TOPIC, CLEAR_ELR))]
     if len(of_topics):
         said = events_of(records, of_topics, snapshot=snapshot, named=named)
-        yield job.control, sequence, TOPICS, said.to_bytes()
+        yield job.broker_shard, sequence, TOPICS, said.to_bytes()
     if piece.closes:
         end = end_of_snapshot(piece.snapshot - 1, int(records.headers["timestamp"][-1]) * 1000).to_bytes()
         for shard in range(job.shards + 1):
             yield shard, sequence, END, end
     known = kept & records.known
-    control = _values(records, known & np.isin(records.types, BROKER_TYPES), snapshot, piece.closes)
-    if control is not None:
+    of_brokers = _values(records, known & np.isin(records.types, BROKER_TYPES), snapshot, piece.closes)
+    if of_brokers is not None:
         for shard in range(job.shards + 1):
-            yield shard, sequence, BROKERS, control
+            yield shard, sequence, BROKERS, of_brokers
     features = _values(records, known & (records.types == FEATURE_LEVEL), snapshot, False)
     if features is not None:
-        yield job.control, sequence, FEATURES, features
+        yield job.broker_shard, sequence, FEATURES, features
     yield -1, sequence, SUMMARY, json.dumps(_summary(records, kept, piece)).encode()
 
 
@@ -198,8 +198,8 @@ def fold_rows(
     # A snapshot ends after the last of its slices.
     ordered = sorted(rows, key=lambda row: (row[1], row[2] == END))
     registrations = tuple(payload for _, _, kind, payload in ordered if kind == BROKERS)
-    if shard == job.control:
-        return _fold_control(job, state, ordered, registrations)
+    if shard == job.broker_shard:
+        return _fold_broker_shard(job, state, ordered, registrations)
     held, shard_state = _load_shard(job, state)
     before, after, changes = _fold_registrations(held, registrations)
     done = step(
@@ -235,21 +235,21 @@ def _load_shard(job: Job, state: bytes | None) -> tuple[bytes, ShardState]:
     return arrays.pop("brokers").tobytes(), ShardState.of(arrays)
 
 
-def _fold_control(
+def _fold_broker_shard(
     job: Job, state: bytes | None, ordered: list[Row], registrations: tuple[bytes, ...]
 ) -> tuple[bytes, dict[str, Rows], list[Row]]:
-    control = ControlState() if state is None else ControlState.load(decompress(state))
-    held = dump_brokers(control.brokers)
+    brokers = BrokerShardState() if state is None else BrokerShardState.load(decompress(state))
+    held = dump_brokers(brokers.brokers)
     _, _, changes = _fold_registrations(held, registrations)
     for _, _, kind, payload in ordered:
         if kind in (TOPICS, END):
-            control.topics = check_topics(control.topics, Events.from_bytes(payload))
+            brokers.topics = check_topics(brokers.topics, Events.from_bytes(payload))
         elif kind == FEATURES:
             for event in _events_of_values(payload):
-                control.features[event.record.name] = event.record.feature_level  # type: ignore[union-attr]
-    said = json.dumps({"metadata_version": control.metadata_version}).encode()
-    tables = broker_rows(control, changes) if changes else {}
-    return compress(control.dump()), tables, [(job.control, -1, SUMMARY, said)]
+                brokers.features[event.record.name] = event.record.feature_level  # type: ignore[union-attr]
+    said = json.dumps({"metadata_version": brokers.metadata_version}).encode()
+    tables = broker_rows(brokers, changes) if changes else {}
+    return compress(brokers.dump()), tables, [(job.broker_shard, -1, SUMMARY, said)]
 
 
 def _write(job: Job, shard: int, tables: dict[str, Rows]) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Several controllers' copies of one log: what they settle together is read, from one that holds it."""
+"""Several controllers' copies of one log: what they agree on is read, from one that holds it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.source.positions import Position, Slice
 from pipelines.source.quorum import Held, judge, keys_of
 from pipelines.source.snapshots import is_complete
 from pipelines.source.tail import Settle
-from pipelines.source.voters import Named, voters_of
+from pipelines.source.voters import SliceIds, voters_of
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Fork:
 
 
 @dataclass(frozen=True)
-class Settled:
-    """What the copies settle: a copy that holds it (None: nothing is settled), the offset after it, its standing."""
+class Agreed:
+    """What the copies agree on: a copy that holds it (None: nothing is agreed), the offset after it, its standing."""
 
     chosen: Planner | None
     end: int
@@ -45,8 +45,8 @@ class Settled:
     """Lines on the copies that hold more."""
 
 
-class Copies:
-    """Answers as a Planner does, for what the copies settle; slices are read from one that holds it."""
+class LogCopies:
+    """Answers as a Planner does, for what the copies agree on; slices are read from one that holds it."""
 
     def __init__(self, locations: Sequence[str], *, cut_tail: str = "wait", settle: Settle | None = None) -> None:
         self._locations = list(locations)
@@ -54,7 +54,7 @@ class Copies:
         self._planners: dict[str, Planner] = {}
         self._silent: dict[str, JbodError] = {}
         self._nodes: dict[str, int] = {}
-        self._named: dict[str, tuple[int, Named | None]] = {}
+        self._named: dict[str, tuple[int, SliceIds | None]] = {}
         self._frozen = False
         self.limit: int | None = None
         """Nothing from this offset on may be read."""
@@ -63,9 +63,9 @@ class Copies:
         if len(names) > 1:
             raise UsageError(f"{', '.join(self._locations)}: copies of several clusters ({', '.join(sorted(names))})")
 
-    def afresh(self) -> Copies:
+    def afresh(self) -> LogCopies:
         """The same copies, of which nothing was seen yet."""
-        return Copies(self._locations, **self._options)  # type: ignore[arg-type]
+        return LogCopies(self._locations, **self._options)  # type: ignore[arg-type]
 
     @property
     def log(self) -> LogDir:
@@ -74,7 +74,7 @@ class Copies:
 
     @property
     def silent(self) -> dict[str, JbodError]:
-        """Copies that cannot be read now, or from some offset on, and why: they have no vote there."""
+        """LogCopies that cannot be read now, or from some offset on, and why: they have no vote there."""
         damaged = {location: planner.damage for location, planner in self._planners.items() if planner.damage}
         return {**self._silent, **damaged}
 
@@ -102,18 +102,18 @@ class Copies:
             planner.freeze()
 
     def advance(self, position: Position, max_records: int | None = None) -> Position:
-        """Where the next micro-batch ends, as Planner.advance; ``position`` where the copies settle no more."""
-        settled = self.settled(position)
+        """Where the next micro-batch ends, as Planner.advance; ``position`` where the copies agree on no more."""
+        agreed = self.agreed(position)
         there = position
-        if settled.chosen is not None:
-            settled.chosen.limit = settled.end if self.limit is None else min(settled.end, self.limit)
-            there = settled.chosen.advance(position, max_records)
+        if agreed.chosen is not None:
+            agreed.chosen.limit = agreed.end if self.limit is None else min(agreed.end, self.limit)
+            there = agreed.chosen.advance(position, max_records)
         if there == position and self.limit is None and self.problem is not None:
             raise self.problem
         return there
 
-    def settled(self, position: Position) -> Settled:
-        """What the copies settle from ``position`` on."""
+    def agreed(self, position: Position) -> Agreed:
+        """What the copies agree on from ``position`` on."""
         self._refresh(position)
         if not self._frozen:
             # The first look at a large log takes its time: the second makes the copies those of one moment.
@@ -132,12 +132,12 @@ class Copies:
         if proven is not None:
             end, committed, holders = proven[0], True, proven[1]
         if end < 0:
-            return Settled(None, -1, is_committed=False)
+            return Agreed(None, -1, is_committed=False)
         # One that also has what was read, if there is one: a copy that lags behind takes nothing back.
         holders.sort(key=lambda planner: (planner.changed(position), planner.first_offset() > position.offset))
         most = f"{voters // 2 + 1} of {voters} controllers"
         ahead = [_ahead(planner, end, most) for planner in voting.values() if planner in holders]
-        return Settled(holders[0], end, committed, tuple(filter(None, ahead)))
+        return Agreed(holders[0], end, committed, tuple(filter(None, ahead)))
 
     def voters(self) -> frozenset[int]:
         """Ids of the voters that the newest of the copies names; none where no copy names any (R-QUORUM-1)."""
@@ -149,7 +149,7 @@ class Copies:
         return max((one for one in named if one is not None), default=(-1, -1, frozenset()))[2]
 
     def observers(self) -> dict[str, int]:
-        """Copies of nodes that are no voters, which have no vote: location and node id."""
+        """LogCopies of nodes that are no voters, which have no vote: location and node id."""
         voters = self.voters()
         ids = {location: self._nodes[location] for location in self._planners}
         return {location: node for location, node in ids.items() if voters and node >= 0 and node not in voters}

@@ -20,7 +20,7 @@ _MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Ahead:
+class FirstBatch:
     """The slices between two positions. ``max_records``: the limit it was planned with, None for none."""
 
     start: Position
@@ -31,7 +31,7 @@ class Ahead:
     slices: tuple[Slice, ...]
 
     @classmethod
-    def read(cls, text: str) -> Ahead | None:
+    def read(cls, text: str) -> FirstBatch | None:
         """What ``plan_ahead`` wrote."""
         if not text:
             return None
@@ -57,6 +57,6 @@ def plan_ahead(planner: Planner, start: str, max_records: int | None) -> str:
         is_all = planner.advance(end) == end
     except JbodError:  # the run is refused once it has published what comes before
         is_all = False
-    found = Ahead(begin, end, max_records, is_all, slices)
+    found = FirstBatch(begin, end, max_records, is_all, slices)
     text = json.dumps(asdict(found))
     return text if len(text) <= _MOST_BYTES else ""

@@ -1,4 +1,4 @@
-"""What a reader asks of a log, whether one directory answers (Planner) or several copies of it do (Copies).
+"""What a reader asks of a log, whether one directory answers (Planner) or several copies of it do (LogCopies).
 
 Order of calls, which the two hold alike:
 

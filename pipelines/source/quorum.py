@@ -1,4 +1,4 @@
-"""What copies of one log settle by Raft's rules: how far they may be read, and whether that is committed.
+"""What copies of one log agree on by Raft's rules: how far they may be read, and whether that is committed.
 
 A log that lacks a batch can only replace it if it wins an election: its last epoch must then be newer than the batch's,
 for a majority holds the batch and votes for no older log. So copies of all voters tell what is committed.
@@ -49,7 +49,7 @@ def keys_of(headers: np.ndarray, least: int) -> np.ndarray:
 
 
 def judge(copies: Sequence[Held], *, voters: int, given: int, least: int = 0) -> Verdict | None:
-    """What the readable ones of ``given`` copies settle in a quorum of ``voters``; None where they settle nothing.
+    """What the readable ones of ``given`` copies agree on in a quorum of ``voters``; None where they agree on nothing.
 
     ``least``: the offset from which on the copies' batches are told.
     """
@@ -75,8 +75,8 @@ def judge(copies: Sequence[Held], *, voters: int, given: int, least: int = 0) ->
             denied |= lacks[one] & has[other]
     # R-QUORUM-4
     shared = ~lacks.any(axis=0) & (count > given // 2)
-    settled = np.flatnonzero((holds & (seen | ~denied)) | shared)
-    if not len(settled):
+    agreed = np.flatnonzero((holds & (seen | ~denied)) | shared)
+    if not len(agreed):
         return None
-    last = settled[-1]
+    last = agreed[-1]
     return Verdict(int(batches["end"][last]), bool(holds[last] & seen[last]), has[:, last])

@@ -12,11 +12,10 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from jbod_model.errors import LogChanged, crossing
-from pipelines.source.first_batch import Ahead
-from pipelines.source.log_dir import LogDir
+from pipelines.source.first_batch import FirstBatch
 from pipelines.source.log_options import SLICES, Options
+from pipelines.source.planners import planner_of
 from pipelines.source.positions import Position, Slice
-from pipelines.source.tail import Settle
 
 if TYPE_CHECKING:
     from pipelines.source.planning import Planning
@@ -28,22 +27,6 @@ class Part(InputPartition):
     def __init__(self, first: int, slices: Sequence[Slice]) -> None:
         self.first = first
         self.slices = tuple(slices)
-
-
-def planner_of(options: Options) -> Planning:
-    """What decides how far the log may be read."""
-    # Not above: Spark loads this module in processes that plan nothing.
-    from pipelines.source.copies import Copies
-    from pipelines.source.plan import Planner
-
-    settle = Settle.parse(options.settle)
-    planner: Planning
-    if options.copies:
-        planner = Copies((options.path, *options.copies), cut_tail=options.cut_tail, settle=settle)
-    else:
-        planner = Planner(LogDir(options.path), cut_tail=options.cut_tail, settle=settle)
-    planner.limit = options.limit if options.limit >= 0 else None
-    return planner
 
 
 def _parts(slices: Sequence[Slice], tasks: int) -> list[Part]:
@@ -68,7 +51,7 @@ def _read(options: Options, part: Part) -> Iterator[pa.RecordBatch]:
 
 
 class BatchReader(DataSourceReader):
-    """Reads from the beginning (or the newest snapshot) to what is settled now."""
+    """Reads from the beginning (or the newest snapshot) to what is agreed now."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -92,7 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._ahead = Ahead.read(options.ahead)
+        self._ahead = FirstBatch.read(options.ahead)
         self._planner: Planning | None = None
         self._ends = False
 
@@ -139,7 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @crossing()
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end of this run at what is settled now; that of a batch planned ahead is."""
+        """Fix the end of this run at what is agreed now; that of a batch planned ahead is."""
         self._ends = True
         if self._planner is not None:
             self._planner.freeze()

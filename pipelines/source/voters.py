@@ -13,11 +13,11 @@ from pipelines.source.log_dir import LogDir
 from pipelines.source.plan import Planner
 from pipelines.source.positions import Position
 
-Named = tuple[int, int, frozenset[int]]
+SliceIds = tuple[int, int, frozenset[int]]
 """Epoch and base offset of the batch, and the ids of the voters that it names."""
 
 
-def voters_of(planner: Planner) -> Named | None:
+def voters_of(planner: Planner) -> SliceIds | None:
     """The voters that a log names last; None where none of its segments names any."""
     found = _newest(planner)
     if found is None and planner.first_offset() >= 0:
@@ -28,7 +28,7 @@ def voters_of(planner: Planner) -> Named | None:
     return found
 
 
-def _newest(planner: Planner) -> Named | None:
+def _newest(planner: Planner) -> SliceIds | None:
     for path, header in _control(planner):
         start = int(header["position"])
         voters = _named(planner.log, path, start, start + int(header["size"]))

@@ -24,7 +24,7 @@ from pipelines.lake import files
 from pipelines.lake.commit import LiveFile, commit_files, live_files
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import REBUILT, REWRITTEN
-from pipelines.lake.publish import Lake
+from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, REQUESTS, Table
 
 TARGET_BYTES = 32 << 20
@@ -59,7 +59,7 @@ class Removed:
 def optimize(location: str, *, target: int = TARGET_BYTES) -> list[Merged]:
     """Merge the small files of a lake; ``target`` in bytes. LakeConflict where something else rewrote its files."""
     done = []
-    with Lake.held(location) as lake:
+    with LakeWriter.held(location) as lake:
         rewritten = False
         for table in (RECORDS, *HISTORY, *REQUESTS):
             if table.name not in lake.tables:
@@ -81,7 +81,7 @@ def optimize(location: str, *, target: int = TARGET_BYTES) -> list[Merged]:
 
 
 def replace_files(
-    lake: Lake, table: Table, added: Sequence[DataFile], gone: Sequence[LiveFile], *, rebuilt: bool = False
+    lake: LakeWriter, table: Table, added: Sequence[DataFile], gone: Sequence[LiveFile], *, rebuilt: bool = False
 ) -> None:
     """One version of a table with other files; ``rebuilt``: they are all it has, and their rows may be others, too.
 
@@ -141,7 +141,7 @@ def vacuum(location: str, keep: timedelta, *, dry_run: bool = False, now: dateti
     """
     now = now or datetime.now(UTC)
     done = []
-    with Lake.held(location) as lake:
+    with LakeWriter.held(location) as lake:
         for name, versions in _kept_versions(lake, now - keep).items():
             needed = {file.path for file in live_files(DeltaTable(f"{location}/{name}"))}
             for version in versions:
@@ -150,7 +150,7 @@ def vacuum(location: str, keep: timedelta, *, dry_run: bool = False, now: dateti
     return done
 
 
-def _kept_versions(lake: Lake, since: datetime) -> dict[str, set[int]]:
+def _kept_versions(lake: LakeWriter, since: datetime) -> dict[str, set[int]]:
     """The versions of every table that a reader may have open who began at ``since`` or later."""
     rows = lake.tables[LEDGER.name].to_pyarrow_table(columns=["end_offset", "published_time", "versions"])
     newest_first = rows.sort_by([("published_time", "descending"), ("end_offset", "descending")]).to_pylist()

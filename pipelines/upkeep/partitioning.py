@@ -21,7 +21,7 @@ from pipelines.lake.commit import commit_files, live_files
 from pipelines.lake.create import Identity, described
 from pipelines.lake.files import DataFile
 from pipelines.lake.foreign import PUBLISHED, REWRITTEN, last_own
-from pipelines.lake.publish import Lake
+from pipelines.lake.publish import LakeWriter
 from pipelines.lake.restore import shards_of_rows
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, HISTORY, LEDGER, REQUESTS, TABLES, Table
 
@@ -29,7 +29,7 @@ from pipelines.lake.tables import ASSIGNMENT_REQUESTS, HISTORY, LEDGER, REQUESTS
 def partition(location: str) -> None:
     """Make a lake of format 1 one of format 2; does what is left of it."""
     said = described(location)
-    lake = Lake(location, Identity(*(said[name] for name in ("cluster_id", "profile", "ids", "shards"))))
+    lake = LakeWriter(location, Identity(*(said[name] for name in ("cluster_id", "profile", "ids", "shards"))))
     _open(lake)
     published = dict((lake.ledger or {}).get("versions", {}))
     versions = dict(published)
@@ -45,7 +45,7 @@ def partition(location: str) -> None:
         lake.append_ledger(lake.here(), versions, {})
 
 
-def _open(lake: Lake) -> None:
+def _open(lake: LakeWriter) -> None:
     for table in (*TABLES, *REQUESTS):
         if DeltaTable.is_deltatable(f"{lake.location}/{table.name}"):
             lake.tables[table.name] = DeltaTable(f"{lake.location}/{table.name}")
@@ -60,7 +60,7 @@ def _open(lake: Lake) -> None:
     lake.take_newest_row()
 
 
-def _convert(lake: Lake, table: Table, before: DeltaTable) -> None:
+def _convert(lake: LakeWriter, table: Table, before: DeltaTable) -> None:
     """Commit the rows of the version ``before`` to the table, partitioned."""
     written = list(_rewritten(lake, table, before))
     marks = {REWRITTEN: "true"} if lake.ledger is None else {PUBLISHED: str(lake.end_offset)}
@@ -78,7 +78,7 @@ def _convert(lake: Lake, table: Table, before: DeltaTable) -> None:
         commit_files(lake.location, table, delta, written, (), marks=marks)
 
 
-def _rewritten(lake: Lake, table: Table, before: DeltaTable) -> Iterator[DataFile]:
+def _rewritten(lake: LakeWriter, table: Table, before: DeltaTable) -> Iterator[DataFile]:
     found = [file.path for file in live_files(before)]
     if all(path.startswith(("open-", "closed-")) for path in found):
         for path in found:
@@ -97,7 +97,7 @@ def _rewritten(lake: Lake, table: Table, before: DeltaTable) -> Iterator[DataFil
         yield files.write(lake.location, table.name, opened.filter(pc.equal(owners, shard)), shard=shard)
 
 
-def _owners(lake: Lake, table: Table, rows: pa.Table) -> Any:
+def _owners(lake: LakeWriter, table: Table, rows: pa.Table) -> Any:
     from pipelines.replay.blocks import shards_of
 
     if table is ASSIGNMENT_REQUESTS:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipelines.lake import files
 from pipelines.lake.commit import live_files
 from pipelines.lake.files import DataFile, lake_filesystem
-from pipelines.lake.publish import Lake
+from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import HISTORY, RECORDS, REQUESTS
 from pipelines.replay.from_records import CHUNK, folded
 from pipelines.replay.job import Job
@@ -32,7 +32,7 @@ def rebuild(location: str, *, say: Say, most: int = CHUNK) -> dict[str, int]:
 
     ``most``: records folded at once. UsageError or MalformedLog where the records cannot be read: nothing is changed.
     """
-    with Lake.held(location, mending=True) as lake:
+    with LakeWriter.held(location, mending=True) as lake:
         for table in (RECORDS, *REQUESTS):
             if table.name in lake.tables:
                 lake.mend(table)
@@ -48,7 +48,7 @@ def rebuild(location: str, *, say: Say, most: int = CHUNK) -> dict[str, int]:
     return {name: sum(file.rows for file in written) for name, written in made.items()}
 
 
-def recompute(lake: Lake, end_offset: int, into: str, *, most: int = CHUNK) -> dict[str, list[DataFile]]:
+def recompute(lake: LakeWriter, end_offset: int, into: str, *, most: int = CHUNK) -> dict[str, list[DataFile]]:
     """Write the history that follows from a lake's records below ``end_offset`` to the folder or lake ``into``."""
     job = Job(lake.location, lake.identity.shards, rules(lake.identity.profile, lake.identity.ids), True)
     fs, root = lake_filesystem(into)

@@ -25,7 +25,7 @@ from pipelines.lake import files
 from pipelines.lake.delta import data_files, open_table, read_parquet
 from pipelines.lake.files import lake_filesystem
 from pipelines.lake.foreign import last_own, since
-from pipelines.lake.reader import Lake as Reader
+from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, Table
 from pipelines.upkeep.verify_reference import History, Row
 
@@ -66,7 +66,7 @@ def verify(location: str, *, by: By | None = None) -> Verdict:
 
     UsageError where there is no lake, MalformedLog or ReplayViolation where its records are no history.
     """
-    lake = Reader.open(location)
+    lake = Lake.open(location)
     verdict = Verdict(by or _by(lake), lake.published.end_offset)
     _look_beyond(lake, verdict)
     for name, delta in lake.tables.items():
@@ -88,7 +88,7 @@ def verify(location: str, *, by: By | None = None) -> Verdict:
     return verdict
 
 
-def _by(lake: Reader) -> By:
+def _by(lake: Lake) -> By:
     ((records,),) = lake.query(f"SELECT count(*) FROM {_rows(lake, 'records')}")
     return "model" if records <= MODEL_RECORDS else "engine"
 
@@ -96,7 +96,7 @@ def _by(lake: Reader) -> By:
 # -- files and constraints --------------------------------------------------------------------------------------------
 
 
-def _look_beyond(lake: Reader, verdict: Verdict) -> None:
+def _look_beyond(lake: Lake, verdict: Verdict) -> None:
     """What became of the tables after the versions that the ledger names; a batch being published is none of it."""
     for name, version in [(LEDGER.name, None), *lake.published.versions.items()]:
         newest = open_table(lake.path, name, None)
@@ -121,7 +121,7 @@ def _missing_files(location: str, name: str, delta: Any) -> Iterator[Difference]
             yield Difference(name, action["path"], None, f"the file has {info.size} bytes, not {action['size_bytes']}")
 
 
-def _broken_rules(lake: Reader, table: Table, delta: Any) -> Iterator[Difference]:
+def _broken_rules(lake: Lake, table: Table, delta: Any) -> Iterator[Difference]:
     """Rows that break the table's constraints, have a null where none may be, or share a key."""
     there = {column.name for column in delta.schema().fields}
     rules = {f"breaks the constraint {name}": f"NOT ({text})" for name, text in table.checks.items()}
@@ -150,7 +150,7 @@ class _Entry:
     record: Record | None
 
 
-def _by_model(lake: Reader, folder: str) -> None:
+def _by_model(lake: Lake, folder: str) -> None:
     published = lake.published
     history = History(PROFILES[published.profile], ID_TABLES[published.ids]).add(_entries(lake))
     for table in HISTORY:
@@ -159,7 +159,7 @@ def _by_model(lake: Reader, folder: str) -> None:
         files.write(folder, table.name, pa.Table.from_pylist(list(rows), schema=table.schema))
 
 
-def _entries(lake: Reader) -> Iterator[_Entry]:
+def _entries(lake: Lake) -> Iterator[_Entry]:
     rows = lake.query(
         "SELECT log_offset, epoch_us(append_time), snapshot_index, record_type, value "
         f"FROM {_rows(lake, 'records')} ORDER BY log_offset, snapshot, snapshot_index"
@@ -170,20 +170,20 @@ def _entries(lake: Reader) -> Iterator[_Entry]:
         yield _Entry(offset, time, index, codec.decode(value, file="records", offset=offset).record if read else None)
 
 
-def _by_engine(lake: Reader, folder: str) -> None:
+def _by_engine(lake: Lake, folder: str) -> None:
     from pipelines.lake.create import Identity
-    from pipelines.lake.publish import Lake
+    from pipelines.lake.publish import LakeWriter
     from pipelines.upkeep.rebuild import recompute
 
     published = lake.published
     identity = Identity(published.cluster_id, published.profile, published.ids, SHARDS)
-    recompute(Lake(lake.path, identity, dict(lake.tables)), published.end_offset, folder)
+    recompute(LakeWriter(lake.path, identity, dict(lake.tables)), published.end_offset, folder)
 
 
 # -- row against row --------------------------------------------------------------------------------------------------
 
 
-def _compared(lake: Reader, table: Table, folder: str) -> Iterator[Difference]:
+def _compared(lake: Lake, table: Table, folder: str) -> Iterator[Difference]:
     others = [name for name in table.schema.names if name not in table.key]
     keys = ", ".join(f"coalesce(a.{name}, b.{name})" for name in table.key)
     same_key = " AND ".join(f"a.{name} = b.{name}" for name in table.key)
@@ -222,6 +222,6 @@ def _difference(table: Table, key: Sequence[Any], what: str) -> Difference:
     return Difference(table.name, ", ".join(f"{name} {value}" for name, value in said.items()), offset, what)
 
 
-def _rows(lake: Reader, name: str) -> str:
+def _rows(lake: Lake, name: str) -> str:
     """SQL for all rows of a table at the version that the ledger names."""
     return read_parquet(lake.path, name, lake.tables[name], [file["path"] for file in data_files(lake.tables[name])])

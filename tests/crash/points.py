@@ -71,17 +71,21 @@ def arm(point: str, lake: str, *, death: Callable[[], None] = die) -> None:
 
 def _step(what: str) -> tuple[Any, str, Callable[[tuple[Any, ...]], bool]]:
     """Owner and name of a function, and which of its calls count."""
-    from pipelines.lake.publish import Lake
+    from pipelines.lake.publish import LakeWriter
 
     name = what.removeprefix("take-back:")
     if what == "ledger":
-        return Lake, "append_ledger", lambda _: True
+        return LakeWriter, "append_ledger", lambda _: True
     if what == "publish":
-        return Lake, "publish", lambda _: True
+        return LakeWriter, "publish", lambda _: True
     if name in TABLES or name == "ledger":
         # The commit of a publication adds offsets; that of a rollback ends where it begins.
         back = name != what
-        return Lake, "commit", lambda arguments: arguments[1].name == name and (arguments[4] == arguments[5]) == back
+        return (
+            LakeWriter,
+            "commit",
+            lambda arguments: arguments[1].name == name and (arguments[4] == arguments[5]) == back,
+        )
     return importlib.import_module("pipelines.replay.rollback"), name, lambda _: True
 
 

@@ -107,16 +107,16 @@ def test_run_killed_while_it_takes_back_is_made_good_by_the_next(
     rewrite(log_dir)
     program = f"""
 import os, signal
-from pipelines.lake.publish import Lake
+from pipelines.lake.publish import LakeWriter
 from pipelines.replay.runner import Runner
 from pipelines.replay.options import Replay
-good, calls = Lake.commit, []
+good, calls = LakeWriter.commit, []
 def commit(*arguments):
     good(*arguments)
     calls.append(arguments[1].name)
     if len(calls) == {commits} or arguments[1].name == "ledger":
         os.kill(os.getpid(), signal.SIGKILL)
-Lake.commit = commit
+LakeWriter.commit = commit
 Runner(Replay({str(log_dir)!r}, {str(tmp_path / "lake")!r}))._settle_history()
 """
     died = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)

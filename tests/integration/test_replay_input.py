@@ -22,7 +22,7 @@ from jbod_model.formats.records import (
     VersionedRecord,
 )
 from pipelines.cli import main
-from pipelines.lake.publish import Identity, Lake
+from pipelines.lake.publish import Identity, LakeWriter
 from tests.support.paths import metadata_dir
 from tests.support.tables import rows_of
 from tests.support.written import TIME
@@ -125,7 +125,7 @@ def test_lake_of_something_else_is_refused(
     problem: str,
 ) -> None:
     lake = tmp_path / "lake"
-    Lake.create_or_open(str(lake), Identity(*made, shards=2))
+    LakeWriter.create_or_open(str(lake), Identity(*made, shards=2))
     before = {path: path.read_bytes() for path in lake.rglob("*") if path.is_file()}
     assert problem in refused(capsys, str(log_dir), "--lake", str(lake), *words)
     assert {path: path.read_bytes() for path in lake.rglob("*") if path.is_file()} == before

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pipelines import ask
-from pipelines.lake.publish import Lake
+from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import BY_NAME, HISTORY, TABLES
 from pipelines.replay.options import Replay
 from pipelines.replay.runner import Runner
@@ -124,14 +124,14 @@ def test_run_that_died_while_it_published_is_made_good_by_the_next(
     replay(spark, log_dir, tmp_path / "lake")
     before = rows_of(tmp_path / "lake")
     segments(metadata_dir(KAFKA), log_dir)
-    good = getattr(Lake, where)
+    good = getattr(LakeWriter, where)
 
-    def dies(lake: Lake, *arguments: Any) -> None:
+    def dies(lake: LakeWriter, *arguments: Any) -> None:
         if where == "append_ledger" or arguments[0].name == HISTORY[3].name:
             raise OSError("the disk is gone")
         good(lake, *arguments)
 
-    monkeypatch.setattr(Lake, where, dies)
+    monkeypatch.setattr(LakeWriter, where, dies)
     with pytest.raises(Exception, match="the disk is gone"):
         replay(spark, log_dir, tmp_path / "lake")
     assert rows_of(tmp_path / "lake") == before

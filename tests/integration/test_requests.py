@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from jbod_model.errors import UsageError
 from jbod_model.formats.request_log_file import RequestLog
-from pipelines.lake.publish import Lake
+from pipelines.lake.publish import LakeWriter
 from pipelines.replay.options import Replay
 from pipelines.replay.request_stream import Requests
 from pipelines.replay.runner import Runner
@@ -89,9 +89,9 @@ def test_a_run_that_died_while_it_published_requests_is_made_good_by_the_next(
     """In the second batch of requests: before the ledger's row, or between the two tables."""
     lake, log = tmp_path / "lake", tmp_path / "requests.log"
     log.write_bytes(b"no request\n".join([b"", *request_lines(KAFKA)]))
-    good, count = getattr(Lake, where), 0
+    good, count = getattr(LakeWriter, where), 0
 
-    def dies(self: Lake, *arguments: Any) -> None:
+    def dies(self: LakeWriter, *arguments: Any) -> None:
         nonlocal count
         requests = where == "commit" or {"request_rejects"} <= set(arguments[2])
         if requests and (where != "commit" or arguments[0].name == "request_rejects"):
@@ -101,7 +101,7 @@ def test_a_run_that_died_while_it_published_requests_is_made_good_by_the_next(
         good(self, *arguments)
 
     with monkeypatch.context() as broken:
-        broken.setattr(Lake, where, dies)
+        broken.setattr(LakeWriter, where, dies)
         with pytest.raises(Exception, match="the disk is gone"):
             run(spark, KAFKA, lake, log, max_bytes=900_000)
     assert 0 < len(rows_of(lake)) < len(expected)

@@ -16,7 +16,7 @@ from deltalake import Field as DeltaField
 from pipelines import ask
 from pipelines.lake import files
 from pipelines.lake.commit import live_files
-from pipelines.lake.publish import Batch, Identity, Lake
+from pipelines.lake.publish import Batch, Identity, LakeWriter
 from pipelines.lake.restore import shards_of_rows
 from pipelines.lake.tables import BY_NAME, HISTORY, TABLES
 from pipelines.replay.blocks import shards_of
@@ -140,7 +140,7 @@ class Parts:
 
     def publish(self, lake: Path, number: int) -> None:
         """Open the lake as a run does and publish a part."""
-        writer = Lake.create_or_open(str(lake), Identity("test", "kafka", "kafka", SHARDS))
+        writer = LakeWriter.create_or_open(str(lake), Identity("test", "kafka", "kafka", SHARDS))
         written = [
             *(files.write(str(lake), name, rows) for name, rows in self.closed[number].items()),
             *(files.write(str(lake), name, rows, shard=shard) for (name, shard), rows in self.opened[number].items()),

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from jbod_model.errors import JbodError
-from pipelines.lake.publish import Identity, Lake
+from pipelines.lake.publish import Identity, LakeWriter
 from pipelines.replay.collect import batch_of
 from pipelines.replay.job import Job
-from pipelines.replay.options import Outcome
-from pipelines.replay.rollback import RolledBack, settle
+from pipelines.replay.options import RunOutcome
+from pipelines.replay.rollback import RolledBack, reconcile
 from pipelines.replay.rules import rules
 from pipelines.replay.runner import Runner
 from pipelines.replay.seed import discard_checkpoint, seed_position, seed_state
@@ -19,8 +19,8 @@ from pipelines.replay.stages import Row, decode_slice, error_row, fold_shard
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Options
 from pipelines.source.plan import Planner
+from pipelines.source.planners import planner_of
 from pipelines.source.positions import Slice
-from pipelines.source.readers import planner_of
 from pipelines.source.tail import Settle
 
 
@@ -38,10 +38,10 @@ def replay(
     There is no checkpoint: every run makes its state again from the records of the lake.
     """
     log = LogDir(str(log_dir))
-    lake = Lake.create_or_open(str(lake_dir), Identity(log.cluster_id(), "kafka", "kafka", shards))
+    lake = LakeWriter.create_or_open(str(lake_dir), Identity(log.cluster_id(), "kafka", "kafka", shards))
     job = Job(str(lake_dir), lake.identity.shards, rules("kafka", "kafka"))
     discard_checkpoint(str(lake_dir))
-    done = settle(lake, job, Planner(log), has_checkpoint=False, replace=replace)
+    done = reconcile(lake, job, Planner(log), has_checkpoint=False, replace=replace)
     planner = Planner(log, settle=lag)
     position = seed_position(str(lake_dir)) or planner.begin()
     states = {shard: seed_state(str(lake_dir), shard) for shard in range(job.shards + 1)}
@@ -81,7 +81,7 @@ class Frame:
 class LocalRunner(Runner):
     """A Runner whose queries run in this process."""
 
-    def go(self) -> Outcome:
+    def go(self) -> RunOutcome:
         """The run."""
         return self.run(None)  # type: ignore[arg-type]
 

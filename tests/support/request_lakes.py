@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from jbod_model.formats.request_log import RequestLine, parse_line
 from pipelines.formats.request_rows import REJECTS_SCHEMA, assignments_table
 from pipelines.lake import files
-from pipelines.lake.publish import Batch, Identity, Lake
+from pipelines.lake.publish import Batch, Identity, LakeWriter
 from pipelines.lake.tables import BY_NAME, HISTORY
 from pipelines.replay.request_stream import Requests, RequestStream
 from tests.support.lakes import Reference, Row
@@ -46,7 +46,7 @@ class JoinedLake:
         self.entries = read_log(metadata_dir(kafka), start)
         self._reference = Reference()
         self._read = 0
-        self.lake = Lake.create_or_open(str(path), Identity("test", "kafka", "kafka", 1))
+        self.lake = LakeWriter.create_or_open(str(path), Identity("test", "kafka", "kafka", 1))
         self.stream = self.restarted()
 
     def restarted(self, skew: timedelta = SKEW) -> RequestStream:

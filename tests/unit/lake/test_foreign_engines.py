@@ -20,7 +20,7 @@ from jbod_model.errors import JbodError, UsageError
 from pipelines.lake import publish
 from pipelines.lake.commit import LakeConflict, live_files
 from pipelines.lake.delta import connect
-from pipelines.lake.publish import Identity, Lake
+from pipelines.lake.publish import Identity, LakeWriter
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS
 from pipelines.upkeep.compact import optimize, vacuum
 from pipelines.upkeep.rebuild import rebuild
@@ -80,8 +80,8 @@ def work(lake: Path, name: str, operation: Operation) -> None:
     assert version(lake, name) > before or operation is KEEPING["compact"]
 
 
-def opened(lake: Path) -> Lake:
-    return Lake.create_or_open(str(lake), Identity("test", "kafka", "kafka", SHARDS))
+def opened(lake: Path) -> LakeWriter:
+    return LakeWriter.create_or_open(str(lake), Identity("test", "kafka", "kafka", SHARDS))
 
 
 # -- accepted ---------------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_requests_that_wait_are_replaced_though_another_engine_rewrote_them(tmp_
                 DeltaTable(str(tmp_path / "lake" / name)).optimize.compact()
             DeltaTable(str(tmp_path / "lake" / "assignment_requests")).optimize.z_order(["broker_id"])
         one.replay()
-        one.stream.settle()
+        one.stream.join_waiting()
     assert made.rows == whole.rows
     DeltaTable(str(tmp_path / "lake" / "assignment_requests")).delete("entry = 0")
     with pytest.raises(LakeConflict, match=r"assignment_requests: version \d+ \(DELETE"):
@@ -299,7 +299,7 @@ def die(lake: Path, monkeypatch: pytest.MonkeyPatch, number: int = 2) -> None:
         raise OSError("the power is gone")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Lake, "append_ledger", dies)
+        broken.setattr(LakeWriter, "append_ledger", dies)
         with pytest.raises(OSError, match="the power is gone"):
             parts().publish(lake, number)
 
@@ -314,7 +314,7 @@ def test_unfinished_batch_among_compactions_is_taken_back(
                 work(lake, name, KEEPING["z-order"])
         if moment == "before":
             if order != "after":
-                monkeypatch.setattr(Lake, "publish_rewritten", lambda _: None)
+                monkeypatch.setattr(LakeWriter, "publish_rewritten", lambda _: None)
             die(lake, monkeypatch)
     assert answers(lake) == expected[1]
     parts().publish(lake, 2)

@@ -19,7 +19,7 @@ import pytest
 from jbod_model.errors import UsageError
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.lock import only_run
-from pipelines.lake.publish import Identity, Lake
+from pipelines.lake.publish import Identity, LakeWriter
 from pipelines.lake.tables import TABLES
 from pipelines.replay.options import Replay
 from pipelines.replay.runner import Runner
@@ -170,7 +170,7 @@ def test_table_that_was_made_by_halves_is_finished(
 
         dying.setattr("pipelines.lake.create.add_checks", dies)
         with pytest.raises(KeyboardInterrupt):
-            Lake.create_or_open(str(tmp_path / "lake"), IDENTITY)
+            LakeWriter.create_or_open(str(tmp_path / "lake"), IDENTITY)
     assert run(log, tmp_path / "lake") == 0
     complete(tmp_path / "lake", history)
 
@@ -179,7 +179,7 @@ SIGTERM_AFTER_A_TABLE = """
 import os, signal, sys
 from pipelines.lake import create, publish
 create.add_checks = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
-publish.Lake.create_or_open(sys.argv[1], publish.Identity("", "kafka", "kafka", 2))
+publish.LakeWriter.create_or_open(sys.argv[1], publish.Identity("", "kafka", "kafka", 2))
 """
 
 
@@ -196,7 +196,7 @@ def test_run_that_sigterm_ends_while_it_makes_tables_is_gone_on_from(
 
 def commits_of_a_new_lake(lake: Path) -> list[Path]:
     """The files of the tables' logs in the order in which they are made, each with its path in the lake."""
-    Lake.create_or_open(str(lake), IDENTITY)
+    LakeWriter.create_or_open(str(lake), IDENTITY)
     found = sorted(lake.rglob("*.json"), key=lambda path: path.stat().st_mtime_ns)
     assert len(found) > len(TABLES)
     return [path.relative_to(lake) for path in found]
@@ -213,7 +213,7 @@ def test_lake_whose_making_stopped_after_any_commit_is_gone_on_from(tmp_path: Pa
             shutil.copy(whole / path, lake / path)
         (lake / next_one).parent.mkdir(parents=True, exist_ok=True)
         (lake / f"{next_one}#1").write_text("{")
-        tables = Lake.create_or_open(str(lake), IDENTITY).tables
+        tables = LakeWriter.create_or_open(str(lake), IDENTITY).tables
         assert {name: table.version() for name, table in tables.items()} == {
             table.name: len(table.checks) for table in TABLES
         }
@@ -226,7 +226,7 @@ def test_new_lake_with_a_commit_that_is_cut_off_is_told_in_a_line_with_what_to_d
         lake = shutil.copytree(whole, tmp_path / f"lake {number}")
         os.truncate(lake / path, (lake / path).stat().st_size // 2)
         with pytest.raises(UsageError, match=f"cannot be opened .*: delete '{lake}' and run again$") as refused:
-            Lake.create_or_open(str(lake), IDENTITY)
+            LakeWriter.create_or_open(str(lake), IDENTITY)
         assert str(refused.value).count("\n") == 0
 
 
@@ -238,7 +238,7 @@ def test_table_of_a_lake_with_records_that_cannot_be_opened_is_never_told_to_be_
         lake = shutil.copytree(tmp_path / "lake", tmp_path / name)
         os.truncate(min((lake / name / "_delta_log").glob("*.json")), 20)
         with pytest.raises(UsageError, match=f"/{name}: cannot be opened .*: {advice}") as refused:
-            Lake.create_or_open(str(lake), IDENTITY)
+            LakeWriter.create_or_open(str(lake), IDENTITY)
         assert "delete" not in str(refused.value)
 
 

@@ -18,7 +18,7 @@ from jbod_model.ids import Uuid
 from jbod_model.replay.history import images
 from pipelines.formats.request_rows import REJECTS_SCHEMA, Rejects
 from pipelines.lake.commit import live_files
-from pipelines.lake.publish import Lake
+from pipelines.lake.publish import LakeWriter
 from pipelines.lake.restore import Cut, take_back
 from tests.support.lakes import Row, time_of
 from tests.support.logs import read_log
@@ -100,7 +100,7 @@ def test_requests_and_records_may_come_in_any_order_and_in_any_batches(tmp_path:
                 take = min(rng.randrange(1, 250), records)
                 lake.replay(take)
                 records -= take
-                lake.stream.settle()
+                lake.stream.join_waiting()
         assert lake.rows == whole.rows
         assert sum(lake.stream.outcomes.values()) == len(whole.rows)
         assert lake.stream.outcomes["pending"] == 0
@@ -112,13 +112,13 @@ def test_a_request_before_its_record_is_pending_and_its_open_rows_are_one_file(t
     lake.add(request_lines(KAFKA))
     assert {row["outcome"] for row in lake.rows} == {"pending"}
     lake.replay(100)
-    lake.stream.settle()
+    lake.stream.join_waiting()
     kinds = Counter(row["outcome"] for row in lake.rows)
     assert kinds["pending"] > 0 < kinds["recorded"]
     opened = live_files(lake.lake.tables["assignment_requests"], [0])
     assert len(opened) == 1
     version = lake.lake.tables["assignment_requests"].version()
-    lake.stream.settle()
+    lake.stream.join_waiting()
     assert lake.lake.tables["assignment_requests"].version() == version
 
 
@@ -147,11 +147,11 @@ def test_a_run_that_died_between_its_tables_and_the_ledger_is_made_good(
         raise OSError("the disk is gone")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Lake, "append_ledger", dies)
+        broken.setattr(LakeWriter, "append_ledger", dies)
         with pytest.raises(OSError, match="the disk is gone"):
             lake.add(lines[700:])
     assert lake.rows == before
-    lake.lake = Lake.create_or_open(str(lake.path), lake.lake.identity)
+    lake.lake = LakeWriter.create_or_open(str(lake.path), lake.lake.identity)
     lake.stream = lake.restarted()
     lake.add(lines[700:])
     assert len(lake.rows) == asked(lines).num_rows
@@ -272,8 +272,8 @@ def test_a_history_that_is_rewritten_makes_its_requests_wait_again(tmp_path: Pat
     assert [row for row in lake.rows if row["outcome"] != "pending"] == [row for row in before if row not in beyond]
     lake.rewind(cut)
     lake.replay(30)
-    lake.stream.settle()
+    lake.stream.join_waiting()
     assert 0 < sum(row["outcome"] == "pending" for row in lake.rows) < len(waiting)
     lake.replay()
-    lake.stream.settle()
+    lake.stream.join_waiting()
     assert lake.rows == before

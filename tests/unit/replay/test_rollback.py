@@ -23,7 +23,7 @@ from jbod_model.ids import Uuid
 from jbod_model.replay.image import Image
 from pipelines import ask
 from pipelines.cli import main
-from pipelines.lake.publish import Lake
+from pipelines.lake.publish import LakeWriter
 from pipelines.replay import from_records, rollback
 from pipelines.replay.seed import OF_REQUESTS
 from pipelines.upkeep.upgrade import upgrade
@@ -235,8 +235,8 @@ def test_run_that_dies_while_it_takes_back_is_made_good_by_the_next(
     after = rows_of(tmp_path / "fresh")
     calls = 0
     place, name, die_at = {
-        "commit": (Lake, "commit", 3),
-        "ledger": (Lake, "commit", 4),
+        "commit": (LakeWriter, "commit", 3),
+        "ledger": (LakeWriter, "commit", 4),
     }.get(step, (rollback, step, 1))
     good = getattr(place, name)
 
@@ -315,7 +315,9 @@ def test_reader_behind_retention_goes_on_from_the_snapshot_and_does_not_know_wha
         ("gone", 3, 49, "resync"),
     ]
     assert [row["from_snapshot"] for row in ledger_of(tmp_path / "lake")] == [None, 50]
-    said = [(event.offset, event.what) for event in ask.history(ask.Lake.open(tmp_path / "lake"), "gone-0").events]
+    said = [
+        (event.offset, event.what) for event in ask.history(ask.Lake.open(tmp_path / "lake"), "gone-0").events
+    ]
     assert (49, "gone by this snapshot: when it was removed was never read") in said
     for known in (3, 49, 50):
         assert ask.Lake.open(tmp_path / "lake", at_offset=known).offset == known

@@ -15,7 +15,7 @@ from jbod_model.formats.records import Record
 from pipelines.replay import staged
 from pipelines.replay.blocks import by_shard, events_of, rows_of_events
 from pipelines.replay.events import Events, Part, join
-from pipelines.replay.slice_ids import Named
+from pipelines.replay.slice_ids import SliceIds
 from pipelines.replay.staged import FOLDER, clear_staged, read_staged, stage
 from pipelines.source.positions import Slice
 from pipelines.source.slices import read_slice
@@ -28,7 +28,7 @@ from tests.unit.replay.histories import histories, log_of
 
 def events_by_shard(piece: Slice, shards: int) -> tuple[Events, np.ndarray]:
     records, kept = read_slice(piece)
-    rows, bounds = by_shard(records, rows_of_events(records, kept), Named.of(records), shards)
+    rows, bounds = by_shard(records, rows_of_events(records, kept), SliceIds.of(records), shards)
     return events_of(records, rows), bounds
 
 

@@ -82,7 +82,7 @@ def test_plan_too_long_for_an_option_is_not_handed_over(monkeypatch: pytest.Monk
 
 def test_planned_batch_names_positions_as_the_stream_does() -> None:
     log_dir = metadata_dir("kafka-3.7.2")
-    found = first_batch.Ahead.read(planned(log_dir, None))
+    found = first_batch.FirstBatch.read(planned(log_dir, None))
     assert found is not None
     source = reader(log_dir)
     assert asdict(found.start) == source.initialOffset()

@@ -21,7 +21,7 @@ from jbod_model.errors import UsageError
 from pipelines import ask
 from pipelines.lake import FORMAT_VERSION
 from pipelines.lake.create import described as read_described
-from pipelines.lake.publish import Lake
+from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BROKERS, HISTORY, LEDGER, TABLES
 from pipelines.upkeep import partitioning
 from pipelines.upkeep.compact import optimize
@@ -86,7 +86,7 @@ def test_upgrade_that_died_between_its_commits_is_done_by_the_next(
     with monkeypatch.context() as broken:
         for name in ("commit_files", "write_deltalake"):
             broken.setattr(partitioning, name, dying(getattr(partitioning, name)))
-        broken.setattr(Lake, "append_ledger", dying(Lake.append_ledger))
+        broken.setattr(LakeWriter, "append_ledger", dying(LakeWriter.append_ledger))
         with pytest.raises(UsageError, match="the power is gone: run it again"):
             upgrade(str(lake))
     assert described(lake)["format"] == 1

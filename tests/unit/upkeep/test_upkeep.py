@@ -21,7 +21,7 @@ from pipelines import ask
 from pipelines.lake import files
 from pipelines.lake.commit import LakeConflict, live_files
 from pipelines.lake.lock import LOCK, alone
-from pipelines.lake.publish import Lake
+from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, TABLES
 from pipelines.replay import staged
 from pipelines.upkeep import compact
@@ -170,7 +170,7 @@ def test_optimize_that_died_between_commits_is_made_good_by_whatever_comes_next(
     if call < 5:
         die_at(monkeypatch, compact, "replace_files", call)
     else:
-        die_at(monkeypatch, Lake, "publish_rewritten", 0)
+        die_at(monkeypatch, LakeWriter, "publish_rewritten", 0)
     with pytest.raises(OSError, match="the power is gone"):
         optimize(str(lake))
     assert rows(lake) == before
@@ -186,7 +186,7 @@ def test_publication_that_died_after_an_optimize_that_died_is_taken_back(
     lake: Path, logs: tuple[Path, Path], expected: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = rows(lake)
-    for owner, name in ((Lake, "publish_rewritten"), (Lake, "append_ledger")):
+    for owner, name in ((LakeWriter, "publish_rewritten"), (LakeWriter, "append_ledger")):
         die_at(monkeypatch, owner, name, 0)
         with pytest.raises(OSError, match="the power is gone"):
             optimize(str(lake)) if name == "publish_rewritten" else local.replay(logs[1], lake)
@@ -199,13 +199,13 @@ def test_publication_that_died_after_an_optimize_that_died_is_taken_back(
 def test_run_goes_on_while_its_lake_is_optimized_between_its_batches(
     lake: Path, logs: tuple[Path, Path], expected: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = Lake.publish
+    good = LakeWriter.publish
 
-    def publish(writer: Lake, *arguments: Any) -> Any:
+    def publish(writer: LakeWriter, *arguments: Any) -> Any:
         optimize(str(lake))
         return good(writer, *arguments)
 
-    monkeypatch.setattr(Lake, "publish", publish)
+    monkeypatch.setattr(LakeWriter, "publish", publish)
     local.replay(logs[1], lake, most=60)
     assert rows(lake) == expected
 
@@ -224,7 +224,7 @@ def test_optimized_lake_is_taken_back_where_the_log_was_rewritten(
 
 
 def test_run_whose_lake_another_run_published_into_is_refused(lake: Path, logs: tuple[Path, Path]) -> None:
-    with Lake.held(str(lake)) as held:
+    with LakeWriter.held(str(lake)) as held:
         stale = held
     local.replay(logs[1], lake)
     at = stale.here()
@@ -297,7 +297,7 @@ def test_vacuum_leaves_young_files_that_may_be_part_of_a_batch(lake: Path) -> No
 
 def test_vacuum_keeps_tables_that_are_ahead_of_the_ledger(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An optimize died; its files are not named yet, but the next publication stands on them."""
-    die_at(monkeypatch, Lake, "publish_rewritten", 0)
+    die_at(monkeypatch, LakeWriter, "publish_rewritten", 0)
     with pytest.raises(OSError, match="the power is gone"):
         optimize(str(lake))
     monkeypatch.undo()
@@ -357,7 +357,7 @@ def test_rebuild_that_died_leaves_the_lake_whole_and_is_made_good(
     if call < 5:
         die_at(monkeypatch, rebuilding, "replace_files", call)
     else:
-        die_at(monkeypatch, Lake, "publish_rewritten", 0)
+        die_at(monkeypatch, LakeWriter, "publish_rewritten", 0)
     with pytest.raises(OSError, match="the power is gone"):
         rebuild(str(lake), say=no_say)
     monkeypatch.undo()
@@ -382,7 +382,7 @@ def test_rebuild_without_records_changes_nothing(lake: Path) -> None:
 
 def change(lake: Path, table: str, to: Callable[[Row], Row | None], *, again: bool = False) -> Row:
     """Rewrite the first row of a table as ``to`` says (None: gone), in the version the ledger names."""
-    with Lake.held(str(lake)) as writer:
+    with LakeWriter.held(str(lake)) as writer:
         delta = writer.tables[table]
         found = min((file for file in live_files(delta) if file.shard < 0), key=lambda file: file.path)
         first, *rest = files.read(str(lake), BY_NAME[table], [found.path]).to_pylist()
@@ -483,7 +483,7 @@ def test_requests_are_optimized_too_and_those_that_wait_stay_open(tmp_path: Path
     assert done["assignment_requests"].before > done["assignment_requests"].after == 2
     assert rows(tmp_path / "lake")["assignment_requests"] == before
     made.replay()
-    made.stream.settle()
+    made.stream.join_waiting()
     made.add(lines)
     assert len(made.rows) == len(before)
     assert {row["outcome"] for row in made.rows} == {"recorded", "already true"}
@@ -503,5 +503,5 @@ def test_requests_joined_to_a_lake_stay_through_all_upkeep(tmp_path: Path) -> No
     assert rows(tmp_path / "lake") == before
     assert verify(lake).differences == []
     made.replay()
-    made.stream.settle()
+    made.stream.join_waiting()
     assert {row["outcome"] for row in made.rows} == {"recorded", "already true"}

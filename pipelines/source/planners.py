@@ -1,0 +1,23 @@
+"""Which planner the options ask for. Light: Spark loads its readers in processes that plan nothing."""
+
+from __future__ import annotations
+
+from pipelines.source.log_dir import LogDir
+from pipelines.source.log_options import Options
+from pipelines.source.planning import Planning
+from pipelines.source.tail import Settle
+
+
+def planner_of(options: Options) -> Planning:
+    """What decides how far the log may be read."""
+    from pipelines.source.copies import LogCopies
+    from pipelines.source.plan import Planner
+
+    settle = Settle.parse(options.settle)
+    planner: Planning
+    if options.copies:
+        planner = LogCopies((options.path, *options.copies), cut_tail=options.cut_tail, settle=settle)
+    else:
+        planner = Planner(LogDir(options.path), cut_tail=options.cut_tail, settle=settle)
+    planner.limit = options.limit if options.limit >= 0 else None
+    return planner
