@@ -39,7 +39,7 @@ class Context:
     register_broker_record_offset: int = -1
     """The offset of the broker's RegisterBrokerRecord."""
     registered_log_dirs: frozenset[Uuid] | None = None
-    """The directories that the broker's process registered with; None takes those still online (R-FAIL-2)."""
+    """The directories that the broker's process registered with; None refuses no report (R-FAIL-2, R-FAIL-4)."""
     state: BrokerControlState | None = None
     """The broker's state as heartbeats left it."""
     controlled_shutdown_offset: int = -1
