@@ -88,6 +88,7 @@ def _for_all_commands(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    refusals.clear()
     try:
         _refuse_secrets(words)
         with told(_long_command(words)):
