@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from jbod_model.errors import UsageError
+from pipelines.lake.create import Identity
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.lock import only_run
-from pipelines.lake.publish import Identity, Lake
+from pipelines.lake.publish import Lake
 from pipelines.lake.tables import TABLES
 from pipelines.replay.options import Replay
 from pipelines.replay.runner import Runner
