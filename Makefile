@@ -93,7 +93,7 @@ cluster: setup
 	SPARK_CLUSTER=1 $(BIN)/python -m pytest -q -s tests/cluster
 
 bench: setup
-	$(BIN)/python benchmarks/run.py $(BENCH)
+	$(BIN)/python -m benchmarks.run $(BENCH)
 
 clean:
 	rm -rf build $(VENV) .pytest_cache .mypy_cache .ruff_cache

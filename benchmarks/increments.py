@@ -81,8 +81,8 @@ def day(lake: Lake, seed: int = 1) -> Batches:
     ((count,),) = lake.query(f"SELECT count(*) FROM {lake.at('partitions')}")
     for number in range(max(1, count // GROWTH // PARTITIONS)):
         at = chance.randrange(DAY - BACK)
-        for step, records in enumerate(_topic(f"new-{lake.offset}-{number}", brokers, unassigned, chance)):
-            versioned = [VersionedRecord(one, 0 if isinstance(one, TopicRecord) else version) for one in records]
+        for step, made in enumerate(_topic(f"new-{lake.offset}-{number}", brokers, unassigned, chance)):
+            versioned = [VersionedRecord(one, 0 if isinstance(one, TopicRecord) else version) for one in made]
             events.append((at + step, 2, versioned))
     for at, _, records in sorted(events, key=lambda event: event[:2]):
         yield at, records
@@ -108,7 +108,7 @@ def _topic(name: str, brokers: dict[int, list[str]], unassigned: Uuid, chance: r
     ]
     yield [TopicRecord(name=name, topic_id=topic), *created]
     for index in range(len(placed[0])):
-        changes = []
+        changes: list[Record] = []
         for number, replicas in enumerate(placed):
             held[number][index] = Uuid.parse(chance.choice(brokers[replicas[index]]))
             changes.append(PartitionChangeRecord(partition_id=number, topic_id=topic, directories=tuple(held[number])))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memory import Peak
+from benchmarks.memory import Peak
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parent / "build" / "bench"
@@ -101,8 +101,8 @@ def _measure(java: Sequence[str], log: str, folder: Path, only: str | None) -> I
     if wanted("replay") or not (lake / "ledger").exists():
         shutil.rmtree(lake, ignore_errors=True)
         seconds, peak = _command(["replay", str(folder), "--lake", str(lake)])
-        known = (records, base) if wanted("replay") else (0, None)
-        yield Line("jbod replay: all tables, full history", log, seconds, *known, peak_mb=peak)
+        known: tuple[int, float | None] = (records, base) if wanted("replay") else (0, None)
+        yield Line("jbod replay: all tables, full history", log, seconds, *known, peak)
     if wanted("questions"):
         middle = str(SHAPES[log] * 2)
         for words in (["offline"], ["offline", "--at-offset", middle], ["image"], ["image", "--at-offset", middle]):

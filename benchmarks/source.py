@@ -54,7 +54,7 @@ def run(log_dir: str, rounds: int, class_path: str | None) -> dict[str, Any]:
         if class_path:
             theirs.append(kafka(class_path, log_dir))
     seconds = statistics.median(ours)
-    found = {"records": records, "seconds": round(seconds, 2), "perSecond": round(records / seconds)}
+    found: dict[str, Any] = {"records": records, "seconds": round(seconds, 2), "perSecond": round(records / seconds)}
     found["rounds"] = [round(one, 2) for one in ours]
     if theirs:
         found["kafkaSeconds"] = round(statistics.median(theirs), 2)

@@ -28,7 +28,7 @@ def seconds(tricks: Sequence[str] | bool, scratch: Path) -> float:
     """How long a first replay takes with these tricks, as a whole command."""
     lake = scratch / "lake"
     shutil.rmtree(lake, ignore_errors=True)
-    jbod = [Path(sys.executable).with_name("jbod"), "replay", LOG, "--lake", lake]
+    jbod: list[str | Path] = [Path(sys.executable).with_name("jbod"), "replay", LOG, "--lake", lake]
     env = os.environ | {VARIABLE: json.dumps(tricks)}
     started = time.perf_counter()
     subprocess.run(jbod, env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -6,7 +6,12 @@ Says ``ready`` on standard error when Spark is up and the main job begins.
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipelines.replay.options import RunOutcome
 
 
 def main() -> None:
@@ -20,11 +25,11 @@ def main() -> None:
 
     replay = runner.Runner._replay
 
-    def begin(self: runner.Runner, *arguments: Any) -> Any:
+    def begin(self: runner.Runner, spark: SparkSession) -> RunOutcome:
         print("ready", file=sys.stderr, flush=True)
         if point is not None:
             arm(point, self.wanted.lake)
-        return replay(self, *arguments)
+        return replay(self, spark)
 
     runner.Runner._replay = begin  # type: ignore[method-assign]
     jbod(words)

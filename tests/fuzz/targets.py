@@ -24,7 +24,7 @@ from jbod_model.storage.properties import parse_properties
 from jbod_model.storage.server_config import parse_server_config
 from jbod_model.wire import Undecodable
 from pipelines.formats import batches, codecs, records
-from pipelines.formats.codecs import MAX_BATCH_BYTES
+from pipelines.formats.batches import MAX_BATCH_BYTES
 from pipelines.formats.request_lines import Parser
 from pipelines.replay.events import join
 from pipelines.replay.pack import CorruptState, compress, decompress, unpack

@@ -117,7 +117,7 @@ def commit(*arguments):
     if len(calls) == {commits} or arguments[1].name == "ledger":
         os.kill(os.getpid(), signal.SIGKILL)
 LakeWriter.commit = commit
-Runner(Replay({str(log_dir)!r}, {str(tmp_path / "lake")!r}))._settle_history()
+Runner(Replay({str(log_dir)!r}, {str(tmp_path / "lake")!r}))._reconcile()
 """
     died = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
     assert died.returncode == -signal.SIGKILL

@@ -54,8 +54,9 @@ def small(spark: SparkSession) -> Iterator[SparkSession]:
     for name, value in SMALL.items():
         spark.conf.set(name, value)
     yield spark
-    for name, value in before.items():
-        spark.conf.set(name, value)
+    for name, old in before.items():
+        assert old is not None
+        spark.conf.set(name, old)
 
 
 @pytest.mark.parametrize(("kafka", "offset"), OFFSETS)
@@ -103,11 +104,13 @@ def test_contracts_on_spark_break_where_they_break_in_duckdb(small: SparkSession
 def test_rules_on_spark_multiply_no_tables(spark: SparkSession, tampered: Path) -> None:
     threshold = "spark.sql.autoBroadcastJoinThreshold"
     before = spark.conf.get(threshold)
+    assert before is not None
     # Only views of one row, or of a few, are smaller.
     spark.conf.set(threshold, "1k")
     try:
         with spark_views(spark, Lake.open(tampered), load()):
-            rows = [spark.sql(spark_sql(rule.sql)) for rule in (*CONTRACTS, *CHECKS)]
+            rules = [*(rule.sql for rule in CONTRACTS), *(rule.sql for rule in CHECKS)]
+            rows = [spark.sql(spark_sql(sql)) for sql in rules]
             plans = [one._jdf.queryExecution().sparkPlan().toString() for one in rows]
     finally:
         spark.conf.set(threshold, before)

@@ -22,7 +22,8 @@ from jbod_model.formats.records import (
     VersionedRecord,
 )
 from pipelines.cli import main
-from pipelines.lake.publish import Identity, LakeWriter
+from pipelines.lake.create import Identity
+from pipelines.lake.publish import LakeWriter
 from tests.support.paths import metadata_dir
 from tests.support.tables import rows_of
 from tests.support.written import TIME
@@ -31,7 +32,7 @@ SOURCE = metadata_dir("kafka-3.7.2")
 LOG = "__cluster_metadata-0"
 LAST = f"{535:020d}.log"
 END = 619
-Damage = Callable[[Path], None]
+Damage = Callable[[Path], object]
 
 
 def run(*words: str) -> int:
@@ -197,7 +198,8 @@ def test_damaged_log_is_published_up_to_its_damage_and_refused_each_time(
 
 
 def ends_at(lake: Path) -> int:
-    return max(row["log_offset"] for row in rows_of(lake)["records"]) + 1
+    last: int = max(row["log_offset"] for row in rows_of(lake)["records"])
+    return last + 1
 
 
 @pytest.fixture(scope="module")

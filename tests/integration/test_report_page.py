@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -27,6 +28,7 @@ from tests.support.logs import read_log
 from tests.support.paths import metadata_dir
 from tests.support.request_lakes import JoinedLake, request_lines
 
+Scheme = Literal["dark", "light"]
 DESK, PHONE = (1280, 900), (360, 740)
 OFFSETS = {"end": 629, "disk": 200, "calm": 100, "hostile": 629}
 
@@ -62,11 +64,11 @@ def files(lakes: dict[str, Lake], tmp_path_factory: pytest.TempPathFactory) -> d
 
 
 @contextmanager
-def opened(browser: Browser, file: Path, size: tuple[int, int] = DESK, scheme: str = "light") -> Iterator[Page]:
+def opened(browser: Browser, file: Path, size: tuple[int, int] = DESK, scheme: Scheme = "light") -> Iterator[Page]:
     """The page once its pictures are drawn; at the end nothing may have been complained about or asked for."""
     context = browser.new_context(
         viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, reduced_motion="reduce"
-    )  # type: ignore[arg-type]
+    )
     context.set_default_timeout(120_000)
     page = context.new_page()
     trouble: list[str] = []
@@ -221,7 +223,7 @@ def test_hovering_time_tells_what_was_offline_then(browser: Browser, files: dict
 
 @pytest.mark.parametrize(("system", "other"), [("light", "dark"), ("dark", "light")])
 def test_theme_follows_the_system_until_the_button_is_pressed(
-    browser: Browser, files: dict[str, Path], system: str, other: str
+    browser: Browser, files: dict[str, Path], system: Scheme, other: str
 ) -> None:
     with opened(browser, files["disk"], scheme=system) as page:
         paper = "getComputedStyle(document.body).backgroundColor"

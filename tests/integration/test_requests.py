@@ -23,7 +23,7 @@ from pipelines.replay.request_stream import Requests
 from pipelines.replay.runner import Runner
 from pipelines.replay.seed import OF_REQUESTS
 from pipelines.source.kafka_request_log import register
-from tests.support.lakes import Row
+from pipelines.upkeep.verify_reference import Row
 from tests.support.paths import KAFKAS, metadata_dir
 from tests.support.request_lakes import JoinedLake, request_lines, request_log, rows_of
 

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 def test_main_job_without_start_up_tricks_makes_the_same_tables(tmp_path: Path) -> None:
     source, lake = metadata_dir("kafka-4.1.2"), tmp_path / "lake"
-    command = [sys.executable, "-m", "pipelines.cli.main", "replay", source, "--lake", lake]
+    command: list[str | Path] = [sys.executable, "-m", "pipelines.cli.main", "replay", source, "--lake", lake]
     clean = {name: text for name, text in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     done = subprocess.run(
         command, cwd=ROOT, env=clean | {VARIABLE: "false"}, capture_output=True, text=True, timeout=300

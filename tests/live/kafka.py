@@ -71,7 +71,8 @@ class Cluster:
     def directory_id(self, path: Path) -> str:
         """directory.id of a formatted directory."""
         said = (path / "meta.properties").read_text()
-        return re.findall(r"^directory\.id=(\S+)$", said, re.MULTILINE)[0]
+        found: list[str] = re.findall(r"^directory\.id=(\S+)$", said, re.MULTILINE)
+        return found[0]
 
     def format(self, node: int) -> None:
         """kafka-storage format of the directories that are not formatted yet."""

@@ -161,10 +161,7 @@ def lateness(lake: Path, first: int) -> list[float]:
         f"SELECT log_offset, epoch_ms(append_time) FROM {opened.records()} "
         f"WHERE log_offset >= {first} AND record_type <> 'NO_OP_RECORD' ORDER BY log_offset"
     )
-    return [
-        next(time for end, time in published if end > offset) - appended / 1000  # type: ignore[operator]
-        for offset, appended in records
-    ]
+    return [next(time for end, time in published if end > offset) - appended / 1000 for offset, appended in records]
 
 
 def healthy(cluster: Cluster) -> bool:
@@ -174,7 +171,7 @@ def healthy(cluster: Cluster) -> bool:
 def offline_replicas(lake: Path) -> list[tuple[str, int, int, str, str]]:
     opened = ask.Lake.open(lake)
     rows = f"SELECT topic, partition, broker_id, reason, directory_id FROM {opened.at('offline_replicas')}"
-    return [tuple(row) for row in opened.query(rows)]  # type: ignore[misc]
+    return [tuple(row) for row in opened.query(rows)]
 
 
 def brokers(lake: Path) -> set[int]:

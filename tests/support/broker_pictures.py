@@ -25,9 +25,9 @@ def decision_table() -> str:
         rows.setdefault(row, []).append(offline)
     lines = ["| assigned to | the broker has | another directory is offline | what it does | reports | rule |"]
     lines.append("| --- | --- | --- | --- | --- | --- |")
-    for (rule, target, holding, step, reported), offline in sorted(rows.items(), key=lambda row: _number(row[0][0])):
-        when = "either" if len(offline) == 2 else "yes" if offline[0] else "no"
-        lines.append(f"| {target} | {holding} | {when} | {step} | {reported} | {rule} |")
+    for (rule, assigned, has, step, reported), seen in sorted(rows.items(), key=lambda row: _number(row[0][0])):
+        when = "either" if len(seen) == 2 else "yes" if seen[0] else "no"
+        lines.append(f"| {assigned} | {has} | {when} | {step} | {reported} | {rule} |")
     return "\n".join(lines)
 
 

@@ -12,11 +12,13 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from deltalake import Field as DeltaField
+from deltalake.schema import PrimitiveType
 
 from pipelines import ask
 from pipelines.lake import files
 from pipelines.lake.commit import live_files
-from pipelines.lake.publish import Batch, Identity, LakeWriter
+from pipelines.lake.create import Identity
+from pipelines.lake.publish import Batch, LakeWriter
 from pipelines.lake.restore import shards_of_rows
 from pipelines.lake.tables import BY_NAME, HISTORY, TABLES
 from pipelines.replay.blocks import shards_of
@@ -95,7 +97,7 @@ def _undo(uri: str, _: random.Random) -> None:
 
 
 def _add_column(uri: str, _: random.Random) -> None:
-    DeltaTable(uri).alter.add_columns([DeltaField("seen_by", "string")])
+    DeltaTable(uri).alter.add_columns([DeltaField("seen_by", PrimitiveType("string"))])
 
 
 def _append_only(uri: str, _: random.Random) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from jbod_model.errors import JbodError
-from pipelines.lake.publish import Identity, LakeWriter
+from pipelines.lake.create import Identity
+from pipelines.lake.publish import LakeWriter
 from pipelines.replay.collect import batch_of
 from pipelines.replay.job import Job
 from pipelines.replay.options import RunOutcome

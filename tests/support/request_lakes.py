@@ -15,10 +15,12 @@ from deltalake import DeltaTable
 from jbod_model.formats.request_log import RequestLine, parse_line
 from pipelines.formats.request_rows import REJECTS_SCHEMA, assignments_table
 from pipelines.lake import files
-from pipelines.lake.publish import Batch, Identity, LakeWriter
+from pipelines.lake.create import Identity
+from pipelines.lake.publish import Batch, LakeWriter
 from pipelines.lake.tables import BY_NAME, HISTORY
 from pipelines.replay.request_stream import Requests, RequestStream
-from tests.support.lakes import Reference, Row
+from pipelines.upkeep.verify_reference import Row
+from tests.support.lakes import Reference
 from tests.support.logs import Entry, read_log
 from tests.support.paths import CLUSTERS, metadata_dir
 

@@ -9,7 +9,8 @@ from typing import Any
 from deltalake import DeltaTable
 
 from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, RECORDS
-from tests.support.lakes import Reference, Row
+from pipelines.upkeep.verify_reference import Row
+from tests.support.lakes import Reference
 
 COMPARED = (RECORDS, *HISTORY)
 

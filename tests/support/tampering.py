@@ -66,7 +66,7 @@ def _again(**values: Any) -> Change:
     """Add a copy of an open row that differs in ``values``."""
 
     def change(rows: list[Row]) -> None:
-        row = dict(next(filter(_open, rows)))
+        row = dict(next(row for row in rows if _open(row)))
         rows.append(row | {name: value(row) if callable(value) else value for name, value in values.items()})
 
     return change

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import os
 import subprocess
 from pathlib import Path
@@ -26,7 +28,7 @@ def fake_java(home: Path, version: str) -> Path:
 def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/bin:/usr/bin" if not Path("/usr/bin/java").exists() else "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(jvm.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
 
 @pytest.mark.parametrize(("version", "feature"), [("17.0.15", 17), ("21", 21), ("25-ea", 25)])
@@ -75,7 +77,7 @@ def test_archive_of_another_environments_pyspark_is_another_one(monkeypatch: pyt
     java = jvm.Java(Path("/java"), 17, bundled=False)
     here = cache.class_archive(java)
     monkeypatch.setattr(
-        cache.importlib.metadata,
+        importlib.metadata,
         "distribution",
         lambda name: SimpleNamespace(version="4.2.0", locate_file=lambda part: Path("/other", part)),
     )

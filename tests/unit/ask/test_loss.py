@@ -120,7 +120,7 @@ def test_losses_after_a_snapshot_in_the_place_of_unread_records_are_those_of_the
     assert of_engine(lake, offset) == {(str(key[0]), key[1]): fate.losses for key, fate in found.items() if fate.losses}
 
 
-def trace_batches(name: str, most: int) -> Iterator[list[VersionedRecord]]:
+def trace_batches(name: str, most: int) -> Iterator[tuple[VersionedRecord, ...]]:
     with gzip.open(TRACES / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         for line in map(json.loads, lines):
             if line["op"] != "image" and (records := recorded_records(line)) and (most := most - len(records)) > 0:
@@ -145,7 +145,7 @@ class _Records:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
 
-    def take(self, records: Sequence[object]) -> None:
+    def take(self, records: Sequence[Any]) -> None:
         base = len(self.entries)
         for record in (getattr(each, "record", each) for each in records):
             versioned = VersionedRecord(record, LAST[type(record)])

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from jbod_model.formats.control_records import ControlRecord
 from jbod_model.formats.log import LogReader, MetadataLog
 from jbod_model.formats.log_writer import LogWriter
 from jbod_model.formats.records import FeatureLevelRecord, RegisterBrokerRecord, UnknownRecord, VersionedRecord
@@ -127,8 +128,10 @@ def test_a_cluster_of_a_newer_kafka_is_not_decidable_and_nothing_differs(
 
     log = LogWriter()
     for entry in LogReader(MetadataLog.open(NEWER_DIR / "metadata" / "controller-101")):
-        record = invented(entry.record) if isinstance(entry.record, VersionedRecord) else entry.record
-        log.append([record], epoch=entry.epoch, timestamp=entry.timestamp)
+        one = entry.record
+        records: list[VersionedRecord] | list[ControlRecord]
+        records = [invented(one)] if isinstance(one, VersionedRecord) else [one]
+        log.append(records, epoch=entry.epoch, timestamp=entry.timestamp)
     log_dir, requests = tmp_path / "log", tmp_path / "requests.log"
     log_dir.mkdir()
     log.write(log_dir)
@@ -204,8 +207,10 @@ def test_a_difference_is_shown_field_by_field_with_the_records_version(
 
     log = LogWriter()
     for entry in LogReader(MetadataLog.open(metadata_dir(KAFKA))):
-        record = old_form(entry.record) if isinstance(entry.record, VersionedRecord) else entry.record
-        log.append([record], epoch=entry.epoch, timestamp=entry.timestamp)
+        one = entry.record
+        records: list[VersionedRecord] | list[ControlRecord]
+        records = [old_form(one)] if isinstance(one, VersionedRecord) else [one]
+        log.append(records, epoch=entry.epoch, timestamp=entry.timestamp)
     log.write(tmp_path)
     assert run("audit", tmp_path, "--requests", REQUESTS) == 1
     lines = capsys.readouterr().out.splitlines()

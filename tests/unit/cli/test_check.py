@@ -160,10 +160,9 @@ def test_check_shows_hostile_names_as_text(tmp_path: Path, capsys: pytest.Captur
 def test_check_lists_every_check_and_what_decides_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "--list")
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines() if line.startswith("B-")] == [
-        one.id for one in (*CHECKS, *ELSEWHERE)
-    ]
-    assert {one.id for one in (*CHECKS, *ELSEWHERE)} == {f"B-{number:02}" for number in range(1, 34)}
+    known = [*(one.id for one in CHECKS), *(one.id for one in ELSEWHERE)]
+    assert [line.split()[0] for line in out.splitlines() if line.startswith("B-")] == known
+    assert set(known) == {f"B-{number:02}" for number in range(1, 34)}
     code, out, _ = run(capsys, "--list", "--json")
     assert len(json.loads(out)["checks"]) == len(CHECKS)
 

@@ -316,7 +316,7 @@ def test_module_of_commands_registers_exactly_those_it_is_listed_for(name: str) 
     app = typer.Typer()
     import_module(f"pipelines.cli_{name}").register(app)
     found = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
-    found |= {group.name for group in app.registered_groups}
+    found |= {group.name or "" for group in app.registered_groups}
     assert found == set(main.MODULES[name])
 
 

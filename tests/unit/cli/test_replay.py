@@ -338,7 +338,8 @@ def controllers(root: Path, *logs: list[Batch], leader: int | None = None) -> li
 
 
 def test_copies_that_agree_are_published_and_the_one_ahead_is_told(run: Run, tmp_path: Path) -> None:
-    one, two, three = controllers(tmp_path, *[[(1, [NOOP])] * 6] * 3, leader=1)
+    log: list[Batch] = [(1, [NOOP])] * 6
+    one, two, three = controllers(tmp_path, log, log, log, leader=1)
     for said in ("replayed offsets 0 to 5", "nothing new, the lake stands at offset 6"):
         code, out, err = run("replay", one, two, three, "--lake", tmp_path / "lake")
         assert (code, said in out) == (0, True)
@@ -351,7 +352,8 @@ def test_copies_that_agree_are_published_and_the_one_ahead_is_told(run: Run, tmp
 
 def test_voter_whose_copy_is_not_given_and_node_without_a_vote_are_told(run: Run, tmp_path: Path) -> None:
     """R-QUORUM-1."""
-    one, two, three = controllers(tmp_path, *[[(1, [NOOP])] * 6] * 3, leader=0)
+    log: list[Batch] = [(1, [NOOP])] * 6
+    one, two, three = controllers(tmp_path, log, log, log, leader=0)
     (three / "meta.properties").write_text("cluster.id=abcdefghijklmnopqrstuv\nnode.id=3\n")
     code, out, err = run("replay", one, two, three, "--lake", tmp_path / "lake")
     assert (code, "replayed offsets 0 to 5" in out) == (0, True)

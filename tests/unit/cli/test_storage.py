@@ -114,7 +114,7 @@ def test_format_then_disks_is_clean(tmp_path: Path) -> None:
 
 
 def test_format_run_again_refuses_and_with_ignore_formatted_does_nothing(tmp_path: Path) -> None:
-    arguments = ["format", tmp_path / "d1", "-t", CLUSTER, "--node-id", "8"]
+    arguments: list[str | Path] = ["format", tmp_path / "d1", "-t", CLUSTER, "--node-id", "8"]
     run(*arguments)
     before = (tmp_path / "d1" / "meta.properties").read_bytes()
     again = run(*arguments)

@@ -56,4 +56,5 @@ def _rows(records: Any, kept: np.ndarray) -> list[dict[str, Any]]:
     batches = list(typed.typed_batches(records, kept, None))
     for batch in batches:
         batch.validate(full=True)
-    return pa.Table.from_batches(batches, typed.TYPED_SCHEMA).to_pylist()
+    rows: list[dict[str, Any]] = pa.Table.from_batches(batches, typed.TYPED_SCHEMA).to_pylist()
+    return rows

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from databricks.bundles.jobs import Job
+from databricks.bundles.jobs import Job, JobEmailNotifications, Task
 from typer.main import get_command
 
 from jbod_model.errors import UsageError
@@ -28,8 +28,10 @@ def jobs() -> dict[str, Any]:
 def test_job_is_one_of_the_bundle_schema(name: str) -> None:
     job = Job.from_dict(jobs()[name])
     assert job.max_concurrent_runs == 1
+    assert isinstance(job.email_notifications, JobEmailNotifications)
     assert job.email_notifications.on_failure
-    assert all(task.timeout_seconds for task in job.tasks)
+    assert isinstance(job.tasks, list)
+    assert all(isinstance(task, Task) and task.timeout_seconds for task in job.tasks)
 
 
 @pytest.mark.parametrize(

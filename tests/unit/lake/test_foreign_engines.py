@@ -18,9 +18,10 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.lake import publish
-from pipelines.lake.commit import LakeConflict, live_files
+from pipelines.lake.commit import LakeConflict, commit_files, live_files
+from pipelines.lake.create import Identity
 from pipelines.lake.delta import connect
-from pipelines.lake.publish import Identity, LakeWriter
+from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS
 from pipelines.upkeep.compact import optimize, vacuum
 from pipelines.upkeep.rebuild import rebuild
@@ -354,7 +355,7 @@ def test_files_of_an_unfinished_batch_that_were_vacuumed_are_told_in_a_line(
 def test_writer_between_our_look_and_our_commit_is_noticed(
     first: Path, tmp_path: Path, expected: list[Answers], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    good, waiting = publish.commit_files, [KEEPING["z-order"]]
+    good, waiting = commit_files, [KEEPING["z-order"]]
 
     def meanwhile(location: str, table: Any, *arguments: Any, **options: Any) -> None:
         if table.name == name and waiting:

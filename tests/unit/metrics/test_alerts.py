@@ -287,8 +287,12 @@ def test_alert_that_fails_halfway_sends_the_rest_later(
     monkeypatch.setattr(alerts, "PER_MESSAGE", 2)
     to = Webhook(receiver.url)
     rows = [life(f"f{number}", number) for number in range(5)]
-    receiver.answers = [lambda request: (receiver.heard.append(receiver.requests[-1][2]), status(200)(request))[1]]
-    receiver.answers += [status(400)]
+
+    def take(request: BaseHTTPRequestHandler) -> None:
+        receiver.heard.append(receiver.requests[-1][2])
+        status(200)(request)
+
+    receiver.answers = [take, status(400)]
     assert tell(lake, to, *rows) == Delivery(to.shown, 2, 0, 3, "it answered 400")
     rows[0] = life("f0", 0, cleared=6)
     assert tell(lake, to, *rows) == Delivery(to.shown, 3, 1, 0, None)
@@ -398,7 +402,12 @@ def test_alert_refuses_a_state_that_says_nothing(lake: Path, receiver: Receiver)
 def test_alert_while_another_run_sends_leaves_it_alone(lake: Path, receiver: Receiver) -> None:
     to, found = Webhook(receiver.url), kept(lake, life("a"))
     began = threading.Event()
-    receiver.answers = [lambda request: (began.set(), hang(request))[1]]
+
+    def begin(request: BaseHTTPRequestHandler) -> None:
+        began.set()
+        hang(request)
+
+    receiver.answers = [begin]
     first = threading.Thread(target=lambda: alert(found, to, patience=Patience(10, 1)))
     first.start()
     assert began.wait(5)

@@ -77,6 +77,7 @@ def test_metrics_equal_what_the_questions_answer(lake: Path) -> None:
     assert found["brokers", (("state", "online"),)] == state.brokers - state.brokers_fenced
     offline_replicas = {key: value for (name, key), value in found.items() if name == "offline_replicas"}
     assert sum(offline_replicas.values()) == len(gone.replicas) > 0
+    where: tuple[tuple[str, str], ...]
     for replica in gone.replicas:
         where = (("broker", str(replica.broker_id)), ("directory", replica.directory_id), ("reason", replica.reason))
         assert offline_replicas[where] > 0

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from jbod_model.errors import UsageError
+from pipelines.lake.create import Identity
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.lock import only_run
-from pipelines.lake.publish import Identity, LakeWriter
+from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import TABLES
 from pipelines.replay.options import Replay
 from pipelines.replay.runner import Runner
@@ -268,7 +269,7 @@ def test_checkpoint_of_a_lake_without_a_publication_is_not_gone_on_from(tmp_path
     runner = Runner(Replay(str(log), str(tmp_path / "lake")))
     written(tmp_path / "lake")
     (tmp_path / "lake" / OF_REQUESTS / "offsets").mkdir(parents=True)
-    runner._settle_history()
+    runner._reconcile()
     assert not (tmp_path / "lake" / CHECKPOINT).exists()
     assert not (tmp_path / "lake" / OF_REQUESTS).exists()
 

@@ -20,7 +20,7 @@ from pipelines.formats.request_rows import REJECTS_SCHEMA, Rejects
 from pipelines.lake.commit import live_files
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.restore import Cut, take_back
-from tests.support.lakes import Row, time_of
+from pipelines.upkeep.verify_reference import Row, time_of
 from tests.support.logs import read_log
 from tests.support.paths import KAFKAS, metadata_dir
 from tests.support.request_lakes import SKEW, JoinedLake, asked, request_lines, rows_of

@@ -315,9 +315,7 @@ def test_reader_behind_retention_goes_on_from_the_snapshot_and_does_not_know_wha
         ("gone", 3, 49, "resync"),
     ]
     assert [row["from_snapshot"] for row in ledger_of(tmp_path / "lake")] == [None, 50]
-    said = [
-        (event.offset, event.what) for event in ask.history(ask.Lake.open(tmp_path / "lake"), "gone-0").events
-    ]
+    said = [(event.offset, event.what) for event in ask.history(ask.Lake.open(tmp_path / "lake"), "gone-0").events]
     assert (49, "gone by this snapshot: when it was removed was never read") in said
     for known in (3, 49, 50):
         assert ask.Lake.open(tmp_path / "lake", at_offset=known).offset == known

@@ -167,7 +167,8 @@ def test_file_that_is_deleted_between_listing_and_reading_is_looked_for_anew(
     folder = tmp_path / "__cluster_metadata-0"
     first = write_snapshot(folder, (), end_offset=3, epoch=2, timestamp=TIME)
     position = Position(0) if which == "segment" else Position()
-    good, calls = LogDir.read, []
+    calls: list[str] = []
+    good = LogDir.read
 
     def read(self: LogDir, path: str, start: int, end: int) -> object:
         if not calls:

@@ -29,9 +29,9 @@ from pipelines.upkeep import rebuild as rebuilding
 from pipelines.upkeep.compact import optimize, vacuum
 from pipelines.upkeep.rebuild import rebuild
 from pipelines.upkeep.verify import verify
+from pipelines.upkeep.verify_reference import Row
 from tests.crash.loop import rewrite
 from tests.support import local
-from tests.support.lakes import Row
 from tests.support.paths import KAFKAS, metadata_dir
 from tests.support.request_lakes import JoinedLake, request_lines
 from tests.support.tables import in_order, plain

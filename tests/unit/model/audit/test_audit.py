@@ -53,7 +53,7 @@ def _true(kafka: str) -> tuple[Sequence[Judged], Sequence[OwnWork]]:
 
 
 def _audit(
-    kafka: str, lines: Sequence[RequestLine] | None = None, change: Change = lambda entry: entry
+    kafka: str, lines: Sequence[RequestLine | NewerLine] | None = None, change: Change = lambda entry: entry
 ) -> tuple[list[Judged], list[OwnWork]]:
     requests = _lines(kafka) if lines is None else lines
     found = list(Audit(_entries(kafka, change), [iter(requests)]))
@@ -62,7 +62,7 @@ def _audit(
 
 def _with_record(entry: LogEntry, **changes: Any) -> LogEntry:
     assert isinstance(entry.record, VersionedRecord)
-    return replace(entry, record=replace(entry.record, record=replace(entry.record.record, **changes)))  # type: ignore[arg-type]
+    return replace(entry, record=replace(entry.record, record=replace(entry.record.record, **changes)))
 
 
 @pytest.mark.parametrize("kafka", KAFKAS)
@@ -103,6 +103,7 @@ def test_a_found_record_lies_in_the_time_of_its_request_and_is_about_what_it_ask
         if one.from_offset is None:
             continue
         assert one.line.received_ms - 100 <= times[one.from_offset] <= one.line.completed_ms
+        assert isinstance(one.line, RequestLine)
         request = one.line.request
         if isinstance(request, AssignReplicasToDirsRequest):
             asked = {
@@ -133,7 +134,7 @@ def test_a_broker_whose_heartbeats_made_the_controller_throw_is_followed() -> No
     recorded = Recorded.of(TRACES / "seed1.jsonl.gz", limit=1_350)
     judged = [one for one in Audit(recorded.entries(), [iter(recorded.requests)]) if isinstance(one, Judged)]
     assert {one.verdict for one in judged} <= {Verdict.SAME, Verdict.QUIRK}
-    thrown = [one for one in judged if one.line.error_code == -1]
+    thrown = [one for one in judged if isinstance(one.line, RequestLine) and one.line.error_code == -1]
     assert thrown
     assert all(one.quirk is not None and "index_leak" in one.quirk for one in thrown)
 
@@ -171,6 +172,7 @@ def _an_assignment(kafka: str, which: int = 0) -> Judged:
 def test_a_replica_written_to_another_directory_than_asked_differs() -> None:
     first = _an_assignment("kafka-4.1.2")
     assert first.from_offset is not None
+    assert isinstance(first.line, RequestLine)
     ours = first.line.request
     assert isinstance(ours, AssignReplicasToDirsRequest)
 
@@ -278,7 +280,9 @@ def test_every_failed_directory_of_the_real_clusters_is_decided() -> None:
         reports = [
             one
             for one in _true(kafka)[0]
-            if isinstance(one.line.request, BrokerHeartbeatRequest) and one.line.request.offline_log_dirs
+            if isinstance(one.line, RequestLine)
+            and isinstance(one.line.request, BrokerHeartbeatRequest)
+            and one.line.request.offline_log_dirs
         ]
         assert reports or kafka == "kafka-3.9.2-zk-migration"
         assert all(one.verdict is Verdict.SAME for one in reports)
@@ -355,7 +359,9 @@ def test_what_a_request_of_an_unknown_version_caused_is_not_decidable() -> None:
     assert {one.verdict for one in judged if not one.newer} <= {Verdict.SAME, Verdict.QUIRK}
     assert not [one for one in own if one.cause.startswith("unexplained")]
     caused = [one for one in _true("kafka-4.1.2")[0] if one.line.api == "BROKER_HEARTBEAT" and one.found]
-    offsets = {one.from_offset + index for one in caused for index in range(len(one.found))}
+    offsets = {
+        one.from_offset + index for one in caused if one.from_offset is not None for index in range(len(one.found))
+    }
     assert {one.from_offset for one in own if one.newer} <= offsets
 
 

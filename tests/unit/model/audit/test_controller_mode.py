@@ -14,7 +14,6 @@ import pytest
 from jbod_model.audit.arrivals import LONGEST_MS, Arrivals
 from jbod_model.audit.controller_mode import Control, default_features
 from jbod_model.audit.hints import Hints
-from jbod_model.conformance.replay import image_as_json
 from jbod_model.formats.log import LogReader, MetadataLog
 from jbod_model.formats.log_writer import LogWriter
 from jbod_model.formats.metadata_version import LEVELS
@@ -24,6 +23,7 @@ from jbod_model.formats.request_log_file import RequestLog
 from jbod_model.formats.requests import BrokerRegistrationRequest, CreateTopicsRequest
 from jbod_model.formats.text import dump_lines
 from jbod_model.replay.image import Image
+from jbod_model.replay.offline import image_as_json
 from tests.support import kafka_dump
 from tests.support.paths import CLUSTERS, GOLDEN
 

@@ -22,7 +22,7 @@ from jbod_model.broker.decisions import (
 )
 from jbod_model.broker.disks import Disks, NoDirectoryAvailable, OfflineDirectories
 from jbod_model.broker.replicas import Hosted, ReplicaChange, Replicas, Report
-from jbod_model.broker.rules import KAFKA, KIP858
+from jbod_model.broker.rules import KAFKA, KIP858, BrokerRules
 from jbod_model.ids import KAFKA_IDS, Uuid
 
 A, B, GONE = Uuid(11, 1), Uuid(11, 2), Uuid(11, 9)
@@ -64,7 +64,7 @@ def test_decision_for_a_replica(
     offline: bool,
     after: Uuid | None,
     reported: Uuid | None,
-    rules: replicas.BrokerRules,
+    rules: BrokerRules,
     leads: bool,
 ) -> None:
     """testApplyDeltaShouldHandleReplicaAssignedTo{Online,Unassigned,Lost}Directory and the KIP's other cases.

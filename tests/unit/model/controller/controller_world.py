@@ -118,8 +118,8 @@ class World:
     def look(self, request: Request, **context: Any) -> Result:
         """The answer to a request, without applying it; the state is as it was (R-CTL-6)."""
         before = copy.deepcopy(self.image)
-        circumstances = {"next_offset": self.offset, "memory": self.memory, "cluster_id": CLUSTER} | context
-        result = Controller(self.profile).handle(self.image, request, Context(**circumstances))
+        known: dict[str, Any] = {"next_offset": self.offset, "memory": self.memory, "cluster_id": CLUSTER}
+        result = Controller(self.profile).handle(self.image, request, Context(**(known | context)))
         assert self.image == before
         return result
 

@@ -74,7 +74,12 @@ def test_handle_broker_request_without_cluster_action_is_refused_with_31(request
 
 
 def entry(principal: str, operation: int, permission: int, **fields: Any) -> AccessControlEntryRecord:
-    values = {"resource_type": 4, "resource_name": "kafka-cluster", "pattern_type": 3, "host": "*"} | fields
+    values: dict[str, Any] = {
+        "resource_type": 4,
+        "resource_name": "kafka-cluster",
+        "pattern_type": 3,
+        "host": "*",
+    } | fields
     return AccessControlEntryRecord(principal=principal, operation=operation, permission_type=permission, **values)
 
 

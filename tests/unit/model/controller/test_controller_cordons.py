@@ -101,6 +101,7 @@ def test_cordon_of_a_directory_that_is_not_registered_is_taken() -> None:
     world = World(NOW).brokers(1)
     listed = (directory(9), LOST, directory(1), directory(1))
     (record,) = plain(world.ask(world.heartbeat(1, cordoned_log_dirs=listed)))
+    assert isinstance(record, BrokerRegistrationChangeRecord)
     assert record.cordoned_log_dirs == listed
 
 

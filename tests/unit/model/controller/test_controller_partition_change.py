@@ -25,8 +25,8 @@ LEVEL_OF_VERSION = {0: "3.7-IV0", 1: "3.7-IV2", 2: "4.0-IV1"}
 
 
 def partition(replicas: tuple[int, ...], directories: tuple[Uuid, ...] = (), **fields: Any) -> Partition:
-    values = {"isr": replicas, "leader": replicas[0], "leader_epoch": 100, "partition_epoch": 200} | fields
-    return Partition(replicas=replicas, directories=directories or (MIGRATING,) * len(replicas), **values)
+    values: dict[str, Any] = {"isr": replicas, "leader": replicas[0], "leader_epoch": 100, "partition_epoch": 200}
+    return Partition(replicas=replicas, directories=directories or (MIGRATING,) * len(replicas), **(values | fields))
 
 
 FOO = partition((2, 1, 3), (A, B, UNASSIGNED), leader=1)
@@ -273,7 +273,7 @@ def test_partition_change_below_37_never_writes_directories() -> None:
 
 # ELIGIBLE LEADERS
 
-ELR = {"elr": True, "min_isr": 3}
+ELR: dict[str, Any] = {"elr": True, "min_isr": 3}
 
 
 def test_partition_change_isr_below_the_minimum_keeps_who_left_eligible() -> None:

@@ -31,7 +31,7 @@ def brokers(*unfenced: int, fenced: tuple[int, ...] = (), rack: str | None = Non
     ]
 
 
-CASES = {
+CASES: dict[str, tuple[list[UsableBroker], int, list[tuple[int, ...]]]] = {
     "a fenced broker is avoided": (
         brokers(3, 0, 4, 2, fenced=(1,)),
         4,

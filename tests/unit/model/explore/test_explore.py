@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -48,7 +49,7 @@ from jbod_model.simulation.deciding import deciding
 P = Replica(TOPIC, 0)
 
 
-def found(profile: Profile, **bounds: int | bool) -> Findings:
+def found(profile: Profile, **bounds: Any) -> Findings:
     return explore(profile, Bounds(**bounds))
 
 
@@ -323,7 +324,7 @@ class Walk(RuleBasedStateMachine):
 
     @rule(choice=st.randoms(use_true_random=False))
     @precondition(lambda self: hasattr(self, "cluster"))
-    def step(self, choice: object) -> None:
+    def step(self, choice: random.Random) -> None:
         for _ in range(10):
             steps = list(self.cluster.steps(self.state))
             if not steps:

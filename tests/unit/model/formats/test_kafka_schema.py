@@ -20,7 +20,7 @@ CORDONED = {
     "tag": 3,
     "nullableVersions": "3+",
 }
-CHANGE = [
+CHANGE: list[dict[str, Any]] = [
     {"name": "BrokerId", "type": "int32", "versions": "0+"},
     {"name": "BrokerEpoch", "type": "int64", "versions": "0+"},
     {"name": "Fenced", "type": "int8", "versions": "0+", "tag": 0},

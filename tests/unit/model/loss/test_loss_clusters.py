@@ -11,7 +11,8 @@ import pytest
 from jbod_model.conformance.trace import read_trace, recorded_records
 from jbod_model.formats.batch import BatchHeader
 from jbod_model.formats.log import LogEntry, LogReader, MetadataLog
-from jbod_model.loss.log import Fates, fates
+from jbod_model.loss.fate import Fate
+from jbod_model.loss.log import Fates, Key, fates
 from tests.support.paths import ROOT
 
 FIXTURES = ROOT / "tests" / "fixtures"
@@ -53,11 +54,11 @@ def _told(entries: Iterator[LogEntry]) -> list[Told]:
             yield entry
 
     told: list[Told] = []
-    last = dict[object, object]()
+    last = dict[Key, Fate]()
     for _, of in fates(named()):
         last = dict(of)
-    for (topic_id, number), fate in last.items():  # type: ignore[misc]
-        for loss in fate.losses:  # type: ignore[attr-defined]
+    for (topic_id, number), fate in last.items():
+        for loss in fate.losses:
             if loss.until is None:
                 (copy,) = loss.copies
                 where = f"{copy.broker_id} {str(copy.directory)[:4]} {copy.given_up or ''}".strip()

@@ -53,7 +53,7 @@ def partition_record(**fields: Any) -> PartitionRecord:
         "partition_epoch": 9,
         "directories": (A, B, C),
     }
-    return PartitionRecord(**{**said, **fields})  # type: ignore[arg-type]
+    return PartitionRecord(**{**said, **fields})
 
 
 BORN = replay(
@@ -69,7 +69,7 @@ def only(image: Image) -> Partition:
 
 
 def changed(**fields: Any) -> Partition:
-    return only(BORN.apply(PartitionChangeRecord(topic_id=TOPIC, partition_id=0, **fields), 9))  # type: ignore[arg-type]
+    return only(BORN.apply(PartitionChangeRecord(topic_id=TOPIC, partition_id=0, **fields), 9))
 
 
 def test_every_record_type_has_an_effect_or_is_known_to_have_none() -> None:
@@ -206,7 +206,7 @@ def test_registration_change_sets_what_it_says() -> None:
     """R-BROKER-4, R-BROKER-6, R-BROKER-7."""
 
     def after(**fields: Any) -> tuple[object, ...]:
-        change = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=100, **fields)  # type: ignore[arg-type]
+        change = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=100, **fields)
         broker = BORN.apply(change, 9).brokers[1]
         return broker.fenced, broker.in_controlled_shutdown, broker.directories, broker.cordoned_directories
 
@@ -219,7 +219,8 @@ def test_registration_change_sets_what_it_says() -> None:
 def test_unfencing_keeps_the_controlled_shutdown() -> None:
     """R-BROKER-7."""
     image = BORN
-    for fields in ({"in_controlled_shutdown": 1}, {"fenced": 1}, {"fenced": -1}):
+    changes: list[dict[str, Any]] = [{"in_controlled_shutdown": 1}, {"fenced": 1}, {"fenced": -1}]
+    for fields in changes:
         image = image.apply(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=100, **fields), 9)
     assert (image.brokers[1].fenced, image.brokers[1].in_controlled_shutdown) == (False, True)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ A, B = (FeatureLevelRecord(name=name, feature_level=1) for name in "ab")
 LEADER = LeaderChangeMessage(leader_id=1)
 NOOP = NoOpRecord()
 
-Part = list[Record] | list[ControlRecord]
+Part = Sequence[Record] | Sequence[ControlRecord]
 
 
 def history(directory: Path, *batches: Part) -> dict[int, set[str]]:

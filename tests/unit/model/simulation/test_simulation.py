@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    Record,
     RegisterBrokerRecord,
     TopicRecord,
     VersionedRecord,
@@ -67,7 +69,11 @@ def test_heartbeats_after_a_failed_disk_and_a_failover_are_answered(profile: str
         for exchange in world.exchanges
         if exchange.time_ms > failed_over and isinstance(exchange.request, BrokerHeartbeatRequest)
     ]
-    reports = [each for each in heartbeats if each.request.offline_log_dirs]
+    reports = [
+        each
+        for each in heartbeats
+        if isinstance(each.request, BrokerHeartbeatRequest) and each.request.offline_log_dirs
+    ]
     assert len(reports) > 15
     assert [each.response for each in heartbeats if isinstance(each.response, RequestRefused)] == []
     assert not world.image.brokers[1].fenced
@@ -482,7 +488,11 @@ def test_migration_by_the_page_learns_every_directory_before_the_restart(profile
     assert copied[1:] == (11, 11)
     restarts = min(time for time, what in world.story if "is killed" in what)
     assert [count for time, count, _ in states if time < restarts][-1] == 0
-    modes = [each.request.is_migrating_zk_broker for each in registrations(world)]
+    modes = [
+        each.request.is_migrating_zk_broker
+        for each in registrations(world)
+        if isinstance(each.request, BrokerRegistrationRequest)
+    ]
     assert modes[:3] == [True] * 3
     assert not any(modes[3:])
     assert not any(broker.is_migrating_zk_broker for broker in world.image.brokers.values())
@@ -545,7 +555,8 @@ def test_scenario_keeps_the_invariants_after_every_batch(name: str) -> None:
     """R-INV-1, R-INV-2, R-INV-6, R-INV-9, R-INV-28; and R-INV-35: partition by partition it comes to the same."""
     world = play(name, 4)
     image = Image()
-    others, by_partition = [], {}
+    others: list[Record] = []
+    by_partition: dict[tuple[Uuid, int], list[Record]] = {}
     for batch in world.controller.log:
         if isinstance(batch, LeaderChange):
             continue
@@ -663,7 +674,7 @@ def test_scheduler_runs_events_by_time_and_leaves_the_rest() -> None:
     scheduler = Scheduler(1)
     seen: list[int] = []
     for delay in (30, 10, 20, 500):
-        scheduler.after(delay, lambda d=delay: seen.append(d))
+        scheduler.after(delay, partial(seen.append, delay))
     scheduler.run(100)
     assert (seen, scheduler.now) == ([10, 20, 30], 100)
     scheduler.at(5, lambda: seen.append(scheduler.now))

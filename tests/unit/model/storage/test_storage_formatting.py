@@ -179,13 +179,14 @@ def test_format_plans_for_any_directories_leave_unique_ids_and_formatted_ones_al
     for i, state in enumerate(states):
         path = f"/d{i}"
         base = MetaProperties(version=1, cluster_id=CLUSTER, node_id=1)
-        found[path] = {
+        as_found: dict[str, MetaProperties | StorageProblem] = {
             "empty": problems.NotFormatted(path, "x"),
             "missing": problems.MissingDirectory(path, "x"),
             "formatted": MetaProperties(version=1, cluster_id=CLUSTER, node_id=1, directory_id=Uuid(1000 + i, 1)),
             "without id": base,
             "unreadable": problems.UnreadableDirectory(path, "x"),
-        }[state]
+        }
+        found[path] = as_found[state]
     try:
         plan = plan_format(
             Ensemble(found=found), cluster_id=CLUSTER, node_id=1, ignore_formatted=ignore, add_missing_ids=add

@@ -55,7 +55,11 @@ def test_meta_properties_of_either_version_survive_a_round_trip(
 ) -> None:
     meta = MetaProperties(version=version, cluster_id=cluster, node_id=node, directory_id=directory)
     properties = meta.to_properties()
-    expected = {"version": str(version), "cluster.id": cluster, ("node.id" if version else "broker.id"): node}
+    expected: dict[str, object] = {
+        "version": str(version),
+        "cluster.id": cluster,
+        ("node.id" if version else "broker.id"): node,
+    }
     expected["directory.id"] = directory
     assert properties == {key: str(value) for key, value in expected.items() if value is not None}
     assert from_properties(properties) == meta
