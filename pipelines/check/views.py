@@ -23,6 +23,7 @@ from pipelines.ask.configs import features, min_isr
 from pipelines.ask.lost_data import DataLoss, losses
 from pipelines.ask.requests_sql import ERROR_NAMES, LAST_ASKED, PROCESSES
 from pipelines.lake.delta import reading
+from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, TIME
 from pipelines.settings import Settings
@@ -106,6 +107,11 @@ class Params:
     """The first offset that was taken back."""
     rewritten_time: datetime
     """Time of the record before it."""
+    unknown_offset: int
+    """Of the first record that is not known; -1 where all are."""
+    unknown_time: datetime
+    unknown_kinds: str
+    """What kinds of records are not known."""
     stuck_offset: int
     """What began at or before this offset and time has lasted longer than the grace."""
     stuck_time: datetime
@@ -137,6 +143,7 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
         late=int(late),
         stale=check.stale_seconds,
         **_rewritten(lake),
+        **_unknown(lake),
         stuck_offset=lake.offset - check.grace_offsets,
         stuck_time=lake.time - timedelta(seconds=check.grace_seconds),
         window_time=lake.time - timedelta(hours=check.window_hours),
@@ -238,4 +245,16 @@ def _rewritten(lake: Lake) -> dict[str, Any]:
     return dict(zip(never, max(told, key=lambda row: row["end_offset"]).values(), strict=True))
 
 
-_SQL_TYPES = {"int": "BIGINT", "float": "DOUBLE", "datetime": "TIMESTAMPTZ"}
+def _unknown(lake: Lake) -> dict[str, Any]:
+    """Since when the lake is incomplete."""
+    found = lake.incomplete_since
+    if found is None:
+        return {"unknown_offset": -1, "unknown_time": lake.time, "unknown_kinds": ""}
+    ((micros,),) = lake.query(
+        f"SELECT epoch_us(min(append_time)) FROM {lake.setting_records()} WHERE log_offset = {found.offset}"
+    )
+    time = lake.time if micros is None else time_of(micros)
+    return {"unknown_offset": found.offset, "unknown_time": time, "unknown_kinds": ", ".join(found.kinds)}
+
+
+_SQL_TYPES = {"int": "BIGINT", "str": "VARCHAR", "float": "DOUBLE", "datetime": "TIMESTAMPTZ"}
