@@ -3,7 +3,7 @@
 For every history table ``T`` of a lake: ``T``, the rows true at the offset asked about, and ``T_history``, those that
 began by then, with ends that came later not known. ``records``: the records up to it. ``assignment_requests``: what
 brokers had asked by then; no rows where the lake never saw requests. ``min_isr``: topic and min_insync_replicas, where
-the log says it. ``losses``: what the model says of lost data (``LOSSES``). ``params``: one row, of ``Params``. And
+the log says it. ``tiered``: topic, of those with remote storage. ``losses``: what the model says of lost data (``LOSSES``). ``params``: one row, of ``Params``. And
 those of ``DERIVED``, which stand on them.
 """
 
@@ -19,7 +19,7 @@ import duckdb
 import pyarrow as pa
 
 from pipelines.ask.assignment_requests import requests_until
-from pipelines.ask.configs import features, min_isr
+from pipelines.ask.configs import features, min_isr, tiered_topics
 from pipelines.ask.lost_data import DataLoss, losses
 from pipelines.ask.requests_sql import ERROR_NAMES, LAST_ASKED, PROCESSES
 from pipelines.lake.delta import reading
@@ -186,6 +186,11 @@ def loss_rows(lake: Lake, settings: Settings) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=LOSSES)
 
 
+def tiered_rows(lake: Lake) -> pa.Table:
+    """The rows of ``tiered``."""
+    return pa.table({"topic": pa.array(sorted(tiered_topics(lake)), pa.string())})
+
+
 def with_views(lake: Lake, settings: Settings, queries: Iterable[str]) -> duckdb.DuckDBPyConnection:
     """A connection of its own that has the views which the queries name: for each, files of the lake are opened.
 
@@ -225,6 +230,8 @@ def _with_views(lake: Lake, settings: Settings, wanted: Set[str]) -> duckdb.Duck
             connection.execute(f"CREATE TEMP VIEW {name} AS {query}")
     if "losses" in wanted:
         connection.register("losses", loss_rows(lake, settings))
+    if "tiered" in wanted:
+        connection.register("tiered", tiered_rows(lake))
     row, topics = inputs(lake, settings)
     connection.execute("CREATE TEMP TABLE min_isr (topic VARCHAR, min_insync_replicas INTEGER)")
     connection.execute("INSERT INTO min_isr SELECT unnest($1), unnest($2)", [list(topics), list(topics.values())])
