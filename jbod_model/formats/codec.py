@@ -8,19 +8,61 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jbod_model.errors import MalformedLog, UsageError
-from jbod_model.formats.records import API_KEY_OF, API_KEYS, Record, Struct, UnknownRecord, VersionedRecord
+from jbod_model.formats.records import (
+    API_KEY_OF,
+    API_KEYS,
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    Record,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    Struct,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnknownRecord,
+    UnregisterBrokerRecord,
+    VersionedRecord,
+)
 from jbod_model.formats.schema import SCHEMAS, Field, Schema
 from jbod_model.wire import PRIMITIVES, Read, Undecodable, Write, read_uvarint, take, write_uvarint
 
 FRAME_VERSION = 1
 HIGHEST_IN_FRAME = 0x7FFF
 
+OF_THE_TABLES: frozenset[type[Record]] = frozenset(
+    {
+        RegisterBrokerRecord,
+        UnregisterBrokerRecord,
+        FenceBrokerRecord,
+        UnfenceBrokerRecord,
+        BrokerRegistrationChangeRecord,
+        TopicRecord,
+        RemoveTopicRecord,
+        PartitionRecord,
+        PartitionChangeRecord,
+        ClearElrRecord,
+        FeatureLevelRecord,
+        BeginTransactionRecord,
+        EndTransactionRecord,
+        AbortTransactionRecord,
+    }
+)
+"""Records that say where replicas are, or which records count: a version that is not known stops (R-REC-4)."""
+
 
 def decode(value: bytes, *, file: str = "record", offset: int = -1, keep_unknown: bool = False) -> VersionedRecord:
     """The record that a value of the metadata log holds.
 
-    MalformedLog, naming ``file`` and ``offset``, for bytes that no known Kafka writes. With ``keep_unknown`` a type or
-    version that is not known here becomes an UnknownRecord instead, so that nothing is lost.
+    MalformedLog, naming ``file`` and ``offset``, for bytes that no known Kafka writes. A type that is not known here
+    becomes an UnknownRecord, and so does a later version of a type outside ``OF_THE_TABLES``; with ``keep_unknown``
+    a later version of any type (R-REC-4).
 
     Source: Kafka's ``AbstractApiMessageSerde``, but stricter (R-FMT-2, R-FMT-9). R-FMT-10: nothing but a
     record or MalformedLog comes of any bytes.
@@ -41,10 +83,10 @@ def _decode(value: bytes, keep_unknown: bool) -> VersionedRecord:
     # BODY
     record_type = API_KEYS.get(api_key)
     if record_type is None or version > SCHEMAS[record_type.__name__].max_version:
-        if keep_unknown:
+        if record_type is None or record_type not in OF_THE_TABLES or keep_unknown:
             return VersionedRecord(UnknownRecord(api_key=api_key, body=bytes(value[at:])), version)
-        known = f"{record_type.__name__} version {version}" if record_type else f"record type {api_key}"
-        raise Undecodable(f"{known} is not known: keep unknown records or use a later release")
+        known = SCHEMAS[record_type.__name__].max_version
+        raise Undecodable(f"{record_type.__name__} version {version}: this jbod knows up to {known}: upgrade jbod")
     try:
         record, at = read_struct(record_type.__name__, version, value, at)
     except Undecodable as problem:

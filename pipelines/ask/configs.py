@@ -10,6 +10,7 @@ from jbod_model.formats.records import TYPE_NAMES, ConfigRecord, FeatureLevelRec
 from pipelines.lake.reader import Lake
 
 MIN_ISR = "min.insync.replicas"
+TIERED = "remote.storage.enable"
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 _TOPIC, _BROKER = 2, 4
 
@@ -68,6 +69,14 @@ def setting(lake: Lake, name: str) -> Setting:
             found[topic] = given
     cluster = found.pop("", None)
     return Setting(found, cluster)
+
+
+def tiered_topics(lake: Lake) -> frozenset[str]:
+    """Topics that keep the older part of their log in remote storage.
+
+    Of them a disk has at stake only the local part, what was not copied to remote storage yet.
+    """
+    return frozenset(topic for topic, value in setting(lake, TIERED).topics.items() if value == "true")
 
 
 @dataclass(frozen=True)

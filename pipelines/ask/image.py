@@ -21,7 +21,10 @@ _BROKER = """json_merge_patch(json_object(
 
 
 def image(lake: Lake) -> dict[str, Any]:
-    """``{"op", "offset", "partitions", "brokers"}``: topics by name, partitions and brokers ascending."""
+    """``{"op", "offset", "partitions", "brokers"}``: topics by name, partitions and brokers ascending.
+
+    ``incompleteSince`` is there where records are not known (R-REC-4).
+    """
     found: dict[str, Any] = json.loads("".join(image_text(lake)))
     return found
 
@@ -32,7 +35,8 @@ def image_text(lake: Lake) -> Iterator[str]:
     yield from _joined(text for _, text in sorted(_topics(lake), key=lambda topic: java_order(topic[0])))
     yield '],"brokers":['
     yield from _joined(text for (text,) in lake.query(f"SELECT {_BROKER} FROM {lake.at('brokers')} ORDER BY broker_id"))
-    yield "]}"
+    missing = lake.incomplete_since
+    yield "]}" if missing is None else f'],"incompleteSince":{json.dumps(missing.as_json())}}}'
 
 
 def java_order(name: str) -> bytes:

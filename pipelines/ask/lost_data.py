@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 
 from jbod_model.loss.copies import Copy
 from jbod_model.loss.fate import Loss
-from pipelines.ask.configs import setting
+from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.loss import Followed, followed
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
 LOST, MAY_LACK = "lost", "may lack writes"
-TIERED = "remote.storage.enable"
 
 
 class LastCopy(NamedTuple):
@@ -144,6 +143,8 @@ class AtRisk(NamedTuple):
     topic_id: str
     partition: int
     copies: Sequence[LastCopy]
+    tiered: bool = False
+    """At stake is only the local part, what was not copied to remote storage yet."""
 
     @property
     def name(self) -> str:
@@ -234,14 +235,14 @@ def _data_losses(lake: Lake, found: Sequence[Followed], accepted_until: int) -> 
     hit = [(one, loss) for one in found for loss in one.losses]
     if not hit:
         return []
-    tiered = {topic for topic, value in setting(lake, TIERED).topics.items() if value == "true"}
+    tiered = tiered_topics(lake)
     times = times_of(lake, sorted({loss.offset for _, loss in hit}))
     places = _places(lake)
     return [_data_loss(one, loss, times[loss.offset], places, tiered, accepted_until) for one, loss in hit]
 
 
 def _data_loss(
-    one: Followed, loss: Loss, time: datetime, places: Places, tiered: set[str], accepted_until: int
+    one: Followed, loss: Loss, time: datetime, places: Places, tiered: frozenset[str], accepted_until: int
 ) -> DataLoss:
     return DataLoss(
         topic=one.topic,
@@ -306,11 +307,12 @@ def _at_risk(lake: Lake, found: Sequence[Followed]) -> list[AtRisk]:
         )
     }
     places = _places(lake) if offline else None
+    tiered = tiered_topics(lake) if offline else frozenset()
     at_risk = []
     for one in found:
         down = offline.get((one.topic_id, one.partition), set())
         usable = {broker for broker, copy in one.shape.copies.items() if copy.usable} if down else set()
         if usable and usable <= down and places is not None:
             copies = tuple(places.copy(copy) for broker, copy in sorted(one.copies.items()) if broker in usable)
-            at_risk.append(AtRisk(one.topic, one.topic_id, one.partition, copies))
+            at_risk.append(AtRisk(one.topic, one.topic_id, one.partition, copies, one.topic in tiered))
     return at_risk

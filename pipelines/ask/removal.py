@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from pipelines.ask.configs import tiered_topics
 from pipelines.ask.failed_places import already
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.lost_data import DataLoss, complete_copies, losses
@@ -31,6 +32,8 @@ class Held(NamedTuple):
     """A reassignment adds it to the broker."""
     leaving: bool
     """A reassignment removes it from the broker."""
+    tiered: bool = False
+    """Of the topic only the local part is at stake, what was not copied to remote storage yet."""
 
     @property
     def name(self) -> str:
@@ -143,11 +146,15 @@ def _held(lake: Lake, place: Place, default_min_isr: int) -> list[Held]:
     doubtful = [(row[8], row[1]) for row in rows if not set(row[9]) & set(row[10])]
     complete = complete_copies(lake, doubtful, default_min_isr)
     found = []
+    tiered = tiered_topics(lake)
     for topic, partition, replicas, kind, leads, only_online, arriving, leaving, topic_id, online, named in rows:
         copies = complete.get((topic_id, partition))
         mine = copies is None or place.broker_id in copies
         others = set(online) & set(named if copies is None else copies)
-        found.append(Held(topic, partition, replicas, kind, leads, only_online, mine and not others, arriving, leaving))
+        last = mine and not others
+        found.append(
+            Held(topic, partition, replicas, kind, leads, only_online, last, arriving, leaving, topic in tiered)
+        )
     return found
 
 
@@ -178,7 +185,7 @@ def _about_last(place: Place, held: Sequence[Held]) -> list[Reason]:
         Reason(
             True,
             f"it holds the last complete copy of {_count(last, 'partition')}: no other replica that is online has "
-            "every acknowledged write",
+            f"every acknowledged write{_only_local(last)}",
             f"do not wipe {_where(place)}: bring it back, or another complete copy",
             tuple(one.name for one in last),
         )
@@ -261,7 +268,13 @@ def _weight(held: Sequence[Held]) -> str:
     said = [f"{leading:,} of them leading"] if leading else []
     if last:
         said.append(f"{last:,} with no other replica online")
-    return f", {' and '.join(said)}" if said else ""
+    return f", {' and '.join(said)}{_only_local([one for one in held if one.only_online])}" if said else ""
+
+
+def _only_local(last: Sequence[Held]) -> str:
+    """What of the last copies is at stake where topics are tiered."""
+    tiered = sum(one.tiered for one in last)
+    return f" (of {tiered:,} only the local part, what was not copied to remote storage yet)" if tiered else ""
 
 
 def _about_broker(place: Place) -> list[Reason]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from jbod_model.formats.metadata_version import ELR_FEATURE, LEVELS, METADATA_VERSION, directories_supported
 from jbod_model.ids import ID_TABLES
-from pipelines.ask.configs import UNCLEAN_ELECTION, features, min_isr, setting
+from pipelines.ask.configs import UNCLEAN_ELECTION, features, min_isr, setting, tiered_topics
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.risk_sql import COUNTS, RiskRules, by_place, strays, totals
 from pipelines.lake.reader import Lake
@@ -70,6 +70,8 @@ class Risk:
     """Every unfenced broker, worst first."""
     directories: Sequence[Exposure]
     """Every online directory of these, worst first."""
+    tiered_topics: Sequence[str] = ()
+    """Of their data only the local part is at stake, what was not copied to remote storage yet."""
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
@@ -112,6 +114,7 @@ def risk(lake: Lake, default_min_isr: int = 1) -> Risk:
         sorted(broker for broker, fenced, *_ in registered if fenced),
         _worst_first(brokers.values()),
         _worst_first(found),
+        sorted(tiered_topics(lake)),
     )
 
 

@@ -16,7 +16,7 @@ from jbod_model.profiles import PROFILES, Profile
 from jbod_model.replay.image import Image, Partition
 from jbod_model.replay.offline import offline_replicas
 from jbod_model.whatif import Failures, after
-from pipelines.ask.configs import MinIsr, min_isr
+from pipelines.ask.configs import MinIsr, min_isr, tiered_topics
 from pipelines.ask.failed_places import Already, already
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.lost_data import complete_copies
@@ -46,6 +46,8 @@ class Change:
     last_complete: bool = False
     """No replica online would hold every acknowledged write, and one does now; a replica that is empty or lacks writes
     may still be."""
+    tiered: bool = False
+    """Of its data only the local part is at stake, what was not copied to remote storage yet."""
 
     @property
     def name(self) -> str:
@@ -151,7 +153,8 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
         then = after(before, failures, profile=repaired, static_configs=static)
     down = {(broker, directory) for broker, failed in failures.directories.items() for directory in failed}
     judge = _Judge(before, then, profile, min_isr(lake, default_min_isr), down, frozenset(stopped))
-    judge = replace(judge, complete=complete_copies(lake, judge.doubtful(), default_min_isr))
+    complete = complete_copies(lake, judge.doubtful(), default_min_isr)
+    judge = replace(judge, complete=complete, tiered=tiered_topics(lake))
     changes = sorted(judge.changes(), key=lambda change: (change.harmless, change.topic, change.partition))
     off = [one for place in places if (one := already(lake, place)) is not None]
     return WhatIf(lake.offset, lake.time, places, judge.replicas(), changes, fault, off)
@@ -177,6 +180,8 @@ class _Judge:
     brokers: frozenset[int]
     complete: Mapping[tuple[str, int], Mapping[int, Copy]] = field(default_factory=dict)
     """Who holds every acknowledged write, where the lists of a partition do not say it."""
+    tiered: frozenset[str] = frozenset()
+    """Topics with remote storage."""
 
     def changes(self) -> Iterator[Change]:
         """Where somebody else leads, or less is left than before."""
@@ -198,6 +203,7 @@ class _Judge:
                 online_after=len(set(will.replicas) - down_after),
                 unclean=_uncleanly(was, will),
                 last_complete=self._last_complete(topic_id, number, was, down, down_after),
+                tiered=topic in self.tiered,
             )
             lost_the_last = change.all_offline and len(down) < len(was.replicas)
             if change.moved or lost_the_last or not replace(change, online_after=1).harmless:

@@ -46,4 +46,20 @@ REWRITTEN = Check(
     source="Raft log matching",
 )
 
-CHECKS = (STALE, WITHOUT_VERSION, REWRITTEN)
+UNKNOWN = Check(
+    id="B-40",
+    name="unknown-record",
+    severity="critical",
+    title="The log has records that this jbod does not know",
+    why="Kafka was upgraded and jbod was not. The records are kept as they are, but no table has what they say: every "
+    "answer about a later offset may lack it.",
+    sql="""
+        SELECT unknown_offset AS since_offset, unknown_time AS since_time, unknown_kinds AS kinds
+        FROM params WHERE unknown_offset >= 0
+    """,
+    message="not known: {kinds}",
+    todo="upgrade jbod to one that knows it, then jbod rebuild",
+    source="R-REC-4",
+)
+
+CHECKS = (STALE, WITHOUT_VERSION, REWRITTEN, UNKNOWN)

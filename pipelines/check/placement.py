@@ -19,22 +19,28 @@ BLAST_RADIUS = Check(
             SELECT broker_id, max(directory_id) AS directory_id FROM directories GROUP BY broker_id HAVING count(*) = 1
         ), led AS (
             SELECT a.broker_id, d.directory_id, d.from_offset, d.from_time, count(*) AS leaderless,
-                   count(CASE WHEN array_length(p.replicas) - coalesce(f.replicas, 0) = 1 THEN 1 END) AS last_copies
+                   count(CASE WHEN array_length(p.replicas) - coalesce(f.replicas, 0) = 1 THEN 1 END) AS last_copies,
+                   count(CASE WHEN array_length(p.replicas) - coalesce(f.replicas, 0) = 1 AND t.topic IS NOT NULL
+                              THEN 1 END) AS tiered_copies
             FROM partitions p
             JOIN assignments a ON a.topic_id = p.topic_id AND a.partition = p.partition AND a.broker_id = p.leader
             LEFT JOIN sole s ON s.broker_id = a.broker_id
             JOIN directories d ON d.broker_id = a.broker_id
                  AND d.directory_id = CASE WHEN a.kind = 'assigned' THEN a.directory_id ELSE s.directory_id END
             LEFT JOIN off f ON f.topic_id = p.topic_id AND f.partition = p.partition
+            LEFT JOIN tiered t ON t.topic = p.topic
             WHERE array_contains(p.isr, p.leader) AND array_length(p.isr) - coalesce(f.in_sync, 0) = 1
             GROUP BY a.broker_id, d.directory_id, d.from_offset, d.from_time
         )
         SELECT l.broker_id, l.directory_id, l.from_offset AS since_offset, l.from_time AS since_time, l.leaderless,
                l.last_copies,
+               CASE WHEN l.tiered_copies = 0 THEN ''
+                    ELSE concat(' (of ', CAST(l.tiered_copies AS VARCHAR),
+                                ' only the local part, what was not copied to remote storage yet)') END AS tiered,
                CASE WHEN l.leaderless >= params.blast_partitions THEN 'warning' ELSE 'info' END AS severity
         FROM led l CROSS JOIN params
     """,
-    message="if it failed now, {leaderless:,} would have no leader, {last_copies:,} of them no copy online",
+    message="if it failed now, {leaderless:,} would have no leader, {last_copies:,} of them no copy online{tiered}",
     todo="wait until replicas are in sync again, or give these partitions more replicas (jbod risk names them)",
     source="KIP-858, Motivation",
 )

@@ -3,8 +3,8 @@
 For every history table ``T`` of a lake: ``T``, the rows true at the offset asked about, and ``T_history``, those that
 began by then, with ends that came later not known. ``records``: the records up to it. ``assignment_requests``: what
 brokers had asked by then; no rows where the lake never saw requests. ``min_isr``: topic and min_insync_replicas, where
-the log says it. ``losses``: what the model says of lost data (``LOSSES``). ``params``: one row, of ``Params``. And
-those of ``DERIVED``, which stand on them.
+the log says it. ``tiered``: topic, of those with remote storage. ``losses``: what the model says of lost data
+(``LOSSES``). ``params``: one row, of ``Params``. And those of ``DERIVED``, which stand on them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import duckdb
 import pyarrow as pa
 
 from pipelines.ask.assignment_requests import requests_until
-from pipelines.ask.configs import features, min_isr
+from pipelines.ask.configs import features, min_isr, tiered_topics
 from pipelines.ask.lost_data import DataLoss, losses
 from pipelines.ask.requests_sql import ERROR_NAMES, LAST_ASKED, PROCESSES
 from pipelines.lake.delta import reading
+from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, TIME
 from pipelines.settings import Settings
@@ -106,6 +107,11 @@ class Params:
     """The first offset that was taken back."""
     rewritten_time: datetime
     """Time of the record before it."""
+    unknown_offset: int
+    """Of the first record that is not known; -1 where all are."""
+    unknown_time: datetime
+    unknown_kinds: str
+    """What kinds of records are not known."""
     stuck_offset: int
     """What began at or before this offset and time has lasted longer than the grace."""
     stuck_time: datetime
@@ -137,6 +143,7 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
         late=int(late),
         stale=check.stale_seconds,
         **_rewritten(lake),
+        **_unknown(lake),
         stuck_offset=lake.offset - check.grace_offsets,
         stuck_time=lake.time - timedelta(seconds=check.grace_seconds),
         window_time=lake.time - timedelta(hours=check.window_hours),
@@ -179,6 +186,11 @@ def loss_rows(lake: Lake, settings: Settings) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=LOSSES)
 
 
+def tiered_rows(lake: Lake) -> pa.Table:
+    """The rows of ``tiered``."""
+    return pa.table({"topic": pa.array(sorted(tiered_topics(lake)), pa.string())})
+
+
 def with_views(lake: Lake, settings: Settings, queries: Iterable[str]) -> duckdb.DuckDBPyConnection:
     """A connection of its own that has the views which the queries name: for each, files of the lake are opened.
 
@@ -218,6 +230,8 @@ def _with_views(lake: Lake, settings: Settings, wanted: Set[str]) -> duckdb.Duck
             connection.execute(f"CREATE TEMP VIEW {name} AS {query}")
     if "losses" in wanted:
         connection.register("losses", loss_rows(lake, settings))
+    if "tiered" in wanted:
+        connection.register("tiered", tiered_rows(lake))
     row, topics = inputs(lake, settings)
     connection.execute("CREATE TEMP TABLE min_isr (topic VARCHAR, min_insync_replicas INTEGER)")
     connection.execute("INSERT INTO min_isr SELECT unnest($1), unnest($2)", [list(topics), list(topics.values())])
@@ -238,4 +252,16 @@ def _rewritten(lake: Lake) -> dict[str, Any]:
     return dict(zip(never, max(told, key=lambda row: row["end_offset"]).values(), strict=True))
 
 
-_SQL_TYPES = {"int": "BIGINT", "float": "DOUBLE", "datetime": "TIMESTAMPTZ"}
+def _unknown(lake: Lake) -> dict[str, Any]:
+    """Since when the lake is incomplete."""
+    found = lake.incomplete_since
+    if found is None:
+        return {"unknown_offset": -1, "unknown_time": lake.time, "unknown_kinds": ""}
+    ((micros,),) = lake.query(
+        f"SELECT epoch_us(min(append_time)) FROM {lake.setting_records()} WHERE log_offset = {found.offset}"
+    )
+    time = lake.time if micros is None else time_of(micros)
+    return {"unknown_offset": found.offset, "unknown_time": time, "unknown_kinds": ", ".join(found.kinds)}
+
+
+_SQL_TYPES = {"int": "BIGINT", "str": "VARCHAR", "float": "DOUBLE", "datetime": "TIMESTAMPTZ"}

@@ -15,6 +15,7 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli.afterwards import refusals
+from pipelines.show.incomplete import about, answered
 
 if TYPE_CHECKING:
     from pipelines.lake.reader import Lake
@@ -62,7 +63,7 @@ def offline(
     opened, default = open_lake(lake, at_offset, at_time, log_dirs, log)
     answer = ask(opened, default, accepted_until(lake))
     if as_json:
-        sys.stdout.write(json.dumps(answer.as_json()) + "\n")
+        print_json(answer.as_json())
         return
     from pipelines.show.answers import show_offline
 
@@ -150,7 +151,9 @@ def image(
 
 def dump(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Segments (.log) or snapshots (.checkpoint).")],
-    keep_unknown: Annotated[bool, typer.Option("--keep-unknown", help="Print records of unknown types raw.")] = False,
+    keep_unknown: Annotated[
+        bool, typer.Option("--keep-unknown", help="Print versions raw, too, that a replay would stop at.")
+    ] = False,
 ) -> None:
     """Every record of log segments or snapshots as a line of JSON, control records included."""
     from jbod_model.formats.text import dump_lines
@@ -234,7 +237,7 @@ def open_lake(
     if not log_dirs:
         from pipelines.lake.reader import Lake
 
-        return Lake.open(settings.lake, at_offset, time), default
+        return _told(Lake.open(settings.lake, at_offset, time)), default
     from pipelines.replay.log_lake import LogLake
     from pipelines.source.log_options import Options
 
@@ -243,13 +246,18 @@ def open_lake(
         path=log_dirs[0],
         copies=tuple(log_dirs[1:]),
         cut_tail="fail" if replay.tail == "stop" else "wait",
-        keep_unknown=replay.keep_unknown,
     )
     found = LogLake.of(options, at_offset, time, profile=replay.profile)
     if found.refusal is not None:
         typer.echo(f"jbod: answered from the records up to offset {found.published.end_offset - 1}", err=True)
         refusals.append(found.refusal)
-    return found, default
+    return _told(found), default
+
+
+def _told(lake: Lake) -> Lake:
+    """The lake; every question passes here, and its answer says where the lake is incomplete."""
+    about(lake.incomplete_since)
+    return lake
 
 
 def accepted_until(path: str | None) -> int:
@@ -260,7 +268,10 @@ def accepted_until(path: str | None) -> int:
 
 
 def print_json(answer: Any) -> None:
-    """One JSON document on standard output."""
+    """One JSON document on standard output; an object says where it is incomplete (``incompleteSince``)."""
     from pipelines.ask.json_values import jsonable
 
-    sys.stdout.write(json.dumps(jsonable(answer)) + "\n")
+    said = jsonable(answer)
+    if answered and isinstance(said, dict):
+        said["incompleteSince"] = answered[0].as_json()
+    sys.stdout.write(json.dumps(said) + "\n")

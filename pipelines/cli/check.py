@@ -105,6 +105,8 @@ def check(
         if record(opened, ran, found) is None:
             typer.echo(f"{opened.path}: the lake ends before what findings say: nothing is kept until then", err=True)
     bad = at_least(fail_on.value)
+    if opened.incomplete_since is not None:  # whatever was asked for, it may be missing
+        raise typer.Exit(1)
     unmet = () if validation is None else validation.failures
     if any(one.severity in bad for one in found) or any(one.severity in bad for one in unmet):
         raise typer.Exit(1)

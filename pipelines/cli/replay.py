@@ -47,7 +47,9 @@ def replay(
     ids: Annotated[str, typer.Option(help="what the log's reserved ids mean: kafka or kip858")] = "kafka",
     start: Annotated[str, typer.Option(help="where a new lake begins: auto, log or snapshot")] = "auto",
     tail: Annotated[str | None, typer.Option(help="a batch cut off at the end: wait or stop")] = None,
-    keep_unknown: Annotated[bool, typer.Option("--keep-unknown", help="keep records of unknown types, unread")] = False,
+    keep_unknown: Annotated[
+        bool, typer.Option("--keep-unknown", help="Deprecated: this is what jbod does by itself.")
+    ] = False,
     settle: Annotated[str, typer.Option(help="stay behind the end of the log: 100 (records) or 2s")] = "0",
     shards: Annotated[
         int | None, typer.Option(help="shards of a new lake; by the size of the log if not given")
@@ -85,7 +87,6 @@ def replay(
                 ids=ids,
                 start=start,
                 cut_tail=settings.replay.tail,
-                keep_unknown=settings.replay.keep_unknown,
                 max_records=settings.replay.max_records,
                 follow_seconds=settings.replay.follow_seconds if follow else None,
                 shards=shards,

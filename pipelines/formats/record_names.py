@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from jbod_model.formats.records import API_KEYS, TYPE_NAMES
-from pipelines.formats.records import CONTROL_BASE
+from pipelines.formats.records import CONTROL_BASE, Records
 
 CONTROL_NAMES = {
     0: "ABORT", 1: "COMMIT", 2: "LEADER_CHANGE", 3: "SNAPSHOT_HEADER", 4: "SNAPSHOT_FOOTER",
@@ -27,3 +27,20 @@ def type_name(number: int) -> str:
     if number >= CONTROL_BASE:
         return CONTROL_NAMES.get(number - CONTROL_BASE, f"UNKNOWN_CONTROL_{number - CONTROL_BASE}")
     return TYPE_NAMES[API_KEYS[number]] if number in API_KEYS else f"UNKNOWN_{number}"
+
+
+def kind_of(number: int, version: int) -> str:
+    """What a record is called that is not known: ``record type 35``, ``ConfigRecord version 1``."""
+    return f"{API_KEYS[number].__name__} version {version}" if number in API_KEYS else f"record type {number}"
+
+
+def unknown_kinds(records: Records, kept: np.ndarray, snapshot: int | None) -> dict[str, int]:
+    """The kinds of records that count and are not known, each with the offset of the first (R-REC-4).
+
+    ``snapshot``: last contained offset where they are those of a snapshot.
+    """
+    found: dict[str, int] = {}
+    for row in np.flatnonzero(kept & ~records.known).tolist():
+        kind = kind_of(int(records.types[row]), int(records.versions[row]))
+        found.setdefault(kind, int(records.offsets[row]) if snapshot is None else snapshot)
+    return found

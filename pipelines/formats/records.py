@@ -15,6 +15,7 @@ from numba import njit
 from jbod_model.errors import MalformedLog
 from jbod_model.formats import codec
 from jbod_model.formats.batch import read_batch
+from jbod_model.formats.records import API_KEY_OF
 from pipelines.formats.batches import BATCH_DTYPE, CONTROL_BIT, HEADER_BYTES
 from pipelines.formats.explain import refusal
 from pipelines.formats.kernels import helper
@@ -26,6 +27,7 @@ from pipelines.formats.walk import Walked, check
 # A control record of type t is counted as record type CONTROL_BASE + t, above every api key.
 CONTROL_BASE = 1 << 16
 MAX_API_KEY = 32767
+_OF_THE_TABLES = np.array(sorted(API_KEY_OF[kind] for kind in codec.OF_THE_TABLES), np.int32)
 
 (_FINE, _LENGTH, _DELTA, _TIMESTAMP, _KEY, _NO_VALUE, _VALUE, _HEADERS, _FRAME, _REST, _COUNT) = range(11)
 _PROBLEMS = {
@@ -157,8 +159,9 @@ def _frames(data: Any, headers: Any, frames: Frames) -> tuple[int, int]:
 def decode(data: np.ndarray, headers: np.ndarray, file: str, *, keep_unknown: bool = False) -> Records:
     """Columns of the records of ``headers`` (batches.scan), whose bytes were verified and are not compressed.
 
-    Raises MalformedLog at the first record that breaks a rule (R-FMT-10), an unknown version included (R-FMT-2). With
-    ``keep_unknown`` a record of an unknown type or version is kept with its value, unread (R-REC-4).
+    Raises MalformedLog at the first record that breaks a rule (R-FMT-10), an unknown version of a type that tables are
+    made of included (R-FMT-2). Any other record of an unknown type or version is kept with its value, unread, and with
+    ``keep_unknown`` that one, too (R-REC-4).
     """
     n = int(headers["count"].sum())
     frames = Frames(
@@ -221,6 +224,8 @@ def _decoded(data: np.ndarray, headers: np.ndarray, frames: Frames, file: str, *
     walked = ~is_partition & (types < CONTROL_BASE)
     if keep_unknown:
         walked &= entries >= 0
+    else:
+        walked &= (entries >= 0) | np.isin(types, _OF_THE_TABLES)
     return Records(
         file=file,
         data=data,

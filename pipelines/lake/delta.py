@@ -80,14 +80,17 @@ def data_files(table: DeltaTable) -> list[dict[str, Any]]:
     ]
 
 
-def read_parquet(root: str, name: str, table: DeltaTable, files: Sequence[str]) -> str:
-    """SQL for the rows of some files of a table, without partition columns. The session's time zone must be UTC."""
+def read_parquet(root: str, name: str, table: DeltaTable, files: Sequence[str], *, by_name: bool = False) -> str:
+    """SQL for the rows of some files of a table, without partition columns. The session's time zone must be UTC.
+
+    ``by_name``: a column that some of the files lack is null there.
+    """
     if not files:
         columns = (f"NULL::{_sql_type(field.type)} AS {field.name}" for field in _columns(table))
         return f"(SELECT {', '.join(columns)} WHERE false)"
     listed = file_list(root, name, files)
     if all(file.rpartition("/")[2].startswith(_OURS) for file in files):
-        return f"read_parquet({listed}, hive_partitioning = false)"
+        return f"read_parquet({listed}, hive_partitioning = false{', union_by_name = true' if by_name else ''})"
     # Files of other engines may have partition columns, columns in another order, and times without a zone (INT96).
     columns = (f"{field.name}::{_sql_type(field.type)} AS {field.name}" for field in _columns(table))
     return f"(SELECT {', '.join(columns)} FROM read_parquet({listed}, hive_partitioning = false, union_by_name = true))"

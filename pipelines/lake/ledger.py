@@ -37,11 +37,13 @@ class Published:
     cluster_id: str
     from_snapshot: int | None
     versions: Mapping[str, int]
+    unknown: Mapping[str, int]
+    """The kinds of records that were not known, each with the offset of the first."""
 
 
 _PUBLISHED = (
     "start_offset, end_offset, epoch_us(end_time), epoch_us(published_time), profile, ids, cluster_id, "
-    "from_snapshot, versions"
+    "from_snapshot, versions, coalesce(unknown_types, MAP {}::MAP(VARCHAR, BIGINT))"
 )
 
 
@@ -83,7 +85,10 @@ def read_ledger(
             unread.append(file["path"])
         else:
             spans.append((end, first, None))
-    source = read_parquet(root, "ledger", ledger, unread)
+    # A lake of an earlier jbod lacks the column, and so may some of its files.
+    lacks = "SELECT NULL::MAP(VARCHAR, BIGINT) AS unknown_types WHERE false"
+    rows_of_files = read_parquet(root, "ledger", ledger, unread, by_name=True)
+    source = f"({lacks} UNION ALL BY NAME SELECT * FROM {rows_of_files})"
     rows = run_query(root, connection, f"SELECT {_PUBLISHED} FROM {source} ORDER BY end_offset, published_time")
     found = [
         Published(start, end, time_of(ended), time_of(written), *rest) for start, end, ended, written, *rest in rows

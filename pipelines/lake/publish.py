@@ -8,7 +8,7 @@ between two batches, so a run looks again at what is there before it publishes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -50,6 +50,8 @@ class Batch:
     dropped: int
     log_end: int | None = None
     """Where the log was found to end, if that is before the lake's end."""
+    unknown: Mapping[str, int] = field(default_factory=dict)
+    """The kinds of records that are not known, each with the offset of the first (R-REC-4)."""
 
 
 @dataclass
@@ -148,6 +150,11 @@ class LakeWriter:
             self.identity.ids,
             said["shards"],
         )
+
+    @property
+    def unknown(self) -> dict[str, int]:
+        """The kinds of records that were not known when they were published, each with the offset of the first."""
+        return dict((self.ledger or {}).get("unknown_types") or {})
 
     @property
     def _versions(self) -> dict[str, int]:
@@ -251,7 +258,9 @@ class LakeWriter:
         """Commit every table, then the ledger. Returns rows written per table; a batch already published is none."""
         if batch.end_offset <= self.end_offset:
             return {}
-        return self._published(lambda: self._publish(batch, (RECORDS, *HISTORY)))
+        return self._published(
+            lambda: self._publish(replace(batch, unknown={**batch.unknown, **self.unknown}), (RECORDS, *HISTORY))
+        )
 
     def publish_requests(self, files: Sequence[DataFile], replaced: frozenset[tuple[str, int]]) -> Rows:
         """Commit the tables of the request stream, then a ledger row that names them; the log's tables stay."""
@@ -270,10 +279,14 @@ class LakeWriter:
                         raise
         raise AssertionError("not reached")
 
-    def publish_rewritten(self) -> None:
-        """A ledger row for tables that were rewritten without a change of what they say; the lock is held."""
+    def publish_rewritten(self, unknown: Mapping[str, int] | None = None) -> None:
+        """A ledger row for tables that were rewritten without a change of what they say; the lock is held.
+
+        ``unknown``: the kinds of records that are still not known, where that was looked for again.
+        """
+        here = self.here() if unknown is None else replace(self.here(), unknown=unknown)
         known = [table for table in (RECORDS, *HISTORY, *REQUESTS) if table.name in self.tables]
-        self._publish(self.here(), known)
+        self._publish(here, known)
 
     def mark_log_end(self, log_end: int | None) -> None:
         """Say in the ledger that the log ends before the lake does, or that it does so no more (None)."""
@@ -298,6 +311,7 @@ class LakeWriter:
             from_snapshot=None,
             dropped=0,
             log_end=at.get("log_end"),
+            unknown=self.unknown,
         )
 
     @contextmanager
@@ -366,6 +380,8 @@ class LakeWriter:
             "from_snapshot": batch.from_snapshot,
             "dropped": batch.dropped,
             "log_end": batch.log_end,
+            "unknown_from": min(batch.unknown.values(), default=None),
+            "unknown_types": dict(batch.unknown) or None,
             "versions": versions,
             "rows": rows,
         }

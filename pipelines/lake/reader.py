@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 
 from jbod_model.errors import UsageError
 from pipelines.lake.delta import connect, data_files, file_list, local_path, open_table, read_parquet, run_query
+from pipelines.lake.incomplete import Incomplete
 from pipelines.lake.ledger import EPOCH, Published, check_known, log_end, open_ledger, read_ledger, time_of
 
 
@@ -59,6 +60,11 @@ class Lake:
             return lake
         check_known(root, ranges, at_offset)
         return lake._at(at_offset)
+
+    @property
+    def incomplete_since(self) -> Incomplete | None:
+        """From where on a record that was not known may be missing from answers (R-REC-4); None where all are known."""
+        return Incomplete.at(self.published.unknown, self.offset)
 
     def at(self, table: str) -> str:
         """SQL for the rows of a history table that are true at this offset."""

@@ -125,6 +125,7 @@ def _cut_ledger(lake: LakeWriter, cut: Cut, before: int, written: dict[str, int]
     kept = [row for row in rows if row["end_offset"] < cut.offset]
     covering = next((row for row in rows if row["start_offset"] < cut.offset <= row["end_offset"]), None)
     if covering is not None:
+        unknown = {kind: offset for kind, offset in lake.unknown.items() if offset < cut.offset}
         versions = {**(lake.ledger or {})["versions"], **_versions(lake)}
         kept.append(
             covering
@@ -138,6 +139,8 @@ def _cut_ledger(lake: LakeWriter, cut: Cut, before: int, written: dict[str, int]
                 "dropped": 0,
                 "rolled_back_from": before,
                 "log_end": None,
+                "unknown_from": min(unknown.values(), default=None),
+                "unknown_types": unknown or None,
                 "versions": versions,
                 "rows": written,
             }

@@ -295,6 +295,13 @@ LEDGER = Table(
                 "end offset of the log, where it was found to end before the lake does; null otherwise",
                 null=True,
             ),
+            column("unknown_from", pa.int64(), "offset of the first record that jbod did not know", null=True),
+            column(
+                "unknown_types",
+                pa.map_(pa.string(), pa.int64()),
+                "kinds of records that jbod did not know, each with the offset of the first",
+                null=True,
+            ),
             column("versions", pa.map_(pa.string(), pa.int64()), "version of every table"),
             column("rows", pa.map_(pa.string(), pa.int64()), "rows written to every table"),
         ]

@@ -58,6 +58,14 @@ def _freshness(lake: Lake, now: datetime, log: Behind | None) -> Iterator[GaugeM
     yield gauge("lake_end_offset", "Offset after the last record of the lake.", published.end_offset)
     yield gauge("lake_published_timestamp_seconds", "When it was published.", published.published_time.timestamp())
     yield gauge("lake_last_record_timestamp_seconds", "When it was appended.", published.end_time.timestamp())
+    missing = lake.incomplete_since
+    yield gauge("lake_incomplete", "1 if the log has records that this jbod does not know.", int(missing is not None))
+    yield gauges(
+        "lake_unknown_records_offset",
+        "Offset of the first record of a kind that is not known. No sample: all are.",
+        ["record"],
+        {} if missing is None else {(kind,): published.unknown[kind] for kind in missing.kinds},
+    )
     age = (now - published.end_time).total_seconds()
     yield gauge("lake_last_record_age_seconds", "How old it was when this was measured.", age)
     if log is not None:

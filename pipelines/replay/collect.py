@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -66,7 +66,17 @@ def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Batch | N
         metadata_version=metadata_version,
         from_snapshot=max(snapshots) if snapshots else None,
         dropped=sum(piece["dropped"] for piece in slices),
+        unknown=first_of(piece["unknown"] for piece in slices),
     )
+
+
+def first_of(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The kinds of unknown records of several slices, each with the offset of the first."""
+    first: dict[str, int] = {}
+    for kinds in found:
+        for kind, offset in kinds.items():
+            first[kind] = min(offset, first.get(kind, offset))
+    return first
 
 
 def _rank(problem: JbodError) -> tuple[bool, int]:

@@ -38,14 +38,18 @@ def states_at(lake: LakeWriter, job: Job, offset: int, *, most: int = CHUNK) -> 
 
 
 def folded(
-    lake: LakeWriter, job: Job, offset: int, *, most: int = CHUNK
+    lake: LakeWriter, job: Job, offset: int, *, most: int = CHUNK, known_again: bool = False
 ) -> Iterator[tuple[int, bytes, dict[str, Rows]]]:
-    """The same, chunk by chunk: (shard, its state after the chunk, the rows that the chunk gave its tables)."""
+    """The same, chunk by chunk: (shard, its state after the chunk, the rows that the chunk gave its tables).
+
+    ``known_again``: records count whose type was not known when they were published, if it is now. The tables do not
+    say what follows from them until the lake is rebuilt, so a state that goes on from the tables leaves them out.
+    """
     # Without a lake nothing is staged in it: it may be read-only, and a run beside this clears what is staged.
     job = replace(job, lake="")
     states: dict[int, bytes] = {}
     rows: list[Row] = []
-    for number, chunk in enumerate(chunks(lake, offset, most=most)):
+    for number, chunk in enumerate(chunks(lake, offset, most=most, known_again=known_again)):
         n = len(chunk.records)
         piece = Slice(
             location=lake.location,
@@ -69,26 +73,27 @@ def folded(
         rows = []
 
 
-def chunks(lake: LakeWriter, offset: int, *, most: int = CHUNK) -> Iterator[Chunk]:
+def chunks(lake: LakeWriter, offset: int, *, most: int = CHUNK, known_again: bool = False) -> Iterator[Chunk]:
     """The published records below ``offset`` in log order; a snapshot's follow those of the log before it."""
-    for part in _batches(lake, offset, most):
+    for part in _batches(lake, offset, most, known_again):
         origin = np.where(part["snapshot"].to_numpy(), part["log_offset"].to_numpy() + 1, -1)
         cuts = [0, *(np.flatnonzero(np.diff(origin)) + 1).tolist(), len(part)]
         for start, end in itertools.pairwise(cuts):
             yield _chunk(part.slice(start, end - start), int(origin[start]))
 
 
-def _batches(lake: LakeWriter, offset: int, most: int) -> Iterator[pa.Table]:
+def _batches(lake: LakeWriter, offset: int, most: int, known_again: bool) -> Iterator[pa.Table]:
     delta = lake.tables[RECORDS.name]
     names = [file["path"] for file in data_files(delta)]
     footer = CONTROL_NAMES[4]
     unread = ", ".join(f"'{name}'" for name in CONTROL_NAMES.values() if name != footer)
+    skipped = "UNKNOWN_CONTROL_" if known_again else "UNKNOWN_"
     with connect() as connection:
         reader = connection.sql(
             f"""
             SELECT log_offset, snapshot, record_type = '{footer}' AS footer, epoch_ms(append_time) AS time, value
             FROM {read_parquet(lake.location, RECORDS.name, delta, names)}
-            WHERE log_offset < {offset} AND record_type NOT IN ({unread}) AND NOT starts_with(record_type, 'UNKNOWN_')
+            WHERE log_offset < {offset} AND record_type NOT IN ({unread}) AND NOT starts_with(record_type, '{skipped}')
             ORDER BY log_offset, snapshot, snapshot_index
             """
         ).to_arrow_reader(most)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,13 +16,14 @@ import pyarrow as pa
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError
 from pipelines.lake.ledger import time_of
+from pipelines.replay.collect import first_of
 from pipelines.replay.events import TOPIC
 from pipelines.replay.job import Job
 from pipelines.replay.record_rows import record_rows
 from pipelines.replay.refusals import refused_at
 from pipelines.replay.rules import rules
 from pipelines.replay.slice_ids import SliceIds
-from pipelines.replay.stages import Row, fold_rows, shard_rows
+from pipelines.replay.stages import SUMMARY, Row, fold_rows, shard_rows
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Options
 from pipelines.source.planners import planner_of
@@ -41,7 +43,6 @@ class ReplayedLog:
     """All history tables of a log as Arrow tables, and where the log began and ended."""
 
     pieces: Sequence[Slice]
-    keep_unknown: bool
     cluster_id: str
     start_offset: int
     end_offset: int
@@ -53,10 +54,12 @@ class ReplayedLog:
     history: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
     settings: list[pa.Table] = field(default_factory=list)
     """Rows of ``records`` without the types of which there are many."""
+    unknown: Mapping[str, int] = field(default_factory=dict)
+    """The kinds of records that are not known, each with the offset of the first (R-REC-4)."""
 
     def records(self) -> pa.Table:
         """All rows of ``records``. The log is read once more."""
-        return pa.concat_tables(_parallel(lambda piece: _records(piece, self.keep_unknown), self.pieces))
+        return pa.concat_tables(_parallel(_records, self.pieces))
 
 
 def replay_log(options: Options, *, profile: str = "kafka", ids: str = "kafka") -> ReplayedLog:
@@ -71,7 +74,7 @@ def replay_log(options: Options, *, profile: str = "kafka", ids: str = "kafka") 
     while True:
         try:
             pieces, refusal = _plan(options, limit, refusal)
-            return _replay(options, pieces, Job("", max(os.cpu_count() or 1, 1), chosen, options.keep_unknown), refusal)
+            return _replay(options, pieces, Job("", max(os.cpu_count() or 1, 1), chosen), refusal)
         except LogChanged:
             changed += 1
             if changed > ATTEMPTS:
@@ -113,11 +116,11 @@ def _plan(options: Options, limit: int | None, refusal: JbodError | None) -> tup
 
 def _replay(options: Options, pieces: Sequence[Slice], job: Job, refusal: JbodError | None) -> ReplayedLog:
     decoded = _parallel(lambda item: _decoded(job, *item), list(enumerate(pieces)))
+    rows = [row for sliced, _, _ in decoded for row in sliced]
     last = pieces[-1]
     snapshot = next((piece.snapshot for piece in pieces if piece.snapshot >= 0), None)
     found = ReplayedLog(
         pieces=pieces,
-        keep_unknown=job.keep_unknown,
         cluster_id=LogDir(options.path).cluster_id(),
         start_offset=pieces[0].first if snapshot is None else 0,
         end_offset=last.last if last.snapshot < 0 else last.snapshot,
@@ -125,8 +128,8 @@ def _replay(options: Options, pieces: Sequence[Slice], job: Job, refusal: JbodEr
         snapshot=snapshot,
         refusal=refusal,
         settings=[settings for _, settings, _ in decoded],
+        unknown=first_of(json.loads(row[3])["unknown"] for row in rows if row[2] == SUMMARY),
     )
-    rows = [row for sliced, _, _ in decoded for row in sliced]
     shards = sorted({row[0] for row in rows if row[0] >= 0})
     for tables in _parallel(lambda shard: fold_rows(job, shard, None, [r for r in rows if r[0] == shard])[1], shards):
         for name, part in tables.items():
@@ -136,7 +139,7 @@ def _replay(options: Options, pieces: Sequence[Slice], job: Job, refusal: JbodEr
 
 def _decoded(job: Job, number: int, piece: Slice) -> tuple[list[Row], pa.Table, int]:
     """What the fold gets of a slice, its rows of settings, and the time of its last batch in microseconds."""
-    records, kept = read_slice(piece, keep_unknown=job.keep_unknown)
+    records, kept = read_slice(piece)
     named = SliceIds.of(records)
     snapshot = piece.snapshot - 1 if piece.snapshot >= 0 else None
     few = record_rows(records, kept & ~np.isin(records.types, _MANY), snapshot, named)
@@ -144,8 +147,8 @@ def _decoded(job: Job, number: int, piece: Slice) -> tuple[list[Row], pa.Table, 
     return rows, few, int(records.headers[-1]["timestamp"]) * 1000
 
 
-def _records(piece: Slice, keep_unknown: bool) -> pa.Table:
-    records, kept = read_slice(piece, keep_unknown=keep_unknown)
+def _records(piece: Slice) -> pa.Table:
+    records, kept = read_slice(piece)
     return record_rows(records, kept, piece.snapshot - 1 if piece.snapshot >= 0 else None)
 
 

@@ -16,7 +16,6 @@ class Job:
     """Empty: a fold in this process alone, which writes nothing."""
     shards: int
     rules: EngineRules
-    keep_unknown: bool = False
     seeded: bool = False
     """A shard without state takes that of the checkpoint's seed (pipelines.replay.seed)."""
 

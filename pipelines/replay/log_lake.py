@@ -53,6 +53,7 @@ class LogLake(Lake):
             cluster_id=log.cluster_id,
             from_snapshot=log.snapshot,
             versions={},
+            unknown=log.unknown,
         )
         first = log.start_offset if log.snapshot is None else log.snapshot - 1
         newest = log.end_offset - 1

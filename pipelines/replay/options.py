@@ -27,7 +27,6 @@ class Replay:
     ids: str = "kafka"
     start: str = "auto"
     cut_tail: str = "wait"
-    keep_unknown: bool = False
     max_records: int = 10_000_000
     follow_seconds: float | None = None
     shards: int | None = None

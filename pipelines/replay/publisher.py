@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jbod_model.errors import JbodError
+from pipelines.lake.incomplete import ADVICE
 from pipelines.lake.publish import LakeWriter
 from pipelines.replay.options import RunOutcome
 from pipelines.replay.staged import clear_staged
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
 class Publisher:
     """Writes to the lake, one batch at a time. ``problem``: why the last batch was refused."""
 
-    def __init__(self, lake: LakeWriter, requests: Requests | None, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, lake: LakeWriter, requests: Requests | None, say: Callable[[str], None], tell: Callable[[str], None]
+    ) -> None:
         self.lake = lake
         self.outcome = RunOutcome(lake.end_offset, lake.end_offset)
         self.problem: JbodError | None = None
         self._say = say
+        self._tell = tell
         lock = threading.RLock()
         self._lock = lock
         self.requests: RequestStream | None = None
@@ -39,11 +43,11 @@ class Publisher:
 
         lake, outcome = self.lake, self.outcome
         try:
-            known = lake.ledger["metadata_version"] if lake.ledger else -1
-            batch = batch_of(lake.location, frame.select("kind", "payload").collect(), known)
+            level = lake.ledger["metadata_version"] if lake.ledger else -1
+            batch = batch_of(lake.location, frame.select("kind", "payload").collect(), level)
             if batch is None:
                 return
-            before = lake.end_offset
+            before, known = lake.end_offset, lake.unknown
             with self._lock:
                 rows = lake.publish(batch)
                 if self.requests is not None:
@@ -59,6 +63,9 @@ class Publisher:
         outcome.end_offset = lake.end_offset
         outcome.batches += 1
         self._count(rows)
+        for kind, offset in lake.unknown.items():
+            if kind not in known:
+                self._tell(f"offset {offset}: {kind} is not known to this jbod: {ADVICE}")
         self._say(f"published up to offset {batch.end_offset - 1}, batch {outcome.batches}")
 
     def _count(self, rows: dict[str, int]) -> None:

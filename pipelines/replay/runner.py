@@ -64,7 +64,7 @@ class Runner:
             wanted.lake,
             Identity(log.cluster_id(), wanted.profile, wanted.ids, wanted.shards or shards_for(size)),
         )
-        self._publisher = Publisher(self.lake, wanted.requests, self._say)
+        self._publisher = Publisher(self.lake, wanted.requests, self._say, self._notice)
         self._limit: int | None = None
         self._refusal: JbodError | None = None
         """What the run is refused for once all before ``_limit`` is published."""
@@ -227,7 +227,7 @@ class Runner:
             self._log.follow(self.lake.end_offset)
 
     def _job(self, *, seeded: bool = False) -> Job:
-        return Job(self.wanted.lake, self.lake.identity.shards, self.rules, self.wanted.keep_unknown, seeded)
+        return Job(self.wanted.lake, self.lake.identity.shards, self.rules, seeded)
 
     def _options(self) -> dict[str, str]:
         """The source's options of this run."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from jbod_model.errors import JbodError, marked
 from jbod_model.formats import codec
 from jbod_model.formats.records import FeatureLevelRecord
 from pipelines.formats.api_keys import KEY_OF
+from pipelines.formats.record_names import unknown_kinds
 from pipelines.formats.records import Records
 from pipelines.lake import files
 from pipelines.replay.blocks import by_shard, events_of, rows_of_events
@@ -92,7 +94,7 @@ def rows_batch(job: Job, rows: Sequence[Row]) -> pa.RecordBatch:
 
 def decode_slice(job: Job, sequence: int, piece: Slice) -> Iterator[Row]:
     """Rows of one slice: events for each shard, broker records for all, and the file of its ``records``."""
-    records, kept = read_slice(piece, keep_unknown=job.keep_unknown)
+    records, kept = read_slice(piece)
     named = SliceIds.of(records)
     rows = record_rows(records, kept, piece.snapshot - 1 if piece.snapshot >= 0 else None, named)
     written = files.write(job.lake, "records", rows)
@@ -125,7 +127,7 @@ def shard_rows(
     features = _values(records, known & (records.types == FEATURE_LEVEL), snapshot, False)
     if features is not None:
         yield job.broker_shard, sequence, FEATURES, features
-    yield -1, sequence, SUMMARY, json.dumps(_summary(records, kept, piece)).encode()
+    yield -1, sequence, SUMMARY, json.dumps(_summary(records, kept, piece, snapshot)).encode()
 
 
 def _event_rows(job: Job, sequence: int, events: Events, bounds: np.ndarray) -> Iterator[Row]:
@@ -168,7 +170,7 @@ def _events_of_values(payload: bytes) -> Iterator[Event]:
         yield Event(snapshot, int(arrays["end_time"][0]), True, None)
 
 
-def _summary(records: Records, kept: np.ndarray, piece: Slice) -> dict[str, int]:
+def _summary(records: Records, kept: np.ndarray, piece: Slice, snapshot: int | None) -> dict[str, Any]:
     last = records.headers[-1]
     of_log = piece.snapshot < 0
     return {
@@ -179,6 +181,7 @@ def _summary(records: Records, kept: np.ndarray, piece: Slice) -> dict[str, int]
         "time": int(last["timestamp"]) * 1000,
         "epoch": int(last["epoch"]),
         "crc": int(last["crc"]),
+        "unknown": unknown_kinds(records, kept, snapshot),
     }
 
 

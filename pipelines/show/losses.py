@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from rich.console import Console
@@ -19,6 +20,14 @@ def told_losses(answer: Losses) -> str:
     said = [f"the data of {many(lost, 'partition')} is lost"] if lost else []
     said += [f"{many(lacking, 'partition')} may lack writes"] if lacking else []
     return ", and ".join(said)
+
+
+def only_local(tiered: Sequence[str]) -> str:
+    """What is at stake of the partitions of tiered topics."""
+    return (
+        f"of {many(len(tiered), 'partition')} only the local part, what was not copied to remote storage yet: "
+        f"{listed(tiered)}"
+    )
 
 
 def show_losses(out: Console, answer: Losses, time: datetime, every: bool = False) -> None:
@@ -47,5 +56,8 @@ def show_losses(out: Console, answer: Losses, time: datetime, every: bool = Fals
         holds = "holds the only complete copy" if len(copies) == 1 else "hold the only complete copies"
         names = listed([one.name for one in members])
         say(out, f"  {where} {holds} of {many(len(members), 'partition')}: {names}", hang=4)
+        tiered = [one.name for one in members if one.tiered]
+        if tiered:
+            say(out, f"    {only_local(tiered)}", hang=6)
     if len(held) < len(answer.held):
         say(out, f"  and {many(len(answer.held) - len(held), 'place')} more: --all, or --json", "dim")

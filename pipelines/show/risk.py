@@ -11,6 +11,7 @@ from pipelines.ask.removal import Reason, Removal
 from pipelines.ask.risk import Exposure, Risk
 from pipelines.ask.whatif import Change, WhatIf
 from pipelines.ask.whatif_places import Place
+from pipelines.show.losses import only_local
 from pipelines.show.text import console, listed, many, say, show_table, when
 
 SCREENFUL = 40
@@ -38,6 +39,8 @@ ADVICE = (
     ),
 )
 
+_DATA = ("all_offline", "last_complete", "unclean")
+"""What may cost data."""
 FIELDS = {"all_offline": "last_replicas"}
 """Where an exposure calls it otherwise than a change does."""
 
@@ -64,6 +67,12 @@ def show_risk(answer: Risk, every: bool = False, out: Console | None = None) -> 
         if brokers and directories:
             say(out, f"Worst: {_cost(bad[len(brokers)])}", hang=7)
     _show_already(out, answer)
+    if answer.tiered_topics and any(one.last_replicas or one.unclean for one in bad):
+        topics = listed(answer.tiered_topics)
+        say(
+            out,
+            f"Of tiered topics only the local part is at stake, what was not copied to remote storage yet: {topics}",
+        )
     if bad:
         worst = bad[0]
         place = f"{worst.broker_id}" if worst.directory_id is None else f"{worst.broker_id}:{worst.directory_id}"
@@ -177,6 +186,9 @@ def show_whatif(answer: WhatIf, every: bool = False, out: Console | None = None)
         if names:
             say(out, f"{many(len(names), 'partition')} {meaning}:", "red")
             say(out, f"  {listed(names)}")
+            tiered = [one.name for one in answer.chosen(what) if one.tiered and one.name in names]
+            if tiered and what in _DATA:
+                say(out, f"  {only_local(tiered)}")
     for one in answer.already:
         say(out, f"Nothing changes with what has failed already: {_already(one)}", "yellow")
     for place in answer.failing:

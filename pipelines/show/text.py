@@ -11,12 +11,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.show.incomplete import first_line
+
 
 def console() -> Console:
-    """Standard output. In a pipe lines are never wrapped."""
-    if sys.stdout.isatty():
-        return Console(highlight=False)
-    return Console(highlight=False, soft_wrap=True, color_system=None)
+    """Standard output. In a pipe lines are never wrapped. An answer that is incomplete begins by saying so."""
+    out = Console(highlight=False)
+    if not sys.stdout.isatty():
+        out = Console(highlight=False, soft_wrap=True, color_system=None)
+    line = first_line()
+    if line is not None:
+        say(out, line, "bold red")
+    return out
 
 
 def say(out: Console, text: str = "", style: str = "", hang: int = 0) -> None:

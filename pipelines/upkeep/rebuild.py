@@ -23,6 +23,7 @@ from pipelines.replay.job import Job
 from pipelines.replay.rules import rules
 from pipelines.replay.seed import discard_checkpoint
 from pipelines.upkeep.compact import replace_files
+from pipelines.upkeep.known_again import renamed, unknown_in
 
 Say = Callable[[str], None]
 
@@ -30,34 +31,45 @@ Say = Callable[[str], None]
 def rebuild(location: str, *, say: Say, most: int = CHUNK) -> dict[str, int]:
     """Make the history tables of a lake anew; returns their rows. The state of the next run is made anew with them.
 
-    ``most``: records folded at once. UsageError or MalformedLog where the records cannot be read: nothing is changed.
+    Records that were not known when they were published, and are now, count; the ledger then names those that are
+    still not known. ``most``: records folded at once. UsageError or MalformedLog where the records cannot be read:
+    nothing is changed.
     """
     with LakeWriter.held(location, mending=True) as lake:
         for table in (RECORDS, *REQUESTS):
             if table.name in lake.tables:
                 lake.mend(table)
         say(f"reading the records below offset {lake.end_offset}")
-        made = recompute(lake, lake.end_offset, location, most=most)
+        made = recompute(lake, lake.end_offset, location, most=most, known_again=True)
+        names, unnamed = renamed(lake)
         # A state that was folded by other rules than these tables must not be gone on with.
         discard_checkpoint(location)
         for table in HISTORY:
             say(f"replacing {table.name}")
             lake.fit(table)
             replace_files(lake, table, made[table.name], live_files(lake.tables[table.name]), rebuilt=True)
-        lake.publish_rewritten()
+        if names:
+            say("naming records that are known now")
+            replace_files(lake, RECORDS, names, unnamed, rebuilt=True)
+        lake.publish_rewritten(unknown_in(lake))
     return {name: sum(file.rows for file in written) for name, written in made.items()}
 
 
-def recompute(lake: LakeWriter, end_offset: int, into: str, *, most: int = CHUNK) -> dict[str, list[DataFile]]:
-    """Write the history that follows from a lake's records below ``end_offset`` to the folder or lake ``into``."""
-    job = Job(lake.location, lake.identity.shards, rules(lake.identity.profile, lake.identity.ids), True)
+def recompute(
+    lake: LakeWriter, end_offset: int, into: str, *, most: int = CHUNK, known_again: bool = False
+) -> dict[str, list[DataFile]]:
+    """Write the history that follows from a lake's records below ``end_offset`` to the folder or lake ``into``.
+
+    ``known_again``: also from those whose type was not known when they were published.
+    """
+    job = Job(lake.location, lake.identity.shards, rules(lake.identity.profile, lake.identity.ids))
     fs, root = lake_filesystem(into)
     made: dict[str, list[DataFile]] = {table.name: [] for table in HISTORY}
     for name in made:
         fs.create_dir(f"{root}/{name}")
     opened: dict[tuple[str, int], pa.Table] = {}
     closed: dict[str, list[pa.Table]] = defaultdict(list)
-    for shard, _, tables in folded(lake, job, end_offset, most=most):
+    for shard, _, tables in folded(lake, job, end_offset, most=most, known_again=known_again):
         for name, rows in tables.items():
             opened[name, shard] = rows.open
             closed[name].append(rows.closed)

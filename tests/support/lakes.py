@@ -16,8 +16,9 @@ from typing import Self
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from jbod_model.formats.records import TYPE_NAMES
+from jbod_model.formats.records import TYPE_NAMES, Record, UnknownRecord
 from jbod_model.profiles import KAFKA, Profile
+from pipelines.formats.record_names import kind_of, type_name
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, HISTORY, LEDGER, RECORDS
 from pipelines.upkeep.verify_reference import History, Row, time_of
 from tests.support.logs import Entry
@@ -59,7 +60,7 @@ def _record_row(entry: Entry) -> Row:
         "epoch": entry.epoch,
         "append_time": time_of(entry.time),
         "batch_offset": entry.batch_offset,
-        "record_type": entry.control or TYPE_NAMES[type(record)],  # type: ignore[index]
+        "record_type": entry.control or _type_of(record),
         "record_version": entry.versioned.version if entry.versioned else int.from_bytes(entry.value[:2], "big"),
         "snapshot": entry.snapshot_index is not None,
         "snapshot_index": entry.snapshot_index,
@@ -68,6 +69,10 @@ def _record_row(entry: Entry) -> Row:
         "broker_id": broker_id,
         "value": entry.value,
     }
+
+
+def _type_of(record: Record | None) -> str:
+    return type_name(record.api_key) if isinstance(record, UnknownRecord) else TYPE_NAMES[type(record)]  # type: ignore[index]
 
 
 def write_lake(
@@ -87,6 +92,7 @@ def write_lake(
         write_deltalake((path / ASSIGNMENT_REQUESTS.name).as_uri(), asked)
     copytree(_empty_lake(), path, dirs_exist_ok=True)
     made = {table.name: DeltaTable((path / table.name).as_uri()) for table in (RECORDS, *HISTORY, LEDGER)}
+    unknown: dict[str, int] = {}
     end = 0
     for part in parts:
         snapshots = len(reference.snapshots)
@@ -96,6 +102,10 @@ def write_lake(
             content = pa.Table.from_pylist(rows, schema=BY_NAME[name].schema)
             write_deltalake(made[name], content, mode="overwrite")
             versions[name] = made[name].version()
+        for entry in part:
+            if isinstance(entry.record, UnknownRecord):
+                assert entry.versioned is not None
+                unknown.setdefault(kind_of(entry.record.api_key, entry.versioned.version), entry.offset)
         start, end = max(end, part[0].offset), part[-1].offset + 1
         published = {
             "start_offset": start,
@@ -110,6 +120,8 @@ def write_lake(
             "metadata_version": reference.image.features.get("metadata.version", -1),
             "from_snapshot": reference.snapshots[-1] if len(reference.snapshots) > snapshots else None,
             "dropped": 0,
+            "unknown_from": min(unknown.values(), default=None),
+            "unknown_types": list(unknown.items()) or None,
             "versions": list(versions.items()),
             "rows": [],
         }

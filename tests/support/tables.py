@@ -18,7 +18,8 @@ COMPARED = (RECORDS, *HISTORY)
 def rows_of(lake: Path | str) -> dict[str, list[Row]]:
     """Every table of a lake at the version that the newest row of its ledger names, rows in the order of the key."""
     root = Path(lake)
-    ledger = DeltaTable(str(root / LEDGER.name)).to_pyarrow_table().sort_by("end_offset").to_pylist()
+    newest_last = [("end_offset", "ascending"), ("published_time", "ascending")]
+    ledger = DeltaTable(str(root / LEDGER.name)).to_pyarrow_table().sort_by(newest_last).to_pylist()
     versions = dict(ledger[-1]["versions"])
     return {
         table.name: in_order(table.name, plain(DeltaTable(str(root / table.name), version=versions[table.name])))

@@ -60,7 +60,7 @@ def in_memory(entries: Iterable[Entry]) -> Lake:
         connection.register(f"memory_{name}", pa.Table.from_pylist(rows, schema=BY_NAME[name].schema))
     last = reference.records[-1]
     published = Published(
-        0, last["log_offset"] + 1, last["append_time"], last["append_time"], "kafka", "kafka", "test", None, {}
+        0, last["log_offset"] + 1, last["append_time"], last["append_time"], "kafka", "kafka", "test", None, {}, {}
     )
     return InMemory("memory", published, 0, last["log_offset"], last["append_time"], {}, connection)
 

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from jbod_model.errors import MalformedLog, ReplayViolation
 from jbod_model.formats.batch import write_batch
+from jbod_model.formats.codec import OF_THE_TABLES
 from jbod_model.formats.control_records import ControlRecord, LeaderChangeMessage, Voter
 from jbod_model.formats.log_writer import LogWriter, write_snapshot
 from jbod_model.formats.records import (
+    API_KEY_OF,
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
@@ -144,15 +146,23 @@ def test_control_version_is_the_one_the_value_starts_with(tmp_path: Path) -> Non
         UnknownRecord(api_key=999, body=b""),
         UnknownRecord(api_key=5000, body=b"\x80"),
         UnknownRecord(api_key=32767, body=b"y"),
-        UnknownRecord(api_key=5, body=b"later"),
-        UnknownRecord(api_key=23, body=b"later"),
+        UnknownRecord(api_key=4, body=b"later"),
+        UnknownRecord(api_key=20, body=b"later"),
     ],
 )
-def test_unknown_record_stops_both_unless_it_is_kept(tmp_path: Path, unknown: UnknownRecord) -> None:
+def test_unknown_record_outside_the_tables_is_kept_by_both(tmp_path: Path, unknown: UnknownRecord) -> None:
     """R-REC-4."""
     segment(tmp_path, [A], [VersionedRecord(unknown, 9), VersionedRecord(B, 0)])
+    assert [row["log_offset"] for row in equal(tmp_path)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("api_key", sorted(API_KEY_OF[kind] for kind in OF_THE_TABLES))
+def test_later_version_of_a_record_of_the_tables_stops_both_unless_it_is_kept(tmp_path: Path, api_key: int) -> None:
+    """R-REC-4."""
+    unknown = UnknownRecord(api_key=api_key, body=b"later")
+    segment(tmp_path, [A], [VersionedRecord(unknown, 9), VersionedRecord(B, 0)])
     for read in (fast, plain):
-        with pytest.raises(MalformedLog, match=r"offset 1: .* is not known"):
+        with pytest.raises(MalformedLog, match=r"offset 1: .* version 9: this jbod knows up to .*: upgrade jbod"):
             list(read(tmp_path))
     assert [row["log_offset"] for row in equal(tmp_path, keep_unknown=True)] == [0, 1, 2]
 

@@ -378,7 +378,7 @@ def test_lake_of_an_earlier_version_gets_the_new_column_of_the_ledger(tmp_path: 
     batches: list[Batch] = [(1, [r.NoOpRecord()]) for _ in range(3)]
     local.replay(write(tmp_path / "log", batches), tmp_path / "lake")
     ledger = DeltaTable(str(tmp_path / "lake" / "ledger"))
-    rows = ledger.to_pyarrow_table().drop_columns(["rolled_back_from"])
+    rows = ledger.to_pyarrow_table().drop_columns(["rolled_back_from", "unknown_from", "unknown_types"])
     description = json.dumps(json.loads(ledger.metadata().description) | {"format": 1})
     rmtree(tmp_path / "lake" / "ledger")
     DeltaTable.create(str(tmp_path / "lake" / "ledger"), rows.schema, description=description)
@@ -387,7 +387,9 @@ def test_lake_of_an_earlier_version_gets_the_new_column_of_the_ledger(tmp_path: 
     assert ask.status(ask.Lake.open(tmp_path / "lake")).log_end_offset is None
     local.replay(write(tmp_path / "log", [*batches[:2], (2, [r.NoOpRecord()])]), tmp_path / "lake")
     assert [row["rolled_back_from"] for row in ledger_of(tmp_path / "lake")] == [3, None]
-    assert ask.Lake.open(tmp_path / "lake").offset == 2
+    assert [row["unknown_from"] for row in ledger_of(tmp_path / "lake")] == [None, None]
+    newest = ask.Lake.open(tmp_path / "lake")
+    assert (newest.offset, newest.incomplete_since) == (2, None)
 
 
 # TRANSACTIONS

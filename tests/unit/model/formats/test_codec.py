@@ -236,9 +236,8 @@ def test_tags_in_any_order_and_twice_are_read_as_kafka_does() -> None:
         ("0180808080800000", "more than 5 bytes"),
         ("01ffffffff1f0000", "over 32 bits"),
         ("018080020000", "record type 32768 is over"),
-        ("01060000", "record type 6 is not known"),
-        ("01230000", "record type 35 is not known"),
-        ("01140100", "NoOpRecord version 1 is not known"),
+        ("01050300", "PartitionChangeRecord version 3: this jbod knows up to 2: upgrade jbod"),
+        ("01170100", "BeginTransactionRecord version 1: this jbod knows up to 0: upgrade jbod"),
         ("0114000000", "1 bytes follow"),
         ("0114", "ends inside a varint"),
         (f"010500{CHANGE}01080101", "tag 8 is not valid at version 0"),
@@ -271,7 +270,15 @@ def test_string_longer_than_kafka_reads_is_refused_both_ways() -> None:
         decode(b"\x01\x1c\x00" + write_uvarint(LONGEST_STRING + 2) + b"n" * (LONGEST_STRING + 1) + b"\0")
 
 
-@pytest.mark.parametrize("value", ["011d0500ff", "01140942"])
+@pytest.mark.parametrize("value", ["01060000", "01230000", "01140942", "01040100", "0112017f"])
+def test_record_outside_the_tables_that_is_not_known_is_kept(value: str) -> None:
+    """R-REC-4: of a type that is not known, or a later version of NoOp, Config or AccessControlEntry."""
+    versioned = decode(bytes.fromhex(value))
+    assert isinstance(versioned.record, UnknownRecord)
+    assert encode(versioned).hex() == value
+
+
+@pytest.mark.parametrize("value", ["011d0500ff", "01140942", "01050942"])
 def test_unknown_record_is_kept_on_request(value: str) -> None:
     """R-REC-4."""
     kept = decode(bytes.fromhex(value), keep_unknown=True)

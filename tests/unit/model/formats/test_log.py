@@ -261,11 +261,21 @@ def test_segment_cut_off_before_another_is_refused(tmp_path: Path) -> None:
         read(tmp_path)
 
 
-def test_unknown_record_stops_unless_it_is_kept(tmp_path: Path) -> None:
+def test_unknown_type_is_kept_and_changes_nothing_in_the_image(tmp_path: Path) -> None:
     """R-REC-4."""
     unknown = VersionedRecord(r.UnknownRecord(api_key=99, body=b"x"), 3)
     segment(tmp_path, 0, features("a"), [unknown, *features("b")])
-    with pytest.raises(MalformedLog, match="offset 1: record type 99"):
+    entries = list(LogReader(MetadataLog.open(tmp_path)))
+    assert [entry.record for entry in entries][1] == unknown
+    image = Image()
+    assert image.apply(unknown.record, 1) == image
+
+
+def test_later_version_of_a_record_of_the_tables_stops_unless_it_is_kept(tmp_path: Path) -> None:
+    """R-REC-4."""
+    unknown = VersionedRecord(r.UnknownRecord(api_key=5, body=b"x"), 3)
+    segment(tmp_path, 0, features("a"), [unknown, *features("b")])
+    with pytest.raises(MalformedLog, match="offset 1: PartitionChangeRecord version 3: this jbod knows up to 2"):
         read(tmp_path)
     reader = LogReader(MetadataLog.open(tmp_path), keep_unknown=True)
     assert [entry.record for entry in reader][1] == unknown

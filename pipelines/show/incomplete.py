@@ -1,0 +1,20 @@
+"""What every answer begins with where the log has records that are not known (R-REC-4). Every command imports it."""
+
+from __future__ import annotations
+
+from pipelines.lake.incomplete import TODO, Incomplete
+
+answered: list[Incomplete] = []
+"""Of the lake or log that is asked: none or one."""
+_unsaid: list[str] = []
+
+
+def about(missing: Incomplete | None) -> None:
+    """The answers that follow are about a lake that is ``missing`` something, or nothing."""
+    answered[:] = [] if missing is None else [missing]
+    _unsaid[:] = [f"{one}: {TODO}" for one in answered]
+
+
+def first_line() -> str | None:
+    """The first line of a text that answers; None where it was taken already, or there is none."""
+    return _unsaid.pop() if _unsaid else None

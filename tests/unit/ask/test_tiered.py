@@ -1,0 +1,71 @@
+"""Topics with remote storage: a disk has only the local part of their data at stake, and every answer says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from jbod_model.formats import records as r
+from pipelines.ask.lost_data import losses
+from pipelines.ask.removal import safe_to_remove
+from pipelines.ask.risk import risk
+from pipelines.ask.whatif import whatif
+from pipelines.check.evaluate import run_checks
+from pipelines.cli import main
+from tests.unit.check.story import Story, disk
+
+LOCAL = "only the local part, what was not copied to remote storage yet"
+
+
+def story(value: str = "true") -> Story:
+    """Topic t has one replica, in directory a of broker 1; topic u likewise, and is not tiered."""
+    tiered = r.ConfigRecord(resource_type=2, resource_name="t", name="remote.storage.enable", value=value)
+    return Story().broker(1, "ab").broker(2, "c").topic("t", {1: "a"}).topic("u", {1: "a"}).append(tiered, 0)
+
+
+def said(lake: Path, *words: str) -> str:
+    """What a command prints."""
+    ran = CliRunner().invoke(main.application(words), [*words, "--lake", str(lake)])
+    if ran.exception and not isinstance(ran.exception, SystemExit):
+        raise ran.exception
+    return ran.stdout
+
+
+def test_whatif_says_what_of_a_tiered_topic_is_at_stake(tmp_path: Path) -> None:
+    lake = story().lake(tmp_path)
+    assert {one.name: one.tiered for one in whatif(lake, ["1"]).changes} == {"t-0": True, "u-0": False}
+    assert f"of 1 partition {LOCAL}: t-0" in said(tmp_path, "whatif", "--fail", "1")
+
+
+def test_risk_names_tiered_topics_where_the_last_replica_is_at_stake(tmp_path: Path) -> None:
+    lake = story().lake(tmp_path)
+    assert risk(lake).tiered_topics == ["t"]
+    line = "Of tiered topics only the local part is at stake, what was not copied to remote storage yet: t"
+    assert line in said(tmp_path, "risk")
+
+
+def test_removal_says_what_of_the_last_replicas_is_at_stake(tmp_path: Path) -> None:
+    lake = story().lake(tmp_path)
+    (reason, *_) = safe_to_remove(lake, f"1:{disk('a')}").reasons
+    assert reason.finding.endswith(f"2 with no other replica online (of 1 {LOCAL})")
+
+
+def test_offline_says_what_of_the_only_copies_is_at_stake(tmp_path: Path) -> None:
+    lake = story().left(1, "b").lake(tmp_path)
+    assert {one.name: one.tiered for one in losses(lake).at_risk} == {"t-0": True, "u-0": False}
+    assert f"of 1 partition {LOCAL}: t-0" in said(tmp_path, "offline")
+
+
+def test_check_of_the_blast_radius_says_what_is_at_stake(tmp_path: Path) -> None:
+    (found,) = (one for one in run_checks(story().lake(tmp_path), ["B-18"]) if one.directory_id == str(disk("a")))
+    assert found.message == f"if it failed now, 2 would have no leader, 2 of them no copy online (of 1 {LOCAL})"
+
+
+@pytest.mark.parametrize(
+    "words", [["whatif", "--fail", "1"], ["risk"], ["safe-to-remove", f"1:{disk('a')}"], ["check"]]
+)
+def test_topic_that_is_not_tiered_is_said_nothing_of(tmp_path: Path, words: list[str]) -> None:
+    story("false").lake(tmp_path)
+    assert "remote storage" not in said(tmp_path, *words)
