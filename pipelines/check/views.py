@@ -3,8 +3,8 @@
 For every history table ``T`` of a lake: ``T``, the rows true at the offset asked about, and ``T_history``, those that
 began by then, with ends that came later not known. ``records``: the records up to it. ``assignment_requests``: what
 brokers had asked by then; no rows where the lake never saw requests. ``min_isr``: topic and min_insync_replicas, where
-the log says it. ``tiered``: topic, of those with remote storage. ``losses``: what the model says of lost data (``LOSSES``). ``params``: one row, of ``Params``. And
-those of ``DERIVED``, which stand on them.
+the log says it. ``tiered``: topic, of those with remote storage. ``losses``: what the model says of lost data
+(``LOSSES``). ``params``: one row, of ``Params``. And those of ``DERIVED``, which stand on them.
 """
 
 from __future__ import annotations
