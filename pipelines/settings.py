@@ -1,7 +1,7 @@
-"""Settings. Later wins: the machine's file, the user's file, files named by ``--conf``, ``JBOD_*`` variables, options.
+"""Settings. Later ones win: the machine's file, the user's file, ``--conf`` files, ``JBOD_*`` variables, options.
 
-``conf/jbod.yaml`` of the current directory is still read, between the user's file and those that are named. The next
-release reads it only where it is named: any directory may hold a file of that name.
+``conf/jbod.yaml`` of the current directory is still read, after the user's file and before the named files. The next
+release reads it only if it is named, because any directory may hold a file of that name.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from pipelines.start.switch import Trick
 
 MACHINE_FILE = Path("/etc/jbod/jbod.yaml")
 LOCAL_FILE = Path("conf/jbod.yaml")
-"""Of the current directory; deprecated where no ``--conf`` names it."""
+"""In the current directory. Deprecated unless ``--conf`` names it."""
 
 CONF = "JBOD_CONF"
-"""Names more files, separated as in PATH; what ``jbod --conf`` sets."""
+"""Names more files, separated as in PATH. ``jbod --conf`` sets it."""
 
 
 class _Section(BaseModel):
@@ -43,7 +43,7 @@ class Replay(_Section):
     max_records: int = Field(default=10_000_000, ge=1)
     """Records of one micro-batch."""
     tail: Literal["wait", "stop"] = "wait"
-    """What to do at a batch that is cut off at the end of the log."""
+    """What to do about an incomplete batch at the end of the log."""
     keep_unknown: bool = False
     follow_seconds: float = Field(default=1.0, gt=0)
 
@@ -52,14 +52,14 @@ class Requests(_Section):
     """How request logs are read and joined."""
 
     time_zone: str = "UTC"
-    """Of the controllers' clocks: log4j writes times without a zone."""
+    """The zone of the controllers' clocks: log4j writes times without a zone."""
     clock_skew_seconds: float = Field(default=0.5, ge=0, le=3600)
-    """How far a record's time may lie outside of the request that asked for it."""
+    """How far a record's time may lie outside its request's interval."""
     max_bytes: int = Field(default=134_217_728, ge=1)
-    """Bytes of the logs, unpacked, in one micro-batch."""
+    """Uncompressed bytes of the logs in one micro-batch."""
 
 
-# What Spark takes for one: of this machine, or of a cluster that a scheme or a name tells.
+# The master URLs that Spark accepts: local, or a cluster by scheme or name.
 _MASTER = r"^(local(\[(\*|[1-9][0-9]*)(, *[1-9][0-9]*)?\])?|local-cluster\[.+\]|[a-z0-9]+://.+|yarn)$"
 
 
@@ -67,72 +67,72 @@ class Spark(_Section):
     """The Spark session."""
 
     master: str = Field(default="local[*]", pattern=_MASTER)
-    """Or that of a cluster (docs/clusters.md)."""
+    """A local master, or that of a cluster (docs/clusters.md)."""
     driver_memory: str = Field(default="4g", pattern=r"^[1-9][0-9]*[kmgt]$")
     shuffle_partitions: int = Field(default=0, ge=0)
-    """0: as many as this machine has cores, at most eight; eight on a cluster. Fixed in a checkpoint that was made."""
+    """0: as many as this machine has cores, at most eight; eight on a cluster. A checkpoint keeps its number."""
     fast_start: bool | tuple[Trick, ...] = True
-    """Start-up tricks: all, none, or those named (docs/start-up.md)."""
+    """Start-up tricks: all, none, or a list of names (docs/start-up.md)."""
     java_options: str = "-XX:+UseParallelGC"
     log_level: Literal["ALL", "DEBUG", "ERROR", "FATAL", "INFO", "OFF", "TRACE", "WARN"] = "ERROR"
     conf: dict[str, str] = {}
-    """More of Spark's own settings; they win over ours."""
+    """More of Spark's settings. They win over jbod's."""
 
 
 class Ask(_Section):
     """How questions are answered."""
 
     min_insync_replicas: int = Field(default=1, ge=1)
-    """Assumed for a topic where neither it nor the cluster's dynamic default says."""
+    """The value for a topic if neither the topic nor the cluster's dynamic default sets it."""
 
 
 class Check(_Section):
-    """What checks compare with. Times are the log's, a leap year at most."""
+    """The limits of checks. Times are the log's, a leap year at most."""
 
     grace_seconds: float = Field(default=30, ge=0, le=31_622_400)
-    """How long a replica may be unassigned while its broker runs: three times the longest wait between two tries."""
+    """How long a replica may be unassigned while its broker runs: three times the longest wait between two attempts."""
     grace_offsets: int = Field(default=10, ge=0)
-    """And how many records, so that a quiet log is not taken for a long time."""
+    """How many records must pass as well, so that a quiet log does not count as a long time."""
     window_hours: float = Field(default=168, gt=0, le=8_784)
-    """How long something that happened is news."""
+    """How long an event is reported."""
     soon_seconds: int = Field(default=600, ge=0, le=31_622_400)
     """Two events within this time probably belong together."""
     flaps: int = Field(default=4, ge=2)
-    """So many changes of one replica's directory ..."""
+    """This many changes of one replica's directory ..."""
     flap_seconds: float = Field(default=3600, gt=0, le=31_622_400)
     """... within this time are too many."""
     refusals: int = Field(default=3, ge=2)
-    """An assignment that was refused so many times in a row is asked for in a loop."""
+    """An assignment that is refused this many times in a row counts as a retry loop."""
     offline_hours: float = Field(default=1, ge=0, le=8_784)
     """How long a directory may be away."""
     stale_seconds: float = Field(default=60, gt=0)
     """How old the newest record may be when it is published."""
     blast_partitions: int = Field(default=100, ge=1)
-    """So many partitions that one directory would leave without a leader are a risk worth a warning."""
+    """A warning is given if a directory's failure would leave this many partitions without a leader."""
     skew_factor: float = Field(default=2, gt=1)
-    """A directory holds too much where it holds this many times the mean of its broker's directories ..."""
+    """A directory holds too much if it holds this many times the mean of its broker's directories ..."""
     skew_replicas: int = Field(default=10, ge=1)
-    """... and at least so many replicas more."""
+    """... and at least this many replicas more."""
     losses_accepted_until: int = Field(default=-1, ge=-1)
-    """Lost data up to this offset is known and accepted: told, but no finding that fails a check."""
+    """Lost data up to this offset is accepted: it is shown, but no longer fails a check."""
     expectations: str = ""
-    """Where --validate keeps suites, results and Data Docs: LAKE/expectations where this is empty."""
+    """The folder for suites, results and Data Docs of --validate, LAKE/expectations if empty."""
     keep_validations: int = Field(default=50, ge=1)
-    """So many runs of them."""
+    """The number of runs to keep."""
 
 
 class Alert(_Section):
-    """Where findings are sent, and how long that may take."""
+    """Where findings are sent, and the time limits."""
 
     webhook: str = ""
     command: str = ""
     timeout_seconds: float = Field(default=10, gt=0, le=600)
-    """For a message, names and connection included."""
+    """Time for a message, including name resolution and connection."""
     tries: int = Field(default=3, ge=1, le=20)
 
 
 class Settings(BaseSettings):
-    """Everything that can be set. Immutable."""
+    """All settings. Immutable."""
 
     model_config = SettingsConfigDict(env_prefix="JBOD_", env_nested_delimiter="__", extra="forbid", frozen=True)
 
@@ -160,7 +160,7 @@ class Settings(BaseSettings):
 
 
 def user_file() -> Path:
-    """The user's own settings: ``jbod/jbod.yaml`` in XDG_CONFIG_HOME, or in ``~/.config``."""
+    """The user's settings file: ``jbod/jbod.yaml`` in XDG_CONFIG_HOME, or in ``~/.config``."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config", "jbod", "jbod.yaml")
 
 
@@ -170,14 +170,14 @@ def named_files() -> list[Path]:
 
 
 def found_files(named: Iterable[Path]) -> list[Path]:
-    """The files that are read, in order: those of the search order that exist, then the named ones."""
+    """The files to read, in order: those of the search path that exist, then the named ones."""
     return [*(file for file in (MACHINE_FILE, user_file(), LOCAL_FILE) if file.is_file()), *named]
 
 
 def unnamed_local_file() -> Path | None:
-    """The file of the current directory where it changes a setting though nobody named it; None otherwise.
+    """The file of the current directory if it changes a setting and is not named, otherwise None.
 
-    UsageError for a file that is no good.
+    Raises UsageError for an invalid file.
     """
     if not LOCAL_FILE.is_file() or LOCAL_FILE.resolve() in [file.resolve() for file in named_files()]:
         return None
@@ -186,7 +186,7 @@ def unnamed_local_file() -> Path | None:
 
 
 def _leaves(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """The values of nested mappings with their dotted names. A mapping without entries is a value."""
+    """The values of nested mappings by dotted name. An empty mapping is a value."""
     found: list[tuple[str, Any]] = []
     for name, value in content.items():
         nested = isinstance(value, Mapping) and value
@@ -195,13 +195,13 @@ def _leaves(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any
 
 
 class Setting(NamedTuple):
-    """A setting in force."""
+    """An effective setting."""
 
     name: str
     """With dots: ``replay.max_records``."""
     value: Any
     source: str
-    """The file or the variable that sets it, ``default`` where none does."""
+    """The file or variable that sets it, or ``default``."""
     is_default: bool
 
 
@@ -221,8 +221,8 @@ def settings_in_force() -> list[Setting]:
 def load(files: Iterable[str | os.PathLike[str]] | None = None, **options: Any) -> Settings:
     """The settings of the files found, ``files`` in order, the environment and ``options`` (nested mappings).
 
-    Without ``files``, those that JBOD_CONF lists are read. An option that is None counts as not given. UsageError names
-    file and key for a value that is no good.
+    Without ``files``, those that JBOD_CONF lists are read. An option that is None counts as not given. Raises
+        UsageError that names file and key of an invalid value.
     """
     _check_variables()
     named = named_files() if files is None else [Path(file) for file in files]
@@ -237,7 +237,7 @@ def load(files: Iterable[str | os.PathLike[str]] | None = None, **options: Any) 
 
 
 def _check_variables() -> None:
-    """A variable that sets nothing is a mistake that nobody would notice."""
+    """Raises UsageError for a JBOD_* variable that sets nothing: nobody would notice the mistake."""
     for name in os.environ:
         if name.startswith("JBOD_") and name != CONF:
             fields: Any = Settings
@@ -258,7 +258,7 @@ def _read(file: Path) -> dict[str, Any]:
         mark = getattr(problem, "problem_mark", None)
         where = f" line {mark.line + 1}:" if mark else ""
         what = getattr(problem, "problem", None) or "no UTF-8 text"
-        raise UsageError(f"{file}:{where} no YAML: {what}") from None
+        raise UsageError(f"{file}:{where} not valid YAML: {what}") from None
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -276,14 +276,14 @@ def _without_none(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _explain(problem: ValidationError, files: dict[Path, dict[str, Any]], options: Mapping[str, Any]) -> str:
-    """The first error as one line: where the value came from, its key, what is wrong."""
+    """The first error as one line: the source of the value, its key, what is wrong."""
     first = problem.errors()[0]
     keys = [str(key) for key in first["loc"]]
     if first["type"] == "extra_forbidden":
         wrong = "no such setting" + _suggestion(keys)
     else:
         shown = repr(first["input"])
-        wrong = f"{shown[:60]} is no good: {first['msg'][:1].lower()}{first['msg'][1:]}"
+        wrong = f"{shown[:60]} is invalid: {first['msg'][:1].lower()}{first['msg'][1:]}"
     return f"{_source(keys, files, options)}: {'.'.join(keys)}: {wrong}"
 
 

@@ -1,6 +1,6 @@
 """Questions answered from a lake without a JVM: ``Lake.open`` and one function per question.
 
-Those that ask the controller's rules (risk, whatif, removal) are imported from their modules: they take longer to load.
+Questions that need the controller's rules (risk, whatif, removal) are not imported here, as they load more slowly.
 """
 
 from pipelines.ask.directories import directories

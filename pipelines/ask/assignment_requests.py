@@ -1,4 +1,4 @@
-"""What brokers asked to be recorded (AssignReplicasToDirs): the table ``assignment_requests`` as of an offset."""
+"""Brokers' requests to record assignments (AssignReplicasToDirs): ``assignment_requests`` as of an offset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REJECTS = "request_rejects"
 
 
 def request_rows(lake: Lake, name: str = TABLE) -> str | None:
-    """SQL for all rows of a table of the request stream, None where the lake never saw requests."""
+    """SQL for all rows of a table of the request stream, None if the lake never read requests."""
     table = lake.tables.get(name)
     if table is None:
         return None
@@ -27,7 +27,7 @@ def request_rows(lake: Lake, name: str = TABLE) -> str | None:
 
 
 def requests_until(lake: Lake) -> str | None:
-    """SQL for the requests that had come by the lake's offset; one whose record came later is pending."""
+    """SQL for the requests that arrived by the lake's offset. A request whose record came later is pending."""
     rows = request_rows(lake)
     if rows is None or lake.offset == lake.published.end_offset - 1:
         return rows
@@ -52,7 +52,7 @@ class Asked:
     outcome: str
     """refused, recorded, already true, pending or not in the log."""
     error: str
-    """Kafka's name of the refusal, empty for none."""
+    """Kafka's name of the error, empty for none."""
     attempt: int
     realised_offset: int | None
     latency_ms: int | None
@@ -60,7 +60,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A replica whose directory the controller does not know, and what its broker last asked since then."""
+    """A replica whose directory the controller does not know, and its broker's last request since then."""
 
     topic: str
     topic_id: str
@@ -83,23 +83,23 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Refused:
-    """A replica that the log has in another directory than its broker last asked for, and was refused."""
+    """A replica whose broker's last request was refused, so that the log has it in another directory."""
 
     topic: str
     topic_id: str
     partition: int
     broker_id: int
     directory_id: str
-    """Where the log has it."""
+    """The directory in the log."""
     asked: Asked
 
 
 @dataclass(frozen=True)
 class RetryLoop:
-    """An assignment that is asked for and refused again and again: check B-02."""
+    """An assignment that is requested and refused repeatedly: check B-02."""
 
     topic: str | None
-    """None where the log knows no topic of this id: it was deleted before the lake begins, or is another cluster's."""
+    """None if the log has no topic of this id: it was deleted before the lake begins, or belongs to another cluster."""
     topic_id: str
     partition: int
     broker_id: int
@@ -117,12 +117,12 @@ class Assignments:
     offset: int
     time: datetime
     seen: bool
-    """Whether the lake ever saw requests."""
+    """Whether the lake ever read requests."""
     outcomes: Mapping[str, int]
     not_in_the_log: Mapping[str, int]
-    """By what the log lacks."""
+    """Number of assignments by what the log lacks."""
     median_ms: int | None
-    """Latency of what was recorded, from the first attempt on."""
+    """Latency of recorded assignments, from the first attempt on."""
     slowest_ms: int | None
     unreadable: int
     """Lines of request logs that could not be read."""
@@ -149,7 +149,7 @@ _NOTHING = (
 
 
 def assignments(lake: Lake, refusals: int = 3, window: timedelta = timedelta(days=7)) -> Assignments:
-    """How assignments go: what was asked, what waits and why. ``refusals`` and ``window``: see ``retry_loops``."""
+    """The assignments: requested, waiting, and why they wait. ``refusals`` and ``window``: see ``retry_loops``."""
     known = requests_until(lake)
     rows = known or _NOTHING
     outcomes = dict(lake.query(f"SELECT outcome, count(*) FROM {rows} GROUP BY outcome ORDER BY count(*) DESC"))
@@ -175,8 +175,8 @@ def assignments(lake: Lake, refusals: int = 3, window: timedelta = timedelta(day
 
 
 def retry_loops(lake: Lake, refusals: int = 3, window: timedelta = timedelta(days=7)) -> list[RetryLoop]:
-    """What check B-02 tells of: assignments refused ``refusals`` times in a row or more, the last time within
-    ``window``, by the newest request for the replica of a process that still runs; the most often repeated first."""
+    """The assignments of check B-02: refused at least ``refusals`` times in a row, the last time within ``window``.
+    They are the newest request for their replica, by a process that still runs. The most frequent come first."""
     since = round((lake.time - window).timestamp() * 1_000_000)
     found = lake.query(
         f"""
@@ -289,7 +289,7 @@ def requests_of(lake: Lake, name: str) -> list[Request]:
 
 @dataclass(frozen=True)
 class Queue:
-    """What one broker asked within a time, and how many of its replicas waited at the end of it."""
+    """The requests of a broker within a period, and the number of its replicas that waited at the end of it."""
 
     broker_id: int
     start: datetime
@@ -298,18 +298,18 @@ class Queue:
     largest: int
     """Entries of the largest request: Kafka puts at most 2,250 into one."""
     retries: int
-    """Entries that had been refused before."""
+    """Entries that were refused before."""
     refused: int
     answer_ms: int
     """Slowest answer."""
     latency_ms: int | None
-    """Slowest from the first attempt to the record."""
+    """The longest time from the first attempt to the record."""
     waiting: int
-    """Replicas without a directory at the end, while the broker has several: the length of its queue."""
+    """Replicas without a directory at the end, on a broker that has several: the length of its queue."""
 
 
 def waits(lake: Lake) -> str:
-    """SQL: from when to when each replica had no directory on a broker that has several."""
+    """SQL: the intervals in which each replica had no directory, on a broker that has several."""
     return f"""
         SELECT a.broker_id, a.from_offset, epoch_us(a.from_time) AS from_micros, a.to_offset,
                epoch_us(a.to_time) AS to_micros
@@ -321,9 +321,9 @@ def waits(lake: Lake) -> str:
 
 
 def queue(lake: Lake, every: timedelta = timedelta(minutes=1)) -> list[Queue]:
-    """The assignment queue of every broker over time, in steps of ``every`` in which it asked or replicas waited.
+    """The assignment queue of every broker over time. Steps of ``every`` without requests or waiting are left out.
 
-    A replica waits from the record that left it without a directory to the one that gave it one.
+    A replica waits from the record that left it without a directory to the record that assigned one.
     """
     rows = requests_until(lake)
     if rows is None:

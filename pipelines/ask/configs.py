@@ -17,30 +17,30 @@ _TOPIC, _BROKER = 2, 4
 
 @dataclass(frozen=True)
 class Setting:
-    """A topic configuration as the log says it."""
+    """The values of a topic configuration in the log."""
 
     topics: Mapping[str, str]
-    """Of the topics that have their own."""
+    """The values of topics that set it."""
     cluster: str | None
-    """The dynamic default of all brokers; None where there is none."""
+    """The dynamic default of all brokers, None if there is none."""
 
 
 @dataclass(frozen=True)
 class MinIsr:
-    """``min.insync.replicas`` as the log says it."""
+    """The values of ``min.insync.replicas`` in the log."""
 
     topics: Mapping[str, int]
     default: int
 
     def of(self, topic: str, replicas: int) -> int:
-        """What counts for a partition: never more than it has replicas (Kafka's ``effectiveMinIsr``)."""
+        """The effective value for a partition: at most its number of replicas (Kafka's ``effectiveMinIsr``)."""
         return min(self.topics.get(topic, self.default), replicas)
 
 
 def min_isr(lake: Lake, default: int = 1) -> MinIsr:
-    """What was configured for topics and for the whole cluster; ``default`` where neither was.
+    """The values for topics and for the whole cluster. ``default`` applies if neither is set.
 
-    The static server.properties of the brokers is in no log.
+    The log does not contain the brokers' static server.properties.
     """
     said = setting(lake, MIN_ISR)
     return MinIsr(
@@ -50,7 +50,7 @@ def min_isr(lake: Lake, default: int = 1) -> MinIsr:
 
 
 def setting(lake: Lake, name: str) -> Setting:
-    """The values of one topic configuration. What is set on a single broker does not count."""
+    """The values of one topic configuration. Values set on a single broker are ignored."""
     events: list[tuple[int, str, str | None]] = []
     for offset, value in _values(lake, ConfigRecord, name):
         record = decode(value, file=lake.path, offset=offset).record
@@ -81,16 +81,16 @@ def tiered_topics(lake: Lake) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Change:
-    """A topic configuration is set or removed, its topic is, or a snapshot replaces all that was set."""
+    """A change of a topic configuration: it is set or removed, its topic is removed, or a snapshot replaces all."""
 
     offset: int
     topic: str | None
-    """Empty: the dynamic default of all brokers. None: a snapshot begins."""
+    """"" for the dynamic default of all brokers. None if a snapshot begins."""
     value: str | None
 
 
 def changes(lake: Lake, name: str) -> list[Change]:
-    """Every change of one topic configuration, in order; snapshots among them."""
+    """Every change of one topic configuration in log order, including snapshots."""
     rows = lake.query(
         f"""
         SELECT log_offset, snapshot_index, value FROM {lake.setting_records()}
@@ -116,7 +116,7 @@ def changes(lake: Lake, name: str) -> list[Change]:
 
 
 def features(lake: Lake) -> dict[str, int]:
-    """Levels of the finalized features, ``metadata.version`` among them."""
+    """Levels of the finalized features, including ``metadata.version``."""
     found: dict[str, int] = {}
     for offset, value in _values(lake, FeatureLevelRecord):
         record = decode(value, file=lake.path, offset=offset).record
@@ -126,7 +126,7 @@ def features(lake: Lake) -> dict[str, int]:
 
 
 def _values(lake: Lake, record_type: type[Record], containing: str = "") -> list[tuple[int, bytes]]:
-    """Offset and value of the records of a type that count: a snapshot replaces what was before it."""
+    """Offset and value of the valid records of a type: a snapshot replaces all records before it."""
     rows = lake.query(
         f"""
         WITH s AS (SELECT coalesce(max(log_offset), -1) AS last FROM {lake.setting_records()} WHERE snapshot)
@@ -141,7 +141,7 @@ def _values(lake: Lake, record_type: type[Record], containing: str = "") -> list
 
 
 def _removals(lake: Lake) -> list[tuple[int, str]]:
-    """Offset and name of every topic that was removed: its configuration went with it."""
+    """Offset and name of every removed topic. Its configuration was removed with it."""
     return lake.query(
         f"""
         SELECT DISTINCT r.log_offset, p.topic

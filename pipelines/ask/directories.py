@@ -1,4 +1,4 @@
-"""Every directory of every broker: whether it is online or cordoned, since when, and what it holds."""
+"""Every directory of every broker: whether it is online or cordoned, since when, and the replicas in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.lake.reader import Lake
 
 @dataclass(frozen=True)
 class Directory:
-    """A directory, or the replicas of a broker that are in none that is known."""
+    """A directory, or the replicas of a broker whose directory is unknown."""
 
     broker_id: int
     broker: str
@@ -24,12 +24,12 @@ class Directory:
     replicas: int
     leaders: int
     cordoned_since_offset: int | None = None
-    """Of the record that cordoned it; None where it is not cordoned."""
+    """Offset of the record that cordoned it, None if it is not cordoned."""
     cordoned_since_time: datetime | None = None
 
 
 def directories(lake: Lake) -> list[Directory]:
-    """Those registered, those that replicas are still assigned to, and what is assigned nowhere; by broker."""
+    """Registered directories, others with assigned replicas, and replicas without a directory; by broker."""
     brokers = dict(lake.query(f"SELECT broker_id, fenced FROM {lake.at('brokers')}"))
     held = {
         (broker, directory): (kind, replicas, leaders)
@@ -66,9 +66,9 @@ def directories(lake: Lake) -> list[Directory]:
 
 
 def _cordons(lake: Lake) -> dict[tuple[int, str], tuple[int, datetime]]:
-    """(broker, directory) -> where and when it was cordoned, of the directories that are; a restart keeps a cordon.
+    """(broker, directory) -> offset and time since when it is cordoned. A restart keeps a cordon.
 
-    A registration says nothing of cordons until the first heartbeats, which is no end of one.
+    A new registration lists no cordons until the first heartbeats. That does not end a cordon.
     """
     rows = lake.query(
         f"""

@@ -1,4 +1,4 @@
-"""Places that have failed already: how, since when, and what that took."""
+"""Brokers and directories that have failed already: how, since when, and with how many replicas."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pipelines.lake.reader import Lake
 
 @dataclass(frozen=True)
 class Already:
-    """A broker or directory that is not online, so that it cannot fail any more."""
+    """A broker or directory that is offline already."""
 
     place: Place
     state: str
-    """fenced; or of a directory failed, deregistered, moved or unregistered; unknown where it never was registered."""
+    """fenced; or for a directory failed, deregistered, moved or unregistered; unknown if it never was registered."""
     since_offset: int | None
     since_time: datetime | None
     took: int
-    """Replicas that were in it then."""
+    """Replicas in it when it failed."""
     held: int
     """Replicas that are still in it."""
 
 
 def already(lake: Lake, place: Place) -> Already | None:
-    """What is known of a place that is not online; None for one that is."""
+    """Describes a place that is offline. Returns None for a place that is online."""
     if place.online:
         return None
     state, offset, time = ("fenced", *_fenced_since(lake, place.broker_id)) if place.listed else _gone(lake, place)
@@ -56,7 +56,7 @@ def _gone(lake: Lake, place: Place) -> tuple[str, int | None, int | None]:
 
 
 def _fenced_since(lake: Lake, broker: int) -> tuple[int, int]:
-    """After the newest change before which it was not fenced, or from its first registration on."""
+    """Offset and time since when it is fenced: of the last change to fenced, or of its first registration."""
     rows = lake.query(
         f"""
         WITH h AS (SELECT * FROM {lake.until("brokers")} WHERE broker_id = $1)

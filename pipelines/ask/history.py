@@ -1,4 +1,4 @@
-"""What happened to one partition, record by record."""
+"""The history of one partition, record by record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipelines.lake.reader import Lake
 
 
 class Event(NamedTuple):
-    """Something that one record did to the partition."""
+    """An effect of one record on the partition."""
 
     offset: int
     time: datetime
@@ -60,7 +60,7 @@ class OfflineSpell(NamedTuple):
 
 @dataclass(frozen=True)
 class History:
-    """All of it up to the lake's offset, oldest first; a topic of the same name that was removed before counts in."""
+    """The history up to the lake's offset, oldest first, including removed topics of the same name."""
 
     name: str
     states: Sequence[State]
@@ -69,7 +69,7 @@ class History:
 
 
 def history(lake: Lake, name: str, default_min_isr: int = 1) -> History:
-    """The history of ``topic-0``; UsageError, with names that are near, if the lake never knew it."""
+    """The history of ``topic-0``. Raises UsageError, with similar names, if the lake never knew it."""
     topic, partition = _parse(lake, name)
     wanted = [topic, partition]
     states = [
@@ -106,7 +106,7 @@ def history(lake: Lake, name: str, default_min_isr: int = 1) -> History:
     }
     wording = _Wording(_reserved_names(lake), _online(lake, states))
     lost = [one for one in every_loss(lake, default_min_isr) if (one.topic, one.partition) == (topic, partition)]
-    # A change of the partition comes before what it makes of the replicas and of the data.
+    # A change of the partition comes before its effects on replicas and data.
     events = sorted(
         [*_state_events(states, wording, missed), *_offline_events(spells), *_loss_events(lake, states, lost)],
         key=lambda event: event.offset,
@@ -150,12 +150,12 @@ def _reserved_names(lake: Lake) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Wording:
-    """What it takes to name directories, and what happened to a replica whose directory changed."""
+    """Names directories, and describes what happened to a replica whose directory changed."""
 
     names: dict[str, str]
-    """Of the reserved ids."""
+    """Names of the reserved ids."""
     online: Mapping[tuple[int, str], Sequence[tuple[int, int | None]]]
-    """When a broker had a directory online: from an offset, to an offset."""
+    """The intervals of offsets in which a broker had a directory online."""
 
     def name(self, directory: str) -> str:
         """The directory's id, or the meaning of a reserved one."""
@@ -181,8 +181,8 @@ class _Wording:
 def _online(lake: Lake, states: Sequence[State]) -> dict[tuple[int, str], list[tuple[int, int | None]]]:
     """When the directories of these states were online.
 
-    While its broker is fenced a report may come from a process that has not registered yet. So a directory that goes
-    with the next registration is taken to have gone when the broker was fenced (R-COPY-12).
+    While its broker is fenced, a report may come from a process that has not registered yet. So if the next
+        registration lacks a directory, the directory counts as gone since the broker was fenced (R-COPY-12).
     """
     wanted = sorted({directory for state in states for directory in state.directories})
     rows = lake.query(
@@ -204,7 +204,7 @@ def _online(lake: Lake, states: Sequence[State]) -> dict[tuple[int, str], list[t
 
 
 def _fenced(lake: Lake) -> str:
-    """SQL: rows of brokers, each with the offset since which the broker was fenced, if it was."""
+    """SQL: rows of brokers, each with the offset since which the broker was fenced, null if it was not."""
     return f"""
         SELECT broker_id, to_offset, fenced,
                max(CASE WHEN fenced AND NOT was_fenced THEN from_offset END) OVER w AS fenced_offset
@@ -217,7 +217,7 @@ def _fenced(lake: Lake) -> str:
 
 
 def _loss_events(lake: Lake, states: Sequence[State], lost: Sequence[DataLoss]) -> Iterator[Event]:
-    """Losses, and where they ended without the topic's removal."""
+    """Losses of data, and their ends except by the topic's removal."""
     began = {state.from_offset for state in states}
     removed = {state.to_offset for state in states} - began
     ends = times_of(lake, [one.until_offset for one in lost if one.until_offset is not None])
@@ -228,7 +228,7 @@ def _loss_events(lake: Lake, states: Sequence[State], lost: Sequence[DataLoss]) 
 
 
 def _state_events(states: Sequence[State], names: _Wording, missed: set[int]) -> Iterator[Event]:
-    """``missed``: where a snapshot stood in for records that were gone before they were read."""
+    """``missed``: offsets where a snapshot replaced records that were deleted before they were read."""
     before: State | None = None
     for state in states:
         if before is not None and before.to_offset != state.from_offset:
@@ -289,7 +289,7 @@ def _offline_events(spells: Sequence[OfflineSpell]) -> Iterator[Event]:
     starts = {(spell.topic_id, spell.broker_id, spell.from_offset) for spell in spells}
     ends = {(spell.topic_id, spell.broker_id, spell.to_offset, spell.reason) for spell in spells}
     for spell in spells:
-        # Where only the directory changed the replica was offline for this reason before, and still is.
+        # If only the directory changed, the replica was already offline for this reason, and still is.
         if (spell.topic_id, spell.broker_id, spell.from_offset, spell.reason) not in ends:
             yield Event(spell.from_offset, spell.from_time, f"replica on {spell.broker_id} is offline: {spell.reason}")
         if (

@@ -1,4 +1,4 @@
-"""Partitions that miss something: a leader, a replica, in-sync replicas."""
+"""Partitions that lack a leader, a replica or in-sync replicas."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ class Troubled(NamedTuple):
 
     @property
     def without_leader(self) -> bool:
-        """Nobody leads it, so nobody can read or write."""
+        """It has no leader: clients can neither read nor write."""
         return self.leader == -1
 
     @property
     def led_from_offline(self) -> bool:
-        """Its leader is a replica that is offline: clients are sent to a replica that cannot answer."""
+        """Its leader is offline: clients are sent to a replica that cannot answer."""
         return self.leader in self.offline
 
     @property
     def all_offline(self) -> bool:
-        """Not one replica is online."""
+        """No replica is online."""
         return len(self.offline) == len(self.replicas)
 
     @property
     def under_min_isr(self) -> bool:
-        """Fewer replicas are in sync and online than ``min.insync.replicas`` asks: acks=all writes fail."""
+        """Fewer replicas are in sync and online than ``min.insync.replicas`` requires: acks=all writes fail."""
         return len(set(self.isr) - set(self.offline)) < self.min_isr
 
 
 def troubled(lake: Lake, default_min_isr: int = 1, *, offline_only: bool = False) -> list[Troubled]:
-    """The troubled partitions, or only those with a replica offline, by topic and number."""
+    """The impaired partitions, or only those with a replica offline, by topic and number."""
     wrong = "o.brokers IS NOT NULL" + ("" if offline_only else " OR p.leader = -1 OR len(p.isr) < len(p.replicas)")
     rows = lake.query(
         f"""

@@ -1,4 +1,4 @@
-"""Every directory failure and broker loss in a lake's history as one story, from the tables alone."""
+"""Every directory failure and broker loss in a lake's history as one incident, derived from the tables."""
 
 from __future__ import annotations
 
@@ -23,45 +23,45 @@ class Incident:
     """One failure, from its beginning to its end."""
 
     number: int
-    """From 1, in the order of their beginnings; the same for every later question about this lake."""
+    """Counts from 1, in the order in which incidents began. It stays the same for later questions about this lake."""
     kind: str
     """directory failed, directory gone, directory unknown, broker stopped (in order), broker lost, broker restarted,
     broker unregistered, or broker re-registered (the same process, which loses nothing)."""
     broker_id: int
     directory_id: str | None
-    """Where a directory is what failed."""
+    """The directory, if a directory failed."""
     start_offset: int
     start_time: datetime
     since_snapshot: bool
-    """A snapshot is the oldest witness: it began at or before."""
+    """It began at or before this offset: it is known from a snapshot."""
     end_offset: int | None
-    """When what failed was back, or nothing was left to wait for it; None: still going."""
+    """When the broker or directory came back, or no replica waited for it any more. None: not ended."""
     end_time: datetime | None
     ending: str
-    """How it came back, or what is missing still: same disk, blank disk, moved, and so on."""
+    """How it came back, or what is still missing: same disk, blank disk, moved, and so on."""
     replicas: int
-    """Replicas that it took offline."""
+    """Replicas that went offline because of it."""
     already_offline: int
-    """Those of them that were offline before, for another reason."""
+    """Those that were offline before for another reason."""
     replicas_offline: int
-    """Those that are offline still."""
+    """Those that are still offline."""
     longest_offline: timedelta
-    """The longest time that one of them was offline, up to the lake's offset."""
+    """The longest time that one of these replicas was offline, up to the lake's offset."""
     leaders: int
     """Partitions that lost their leader."""
     successors: Mapping[int, int]
     """Broker -> partitions that it took over at once."""
     without_leader: int
-    """Partitions that nobody took over at once."""
+    """Partitions without a new leader at once."""
     without_leader_now: int
-    """Those that have had no leader since."""
+    """Those that still have no leader."""
     longest_without_leader: timedelta
     data_lost: Sequence[str]
     """Partitions whose last complete copy was given up."""
     may_lack_writes: Sequence[str]
-    """Partitions that went on under a leader whose copy was not complete."""
+    """Partitions that continued under a leader whose copy was not complete."""
     events: Sequence[Event]
-    """What happened, oldest first."""
+    """The events, oldest first."""
 
     @property
     def going_on(self) -> bool:
@@ -70,12 +70,12 @@ class Incident:
 
     @property
     def cause(self) -> str:
-        """What the records say about why."""
+        """The cause according to the records."""
         return CAUSES[self.kind][0]
 
     @property
     def advice(self) -> str:
-        """What to do while it goes on."""
+        """What to do while it lasts."""
         return CAUSES["broker unregistered" if self.ending == UNREGISTERED else self.kind][1]
 
     @property
@@ -84,7 +84,7 @@ class Incident:
         return f"broker {self.broker_id}: {self.kind.removeprefix('broker ')}"
 
     def as_json(self) -> dict[str, Any]:
-        """One JSON object; durations in seconds."""
+        """Returns one JSON object. Durations are in seconds."""
         found: dict[str, Any] = jsonable(self)
         return {**found, "goingOn": self.going_on, "cause": self.cause, "advice": self.advice}
 
@@ -107,7 +107,7 @@ class Details:
 
 
 def incidents(lake: Lake, default_min_isr: int = 1) -> list[Incident]:
-    """All that began by the lake's offset, oldest first."""
+    """All incidents that began by the lake's offset, oldest first."""
     stories = _stories(lake)
     lost = every_loss(lake, default_min_isr) if stories else []
     return [
@@ -117,7 +117,7 @@ def incidents(lake: Lake, default_min_isr: int = 1) -> list[Incident]:
 
 
 def details(lake: Lake, number: int, default_min_isr: int = 1) -> Details:
-    """One of them in full; UsageError if there is none of this number."""
+    """One incident in full. Raises UsageError if the number does not exist."""
     stories = _stories(lake)
     if not 1 <= number <= len(stories):
         known = f"there are 1 to {len(stories)}" if stories else "there is none"
@@ -200,7 +200,7 @@ def _incident(number: int, story: Story, done: Effects) -> Incident:
 
 
 def _consequences(story: Story, done: Effects) -> Iterator[Event]:
-    """What replicas and leaders made of it."""
+    """The effects on replicas and leaders."""
     if done.first_loss is not None:
         then = [f"broker {broker} took over {count:,}" for broker, count in done.successors.items() if broker >= 0]
         if NO_LEADER in done.successors:

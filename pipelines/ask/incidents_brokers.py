@@ -1,4 +1,4 @@
-"""Brokers that left and came back, as their registrations tell it."""
+"""Brokers that left and came back, according to their registrations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNREGISTERED = "unregistered"
 
 
 def broker_stories(registrations: Iterable[Registration]) -> list[Story]:
-    """The losses of every broker. A broker that was never unfenced has lost nothing yet."""
+    """The losses of every broker. A broker that was never unfenced has no loss."""
     ordered = sorted(registrations, key=lambda row: (row.broker_id, row.from_offset))
     told = []
     for _, rows in itertools.groupby(ordered, lambda row: row.broker_id):
@@ -29,19 +29,19 @@ def broker_stories(registrations: Iterable[Registration]) -> list[Story]:
 
 @dataclass
 class _Life:
-    """One broker, registration after registration."""
+    """The state of one broker while its registrations are read in order."""
 
     stories: list[Story] = field(default_factory=list)
     now: Story | None = None
-    """The story that has not ended."""
+    """The incident that has not ended."""
     listed: Sequence[str] = ()
-    """The directories before it."""
+    """The directories before the incident."""
     before: Registration | None = None
     leaving: Registration | None = None
-    """The first row of the shutdown that is under way."""
+    """The first row of the current shutdown."""
 
     def add(self, row: Registration) -> None:
-        """The next row of the broker."""
+        """Adds the next row of the broker."""
         before = self.before if self.before is not None and self.before.to_offset == row.from_offset else None
         self.leaving = (self.leaving or row) if row.in_controlled_shutdown else None
         if before is None:
@@ -56,7 +56,7 @@ class _Life:
         self.before = row
 
     def vanish(self, row: Registration, offset: int, time: datetime) -> None:
-        """The registration ended, and no other took its place."""
+        """The registration ended without a new one."""
         unregistered = row.ended_by == "unregistered"
         story = self.now or self._begin(row, "broker unregistered", offset, time)
         story.tell(offset, time, "unregistered" if unregistered else "not registered any more, says a snapshot")
@@ -87,7 +87,7 @@ class _Life:
             )
 
     def _begin(self, row: Registration, kind: str, offset: int | None = None, time: datetime | None = None) -> Story:
-        """A story from a row on, or from ``offset`` on where it ended."""
+        """Begins an incident at a row, or at ``offset``, the row's end."""
         story = Story(
             kind,
             row.broker_id,
@@ -106,7 +106,7 @@ class _Life:
 
 
 def _compared(old: Sequence[str], new: Sequence[str]) -> str:
-    """The directories of a registration, told by what is different."""
+    """Describes the directories of a registration by their differences from the one before."""
     came, went = [one for one in new if one not in old], [one for one in old if one not in new]
     said = [f"with {_names(came)} added"] if came else []
     said += [f"without {_names(went)}"] if went else []

@@ -1,4 +1,4 @@
-"""Directories that left their broker, and whether they, or others in their place, came back."""
+"""Directories that left their broker, and whether they came back or others replaced them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import NamedTuple
 from pipelines.ask.incidents_story import Registration, Story
 
 WITHOUT_THE_BROKER = ("failed", "deregistered", "moved", "resync")
-"""Ends of a directory's row that are its own story; an unregistration is the broker's."""
+"""Reasons (ended_by of a directory) that make an incident. An unregistration is an incident of the broker."""
 
 UNKNOWN, UNKNOWN_SINCE_SNAPSHOT = "unknown", "unknown since a snapshot"
-"""Ends of what only its replicas tell."""
+"""Reasons for a directory that is known only from its replicas."""
 KINDS = {
     "failed": "directory failed",
     UNKNOWN: "directory unknown",
@@ -46,10 +46,10 @@ def directory_stories(rows: Sequence[Online], registrations: Sequence[Registrati
 def unexplained(
     missed: Sequence[Online], told: Sequence[Story], rows: Sequence[Online], registrations: Sequence[Registration]
 ) -> list[Story]:
-    """Directories that replicas are offline in though none of the stories says that they left.
+    """Directories with offline replicas that no incident explains.
 
-    ``missed`` has one for each place, from where the first replica was offline in it: a snapshot began after the
-    failure, the broker never had the directory, or it was unregistered and came back without it.
+    ``missed`` has a row per place, from the offset where its first replica was offline: the lake's snapshot is newer
+    than the failure, the broker never had the directory, or it was unregistered and came back without it.
     """
     known = {(story.broker_id, story.directory_id): story.offset for story in reversed(told)}
     had = {(row.broker_id, row.directory_id): row.from_offset for row in reversed(rows)}
@@ -105,7 +105,7 @@ def _story(
 
 
 def _back(gone: Online, offset: int, rows: Sequence[Online]) -> Online | None:
-    """Where the directory was online next, on whatever broker."""
+    """The next row in which the directory is online, on any broker."""
     for row in rows:
         if row.directory_id == gone.directory_id and row is not gone:
             elsewhere = row.broker_id != gone.broker_id and (row.to_offset is None or row.to_offset > offset)
@@ -126,7 +126,7 @@ def _registered(broker_id: int, offset: int, registrations: Sequence[Registratio
 
 
 def _down_since(broker_id: int, offset: int, registrations: Sequence[Registration]) -> int | None:
-    """Where the broker was fenced that registered at ``offset``; None if it was not."""
+    """Offset where the broker that registered at ``offset`` had been fenced, None if it was not."""
     since = None
     for row in registrations:
         if row.broker_id == broker_id and row.from_offset < offset:

@@ -1,4 +1,4 @@
-"""What failures did to replicas and leaders, from the history tables."""
+"""The effects of failures on replicas and leaders, from the history tables."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ FOREVER = (1 << 63) - 1
 
 
 class Outage(NamedTuple):
-    """A replica that an incident took offline, until it was online again for whatever reason."""
+    """A replica that an incident took offline, until it was online again."""
 
     topic: str
     partition: int
     broker_id: int
     directory_id: str
     already: bool
-    """It was offline before, for another reason."""
+    """Whether it was offline before, for another reason."""
     from_offset: int
     from_time: datetime
     to_offset: int | None
@@ -43,20 +43,20 @@ class LeaderLoss(NamedTuple):
     partition: int
     leader: int
     successor: int
-    """Who took over in the same record; -1: nobody."""
+    """The new leader in the same record, -1 for none."""
     offset: int
     time: datetime
     led_again_offset: int | None
-    """Where nobody took over: when somebody led again, or the topic was removed."""
+    """If there was no new leader: when the partition had a leader again, or the topic was removed."""
     led_again_time: datetime | None
     led_again_by: int | None
     lacking: str | None
-    """Who leads after it lacks acknowledged writes: lost, or may lack writes. None: it has them all."""
+    """Whether the next leader lacks acknowledged writes: lost, or may lack writes. None: it has all of them."""
 
 
 @dataclass
 class Effects:
-    """Counts for one story."""
+    """Counts for one incident."""
 
     replicas: int = 0
     already_offline: int = 0
@@ -65,23 +65,23 @@ class Effects:
     last_offset: int | None = None
     last_time: datetime | None = None
     successors: dict[int, int] = field(default_factory=dict)
-    """By broker; -1 for partitions that nobody took over."""
+    """Partitions by their new leader, -1 for none."""
     first_loss: tuple[int, datetime] | None = None
     """When the first leader was lost."""
     leaderless: int = 0
-    """Of those that nobody took over: who has no leader still."""
+    """Partitions without a new leader that still have none."""
     longest_leaderless: timedelta = timedelta()
     led_again: tuple[int, datetime] | None = None
-    """When the last of them had a leader again."""
+    """When the last of these had a leader again."""
     lost: list[DataLoss] = field(default_factory=list)
-    """Partitions whose last complete copy was given up, or that went on without it."""
+    """Partitions whose last complete copy was given up, or that continued without it."""
     rehomed: int = 0
-    """Replicas that the broker recreated empty in other directories than the one that left."""
+    """Replicas that the broker recreated empty in other directories."""
     rehomed_from: tuple[int, datetime] | None = None
 
 
 def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ()) -> list[Effects]:
-    """The effects of each story, in their order. ``lost``: every loss of data up to the lake's offset."""
+    """The effects of each incident, in the order of ``stories``. ``lost``: all data losses up to the lake's offset."""
     found = [Effects() for _ in stories]
     if not stories:
         return found
@@ -131,7 +131,7 @@ def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ())
 
 
 def outages(lake: Lake, stories: Sequence[Story], story: int) -> list[Outage]:
-    """The replicas that one story took offline."""
+    """The replicas that one incident took offline."""
     return [
         Outage._make([*row[:6], time_of(row[6]), row[7], _time(row[8])])
         for row in lake.query(
@@ -146,7 +146,7 @@ def outages(lake: Lake, stories: Sequence[Story], story: int) -> list[Outage]:
 
 
 def leader_losses(lake: Lake, stories: Sequence[Story], story: int, lost: Sequence[DataLoss] = ()) -> list[LeaderLoss]:
-    """The partitions that one story took the leader from, in the order of the records; ``lost`` as for ``effects``."""
+    """The partitions that lost their leader in one incident, in log order. ``lost`` as for ``effects``."""
     lacking = {(one.topic, one.partition, one.went_on_offset): one.kind for one in lost}
     return [
         LeaderLoss._make(
@@ -163,7 +163,7 @@ def leader_losses(lake: Lake, stories: Sequence[Story], story: int, lost: Sequen
 
 
 def _story_of(loss: DataLoss, stories: Sequence[Story]) -> int | None:
-    """The last story before the loss about the directory, or else the broker, that had the last complete copy."""
+    """The last incident before the loss at the directory, otherwise the broker, of the last complete copy."""
     begun = [number for number, story in enumerate(stories) if story.since <= loss.offset]
     for copy in loss.copies:
         for directory in (copy.directory_id, None):
@@ -174,9 +174,9 @@ def _story_of(loss: DataLoss, stories: Sequence[Story]) -> int | None:
 
 
 def _outages(lake: Lake, stories: Sequence[Story]) -> str:
-    """Every stretch in which a replica was offline for one kind of reason, under the last story that explains it.
+    """SQL: each period in which a replica was offline for one kind of reason, with the last incident that explains it.
 
-    A directory's outages last until the replica is online; a broker's until the broker is back.
+    Outages by a directory last until the replica is online, those by a broker until the broker is back.
     """
     return f"""
         {_told(stories)},
@@ -221,7 +221,7 @@ def _outages(lake: Lake, stories: Sequence[Story]) -> str:
 
 
 def _losses(lake: Lake) -> str:
-    """Leaders that an outage took, with who led next."""
+    """SQL: leaders lost in outages, with the next leader."""
     partitions = lake.until("partitions")
     return f"""
         states AS (
@@ -258,8 +258,8 @@ def _losses(lake: Lake) -> str:
 
 
 def _told(stories: Sequence[Story]) -> str:
-    """The stories as rows: number, place, where it starts, from when on leaders may have been moved away for it, and
-    between which offsets replicas that leave a directory leave it because of the story."""
+    """The incidents as rows: number, place, first offset, the time since which leaders may have been moved away for it,
+    and the offsets between which replicas leave a directory because of it."""
     rows = []
     for number, story in enumerate(stories):
         place = f"{story.broker_id}" if story.directory_id is None else f"{story.broker_id}/{story.directory_id}"

@@ -1,4 +1,4 @@
-"""A failure as the registrations tell it, before what it did to replicas and leaders is known."""
+"""A failure according to the registrations, without its effects on replicas and leaders."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ CAUSES = {
         "reassign the replicas that it still has, or start it again",
     ),
 }
-"""Kind -> what it means, and what to do while it goes on."""
+"""Kind -> what it means, and what to do while it lasts."""
 
 
 class Event(NamedTuple):
-    """Something that happened in an incident."""
+    """An event of an incident."""
 
     offset: int
     time: datetime
@@ -71,7 +71,7 @@ class Registration(NamedTuple):
 
 @dataclass
 class Story:
-    """A failure while it is being told."""
+    """A failure while its registrations are read."""
 
     kind: str
     broker_id: int
@@ -80,21 +80,21 @@ class Story:
     time: datetime
     since_snapshot: bool = False
     leaders_from: datetime | None = None
-    """When leaders began to be moved away in order; None: with the failure itself."""
+    """When a controlled shutdown began to move leaders away. None: at the failure itself."""
     end_offset: int | None = None
     end_time: datetime | None = None
     ending: str = ""
     back_offset: int | None = None
-    """Where the directory that left was online again."""
+    """The offset where the directory was online again."""
     down_since: int | None = None
-    """Where its broker had gone down, if the directory left while it was."""
+    """The offset where its broker went down, if the directory left while the broker was down."""
     ends_with_replicas: bool = False
-    """Over as soon as none of its replicas is offline, whether or not what failed is back."""
+    """Whether it ends as soon as none of its replicas is offline, even if the broker or directory is not back."""
     events: list[Event] = field(default_factory=list)
 
     @property
     def since(self) -> int:
-        """The offset from which on what happens belongs to it."""
+        """The offset from which on events belong to it."""
         return self.offset if self.down_since is None else self.down_since
 
     def tell(self, offset: int, time: datetime, what: str) -> None:
@@ -102,5 +102,5 @@ class Story:
         self.events.append(Event(offset, time, what))
 
     def end(self, offset: int, time: datetime, ending: str) -> None:
-        """What failed is back."""
+        """Ends the incident: the broker or directory is back."""
         self.end_offset, self.end_time, self.ending = offset, time, ending

@@ -11,7 +11,7 @@ _PLAIN = (str, int, bool, float, type(None))
 
 
 def jsonable(answer: Any) -> Any:
-    """Dataclasses and named tuples as objects, and what is in them likewise. Keys of mappings stay as they are."""
+    """Converts dataclasses and named tuples to objects, recursively. Keys of mappings do not change."""
     if type(answer) in _PLAIN:
         return answer
     if dataclasses.is_dataclass(answer) and not isinstance(answer, type):

@@ -1,7 +1,7 @@
-"""What became of the data of partitions: lost, maybe lacking writes, or at risk.
+"""The fate of the partitions' data: lost, possibly incomplete, or at risk.
 
-``jbod_model.loss.fate`` judges. Few partitions can have lost anything (``loss_sql``), and many of those share a shape:
-the same states, at the same places between the events of brokers. The model follows one partition of each shape.
+``jbod_model.loss.fate`` decides. Few partitions can have lost anything (``loss_sql``), and many of those share a shape:
+the same states, in the same order relative to the events of brokers. The model follows one partition of each shape.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Followed(NamedTuple):
     shape: Fate
     """The fate of the first partition of this shape."""
     offsets: Mapping[int, int]
-    """Offsets in ``shape`` to those of this partition; others are the same for both."""
+    """Maps offsets in ``shape`` to those of this partition. Offsets that it lacks are the same for both."""
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -63,9 +63,9 @@ class Followed(NamedTuple):
 
 
 def followed(lake: Lake, default_min_isr: int = 1, also: str = "") -> list[Followed]:
-    """The fates of the partitions that can have lost data, and of those in ``also``: SQL for topic_id and partition.
+    """The fates of the partitions that can have lost data, and of those in ``also`` (SQL for topic_id and partition).
 
-    ``default_min_isr``: min.insync.replicas where the log says nothing.
+    ``default_min_isr``: min.insync.replicas if the log does not set it.
     """
     wanted = candidates(lake) + (f" UNION ({also})" if also else "")
     lake.query(f"CREATE OR REPLACE TEMP TABLE loss_wanted AS {wanted}")
@@ -88,7 +88,7 @@ def followed(lake: Lake, default_min_isr: int = 1, also: str = "") -> list[Follo
 
 
 def _broker_events(lake: Lake) -> list[BrokerChanged]:
-    """Registrations as far as they matter to copies, ascending."""
+    """The parts of registrations that matter to copies, in log order."""
     rows = lake.query(
         f"""
         WITH said AS (
@@ -123,7 +123,7 @@ def _registration(directories: Sequence[str] | None, incarnation: str, fenced: b
 
 
 def _min_isr(lake: Lake, default: int) -> dict[str, list[tuple[int, int]]]:
-    """(offset, min.insync.replicas from it on), ascending, for each topic; the first is what counted before all."""
+    """For each topic (offset, min.insync.replicas from it on), ascending. The first entry is the initial value."""
     topics = [topic for (topic,) in lake.query("SELECT DISTINCT topic FROM loss_events")]
     every: list[Change] = []
     own: dict[str, list[Change]] = {topic: [] for topic in topics}
@@ -177,8 +177,8 @@ def _shapes(
 ) -> Iterator[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]]:
     """For each shape: a topic, the events of its first partition in order, and all its partitions with their offsets.
 
-    Two partitions have one shape if the same happens to them, each thing before, at or after the same records of
-    others: registrations and changes of min.insync.replicas.
+    Two partitions have the same shape if they have the same events, in the same order relative to registrations and
+    changes of min.insync.replicas.
     """
     begun = dict(lake.query("SELECT topic, min(o) FROM loss_events GROUP BY topic"))
     changing = {topic: steps for topic, steps in min_isr.items() if steps[-1][0] > begun[topic]}
@@ -213,7 +213,7 @@ def _shapes(
 def _told(
     events: Sequence[Mapping[str, Any]], brokers: Sequence[BrokerChanged], min_isr: Sequence[tuple[int, int]]
 ) -> list[Event]:
-    """The model's events of one partition, in order: at one offset brokers come first, the partition last."""
+    """The model's events of one partition, in order. At the same offset, brokers come first and the partition last."""
     replicas = {broker for event in events if event["said"] for broker in event["said"]["replicas"]}
     told: list[tuple[int, int, Event]] = [(event.offset, 0, event) for event in brokers if event.broker_id in replicas]
     told += [(offset, 1, MinIsrChanged(offset=offset, value=value)) for offset, value in min_isr]

@@ -1,9 +1,9 @@
 """Which partitions can have lost data, in one query over the history tables.
 
 In every other partition the members of the in-sync set and the eligible leaders hold every acknowledged write at any
-offset (R-LOSS-2, R-LOSS-4), so that nothing is lost. The query may name a partition too many, never one too few: what
-became of those it names, ``jbod_model.loss.fate`` says. Rows that cannot matter are put aside by what they say of
-themselves, before any is joined with the one before it.
+offset (R-LOSS-2, R-LOSS-4), so that nothing is lost. The query may name too many partitions, but never too few:
+``jbod_model.loss.fate`` decides about those it names. Rows that cannot matter are filtered by their own columns, before
+the join of each row with its predecessor.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pipelines.lake.reader import Lake
 
 
 def candidates(lake: Lake) -> str:
-    """SQL: topic_id and partition of those that can have lost data by the lake's offset."""
+    """SQL: topic_id and partition of the partitions that can have lost data by the lake's offset."""
     return f"""
         WITH p AS (
             -- A row with more or fewer directories than replicas is damage, which B-11 tells.
@@ -34,8 +34,8 @@ def candidates(lake: Lake) -> str:
     """
 
 
-# A leader, or a member, that the state before did not name; nobody of the old ones left among the replicas. A state
-# without one before it begins with those that it names.
+# A leader or member that the previous state did not name, or no previous member left among the replicas. A state
+# without a previous one begins with the replicas that it names.
 _STEPS = """
     shaky AS MATERIALIZED (
         SELECT topic_id, partition FROM p
@@ -69,10 +69,10 @@ _STEPS = """
     )
 """
 
-# A replica whose directory changes keeps its copy for sure where the old directory was online all the while, or, where
-# none was known, the new one; while its broker is fenced, until that has registered or is unfenced (R-COPY-12). One
-# that no record places is in doubt once a directory of its broker goes. While another leads, a replica that is neither
-# in sync nor eligible has nothing to lose.
+# A replica whose directory changes surely keeps its copy if the old directory (or the new one, if the old one was
+# unknown) was online all the time; while its broker is fenced, until it registers or is unfenced (R-COPY-12). A replica
+# without a directory is in doubt once a directory of its broker leaves. While another replica leads, a replica that is
+# neither in sync nor eligible has nothing to lose.
 # Most changes are the first placements of new replicas, on brokers whose directories never changed.
 _MOVES = """
     ended AS MATERIALIZED (SELECT broker_id, to_offset FROM d WHERE to_offset IS NOT NULL),

@@ -1,4 +1,4 @@
-"""Whose data is lost, may lack writes, or lies on offline disks alone; where to look for it, and what to do."""
+"""Partitions whose data is lost, may lack writes, or is only on offline disks; where to look for it; what to do."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class LastCopy(NamedTuple):
 
     broker_id: int
     directory_id: str | None
-    """None where no record says it."""
+    """None if no record names it."""
     given_up: str | None
-    """recreated, removed, lost or unregistered; None: it is still in use."""
+    """recreated, removed, lost or unregistered. None: it is still in use."""
     away_offset: int | None
-    """Of the record that gave it up."""
+    """Offset of the record that gave it up."""
     place: str
-    """Of its directory now: online, offline, or unregistered with its broker."""
+    """The present state of its directory: online, offline, or unregistered with its broker."""
 
     @property
     def where(self) -> str:
@@ -44,7 +44,7 @@ class LastCopy(NamedTuple):
 
 
 class DataLoss(NamedTuple):
-    """Acknowledged writes of a partition that are gone, or may be."""
+    """Acknowledged writes of a partition that are gone, or may be gone."""
 
     topic: str
     topic_id: str
@@ -52,20 +52,20 @@ class DataLoss(NamedTuple):
     kind: str
     """lost, or may lack writes."""
     offset: int
-    """Of the record that gave up the last complete copy, or that elected a leader without one."""
+    """Offset of the record that gave up the last complete copy, or that elected a leader without one."""
     time: datetime
     copies: Sequence[LastCopy]
-    """The last ones that held everything."""
+    """The last copies that held every acknowledged write."""
     leader: int | None
-    """Who led without the data; None where nobody did."""
+    """The leader without the data, None if there was none."""
     went_on_offset: int | None
-    """Of the record that made it lead: from then on the data does not come back by itself."""
+    """Offset of the record that elected this leader. From then on the data does not come back by itself."""
     until_offset: int | None
-    """Of the record that brought it back, or removed the topic; None while it holds."""
+    """Offset of the record that brought the data back, or removed the topic. None while the loss lasts."""
     tiered: bool
-    """The topic keeps the older part of its log in remote storage: only what was not uploaded yet is at stake."""
+    """The topic keeps the older part of its log in remote storage. Only the part not uploaded yet is at stake."""
     accepted: bool
-    """An operator said so (check.losses_accepted_until)."""
+    """Whether an operator accepted the loss (check.losses_accepted_until)."""
 
     @property
     def name(self) -> str:
@@ -97,7 +97,7 @@ class DataLoss(NamedTuple):
 
     @property
     def _crashed(self) -> bool:
-        """The leader's own copy was the last one, and may have lost what was not flushed."""
+        """The leader's own copy was the last one, and may lack writes that were not flushed."""
         return [copy.broker_id for copy in self.copies] == [self.leader] and self.copies[0].given_up is None
 
     def as_json(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ _HOW = {
 
 
 def _advice(copy: LastCopy, went_on: bool) -> str:
-    """``went_on``: somebody leads without the data, so that the copy is truncated when its replica follows again."""
+    """``went_on``: a replica leads without the data, so the copy is truncated when its replica follows again."""
     if copy.given_up is None and copy.place == "online":
         return f"{copy.broker} is online again: its copy was truncated to the leader's; restore from a backup"
     if copy.given_up is None:
@@ -157,25 +157,25 @@ class Losses:
     """The answer."""
 
     losses: Sequence[DataLoss]
-    """Those that hold at the lake's offset, by topic and number."""
+    """The losses at the lake's offset, by topic and number."""
     at_risk: Sequence[AtRisk]
 
     def chosen(self, kind: str) -> list[DataLoss]:
-        """The losses of a kind that nobody accepted."""
+        """The losses of a kind that are not accepted."""
         return [one for one in self.losses if one.kind == kind and not one.accepted]
 
     def count(self, kind: str) -> int:
-        """Partitions with such a loss."""
+        """Number of partitions with a loss of this kind."""
         return len({(one.topic_id, one.partition) for one in self.chosen(kind)})
 
     @property
     def accepted(self) -> int:
-        """How many an operator accepted."""
+        """Number of losses that an operator accepted."""
         return sum(one.accepted for one in self.losses)
 
     @property
     def groups(self) -> list[list[DataLoss]]:
-        """The losses that nobody accepted, by what happened and what to do; lost data first, most partitions first."""
+        """The losses that are not accepted, by cause and advice: lost data first, then by number of partitions."""
         found: dict[tuple[str, str], list[DataLoss]] = {}
         for one in sorted((*self.chosen(LOST), *self.chosen(MAY_LACK)), key=attrgetter("offset")):
             found.setdefault((one.finding, one.advice), []).append(one)
@@ -195,7 +195,7 @@ class Losses:
 
 
 def losses(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Losses:
-    """What is lost, or at risk, at the lake's offset. Losses up to the offset ``accepted_until`` are accepted."""
+    """Data that is lost or at risk at the lake's offset. Losses up to the offset ``accepted_until`` are accepted."""
     found = followed(lake, default_min_isr, also=_without_online_leader(lake))
     if not found:
         return Losses((), ())
@@ -204,14 +204,14 @@ def losses(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Lo
 
 
 def every_loss(lake: Lake, default_min_isr: int = 1) -> list[DataLoss]:
-    """Every loss up to the lake's offset, also those that ended, by topic and number."""
+    """Every loss up to the lake's offset, including those that ended, by topic and number."""
     return _data_losses(lake, followed(lake, default_min_isr), -1)
 
 
 def complete_copies(
     lake: Lake, partitions: Iterable[tuple[str, int]], default_min_isr: int = 1
 ) -> dict[tuple[str, int], dict[int, Copy]]:
-    """The copies that hold everything, by broker, of partitions (topic id, number) at the lake's offset."""
+    """The complete copies, by broker, of partitions (topic id, number) at the lake's offset."""
     values = ", ".join(f"('{topic_id}', {number})" for topic_id, number in partitions)
     if not values:
         return {}
@@ -274,10 +274,10 @@ def times_of(lake: Lake, offsets: Sequence[int]) -> dict[int, datetime]:
 
 @dataclass(frozen=True)
 class Places:
-    """Where directories are at an offset."""
+    """The state of directories at an offset."""
 
     online: frozenset[tuple[int, str]]
-    """(broker, directory), of brokers that are not fenced."""
+    """(broker, directory) of the online directories of brokers that are not fenced."""
     registered: frozenset[int]
 
     def copy(self, copy: Copy) -> LastCopy:

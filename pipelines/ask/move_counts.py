@@ -1,4 +1,4 @@
-"""What was moved between disks and what brokers asked to be recorded, in a few numbers, and the queue in steps."""
+"""Summaries: moves between disks, brokers' requests to record assignments, and steps for the queue."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _STEPS = [
 
 @dataclass(frozen=True)
 class MoveCounts:
-    """The answer of ``moves`` in short."""
+    """A summary of ``moves``."""
 
     count: int
     outcomes: Mapping[str, int]
     """The most frequent first."""
     reverted: int
     longest: Move | None
-    """Of those that a request log shows asked for."""
+    """Among the moves whose request is in a request log."""
     longest_duration: timedelta | None
 
 
@@ -41,15 +41,15 @@ class Asking:
     largest: int
     """Entries of the largest request."""
     retries: int
-    """Entries that had been refused before."""
+    """Entries that were refused before."""
     refused: int
     first_time: datetime | None
-    """Of the first request; None where none came yet."""
+    """Time of the first request, None if there is none."""
     last_time: datetime | None
     waiting: int
-    """The most replicas of one broker that ever waited at once for a directory."""
+    """The largest number of replicas of one broker that waited for a directory at the same time."""
     waiting_broker: int | None
-    """Which broker; None where none ever waited."""
+    """The broker of this maximum, None if no replica ever waited."""
     waiting_offset: int | None
     waiting_time: datetime | None
 
@@ -63,12 +63,12 @@ def count_moves(found: Sequence[Move]) -> MoveCounts:
 
 
 def moving(lake: Lake) -> tuple[MoveCounts, Asking | None]:
-    """Moves and requests up to the lake's offset; None where the lake never saw requests."""
+    """Moves and requests up to the lake's offset. The second is None if the lake never read requests."""
     return count_moves(moves(lake)), asking(lake)
 
 
 def asking(lake: Lake) -> Asking | None:
-    """Requests in short, None where the lake never saw any."""
+    """A summary of requests, None if the lake never read any."""
     rows = requests_until(lake)
     if rows is None:
         return None
@@ -110,7 +110,7 @@ def asking(lake: Lake) -> Asking | None:
 
 
 def step_for(span: timedelta, most: int = 200) -> timedelta:
-    """A round step of which ``span`` has at most ``most``: a second at least."""
+    """Returns a round step, at least a second, so that ``span`` has at most ``most`` steps."""
     for step in _STEPS:
         if span <= step * most:
             return step

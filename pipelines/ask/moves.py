@@ -1,8 +1,8 @@
-"""Moves of replicas between the disks of a broker: asked, accepted, and whether they stayed.
+"""Moves of replicas between the disks of a broker: when requested, when accepted, and whether they stayed.
 
-The log shows when the controller accepted the new directory, and when it was taken back. That the broker swapped the
-copy in afterwards it does not show: a move that is not taken back soon was promoted. When it was asked for, and how
-often it was refused, only the request stream says.
+The log shows when the controller accepted the new directory, and when this was reverted. It does not show that the
+broker then replaced the old copy: a move that is not reverted soon counts as promoted. Only the request stream shows
+when a move was requested and how often it was refused.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
 SOON = timedelta(minutes=10)
-"""A return within this time undoes a move; a later one is a move of its own."""
+"""A return within this time reverts a move. A later return is another move."""
 
 AT_ONCE = timedelta(seconds=10)
-"""A broker swaps within this time after the controller accepted."""
+"""A broker replaces the old copy within this time after the controller accepted."""
 
 RECREATED = "recreated"
-"""The outcome of what was no move."""
+"""The outcome of a change that was not a move."""
 
 _STARTING = 60_000_000
-"""Microseconds: a process may report where its replicas are before it registers without the directory they were in."""
+"""Microseconds by which a process may report its replicas before it registers without their old directory."""
 
 _EARLY = 1_000_000
-"""Microseconds by which a request may seem to come after the record that it made: a batch has the time it began."""
+"""Microseconds by which a request may seem later than its record: a batch has the time of its beginning."""
 
 
 @dataclass(frozen=True)
 class Move:
-    """One replica on its way from a directory to another of the same broker."""
+    """The move of a replica from a directory to another one of the same broker."""
 
     topic: str
     topic_id: str
@@ -44,24 +44,24 @@ class Move:
     source: str
     target: str
     asked_time: datetime | None
-    """When the broker first asked for the target; None without a request log."""
+    """When the broker first requested the target, None without a request log."""
     requests: int
-    """How often it asked."""
+    """How often it was requested."""
     refused: int
     """How often it was refused."""
     accepted_offset: int
     accepted_time: datetime
     outcome: str
-    """``promoted``: it stayed. ``accepted``: too new to tell. ``reverted``: taken back soon. ``recreated``: the source
-    was offline or gone, so that nothing was moved and the replica began empty."""
+    """``promoted``: it stayed. ``accepted``: too recent to decide. ``reverted``: it was reverted soon. ``recreated``:
+            the source was offline or gone, so that nothing was moved and the replica began empty."""
     reverted_offset: int | None
     reverted_time: datetime | None
     flips: int
-    """How often it went back and came again at once, as when a broker corrects what it had just moved (R-MOVE-7)."""
+    """How often it went back and came again at once, as when a broker corrects a recent move (R-MOVE-7)."""
 
     @property
     def duration(self) -> timedelta | None:
-        """From the first request to what ended it: accepted for good, or taken back. None if nobody saw it asked."""
+        """From the first request to the final acceptance or the revert. None if the request is not known."""
         if self.asked_time is None:
             return None
         return max((self.reverted_time or self.accepted_time) - self.asked_time, timedelta(0))
@@ -128,7 +128,7 @@ def _move(row: tuple[Any, ...]) -> Move:
 
 
 def _requests(lake: Lake) -> str:
-    """SQL: for each move, when the broker first asked for its target, how often, and how often in vain."""
+    """SQL: for each move, when the broker first requested its target, how often, and how often it was refused."""
     rows = requests_until(lake)
     if rows is None:
         return (
@@ -147,10 +147,10 @@ def _requests(lake: Lake) -> str:
 
 
 def _stories(chain: Iterable[Move], soon: timedelta) -> Iterator[Move]:
-    """One replica's moves: what returns soon undoes the one before, and what then comes again soon undoes that.
+    """Combines one replica's moves: a return within ``soon`` reverts the move before, a second one reverts the return.
 
-    A broker also goes back when one of the two disks fails before it swapped (KAFKA-16297); had it swapped, it would
-    recreate the replica at its next start.
+    A broker also goes back if one of the two disks fails before it has replaced the old copy (KAFKA-16297). Afterwards
+    it would recreate the replica at its next start.
     """
     current: Move | None = None
     for move in chain:

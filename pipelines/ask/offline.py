@@ -16,7 +16,7 @@ from pipelines.lake.reader import Lake
 
 
 class OfflineReplica(NamedTuple):
-    """A replica that is offline, and the record that made it so."""
+    """A replica that is offline, and the record that took it offline."""
 
     topic: str
     topic_id: str
@@ -28,10 +28,10 @@ class OfflineReplica(NamedTuple):
     since_offset: int
     since_time: datetime
     since_snapshot: bool
-    """The beginning is only known to be at or before the offset: a snapshot is the oldest witness."""
+    """Whether it began at or before the offset: the beginning is known only from a snapshot."""
 
     def as_json(self) -> dict[str, Any]:
-        """One JSON object. There may be hundreds of thousands: ``jsonable`` would ask of each field what it is."""
+        """Returns one JSON object. ``jsonable`` would be slow for hundreds of thousands: it inspects each field."""
         found: dict[str, Any] = dict(zip(_JSON_NAMES, self, strict=True))
         found["sinceTime"] = self.since_time.isoformat()
         return found
@@ -42,12 +42,12 @@ _JSON_NAMES = tuple(map(camel_case, OfflineReplica._fields))
 
 @dataclass(frozen=True)
 class Cause:
-    """What several offline replicas have in common."""
+    """The common cause of several offline replicas."""
 
     reason: str
     broker_id: int
     directory_id: str | None
-    """Where the directory is the reason."""
+    """The directory, if it is the reason."""
     since_offset: int
     since_time: datetime
     since_snapshot: bool
@@ -55,7 +55,7 @@ class Cause:
     finding: str
     advice: str
     last_offset: int | None = None
-    """When the last of them went offline for it, if not at ``since_offset`` as the first."""
+    """Offset where the last of them went offline, if that is not ``since_offset``."""
     last_time: datetime | None = None
 
 
@@ -71,9 +71,9 @@ class Offline:
     causes: Sequence[Cause]
     """Most replicas first."""
     partitions: Sequence[Troubled]
-    """Those with a replica offline."""
+    """The partitions with an offline replica."""
     data: Losses
-    """What is lost whether or not a replica is offline now, and what is at risk."""
+    """Data that is lost, even if no replica is offline now, and data at risk."""
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
@@ -98,7 +98,7 @@ class Offline:
 
 
 def offline(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Offline:
-    """What is offline at the lake's offset. Lost data up to the offset ``accepted_until`` is accepted."""
+    """Offline replicas at the lake's offset. Lost data up to the offset ``accepted_until`` is accepted."""
     rows = lake.query(
         f"""
         SELECT topic, topic_id, partition, replica_index, broker_id, directory_id, reason, from_offset,
@@ -168,7 +168,7 @@ def _about_fenced(broker: int, stopping: bool) -> tuple[str, str]:
 
 
 def _about_directory(broker: int, directory: str, end: tuple[int, str | None] | None) -> tuple[str, str]:
-    """``end`` is the broker that had it last, and why it went."""
+    """``end`` is the broker that had it last, and why it left."""
     if end is None:
         return (
             f"broker {broker} never registered directory {directory}",

@@ -1,4 +1,4 @@
-"""Whether a directory can be taken out of its broker: the verdict, its reasons, and what to do next."""
+"""Whether a directory can be removed from its broker: the verdict, its reasons, and what to do next."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pipelines.lake.reader import Lake
 
 
 class Held(NamedTuple):
-    """A replica that is in the directory, or may be."""
+    """A replica that is in the directory, or may be in it."""
 
     topic: str
     partition: int
     replicas: Sequence[int]
     kind: str
-    """assigned: it is in it; unassigned, migrating or lost: the log does not say where on the broker it is."""
+    """assigned: it is in the directory; unassigned, migrating or lost: the log does not know its directory."""
     leads: bool
     only_online: bool
     """No other replica of the partition is online."""
     last_complete: bool
-    """No other replica that is online holds every acknowledged write."""
+    """No other online replica holds every acknowledged write."""
     arriving: bool
     """A reassignment adds it to the broker."""
     leaving: bool
@@ -43,7 +43,7 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class Reason:
-    """Something that speaks against the removal, or that the log cannot tell."""
+    """A reason against the removal, or a fact that the log does not know."""
 
     blocks: bool
     finding: str
@@ -65,7 +65,7 @@ class Removal:
     """Whether the broker lists the directory as online."""
     safe: bool
     reasons: Sequence[Reason]
-    """Those that block first."""
+    """The reasons, blocking ones first."""
     held: Sequence[Held]
 
     def as_json(self) -> dict[str, Any]:
@@ -74,11 +74,11 @@ class Removal:
         return {**found, "reassignment": self.reassignment()}
 
     def reassignment(self) -> dict[str, Any]:
-        """A plan for ``kafka-reassign-partitions`` that moves what is in the directory to another one of its broker.
+        """A plan for ``kafka-reassign-partitions`` that moves the replicas to another directory of the broker.
 
-        Empty where the broker cannot: it does not list the directory, or is not registered.
+        Empty if the broker cannot move them: it does not list the directory, or is not registered.
 
-        The log knows ids of directories, not their paths: put the path of the new one in for OTHER_DIRECTORY.
+        The log knows the ids of directories, not their paths: replace OTHER_DIRECTORY by the path of the new one.
         """
         return {
             "version": 1,
@@ -99,7 +99,7 @@ OTHER = "OTHER_DIRECTORY"
 
 
 def safe_to_remove(lake: Lake, text: str, default_min_isr: int = 1) -> Removal:
-    """Whether ``BROKER:DIRECTORY`` can go at the lake's offset; UsageError if there is no such directory."""
+    """Whether ``BROKER:DIRECTORY`` can be removed at the lake's offset. Raises UsageError if it does not exist."""
     place = find_directory(lake, text)
     held = _held(lake, place, default_min_isr)
     lost = [
@@ -124,7 +124,7 @@ def safe_to_remove(lake: Lake, text: str, default_min_isr: int = 1) -> Removal:
 
 
 def _held(lake: Lake, place: Place, default_min_isr: int) -> list[Held]:
-    """Replicas in the directory, and those of its broker that are in none that is known."""
+    """Replicas in the directory, and those of its broker whose directory is unknown."""
     rows = lake.query(
         f"""
         WITH o AS (
@@ -142,7 +142,7 @@ def _held(lake: Lake, place: Place, default_min_isr: int) -> list[Held]:
         """,
         [place.broker_id, place.directory_id],
     )
-    # The lists name who is complete, unless something happened to a copy; what did happen the model says.
+    # The partition's lists name the complete copies, unless a copy was damaged. The model knows these cases.
     doubtful = [(row[8], row[1]) for row in rows if not set(row[9]) & set(row[10])]
     complete = complete_copies(lake, doubtful, default_min_isr)
     found = []
@@ -173,9 +173,9 @@ def _about_lost(place: Place, lost: Sequence[DataLoss]) -> list[Reason]:
 
 
 def _about_last(place: Place, held: Sequence[Held]) -> list[Reason]:
-    """Complete copies that no other replica replaces, where it has not been said that no other is online.
+    """The last complete copies, except of partitions already reported to have no other replica online.
 
-    A reassignment that takes a replica away waits until another one is complete.
+    A reassignment that removes a replica waits until another one is complete.
     """
     last = [one for one in held if one.kind == "assigned" and one.last_complete and not one.leaving]
     last = [one for one in last if not (one.only_online and place.online)]
@@ -236,7 +236,7 @@ def _about_replicas(place: Place, held: Sequence[Held]) -> list[Reason]:
 
 
 def _how_to_empty(place: Place, staying: Sequence[Held]) -> str:
-    """Between the disks of a broker only one that runs can move, and only from a disk that works."""
+    """Only a running broker can move replicas between its disks, and only from a disk that works."""
     broker = place.broker_id
     last = sum(one.only_online for one in staying)
     keep = f"; keep the disk: of {last:,} of them no other replica is online" if last else ""
@@ -263,7 +263,7 @@ def _reason(held: Sequence[Held], finding: str, advice: str) -> Reason | None:
 
 
 def _weight(held: Sequence[Held]) -> str:
-    """What makes some of the replicas worth more than others."""
+    """How many of the replicas lead, and how many are the last ones online."""
     leading, last = sum(one.leads for one in held), sum(one.only_online for one in held)
     said = [f"{leading:,} of them leading"] if leading else []
     if last:
@@ -299,7 +299,7 @@ def _about_broker(place: Place) -> list[Reason]:
 
 
 def _unknown(lake: Lake, place: Place) -> list[Reason]:
-    """What may come into the directory later, and what no record says."""
+    """New replicas that may be placed in the directory, and facts that no record contains."""
     broker = place.broker_id
     if not place.listed:
         return [_not_listed(lake, place)]

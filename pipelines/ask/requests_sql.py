@@ -1,4 +1,4 @@
-"""SQL about requests that questions and checks share: plain enough for DuckDB and, through sqlglot, for Spark."""
+"""SQL about requests that questions and checks share. It works in DuckDB and, through sqlglot, in Spark."""
 
 from jbod_model.formats.kafka_errors import KafkaError
 
@@ -15,8 +15,8 @@ PROCESSES = """
     JOIN brokers_history h ON h.broker_id = b.broker_id AND h.incarnation_id = b.incarnation_id
     GROUP BY b.broker_id
 """
-"""SQL over brokers and brokers_history: of each registered broker, since when its process runs, and when it was last
-unfenced (null: never seen fenced)."""
+"""SQL over brokers and brokers_history: for each registered broker, since when its process runs, and when it was last
+unfenced (null: it was never fenced in this history)."""
 
 LAST_ASKED = """
     SELECT q.topic_id, q.topic, q.partition, q.broker_id, q.directory_id, q.requested_time, q.first_requested_time,
@@ -31,10 +31,10 @@ LAST_ASKED = """
     LEFT JOIN error_names n ON n.error = q.error
     WHERE q.age = 1
 """
-"""SQL over assignment_requests and error_names: what a broker last asked for a replica, and Kafka's name of the refusal
-(null where it was accepted)."""
+"""SQL over assignment_requests and error_names: a broker's last request for each replica, and Kafka's name of the error
+(null if it was accepted)."""
 
-# A process that has gone repeats nothing.
+# A process that has ended does not repeat requests.
 RETRY_LOOPS = """
     SELECT q.topic_id, q.topic, q.partition, q.broker_id, q.directory_id, q.refusal, q.attempt, q.first_requested_time,
            q.requested_time, r.from_offset, r.from_time
@@ -43,4 +43,4 @@ RETRY_LOOPS = """
     CROSS JOIN params
     WHERE q.refusal IS NOT NULL AND q.attempt >= params.refusals AND q.requested_time >= params.window_time
 """
-"""SQL over last_asked, processes and params (refusals, window_time): what is asked for and refused again and again."""
+"""SQL over last_asked, processes and params (refusals, window_time): assignments that are refused repeatedly."""

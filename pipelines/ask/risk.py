@@ -1,4 +1,4 @@
-"""What would be lost if one directory or one broker failed now, for each of them."""
+"""For each directory and each broker: what would be lost if it failed now."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from pipelines.lake.reader import Lake
 
 @dataclass(frozen=True)
 class Exposure:
-    """What the failure of one directory, or of a whole broker, would do. Only what it adds to what is lost already."""
+    """The effects of the failure of one directory, or of a whole broker, beyond what is lost already."""
 
     broker_id: int
     directory_id: str | None
-    """None: the whole broker."""
+    """None for the whole broker."""
     replicas: int = 0
-    """Replicas in it that are online."""
+    """Online replicas in it."""
     leaders: int = 0
     """Partitions that the broker leads from it."""
     without_leader: int = 0
     """Partitions that would have no leader."""
     last_replicas: int = 0
-    """Partitions with no other replica online: nobody could serve them, and if the disk is dead the data is gone."""
+    """Partitions with no other replica online: they would be unavailable, and if the disk is dead the data is gone."""
     unclean: int = 0
-    """Partitions that would elect a replica that was not in sync, and lose what it has not."""
+    """Partitions that would elect a replica that was not in sync, and lose the writes that it lacks."""
     under_min_isr: int = 0
     """Partitions that would fall below min.insync.replicas."""
     moved: int = 0
     """Partitions that another replica would lead."""
     unplaced: int = 0
-    """Online replicas of the broker in no directory that the log names: some of them may be in this one."""
+    """Online replicas of the broker whose directory is unknown: some of them may be in this one."""
     only_directory: bool = False
-    """The broker's last one online: Kafka stops when it fails, so the whole broker is lost with it."""
+    """The broker's last online directory: Kafka stops when it fails, so the whole broker is lost with it."""
 
     @property
     def harmless(self) -> bool:
-        """Whether clients would notice nothing but a change of leaders."""
+        """Whether clients would notice only a change of leaders."""
         return not (self.without_leader or self.last_replicas or self.unclean or self.under_min_isr)
 
     @property
     def badness(self) -> tuple[int, ...]:
-        """Sorts from harmless to worst."""
+        """Sort key, from harmless to worst."""
         return (self.without_leader, self.last_replicas, self.unclean, self.under_min_isr, self.moved, self.replicas)
 
 
@@ -61,15 +61,15 @@ class Risk:
     time: datetime
     partitions_in_all: int
     without_leader: int
-    """Partitions that nobody leads already."""
+    """Partitions that have no leader already."""
     under_min_isr: int
     """Partitions under min.insync.replicas already."""
     fenced_brokers: Sequence[int]
-    """Nothing more can be lost with these: their replicas are offline."""
+    """Fenced brokers. Their failure can lose nothing more: their replicas are offline."""
     brokers: Sequence[Exposure]
     """Every unfenced broker, worst first."""
     directories: Sequence[Exposure]
-    """Every online directory of these, worst first."""
+    """Every online directory of these brokers, worst first."""
     tiered_topics: Sequence[str] = ()
     """Of their data only the local part is at stake, what was not copied to remote storage yet."""
 
@@ -80,10 +80,10 @@ class Risk:
 
 
 def risk(lake: Lake, default_min_isr: int = 1) -> Risk:
-    """What each failure would add to what is lost at the lake's offset.
+    """The additional losses of each failure at the lake's offset.
 
-    The leaders are those that Kafka's controller would elect: in-sync replicas first, eligible leaders when nobody is
-    in sync, others only where unclean elections are allowed. ``default_min_isr`` counts where the log says nothing.
+    The leaders are those that Kafka's controller would elect: in-sync replicas first, eligible leaders if none is in
+    sync, others only if unclean elections are allowed. ``default_min_isr`` applies if the log does not set it.
     """
     registered = lake.query(f"SELECT broker_id, fenced, in_controlled_shutdown, log_dirs FROM {lake.at('brokers')}")
     alive = {broker: tuple(listed) for broker, fenced, _, listed in registered if not fenced}
@@ -123,7 +123,7 @@ Places = Mapping[tuple[int, str], Sequence[int]]
 
 
 def _broker(lake: Lake, broker: int, places: Places) -> Exposure:
-    """Everything on a broker, wherever it is."""
+    """The exposure of a whole broker, in all its directories."""
     ids = ID_TABLES[lake.published.ids]
     nowhere = {str(ids.unassigned), str(ids.migrating)}
     held = {directory: row for (holder, directory), row in places.items() if holder == broker}
@@ -139,7 +139,7 @@ def _directory(
         return replace(broker, directory_id=directory, only_directory=True)
     nothing = (0,) * len(COUNTS)
     here = places.get((broker.broker_id, directory), nothing)[: len(COUNTS)]
-    # What stays behind on another broker is no replica of this one, but the failure touches it.
+    # A replica left on another broker is not a replica of this one, but the failure affects its partition.
     added = (0, 0, 0, *elsewhere.get(directory, nothing)[3:])
     counts = dict(zip(COUNTS, map(operator.add, here, added), strict=True))
     return Exposure(broker.broker_id, directory, **counts, unplaced=broker.unplaced)

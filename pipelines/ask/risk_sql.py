@@ -1,9 +1,8 @@
-"""What the controller would make of every partition if a replica's broker or directory failed, for all at once.
+"""The controller's decision about every partition for the failure of each broker or directory, in one query.
 
-The same answer as asking `jbod_model`'s controller about each failure, in the time of one scan: a test compares them.
-A failure takes the broker out of the in-sync set and forbids it to lead (R-LEADER-1); then an election is held
-(R-ELECT-2, R-ELECT-3, R-ELECT-4, R-ELECT-5). A reassignment that a failure completes does not occur: losing a member
-completes nothing.
+The answer is that of `jbod_model`'s controller for each failure, in the time of one scan. A test compares them. A
+failure removes the broker from the in-sync set and forbids it to lead (R-LEADER-1). Then an election is held
+(R-ELECT-2, R-ELECT-3, R-ELECT-4, R-ELECT-5). A failure never completes a reassignment.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from pipelines.ask.configs import MinIsr, Setting
 from pipelines.lake.reader import Lake
 
 COUNTS = ("replicas", "leaders", "last_replicas", "without_leader", "unclean", "under_min_isr", "moved")
-"""What is counted for each place, first as if its directory failed, then as if its broker did."""
+"""The counts for each place, first for a failure of its directory, then for a failure of its broker."""
 
 
 @dataclass(frozen=True)
 class RiskRules:
-    """What an election depends on besides the partition."""
+    """The inputs of an election besides the partition."""
 
     min_isr: MinIsr
     unclean: Setting
@@ -41,7 +40,7 @@ def by_place(lake: Lake, rules: RiskRules) -> str:
 
 
 def totals(lake: Lake, rules: RiskRules) -> str:
-    """(partitions, those without a leader, those under min.insync.replicas) as it is."""
+    """(partitions, those without a leader, those under min.insync.replicas) before any failure."""
     return f"""
         WITH {_partitions(lake, rules)}
         SELECT count(*), count(*) FILTER (leader = -1), count(*) FILTER (in_sync < wanted) FROM ranked
@@ -49,10 +48,10 @@ def totals(lake: Lake, rules: RiskRules) -> str:
 
 
 def strays(lake: Lake, rules: RiskRules, owners: Mapping[str, int]) -> str:
-    """(directory, counts) of what a failure touches because another broker's replica still names the directory.
+    """(directory, counts) of partitions that a failure affects because another broker's replica names the directory.
 
-    The controller finds partitions by directory (R-FAIL-1): after a disk moved, its new owner also loses its place in
-    the partitions that the old owner left behind.
+    The controller finds partitions by directory (R-FAIL-1). So after a disk was moved, a failure of the disk also
+    affects its new broker in the partitions whose replicas still name the disk on its old broker.
     """
     moved = ", ".join(f"('{directory}', {broker})" for directory, broker in owners.items())
     return f"""
@@ -67,7 +66,7 @@ def strays(lake: Lake, rules: RiskRules, owners: Mapping[str, int]) -> str:
 
 
 def _partitions(lake: Lake, rules: RiskRules) -> str:
-    """Every partition with the replicas that may lead it, in the order in which they would be elected."""
+    """Every partition with the replicas that may lead it, in the order of election."""
     wanted = _by_topic(rules.min_isr.topics, str(rules.min_isr.default))
     unclean = {topic: str(_is_true(value)) for topic, value in rules.unclean.topics.items()}
     stopping = "".join(f", {broker}" for broker in rules.stopping)
@@ -94,7 +93,7 @@ def _partitions(lake: Lake, rules: RiskRules) -> str:
 
 
 def _after(rules: RiskRules) -> str:
-    """Each slot with the leader its partition would have once ``b`` is gone, and how many would be in sync.
+    """Each slot with the leader of its partition without broker ``b``, and the number of in-sync replicas then.
 
     Without eligible leaders an in-sync set never becomes empty (R-ELIG-4): a stray's last member stays, and is online.
     """
@@ -127,7 +126,7 @@ def _after(rules: RiskRules) -> str:
 
 
 def _counts(elected: str) -> str:
-    """The aggregates of COUNTS; ``elected`` says where the failure leads to an election."""
+    """The aggregates of COUNTS. ``elected`` is true if the failure leads to an election."""
     conditions = (
         "is_online",
         "leader = b",
@@ -146,7 +145,7 @@ def _first(candidates: str) -> str:
 
 
 def _by_topic(values: Mapping[str, object], otherwise: str) -> str:
-    """A value of the partition's topic as SQL."""
+    """SQL for the value of the partition's topic."""
     if not values:
         return otherwise
     names = ", ".join(_text(topic) for topic in values)

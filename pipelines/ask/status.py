@@ -24,9 +24,9 @@ class Status:
     newest_offset: int
     newest_time: datetime
     published_time: datetime
-    """When the newest offset became visible."""
+    """When the newest offset was published."""
     log_end_offset: int | None
-    """Where the log ended when it was last looked at, if that was before the newest offset."""
+    """The log's end offset at the last run, if that was before the newest offset."""
     features: Mapping[str, int]
     brokers: int
     brokers_fenced: int
@@ -41,9 +41,9 @@ class Status:
     partitions_under_min_isr: int
     partitions_under_replicated: int
     partitions_data_lost: int
-    """Whose last complete copy was given up, and nobody accepted it."""
+    """Partitions whose last complete copy was given up, without accepted losses."""
     partitions_may_lack_writes: int
-    """Whose leader's copy was not complete, and nobody accepted it."""
+    """Partitions whose leader's copy was not complete, without accepted losses."""
 
 
 def status(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Status:

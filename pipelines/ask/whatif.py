@@ -1,4 +1,4 @@
-"""What would happen if some directories and brokers failed at once, partition by partition."""
+"""The effects of a simultaneous failure of directories and brokers, partition by partition."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pipelines.lake.reader import Lake
 
 @dataclass(frozen=True)
 class Change:
-    """A partition that would have another leader, or lose something."""
+    """A partition that would get another leader, or lose something."""
 
     topic: str
     partition: int
@@ -42,10 +42,9 @@ class Change:
     online_after: int
     """Replicas online, in sync or not."""
     unclean: bool
-    """The new leader was not in sync: it lacks what it had not copied."""
+    """The new leader was not in sync: it lacks the writes that it had not copied."""
     last_complete: bool = False
-    """No replica online would hold every acknowledged write, and one does now; a replica that is empty or lacks writes
-    may still be."""
+    """The last online replica with every acknowledged write would fail. Empty or incomplete replicas may be left."""
     tiered: bool = False
     """Of its data only the local part is at stake, what was not copied to remote storage yet."""
 
@@ -66,7 +65,7 @@ class Change:
 
     @property
     def all_offline(self) -> bool:
-        """No replica would be online: if the disks are dead and nothing else holds a copy, the data is gone."""
+        """No replica would be online: if the disks are dead and no other copy exists, the data is gone."""
         return not self.online_after
 
     @property
@@ -90,15 +89,15 @@ class WhatIf:
     replicas: int
     """Replicas that would go offline."""
     changes: Sequence[Change]
-    """Those that lose something first, by topic and number."""
+    """The changes, those with a loss first, then by topic and number."""
     fault: str
-    """What Kafka's own controller (4.1) would stumble over; the answer is then that of a repaired one. Mostly empty."""
+    """Defects that Kafka's controller (4.1) would meet. The answer is that of a repaired controller. Usually empty."""
     already: Sequence[Already] = ()
-    """Those of ``failing`` that are not online as it is."""
+    """The places in ``failing`` that are offline already."""
 
     @property
     def nothing_new(self) -> bool:
-        """Whether all of it has failed already."""
+        """Whether all places have failed already."""
         return len(self.already) == len(self.failing)
 
     def chosen(self, what: str) -> list[Change]:
@@ -125,10 +124,10 @@ class WhatIf:
 
 
 def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> WhatIf:
-    """What the reference controller would make of all of ``failing``, each ``BROKER`` or ``BROKER:DIRECTORY``.
+    """The reference controller's decisions if all of ``failing`` fail, each ``BROKER`` or ``BROKER:DIRECTORY``.
 
-    It hears of directories first, then of brokers, each in the order given: see `jbod_model.whatif`. UsageError for a
-    place that is not there.
+    Directories fail first, then brokers, both in the given order: see `jbod_model.whatif`. Raises UsageError if a
+    place does not exist.
     """
     places = list(dict.fromkeys(find_place(lake, text) for text in failing))
     wholly = [place.broker_id for place in places if place.directory_id is None or place.only]
@@ -140,7 +139,7 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
     )
     stopped = failures.noticed(before).brokers
     if set(stopped) - set(wholly):
-        # All directories of a broker that has several: it takes with it what is in none of them.
+        # If all directories of a broker with several fail, so do its replicas without a directory.
         before = touched(lake, [*wholly, *stopped], [place.directory_id or "" for place in single])
     profile = PROFILES[lake.published.profile]
     static = {MIN_ISR: str(default_min_isr)}
@@ -179,12 +178,12 @@ class _Judge:
     directories: set[tuple[int, Uuid]]
     brokers: frozenset[int]
     complete: Mapping[tuple[str, int], Mapping[int, Copy]] = field(default_factory=dict)
-    """Who holds every acknowledged write, where the lists of a partition do not say it."""
+    """Brokers with every acknowledged write, for partitions whose lists do not name them."""
     tiered: frozenset[str] = frozenset()
     """Topics with remote storage."""
 
     def changes(self) -> Iterator[Change]:
-        """Where somebody else leads, or less is left than before."""
+        """Partitions with another leader, or with fewer replicas than before."""
         for topic_id, topic, number, was, will in self._partitions():
             failing = self._failing(will)
             if was is will and not failing:
@@ -210,11 +209,11 @@ class _Judge:
                 yield change
 
     def replicas(self) -> int:
-        """Replicas that are online and would not be."""
+        """Number of replicas that are online and would go offline."""
         return sum(len(self._failing(was) - self._down(self.before, was)) for _, _, _, was, _ in self._partitions())
 
     def doubtful(self) -> list[tuple[str, int]]:
-        """The partitions all of whose replicas in sync or eligible would be offline, and some are not now."""
+        """Partitions whose in-sync and eligible replicas would all be offline, while some are online now."""
         return [
             (str(topic_id), number)
             for topic_id, _, number, was, will in self._partitions()
@@ -235,7 +234,7 @@ class _Judge:
         return set(offline_replicas(image, partition, profile=self.profile))
 
     def _failing(self, partition: Partition) -> set[int]:
-        """The replicas in what fails, offline whatever the profile makes of it."""
+        """The replicas in the failing places. They are offline under every profile."""
         placed = zip(partition.replicas, partition.directories, strict=True)
         return {place[0] for place in placed if place[0] in self.brokers or place in self.directories}
 
@@ -245,7 +244,7 @@ def _named(partition: Partition) -> set[int]:
 
 
 def _uncleanly(was: Partition, will: Partition) -> bool:
-    """Whether the new leader was not in sync; a partition that recovers already says so no second time."""
+    """Whether the new leader was not in sync. False for a partition that was recovering before."""
     if will.leader in (-1, was.leader):
         return False
     if was.leader_recovery_state == RECOVERING:

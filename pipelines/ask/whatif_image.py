@@ -1,4 +1,4 @@
-"""The part of a lake that failures can touch, as an image for the reference controller."""
+"""The part of a lake that failures can affect, as an image for the reference controller."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _uuid = cache(Uuid.parse)
 def touched(lake: Lake, brokers: Sequence[int], directories: Sequence[str]) -> Image:
     """Every broker, and the partitions with a replica on one of ``brokers`` or in one of ``directories``.
 
-    Partition 0 of their topics comes along, as the controller looks there for the replication factor. A log that names
-    no metadata.version counts as the first that knows directories.
+    Partition 0 of their topics is included, because the controller reads the replication factor from it. A log without
+        a metadata.version counts as the first version with directories.
     """
     topics: dict[Uuid, Topic] = {}
     partitions: dict[Uuid, dict[int, Partition]] = {}
@@ -118,7 +118,7 @@ def _brokers(lake: Lake) -> Iterable[BrokerRegistration]:
 
 
 def _configs(lake: Lake) -> dict[tuple[int, str], dict[str, str]]:
-    """What elections look at."""
+    """The configurations that elections read."""
     configs: dict[tuple[int, str], dict[str, str]] = {}
     for name in (MIN_ISR, UNCLEAN_ELECTION):
         said = setting(lake, name)

@@ -1,4 +1,4 @@
-"""Brokers and directories as a person names them: ``3``, or ``3:r60J`` with the beginning of the directory's id."""
+"""Names of brokers and directories: ``3``, or ``3:r60J`` with the first characters of the directory's id."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Place:
     broker: str
     """online, fenced or missing."""
     directory_id: str | None = None
-    """None: the whole broker."""
+    """None for the whole broker."""
     listed: bool = True
-    """Of a directory: whether the broker lists it as online."""
+    """For a directory: whether the broker lists it as online."""
     only: bool = False
-    """The only directory that its broker has online."""
+    """Whether it is the only online directory of its broker."""
 
     @property
     def online(self) -> bool:
@@ -29,7 +29,7 @@ class Place:
 
 
 def find_place(lake: Lake, text: str) -> Place:
-    """The broker or directory that ``text`` names; UsageError, with those there are, if it names none or several."""
+    """The broker or directory that ``text`` names. Raises UsageError, with the known names, for none or several."""
     number, colon, prefix = text.partition(":")
     if not (number.isascii() and number.isdigit() and len(number) < 11):
         raise UsageError(f"{text}: no broker: write BROKER or BROKER:DIRECTORY, for instance 1 or 1:r60J")
@@ -50,14 +50,14 @@ def find_place(lake: Lake, text: str) -> Place:
 
 
 def find_directory(lake: Lake, text: str) -> Place:
-    """The same for what must be a directory."""
+    """The same for a directory only."""
     if ":" not in text:
         raise UsageError(f"{text}: no directory: write BROKER:DIRECTORY, with an id or the beginning of one")
     return find_place(lake, text)
 
 
 def _find_directory(lake: Lake, text: str, broker: int, prefix: str) -> str:
-    """Among those that were ever online on the broker, and those that its replicas name."""
+    """Searches the directories that were ever online on the broker, and those that its replicas name."""
     known = {
         str(directory)
         for (directory,) in lake.query(

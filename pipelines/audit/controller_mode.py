@@ -19,14 +19,14 @@ from jbod_model.simulation.controller_node import NODE_ID
 from jbod_model.storage.meta_properties import MetaProperties, write_meta_properties
 
 SEGMENT_BYTES = 64 << 20
-"""Size from which a segment ends."""
+"""The size at which a segment ends."""
 
 
 def control(logs: Sequence[RequestLog], out: Path, metadata_version: str | None) -> Control:
-    """Answer the requests of ``logs`` and write the log that comes of it into ``out``, a new metadata.log.dir.
+    """Answers the requests of ``logs`` and writes the resulting log into ``out``, a new metadata.log.dir.
 
-    Reads the files twice. UsageError for a version that is not known, a file that is not there, or an ``out`` that
-    holds a log already or cannot be written.
+    Reads the files twice. Raises UsageError for an unknown version, a missing file, or an ``out`` that holds a log
+    already or cannot be written.
     """
     if metadata_version is not None and metadata_version not in LEVELS:
         raise UsageError(f"--metadata-version {metadata_version}: not known: use one of {', '.join(LEVELS)}")

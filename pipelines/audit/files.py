@@ -1,4 +1,4 @@
-"""An audit from files to a summary and, if there is a lake, its table."""
+"""Runs an audit on files. Returns a summary and, if there is a lake, writes its table."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pipelines.audit.table import write_audit
 def audit(
     log_dir: Path, logs: Sequence[RequestLog], lake: str | None, configs: Mapping[str, str], *, invariants: bool
 ) -> Summary:
-    """Judge the requests of ``logs`` by the metadata log in ``log_dir``, and check the log's own ``invariants``.
+    """Judges the requests of ``logs`` by the metadata log in ``log_dir``, and checks the log's own ``invariants``.
 
-    Reads the log once for each of the two. ``configs`` are of the controller's own file. UsageError for paths that are
-    wrong, MalformedLog and ReplayViolation for a log that is none.
+    Reads the log once for each of the two. ``configs`` come from the controller's server.properties. Raises UsageError
+    for wrong paths, MalformedLog and ReplayViolation for an invalid log.
     """
     for log in logs:
         if not log.path.is_file():
@@ -45,7 +45,7 @@ def audit(
 
 
 def _counted(entries: Iterable[LogEntry], summary: Summary) -> Iterator[LogEntry]:
-    """The entries, with the unknown records among them counted."""
+    """Passes the entries on and counts unknown records."""
     for entry in entries:
         if isinstance(entry.record, VersionedRecord) and isinstance(entry.record.record, UnknownRecord):
             summary.unknown.setdefault(entry.record.record.api_key, Kind(entry.offset)).records += 1
@@ -70,7 +70,7 @@ def _judged(
 
 
 def cluster_id(log_dir: Path) -> str | None:
-    """The cluster that the directory's meta.properties names, if there is one."""
+    """The cluster id in the directory's meta.properties, if there is one."""
     around = log_dir.parent if log_dir.name == PARTITION_DIRECTORY else log_dir
     if not (around / FILE_NAME).is_file():
         return None

@@ -1,4 +1,4 @@
-"""What an audit found, counted: its size does not depend on the size of the logs."""
+"""The counts of an audit. Their size does not depend on the size of the logs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from jbod_model.profiles.releases import NEWEST
 from pipelines.audit.table import records_as_json
 
 SHOWN = 100
-"""Differences, and breaches of each invariant, that are kept in full; the table has all differences."""
+"""The number of differences, and of breaches per invariant, kept in full. The table has all differences."""
 
 KINDS = 100
-"""Kinds of own work that are told apart: a metadata transaction may have any name."""
+"""The most kinds of the controller's own work that are counted separately, as a transaction may have any name."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Kind:
 
 @dataclass(slots=True)
 class Summary:
-    """Counts, and the first differences in full. Feed it with `add`."""
+    """Counts, and the first differences in full. Call `add` for each item."""
 
     end_offset: int = 0
     verdicts: dict[str, Counter[str]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Summary:
     undecided: Counter[str] = field(default_factory=Counter)
     """Reason -> requests."""
     own: dict[str, Kind] = field(default_factory=dict)
-    """Cause -> what the controller wrote by itself, or without a request in the log."""
+    """Cause -> records that the controller wrote by itself, or without a request in the log."""
     differences: list[Judged] = field(default_factory=list)
     breaches: dict[int, list[LogBreach]] = field(default_factory=dict)
     breach_counts: Counter[int] = field(default_factory=Counter)
@@ -54,7 +54,7 @@ class Summary:
     newer_records: int = 0
     """Records without a decided cause for the same reason."""
     unknown: dict[int, Kind] = field(default_factory=dict)
-    """Record type that is not known -> its records, where the invariants were checked."""
+    """Unknown record type -> its records, if the invariants were checked."""
 
     def add(self, found: Judged | OwnWork) -> None:
         """Count a verdict or the controller's own work."""
@@ -81,11 +81,11 @@ class Summary:
 
     @property
     def judged(self) -> int:
-        """How many requests have a verdict."""
+        """Number of requests with a verdict."""
         return sum(counts.total() for counts in self.verdicts.values())
 
     def count(self, verdict: Verdict) -> int:
-        """How many requests have this verdict."""
+        """Number of requests with this verdict."""
         return sum(counts[verdict.value] for counts in self.verdicts.values())
 
     @property
@@ -95,7 +95,7 @@ class Summary:
 
     @property
     def undecided_because(self) -> str | None:
-        """Why the audit as a whole could not say that nothing differs, None where it could."""
+        """Why the whole audit is not decidable, None if it is decidable."""
         said = [f"{self.newer:,} requests"] if self.newer else []
         said += [f"{self.newer_records:,} records"] if self.newer_records and self.judged else []
         said += [f"record type {number}" for number in self.unknown]
@@ -108,7 +108,7 @@ class Summary:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is found, and it was decidable."""
+        """Whether the audit was decidable and found nothing."""
         return not self.found and self.undecided_because is None
 
     def as_json(self, logs: list[RequestLog]) -> dict[str, Any]:
@@ -164,9 +164,9 @@ def _difference(one: Judged) -> dict[str, Any]:
 
 
 def differing_fields(one: Judged) -> list[tuple[str, Any, Any]]:
-    """What differs in content: the record and its field, expected and found. A record that one side lacks is whole.
+    """The differences in content: record and field, expected and found. A record that one side lacks is one difference.
 
-    Where the content is the same it is the order that differs: see `out_of_place`.
+    If the content is the same, the order differs: see `out_of_place`.
     """
     fields = []
     for where, found, expected in compare.records(camel_case(one.line.api.lower()), one.found, one.expected):
@@ -179,18 +179,18 @@ def differing_fields(one: Judged) -> list[tuple[str, Any, Any]]:
 
 
 def short(versioned: VersionedRecord) -> str:
-    """A record in one line, without the fields that say nothing."""
+    """A record in one line, without fields at their default."""
     return record_text(records_as_json((versioned,))[0])
 
 
 def record_text(record: Mapping[str, Any]) -> str:
-    """A record of `records_as_json` likewise."""
+    """The same for a record of `records_as_json`."""
     data = {name: value for name, value in record["data"].items() if value not in (None, [], -1, -2)}
     return f"{record['type']} version {record['version']} {data}"
 
 
 def subject(versioned: VersionedRecord) -> str:
-    """The type of a record, of a partition's with the partition."""
+    """The type of a record, with the partition for a partition record."""
     record = versioned.record
     name = TYPE_NAMES.get(type(record), "UNKNOWN_RECORD")
     if isinstance(record, (PartitionRecord, PartitionChangeRecord)):
@@ -199,7 +199,7 @@ def subject(versioned: VersionedRecord) -> str:
 
 
 def out_of_place(one: Judged) -> list[tuple[str, int, int]]:
-    """Records in another order: which, its expected and its found place, from 1; empty where the content differs."""
+    """Records in another order: (name, expected place, found place), from 1. Empty if the content differs."""
     if Counter(one.expected) != Counter(one.found):
         return []
     expected: dict[VersionedRecord, list[int]] = defaultdict(list)

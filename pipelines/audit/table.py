@@ -1,7 +1,7 @@
 """The table ``audit``: each request that could change directories, in-sync sets or leaders, with its verdict.
 
-It is written anew by every run, in one commit. Heartbeats that neither report a directory nor change anything are
-counted, not written, unless they differ.
+Every run replaces the table in one commit. Heartbeats that neither report a directory nor change anything are counted
+but not written, unless they differ.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ _YEAR_ONE = -62_135_596_800_000
 
 
 def write_audit(lake: str, judged: Iterable[Judged]) -> int:
-    """Replace the table in the lake at ``lake`` by ``judged``, as they come; the number of rows.
+    """Replaces the table in the lake at ``lake`` by ``judged``, as a stream. Returns the number of rows.
 
-    UsageError where there is no lake, or it cannot be written.
+    Raises UsageError if there is no lake, or it cannot be written.
     """
     written = 0
 
@@ -96,7 +96,7 @@ def write_audit(lake: str, judged: Iterable[Judged]) -> int:
 
 
 def worth_a_row(one: Judged) -> bool:
-    """Whether the request is more than a sign of life."""
+    """Whether the request is more than a plain heartbeat."""
     request = one.line.request if isinstance(one.line, RequestLine) else None
     quiet = isinstance(request, BrokerHeartbeatRequest) and not request.offline_log_dirs
     return not quiet or bool(one.found) or one.verdict is not Verdict.SAME
@@ -140,5 +140,5 @@ def _row(one: Judged) -> dict[str, Any]:
 
 
 def _time(milliseconds: float) -> datetime:
-    """A clock may say anything; what lies before the year 1 is taken for its beginning."""
+    """The time of a clock, which may be wrong. A time before the year 1 becomes the beginning of the year 1."""
     return _EPOCH + timedelta(milliseconds=max(milliseconds, _YEAR_ONE))

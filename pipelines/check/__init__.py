@@ -1,1 +1,1 @@
-"""Checks: what is wrong with a cluster's disks, told before anybody asks."""
+"""Checks: they report what is wrong with a cluster's disks."""

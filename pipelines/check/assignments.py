@@ -1,4 +1,4 @@
-"""Checks of replicas whose directory the controller does not know, and of what brokers ask for them."""
+"""Checks of replicas whose directory the controller does not know, and of brokers' requests for them."""
 
 from pipelines.ask.requests_sql import RETRY_LOOPS
 from pipelines.check.definition import Check
@@ -67,14 +67,14 @@ STUCK = Check(
     source="KIP-858, Replica management; R-LOCAL-4; KAFKA-17190",
 )
 
-# Where the log no longer has the replica, what removed it is the cause.
+# If the log no longer has the replica, the cause is the record that removed it.
 RETRY_LOOP = Check(
     id="B-02",
     name="assignment-retry-loop",
     severity="warning",
     title="Brokers ask again and again for assignments that the controller refuses",
-    why="What is refused is not recorded: the log has the replica elsewhere or not at all. Such requests can also hold "
-    "up those behind them.",
+    why="A refused assignment is not recorded: the log has the replica elsewhere or not at all. Such requests can also "
+    "delay later ones.",
     sql=f"""
         WITH loops AS ({RETRY_LOOPS})
         SELECT l.topic_id, l.topic, l.partition, l.broker_id, l.directory_id, l.refusal, l.attempt,

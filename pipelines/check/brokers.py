@@ -14,7 +14,7 @@ WITHOUT_DIRECTORIES = Check(
         WHERE array_length(b.log_dirs) = 0 AND params.metadata_version >= 17
     """,
     message="registered without directories, though metadata.version records them",
-    todo="restart broker {broker_id}; if it stays so, its Kafka is older than 3.7",
+    todo="restart broker {broker_id}; if this does not help, its Kafka is older than 3.7",
     source="R-IDENT-3; KAFKA-16162",
 )
 
@@ -23,7 +23,7 @@ CHURN = Check(
     name="re-registration-churn",
     severity="warning",
     title="Running brokers were fenced or given a new epoch by registering again",
-    why="To amend a registration should change nothing else; Kafka 3.7.0 fenced the broker, and its partitions moved.",
+    why="An amended registration should change nothing else; Kafka 3.7.0 fenced the broker, and its partitions moved.",
     sql="""
         SELECT b.broker_id, count(*) AS times, max(n.from_offset) AS since_offset, max(n.from_time) AS since_time
         FROM brokers_history b

@@ -1,4 +1,4 @@
-"""Every check there is."""
+"""The list of all checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.check.definition import Check, Elsewhere
 _MODULES = (assignments, brokers, directories, log, losses, moves, partitions, placement)
 
 CHECKS: tuple[Check, ...] = tuple(sorted((one for module in _MODULES for one in module.CHECKS), key=lambda one: one.id))
-"""Those that the tables decide, by id."""
+"""The checks that the tables can decide, by id."""
 
 ELSEWHERE: tuple[Elsewhere, ...] = (
     Elsewhere(
@@ -33,11 +33,11 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
         "jbod replay: it stops there, so what is in the tables has passed",
     ),
 )
-"""Those that they cannot decide, and what does."""
+"""The checks that the tables cannot decide, and the command that can."""
 
 
 def chosen(only: Sequence[str] = ()) -> tuple[Check, ...]:
-    """The checks of these ids or names, in whatever case, all of them for none; UsageError for one that is not."""
+    """The checks with these ids or names (case-insensitive), all if none is given. Raises UsageError for an unknown."""
     known = {word.lower(): check for check in CHECKS for word in (check.id, check.name)}
     other = {word.lower(): check for check in ELSEWHERE for word in (check.id, check.name)}
     for word in only:

@@ -1,4 +1,4 @@
-"""Run contracts over the published tables of a lake, without a JVM."""
+"""Runs contracts on the published tables of a lake, without a JVM."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Broken:
 
     contract: Contract
     what: str
-    """The key of the row and what else tells it, as ``name value name value``."""
+    """The key of the row and other columns that describe it, as ``name value name value``."""
 
 
 def chosen_contracts(only: Sequence[str] = ()) -> tuple[Contract, ...]:
-    """The contracts of these ids, all of them for none. UsageError for one that does not exist."""
+    """The contracts with these ids, all if none is given. Raises UsageError for an unknown id."""
     known = {contract.id for contract in CONTRACTS}
     for word in only:
         if word not in known:
@@ -47,7 +47,7 @@ def chosen_contracts(only: Sequence[str] = ()) -> tuple[Contract, ...]:
 
 
 def run_contracts(lake: Lake, only: Sequence[str] = ()) -> list[Broken]:
-    """What breaks the contracts (all, or those of these ids), in their order."""
+    """The rows that break the contracts (all, or those with these ids), in the order of the contracts."""
     contracts = chosen_contracts(only)
     connection = _with_views(lake)
     try:
@@ -71,7 +71,7 @@ def about(lake: Lake) -> dict[str, Any]:
 
 
 def newest_versions(lake: Lake) -> dict[str, int]:
-    """The rows of the view ``table_versions``: what there is, published or not."""
+    """The rows of the view ``table_versions``: the newest versions, published or not."""
     return {table.name: open_table(lake.path, table.name, None).version() for table in TABLE_VERSIONS}
 
 

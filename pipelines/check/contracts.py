@@ -1,10 +1,10 @@
-"""Contracts: what holds of the tables of every lake, whatever the cluster does. The pipeline checks itself by them.
+"""Contracts: statements about the tables of every lake, whatever the cluster does. The pipeline checks itself by them.
 
-A row of a contract's SQL breaks it, and says so in one text column, ``what``. The SQL is DuckDB's, plain enough to be
-put into Spark's by sqlglot. It reads all rows of the published versions: ``T_history`` of every history table,
-``records`` and ``ledger``; and ``lake`` (one row: end_offset, profile, and the ids unassigned, lost and migrating),
-``slots`` (a row for each replica of each row of partitions), ``ledger_versions`` (a row for each version that a row of
-the ledger names) and ``table_versions`` (the newest version of every table).
+Each row of a contract's SQL breaks the contract. Its only column, the text ``what``, describes the broken row. The SQL
+is DuckDB's, and sqlglot can translate it to Spark's. It reads all rows of the published versions: ``T_history`` of
+every history table, ``records`` and ``ledger``; and ``lake`` (one row: end_offset, profile, and the ids unassigned,
+lost and migrating), ``slots`` (a row for each replica of each row of partitions), ``ledger_versions`` (a row for each
+version that a row of the ledger names) and ``table_versions`` (the newest version of every table).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pipelines.lake.tables import (
 
 @dataclass(frozen=True)
 class Contract:
-    """One rule about one table. Several tables may have the same rule, and so the same id."""
+    """One rule about one table. If several tables share a rule, they share its id."""
 
     id: str
     table: str
@@ -55,7 +55,7 @@ def _same(columns: str, left: str, right: str) -> str:
     return " AND ".join(f"{left}.{name} = {right}.{name}" for name in columns.split())
 
 
-# How long an interval lasts, in offsets; one that is true now lasts until the end of the lake.
+# The end of an interval, as an offset. An open interval lasts until the end of the lake.
 def _end(alias: str) -> str:
     return f"coalesce({alias}.to_offset, lake.end_offset)"
 
@@ -109,7 +109,7 @@ def _causes_are_records(table: Table) -> str:
     """
 
 
-# 16 bytes are 22 characters, of which the last carries two bits.
+# 16 bytes are 22 characters. The last one carries two bits.
 _ID = "[A-Za-z0-9_-]{21}[AQgw]"
 _ID_COLUMNS = {
     "brokers": ("incarnation_id", "array_to_string(t.log_dirs, ' ')"),
@@ -208,8 +208,8 @@ _BROKERS_HAVE_THEIR_DIRECTORIES = f"""
     WHERE coalesce(listed.offsets, 0) <> array_length(array_distinct(t.log_dirs)) * ({_end("t")} - t.from_offset)
 """
 
-# Why each replica was offline when, from assignments and registrations alone (R-OFF-4, R-OFF-8; Kafka's
-# DirectoryId#isOnline). A broker's life is its registrations, and between, before and after them its absence.
+# When and why each replica was offline, from assignments and registrations only (R-OFF-4, R-OFF-8; Kafka's
+# DirectoryId#isOnline). A broker's timeline is its registrations, and its absence between, before and after them.
 _DERIVED = f"""
     ends AS (
         SELECT broker_id, from_offset, {_end("b")} AS to_offset FROM brokers_history b CROSS JOIN lake

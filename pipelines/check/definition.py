@@ -1,4 +1,4 @@
-"""What a check is, and what it finds."""
+"""The definition of a check and of its findings."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 
 def at_least(severity: Severity) -> tuple[Severity, ...]:
-    """The severity and those worse."""
+    """The severity and all worse ones."""
     return SEVERITIES[: SEVERITIES.index(severity) + 1]
 
 
 @dataclass(frozen=True)
 class Check:
-    """One rule over the tables. A row of ``sql`` is something found.
+    """One rule over the tables. Each row of ``sql`` is a finding.
 
-    ``sql`` is plain enough for DuckDB, in whose dialect it is written, and through sqlglot for Spark. It reads the
-    views of ``pipelines.check.views`` and gives the columns since_offset and since_time (the record that caused it),
-    any of broker_id, directory_id, topic_id, topic, partition, replica_index (whom it is about, one row each), severity
-    where it differs from the check's, and others, which ``message`` and ``todo`` name in braces.
+    ``sql`` is in DuckDB's dialect, and sqlglot can translate it to Spark's. It reads the views of
+    ``pipelines.check.views``. Its columns are since_offset and since_time (the record that caused the finding), any of
+    broker_id, directory_id, topic_id, topic, partition, replica_index (the subject, one row each), severity if it
+    differs from the check's, and others, which ``message`` and ``todo`` name in braces.
     """
 
     id: str
@@ -36,14 +36,14 @@ class Check:
     """Why it matters."""
     sql: str
     message: str
-    """The cause of one finding; whom it is about is said by its subject."""
+    """The cause of one finding, without its subject."""
     todo: str
     source: str
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A check that the tables cannot decide, and what decides it."""
+    """A check that the tables cannot decide, and the command that decides it."""
 
     id: str
     name: str
@@ -53,7 +53,7 @@ class Elsewhere:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something a check found, as of one offset of a lake."""
+    """A finding of a check, as of one offset of a lake."""
 
     check: Check
     severity: Severity
@@ -64,20 +64,20 @@ class Finding:
     partition: int | None
     replica_index: int | None
     offset: int
-    """Of the record that caused it."""
+    """Offset of the record that caused it."""
     time: datetime
     message: str
     todo: str
 
     @property
     def key(self) -> str:
-        """Check and subject: the same as long as the same thing is wrong with the same replica, directory or broker."""
+        """Check and subject. The key stays the same while the same replica, directory or broker has this problem."""
         subject = (self.broker_id, self.directory_id, self.topic_id, self.partition)
         return "/".join([self.check.id, *("" if part is None else str(part) for part in subject)])
 
     @property
     def subject(self) -> str:
-        """Whom it is about, in words."""
+        """The subject in words."""
         return subject(self.broker_id, self.directory_id, self.topic_id, self.topic, self.partition)
 
     def as_json(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Finding:
 def subject(
     broker_id: int | None, directory_id: str | None, topic_id: str | None, topic: str | None, partition: int | None
 ) -> str:
-    """Whom something is about: ``orders-3 on broker 2``, ``directory X of broker 2``, ``the cluster``."""
+    """Names a subject: ``orders-3 on broker 2``, ``directory X of broker 2``, ``the cluster``."""
     place = "" if broker_id is None else f"broker {broker_id}"
     if topic_id is not None:
         # A request may name a topic that the log does not know.
@@ -117,7 +117,7 @@ def subject(
 
 
 def finding(check: Check, row: Mapping[str, Any]) -> Finding:
-    """The finding that a row of the check's SQL says."""
+    """Builds the finding from a row of the check's SQL."""
     return Finding(
         check=check,
         severity=row.get("severity") or check.severity,

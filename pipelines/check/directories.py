@@ -2,7 +2,7 @@
 
 from pipelines.check.definition import Check
 
-# What a fenced broker never registered may be a disk that its next process has found already (R-PROC-4).
+# A directory that a fenced broker never registered may be a disk that its next process has found (R-PROC-4).
 UNKNOWN_DIRECTORY = Check(
     id="B-03",
     name="replica-in-unknown-dir",
@@ -118,8 +118,8 @@ RECREATED_TOPIC = Check(
     id="B-21",
     name="recreated-topic-over-offline",
     severity="warning",
-    title="A topic was made again while a disk with its former life is away",
-    why="The disk returns with a log of the same name and another topic id. Kafka has failed to start over this.",
+    title="A topic was recreated while a disk with its old replicas is away",
+    why="The disk returns with a log of the same name and another topic id. Some Kafka versions then fail to start.",
     sql="""
         SELECT s.broker_id, s.directory_id, s.topic_id, s.topic, s.partition, s.replica_index,
                s.removed_offset AS since_offset, s.removed_time AS since_time, max(p.topic_id) AS topic_id_now
@@ -128,7 +128,7 @@ RECREATED_TOPIC = Check(
         GROUP BY s.broker_id, s.directory_id, s.topic_id, s.topic, s.partition, s.replica_index, s.removed_offset,
                  s.removed_time
     """,
-    message="made again as {topic_id_now}; directory {directory_id} of broker {broker_id} holds {topic_id}",
+    message="recreated as {topic_id_now}; directory {directory_id} of broker {broker_id} holds {topic_id}",
     todo="before the disk goes back into broker {broker_id}, see that its Kafka is 3.7.1 or later, or start it blank",
     source="KAFKA-16157",
 )

@@ -1,4 +1,4 @@
-"""Run checks over a lake as of its offset, without a JVM."""
+"""Runs checks on a lake as of its offset, without a JVM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipelines.settings import Settings, load
 
 
 def run_checks(lake: Lake, only: Sequence[str] = (), settings: Settings | None = None) -> list[Finding]:
-    """What the checks (all, or those of these ids or names) find: most severe first, then by check and subject."""
+    """The findings of the checks (all, or those with these ids or names): most severe first, by check and subject."""
     checks = chosen(only)
     connection = with_views(lake, settings or load(), [check.sql for check in checks])
     try:
@@ -28,7 +28,7 @@ def run_checks(lake: Lake, only: Sequence[str] = (), settings: Settings | None =
 
 
 def _rows(lake: Lake, connection: duckdb.DuckDBPyConnection, check: Check) -> list[dict[str, Any]]:
-    # The time as microseconds: to fetch it as a time needs the time zones of the machine.
+    # Times are fetched as microseconds, because fetching times needs the machine's time zone database.
     sql = f"SELECT * REPLACE (epoch_us(since_time) AS since_time) FROM ({check.sql})"
     rows = run_query(lake.path, connection, sql)
     names = [column[0] for column in connection.description or ()]

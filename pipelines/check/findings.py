@@ -1,8 +1,8 @@
 """The table ``findings``: every finding of every run, and how long it lasted.
 
-A row is one life of a finding: seen first, seen last, and cleared once a run no longer found it. One that comes back
-gets a new row. Offsets and times are the log's, so a run at the same offset changes nothing. Only runs at the newest
-offset are written: what a question about the past finds is no news.
+A row is one period of a finding: first seen, last seen, and cleared when a run no longer finds it. A finding that comes
+back gets a new row. Offsets and times are the log's, so a run at the same offset changes nothing. Only runs at the
+newest offset are written, because findings about the past are not new.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ FINDINGS = Table(
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a run changed."""
+    """The changes by a run."""
 
     new: int
     lasting: int
@@ -73,11 +73,11 @@ class Recorded:
 
 
 def record(lake: Lake, ran: Iterable[Check], found: Sequence[Finding]) -> Recorded | None:
-    """Write what the checks that ``ran`` found at the newest offset of ``lake``; others' findings are left alone.
+    """Writes the findings of the checks that ``ran`` at the newest offset of ``lake``. It keeps those of other checks.
 
-    None, and nothing is written, where the lake ends before what is kept: it was taken back or made anew, and findings
-    go on when it has grown again. UsageError where the lake is not asked at its newest offset or cannot be written,
-    Retriable where another run was faster.
+    Writes nothing and returns None if the lake ends before the kept findings: it was rolled back or created again, and
+    findings are written again after it has grown. Raises UsageError if the lake is not at its newest offset or cannot
+    be written, and Retriable if another run was faster.
     """
     if lake.offset != lake.published.end_offset - 1:
         raise UsageError("findings are recorded at the newest offset only")
@@ -107,7 +107,7 @@ def record(lake: Lake, ran: Iterable[Check], found: Sequence[Finding]) -> Record
 
 
 def findings(lake: str, *, only_open: bool = False) -> list[dict[str, Any]]:
-    """The rows of the table, in order of first seen; none where no check ran yet."""
+    """The rows of the table in the order of first seen. Empty if no check ran yet."""
     try:
         table = DeltaTable(_uri(f"{lake}/{FINDINGS.name}"))
     except TableNotFoundError:
@@ -188,7 +188,7 @@ def _create(location: str) -> DeltaTable:
 
 
 def _merge(location: str, table: DeltaTable, rows: list[dict[str, Any]]) -> None:
-    """One commit: rows replace those of the same finding that are open, or are added."""
+    """Merges rows in one commit: a row replaces the open row of the same finding, otherwise it is added."""
     try:
         (
             table.merge(

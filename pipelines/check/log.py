@@ -1,4 +1,4 @@
-"""Checks of the log itself, as far as its records say it."""
+"""Checks of the log itself, as far as its records show it."""
 
 from pipelines.check.definition import Check
 
@@ -22,7 +22,7 @@ WITHOUT_VERSION = Check(
     name="mv-missing",
     severity="warning",
     title="The log has no metadata.version",
-    why="Kafka then acts by the oldest version there is, and records no directories.",
+    why="Kafka then uses its oldest version, and records no directories.",
     sql="SELECT at_offset AS since_offset, at_time AS since_time FROM params WHERE metadata_version < 0",
     message="no FeatureLevelRecord sets metadata.version",
     todo="kafka-features describe says what the controllers believe; upgrade --metadata sets it",
@@ -34,8 +34,8 @@ REWRITTEN = Check(
     name="epoch-fork",
     severity="warning",
     title="The log was rewritten after it had been read",
-    why="What was told of these offsets was never so. After an election a copy of the log may be cut off and go on "
-    "otherwise; without one, two copies differ.",
+    why="Earlier answers about these offsets were wrong. After an election the end of a log may be cut off and "
+    "rewritten; without an election, two copies differ.",
     sql="""
         SELECT rewritten_offset AS since_offset, rewritten_time AS since_time, rewritten_offset,
                rewritten_from - 1 AS last

@@ -1,4 +1,4 @@
-"""Checks of data: whose last complete copy was given up, who leads without one."""
+"""Checks of data: partitions whose last complete copy was given up, or whose leader has no complete copy."""
 
 from pipelines.check.definition import Check
 
@@ -13,8 +13,8 @@ DATA_LOST = Check(
     name="data-lost",
     severity="critical",
     title="The last copy with every acknowledged write was given up",
-    why="Kafka says nothing of it: a replica that was recreated empty leads as any other while its broker counts as in "
-    "sync or eligible. The old disk may be the only place that has the data, as long as nobody wipes it.",
+    why="Kafka does not report it: an empty, recreated replica leads like any other while its broker counts as in "
+    "sync or eligible. Only the old disk may still have the data, as long as nobody wipes it.",
     sql=_SQL.format(severity="critical", kind="lost"),
     message="{finding}",
     todo="{advice}",
@@ -26,8 +26,8 @@ MAY_LACK_WRITES = Check(
     name="may-lack-writes",
     severity="warning",
     title="Partitions may lack acknowledged writes: their leader's copy was not complete",
-    why="The partition went on without what its leader misses, and other copies are truncated to it. How much that is, "
-    "the metadata does not say.",
+    why="The partition continued without the writes that its leader lacks, and other copies are truncated to the "
+    "leader's log. The metadata does not say how many writes are missing.",
     sql=_SQL.format(severity="warning", kind="may lack writes"),
     message="{finding}",
     todo="{advice}",

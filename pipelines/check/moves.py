@@ -1,9 +1,9 @@
-"""Checks of what moved, came back or should not have moved."""
+"""Checks of replicas that moved, came back or should not have moved."""
 
 from pipelines.check.definition import Check
 
-# A process that starts may report directories before it is registered, under the fenced registration of the one before
-# (R-PROC-4): only a broker that is not fenced is the process that saw its disk fail.
+# A starting process may report directories before it registers, under the fenced registration of its predecessor
+# (R-PROC-4). Only a broker that is not fenced is the process that saw its disk fail.
 RECREATED = Check(
     id="B-05",
     name="recreated-after-failure",
@@ -123,7 +123,7 @@ IN_FLIGHT = Check(
     name="move-in-flight",
     severity="info",
     title="Reassignments are going on",
-    why="Replicas that are being added are no copies yet, and what was planned with them is not so yet.",
+    why="Replicas that are being added are not complete copies yet: do not count on them.",
     sql="""
         SELECT topic_id, topic, partition, adding, removing, from_offset AS since_offset, from_time AS since_time
         FROM partitions

@@ -1,4 +1,4 @@
-"""Checks of partitions: who leads them, and what is left of them."""
+"""Checks of partitions: their leaders, and the replicas that are left."""
 
 from pipelines.check.definition import Check
 
@@ -8,7 +8,7 @@ LEADER_ON_OFFLINE_DIRECTORY = Check(
     severity="critical",
     title="Partitions are led, or kept in sync, by a replica on a disk that is gone",
     why="Clients are sent to a replica that cannot answer, and the controller does not know that it should move the "
-    "leader. Kafka leaves it so where a disk fails while its broker comes back (docs/spec/invariants.md, R-INV-9).",
+    "leader. Kafka does this if a disk fails while its broker restarts (docs/spec/invariants.md, R-INV-9).",
     sql="""
         SELECT o.broker_id, o.directory_id, o.topic_id, o.topic, o.partition, o.replica_index,
                greatest(o.from_offset, p.from_offset) AS since_offset, greatest(o.from_time, p.from_time) AS since_time,
@@ -23,7 +23,7 @@ LEADER_ON_OFFLINE_DIRECTORY = Check(
     source="KIP-858, Handling log directory failures; KAFKA-16297",
 )
 
-# Each partition has its own beginning: after the last change at which what is wrong now was not so.
+# A finding begins, for each partition, after the last change at which the problem did not exist.
 NOT_AVAILABLE = Check(
     id="B-17",
     name="offline-partition",

@@ -1,4 +1,4 @@
-"""Checks of how replicas lie on the disks: what hangs on one, and what is uneven."""
+"""Checks of the placement of replicas on disks: what depends on one disk, and what is uneven."""
 
 from pipelines.check.definition import Check
 

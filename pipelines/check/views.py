@@ -1,10 +1,10 @@
 """The views that checks read.
 
-For every history table ``T`` of a lake: ``T``, the rows true at the offset asked about, and ``T_history``, those that
-began by then, with ends that came later not known. ``records``: the records up to it. ``assignment_requests``: what
-brokers had asked by then; no rows where the lake never saw requests. ``min_isr``: topic and min_insync_replicas, where
+For every history table ``T`` of a lake: ``T``, the rows true at the given offset, and ``T_history``, the rows that
+began by then, with later ends shown as open. ``records``: the records up to the offset. ``assignment_requests``: the
+requests of brokers by then, empty if the lake never read requests. ``min_isr``: topic and min_insync_replicas, if the
 the log says it. ``tiered``: topic, of those with remote storage. ``losses``: what the model says of lost data
-(``LOSSES``). ``params``: one row, of ``Params``. And those of ``DERIVED``, which stand on them.
+(``LOSSES``). ``params``: one row, of ``Params``. And of ``DERIVED`` are built on these.
 """
 
 from __future__ import annotations
@@ -91,20 +91,20 @@ LOSSES = pa.schema(
 
 @dataclass(frozen=True)
 class Params:
-    """What checks compare with: settings, turned into offsets and times of the lake."""
+    """The parameters of checks: settings, converted to offsets and times of the lake."""
 
     at_offset: int
     at_time: datetime
     metadata_version: int
-    """Feature level, -1 where the log has none."""
+    """Feature level, -1 if the log has none."""
     late: int
-    """Seconds from the newest record to its publication; 0 where an older offset is asked about."""
+    """Seconds from the newest record to its publication, 0 for a question about an older offset."""
     stale: float
-    """How late is too late."""
+    """The limit for ``late``."""
     rewritten_from: int
-    """Where the lake ended when it was last taken back, for the log had changed; -1 for never."""
+    """The lake's end offset before its last rollback, -1 if there was none."""
     rewritten_offset: int
-    """The first offset that was taken back."""
+    """The first offset that this rollback removed."""
     rewritten_time: datetime
     """Time of the record before it."""
     unknown_offset: int
@@ -113,15 +113,15 @@ class Params:
     unknown_kinds: str
     """What kinds of records are not known."""
     stuck_offset: int
-    """What began at or before this offset and time has lasted longer than the grace."""
+    """A state that began at or before this offset and time has lasted longer than the grace period."""
     stuck_time: datetime
     window_time: datetime
-    """What happened before this time is no news."""
+    """Events before this time are not reported."""
     flap_time: datetime
     offline_time: datetime
-    """A directory that left before this time has been away too long."""
+    """A directory that left before this time has been away for too long."""
     soon: int
-    """Seconds between two events that probably belong together."""
+    """The most seconds between two events that probably belong together."""
     flaps: int
     refusals: int
     min_insync_replicas: int
@@ -163,7 +163,7 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
 def loss_rows(lake: Lake, settings: Settings) -> pa.Table:
     """The rows of ``losses``: partitions whose data is lost, or may lack writes, at the lake's offset."""
     found = losses(lake, settings.ask.min_insync_replicas, settings.check.losses_accepted_until).losses
-    # A finding is about a partition: of several losses it tells the newest, and when the others were.
+    # There is one finding per partition: it reports the newest loss, and the offset of the previous one.
     of_partition: dict[tuple[str, int, str], list[DataLoss]] = {}
     for one in sorted(found, key=lambda loss: loss.offset):
         of_partition.setdefault((one.topic_id, one.partition, one.kind), []).append(one)
@@ -192,16 +192,16 @@ def tiered_rows(lake: Lake) -> pa.Table:
 
 
 def with_views(lake: Lake, settings: Settings, queries: Iterable[str]) -> duckdb.DuckDBPyConnection:
-    """A connection of its own that has the views which the queries name: for each, files of the lake are opened.
+    """Opens a new connection with only the views that the queries name, because each view opens files of the lake.
 
-    UsageError where a file of the lake is damaged or gone.
+    Raises UsageError if a file of the lake is damaged or gone.
     """
     with reading(lake.path):
         return _with_views(lake, settings, named(queries))
 
 
 def named(queries: Iterable[str]) -> Set[str]:
-    """The words of the queries, and of the derived views among them."""
+    """The words of the queries, and of the derived views that they name."""
     words: set[str] = set()
     for query in queries:
         words.update(re.findall(r"\w+", query))
@@ -243,7 +243,7 @@ def _with_views(lake: Lake, settings: Settings, wanted: Set[str]) -> duckdb.Duck
 
 
 def _rewritten(lake: Lake) -> dict[str, Any]:
-    """The newest row of the ledger, up to the offset, that says so; a lake never taken back may lack the column."""
+    """The newest rollback in the ledger up to the offset. A lake that was never rolled back may lack the column."""
     never = {"rewritten_from": -1, "rewritten_offset": -1, "rewritten_time": lake.time}
     rows = lake.ledger_rows("rolled_back_from", "end_offset", "end_time")
     told = [row for row in rows if row["rolled_back_from"] is not None and row["end_offset"] <= lake.offset + 1]

@@ -6,9 +6,9 @@ import signal
 
 
 def run() -> None:
-    """The console script. Until all is imported, Ctrl-C ends the process as it does one that is not Python.
+    """The console script. During imports, Ctrl-C ends the process by the signal, without a traceback.
 
-    A KeyboardInterrupt within an import would print a traceback. Where Ctrl-C is ignored, it stays so.
+    A KeyboardInterrupt within an import would print a traceback. If Ctrl-C is ignored, it stays ignored.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

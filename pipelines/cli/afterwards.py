@@ -1,8 +1,8 @@
-"""What a command still has to say once it has answered."""
+"""Errors that a command raises after its answer."""
 
 from __future__ import annotations
 
 from jbod_model.errors import JbodError
 
 refusals: list[JbodError] = []
-"""Why a log was not read to its end. The command ends with the first, after its answer."""
+"""The errors that ended the reading of a log. The command raises the first one after its answer."""

@@ -120,7 +120,7 @@ def history(
     at_time: AtTime = None,
     as_json: AsJson = False,
 ) -> None:
-    """What happened to one partition, record by record."""
+    """The history of one partition, record by record."""
     from pipelines.ask.history import history as ask
 
     opened, default = open_lake(lake, at_offset, at_time, log)
@@ -164,7 +164,7 @@ def dump(
 
 
 def show_version(as_json: AsJson = False) -> None:
-    """The version of jbod and of what it stands on."""
+    """The versions of jbod and of its main dependencies."""
     packages = ("jbod", "pyspark", "delta-spark", "deltalake", "duckdb", "pyarrow", "numba")
     found: dict[str, str | None] = {}
     for package in packages:
@@ -181,7 +181,7 @@ def show_version(as_json: AsJson = False) -> None:
 
 
 def parse_time(text: str) -> datetime:
-    """An ISO 8601 time, UTC where no zone is given, or milliseconds since 1970; UsageError otherwise."""
+    """Parses an ISO 8601 time (UTC by default) or milliseconds since 1970. Raises UsageError for anything else."""
     if text.isascii() and text.isdigit():
         try:
             time = datetime.fromtimestamp(int(text) / 1000, UTC)
@@ -203,11 +203,11 @@ def parse_time(text: str) -> datetime:
 
 
 _OLDEST = datetime(2011, 1, 1, tzinfo=UTC)
-"""No log of Kafka's is older: a smaller number of milliseconds is meant to be something else."""
+"""No Kafka log is older, so a smaller number is probably not in milliseconds."""
 
 
 def _as_seconds(number: int) -> str:
-    """What to write instead, if ``number`` counts seconds."""
+    """The advice if ``number`` seems to be in seconds."""
     time = datetime.fromtimestamp(number, UTC)
     if time < _OLDEST:
         return ": write 2026-11-21T02:21:05Z, or milliseconds since 1970"
@@ -217,10 +217,10 @@ def _as_seconds(number: int) -> str:
 def open_lake(
     path: str | None, at_offset: int | None, at_time: str | None, *logs: Sequence[str] | None
 ) -> tuple[Lake, int]:
-    """The lake, or a log that answers as a lake of it would, and min.insync.replicas where the log says nothing.
+    """Opens the lake, or a log that answers like a lake. Also returns the default for min.insync.replicas.
 
-    A log that is refused in the middle answers from what is sound before. The command then ends with the refusal, as a
-    replay does.
+    If a log is damaged, the answer uses the records before the damage. The command then ends with the log's error, like
+    a replay.
     """
     if at_offset is not None and at_time is not None:
         raise UsageError("--at-offset and --at-time: give one of them")
@@ -231,7 +231,7 @@ def open_lake(
     from pipelines.settings import load
 
     settings = load(lake=path)
-    # Answers are many small objects that all stay: looking for garbage among them took a third of the time.
+    # An answer has many small objects that all stay alive: garbage collection took a third of the time.
     gc.set_threshold(100_000, 50, 100)
     default = settings.ask.min_insync_replicas
     if not log_dirs:

@@ -1,4 +1,4 @@
-"""``jbod audit | control | moves``: a controller's request log beside its metadata log, and in its place."""
+"""``jbod audit | control | moves``: compares a controller's request log with its metadata log, or replaces that log."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def audit(
 ) -> None:
     """Did the controller write what it should have? Exit 0 if so or for a known reason, 1 if not, 2 if undecidable.
 
-    What is newer than Kafka 4.4, which the audit knows, is not decidable: neither a difference nor clean.
+    The audit knows Kafka up to 4.4. Anything newer is undecidable: neither a difference nor clean.
     """
     if not requests and not invariants:
         raise UsageError("nothing to audit: give --requests FILE, --invariants or both")
@@ -80,7 +80,7 @@ def control(
     time_zone: TimeZone = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer a stream of requests with the reference controller, and write the metadata log that comes of it."""
+    """Answer a stream of requests with the reference controller, and write the resulting metadata log."""
     if not requests or out is None:
         raise UsageError("--requests FILE and --out DIR are needed")
     from jbod_model.formats.request_log_file import RequestLog
@@ -117,7 +117,7 @@ def moves(
 
 
 def static_configs(given: Sequence[str]) -> dict[str, str]:
-    """``min.insync.replicas=2`` -> name and value; UsageError for another name, or no value."""
+    """``min.insync.replicas=2`` -> name and value. Raises UsageError for another name, or if there is no value."""
     from jbod_model.controller.cluster import TOPIC_CONFIG_DEFAULTS
 
     configs = dict(one.partition("=")[::2] for one in given)
@@ -128,7 +128,7 @@ def static_configs(given: Sequence[str]) -> dict[str, str]:
 
 
 def zone_of(name: str | None) -> tzinfo:
-    """A zone by name or distance, that of the setting requests.time_zone for None; UsageError for what is none."""
+    """A zone by name or UTC offset, for None the setting requests.time_zone. Raises UsageError for an unknown zone."""
     if name is None:
         from pipelines.settings import load
 

@@ -1,4 +1,4 @@
-"""``jbod check``: what is wrong, told before anybody asks."""
+"""``jbod check``: what is wrong with the cluster's disks."""
 
 from __future__ import annotations
 
@@ -113,14 +113,14 @@ def check(
 
 
 def _validate(lake: Lake, settings: Settings) -> Validation:
-    lake.check_files()  # Spark would take a minute to find out, and say it on a page
+    lake.check_files()  # Spark would need a minute to fail, with a page of text
     from pipelines.check.expectations.validate import session, validate
 
     return validate(session(lake, settings), lake, settings, expectations_folder(settings))
 
 
 def _show_docs(folder: Path) -> None:
-    """The path of the Data Docs; on a terminal, a browser shows them, too."""
+    """Prints the path of the Data Docs. On a terminal, also opens them in a browser."""
     page = docs_page(folder)
     if not page.is_file():
         raise UsageError(f"{page}: no Data Docs yet: run jbod check --validate")

@@ -1,4 +1,4 @@
-"""``jbod incidents``: what failed so far, each failure as one story."""
+"""``jbod incidents``: every failure so far, from its beginning to its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a command that can end well is asked to, a second signal insists."""
+"""Ctrl-C and SIGTERM: the first signal asks a command to stop cleanly, the second one ends it at once."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def interrupt_by_exception() -> None:
-    """From now on Ctrl-C raises KeyboardInterrupt, if it ended the process before."""
+    """Makes Ctrl-C raise KeyboardInterrupt, if it ended the process before."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def interrupt_by_signal() -> None:
-    """From now on Ctrl-C ends the process, if it raised KeyboardInterrupt before: nothing is left to clean up."""
+    """Makes Ctrl-C end the process, if it raised KeyboardInterrupt before: nothing is left to clean up."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Stopped(SystemExit):
-    """The command ended for a signal and said so: exit code 130 for Ctrl-C, 143 for SIGTERM."""
+    """The command ended because of a signal and reported it: exit code 130 for Ctrl-C, 143 for SIGTERM."""
 
 
 class Interrupts:
-    """The signals that came while the block ran. KeyboardInterrupt for the first, unless ``stop`` takes it."""
+    """The signals during the block. The first one raises KeyboardInterrupt, unless ``stop`` takes it."""
 
     def __init__(self) -> None:
         self.signal = 0
-        """The first that came, 0 for none."""
+        """The first signal, 0 for none."""
         self.stop: Callable[[], None] | None = None
         self._before: dict[signal.Signals, object] = {}
 
@@ -47,13 +47,13 @@ class Interrupts:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def listen(self) -> None:
-        """Take the signals again: a Spark session that is made takes Ctrl-C, and breaks into calls to the JVM."""
+        """Installs the handlers again: a new Spark session replaces that of Ctrl-C, and its own breaks JVM calls."""
         for number in self._before:
             signal.signal(number, self._asked)
 
     @property
     def exit_code(self) -> int:
-        """As shells tell a process that died of the signal."""
+        """The exit code that shells report for a process that the signal ended."""
         return 128 + self.signal
 
     def _asked(self, number: int, _frame: FrameType | None) -> None:

@@ -1,11 +1,11 @@
 """``jbod``: the command line. Exit codes: 0 done, 1 a check found something, 2 bad usage, input or lake, 3 own fault.
 
-3 also where trying again may help, as another run was faster.
+Exit code 3 also means that another run was faster: try again.
 
-141 where whoever reads the output has gone (``jbod image | head``), as tools that SIGPIPE ends.
+Exit code 141 means that the reader of the output has closed it (``jbod image | head``), as after a SIGPIPE.
 
-Data goes to standard output, progress and errors to standard error. A command imports what it needs when it runs, so
-that a question does not wait for Spark.
+Data goes to standard output, progress and errors to standard error. Each command imports its modules when it runs, so
+a question does not wait for the import of Spark.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _SECRET = re.compile(r"://[^/@\s]*:[^/@\s]*@")
 
 
 def application(arguments: Sequence[str] = ()) -> typer.Typer:
-    """The commands that ``arguments`` may mean: one that only asks does not wait for the others' modules."""
+    """Builds the application with only the commands that ``arguments`` may name, to import fewer modules."""
     app = typer.Typer(
         name="jbod",
         help="What every disk of a Kafka cluster holds, and what is lost when one fails.",
@@ -86,7 +86,7 @@ def _for_all_commands(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and leave with its exit code."""
+    """Runs the command line and exits with its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     refusals.clear()
     try:
@@ -118,18 +118,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as problem:
         if _damaged_table(problem):
             _refuse(f"a file of a table is damaged ({str(problem).splitlines()[0]}): restore it, or rebuild the lake")
-        # Python's own exit code for this is 1, which here means that a check found something.
+        # Python's exit code for this is 1, but jbod's 1 means that a check found something.
         traceback.print_exc()
         sys.exit(3)
 
 
 def _damaged_table(problem: Exception) -> bool:
-    """Whether Arrow could not make sense of a Parquet file: bad input, wherever it is read."""
+    """Whether Arrow could not read a Parquet file: bad input, in any command."""
     return type(problem).__module__.startswith("pyarrow") and "Parquet" in str(problem)
 
 
 def run() -> None:
-    """``main``, and out without taking the interpreter apart, which takes up to a third of a second."""
+    """Runs ``main`` and exits without the interpreter's shutdown, which takes up to a third of a second."""
     sys.stdout, sys.stderr = output(sys.stdout), output(sys.stderr)
     try:
         main()
@@ -148,7 +148,7 @@ def run() -> None:
     except SystemExit as left:
         code = left.code
     except OSError as problem:
-        if code in (None, 0, 1):  # not said yet
+        if code in (None, 0, 1):  # not reported yet
             print(f"jbod: the answer could not be written: {problem.strerror}", file=sys.stderr)  # noqa: T201
         code = 2
     with suppress(OSError, SystemExit):
@@ -159,13 +159,13 @@ def run() -> None:
 
 
 def _long_command(words: Sequence[str]) -> str:
-    """The command that may take long, empty for none; the commands that ``jobs`` runs speak for themselves."""
+    """The command that may take long, empty for none. Commands that ``jobs`` runs report their own progress."""
     known = {command for commands in MODULES.values() for command in commands} - {"jobs"}
     return next((word for word in words if word in known), "") if "jobs" not in words[:3] else ""
 
 
 def _refuse_secrets(words: Sequence[str]) -> None:
-    """UsageError for the location of a log or lake with a password in it."""
+    """Raises UsageError if the location of a log or lake contains a password."""
     for word in words:
         if _SECRET.search(word) and not word.startswith("http"):
             raise UsageError(
@@ -175,7 +175,7 @@ def _refuse_secrets(words: Sequence[str]) -> None:
 
 
 def _refuse(problem: str, code: int = 2) -> None:
-    """One line on standard error, after what was printed so far; passwords in URIs are left out."""
+    """Prints one line on standard error, after all output so far. It hides passwords in URIs."""
     with suppress(OSError):
         sys.stdout.flush()
     print("jbod:", _SECRET.sub("://***@", " ".join(problem.split())), file=sys.stderr)  # noqa: T201

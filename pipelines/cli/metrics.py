@@ -1,4 +1,4 @@
-"""``jbod metrics | alert``: what a monitor reads, and what it is told."""
+"""``jbod metrics | alert``: metrics for a monitor, and alerts."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def alert(
 
 
 def _say_no_destination(count: int, as_json: bool) -> None:
-    """``--webhook ''``, as a job has it whose parameter is not set, is no fault: nothing is sent, and that is said."""
+    """Reports that nothing was sent. ``--webhook ''`` is valid: a job has it if its parameter is not set."""
     if as_json:
         print_json({"destination": None, "new": 0, "cleared": 0, "kept": count, "problem": "no destination is set"})
     else:

@@ -1,4 +1,4 @@
-"""Standard output and error into a pipe whose reader may go away, as ``head`` does."""
+"""Standard output and error as a pipe whose reader may close it, as ``head`` does."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any, TextIO
 
 READER_GONE = 141
-"""128 and the number of SIGPIPE: how a shell reports a program that SIGPIPE ended."""
+"""128 plus the number of SIGPIPE, as shells report for a program that SIGPIPE ended."""
 
 _WHOLE = 1 << 16
-"""Bytes that a pipe holds: an answer that fits in is written at once, and does not depend on how fast it is read."""
+"""The capacity of a pipe in bytes. A shorter answer is written at once, even if the reader is slow."""
 
 _PATIENCE = 0.05
 """Seconds."""
 
 
 class _Pipe(io.FileIO):
-    """A file that ends the program once nobody reads it, and takes what is still flushed.
+    """A file that ends the program when its reader is gone, and accepts later flushes silently.
 
-    SIGPIPE itself stays ignored: it would also end the program over a socket. A BrokenPipeError would not do, for Typer
-    and Rich both leave with 1 for it, which means that something was found.
+    SIGPIPE itself stays ignored, because it would also end the program for a socket. A BrokenPipeError is no
+    alternative: Typer and Rich exit with 1 for it, which means that something was found.
     """
 
     _gone = False
@@ -43,9 +43,9 @@ class _Pipe(io.FileIO):
 
 
 def output(stream: TextIO | None) -> TextIO:
-    """``stream``, or, where it is no terminal, one into the same file that leaves with `READER_GONE`.
+    """Returns ``stream`` if it is a terminal, otherwise a stream to the same file that exits with `READER_GONE`.
 
-    None, as Python has it for a file that was closed from the start, goes nowhere.
+    For None, which Python uses if the file was closed at the start, the output is discarded.
     """
     if stream is None:
         return Path(os.devnull).open("w", encoding="utf-8")
@@ -57,9 +57,9 @@ def output(stream: TextIO | None) -> TextIO:
 
 
 def reader_gone(stream: TextIO) -> bool:
-    """Whether ``stream`` is a pipe that nobody reads any more. One who is still reading is given `_PATIENCE`.
+    """Whether ``stream`` is a pipe without a reader. Waits up to `_PATIENCE` for a reader that is still reading.
 
-    Without it, the exit code under ``head`` would depend on which of the two programs is faster.
+    Without the wait, the exit code under ``head`` would depend on which of the two programs is faster.
     """
     pipe = stream.fileno()
     poll = select.poll()
@@ -72,7 +72,7 @@ def reader_gone(stream: TextIO) -> bool:
 
 
 def _unread(pipe: int) -> int:
-    """Bytes in the pipe; 0 for what is none."""
+    """Bytes in the pipe, 0 if it is not a pipe."""
     count = array.array("i", [0])
     with suppress(OSError):
         fcntl.ioctl(pipe, termios.FIONREAD, count)

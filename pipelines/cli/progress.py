@@ -1,4 +1,4 @@
-"""How far long work is, on standard error: on a terminal a line that the next one replaces, else one in ten seconds."""
+"""Progress of long work on standard error: on a terminal one line that is replaced, otherwise a line every 10 s."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 EVERY = 10.0
-"""Seconds between two lines where nobody watches."""
+"""Seconds between two lines if standard error is not a terminal."""
 
 
 class _Work:
-    """What is being done: a line, empty where nothing is."""
+    """The current work: a line, empty for none."""
 
     line = ""
 
@@ -22,13 +22,13 @@ _work = _Work()
 
 
 def say(line: str) -> None:
-    """What is being done now; an empty line where nothing is, so that whoever waits for news says none."""
+    """Sets the line that describes the current work. An empty line means none, and nothing is printed."""
     _work.line = line
     clear(line)
 
 
 def clear(line: str = "") -> None:
-    """Put ``line`` in place of the one on the terminal; what is being done stays."""
+    """Replaces the line on the terminal by ``line``. The current work does not change."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\033[K{line}")
         sys.stderr.flush()
@@ -36,9 +36,9 @@ def clear(line: str = "") -> None:
 
 @contextmanager
 def told(command: str) -> Iterator[None]:
-    """While the block runs, say every EVERY seconds what ``command`` does, where standard error is no terminal.
+    """During the block, prints every EVERY seconds what ``command`` does, if standard error is not a terminal.
 
-    Nothing for no command.
+    Prints nothing if ``command`` is empty.
     """
     if not command or sys.stderr.isatty():
         yield

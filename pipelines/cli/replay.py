@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pipelines.replay.runner import Runner
 
 PRELOAD = "pipelines.replay.preload"
-"""What Spark's workers load before they are asked for anything."""
+"""The module that Spark's workers load at their start."""
 
 
 def register(app: typer.Typer) -> None:
@@ -63,7 +63,7 @@ def replay(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="what changed, as JSON")] = False,
 ) -> None:
-    """Replay a KRaft metadata log into Delta tables, from where the lake stands to the end of the log."""
+    """Replay a KRaft metadata log into Delta tables, from the lake's end offset to the end of the log."""
     started = time.monotonic()
     settings = load(
         lake=lake,
@@ -98,7 +98,7 @@ def replay(
         except KeyboardInterrupt:
             interrupts.signal = interrupts.signal or 2
     progress.say("")
-    # Following ends with a signal, once there is something to follow.
+    # A run that follows ends with a signal, once it has something to follow.
     ended_well = not interrupts.signal or (runner is not None and runner.has_followed)
     if runner is not None and (as_json or ended_well):
         _report(runner.outcome, settings.lake, time.monotonic() - started, as_json, runner.requests, ended_well)
@@ -126,7 +126,7 @@ def _run(runner: Runner, settings: Settings, soon: Callable[[], SparkSession] | 
 
 
 def _interrupted(runner: Runner | None) -> str:
-    """What stands after a run that a signal ended."""
+    """Describes the lake after a run that a signal ended."""
     if runner is None or runner.lake.ledger is None:
         return "interrupted: nothing was published yet; run again to begin"
     stands = f"up to offset {runner.lake.end_offset - 1}; run again to continue"
@@ -136,7 +136,7 @@ def _interrupted(runner: Runner | None) -> str:
 
 
 def _soon(settings: Settings, log_dir: str) -> Callable[[], SparkSession] | None:
-    """A session on its way, where one is needed for sure: there is a log, and no lake yet."""
+    """Starts a session early if it is certainly needed: there is a log, and no lake yet."""
     if "://" in settings.lake or Path(settings.lake, "ledger").exists():
         return None
     from pipelines.lake.folder import check_folder

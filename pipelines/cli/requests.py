@@ -1,4 +1,4 @@
-"""``jbod assignments``: what brokers asked the controller to record, and what became of it."""
+"""``jbod assignments``: the assignments that brokers asked the controller to record, and their outcome."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def assignments(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Replicas whose directory the controller does not know, for how long, and what their brokers last asked.
+    """Replicas whose directory the controller does not know, for how long, and their brokers' last requests.
 
-    Stands on request logs: jbod replay LOG_DIR --requests FILE.
+    Needs request logs: jbod replay LOG_DIR --requests FILE.
     """
     from pipelines.ask import assignment_requests as ask
     from pipelines.settings import load

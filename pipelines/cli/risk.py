@@ -1,4 +1,4 @@
-"""``jbod risk | whatif | safe-to-remove``: what would be lost if a disk or a broker went."""
+"""``jbod risk | whatif | safe-to-remove``: what would be lost if a disk or a broker failed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def risk(
     as_json: AsJson = False,
     every: All = False,
 ) -> None:
-    """What would be lost if one directory or broker failed now, for each of them, worst first. Exit code 0."""
+    """For each directory and broker: what would be lost if it failed now, worst first. Exit code 0."""
     from pipelines.ask.risk import risk as ask
 
     opened, default = open_lake(lake, at_offset, at_time, log_dirs, log)
@@ -78,7 +78,7 @@ def safe_to_remove(
     as_json: AsJson = False,
     every: All = False,
 ) -> None:
-    """Whether a directory can be taken out, and what to do first. Exit code 0: safe, 1: not, 2: no such directory."""
+    """Whether a directory can be removed, and what to do first. Exit code 0: safe, 1: not, 2: no such directory."""
     from pipelines.ask.removal import safe_to_remove as ask
 
     opened, default = open_lake(lake, at_offset, at_time, log)

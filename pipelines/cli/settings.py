@@ -20,7 +20,7 @@ def settings(
     show_all: Annotated[bool, typer.Option("--all", help="Also the settings that have their default.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
 ) -> None:
-    """The settings in force and where each comes from: files in the order they are read, then variables."""
+    """The effective settings and the source of each: files in the order in which they are read, then variables."""
     found = settings_in_force()
     read = found_files(named_files())
     if as_json:

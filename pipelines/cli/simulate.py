@@ -1,4 +1,4 @@
-"""``jbod simulate`` and ``jbod explore``: run a cluster that does not exist, or every one that could."""
+"""``jbod simulate`` and ``jbod explore``: simulate a cluster, or explore all its possible states."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def simulate(
 ) -> None:
     """Run a scenario, and write the metadata log and the request log that a real cluster would have written.
 
-    Exit 0, or 1 if a partition is left with a leader that cannot lead, as Kafka can leave one.
+    Exit 0, or 1 if a partition ends with a leader that cannot lead, as can happen in Kafka.
     """
     if scenario is None:
         _list_scenarios(as_json)
@@ -79,7 +79,7 @@ def explore_command(
     ids: IdsName = "kafka",
     as_json: AsJson = False,
 ) -> None:
-    """Try everything that can happen to a small cluster, and print the shortest way to break each invariant.
+    """Try all possible events in a small cluster, and print the shortest way to break each invariant.
 
     Exit 0 if none can be broken within the bounds, 1 if one can.
     """
@@ -138,7 +138,7 @@ def _partitions(world: World) -> list[dict[str, Any]]:
 
 
 def _directory_names(world: World) -> dict[Uuid, str]:
-    """Directory id -> where the disk is mounted, or what the id means."""
+    """Directory id -> mount point of the disk, or the meaning of a reserved id."""
     ids = world.image.ids
     names = {ids.unassigned: "unassigned", ids.lost: "lost", ids.migrating: "migrating"}
     for host in world.hosts.values():

@@ -1,4 +1,4 @@
-"""``jbod disks`` and ``jbod format``: what lies in a broker's directories, and making them ready for it."""
+"""``jbod disks`` and ``jbod format``: shows and formats the log directories of a broker."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def format_directories(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be written, write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give every directory of a node that needs it a meta.properties with an id of its own.
+    """Write a meta.properties with a new id to every directory of a node that needs it.
 
-    The bootstrap records of a controller's first start are not written: that is kafka-storage's part.
+    This does not write the bootstrap records of a controller's first start: use kafka-storage for them.
     """
     paths, metadata_dir, configured_node = _directories(directories, config, metadata_dir)
     node_id = configured_node if node_id is None else node_id
@@ -140,7 +140,7 @@ def _directories(
 
 
 def _count_replicas(path: str, pattern: re.Pattern[str]) -> int:
-    """How many partitions (or future replicas) lie in a directory; the metadata log is not one of them."""
+    """The number of partitions (or future replicas) in a directory, without the metadata log."""
     try:
         return sum(
             1 for entry in Path(path).iterdir() if pattern.match(entry.name) and entry.name != "__cluster_metadata-0"
@@ -257,7 +257,7 @@ def _print_plan(plan: Plan, metadata_dir: str | None, as_json: bool, dry_run: bo
 
 
 def _written_before(plan: Plan, failed: str) -> Plan:
-    """The part of a plan that was done before ``failed`` could not be written."""
+    """The part of a plan that was carried out before the write of ``failed`` failed."""
     done = []
     for write in plan.writes:
         if write.directory == failed:

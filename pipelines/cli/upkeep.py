@@ -40,7 +40,7 @@ def vacuum(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete files that no version needs which the ledger names now or named in the last hours."""
+    """Delete files that are in no version that the ledger names now or has named in the last hours."""
     from pipelines.show.text import console, show_table
     from pipelines.upkeep import compact
 
@@ -54,7 +54,7 @@ def vacuum(
 
 
 def rebuild(lake: _Lake = None, as_json: AsJson = False) -> None:
-    """Make all tables anew from the records table alone, and put them in place of the old ones when done."""
+    """Rebuild all tables from the records table, and replace the old tables at the end."""
     from pipelines.show.text import console, show_table
     from pipelines.upkeep.rebuild import rebuild as run
 
@@ -75,7 +75,7 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a lake's history again from its records and compare row by row. Exit code 1 if something differs."""
+    """Replay a lake's records again and compare its history row by row. Exit code 1 if something differs."""
     from pipelines.show.text import console, say
     from pipelines.upkeep.verify import verify as run
 
@@ -99,7 +99,7 @@ def verify(
 
 
 def upgrade(lake: _Lake = None, as_json: AsJson = False) -> None:
-    """Bring a lake of an earlier format up to this one."""
+    """Upgrade a lake of an earlier format to the present one."""
     from pipelines.lake import FORMAT_VERSION
     from pipelines.upkeep.upgrade import upgrade as run
 

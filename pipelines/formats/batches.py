@@ -1,7 +1,7 @@
-"""Record batches of a segment or snapshot: where each begins, and whether its bytes are what was written.
+"""Record batches of a segment or snapshot: their positions, and the check of their headers and checksums.
 
-Layout and rules: semantics of Kafka's DefaultRecordBatch (magic 2) as the raft reader RecordsIterator takes them.
-A batch is the unit of atomicity: one that is not complete is not there yet.
+Layout and rules: semantics of Kafka's DefaultRecordBatch (magic 2) as the raft reader RecordsIterator applies them.
+A batch is the unit of atomicity: an incomplete batch does not exist yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HEADER_BYTES = 61
 CODEC_BITS = 0x07
 CONTROL_BIT = 0x20
 MAX_CODEC = 4
-# Kafka appends at most 8 MiB at once; a compressed batch may unfold to more, a larger claim is damage.
+# Kafka appends at most 8 MiB at once. A compressed batch may expand to more, but a declared size above this is damage.
 MAX_BATCH_BYTES = 64 << 20
 
 _COMPLETE, _INCOMPLETE, _BAD_LENGTH, _BAD_MAGIC, _BAD_COUNT, _BAD_OFFSET, _BAD_EPOCH, _BAD_CODEC, _BAD_TIME = range(9)
@@ -53,7 +53,7 @@ BATCH_DTYPE = np.dtype(
 class Batches:
     """Headers of consecutive batches (``headers``: BATCH_DTYPE) and where they end.
 
-    ``end`` is the byte after the last complete batch; ``complete`` is false where bytes of another follow it.
+    ``end`` is the byte after the last complete batch. ``complete`` is false if bytes of an incomplete batch follow.
     """
 
     headers: np.ndarray
@@ -62,7 +62,7 @@ class Batches:
 
     @property
     def next_offset(self) -> int:
-        """Offset after the last record, -1 when there is no batch."""
+        """Offset after the last record, -1 if there is no batch."""
         if not len(self.headers):
             return -1
         last = self.headers[-1]
@@ -74,7 +74,7 @@ def _scan(data: Any, at: int, floor: int, headers: Any) -> tuple[int, int, int]:
     rows = 0
     end = len(data)
     while rows < len(headers):
-        # A batch that is not all there is awaited, but its head is checked as far as it is there (R-FMT-14).
+        # An incomplete batch may still be written. The part of its header on disk is checked already (R-FMT-14).
         if end - at > 16 and data[at + 16] != 2:
             return rows, at, _BAD_MAGIC
         if end - at < HEADER_BYTES:
@@ -102,7 +102,7 @@ def _scan(data: Any, at: int, floor: int, headers: Any) -> tuple[int, int, int]:
             return rows, at, _INCOMPLETE
         if floor >= 0 and base != floor:
             return rows, at, _BAD_OFFSET
-        # The smallest record is 7 bytes; a compressed blob is bounded when it is unfolded.
+        # The smallest record has 7 bytes. The size of a compressed blob is bounded when it is decompressed.
         if attributes & CODEC_BITS == 0:
             if size - HEADER_BYTES > MAX_BATCH_BYTES:
                 return rows, at, _BAD_LENGTH
@@ -126,8 +126,8 @@ def _scan(data: Any, at: int, floor: int, headers: Any) -> tuple[int, int, int]:
 def scan(data: np.ndarray, file: str, start: int = 0, *, next_offset: int = -1, most: int = 1 << 16) -> Batches:
     """Headers of the complete batches of ``data`` (uint8) from byte ``start``.
 
-    ``next_offset`` is the base offset expected first, -1 for any. Raises MalformedLog where a header is
-    impossible; a batch cut off by the end of the data is no error, it may still be being written.
+    ``next_offset`` is the base offset expected first, -1 for any. Raises MalformedLog if a header is invalid. A batch
+        that is cut off at the end of the data is no error: Kafka may still be writing it.
     """
     batches, problem = scan_sound(data, file, start, next_offset=next_offset, most=most)
     if problem is not None:
@@ -138,7 +138,7 @@ def scan(data: np.ndarray, file: str, start: int = 0, *, next_offset: int = -1, 
 def scan_sound(
     data: np.ndarray, file: str, start: int = 0, *, next_offset: int = -1, most: int = 1 << 16
 ) -> tuple[Batches, MalformedLog | None]:
-    """As ``scan``, but what is impossible is returned after the batches before it, None where nothing is."""
+    """As ``scan``, but returns the error (None if there is none) with the batches before it."""
     parts: list[np.ndarray] = []
     at, status = start, _COMPLETE
     problem = None
@@ -155,7 +155,7 @@ def scan_sound(
 
 
 def verify(data: np.ndarray, headers: np.ndarray, file: str) -> None:
-    """Compare every batch's CRC-32C (R-FMT-12) with its header; MalformedLog names the first bad one."""
+    """Compares every batch's CRC-32C (R-FMT-12) with its header. Raises MalformedLog for the first bad batch."""
     view = memoryview(data)
     ends = headers["position"] + headers["size"]
     for start, end, crc, base in zip(

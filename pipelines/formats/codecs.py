@@ -1,4 +1,4 @@
-"""Compressed batches unfolded: gzip, snappy, lz4 and zstd (R-FMT-15), every size bounded before use (R-FMT-16)."""
+"""Decompresses batches: gzip, snappy, lz4 and zstd (R-FMT-15), every size bounded before use (R-FMT-16)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from jbod_model.formats.compression import zstd
 from pipelines.formats.batches import CODEC_BITS, HEADER_BYTES, MAX_BATCH_BYTES
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
-# The stream of snappy-java: this magic, two int32 versions, then blocks of int32 length and raw snappy.
+# The stream format of snappy-java: this magic, two int32 versions, then blocks of int32 length and raw snappy.
 _SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 _SNAPPY_HEADER = len(_SNAPPY_MAGIC) + 8
-# What is unfolded at once: what a blob claims to become is not believed before.
+# The most bytes decompressed in one step: the size that a blob declares is not trusted.
 _PIECE = 1 << 20
 
 
@@ -82,14 +82,14 @@ def _stream(blob: bytes, codec: str) -> bytes:
 def _zstd(blob: bytes) -> bytes:
     data = _stream(blob, "zstd")
     announced = _announced(blob)
-    # libzstd does not compare where the last block is empty, depending on buffers: the plain reader judges what is odd.
+    # libzstd may skip the size check if the last block is empty, so the plain reader decides about unusual frames.
     if announced is not None and announced != len(data):
         return zstd.decompress(blob, MAX_BATCH_BYTES)
     return data
 
 
 def _announced(blob: bytes) -> int | None:
-    """How large the first frame of zstd says it is, None where it does not (RFC 8878, 3.1.1.1)."""
+    """The size that the first zstd frame declares, None if it declares none (RFC 8878, 3.1.1.1)."""
     if len(blob) < 5 or int.from_bytes(blob[:4], "little") != zstd.MAGIC:
         return None
     single, dictionary = blob[4] >> 5 & 1, (0, 1, 2, 4)[blob[4] & 3]
@@ -109,9 +109,9 @@ NAMES = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 
 
 def unfold(data: np.ndarray, headers: np.ndarray, file: str) -> tuple[np.ndarray, np.ndarray]:
-    """The same batches with their records laid out flat: (data uint8, headers with new positions and sizes).
+    """The same batches with their records uncompressed: (data uint8, headers with new positions and sizes).
 
-    Raises MalformedLog where a blob cannot be unfolded or would exceed MAX_BATCH_BYTES.
+    Raises MalformedLog if a blob cannot be decompressed or would exceed MAX_BATCH_BYTES.
     """
     parts: list[bytes] = []
     flat = headers.copy()

@@ -1,4 +1,4 @@
-"""Why a record value is refused, in the words of the plain codec: one truth for both readers."""
+"""Explains why a record value is refused, with the plain codec's message, so that both readers agree."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from jbod_model.formats import codec
 
 
 def refusal(value: bytes, file: str, offset: int) -> MalformedLog:
-    """The plain codec's refusal of ``value``."""
+    """Returns the plain codec's error for ``value``."""
     try:
         codec.decode(value, file=file, offset=offset)
     except MalformedLog as problem:

@@ -1,4 +1,4 @@
-"""Ids as people write them: Kafka's 22 characters of URL-safe base64 (R-ID-1), for whole columns."""
+"""Ids as text: Kafka's 22 characters of URL-safe base64 (R-ID-1), for whole columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _encode(data: Any, pairs: Any, out: Any) -> None:
 
 
 def id_texts(ids: np.ndarray, bits: pa.Buffer | None = None) -> pa.Array:
-    """Texts of ids (uint64[n, 2], bytes as in memory): string[n]. ``bits``: Arrow's bitmap of those that are given."""
+    """Texts of ids (uint64[n, 2], bytes as in memory): string[n]. ``bits``: Arrow's validity bitmap."""
     count = len(ids)
     texts = np.empty((count, _LENGTH // 2), np.uint16)
     _encode(np.ascontiguousarray(ids).view(np.uint8).reshape(-1), _PAIRS, texts)

@@ -16,7 +16,7 @@ def _columns(table: Any, rows: Any, out: Any) -> None:
 
 
 def columns_of(table: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """``table[rows].T``, each column in one piece: [columns, len(rows)]. Reads every row once."""
+    """``table[rows].T`` with contiguous columns: [columns, len(rows)]. Reads every row once."""
     out = np.empty((table.shape[1], len(rows)), table.dtype)
     _columns(table, rows, out)
     return out
@@ -55,14 +55,14 @@ def take_lists(
 
 @njit(inline="always")
 def mix(high: Any, low: Any) -> Any:
-    """A 64-bit hash of an id; the multipliers are those of splitmix64."""
+    """A 64-bit hash of an id, with the multipliers of splitmix64."""
     word = (high ^ (low * np.uint64(0x9E3779B97F4A7C15))) * np.uint64(0xBF58476D1CE4E5B9)
     return word ^ (word >> np.uint64(31))
 
 
 @njit(cache=True, nogil=True)
 def _number(ids: Any, known: Any, out: Any) -> Any:
-    """Number ids in order of first appearance after ``known``. Returns the distinct ids, known ones first."""
+    """Numbers ids in order of first appearance after ``known``. Returns the distinct ids, known ones first."""
     room = np.int64(16)
     while room < 4 * (len(known) + 16):
         room *= 2
@@ -107,7 +107,7 @@ def _number(ids: Any, known: Any, out: Any) -> Any:
 
 
 def number_ids(ids: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Number ids (uint64[n, 2]): (number of each int32[n], distinct ids with ``known`` first, in order)."""
+    """Numbers ids (uint64[n, 2]): (number of each int32[n], distinct ids with ``known`` first, in order)."""
     numbers = np.empty(len(ids), np.int32)
     return numbers, _number(ids, known, numbers)
 
@@ -131,6 +131,6 @@ def _renumber(numbers: Any, table: Any, out: Any) -> Any:
 
 
 def renumber(numbers: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers into ``table`` (-1: none) as numbers into those of its rows that are used: (int32[n], rows)."""
+    """Renumbers references into ``table`` (-1: none) to only the rows in use: (int32[n], rows in use)."""
     out = np.empty(len(numbers), np.int32)
     return out, _renumber(numbers, table, out)

@@ -1,6 +1,6 @@
-"""Loads from a byte array that compile to one instruction each, and a copy: the only unsafe accesses.
+"""Loads from a byte array that compile to one instruction each, and a copy: the only unchecked memory accesses.
 
-Every function takes C-contiguous ``uint8`` arrays and indices that the caller has compared with their ends.
+Every function takes C-contiguous ``uint8`` arrays, and indices that the caller has compared with the arrays' ends.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ OVERLONG = np.int64(-2)
 
 @njit(inline="always")
 def uvarint(data: Any, at: int, end: int) -> tuple[int, int]:
-    """Unsigned varint of at most 32 bits (R-FMT-4): (value, next index); the value is negative where it is broken."""
+    """Unsigned varint of at most 32 bits (R-FMT-4): (value, next index). The value is negative for a broken varint."""
     if at >= end:
         return TRUNCATED, at
     byte = np.int64(data[at])
@@ -99,7 +99,7 @@ def varint(data: Any, at: int, end: int) -> tuple[int, int, bool]:
 
 @njit(inline="always")
 def zero(data: Any, at: int, end: int, most: int) -> int:
-    """Index after a varint of at most ``most`` bytes that is 0, -1 where there is none: nearly always one byte."""
+    """Index after a varint 0 of at most ``most`` bytes (usually one), -1 if there is no such varint."""
     for k in range(min(most, end - at)):
         if data[at + k] == 0:
             return at + k + 1

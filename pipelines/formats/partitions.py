@@ -1,7 +1,7 @@
-"""PartitionRecord and PartitionChangeRecord, versions 0 to 2, in columns: nearly every byte of a large log.
+"""PartitionRecord and PartitionChangeRecord, versions 0 to 2, in columns. A large log consists mostly of them.
 
-The one kernel that knows its record types by name, because it is the hot path; a test holds it equal to the plain
-codec record for record. What it refuses, the plain codec explains.
+This is the only kernel for specific record types, because it is the hot path. A test compares it with the plain codec
+record by record. For a record that it refuses, the plain codec gives the message.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _read_all(bodies: Bodies, list_of_tag: Any, rows: PartitionRows) -> tuple[in
                 rows.present[slot, row] = count >= 0
                 at = _ints(bodies.data, at, max(count, 0), rows.ints[slot], fill)
                 rows.int_ends[slot, row + 1] = fill + max(count, 0)
-            # Kafka does not hold a known tag to its declared size; a reader that is strict does.
+            # Kafka does not compare a known tag with its declared size. A strict reader does.
             if at != stop:
                 return row, at, BAD_LENGTH
         if at != end:
@@ -172,7 +172,7 @@ UNKNOWN_TAG, REFUSED_TAG, LEADER_TAG, RECOVERY_TAG = 100, 101, 102, 103
 
 
 def _tag_table() -> np.ndarray:
-    """Slot of every tag: int32[record type, version, tag]; refused where the tag came with a later version."""
+    """Slot of every tag: int32[record type, version, tag]. A tag of a later version has no slot and is refused."""
     table = np.full((2, 3, 9), UNKNOWN_TAG, np.int32)
     table[0, :, 0] = RECOVERY_TAG
     table[0, :, 1:3] = REFUSED_TAG
@@ -188,9 +188,9 @@ TAG_TABLE = _tag_table()
 
 
 def read_partition_rows(bodies: Bodies) -> tuple[PartitionRows, int]:
-    """Read the bodies of partition records, versions already known to be at most 2.
+    """Reads the bodies of partition records. The caller has checked that versions are at most 2.
 
-    Returns the rows and how many could be read: fewer than given means the next one is malformed.
+    Returns the columns and the number of records read. If that is fewer than given, the next record is malformed.
     """
     n = len(bodies.starts)
     room = int((bodies.ends - bodies.starts).sum())

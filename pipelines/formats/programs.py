@@ -1,4 +1,4 @@
-"""The schema table of jbod_model compiled to the numbers that pipelines.formats.walk runs on (R-FMT-3)."""
+"""Compiles the schema table of jbod_model to the programs that pipelines.formats.walk executes (R-FMT-3)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OPERATIONS = {
     "bytes": w.STRING,
 }
 _ARRAYS = {"int32": w.INTS, "uuid": w.UUIDS, "string": w.STRINGS}
-# What is kept of a record: which field of which type fills which slot.
+# The fields kept of a record: which field of which type fills which slot.
 _SLOTS = {
     ("TopicRecord", "name"): w.NAME,
     ("TopicRecord", "topic_id"): w.TOPIC_ID,
@@ -43,10 +43,10 @@ _VERSIONS = max(schema.max_version for schema in SCHEMAS.values() if schema.max_
 
 @dataclass(frozen=True)
 class Programs:
-    """``walked``: how the kernel walks bodies.
+    """``walked``: the programs of the kernel.
 
-    ``entries`` int32[types, versions]: where each body begins, -1 for what is unknown; ``plain`` bool: types whose
-    strings the kernel does not look into, so that the plain codec must.
+    ``entries`` int32[types, versions]: start of the program of each body, -1 if it is unknown. ``plain`` bool: types
+    whose strings the kernel does not check, so that the plain codec must check them.
     """
 
     walked: w.Program
@@ -54,12 +54,12 @@ class Programs:
     plain: np.ndarray
 
     def entries_of(self, types: np.ndarray, versions: np.ndarray) -> np.ndarray:
-        """Entry of each record: int32[n], -1 where the type or version is unknown."""
+        """Entry of each record: int32[n], -1 if the type or version is unknown."""
         found: np.ndarray = self.entries[np.minimum(types, _TYPES - 1), np.minimum(versions, _VERSIONS - 1)]
         return found
 
     def is_plain(self, types: np.ndarray) -> np.ndarray:
-        """Which records only the plain codec reads in full: bool[n]."""
+        """Which records the plain codec must check: bool[n]."""
         found: np.ndarray = self.plain[np.minimum(types, _TYPES - 1)]
         return found
 

@@ -23,7 +23,7 @@ def type_names(types: np.ndarray) -> pa.Array:
 
 
 def type_name(number: int) -> str:
-    """Kafka's name of a record type, UNKNOWN_n where it has none."""
+    """Kafka's name of a record type, UNKNOWN_n if it has none."""
     if number >= CONTROL_BASE:
         return CONTROL_NAMES.get(number - CONTROL_BASE, f"UNKNOWN_CONTROL_{number - CONTROL_BASE}")
     return TYPE_NAMES[API_KEYS[number]] if number in API_KEYS else f"UNKNOWN_{number}"

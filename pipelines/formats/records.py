@@ -1,7 +1,7 @@
 """Records of whole batches in columns: the frame of each, and the fields that replay needs.
 
 Frame rules: Kafka's RecordsIterator (raft) and AbstractApiMessageSerde; bodies: pipelines.formats.walk and
-pipelines.formats.partitions. Each refusal names the offset and is worded by the plain codec of jbod_model.
+pipelines.formats.partitions. Each error names the offset and has the message of jbod_model's plain codec.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pipelines.formats.partitions import PARTITION, PARTITION_CHANGE, Bodies, Pa
 from pipelines.formats.programs import programs
 from pipelines.formats.walk import Walked, check
 
-# A control record of type t is counted as record type CONTROL_BASE + t, above every api key.
+# A control record of type t has record type CONTROL_BASE + t, above every api key.
 CONTROL_BASE = 1 << 16
 MAX_API_KEY = 32767
 _OF_THE_TABLES = np.array(sorted(API_KEY_OF[kind] for kind in codec.OF_THE_TABLES), np.int32)
@@ -157,7 +157,7 @@ def _frames(data: Any, headers: Any, frames: Frames) -> tuple[int, int]:
 
 
 def decode(data: np.ndarray, headers: np.ndarray, file: str, *, keep_unknown: bool = False) -> Records:
-    """Columns of the records of ``headers`` (batches.scan), whose bytes were verified and are not compressed.
+    """Columns of the records of ``headers`` (batches.scan). Their bytes are verified and not compressed.
 
     Raises MalformedLog at the first record that breaks a rule (R-FMT-10), an unknown version of a type that tables are
     made of included (R-FMT-2). Any other record of an unknown type or version is kept with its value, unread, and with
@@ -180,10 +180,10 @@ def decode(data: np.ndarray, headers: np.ndarray, file: str, *, keep_unknown: bo
 
 
 def decode_values(data: np.ndarray, ends: np.ndarray, offsets: np.ndarray, times: np.ndarray, file: str) -> Records:
-    """Columns of record values that lie one after another in ``data``, outside any batch; unknown ones are kept.
+    """Columns of record values that are consecutive in ``data``, without batches. Unknown ones are kept.
 
-    ``ends`` int64[n + 1]: where each begins, and where the last ends; ``offsets`` int64[n]; ``times`` int64[n] in
-    milliseconds. Each counts as a batch of its own.
+    ``ends`` int64[n + 1]: the start of each value, and the end of the last one; ``offsets`` int64[n]; ``times``
+    int64[n] in milliseconds. Each value counts as a separate batch.
     """
     n = len(offsets)
     headers = np.zeros(n, BATCH_DTYPE)
@@ -215,7 +215,7 @@ def _decoded(data: np.ndarray, headers: np.ndarray, frames: Frames, file: str, *
     entries = programs().entries_of(types, frames.versions)
     is_partition = ((types == PARTITION) | (types == PARTITION_CHANGE)) & (entries >= 0)
     at = np.flatnonzero(is_partition)
-    # Not named: what is freed here serves what follows.
+    # Not assigned to a name, so that its memory is free for the next steps.
     partitions, done = read_partition_rows(
         Bodies(data, frames.bodies[at], frames.ends[at], types[at], frames.versions[at])
     )
@@ -244,7 +244,7 @@ def _decoded(data: np.ndarray, headers: np.ndarray, frames: Frames, file: str, *
 
 
 def check_control(data: np.ndarray, headers: np.ndarray, file: str) -> None:
-    """Let the plain reader judge control batches, a handful: MalformedLog by R-FMT-18, R-FMT-19, R-FMT-20."""
+    """Checks control batches, of which there are few, with the plain reader (R-FMT-18, R-FMT-19, R-FMT-20)."""
     control = (headers["attributes"] & CONTROL_BIT) != 0
     for position, size in zip(headers["position"][control].tolist(), headers["size"][control].tolist(), strict=True):
         read_batch(data[position : position + size].tobytes(), 0, file=file)
@@ -253,7 +253,7 @@ def check_control(data: np.ndarray, headers: np.ndarray, file: str) -> None:
 def _walk_others(
     data: np.ndarray, frames: Frames, entries: np.ndarray, rows: np.ndarray, file: str
 ) -> dict[str, np.ndarray]:
-    """Walk the bodies of the records ``rows``: the fields that Records keeps of them."""
+    """Walks the bodies of the records ``rows`` and returns the fields that Records keeps."""
     m = len(rows)
     table = programs()
     found = Walked(
@@ -267,7 +267,7 @@ def _walk_others(
     done, _, _ = check(data, starts, ends, entries[rows], table.walked, found)
     if done < m:
         raise _malformed(data, frames, int(rows[done]), file)
-    # Text that is not ASCII, and nested structs, are rare: the plain codec judges them.
+    # Text that is not ASCII, and nested structs, are rare: the plain codec checks them.
     for row in rows[found.suspect | table.is_plain(frames.types[rows])].tolist():
         value = bytes(data[frames.starts[row] : frames.ends[row]])
         codec.decode(value, file=file, offset=int(frames.offsets[row]))

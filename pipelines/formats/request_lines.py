@@ -1,6 +1,6 @@
-"""Lines of a request log, cut out of bytes within bounded memory and read by ``jbod_model.formats.request_log``.
+"""Splits a request log into lines within bounded memory, and parses them with ``jbod_model.formats.request_log``.
 
-Most lines of a real log are of APIs that are not read (FETCH). They are told by their first bytes, without a copy.
+Most lines of a real log belong to APIs that are not read (FETCH). Their first bytes show it, without a copy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEARTBEAT_FORM = (
     '"responseQueueTimeMs":MS,"sendTimeMs":MS,"securityProtocol":NAME,"principal":NAME,"listener":NAME,'
     '"clientInformation":{"softwareName":NAME,"softwareVersion":NAME}} (kafka.request.logger)'
 )
-"""A heartbeat with nothing out of the ordinary, to the letter as Kafka writes it: a third of a real log's lines."""
+"""An ordinary heartbeat, exactly as Kafka writes it: a third of a real log's lines."""
 _ID = r"[\w-]{21}[AQgw]"
 _VALUES = {
     "TIME": r"[12]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8]) (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d,\d{3}",
@@ -37,7 +37,7 @@ _VALUES = {
     "MS": r"(?:0|[1-9]\d{0,8})(?:\.\d{1,6})?",
     "NAME": r'"[\w.:-]{1,100}"',
     "VERSION": "[12]",
-    # The last field that every version has, and what version 2 adds.
+    # The last field of every version, and the field that version 2 adds.
     "BOOLEANS": rf'(?:true|false)(?:,"cordonedLogDirs":(?:null|\[(?:"{_ID}"(?:,"{_ID}"){{0,99}})?\]))?',
 }
 _HEARTBEAT = re.compile(
@@ -53,12 +53,12 @@ class Source(Protocol):
         """The next bytes, fewer than ``size`` only at the end."""
 
     def seek(self, position: int, /) -> object:
-        """Go on at a position."""
+        """Continues at a position."""
 
 
 @dataclass(frozen=True, slots=True)
 class TooLong:
-    """A line of more than `LONGEST_LINE` bytes, of which only the size was looked at."""
+    """A line of more than `LONGEST_LINE` bytes. Only its size is known."""
 
     size: int
 
@@ -66,15 +66,15 @@ class TooLong:
 def lines(source: Source, start: int, end: int) -> Iterator[tuple[int, bytes | TooLong]]:
     """(position, line without its newline) of every whole line that begins in ``[start, end)`` of ``source``.
 
-    So ranges that meet read each line once, wherever they were cut. Blank lines, and a last line without a newline,
-    are no lines. Holds at most `LONGEST_LINE` and two chunks, however long a line is. Seeks once, forwards.
+    So adjacent ranges read each line once, wherever they meet. Blank lines, and a last line without a newline, are
+        skipped. Holds at most `LONGEST_LINE` and two chunks, however long a line is. Seeks once, forwards.
     """
     at = max(start - 1, 0)
     source.seek(at)
     passing = start > 0
-    """Whether what comes next belongs to a line that is not read: one that began before, or is too long."""
+    """Whether the next bytes belong to a line that is skipped: it began before ``start``, or is too long."""
     begun: int | None = None
-    """Where the line that is too long began."""
+    """Start of the line that is too long."""
     rest = b""
     while begun is not None or at < end:
         chunk = source.read(CHUNK)
@@ -106,9 +106,9 @@ def lines(source: Source, start: int, end: int) -> Iterator[tuple[int, bytes | T
 
 
 class Parser:
-    """`parse_line` with a time zone for lines whose time has none, and a short way for what is not read.
+    """`parse_line` with a time zone for times without one, and a shortcut for APIs that are not read.
 
-    ``assignments``: only AssignReplicasToDirs and what cannot be read are wanted, so a plain heartbeat is None too.
+    ``assignments``: only AssignReplicasToDirs and unreadable lines are wanted, so an ordinary heartbeat is None, too.
     """
 
     def __init__(self, zone: str = "UTC", *, assignments: bool = False) -> None:
@@ -116,7 +116,7 @@ class Parser:
         self._zone = None if zone.upper() == "UTC" else ZoneInfo(zone)
 
     def __call__(self, line: bytes) -> RequestLine | Reject | None:
-        """The request of a line, None for an API that is not read, a `Reject` for what cannot be."""
+        """The request of a line, None for an API that is not read, a `Reject` for an unreadable line."""
         at = line.find(_START)
         if at >= 0:
             key = _KEY.match(line, at + len(_START))
@@ -130,7 +130,7 @@ class Parser:
         return replace(parsed, completed_ms=self._shifted(parsed.completed_ms))
 
     def _shifted(self, wall_ms: int) -> int:
-        """Milliseconds since 1970 of a clock that shows ``wall_ms``; of an hour that came twice the first."""
+        """Milliseconds since 1970 for the wall clock time ``wall_ms``. If an hour occurs twice, the first one."""
         seconds, millis = divmod(wall_ms, 1000)
         wall = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=self._zone)
         return int(wall.timestamp()) * 1000 + millis

@@ -1,4 +1,4 @@
-"""What request logs say as columns: a row per request, per requested assignment, and per run of unreadable lines."""
+"""Request logs in columns: a row per request, per requested assignment, and per run of unreadable lines."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pipelines.formats.request_lines import TooLong
 TIME = pa.timestamp("us", tz="UTC")
 TEXTS = pa.list_(pa.field("element", pa.string(), nullable=False))
 BLOCK = 1 << 20
-"""Unreadable lines of one kind are counted together per so many bytes of a file."""
+"""Unreadable lines of one kind are counted together within each block of this many bytes."""
 UNANSWERED = -1
-"""Error of an entry that the answer leaves out: to the broker, too, it has failed. Kafka's UNKNOWN_SERVER_ERROR."""
+"""Error of an entry that the answer omits (Kafka's UNKNOWN_SERVER_ERROR): for the broker, too, it has failed."""
 
 REQUESTS_SCHEMA = pa.schema(
     [
@@ -53,8 +53,8 @@ REQUESTS_SCHEMA = pa.schema(
         ("response", pa.string()),
     ]
 )
-"""Errors: ``error`` of the whole request, ``errors`` all that it or an entry has but 0. Typed columns of an API's own
-fields are null for the others; ``request`` and ``response`` are JSON with Kafka's names, of known fields only."""
+"""Errors: ``error`` of the whole request, ``errors`` all nonzero errors of it and its entries. Typed columns of one
+API's fields are null for other APIs. ``request`` and ``response`` are JSON with Kafka's names, of known fields only."""
 
 ASSIGNMENTS_SCHEMA = pa.schema(
     [
@@ -92,7 +92,7 @@ _KEYS = {api.name: api.key for api in APIS.values()}
 
 
 _LONGEST_MS = 10 * 365 * 86_400_000
-"""No request takes longer: what claims to is taken for this, so that times stay what every engine can count with."""
+"""The longest duration of a request. Longer ones are cut to it, so that times stay in every engine's range."""
 
 
 def received_micros(line: RequestLine) -> int:
@@ -101,7 +101,7 @@ def received_micros(line: RequestLine) -> int:
 
 
 def controller_of(connection: str) -> str:
-    """``127.0.0.1:9093`` of ``127.0.0.1:9093-127.0.0.1:41234-0``: where the controller took the request."""
+    """``127.0.0.1:9093`` of ``127.0.0.1:9093-127.0.0.1:41234-0``: the controller's address of the connection."""
     return connection.partition("-")[0]
 
 
@@ -205,14 +205,14 @@ def assignments_table(lines: Sequence[RequestLine]) -> pa.Table:
 
 @dataclass
 class Rejects:
-    """The unreadable lines of one file, those of a kind in one `BLOCK` as one row: as many rows as there are kinds."""
+    """The unreadable lines of one file: one row per kind and `BLOCK`."""
 
     file: str
     file_id: str
     rows: dict[tuple[int, str, str | None], dict[str, Any]] = field(default_factory=dict)
 
     def add(self, position: int, reject: Reject | TooLong) -> None:
-        """A line, the lines in order."""
+        """Adds a line. Call it in the order of lines."""
         if isinstance(reject, TooLong):
             reject = Reject(f"the line is longer than {LONGEST_LINE} bytes", reject.size)
         kind = (position // BLOCK, reject.reason, reject.api)

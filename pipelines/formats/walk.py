@@ -1,8 +1,8 @@
-"""One kernel that checks the body of any metadata record by a program compiled from the schema table.
+"""A kernel that checks the body of any metadata record by a program compiled from the schema table.
 
-A program is a run of int32 triples ``(operation, slot, argument)``. Slots name the few fields kept of records other
-than the two partition records (pipelines.formats.partitions): a broker id, a topic id, a topic name. So no record
-type has code of its own here, and none is passed over unread. Wire rules: Kafka's generated message classes.
+A program is a sequence of int32 triples ``(operation, slot, argument)``. Slots are the few fields kept of records other
+than the two partition records (pipelines.formats.partitions): a broker id, a topic id, a topic name. So this module
+has no code for a specific record type, and checks every type. Wire rules: Kafka's generated message classes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba import njit
 from pipelines.formats.kernels import helper
 from pipelines.formats.native import load_i32, uvarint
 
-# Operations. The argument of STRING and ARRAY says whether null is allowed, that of STRUCTS where elements begin.
+# Operations. The argument of STRING and ARRAY says whether null is allowed, that of STRUCTS where its elements begin.
 END, I8, I16, I32, I64, UUID, F64, STRING, INTS, UUIDS, STRINGS, STRUCTS = range(12)
 NO_SLOT, BROKER_ID, TOPIC_ID, NAME = range(-1, 3)
 KNOWN_TAGS = 16
@@ -25,7 +25,7 @@ OK, SHORT, BAD_VARINT, BAD_NULL, BAD_LENGTH, BAD_TAG, TRAILING, UNKNOWN = range(
 
 @njit(inline="always")
 def compact(data: Any, at: int, end: int, width: int, nullable: int) -> tuple[int, int, int]:
-    """Length of a compact string or array, compared with what remains (R-FMT-6): (elements, -1: null; next; status)."""
+    """Length of a compact string or array, checked against the remaining bytes (R-FMT-6): (elements, next, status)."""
     raw, at = uvarint(data, at, end)
     count = raw - 1
     if raw < 0:
@@ -55,7 +55,7 @@ def _width(operation: int) -> int:
 
 @njit(cache=True, nogil=True)
 def skip_field(data: Any, at: int, end: int, operation: int, argument: int) -> tuple[int, int]:
-    """Walk one field that holds no structs. Returns (next index, status)."""
+    """Walks one field that holds no structs. Returns (next index, status)."""
     width = _width(operation)
     if operation < STRING:
         return at + width, OK if width <= end - at else SHORT
@@ -74,7 +74,7 @@ def skip_field(data: Any, at: int, end: int, operation: int, argument: int) -> t
 
 @njit(cache=True, nogil=True)
 def skip_tags(data: Any, at: int, end: int, tags: Any) -> tuple[int, int]:
-    """Walk a tagged section (R-FMT-7). ``tags`` int32[KNOWN_TAGS, 3]: operation, argument, status if refused."""
+    """Walks a tagged section (R-FMT-7). ``tags`` int32[KNOWN_TAGS, 3]: operation, argument, status if refused."""
     count, at = uvarint(data, at, end)
     if count < 0:
         return at, BAD_VARINT
@@ -93,7 +93,7 @@ def skip_tags(data: Any, at: int, end: int, tags: Any) -> tuple[int, int]:
                 at, status = skip_field(data, at, stop, tags[tag, 0], tags[tag, 1])
                 if status != OK:
                     return at, status
-                # R-FMT-9: Kafka does not hold a known tag to its declared size.
+                # R-FMT-9: Kafka does not compare a known tag with its declared size.
                 if at != stop:
                     return at, BAD_LENGTH
         at = stop
@@ -119,7 +119,7 @@ def _skip_structs(data: Any, at: int, end: int, program: Any, pc: int, no_tags: 
 
 
 class Program(NamedTuple):
-    """How the bodies of all record versions are walked, as pipelines.formats.programs writes it.
+    """The programs of all record versions, made by pipelines.formats.programs.
 
     ``steps`` int32[*, 3], ``tags`` int32[sections, KNOWN_TAGS, 3], ``no_tags`` int32[KNOWN_TAGS, 3].
     """
@@ -130,10 +130,10 @@ class Program(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """What is kept of each body: -1 where it has no such field.
+    """The fields kept of each body, -1 if it has no such field.
 
     ``broker_ids`` int32; ``topic_at``, ``name_at`` int64 into the data, ``name_sizes`` int64; ``suspect`` bool: text
-    that is not ASCII (or a long length), whose UTF-8 is yet to be checked.
+    that is not ASCII (or a long length). Its UTF-8 must still be checked.
     """
 
     broker_ids: Any
@@ -180,8 +180,8 @@ def _check_all(data: Any, starts: Any, ends: Any, entries: Any, table: Program, 
 
 @njit(cache=True, nogil=True)
 def check(data: Any, starts: Any, ends: Any, entries: Any, table: Program, found: Walked) -> tuple[int, int, int]:
-    """Walk bodies ``data[starts[i]:ends[i]]`` by the program at ``entries[i]``; fill row i of ``found``.
+    """Walks bodies ``data[starts[i]:ends[i]]`` by the program at ``entries[i]`` and fills row i of ``found``.
 
-    Returns (rows walked, index, status): fewer rows than given means the row at that number is malformed there.
+    Returns (rows walked, index, status). If there are fewer rows than given, the next row is malformed at that index.
     """
     return _check_all(data, starts, ends, entries, table, found)

@@ -1,1 +1,1 @@
-"""The jobs of a Databricks bundle, run on any machine: the same file, schedule, order, retries and timeouts."""
+"""Runs the jobs of a Databricks bundle on any machine, with the same file, schedule, order, retries and timeouts."""

@@ -1,7 +1,7 @@
-"""Read ``databricks.yml`` and the files it includes: jobs, their tasks in order, their parameters.
+"""Reads ``databricks.yml`` and the files it includes: jobs, their tasks in order, their parameters.
 
-What decides how a job runs is read; what only matters on Databricks (environments, notifications, clusters, tags) is
-let pass; any other key is refused, so that a slip of the pen is not a task without a timeout.
+It reads the keys that decide how a job runs, and ignores keys that matter only on Databricks (environments,
+notifications, clusters, tags). It refuses any other key, so that a typing error does not silently drop a timeout.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SCHEDULE = {"quartz_cron_expression", "timezone_id", "pause_status"}
 
 @dataclass(frozen=True)
 class Task:
-    """One command of a job. Times in seconds; ``timeout`` 0 is none, ``retries`` -1 is for ever."""
+    """One command of a job. Times are in seconds. ``timeout`` 0 means none, ``retries`` -1 means without limit."""
 
     key: str
     package: str
@@ -55,7 +55,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When a job runs by itself: a Quartz expression in a time zone."""
+    """The schedule of a job: a Quartz expression in a time zone."""
 
     expression: str
     timezone: str
@@ -75,7 +75,7 @@ class Job:
     max_concurrent_runs: int
 
     def with_parameters(self, given: Mapping[str, str]) -> Mapping[str, str]:
-        """The job's parameters, ``given`` ones in place of defaults; UsageError for one that it does not have."""
+        """The job's parameters: ``given`` ones replace defaults. Raises UsageError for an unknown parameter."""
         for name in given:
             if name not in self.parameters:
                 known = ", ".join(self.parameters) or "none"
@@ -84,12 +84,12 @@ class Job:
 
 
 def default_bundle() -> Path:
-    """``databricks.yml`` of the current directory, else the one that jbod is installed with."""
+    """``databricks.yml`` of the current directory, otherwise the one in the installed package."""
     here = Path("databricks.yml")
     if here.is_file():
         return here
     installed = Path(__file__).with_name("shipped") / here
-    # A checkout has it at its root instead.
+    # In a checkout it is at the root.
     return installed if installed.is_file() else Path(__file__).parents[2] / here
 
 
@@ -117,7 +117,7 @@ def read_bundle(path: str | os.PathLike[str]) -> dict[str, Job]:
 
 
 def find_job(jobs: Mapping[str, Job], name: str) -> Job:
-    """The job called ``name``; UsageError that lists those there are."""
+    """The job called ``name``. Raises UsageError, with the list of jobs, if it does not exist."""
     if name not in jobs:
         raise UsageError(f"{name}: no such job; there are {', '.join(jobs) or 'none'}")
     return jobs[name]
@@ -131,7 +131,7 @@ def _yaml(file: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
         mark = getattr(problem, "problem_mark", None)
         where = f" line {mark.line + 1}:" if mark else ""
-        raise UsageError(f"{file}:{where} no YAML: {getattr(problem, 'problem', None) or 'no UTF-8 text'}") from None
+        raise UsageError(f"{file}:{where} not valid YAML: {getattr(problem, 'problem', None) or 'not UTF-8'}") from None
     return _mapping(content, str(file))
 
 
@@ -254,7 +254,7 @@ def _ordered(tasks: Sequence[Task], where: str) -> Sequence[Task]:
         raise UsageError(f"{where}: tasks depend on each other: {' -> '.join(problem.args[1])}") from None
 
 
-# -- values of a given kind, or a line that says where there is another ----------------------------------------------
+# -- values of a given type, or an error that names the place ---------------------------------------------------------
 
 
 def _mapping(value: Any, where: str) -> dict[str, Any]:

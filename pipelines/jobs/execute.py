@@ -1,9 +1,9 @@
-"""Run one job: its tasks one after the other, with retries and timeouts, never twice at once.
+"""Runs one job: its tasks one after the other, with retries and timeouts, and never two runs at the same time.
 
-A task is the entry point of an installed package, run by this interpreter in a process group of its own. It succeeded
-with exit code 0; 1 means that it found something: for the tasks behind it that is a failure, as on Databricks, but it
-is not tried again. 2 is bad usage or bad input, which fails the same way each time: it is not tried again either. Any
-other exit code failed, and is.
+A task is the entry point of an installed package. This interpreter runs it in a new process group. Exit code 0 means
+success. 1 means that it found something: for dependent tasks this is a failure, as on Databricks, but it is not
+retried. 2 means bad usage or input, which would fail again: it is not retried either. Any other exit code is a failure
+and is retried.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ SUCCEEDED, FINDINGS, FAILED, TIMED_OUT, STOPPED, SKIPPED = (
     "succeeded", "findings", "failed", "timed out", "stopped", "skipped",
 )  # fmt: skip
 REFUSED = 2
-"""Exit code of a task to which trying again makes no difference."""
+"""Exit code of a task that a retry would not help."""
 GRACE = 10.0
-"""Seconds between the signal that asks a process group to end and the one that makes it."""
+"""Seconds between the signal that asks a process group to end and the one that kills it."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Done:
-    """How a task went: its state, the last attempt's exit code (None where nothing ran), attempts, seconds."""
+    """The outcome of a task: its state, the last attempt's exit code (None if nothing ran), attempts, seconds."""
 
     task: str
     state: str
@@ -62,9 +62,9 @@ def run_job(
     stop: threading.Event,
     output: int | None = None,
 ) -> list[Done]:
-    """Run a job with the parameters ``given`` until it is done or ``stop`` is set. ``output``: where tasks print.
+    """Runs a job with the parameters ``given`` until it is done or ``stop`` is set. ``output``: where tasks print.
 
-    UsageError, before anything runs, for a parameter or a package that is not there, or while the job runs elsewhere.
+    Raises UsageError, before anything runs, if a parameter or package does not exist, or if the job runs elsewhere.
     """
 
     def told(line: str) -> None:
@@ -86,7 +86,7 @@ def run_job(
 
 
 def command(task: Task, parameters: Mapping[str, str]) -> list[str]:
-    """The command line of a task: this interpreter, the package's entry point, arguments with parameters in place."""
+    """The command line of a task: this interpreter, the package's entry point, arguments with parameters inserted."""
     point = _entry_point(task.package, task.entry_point)
     function = point.attr.split(".")[0]
     code = f"import sys; from {point.module} import {function}; sys.argv[0] = {point.name!r}; sys.exit({point.attr}())"
@@ -109,7 +109,7 @@ def _entry_point(package: str, name: str) -> EntryPoint:
 
 
 def _wanted(task: Task, states: Sequence[str]) -> bool:
-    """Whether a task runs after those it depends on ended with ``states``."""
+    """Whether a task runs if the tasks that it depends on ended with ``states``."""
     good = [state == SUCCEEDED for state in states]
     bad = [state not in (SUCCEEDED, SKIPPED) for state in states]
     if not states or task.run_if == "ALL_DONE":
@@ -170,7 +170,7 @@ def _attempt(
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:
-    """End a task with everything it started: ask its process group, wait, then kill what is left of it."""
+    """Ends a task and its child processes: asks the process group to end, waits, then kills the rest."""
     for sign, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)):
         try:
             os.killpg(process.pid, sign)
@@ -200,7 +200,7 @@ def _told(done: Done) -> str:
 
 
 def as_json(job: Job, done: Sequence[Done]) -> str:
-    """What a run did, as one line of JSON."""
+    """The outcome of a run as one line of JSON."""
     tasks = [
         {
             "task": one.task,

@@ -1,4 +1,4 @@
-"""No more runs of a job on a lake than its ``max_concurrent_runs``, whichever process starts them."""
+"""Limits the runs of a job on a lake to its ``max_concurrent_runs``, across processes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from jbod_model.errors import UsageError
 
 
 class Busy(UsageError):
-    """The job runs already, as often as it may."""
+    """The job already has as many runs as it may have."""
 
 
 def lock_folder(lake: str | None) -> Path:
-    """Where the locks of a lake's jobs lie: in the lake; for one on object storage, or none, on this machine."""
+    """The folder for the locks of a lake's jobs: in the lake, or on this machine for object storage or no lake."""
     if lake and "://" not in lake:
         return Path(lake, "_jobs")
     name = hashlib.sha256((lake or "").encode()).hexdigest()[:16]
@@ -32,9 +32,9 @@ def lock_folder(lake: str | None) -> Path:
 
 @contextmanager
 def held(job: str, lake: str | None, most: int) -> Iterator[None]:
-    """Hold one of the ``most`` places of a job; Busy, naming who holds them, where none is free.
+    """Holds one of the ``most`` places of a job. Raises Busy, which names the holders, if none is free.
 
-    The system frees the place of a process that dies, however it dies.
+    The operating system frees the place of a process that dies.
     """
     folder = lock_folder(lake)
     folder.mkdir(parents=True, exist_ok=True)

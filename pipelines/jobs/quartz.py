@@ -1,8 +1,8 @@
-"""Quartz cron expressions, as Databricks schedules use them, as triggers of APScheduler.
+"""Converts Quartz cron expressions, which Databricks schedules use, to triggers of APScheduler.
 
 Source: Quartz's CronExpression. Six or seven fields: second, minute, hour, day of month, month, day of week and year.
-Every field is spelled out as the list of its values, so that no other reading of ranges and steps comes between:
-APScheduler counts week days from Monday and has no ``0/5``.
+Every field is written as the list of its values, because APScheduler reads ranges and steps differently: it counts week
+days from Monday and has no ``0/5``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RANKS = ("1st", "2nd", "3rd", "4th", "5th")
 
 @dataclass(frozen=True)
 class _Field:
-    """One field of an expression: what it is called here and in APScheduler, its bounds, and names for its values."""
+    """One field of an expression: its names here and in APScheduler, its bounds, and names for its values."""
 
     name: str
     trigger: str
@@ -47,7 +47,7 @@ _FIELDS = (
 
 
 def cron_trigger(expression: str, timezone_id: str) -> CronTrigger:
-    """The trigger that fires when Quartz would. UsageError, naming the field, for what is no expression or no zone."""
+    """The trigger that fires when Quartz would. Raises UsageError, with the field, for a wrong expression or zone."""
     from apscheduler.triggers.cron import CronTrigger
 
     trigger = CronTrigger(timezone=_zone(timezone_id), **cron_fields(expression))
@@ -57,7 +57,7 @@ def cron_trigger(expression: str, timezone_id: str) -> CronTrigger:
 
 
 def cron_fields(expression: str) -> dict[str, str]:
-    """The fields of an expression as APScheduler takes them."""
+    """The fields of an expression for APScheduler."""
     texts = expression.upper().split()
     if len(texts) not in (6, 7):
         raise _wrong(
@@ -118,7 +118,7 @@ def _values(expression: str, one: _Field, text: str) -> set[int]:
         size = one.high - one.low + 1
         if match[2]:
             last = _value(expression, one, match[2], part)
-            if last < first:  # Quartz goes round: FRI-MON, 22-2
+            if last < first:  # Quartz wraps around: FRI-MON, 22-2
                 if one.name == "year":
                     raise _wrong(expression, f"year {part!r} goes backwards")
                 last += size

@@ -1,4 +1,4 @@
-"""Run jobs at their times until told to stop: a small scheduler for machines that have no other."""
+"""Runs jobs at their times until stopped: a small scheduler for machines without another one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def scheduled(jobs: Mapping[str, Job]) -> list[Job]:
 
 
 def next_time(job: Job, now: datetime) -> datetime | None:
-    """When a job runs next; None where it never does by itself."""
+    """The time of a job's next run, None if it has no active schedule."""
     if job.schedule is None or job.schedule.paused:
         return None
     found: datetime | None = cron_trigger(job.schedule.expression, job.schedule.timezone).get_next_fire_time(None, now)
@@ -26,11 +26,11 @@ def next_time(job: Job, now: datetime) -> datetime | None:
 
 
 def run_schedule(jobs: Sequence[Job], given: Mapping[str, str], *, say: Say, stop: threading.Event) -> None:
-    """Run ``jobs`` at their times until ``stop`` is set; then tasks at work are ended.
+    """Runs ``jobs`` at their times until ``stop`` is set. Then it ends running tasks.
 
-    Each job takes those of the parameters ``given`` that it has. Times that came while the machine slept are made up
-    for once, however many there were; one that comes while the job is at work is passed over. UsageError, before
-    anything runs, for what cannot be scheduled.
+    Each job takes those of the parameters ``given`` that it has. If run times were missed while the machine slept, the
+    job runs once. A run time while the job is running is skipped. Raises UsageError, before anything runs, if a job
+    cannot be scheduled.
     """
     from apscheduler.executors.pool import ThreadPoolExecutor
     from apscheduler.schedulers.background import BackgroundScheduler

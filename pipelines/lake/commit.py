@@ -1,4 +1,4 @@
-"""One version of a table: files added and files removed, on top of the version that was looked at and no other."""
+"""Commits one version of a table, with files added and removed, only on top of the version that was read before."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _SHARD = f"partition.{OPEN_SHARD}"
 
 
 class LakeConflict(JbodError):
-    """Another run or engine wrote to the lake, and what it wrote does not go together with this run."""
+    """Another run or engine wrote to the lake, and its changes conflict with this run."""
 
 
 class Overtaken(LakeConflict, Retriable):
-    """Somebody committed between a look at a table and a commit to it: nothing is wrong yet, look again."""
+    """Another writer committed between reading a table and committing to it. Read the table again and retry."""
 
 
 @dataclass(frozen=True)
 class LiveFile:
-    """A file that a version of a table has; ``shard``: of its open rows, -1 for closed ones."""
+    """A file of a table's version. ``shard``: the shard of its open rows, -1 for closed rows."""
 
     path: str
     size: int
     shard: int
     statistics: Mapping[str, Any]
-    """By delta-rs' names, such as ``max.to_offset``; what a file does not say is missing or None."""
+    """The statistics by delta-rs' names, such as ``max.to_offset``. An unknown one is missing or None."""
 
 
 def live_files(delta: DeltaTable, shards: Iterable[int] | None = None) -> list[LiveFile]:
-    """The files of a table's version; of some ``shards`` only, or of all partitions for None."""
+    """The files of a table's version: those of ``shards``, or of all partitions if it is None."""
     actions = pa.table(delta.get_add_actions(flatten=True))
     partitioned = _SHARD in actions.column_names
     if shards is not None:
@@ -67,9 +67,9 @@ def commit_files(
     changes: bool = True,
     transactions: Sequence[Transaction] = (),
 ) -> None:
-    """Commit the version after the one at which ``delta`` is open, which it then has; ``changes``: so do rows.
+    """Commits the next version after the one at which ``delta`` is open, and opens it. ``changes``: rows change.
 
-    Overtaken where that version is there already, LakeConflict for whatever else Delta refuses.
+    Raises Overtaken if that version exists already, and LakeConflict if Delta refuses the commit for another reason.
     """
     now = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [

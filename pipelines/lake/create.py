@@ -1,4 +1,4 @@
-"""A lake's tables when they are made, and what a lake says of itself."""
+"""Creates the tables of a lake, and reads the lake's description of itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipelines.lake.tables import LEDGER, Table
 
 @dataclass(frozen=True)
 class Identity:
-    """What a lake is a lake of: fixed when it is made, compared at every run."""
+    """The cluster and rules of a lake. They are fixed when it is created and compared at every run."""
 
     cluster_id: str
     profile: str
@@ -30,9 +30,9 @@ class Identity:
 
 
 def described(location: str, ledger: DeltaTable | None = None) -> dict[str, Any]:
-    """What a lake says of itself in the description of its ledger: its format and the fields of ``Identity``.
+    """Reads the format and the fields of ``Identity`` from the description of the lake's ledger.
 
-    Where another engine gave the ledger another description, it is the one before. UsageError where there is no lake.
+    If another engine replaced the description, the previous one counts. Raises UsageError if there is no lake.
     """
     uri = f"{location}/{LEDGER.name}"
     try:
@@ -57,7 +57,7 @@ def _parsed(ledger: DeltaTable) -> dict[str, Any] | None:
 
 
 def create_table(uri: str, table: Table, identity: Identity) -> DeltaTable:
-    """Make an empty table with its comments and constraints; the ledger says of itself what lake it belongs to."""
+    """Creates an empty table with its comments and constraints. The ledger's description holds the identity."""
     comment = table.comment
     if table is LEDGER:
         comment = json.dumps({"format": FORMAT_VERSION, **vars(identity)})
@@ -77,7 +77,7 @@ def create_table(uri: str, table: Table, identity: Identity) -> DeltaTable:
 
 
 def cannot_be_opened(location: str, table: Table, problem: Exception) -> UsageError:
-    """What to do about a table whose log cannot be read: a run that is killed while it makes a lake may leave one."""
+    """Returns the error for a table whose log cannot be read. A run that is killed during creation may leave one."""
     if nothing_published(location):
         advice = f"nothing was published into this lake yet: delete {quote(location)} and run again"
     elif table is LEDGER:
@@ -88,7 +88,7 @@ def cannot_be_opened(location: str, table: Table, problem: Exception) -> UsageEr
 
 
 def nothing_published(location: str) -> bool:
-    """Whether the ledger, which is made last, is not there or has no version but the one that made it."""
+    """Whether the ledger, which is created last, is missing or has only its first version."""
     try:
         return DeltaTable(f"{location}/{LEDGER.name}").version() == 0
     except TableNotFoundError:
@@ -99,7 +99,7 @@ def nothing_published(location: str) -> bool:
 
 
 def add_checks(delta: DeltaTable, table: Table) -> None:
-    """Give a table those of its constraints that it lacks, one version each."""
+    """Adds the constraints that a table lacks, one version each."""
     there = delta.metadata().configuration
     for name, expression in table.checks.items():
         if f"delta.constraints.{name}" not in there:

@@ -1,4 +1,4 @@
-"""The files of a Delta table at a version, and DuckDB over them: neither needs a JVM."""
+"""The files of a Delta table at a version, and queries on them by DuckDB. No JVM is needed."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _OURS = ("open-", "closed-")
 
 
 def local_path(path: str) -> str:
-    """``path`` without a file:// in front, which not every reader understands."""
+    """``path`` without a leading file://, which some readers do not understand."""
     return unquote(urlsplit(path).path) if path.startswith("file://") else path
 
 
 def _uri(path: str) -> str:
-    """A local path as a URI, in which delta-rs takes characters that it refuses in a path."""
+    """A local path as a URI. In a URI, delta-rs accepts characters that it refuses in a path."""
     return path if "://" in path else Path(path).absolute().as_uri()
 
 
@@ -63,14 +63,14 @@ def open_table(root: str, name: str, version: int | None) -> DeltaTable:
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    """A connection of DuckDB that takes times without a zone, as Spark writes them, for UTC; its cursors do so too."""
+    """Opens DuckDB so that it and its cursors take times without a zone, as Spark writes them, for UTC."""
     connection = duckdb.connect()
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     return connection
 
 
 def data_files(table: DeltaTable) -> list[dict[str, Any]]:
-    """Path and statistics of every data file; a statistic that is not there is None."""
+    """Path and statistics of every data file. A missing statistic is None."""
     actions = table.get_add_actions(flatten=True)
     names = set(actions.schema.names)
     columns = {name: actions.column(name).to_pylist() if name in names else None for name in ("path", *_BOUNDS)}
@@ -97,7 +97,7 @@ def read_parquet(root: str, name: str, table: DeltaTable, files: Sequence[str], 
 
 
 def _columns(table: DeltaTable) -> list[Any]:
-    """The fields that are in the table's files."""
+    """The fields in the table's data files."""
     partitions = table.metadata().partition_columns
     return [field for field in table.schema().fields if field.name not in partitions]
 
@@ -108,7 +108,7 @@ def file_list(root: str, name: str, files: Sequence[str]) -> str:
 
 
 def _quoted(path: str) -> str:
-    """A path as an SQL text, none of its characters a wildcard."""
+    """A path as an SQL literal, with wildcards escaped."""
     plain = "".join(f"[{char}]" if char in "*?[" else char for char in path)
     return "'" + plain.replace("'", "''") + "'"
 
@@ -123,7 +123,7 @@ def _sql_type(kind: Any) -> str:
 
 @contextmanager
 def reading(root: str) -> Iterator[None]:
-    """UsageError where what is read inside turns out to be damaged or gone. DuckDB looks into files for a view, too."""
+    """Raises UsageError if a file that the block reads is damaged or gone. DuckDB also opens files to create a view."""
     try:
         yield
     except (duckdb.IOException, duckdb.InvalidInputException) as problem:

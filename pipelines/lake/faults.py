@@ -1,4 +1,4 @@
-"""A disk that is full, read-only or broken, told in one line, whichever library met it."""
+"""One-line errors for a disk that is full, read-only or broken, whichever library reports it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _ADVICE = {
 
 
 def fault_of_disk(location: str, problem: BaseException) -> UsageError | None:
-    """The refusal behind an error of delta-rs, Arrow, Hadoop or Spark; None where it is no fault of a disk.
+    """Returns the error for a disk fault that delta-rs, Arrow, Hadoop or Spark reports, None for any other problem.
 
-    They hand on the system's message among theirs; a number that tells more is lost on the way through Spark.
+    Their messages contain the system's message. The error number would be better, but Spark does not pass it on.
     """
     text = str(problem)
     for number, advice in _ADVICE.items():

@@ -1,8 +1,8 @@
-"""Parquet files of a lake's tables: written where the data is, committed by the driver as one Delta version.
+"""Parquet files of a lake's tables. Executors write them, and the driver commits them as one Delta version.
 
-A table with open rows is partitioned by the shard of these rows: a shard's partition is replaced as a whole when the
-shard changes, and files of closed rows (the partition null) are only ever added. The value of a partition stands in
-Delta's log. Folders are named after it as other engines do, for polars takes it from there.
+A table with open rows is partitioned by the shard of these rows. When a shard changes, its partition is replaced as a
+whole. Files of closed rows (partition null) are only added. Delta's log holds the partition value. Folders are named
+after it, as by other engines, because polars takes it from there.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from jbod_model.errors import UsageError
 from pipelines.lake.tables import BY_NAME, IDS, LEDGER, Table
 from pipelines.lake.uris import for_all
 
-# Columns with bounds in the file statistics: what readers skip files by.
+# Columns with bounds in the file statistics, by which readers skip files.
 _BOUNDED = ("log_offset", "from_offset", "to_offset", "broker_id", "topic_id", "directory_id")
 _BOUNDED_IN_LEDGER = ("start_offset", "end_offset")
-# Columns whose values mostly rise: differences take half the bytes and half the time to compress.
+# Columns whose values mostly rise: delta encoding halves their size and their compression time.
 _RISING = ("log_offset", "from_offset", "from_time", "to_offset", "to_time")
 _COUNTED = ("to_offset",)
 _COUNTED_IN_LEDGER = ("from_snapshot",)
@@ -35,7 +35,7 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True)
 class DataFile:
-    """A Parquet file that is written but not yet part of its table; ``shard``: of open rows, -1 for closed ones."""
+    """A Parquet file that is written but not committed. ``shard``: the shard of its open rows, -1 for closed rows."""
 
     table: str
     path: str
@@ -46,11 +46,11 @@ class DataFile:
 
     @property
     def partition_values(self) -> dict[str, str | None]:
-        """The partition, as Delta's log has it."""
+        """The partition values, as in Delta's log."""
         return partition_values(self.table, self.shard)
 
     def to_json(self) -> str:
-        """As one line, to travel through Spark."""
+        """Returns the file as one line of JSON, to send it through Spark."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -60,7 +60,7 @@ class DataFile:
 
 
 def partition_values(table: str, shard: int) -> dict[str, str | None]:
-    """The partition of the open rows of a shard, or of closed rows (-1), as Delta's log has it."""
+    """The partition values for the open rows of a shard, or for closed rows (-1), as in Delta's log."""
     return {name: None if shard < 0 else str(shard) for name in BY_NAME[table].partition_by}
 
 
@@ -73,7 +73,7 @@ def lake_filesystem(lake: str) -> tuple[pafs.FileSystem, str]:
 
 
 def write(lake: str, table: str, rows: pa.Table, *, shard: int = -1) -> DataFile:
-    """Write ``rows`` (columns of the table's schema, dictionaries allowed) as one Parquet file of the table."""
+    """Writes ``rows`` (columns of the table's schema, dictionaries allowed) as one Parquet file of the table."""
     fs, root = lake_filesystem(lake)
     name = new_path(table, shard)
     with _output(fs, lake, f"{root}/{table}", name) as sink:
@@ -94,7 +94,7 @@ def write(lake: str, table: str, rows: pa.Table, *, shard: int = -1) -> DataFile
 
 
 def new_path(table: str, shard: int) -> str:
-    """Where in its table's folder a new file goes; ``shard``: of its open rows, -1 for closed ones."""
+    """Path of a new file in its table's folder. ``shard``: the shard of its open rows, -1 for closed rows."""
     folders = [f"{name}={_NULL if value is None else value}/" for name, value in partition_values(table, shard).items()]
     return f"{''.join(folders)}{'open' if shard >= 0 else 'closed'}-{uuid.uuid4().hex}.parquet"
 
@@ -105,15 +105,15 @@ def _output(fs: pafs.FileSystem, lake: str, folder: str, name: str) -> Any:
     except FileNotFoundError:
         if fs.get_file_info(folder).type != pafs.FileType.Directory:
             raise _elsewhere(lake, f"there is no folder {folder}") from None
-        # The first file of a partition makes its folder, where a storage has folders.
+        # The first file of a partition creates its folder, if the storage has folders.
         fs.create_dir(f"{folder}/{name.rpartition('/')[0]}", recursive=False)
         return fs.open_output_stream(f"{folder}/{name}")
 
 
 def read(lake: str, table: Table, paths: Sequence[str], columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of some files of a table, whoever wrote them, in the table's schema (or some columns of it).
+    """Reads files of a table, also those of other engines, in the table's schema (or only ``columns`` of it).
 
-    A column that an old file lacks is null. Spark's times are INT96 without a zone, and it writes partition columns.
+    A column that an old file lacks is null. Spark writes times as INT96 without a zone, and writes partition columns.
     """
     fs, root = lake_filesystem(lake)
     schema = pa.schema([field for field in table.schema if columns is None or field.name in columns])
@@ -135,7 +135,7 @@ def read(lake: str, table: Table, paths: Sequence[str], columns: Sequence[str] |
 
 
 def check_there(lake: str, written: Sequence[DataFile]) -> None:
-    """UsageError where a file is not in the lake: what an executor calls by this name is then another storage."""
+    """Raises UsageError if a file is not in the lake: then the executor's lake is on another storage."""
     fs, root = lake_filesystem(lake)
     found = fs.get_file_info([f"{root}/{file.table}/{file.path}" for file in written])
     for file, info in zip(written, found, strict=True):
@@ -154,7 +154,7 @@ def _bounded_columns(rows: pa.Table) -> list[str]:
 
 
 def _dictionary_columns(table: str) -> list[str]:
-    """Paths of texts within the Parquet schema: many rows, few values."""
+    """Parquet paths of the text columns, which have many rows and few values."""
     schema = BY_NAME[table].schema
     lists = [f"{field.name}.list.element" for field in schema if field.type == IDS]
     return [*lists, *(field.name for field in schema if pa.types.is_string(field.type))]

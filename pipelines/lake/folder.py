@@ -1,4 +1,4 @@
-"""A folder that holds something else is no place for a new lake."""
+"""Refuses a new lake in a folder that holds other files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _NAMED = 3
 
 
 def check_folder(lake: str) -> None:
-    """UsageError where a folder without a ledger holds what no replay made; nothing is written into it.
+    """Raises UsageError if a folder without a ledger holds files that no replay made.
 
-    Names that begin with ``_`` or ``.`` are not looked at: ours, and those of file systems.
+    Names that begin with ``_`` or ``.`` are ignored: jbod and file systems use them.
     """
     fs, root = lake_filesystem(lake)
     info = fs.get_file_info(root)

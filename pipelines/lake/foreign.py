@@ -1,9 +1,9 @@
-"""What became of a table since the version that the ledger names: told from Delta's own log, one commit at a time.
+"""The changes of a table since the version that the ledger names, read from Delta's log commit by commit.
 
-Commits of jbod are marked in their commit info. Every other one is foreign: it is accepted where all its adds and
-removes say ``dataChange: false`` (OPTIMIZE, Z-order, VACUUM, a property), for then the rows are the same, and refused
-where it changes data, or the schema or protocol in a way that jbod does not keep. A RESTORE counts as what it
-restored, where that is what the table now holds.
+jbod marks its commits in their commit info. Every other commit is foreign. A foreign commit is accepted if all its adds
+and removes have ``dataChange: false`` (OPTIMIZE, Z-order, VACUUM, a property), because the rows are the same then. It
+is refused if it changes data, or changes the schema or protocol in a way that jbod does not support. A RESTORE counts
+as the version that it restored, provided that the table now holds the files of that version.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from pipelines.lake.tables import Table
 
 PUBLISHED = "jbod.end_offset"
-"""Marks a commit of a batch: on a table that is ahead of the ledger, the batch never reached it."""
+"""Marks a commit of a batch. If the table is ahead of the ledger, the batch did not reach the ledger."""
 REWRITTEN = "jbod.rewritten"
 """Marks a commit of other files with the same rows."""
 REBUILT = "jbod.rebuilt"
-"""Marks a commit that replaced all files by what the records say: whatever was before does not matter."""
+"""Marks a commit that rebuilt all files from the records. Earlier commits do not matter."""
 RESTORED = "jbod.restored"
-"""Marks a commit that took the table back to the version it names."""
+"""Marks a commit that restored the version that it names."""
 VERSION = "jbod/version"
-"""Application id of a transaction whose version is that of the table: the last one of the ledger that we published."""
+"""Application id of a transaction. Its version is the last version of the ledger that jbod published."""
 _OWN = (PUBLISHED, REWRITTEN, REBUILT, RESTORED)
 _LONGEST = 80
-# What the readers (DuckDB on the files, deltalake on the log) and the writer keep of Delta's protocol.
+# The features of Delta's protocol that the readers (DuckDB on files, deltalake on the log) and the writer support.
 _READER_FEATURES = {"timestampNtz", "vacuumProtocolCheck"}
 _WRITER_FEATURES = {
     *_READER_FEATURES, "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns",
@@ -45,12 +45,12 @@ _UNKEPT = {
     "delta.enableInCommitTimestamps": ("false",),
     "delta.checkpointPolicy": ("classic",),
 }
-"""Properties that may have no other value than these."""
+"""Properties that must have these values."""
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A version of a table, as its commit file tells it."""
+    """A version of a table, as its commit file describes it."""
 
     version: int
     operation: str
@@ -68,17 +68,17 @@ class Commit:
 
 @dataclass
 class Since:
-    """What happened to a table after a version, newest first."""
+    """The commits of a table after a version, newest first."""
 
     foreign: list[Commit] = field(default_factory=list)
     refused: str = ""
-    """Why the table is not what the ledger names; empty where it is."""
+    """Why the table does not hold the rows of the ledger's version, empty if it does."""
     restore_to: int | None = None
-    """The version before a batch of ours that never reached the ledger, where there is one."""
+    """The version before a batch of jbod that did not reach the ledger, None if there is no such batch."""
 
 
 def since(location: str, table: Table, delta: DeltaTable, published: int) -> Since:
-    """What happened to the table (opened at its newest version) after version ``published``."""
+    """Returns the commits of the table (opened at its newest version) after version ``published``."""
     found = Since()
     version = delta.version()
     if version < published:
@@ -113,7 +113,7 @@ def since(location: str, table: Table, delta: DeltaTable, published: int) -> Sin
 
 
 def last_own(location: str, ledger: DeltaTable) -> int | None:
-    """The newest version of the ledger that jbod published; None where it never did."""
+    """The newest version of the ledger that jbod published, None if it published none."""
     newest = read_commit(location, "ledger", ledger.version())
     if newest is not None and PUBLISHED in newest.marks:
         return newest.version
@@ -121,7 +121,7 @@ def last_own(location: str, ledger: DeltaTable) -> int | None:
 
 
 def read_commit(location: str, table: str, version: int) -> Commit | None:
-    """A commit by its file in Delta's log; None where that was cleaned up."""
+    """Reads a commit from its file in Delta's log. Returns None if the file was cleaned up."""
     text = _read_text(location, f"{table}/_delta_log/{version:020d}.json")
     if text is None:
         return None
@@ -145,7 +145,7 @@ def read_commit(location: str, table: str, version: int) -> Commit | None:
 
 
 def _misfit_at(location: str, table: Table, delta: DeltaTable, version: int | None) -> str:
-    """The same at the version that the table is about to be taken back to, if it is."""
+    """The same for the version that a rollback would restore, if there is one."""
     try:
         return misfit_of(delta if version is None else DeltaTable(f"{location}/{table.name}", version=version), table)
     except (DeltaError, OSError) as problem:
@@ -153,7 +153,7 @@ def _misfit_at(location: str, table: Table, delta: DeltaTable, version: int | No
 
 
 def misfit_of(delta: DeltaTable, table: Table) -> str:
-    """What of the table's schema, properties or protocol jbod does not keep; empty where it keeps all."""
+    """Returns which part of the table's schema, properties or protocol jbod does not support, empty if none."""
     return next(_misfits(delta, table), "")
 
 
@@ -210,7 +210,7 @@ def _same_files(location: str, table: str, version: int, other: int) -> bool:
 
 
 def _plain(text: object) -> str:
-    """Something another engine says, in one short line."""
+    """A text by another engine, cut to one short line."""
     words = " ".join("".join(char if char.isprintable() else " " for char in str(text)).split())
     return words if len(words) <= _LONGEST else words[: _LONGEST - 3] + "..."
 

@@ -1,4 +1,4 @@
-"""The ledger: which publications a lake has had, and which offsets it can be asked about."""
+"""The ledger: the publications of a lake, and the offsets that questions may name."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _PUBLISHED = (
 
 
 def open_ledger(root: str) -> DeltaTable:
-    """The ledger as jbod left it: another engine may have merged its files, but not changed what it says.
+    """Opens the ledger at jbod's last commit. Another engine may have merged its files, but must not change its rows.
 
-    UsageError where there is none, or one of another format.
+    Raises UsageError if there is no ledger, or if it has another format.
     """
     ledger = open_table(root, "ledger", None)
     try:
@@ -70,10 +70,10 @@ def open_ledger(root: str) -> DeltaTable:
 def read_ledger(
     root: str, ledger: DeltaTable, connection: duckdb.DuckDBPyConnection
 ) -> tuple[Published | None, list[tuple[int, int]]]:
-    """The newest publication and the ranges [first, end) of offsets the lake knows.
+    """The newest publication and the ranges [first, end) of offsets that the lake knows.
 
-    A snapshot begins a range: what the log said between the range before and its last offset was gone by then. Files
-    whose statistics say enough, all but a few in a lake that follows its log, are not opened.
+    A snapshot begins a range: the log no longer had the records between the previous range and the snapshot. Most
+    files of a lake that follows its log have sufficient statistics and are not opened.
     """
     files = data_files(ledger)
     newest = max((file["max.end_offset"] or 0 for file in files), default=0)
@@ -97,7 +97,7 @@ def read_ledger(
         return None, []
     spans += [(row.end_offset, row.start_offset, row.from_snapshot) for row in found]
     ranges: list[tuple[int, int]] = []
-    # What was published of requests has a row of its own at the same end, with no records: it comes after theirs.
+    # A publication of requests has a separate row with the same end offset and no records. It sorts after theirs.
     for end, start, snapshot in sorted(spans, key=lambda span: span[:2]):
         if snapshot is not None:
             ranges.append((snapshot - 1, end))
@@ -107,7 +107,7 @@ def read_ledger(
 
 
 def log_end(ledger: DeltaTable, end_offset: int) -> int | None:
-    """Where the log ended when it was last looked at, if that was before the lake's end, ``end_offset``."""
+    """The log's end offset at the last run, if it was before the lake's end (``end_offset``), otherwise None."""
     import pyarrow.compute as pc
 
     if all(field.name != "log_end" for field in ledger.schema().fields):

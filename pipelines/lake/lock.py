@@ -1,4 +1,4 @@
-"""One writer at a time: whoever changes a lake holds its lock while it looks at what is there and commits."""
+"""One writer at a time: every writer holds the lake's lock while it reads the tables' state and commits."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PATIENCE = 600.0
 
 @contextmanager
 def alone(lake: str) -> Iterator[None]:
-    """Hold the lock of a lake; UsageError where another process holds it for too long.
+    """Holds the lock of a lake. Raises UsageError if another process holds it for more than PATIENCE seconds.
 
-    A process that holds it may take it again. A lake on object storage has no lock: there Delta refuses one of two
-    commits, and the ledger hides the rest.
+    The lock is reentrant. A lake on object storage has no lock: Delta refuses one of two concurrent commits, and
+    readers do not see its other tables, because the ledger does not name them.
     """
     if "://" in lake:
         yield
@@ -45,9 +45,9 @@ def alone(lake: str) -> Iterator[None]:
 
 @contextmanager
 def only_run(lake: str) -> Iterator[None]:
-    """Be the one replay of a lake; UsageError at once where there is another.
+    """Ensures that only one replay runs on a lake. Raises UsageError at once if another one runs.
 
-    Two would share a checkpoint. The system frees the place of a process that dies, however it dies.
+    Two runs would share a checkpoint. The operating system releases the lock of a process that dies.
     """
     if "://" in lake:
         yield
@@ -66,7 +66,7 @@ def only_run(lake: str) -> Iterator[None]:
 
 @contextmanager
 def _told(lake: str) -> Iterator[None]:
-    """UsageError for what a disk refuses."""
+    """Raises UsageError for a disk fault."""
     try:
         yield
     except JbodError:

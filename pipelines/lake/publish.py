@@ -1,9 +1,9 @@
-"""Publish a batch: one Delta version per table in a fixed order, the ledger last. Readers see all of it or nothing.
+"""Publishes a batch: one Delta version per table in a fixed order, the ledger last. Readers see all of it or nothing.
 
-The version of every table that belongs together stands in the ledger. Before anything is written, every table is
-compared with it (pipelines.lake.foreign): what a run left that died between two commits is taken back, what another
-engine did without changing data is accepted, and anything else is refused. Upkeep and other engines rewrite files
-between two batches, so a run looks again at what is there before it publishes.
+The ledger names the versions of all tables that belong together. Before a run writes, it compares every table with the
+ledger (pipelines.lake.foreign). It restores the tables that a dead run left between two commits, accepts commits of
+other engines that do not change data, and refuses all others. Upkeep and other engines rewrite files between two
+batches, so a run reads the tables' state again before it publishes.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from pipelines.lake.lock import LOCK, RUN, alone
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, REQUESTS, TABLES, Table
 
 TRIES = 3
-"""How often a publication looks again where another engine committed between its look and its own commit."""
+"""How often a publication is retried if another engine commits between its read and its own commit."""
 Rows = dict[str, int]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one micro-batch publishes: its range of offsets, the files, and the ledger's other columns."""
+    """The publication of one micro-batch: its range of offsets, the files, and the ledger's other columns."""
 
     start_offset: int
     end_offset: int
@@ -49,7 +49,7 @@ class Batch:
     from_snapshot: int | None
     dropped: int
     log_end: int | None = None
-    """Where the log was found to end, if that is before the lake's end."""
+    """The log's end offset, if it is before the lake's end."""
     unknown: Mapping[str, int] = field(default_factory=dict)
     """The kinds of records that are not known, each with the offset of the first (R-REC-4)."""
 
@@ -63,11 +63,11 @@ class LakeWriter:
     tables: dict[str, DeltaTable] = field(default_factory=dict)
     ledger: dict[str, Any] | None = None
     made: int = 0
-    """How many tables this run created."""
+    """The number of tables that this run created."""
 
     @classmethod
     def create_or_open(cls, location: str, identity: Identity) -> LakeWriter:
-        """Open the lake at ``location``, made if it is not there. UsageError if it is a lake of something else."""
+        """Opens the lake at ``location``, or creates it. Raises UsageError if it is the lake of another cluster."""
         if "[" in location or "]" in location:
             raise UsageError(f"{location}: delta-rs cannot write to a path with brackets: choose another --lake")
         lake = cls(location, identity)
@@ -78,9 +78,9 @@ class LakeWriter:
     @classmethod
     @contextmanager
     def held(cls, location: str, *, mending: bool = False) -> Iterator[LakeWriter]:
-        """A lake that something was published into, with nobody else writing to it until the end of the block.
+        """Opens a lake that has a publication, and holds its lock until the end of the block.
 
-        UsageError where there is none. Where it is to be mended, tables may be damaged, or changed by another engine.
+        Raises UsageError if there is none. With ``mending``, tables may be damaged, or changed by another engine.
         """
         identity = Identity(*(described(location)[part.name] for part in fields(Identity)))
         with alone(location):
@@ -99,11 +99,11 @@ class LakeWriter:
         if REQUESTS[0].name in self._versions:
             self._open(REQUESTS)
         if not mending and self._compare() and self.ledger is not None:
-            # Readers follow: the files that the ledger names may be gone with the next VACUUM.
+            # Publish the new versions: the next VACUUM may delete the files of the versions that the ledger names.
             self.publish_rewritten()
 
     def open_requests(self) -> None:
-        """Open the tables of the request stream too, made if they are not there."""
+        """Opens the tables of the request stream, too, and creates them if they do not exist."""
         if REQUESTS[0].name in self.tables:
             return
         made = self.made
@@ -123,7 +123,7 @@ class LakeWriter:
             except (DeltaError, OSError) as problem:
                 raise cannot_be_opened(self.location, table, problem) from None
             if self.tables[table.name].version() < len(table.checks):
-                # A run that died while it made the table left out some of its constraints.
+                # A run that died while it created the table may have left out constraints.
                 add_checks(self.tables[table.name], table)
 
     @property
@@ -162,14 +162,14 @@ class LakeWriter:
         return self.ledger["versions"] if self.ledger else {}
 
     def read_ledger(self) -> None:
-        """Read the newest row. LakeConflict where another engine changed the ledger."""
+        """Reads the newest row. Raises LakeConflict if another engine changed the ledger."""
         found = self._since(LEDGER)
         if found.refused:
             raise self._conflict(LEDGER, found)
         self.take_newest_row()
 
     def take_newest_row(self) -> None:
-        """Read the ledger's newest row, whoever wrote it."""
+        """Reads the ledger's newest row, even if another engine wrote it."""
         found = live_files(self.tables[LEDGER.name])
         ends = [file.statistics.get("max.end_offset") for file in found]
         newest = max((end for end in ends if end is not None), default=None)
@@ -181,7 +181,7 @@ class LakeWriter:
             self.ledger["versions"] = dict(self.ledger["versions"])
 
     def _since(self, table: Table) -> Since:
-        """What happened to an open table since the version that the ledger names; to the ledger since our last row."""
+        """The commits of an open table since the ledger's version; of the ledger itself, since jbod's last row."""
         delta = self.tables[table.name]
         if table is LEDGER:
             return since(self.location, table, delta, last_own(self.location, delta) or 0)
@@ -194,9 +194,9 @@ class LakeWriter:
         )
 
     def _compare(self) -> bool:
-        """Compare every open table with the ledger, then undo the commits of a batch that never reached it.
+        """Compares every open table with the ledger, then undoes the commits of a batch that did not reach it.
 
-        LakeConflict where another engine changed data. Whether one committed anything at all.
+        Raises LakeConflict if another engine changed data. Returns whether another engine committed anything.
         """
         judged = [(table, self._since(table)) for table in (*TABLES[:-1], *REQUESTS) if table.name in self.tables]
         for table, found in judged:
@@ -208,7 +208,7 @@ class LakeWriter:
         return any(found.foreign for _, found in judged)
 
     def _restore(self, table: Table, version: int, *, emptied: bool = False) -> None:
-        """Take a table back to a version; ``emptied``: its files do not matter, the batch at hand replaces them."""
+        """Restores a table to a version. ``emptied``: its files do not matter, as the current batch replaces them."""
         delta = self.tables[table.name]
         properties = CommitProperties({PUBLISHED if emptied else RESTORED: str(version)}, max_commit_retries=0)
         try:
@@ -226,7 +226,7 @@ class LakeWriter:
         delta.update_incremental()
 
     def mend(self, table: Table) -> None:
-        """Take a table back to the version that the ledger names, whatever was done to it since."""
+        """Restores a table to the version that the ledger names, whatever was committed since."""
         found = self._since(table)
         if found.refused or found.restore_to is not None:
             delta = self.tables[table.name]
@@ -236,12 +236,12 @@ class LakeWriter:
             self._restore(table, version)
 
     def fit(self, table: Table) -> None:
-        """Give a table, all files of which are about to be replaced, its schema and properties back."""
+        """Restores the schema and properties of a table whose files will all be replaced."""
         if misfit_of(self.tables[table.name], table):
             self._restore(table, self._versions[table.name], emptied=True)
 
     def discard(self, *more: str) -> None:
-        """Remove a lake that this run made and never published to, with the folders ``more``: it was not there."""
+        """Removes a lake that this run created and did not publish to, with the folders ``more``."""
         if self.ledger is not None or self.made < len(TABLES):
             return
         fs, root = lake_filesystem(self.location)
@@ -255,7 +255,7 @@ class LakeWriter:
             fs.delete_dir(root)
 
     def publish(self, batch: Batch) -> Rows:
-        """Commit every table, then the ledger. Returns rows written per table; a batch already published is none."""
+        """Commits every table, then the ledger. Returns rows written per table, none if it was published already."""
         if batch.end_offset <= self.end_offset:
             return {}
         return self._published(
@@ -263,13 +263,13 @@ class LakeWriter:
         )
 
     def publish_requests(self, files: Sequence[DataFile], replaced: frozenset[tuple[str, int]]) -> Rows:
-        """Commit the tables of the request stream, then a ledger row that names them; the log's tables stay."""
+        """Commits the tables of the request stream, then a ledger row. The log's tables do not change."""
         if self.ledger is None:
             raise UsageError(f"{self.location}: nothing of a log was published yet, so requests cannot be joined to it")
         return self._published(lambda: self._publish(self.here(files, replaced), REQUESTS))
 
     def _published(self, publish: Callable[[], Rows]) -> Rows:
-        """Publish on top of what is there, and once more where another engine committed in between."""
+        """Publishes on top of the current versions, and retries if another engine commits in between."""
         for left in reversed(range(TRIES)):
             with self.writing():
                 try:
@@ -289,14 +289,14 @@ class LakeWriter:
         self._publish(here, known)
 
     def mark_log_end(self, log_end: int | None) -> None:
-        """Say in the ledger that the log ends before the lake does, or that it does so no more (None)."""
+        """Records in the ledger that the log ends before the lake, or (None) that it no longer does."""
         if self.ledger is not None and self.ledger.get("log_end") != log_end:
             with self.writing():
                 here = replace(self.here(), log_end=log_end)
                 self.append_ledger(here, self._versions, {})
 
     def here(self, files: Sequence[DataFile] = (), touched: frozenset[tuple[str, int]] = frozenset()) -> Batch:
-        """A batch without records, where the lake stands."""
+        """Returns a batch without records, at the lake's end."""
         assert self.ledger is not None
         at = self.ledger
         return Batch(
@@ -316,13 +316,13 @@ class LakeWriter:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Nobody else writes until the end of the block, and what upkeep did since the lake was opened is seen."""
+        """Holds the lock until the end of the block, and reads what upkeep has changed since the lake was opened."""
         with alone(self.location):
             self._look_again()
             yield
 
     def _look_again(self) -> None:
-        """LakeConflict where another run published, or another engine changed data."""
+        """Raises LakeConflict if another run published, or another engine changed data."""
         end = self.end_offset
         for delta in self.tables.values():
             delta.update_incremental()
@@ -346,12 +346,12 @@ class LakeWriter:
         return rows
 
     def _commit(self, table: Table, files: Sequence[DataFile], shards: Sequence[int], batch: Batch) -> None:
-        # Whoever wrote them, and whatever they are called: no other file has open rows of these shards.
+        # Remove all files in these partitions, whatever their writer or name: they hold the shards' open rows.
         gone = live_files(self.tables[table.name], shards)
         self.commit(table, files, gone, batch.start_offset, batch.end_offset)
 
     def commit(self, table: Table, files: Sequence[DataFile], gone: Sequence[LiveFile], start: int, end: int) -> None:
-        """One version of a table: ``files`` added, the files ``gone`` removed. LakeConflict if not alone."""
+        """Commits one version: adds ``files``, removes ``gone``. Raises LakeConflict if another writer interferes."""
         if not files and not gone:
             return
         delta = self.tables[table.name]
@@ -359,13 +359,13 @@ class LakeWriter:
         if table is LEDGER:
             transactions = [Transaction(VERSION, delta.version() + 1)]
         elif table not in REQUESTS:
-            # Rows of requests carry their own identity, and one offset has several commits of them.
+            # Rows of requests identify themselves, and several of their commits share an offset.
             transactions = [Transaction(f"jbod/{self.identity.cluster_id}/{table.name}", end)]
         marks = {PUBLISHED: str(end), "jbod.start_offset": str(start)}
         commit_files(self.location, table, delta, files, gone, marks=marks, transactions=transactions)
 
     def append_ledger(self, batch: Batch, versions: dict[str, int], rows: Rows) -> None:
-        """The row that makes versions of the tables what readers see; the lock is held."""
+        """Appends the row that makes table versions visible to readers. The caller holds the lock."""
         entry = {
             "start_offset": batch.start_offset,
             "end_offset": batch.end_offset,

@@ -1,7 +1,7 @@
 """A lake as of one offset, read without a JVM: delta-rs finds the files, DuckDB reads them.
 
-The newest row of the ledger says which version of every table belongs together, so a reader sees all of a published
-batch or nothing of it, also while another one is being written.
+The newest row of the ledger names the versions of all tables that belong together. So a reader sees all of a published
+batch or nothing of it, also while another batch is being written.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from pipelines.lake.ledger import EPOCH, Published, check_known, log_end, open_l
 
 @dataclass(frozen=True)
 class Lake:
-    """A lake as of ``offset``: every query sees what was true after the record at that offset."""
+    """A lake as of ``offset``: every query sees the state after the record at that offset."""
 
     path: str
     published: Published
     """The newest publication."""
     first: int
-    """The oldest offset that can be asked about."""
+    """The oldest offset that a question may name."""
     offset: int
     time: datetime
     """When the newest record at or before ``offset`` was appended."""
@@ -41,8 +41,8 @@ class Lake:
     def open(cls, path: str | os.PathLike[str], at_offset: int | None = None, at_time: datetime | None = None) -> Lake:
         """The lake at ``path`` after the record at ``at_offset``, or after the last one appended by ``at_time``.
 
-        Without either, after the newest published record. UsageError where there is no lake, or where it does not
-        know that offset or time.
+        Without either, after the newest published record. Raises UsageError if there is no lake, or if it does not
+                know that offset or time.
         """
         root = local_path(os.fspath(path)).rstrip("/")
         connection = connect()
@@ -81,7 +81,7 @@ class Lake:
         )
 
     def until(self, table: str) -> str:
-        """SQL for the rows of a history table that began by this offset; ends that came later are not known yet."""
+        """SQL for the rows of a history table that began by this offset. Ends after it are shown as open."""
         rows = self._rows(table, lambda file: _at_most(file["min.from_offset"], self.offset))
         ends = [name for name in ("to_offset", "to_time", "ended_by") if name in self._columns(table)]
         hidden = ", ".join(f"CASE WHEN to_offset <= {self.offset} THEN {end} END AS {end}" for end in ends)
@@ -93,15 +93,15 @@ class Lake:
         return f"(SELECT * FROM {rows} WHERE log_offset <= {self.offset})"
 
     def setting_records(self) -> str:
-        """SQL for at least the records up to this offset that set something: features, configurations, snapshots."""
+        """SQL for at least the records up to this offset that hold settings: features, configurations, snapshots."""
         return self.records()
 
     def log_end(self) -> int | None:
-        """Where the log ended when it was last looked at, if that was before the end of this lake."""
+        """The log's end offset at the last run, if it was before the end of this lake, otherwise None."""
         return log_end(open_ledger(self.path), self.published.end_offset)
 
     def ledger_rows(self, *columns: str) -> list[dict[str, Any]]:
-        """Rows of the ledger; none where a lake of an earlier jbod lacks one of the columns."""
+        """Rows of the ledger. Empty if the lake of an earlier jbod lacks one of the columns."""
         ledger = open_ledger(self.path)
         if not {column.name for column in ledger.schema().fields}.issuperset(columns):
             return []
@@ -109,7 +109,7 @@ class Lake:
         return rows
 
     def check_files(self) -> None:
-        """UsageError where a data file is gone or no Parquet. Of each only the footer is read."""
+        """Raises UsageError if a data file is gone or is not Parquet. Reads only the footer of each file."""
         for name, table in self.tables.items():
             files = [file["path"] for file in data_files(table)]
             if files:
@@ -120,7 +120,7 @@ class Lake:
         return run_query(self.path, self.connection, sql, parameters)
 
     def _rows(self, table: str, wanted: Callable[[dict[str, Any]], bool]) -> str:
-        """SQL for the rows of a table, at least those of the files whose statistics are ``wanted``."""
+        """SQL for at least the rows of those files whose statistics are ``wanted``."""
         files = [file["path"] for file in data_files(self.tables[table]) if wanted(file)]
         return read_parquet(self.path, table, self.tables[table], files)
 

@@ -1,7 +1,7 @@
-"""Take a lake back to what it said at an earlier offset: tables first, the ledger last, in one version each.
+"""Rolls a lake back to its state at an earlier offset: tables first, the ledger last, in one version each.
 
-A history row says when it began and when it ended, so what was true at an offset is in the rows themselves: those
-that began later go, ends that came later are taken back. Only files with such rows are written anew.
+A history row says when it began and when it ended, so the rows themselves hold the state at every offset. Rows that
+began later are removed, and ends that came later are cleared. Only files with such rows are rewritten.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pipelines.lake.tables import BROKERS, DIRECTORIES, HISTORY, LEDGER, RECORDS
 
 @dataclass(frozen=True)
 class Cut:
-    """Where a lake is taken back to: offset, epoch and fingerprint of the batch before it, level of metadata.version.
+    """The target of a rollback: offset, epoch and fingerprint of the batch before it, level of metadata.version.
 
-    ``fingerprint`` is -1 where the log no longer has that batch.
+    ``fingerprint`` is -1 if the log no longer has that batch.
     """
 
     offset: int
@@ -42,7 +42,7 @@ ShardsOf = Callable[[np.ndarray, int], np.ndarray]
 
 
 def take_back(lake: LakeWriter, cut: Cut, shards_of: ShardsOf) -> None:
-    """Make every table what it was before the record at ``cut.offset``; readers see it once the ledger says so."""
+    """Restores every table to its state before the record at ``cut.offset``. Readers see it after the last commit."""
     if lake.ledger is None or lake.end_offset <= cut.offset:
         return
     with lake.writing():
@@ -98,7 +98,7 @@ def _cut_history(
 
 
 def _reopened(rows: pa.Table) -> pa.Table:
-    """Rows with their ends taken away."""
+    """Rows without their ends."""
     for name in ("to_offset", "to_time", "ended_by"):
         if name in rows.schema.names:
             at = rows.schema.get_field_index(name)
@@ -107,7 +107,7 @@ def _reopened(rows: pa.Table) -> pa.Table:
 
 
 def shards_of_rows(shards: int, table: Table, rows: pa.Table, shards_of: ShardsOf) -> np.ndarray:
-    """Shard of each row: of its topic, or the broker shard, which writes what is about brokers."""
+    """Shard of each row: that of its topic, or the broker shard for tables about brokers."""
     if table in (BROKERS, DIRECTORIES):
         return np.full(rows.num_rows, shards, np.int32)
     topics = rows["topic_id"].combine_chunks().dictionary_encode()
@@ -119,7 +119,7 @@ def shards_of_rows(shards: int, table: Table, rows: pa.Table, shards_of: ShardsO
 
 
 def _cut_ledger(lake: LakeWriter, cut: Cut, before: int, written: dict[str, int]) -> None:
-    """In one version: what was published from the offset on is gone, what led there ends there."""
+    """Commits one version: removes the publications after the offset, and ends the one that contains it there."""
     gone = [file for file in live_files(lake.tables[LEDGER.name]) if not _less(file, "max.end_offset", cut.offset)]
     rows = sorted(_read(lake, LEDGER, gone).to_pylist(), key=lambda row: row["end_offset"])
     kept = [row for row in rows if row["end_offset"] < cut.offset]
@@ -158,11 +158,11 @@ def _versions(lake: LakeWriter) -> dict[str, int]:
 
 
 def _last_time(lake: LakeWriter) -> datetime:
-    """Append time of the last record that is left; 1970 where none is."""
+    """Append time of the last remaining record, 1970 if none remains."""
     found = live_files(lake.tables[RECORDS.name])
     if not found:
         return datetime.fromtimestamp(0, UTC)
-    # A file that does not say where it ends, as another engine may leave it, may be the last one.
+    # A file of another engine may have no upper bound in its statistics. It may be the last one.
     last = [file for file in found if file.statistics.get("max.log_offset") is None]
     last.append(max(found, key=lambda file: file.statistics.get("max.log_offset") or 0))
     rows = _read(lake, RECORDS, last, ["log_offset", "append_time"]).sort_by("log_offset")

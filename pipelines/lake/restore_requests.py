@@ -1,4 +1,4 @@
-"""Requests when a lake is taken back: those that records beyond the cut had made true wait for the log again."""
+"""Requests in a rollback: those that records after the cut carried out wait for the log again."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _OPEN_SHARD = 0
 
 
 def reopen_requests(lake: LakeWriter, offset: int, time: datetime) -> dict[str, int]:
-    """Commit ``assignment_requests`` without what records at or after ``offset`` made true. Rows written, if any.
+    """Commits ``assignment_requests`` with the requests reopened that records from ``offset`` on carried out.
 
-    ``time`` is of the record before the cut: what was missed in the log since then may be in the new one. The ledger
-    is left to the caller, who holds the lock.
+    Returns the number of rows written, if any. ``time`` is that of the record before the cut: requests after it that
+    were not in the log may be in the new one. The caller holds the lock and commits the ledger.
     """
     if lake.ledger is None or _NAME not in lake.ledger["versions"]:
         return {}

@@ -1,9 +1,9 @@
 """The tables of a lake: columns, keys and constraints, declared once.
 
 Ids are Kafka's 22-character base64 strings. ``*_offset`` is a log offset, ``*_time`` the append time of its batch
-(UTC). History rows are half-open: true for every offset N with ``from_offset <= N < to_offset``, ``to_offset`` null
-while true. ``from_snapshot`` marks a row whose beginning is only known to lie at or before ``from_offset``, because
-the log no longer reaches back that far and a snapshot says so.
+(UTC). History rows are half-open: true for every offset N with ``from_offset <= N < to_offset``. ``to_offset`` is null
+while the row is true. ``from_snapshot`` marks a row that began at or before ``from_offset``: the log no longer reaches
+back that far, and the row is known from a snapshot.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Table:
     key: Sequence[str]
     checks: Mapping[str, str] = field(default_factory=dict)
     has_open_rows: bool = False
-    """Whether later batches may change some rows; then the table is partitioned by the shard of these rows."""
+    """Whether later batches may change some rows. If so, the table is partitioned by the shard of these rows."""
 
     @property
     def history(self) -> bool:
@@ -40,12 +40,12 @@ class Table:
 
     @property
     def partition_by(self) -> list[str]:
-        """Partition columns. As Delta has it, their values stand in its log and not in the files."""
+        """Partition columns. Delta keeps their values in its log, not in the files."""
         return [OPEN_SHARD] if self.has_open_rows else []
 
     @property
     def delta_schema(self) -> pa.Schema:
-        """The schema as Delta knows it: with the partition columns."""
+        """The schema in Delta's log, with the partition columns."""
         return self.schema.append(_OPEN_SHARD) if self.has_open_rows else self.schema
 
 
@@ -312,5 +312,5 @@ LEDGER = Table(
 HISTORY = (BROKERS, DIRECTORIES, PARTITIONS, ASSIGNMENTS, OFFLINE_REPLICAS)
 TABLES = (RECORDS, *HISTORY, LEDGER)
 REQUESTS = (ASSIGNMENT_REQUESTS, REQUEST_REJECTS)
-"""Of the request stream: a lake has them from its first ``jbod replay --requests`` on."""
+"""The tables of the request stream. The first ``jbod replay --requests`` creates them."""
 BY_NAME: Mapping[str, Table] = {table.name: table for table in (*TABLES, *REQUESTS)}

@@ -1,4 +1,4 @@
-"""Names of places that every process of a query understands. Light: all of them import it."""
+"""Paths that mean the same in every process of a query. All of them import this module: keep it light."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def for_all(location: str) -> str:
-    """A path or URI that means the same whatever the working directory: an executor has one of its own."""
+    """Returns a path or URI that does not depend on the working directory, as executors have another one."""
     return location if "://" in location else str(Path(location).absolute())
 
 
 def for_spark(location: str) -> str:
-    """The same for Spark, to which a path alone may mean another file system: a cluster's default is often HDFS."""
+    """The same for Spark. To Spark, a plain path may mean another file system, such as HDFS on many clusters."""
     return location if "://" in location else f"file://{for_all(location)}"

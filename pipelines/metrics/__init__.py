@@ -1,1 +1,1 @@
-"""What a monitor reads and what it is told: Prometheus text, and findings sent to a webhook or a command."""
+"""Metrics as Prometheus text, and alerts: findings sent to a webhook or a command."""

@@ -1,8 +1,8 @@
-"""Tell a destination of findings: once when they are new, once more when they are cleared.
+"""Sends findings to a destination: once when they are new, and once when they are cleared.
 
-What was delivered is kept beside the lake, a file per destination, written after each message that arrived. So what
-could not be delivered is sent by a later run, and what arrived is not sent again. Only a run that is killed between the
-arrival of a message and the writing of the file sends it twice, with the same key.
+A file per destination beside the lake records the delivered messages. It is written after each delivery, so a later run
+sends the undelivered messages, and none is sent twice. The only exception is a run that is killed after a delivery and
+before the write: the message is sent again with the same key.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Row = dict[str, Any]
 
 @dataclass
 class State:
-    """What a destination knows: the newest event of findings by identity.
+    """The state of a destination: the newest delivered event of each finding.
 
-    Findings that are not in ``told`` and were cleared before the offset ``since`` are left out.
+    Findings that are not in ``told`` and were cleared before the offset ``settled`` are never sent.
     """
 
     since: int
@@ -46,7 +46,7 @@ class State:
 
 @dataclass(frozen=True)
 class Delivery:
-    """Events of a run: delivered, and kept for the next one because of ``problem``."""
+    """The events of a run: delivered ones, and those kept for the next run because of ``problem``."""
 
     destination: str
     new: int
@@ -57,7 +57,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Patience:
-    """Seconds a message may take, how often it is tried, and seconds before the second try, doubled for each more."""
+    """Seconds per message, number of attempts, and seconds before the second attempt, doubled for each further one."""
 
     seconds: float = 10
     tries: int = 3
@@ -71,9 +71,9 @@ def alert(
     patience: Patience | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Delivery:
-    """Send what ``to`` does not know of findings of severity ``least`` or worse; nothing of what was over before.
+    """Sends the new events of findings of severity ``least`` or worse, except findings cleared before the first run.
 
-    UsageError where the lake cannot be written to, JbodError while another run sends to the same destination.
+    Raises UsageError if the lake cannot be written to, and JbodError while another run sends to the same destination.
     """
     with _only_one(Path(found.lake.path, FOLDER), to) as file:
         newest = found.offset
@@ -106,7 +106,7 @@ def alert(
 
 
 def _events(rows: Sequence[Row], state: State, least: Severity) -> Iterator[tuple[Event, Row]]:
-    """What is to be told, in the order in which it happened: what began before, comes before what was cleared."""
+    """The events to send, in the order in which they happened."""
     wanted = at_least(least)
     cleared: list[Row] = []
     for row in rows:
@@ -121,7 +121,7 @@ def _events(rows: Sequence[Row], state: State, least: Severity) -> Iterator[tupl
 
 
 def _identity(row: Row) -> str:
-    """One life of a finding: one that comes back is another."""
+    """The identity of a finding. A finding that comes back gets another one."""
     return f"{row['key']}@{row['first_seen_offset']}"
 
 
@@ -163,7 +163,7 @@ def _send(to: Destination, message: dict[str, Any], patience: Patience, sleep: C
 
 @contextmanager
 def _only_one(folder: Path, to: Destination) -> Iterator[Path]:
-    """The file of a destination, while no other run has it."""
+    """Opens the file of a destination, locked against other runs."""
     try:
         folder.mkdir(exist_ok=True)
         with FileLock(folder / f"{to.id}.lock", timeout=0):
@@ -190,7 +190,7 @@ def _read(file: Path) -> State | None:
 
 
 def _write(file: Path, state: State) -> None:
-    """In one step: a reader, or a run after a crash, sees the old content or the new one."""
+    """Replaces the file in one step: a reader, or a run after a crash, sees the old content or the new one."""
     fresh = file.with_suffix(".new")
     with fresh.open("w", encoding="utf-8") as out:
         json.dump({"format": _FORMAT, "settled": state.since, "told": state.told}, out)

@@ -1,4 +1,4 @@
-"""How far a lake is behind the log on disk: batch headers only, and of a long segment only those near the end."""
+"""How far a lake is behind the log on disk. It reads only batch headers, in a long segment only those near the end."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _ENTRY = struct.Struct(">ii")
 
 @dataclass(frozen=True)
 class Behind:
-    """What of a log a lake has not seen: counted in records, and in bytes of whole batches."""
+    """The part of a log that a lake has not read, in records and in bytes of whole batches."""
 
     end_offset: int
-    """Offset after the last record that is whole on disk."""
+    """Offset after the last complete record on disk."""
     records: int
     bytes: int
 
 
 def behind(log_dir: str, seen: int) -> Behind:
-    """How far a lake that has seen all offsets below ``seen`` is behind the log in ``log_dir`` (a local path).
+    """How far a lake that has read all offsets below ``seen`` is behind the log in ``log_dir`` (a local path).
 
-    UsageError where there is no log, MalformedLog where what lies there is none.
+    Raises UsageError if there is no log, and MalformedLog if the files are not a log.
     """
     log = MetadataLog.open(Path(log_dir))
     if not log.segments:
@@ -58,7 +58,7 @@ def _walk(segment: Segment, seen: int) -> tuple[int, int]:
 
 
 def _end(segment: Segment, data: Data, at: int, until: int | None) -> tuple[int, int]:
-    """From the batch at byte ``at``: offset and byte after the last whole batch (of those that end by ``until``)."""
+    """Reads on from the batch at byte ``at``: offset and byte after the last whole batch (that ends by ``until``)."""
     offset = segment.base_offset
     while (header := read_header(data, at, file=str(segment.path))) is not None:
         if until is not None and header.last_offset >= until:
@@ -68,10 +68,10 @@ def _end(segment: Segment, data: Data, at: int, until: int | None) -> tuple[int,
 
 
 def _seek(segment: Segment, data: Data, offset: int | None) -> int:
-    """A byte at which a batch begins, at or before the one with ``offset`` (None: the last); by the offset index.
+    """By the offset index: the start of a batch at or before the one with ``offset`` (None: the last), in bytes.
 
-    Kafka keeps a sparse index beside each segment: entries of an offset, less the segment's first, and the byte of
-    the batch that ends with it. A live index is filled up with zeros. 0 where there is none, or none to be believed.
+    Kafka keeps a sparse index beside each segment. An entry has an offset, relative to the segment's first, and the
+        byte of the batch that ends with it. The active index is padded with zeros. Returns 0 without a credible index.
     """
     try:
         index = segment.path.with_suffix(".index").read_bytes()

@@ -1,7 +1,6 @@
-"""Where alerts go: a webhook, or a command that reads them on its standard input.
+"""Destinations of alerts: a webhook, or a command that reads them on its standard input.
 
-Nothing that is printed holds more of a URL than its host, nor more of a command than its first word: both may carry
-secrets.
+Printed text contains only the host of a URL and only the first word of a command, because both may hold secrets.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class Undelivered(Exception):
-    """A message did not arrive, as far as we know. ``again``: whether trying once more may help."""
+    """A message probably did not arrive. ``again``: whether another attempt may help."""
 
     def __init__(self, problem: str, *, again: bool) -> None:
         self.again = again
@@ -35,13 +34,13 @@ class Undelivered(Exception):
 
 
 class Destination(Protocol):
-    """Takes messages. ``shown`` names it in what is printed, ``id`` in the name of its state."""
+    """Takes messages. ``shown`` is its name in output, ``id`` its name in the state file."""
 
     shown: str
     id: str
 
     def send(self, message: bytes, key: str, seconds: float) -> None:
-        """Deliver a JSON object, Undelivered if that fails. ``key`` is the same whenever it is sent again."""
+        """Delivers a JSON object. Raises Undelivered if that fails. ``key`` stays the same for every attempt."""
 
 
 class Webhook:
@@ -65,14 +64,14 @@ class Webhook:
             self._headers["Authorization"] = "Basic " + base64.b64encode(login).decode()
 
     def send(self, message: bytes, key: str, seconds: float) -> None:
-        """POST it. The whole exchange is bounded, not only each wait for bytes."""
+        """Sends a POST. The time limit is for the whole exchange, not for each wait."""
         headers = {**self._headers, "Idempotency-Key": key}
         request = urllib.request.Request(self._url, message, headers, method="POST")  # noqa: S310
         _within(seconds, lambda: _post(request, seconds))
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """urllib would follow with a GET, and lose the message."""
+    """Refuses redirects: urllib would follow with a GET and lose the message."""
 
     def redirect_request(self, *_: object) -> None:
         return None
@@ -94,12 +93,12 @@ def _post(request: urllib.request.Request, seconds: float) -> None:
         what = problem.reason.strerror if isinstance(problem.reason, OSError) else None
         raise Undelivered(f"no connection ({what or type(problem.reason).__name__})", again=True) from None
     except (OSError, http.client.HTTPException, ValueError) as problem:
-        # What these say may quote the URL.
+        # The messages of these exceptions may contain the URL.
         raise Undelivered(f"no proper answer ({type(problem).__name__})", again=True) from None
 
 
 def _within(seconds: float, call: Callable[[], None]) -> None:
-    """Give up on a call after some seconds, whatever it hangs on: names, connections, an answer that trickles."""
+    """Ends a call after some seconds, also during name resolution, the connection or a slow answer."""
     problems: list[BaseException] = []
 
     def run() -> None:
@@ -131,7 +130,7 @@ class Command:
         self.id = f"command-{_digest(line)}"
 
     def send(self, message: bytes, key: str, seconds: float) -> None:  # noqa: ARG002
-        """Run it with the message on standard input; 0 means delivered. It and its children are killed when late."""
+        """Runs the program with the message as input. Exit code 0 means delivered. Kills it, with children, if late."""
         try:
             running = subprocess.Popen(self._words, stdin=subprocess.PIPE, stdout=2, start_new_session=True)  # noqa: S603
         except OSError as problem:

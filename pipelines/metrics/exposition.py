@@ -1,4 +1,4 @@
-"""Metrics as Prometheus text: to be printed, or put where node_exporter's textfile collector looks."""
+"""Metrics as Prometheus text, printed or written to a file for node_exporter's textfile collector."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def as_text(families: Iterable[GaugeMetricFamily]) -> str:
 
 
 def as_json(families: Iterable[GaugeMetricFamily]) -> dict[str, Any]:
-    """Every family by its name: what it is, and its samples as labels and value."""
+    """Every family by its name: its help text, and its samples as labels and value."""
     return {
         family.name: {
             "help": family.documentation,
@@ -42,7 +42,7 @@ def as_json(families: Iterable[GaugeMetricFamily]) -> dict[str, Any]:
 
 
 def write(families: Iterable[GaugeMetricFamily], out: Path) -> None:
-    """The same as a file, which is replaced in one step: a reader sees the old one or the new one. Makes its folder."""
+    """Writes the same to a file in one step: a reader sees the old or the new content. Creates its folder."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_to_textfile(str(out), _registry(families))

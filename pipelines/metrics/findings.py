@@ -1,4 +1,4 @@
-"""What checks found, as the table ``findings`` has it, read without a JVM."""
+"""The findings of checks, read from the table ``findings`` without a JVM."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class Recorded:
 
     @property
     def offset(self) -> int:
-        """The newest offset at which a check found, or found no more; -1 where none ever did."""
+        """The newest offset at which a finding was seen or cleared, -1 if there is none."""
         ((newest,),) = self.lake.query(f"SELECT max(greatest(last_seen_offset, cleared_offset)) FROM {self._source}")
         return -1 if newest is None else int(newest)
 
     def counts(self) -> Mapping[tuple[str, str], int]:
-        """How many are open, by id of the check and severity."""
+        """Number of open findings by check id and severity."""
         rows = self.lake.query(
             f"SELECT check_id, severity, count(*) FROM {self._source} WHERE cleared_offset IS NULL GROUP BY ALL"
         )
         return {(check, severity): count for check, severity, count in rows}
 
     def rows(self, cleared_since: int) -> list[dict[str, Any]]:
-        """Those that are open, and those that were cleared at ``cleared_since`` or later; in order of first seen."""
+        """Open findings, and those that were cleared at ``cleared_since`` or later, in the order of first seen."""
         names = [*_COLUMNS.split(", "), *_TIMES.split(", ")]
         times = ", ".join(f"epoch_us({name})" for name in _TIMES.split(", "))
         found = self.lake.query(
@@ -58,7 +58,7 @@ class Recorded:
 
 
 def recorded(lake: Lake) -> Recorded | None:
-    """The findings of a lake; None where no check was kept yet."""
+    """The findings of a lake, None if no run of checks was kept yet."""
     if not Path(lake.path, TABLE, "_delta_log").is_dir():
         return None
     table = open_table(lake.path, TABLE, None)

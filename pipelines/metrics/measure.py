@@ -1,4 +1,4 @@
-"""A lake as Prometheus metrics: what is offline and where, what the checks found, how fresh all of it is."""
+"""The Prometheus metrics of a lake: what is offline and where, the findings of checks, and the age of the data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def measure(
     log: Behind | None = None,
     found: Recorded | None = None,
 ) -> Iterator[GaugeMetricFamily]:
-    """The metrics of a lake at its offset, of ``log`` and of the findings ``found`` where they are given."""
+    """The metrics of a lake at its offset, and of ``log`` and the findings ``found`` if they are given."""
     yield from _freshness(lake, now, log)
     yield from _brokers_and_directories(lake)
     yield from _offline(lake)

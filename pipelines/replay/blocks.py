@@ -1,4 +1,4 @@
-"""From decoded records to the events of each shard: what leaves the decode stage for the state machine."""
+"""Turns decoded records into the events of each shard, which the decode stage sends to the state machine."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def events_of(
 ) -> Events:
     """Events of the records at ``rows``, in that order.
 
-    ``snapshot``: the last contained offset, where the records are those of a snapshot and all hold at that offset.
+    ``snapshot``: the last contained offset if the records are those of a snapshot. All of them apply at that offset.
     """
     named = named or SliceIds.of(records)
     m = len(rows)
@@ -98,7 +98,7 @@ def events_of(
 def _lists(
     values: np.ndarray, ends: np.ndarray, present: np.ndarray, rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The lists at ``rows``: (values one list after another, sizes with -1 for null)."""
+    """The lists at ``rows``: (values of all lists, concatenated; sizes, -1 for null)."""
     sizes = np.where(present, np.diff(ends), np.int32(-1))
     # Most kinds of lists are empty in most clusters.
     taken = take_lists(values, ends[:-1], sizes, rows)[0] if ends[-1] else values[:0]
@@ -106,9 +106,9 @@ def _lists(
 
 
 def by_shard(records: Records, rows: np.ndarray, named: SliceIds, shards: int) -> tuple[np.ndarray, np.ndarray]:
-    """``rows`` in the order of their shards, in log order within each; what concerns all topics goes to each.
+    """Sorts ``rows`` by shard, and by log order within a shard. Events that concern all topics go to every shard.
 
-    With them where each shard begins, and where the last ends: int64[shards + 1].
+    Returns the rows and the bounds of the shards among them: int64[shards + 1].
     """
     owner = np.append(shards_of(named.topics, shards), np.int32(0))[named.topic_of[rows]].astype(np.uint8)
     everywhere = records.types[rows] == CLEAR_ELR

@@ -1,7 +1,7 @@
-"""The broker shard: tables of brokers and directories, features, and what only the whole cluster can tell.
+"""The broker shard: tables of brokers and directories, features, and the checks that need the whole cluster.
 
-It sees every broker record, feature level and topic name. The names let it refuse a topic created twice and an
-ELR cleared for a topic that does not exist, which no shard of topics can know.
+It sees every broker record, feature level and topic name. By the names it refuses a topic that is created twice and a
+ClearElrRecord of a topic that does not exist. A shard of topics cannot detect either.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Since:
 
 @dataclass
 class BrokerShardState:
-    """Registrations with where each row began, directories online, feature levels, topic ids by name."""
+    """Registrations, the start of each open row, online directories, feature levels, and topic ids by name."""
 
     brokers: dict[int, Registration] = field(default_factory=dict)
     broker_since: dict[int, Since] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class BrokerShardState:
     topics: dict[str, str] = field(default_factory=dict)
 
     def dump(self) -> bytes:
-        """As JSON, for the state store."""
+        """Returns the state as JSON, for the state store."""
         return json.dumps(
             {
                 "brokers": [vars(broker) for broker in self.brokers.values()],
@@ -68,14 +68,14 @@ class BrokerShardState:
 
     @property
     def metadata_version(self) -> int:
-        """Feature level of metadata.version, -1 where no record gave it."""
+        """Feature level of metadata.version, -1 if no record gave it."""
         return self.features.get(METADATA_VERSION, -1)
 
 
 def check_topics(topics: dict[str, str], events: Events) -> dict[str, str]:
-    """Topic ids by name after the events; those of a snapshot replace all others at its end (R-REPLAY-2).
+    """Returns the topic ids by name after the events. A snapshot replaces all of them at its end (R-REPLAY-2).
 
-    ReplayViolation where a name is taken (R-TOPIC-1) or unknown (R-CLEAR-1).
+    Raises ReplayViolation if a new name is taken (R-TOPIC-1) or a cleared name is unknown (R-CLEAR-1).
     """
     now = dict(topics)
     loading: dict[str, str] = {}
@@ -104,7 +104,7 @@ def check_topics(topics: dict[str, str], events: Events) -> dict[str, str]:
 
 
 def broker_rows(state: BrokerShardState, changes: Sequence[Change]) -> dict[str, Rows]:
-    """Rows of ``brokers`` and ``directories`` for the changes; moves ``state`` on."""
+    """Rows of ``brokers`` and ``directories`` for the changes. Updates ``state``."""
     closed: list[dict[str, Any]] = []
     closed_dirs: list[dict[str, Any]] = []
     for change in changes:

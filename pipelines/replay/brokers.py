@@ -1,6 +1,6 @@
-"""The fold of broker registrations, and the timeline that every shard holds its replicas against (docs/spec/replay.md).
+"""The fold of broker registrations, and the timeline that every shard joins with its replicas (docs/spec/replay.md).
 
-Brokers are few and their records rare, so these are plain objects; what the shards get of them is columns. Source:
+Brokers and their records are few, so this module uses plain objects. The shards get the timeline as columns. Source:
 Kafka's ClusterDelta, with the epoch checks of ClusterControlManager.
 """
 
@@ -42,7 +42,7 @@ BROKER_TYPES = tuple(
 
 @dataclass(frozen=True)
 class Registration:
-    """A broker as it is registered; directories in Kafka's order."""
+    """The registration of a broker, with its directories in Kafka's order."""
 
     broker_id: int
     epoch: int
@@ -56,7 +56,7 @@ class Registration:
 
 @dataclass(frozen=True)
 class Event:
-    """A record that touches registrations, where and when. ``record`` None: the end of a snapshot."""
+    """A record that changes registrations, with its offset and time. ``record`` None: the end of a snapshot."""
 
     offset: int
     time: int
@@ -66,7 +66,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Change:
-    """What one event made of one broker: ``after`` None where it is gone. ``cause`` is an ended_by of brokers."""
+    """The change of a broker by an event. ``after`` is None if the broker is gone, ``cause`` an ended_by of brokers."""
 
     offset: int
     time: int
@@ -82,7 +82,7 @@ def _ordered(ids: Iterable[Uuid]) -> tuple[str, ...]:
 
 
 def _known(brokers: Mapping[int, Registration], broker_id: int, epoch: int, offset: int, what: str) -> Registration:
-    """R-BROKER-5: a record about a broker names one that is registered, with its epoch."""
+    """R-BROKER-5: a record about a broker names a registered broker and its epoch."""
     broker = brokers.get(broker_id)
     if broker is None:
         raise ReplayViolation(offset, f"{what} of broker {broker_id}, which is not registered (R-BROKER-5)")
@@ -158,9 +158,9 @@ def _changed(broker: Registration, record: BrokerRegistrationChangeRecord, offse
 def fold_brokers(
     brokers: Mapping[int, Registration], events: Iterable[Event]
 ) -> tuple[dict[int, Registration], list[Change]]:
-    """Apply events in log order: (registrations after, changes). An event that changes nothing makes no change.
+    """Applies events in log order; returns (registrations afterwards, changes), without changes that have no effect.
 
-    A snapshot builds registrations of its own, which replace the others at its end (R-REPLAY-2).
+    A snapshot builds its own registrations, which replace the others at its end (R-REPLAY-2).
     """
     now = dict(brokers)
     changes: list[Change] = []
@@ -195,9 +195,10 @@ def fold_brokers(
 def timeline(
     brokers: Mapping[int, Registration], changes: Sequence[Change], directories: np.ndarray
 ) -> tuple[Timeline, np.ndarray]:
-    """Steps of every broker, from its registration before the batch on; ``directories`` as numbered by a shard.
+    """The states of every broker during the batch, from its registration before it on.
 
-    Returns the timeline and the directories with those of the brokers appended.
+    ``directories`` are those that the shard has numbered. Returns the timeline and the directories, with those of the
+    brokers appended.
     """
     steps: dict[int, list[tuple[int, int, bool, Registration | None]]] = {
         broker_id: [(-1, -1, False, broker)] for broker_id, broker in brokers.items()

@@ -1,4 +1,4 @@
-"""What goes wrong on a cluster alone, told in one line; docs/clusters.md says what a cluster needs."""
+"""Errors that occur only on a cluster, as one line each. docs/clusters.md says what a cluster needs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOST = re.compile(r"failed (\d+) times, [^\n]*ExecutorLostFailure \([^)]*\) Rea
 
 
 def fault_of_cluster(problem: BaseException) -> JbodError | None:
-    """The refusal behind Spark's report that workers could not be started or were lost; None where it is neither."""
+    """Returns a one-line error if Spark reports that workers could not start or were lost, otherwise None."""
     text = str(problem)
     if found := _PYTHON.search(text):
         said = next(filter(None, found.groups()))
@@ -36,7 +36,7 @@ def fault_of_cluster(problem: BaseException) -> JbodError | None:
 
 
 def waits_for_executors(spark: SparkSession) -> bool:
-    """Whether a cluster has given the session no executor yet."""
+    """Whether the session still has no executor on the cluster."""
     context = spark.sparkContext
-    # The driver counts as one.
+    # The driver counts as an executor.
     return not is_local(str(context.master)) and len(context._jsc.sc().statusTracker().getExecutorInfos()) < 2

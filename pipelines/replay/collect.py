@@ -1,4 +1,4 @@
-"""What the executors report of one micro-batch, put together on the driver as a batch to publish."""
+"""Combines the executors' reports on one micro-batch into a batch to publish, on the driver."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pipelines.replay.stages import ERROR, FILE, ROWS, SUMMARY, read_rows
 
 
 def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Batch | None:
-    """The batch that ``rows`` (kind, payload) report, None where nothing was read. Raises what a stage refused,
-    and UsageError where a file is not there that a stage wrote.
+    """Returns the batch that ``rows`` (kind, payload) report, None if nothing was read. Raises the error of a stage,
+    and UsageError if a file that a stage wrote is missing.
 
-    Closed rows that came as rows are written here, one file a table for all shards. ``metadata_version``: the level
-    before the batch.
+    Closed rows that came as rows are written here: one file per table for all shards. ``metadata_version`` is the
+    feature level before the batch.
     """
     written: list[DataFile] = []
     small: dict[str, list[pa.Table]] = defaultdict(list)
@@ -80,6 +80,6 @@ def first_of(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _rank(problem: JbodError) -> tuple[bool, int]:
-    """Bytes that cannot be read come first: what follows from not having read them is no finding. Then by offset."""
+    """Sort key of errors: unreadable bytes first, as other errors may follow from them; then by offset."""
     offset = problem.offset if isinstance(problem, (MalformedLog, ReplayViolation)) else -1
     return not isinstance(problem, MalformedLog), offset

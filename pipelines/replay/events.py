@@ -1,4 +1,4 @@
-"""What the fold of a shard consumes: the records that touch partitions and topics, in log order, in columns."""
+"""The input of a shard's fold: the records that touch partitions and topics, in log order, as columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pipelines.replay.pack import narrow, pack, unpack
 
 TOPIC, REMOVE_TOPIC, CLEAR_ELR = (KEY_OF[kind] for kind in (TopicRecord, RemoveTopicRecord, ClearElrRecord))
 PARTITION, CHANGE = (KEY_OF[kind] for kind in (PartitionRecord, PartitionChangeRecord))
-# Not a record: the end of a snapshot, where whatever it did not mention is gone.
+# Not a record: the end of a snapshot. Everything that the snapshot did not contain ends here.
 SNAPSHOT_END = 255
 NO_IDS = np.empty((0, 2), np.uint64)
 _MILLISECOND = 1000
@@ -37,7 +37,7 @@ class Events:
 
     ``offsets`` int64, ``times`` int64 (microseconds UTC), ``kinds`` uint8 (apiKey), ``snapshot`` bool; ``topic_of``
     int32 into ``topics`` uint64[t, 2] (-1: none); ``partitions`` int32, ``scalars`` int32[4, m]; ``int_values`` int32
-    holds six columns of lists, one after another, with ``int_starts``, ``int_sizes`` int32[6, m] (size -1: null);
+        holds the values of six columns of lists, with ``int_starts``, ``int_sizes`` int32[6, m] (size -1: null);
     ``id_of`` int32[*] into ``ids`` uint64[d, 2] with ``id_starts``, ``id_sizes`` int32[m]; ``names`` uint8[*] with
     ``name_ends`` int32[m + 1]: topic names in UTF-8.
     """
@@ -73,7 +73,7 @@ class Events:
         return bytes(16) if number < 0 else self.topics[number].tobytes()
 
     def take(self, rows: np.ndarray) -> Events:
-        """The events at ``rows``, in that order, lists gathered and ids that they do not use left out."""
+        """Returns the events at ``rows``, in that order, with only the lists and ids that they use."""
         values = [
             take_lists(self.int_values, self.int_starts[slot], self.int_sizes[slot], rows)[0]
             for slot in range(INT_LISTS)
@@ -104,10 +104,10 @@ class Events:
         )
 
     def to_bytes(self, bounds: np.ndarray | None = None) -> bytes:
-        """Packed, every column as narrow as its values allow.
+        """Packs the events, every column in the narrowest type for its values.
 
-        ``bounds`` int64[k + 1]: rows between which ``join`` can read one part without the others. Lists and
-        topics lie in the order of the rows then, as ``take`` leaves them, and no two parts have a topic in common.
+        ``bounds`` int64[k + 1]: the rows where parts begin and end, so that ``join`` can read one part alone. Lists and
+        topics must then be in the order of the rows, as after ``take``, and no two parts may share a topic.
         """
         first = self.offsets[:1]
         began = self.times[:1] // _MILLISECOND
@@ -135,7 +135,7 @@ class Events:
         )
 
     def _cuts(self, bounds: np.ndarray) -> np.ndarray:
-        """Where each part begins and ends: int64[4 + INT_LISTS, k + 1], of rows, topics, ids, names and int lists."""
+        """Bounds of the parts: int64[4 + INT_LISTS, k + 1], in rows, topics, ids, names and int lists."""
         tops = [int(self.topic_of[a:b].max(initial=-1)) + 1 for a, b in itertools.pairwise(bounds.tolist())]
         int_ends = [*self.int_starts[1:, :1].ravel().tolist(), len(self.int_values)] if len(self) else [0] * INT_LISTS
         return np.array(
@@ -157,7 +157,7 @@ class Events:
 
 @dataclass(frozen=True)
 class Part:
-    """The events between two bounds of what ``Events.to_bytes`` packed, not read yet."""
+    """The events between two bounds of packed events (``Events.to_bytes``), not unpacked yet."""
 
     packed: Mapping[str, np.ndarray]
     number: int = 0
@@ -168,17 +168,17 @@ class Part:
         return cls(unpack(data), number)
 
 
-# What ``Events._cuts`` counts, in its order; int lists follow.
+# The rows of ``Events._cuts``, in its order. Int lists follow.
 _ROWS, _TOPICS, _IDS, _NAMES, _INTS = range(5)
 
 
 def join(parts: Sequence[Part]) -> Events:
-    """The events of all parts one after another, each value copied once."""
+    """Concatenates the events of all parts. Each value is copied once."""
     cuts = np.array([part.packed["cuts"][:, part.number : part.number + 2] for part in parts], np.int64)
     cuts = cuts.reshape(len(parts), _INTS + INT_LISTS, 2)
     ends = np.zeros((len(parts) + 1, _INTS + INT_LISTS), np.int64)
     np.cumsum(cuts[:, :, 1] - cuts[:, :, 0], axis=0, out=ends[1:])
-    # For each part: where it lies in its columns, where it goes to.
+    # For each part: its bounds in its own columns, and its bounds in the result.
     spans = [
         [(part.packed, slice(*cut[at]), slice(begin[at], end[at])) for at in range(_INTS + INT_LISTS)]
         for part, cut, begin, end in zip(parts, cuts.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True)
@@ -236,7 +236,7 @@ def join(parts: Sequence[Part]) -> Events:
 
 @njit(cache=True, nogil=True)
 def _renumber_parts(numbers: Any, ends: Any, shifts: Any, one: Any) -> None:
-    """Numbers into the tables of parts (-1: none) as numbers into one: n of part i is ``one[n + shifts[i]]``."""
+    """Renumbers references into the tables of parts (-1: none): n of part i becomes ``one[n + shifts[i]]``."""
     for i in range(len(ends) - 1):
         for row in range(ends[i], ends[i + 1]):
             if numbers[row] >= 0:
@@ -252,14 +252,14 @@ def _starts(sizes: Any, out: Any) -> None:
 
 
 def starts_of(sizes: np.ndarray) -> np.ndarray:
-    """Where lists of ``sizes`` (int32, -1: null) begin when they lie one after another, row after row: same shape."""
+    """Start of each list if lists of ``sizes`` (int32, -1: null) are concatenated row by row: same shape."""
     out = np.empty(sizes.shape, np.int32)
     _starts(sizes.reshape(-1), out.reshape(-1))
     return out
 
 
 def end_of_snapshot(offset: int, time: int) -> Events:
-    """The one event that closes a snapshot, at its last contained offset."""
+    """The event that closes a snapshot, at its last contained offset."""
     return Events(
         offsets=np.array([offset], np.int64),
         times=np.array([time], np.int64),

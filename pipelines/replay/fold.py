@@ -59,7 +59,7 @@ from pipelines.replay.partition_index import enter, enter_all, make_room, spot
 
 @helper
 def _create_topic(topics: Topics, topic: int, snapshot: bool) -> int:
-    """TopicRecord (R-TOPIC-1): the status."""
+    """Applies a TopicRecord (R-TOPIC-1). Returns the status."""
     if topics.alive[topic] and (not snapshot or topics.seen[topic]):
         return c.TOPIC_EXISTS
     topics.alive[topic] = True
@@ -69,8 +69,8 @@ def _create_topic(topics: Topics, topic: int, snapshot: bool) -> int:
 
 @helper
 def _check_target(parts: Any, p: int, topics: Topics, topic: int, is_change: bool, snapshot: bool) -> int:
-    """Whether there is what a record names: the topic, and partition p where it is changed (-1: none)."""
-    # A snapshot replaces everything: only what it said before counts (R-REPLAY-2).
+    """Checks that the topic of a record exists, and for a change record also partition p (-1: none). A status."""
+    # A snapshot replaces everything: only the snapshot's earlier records count (R-REPLAY-2).
     if not topics.alive[topic] or (snapshot and not topics.seen[topic]):
         return c.NO_TOPIC
     if is_change and (p < 0 or parts[p, c.P_LATEST] < 0 or (snapshot and parts[p, c.P_SEEN] == 0)):
@@ -80,7 +80,7 @@ def _check_target(parts: Any, p: int, topics: Topics, topic: int, is_change: boo
 
 @helper
 def _why_ended(held: int, directory: int) -> int:
-    """Why an assignment to directory ``held`` ended whose broker now has the replica in ``directory``."""
+    """Returns why an assignment to directory ``held`` ended: its broker now has the replica in ``directory``."""
     if directory == c.DIR_LOST:
         return c.LOST
     if directory in (c.DIR_UNASSIGNED, c.DIR_MIGRATING):
@@ -92,7 +92,7 @@ def _why_ended(held: int, directory: int) -> int:
 def _reassign(
     lists: Lists, tables: Tables, p: int, row: int, now: int, slot_count: int, default: int, snapshot: bool
 ) -> int:
-    """Close the slots of partition p that version ``row`` no longer has, open those it adds: how many slots then."""
+    """Closes the slots of partition p that version ``row`` lacks, opens those it adds. Returns the number of slots."""
     versions, slots, heap = tables.versions, tables.slots, tables.heap
     base, old_size = np.int64(tables.parts[p, c.P_HEAP]), tables.parts[p, c.P_SLOTS]
     replicas, reference = versions[row, c.V_LISTS + REPLICAS], versions[row, c.V_LISTS + DIRECTORIES]
@@ -134,7 +134,7 @@ def _reassign(
 
 @helper
 def _clears(lists: Lists, parts: Any, p: int, topic: int, versions: Any) -> bool:
-    """Whether a ClearElrRecord of a topic, or of ALL_TOPICS, takes something from a partition (R-CLEAR-1)."""
+    """Whether a ClearElrRecord of a topic, or of ALL_TOPICS, changes a partition (R-CLEAR-1)."""
     if parts[p, c.P_LATEST] < 0 or (topic != c.ALL_TOPICS and parts[p, c.P_TOPIC] != topic):
         return False
     row = parts[p, c.P_LATEST]
@@ -144,7 +144,7 @@ def _clears(lists: Lists, parts: Any, p: int, topic: int, versions: Any) -> bool
 
 @helper
 def _clear_elr(lists: Lists, tables: Tables, counts: Counts, topic: int, now: int) -> Any:
-    """ClearElrRecord (R-CLEAR-1): a version without ELR of each partition that has one; (status, room, counts)."""
+    """ClearElrRecord (R-CLEAR-1): adds a version without ELR to each partition that has one; (status, room, counts)."""
     parts, versions = tables.parts, tables.versions
     known, rows, slot_count, fill = counts
     missing = np.int64(0)
@@ -170,7 +170,7 @@ def _clear_elr(lists: Lists, tables: Tables, counts: Counts, topic: int, now: in
 
 @helper
 def _close(tables: Tables, first: int, keep_seen: bool, now: int, ended: int) -> None:
-    """Close the versions and slots of a topic, whose newest partition is ``first``, but for what a snapshot named."""
+    """Closes the versions and slots of a topic (newest partition: ``first``), except those that a snapshot contains."""
     parts, versions, slots = tables.parts, tables.versions, tables.slots
     p = np.int64(first)
     while p >= 0:
@@ -187,7 +187,7 @@ def _close(tables: Tables, first: int, keep_seen: bool, now: int, ended: int) ->
 
 @helper
 def _end_snapshot(tables: Tables, known: int, topics: Topics, now: int) -> None:
-    """The end of a snapshot: close what it did not name, and forget what it named (R-REPLAY-2)."""
+    """The end of a snapshot: closes everything that it did not contain and resets the marks (R-REPLAY-2)."""
     for topic in range(len(topics.alive)):
         if topics.alive[topic]:
             _close(tables, topics.first[topic], topics.seen[topic], now, c.RESYNC)
@@ -200,7 +200,7 @@ def _end_snapshot(tables: Tables, known: int, topics: Topics, now: int) -> None:
 
 @inlined
 def _partition(batch: Batch, tables: Tables, topics: Topics, counts: Counts, e: int) -> Any:
-    """PartitionRecord or PartitionChangeRecord: (status, rows of room that are missing, counts)."""
+    """Applies a PartitionRecord or PartitionChangeRecord: (status, number of missing rows, counts)."""
     parts, versions, lists = tables.parts, tables.versions, batch.lists
     topic, number, snapshot = batch.events.topics[e], batch.events.partitions[e], batch.events.snapshot[e]
     is_change = batch.events.kinds[e] == CHANGE
@@ -243,7 +243,7 @@ def _partition(batch: Batch, tables: Tables, topics: Topics, counts: Counts, e: 
 
 @helper
 def _apply(batch: Batch, tables: Tables, topics: Topics, counts: Counts, start: int) -> Any:
-    """Apply events from ``start`` on: (status, event, rows of room that are missing, counts)."""
+    """Applies events from ``start`` on: (status, event, number of missing rows, counts)."""
     events = batch.events
     for e in range(start, len(events.kinds)):
         kind, snapshot, topic = events.kinds[e], events.snapshot[e], events.topics[e]
@@ -269,12 +269,12 @@ def _apply(batch: Batch, tables: Tables, topics: Topics, counts: Counts, start: 
 
 @njit(cache=True, nogil=True)
 def fold(batch: Batch, parts: Any, alive: Any, versions: Any, slots: Any) -> Folded:
-    """Apply all events in log order.
+    """Applies all events in log order.
 
-    ``parts`` int32[*, 8] has room for all partitions there will be, and of the old ones topic, number and number of
-    slots; ``alive`` bool[t]: which topics exist; ``versions`` int32[*, 14] begins with those of the old partitions, in
-    their order, ``slots`` int32[*, 7] are theirs. ``parts`` and ``alive`` are changed in place; versions and slots grow
-    and are returned.
+    ``parts`` int32[*, 8] has room for all old and new partitions; topic, number and slot count of the old ones are set.
+    ``alive`` bool[t] says which topics exist. ``versions`` int32[*, 14] begins with the versions of the old partitions,
+    in their order, and ``slots`` int32[*, 7] with their slots. The function changes ``parts`` and ``alive`` in place.
+    Versions and slots grow and are returned.
     """
     room = np.int64(64)
     while room < 2 * (batch.old + len(batch.events.kinds)):

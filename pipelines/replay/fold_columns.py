@@ -1,4 +1,4 @@
-"""Columns of the tables that pipelines.replay.fold works on, and why it refuses an event."""
+"""Columns of the tables that pipelines.replay.fold works on, and its reasons to refuse an event."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipelines.formats.partitions import DIRECTORIES
 ABSENT, EMPTY = -1, -2
 OPEN = -1
 ALL_TOPICS = -1
-# Why an assignment ended, as numbered in pipelines.replay.rows.ENDED_BY.
+# Reasons why an assignment ended, as numbered in pipelines.replay.rows.ENDED_BY.
 ASSIGNED, MOVED, UNASSIGNED, LOST, REASSIGNED, REORDERED, REMOVED, RESYNC = range(8)
 # The first three directory numbers of every shard are the reserved ids, in this order.
 DIR_MIGRATING, DIR_UNASSIGNED, DIR_LOST = range(3)
@@ -35,21 +35,20 @@ PROBLEMS = {
     BAD_RECOVERY: "has a leader recovery state that is none (R-PART-4, R-MERGE-7)",
 }
 
-# Columns of a version and of a slot's assignment (int32). FROM and TO are moments: rows of Moments. A version has the
-# references of its seven lists from V_LISTS on, and its four scalars from V_SCALARS on.
+# Columns of a version and of a slot's assignment (int32). FROM and TO are moments: rows of Moments. The references of
+# a version's seven lists begin at V_LISTS, its four scalars at V_SCALARS.
 V_PARTITION, V_FROM, V_TO, V_LISTS = range(4)
 V_SCALARS = V_LISTS + DIRECTORIES + 1
 VERSION_COLUMNS = V_SCALARS + 4
 A_PARTITION, A_INDEX, A_BROKER, A_DIRECTORY, A_FROM, A_TO, A_ENDED = range(7)
-# Columns of a partition while it is folded (int32), in one line of the cache: its topic and number, its newest version
-# (-1: gone), whether a snapshot has named it, its slots: how many, where in the heap and with room for how many; and
-# the topic's next partition.
+# Columns of a partition while it is folded (int32), in one cache line: topic, number, newest version (-1: gone),
+# whether the snapshot has named it, the topic's next partition; and of its slots: count, start in the heap, capacity.
 P_TOPIC, P_NUMBER, P_LATEST, P_SEEN, P_SLOTS, P_HEAP, P_ROOM, P_NEXT = range(8)
 PARTITION_COLUMNS = P_NEXT + 1
 
 
 class EventColumns(NamedTuple):
-    """What the kernels read of Events: ``topics`` int32[m] are numbers of the shard, ALL_TOPICS for no topic."""
+    """The columns of Events that kernels read. ``topics`` int32[m]: the shard's topic numbers, ALL_TOPICS for none."""
 
     kinds: Any
     snapshot: Any
@@ -74,9 +73,9 @@ class Lists(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What is folded: events onto ``old`` partitions, the first of them at moment ``old_moments``.
+    """The input of a fold: events that apply to ``old`` partitions. The first event has moment ``old_moments``.
 
-    ``default``: number of the directory that ABSENT stands for.
+    ``default`` is the number of the directory that ABSENT means.
     """
 
     old: int
@@ -87,7 +86,7 @@ class Batch(NamedTuple):
 
 
 class Topics(NamedTuple):
-    """Of each topic number: whether it exists, whether a snapshot has named it, its newest partition (-1: none)."""
+    """For each topic number: whether it exists, whether the snapshot has named it, its newest partition (-1: none)."""
 
     alive: Any
     seen: Any
@@ -95,7 +94,7 @@ class Topics(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """What kernels write to: partitions, their hash table and heap (pipelines.replay.partition_index), the results."""
+    """The output of kernels: partitions, their hash table and heap (pipelines.replay.partition_index), the results."""
 
     parts: Any
     table: Any
@@ -105,7 +104,7 @@ class Tables(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How many rows of the tables count."""
+    """The number of rows in use of each table."""
 
     partitions: int
     versions: int
@@ -114,7 +113,7 @@ class Counts(NamedTuple):
 
 
 class Folded(NamedTuple):
-    """What ``fold`` gives back. On a status other than FINE the event at that index broke the rule."""
+    """The result of ``fold``. If the status is not FINE, the event at that index broke a rule."""
 
     status: int
     event: int

@@ -1,4 +1,4 @@
-"""The state of every shard, made again from the ``records`` table: what a lost or a wrong checkpoint is replaced by."""
+"""Rebuilds the state of every shard from the ``records`` table, to replace a lost or wrong checkpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive data records of the log, or of one snapshot; ``closes``: the snapshot ends with them."""
+    """Consecutive data records of the log, or of one snapshot. ``closes``: the snapshot ends with them."""
 
     records: Records
     snapshot: int
@@ -33,7 +33,7 @@ class Chunk:
 
 
 def states_at(lake: LakeWriter, job: Job, offset: int, *, most: int = CHUNK) -> dict[int, bytes]:
-    """The state of each shard after all published records below ``offset``, folded from their values alone."""
+    """Returns the state of each shard after all published records below ``offset``, folded from their values only."""
     return {shard: state for shard, state, _ in folded(lake, job, offset, most=most)}
 
 
@@ -45,7 +45,7 @@ def folded(
     ``known_again``: records count whose type was not known when they were published, if it is now. The tables do not
     say what follows from them until the lake is rebuilt, so a state that goes on from the tables leaves them out.
     """
-    # Without a lake nothing is staged in it: it may be read-only, and a run beside this clears what is staged.
+    # Pass no lake, so nothing is staged: the lake may be read-only, and a parallel run clears staged files.
     job = replace(job, lake="")
     states: dict[int, bytes] = {}
     rows: list[Row] = []
@@ -63,7 +63,7 @@ def folded(
             closes=chunk.closes,
         )
         rows += shard_rows(job, number, piece, chunk.records, np.ones(n, np.bool_))
-        # A snapshot replaces everything at once, so all of it is one step.
+        # A snapshot replaces everything at once, so it is folded in one step.
         if chunk.snapshot >= 0 and not chunk.closes:
             continue
         for shard in sorted({row[0] for row in rows if row[0] >= 0}):
@@ -74,7 +74,7 @@ def folded(
 
 
 def chunks(lake: LakeWriter, offset: int, *, most: int = CHUNK, known_again: bool = False) -> Iterator[Chunk]:
-    """The published records below ``offset`` in log order; a snapshot's follow those of the log before it."""
+    """The published records below ``offset`` in log order. Those of a snapshot follow the log's records before it."""
     for part in _batches(lake, offset, most, known_again):
         origin = np.where(part["snapshot"].to_numpy(), part["log_offset"].to_numpy() + 1, -1)
         cuts = [0, *(np.flatnonzero(np.diff(origin)) + 1).tolist(), len(part)]
@@ -97,7 +97,7 @@ def _batches(lake: LakeWriter, offset: int, most: int, known_again: bool) -> Ite
             ORDER BY log_offset, snapshot, snapshot_index
             """
         ).to_arrow_reader(most)
-        # DuckDB hands over some 120,000 rows at most, and each chunk costs a pass over the state of every shard.
+        # DuckDB returns batches of at most 120,000 rows, and each chunk costs a pass over the state of every shard.
         held: list[pa.RecordBatch] = []
         for batch in reader:
             held += [batch] if batch.num_rows else []
@@ -120,7 +120,7 @@ def _chunk(rows: pa.Table, snapshot: int) -> Chunk:
         rows["time"].to_numpy(),
         RECORDS.name,
     )
-    # The time at which a snapshot ends is its footer's, which is no data record.
+    # A snapshot ends at the time of its footer, which is not a data record.
     end = np.zeros(1, records.headers.dtype)
     end["timestamp"] = last["time"]
     return Chunk(replace(records, headers=np.concatenate([records.headers, end])), snapshot, last["footer"])

@@ -1,4 +1,4 @@
-"""A log replayed in this process, without Spark and without a file written: the same stages, one micro-batch."""
+"""Replays a log in this process, without Spark and without writing a file: the same stages, one micro-batch."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from pipelines.source.positions import Slice
 from pipelines.source.slices import read_slice
 
 ATTEMPTS = 3
-"""So often is a log read again that changes while it is read."""
-# Types that no setting is in and that there are many of: TopicRecord, the two of partitions, NoOpRecord.
+"""How often a log is read if it changes while it is read."""
+# Frequent record types that hold no setting: TopicRecord, both partition records, NoOpRecord.
 _MANY = (TOPIC, 3, 5, 20)
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -40,7 +40,7 @@ _B = TypeVar("_B")
 
 @dataclass
 class ReplayedLog:
-    """All history tables of a log as Arrow tables, and where the log began and ended."""
+    """All history tables of a log as Arrow tables, and the offsets where the log began and ended."""
 
     pieces: Sequence[Slice]
     cluster_id: str
@@ -48,12 +48,12 @@ class ReplayedLog:
     end_offset: int
     end_time: datetime
     snapshot: int | None
-    """The end offset of the snapshot that the log begins with, None where it begins at its first record."""
+    """The end offset of the snapshot that the log begins with, None if it begins with its first record."""
     refusal: JbodError | None
-    """Why the log was not read to its end (R-READ-1), None where it was."""
+    """Why the log was not read to its end (R-READ-1), None if it was."""
     history: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
     settings: list[pa.Table] = field(default_factory=list)
-    """Rows of ``records`` without the types of which there are many."""
+    """Rows of ``records`` without the frequent types."""
     unknown: Mapping[str, int] = field(default_factory=dict)
     """The kinds of records that are not known, each with the offset of the first (R-REC-4)."""
 
@@ -63,9 +63,9 @@ class ReplayedLog:
 
 
 def replay_log(options: Options, *, profile: str = "kafka", ids: str = "kafka") -> ReplayedLog:
-    """Replay the log that ``options`` names up to its end, or up to what it is refused for.
+    """Replays the log that ``options`` names to its end, or to the first error.
 
-    Raises what the log is refused for where nothing of it is sound, and UsageError where there is nothing to read.
+    Raises that error if nothing before it can be read, and UsageError if the log has no record yet.
     """
     chosen = rules(profile, ids)
     limit: int | None = None
@@ -87,7 +87,7 @@ def replay_log(options: Options, *, profile: str = "kafka", ids: str = "kafka") 
 
 
 def _plan(options: Options, limit: int | None, refusal: JbodError | None) -> tuple[list[Slice], JbodError | None]:
-    """The slices up to the end of what may be read, and what stops the reader there."""
+    """The slices up to the end of what may be read, and the error that stops the reader there, if any."""
     planner = planner_of(options)
     if limit is not None:
         planner.limit = limit
@@ -138,7 +138,7 @@ def _replay(options: Options, pieces: Sequence[Slice], job: Job, refusal: JbodEr
 
 
 def _decoded(job: Job, number: int, piece: Slice) -> tuple[list[Row], pa.Table, int]:
-    """What the fold gets of a slice, its rows of settings, and the time of its last batch in microseconds."""
+    """The rows of a slice for the fold, its rows of settings, and the time of its last batch in microseconds."""
     records, kept = read_slice(piece)
     named = SliceIds.of(records)
     snapshot = piece.snapshot - 1 if piece.snapshot >= 0 else None
@@ -153,7 +153,7 @@ def _records(piece: Slice) -> pa.Table:
 
 
 def _parallel(work: Callable[[_A], _B], items: Sequence[_A]) -> list[_B]:
-    """``work`` on each item, in order; the kernels leave the interpreter to other threads."""
+    """Runs ``work`` on each item in threads and returns the results in order. The kernels release the GIL."""
     if len(items) < 2:
         return [work(item) for item in items]
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:

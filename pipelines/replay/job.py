@@ -1,4 +1,4 @@
-"""What a replay is, as the executors need to know it. Light: every process of a query imports it."""
+"""The parameters of a replay that the executors need. Every process of a query imports this module: keep it light."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pipelines.replay.rules import EngineRules
 
 @dataclass(frozen=True)
 class Job:
-    """What both stages need to know: where the lake is, how many shards it has, which rules hold."""
+    """The parameters of both stages: the lake's location, its number of shards, the rules."""
 
     lake: str
-    """Empty: a fold in this process alone, which writes nothing."""
+    """Empty for a fold in this process only, which writes nothing."""
     shards: int
     rules: EngineRules
     seeded: bool = False
-    """A shard without state takes that of the checkpoint's seed (pipelines.replay.seed)."""
+    """Whether a shard without state takes its state from the checkpoint's seed (pipelines.replay.seed)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lake", self.lake and for_all(self.lake))

@@ -1,4 +1,4 @@
-"""Tables that grow inside a kernel: twice as large whenever they are full."""
+"""Tables that grow inside a kernel: a full table doubles."""
 
 from __future__ import annotations
 

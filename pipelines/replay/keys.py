@@ -1,7 +1,7 @@
 """The key under which Spark holds a shard's state: chosen so that its hash spreads shards evenly.
 
-Spark puts a key where Murmur3 of it says. With shard numbers as keys, one of two tasks had nine shards of sixteen and
-the other waited; with these, tasks differ by one shard at most, for any number of partitions up to eight.
+Spark chooses the task of a key by its Murmur3 hash. With shard numbers as keys, one of two tasks had nine of sixteen
+shards and the other one waited. With these keys, tasks differ by one shard at most, for up to eight partitions.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from functools import lru_cache
 import numpy as np
 
 VERSION = 3
-"""Of the keys and states in a checkpoint: those of another version are not found, or not read."""
+"""The version of keys and states in a checkpoint. A run cannot use those of another version."""
 _EVEN = 840
-"""Divided by every number up to eight."""
+"""Divisible by every number up to eight."""
 _CANDIDATES = 1 << 16
 _SEED = 42
 
@@ -35,6 +35,6 @@ def _turned(words: np.ndarray, bits: int) -> np.ndarray:
 
 @lru_cache(maxsize=4)
 def keys_of(shards: int) -> tuple[int, ...]:
-    """Keys of the shards 0 to ``shards`` - 1: the smallest numbers whose hash is the shard's, divided by 840."""
+    """Keys of the shards 0 to ``shards`` - 1: for each the smallest number whose hash modulo 840 is the shard's."""
     places = spark_hash(np.arange(_CANDIDATES)) % _EVEN
     return tuple(int(np.flatnonzero(places == shard % _EVEN)[shard // _EVEN]) for shard in range(shards))

@@ -1,4 +1,4 @@
-"""A log that answers as a lake of it would: tables in memory, made when a question first needs them."""
+"""A log that answers questions like a lake: its tables are in memory and are filled when a question needs them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from pipelines.replay.in_process import ReplayedLog, replay_log
 from pipelines.source.log_options import Options
 
 SETTINGS = "settings"
-"""The table of records that set something: all but those of partitions and topics."""
+"""The table of records that hold settings: all except those of partitions and topics."""
 
 
 @dataclass(frozen=True)
 class LogLake(Lake):
-    """The tables of a replayed log in DuckDB's memory, each filled when it is first asked for."""
+    """The tables of a replayed log in DuckDB's memory. Each table is filled at its first use."""
 
     log: ReplayedLog = field(kw_only=True)
     filled: set[str] = field(default_factory=set, kw_only=True)
@@ -41,7 +41,7 @@ class LogLake(Lake):
         profile: str = "kafka",
         ids: str = "kafka",
     ) -> LogLake:
-        """The log at ``options.path`` as of an offset or a time, as ``Lake.open`` has it for a lake."""
+        """Opens the log at ``options.path`` as of an offset or a time, as ``Lake.open`` opens a lake."""
         log = replay_log(options, profile=profile, ids=ids)
         published = Published(
             start_offset=log.start_offset,
@@ -74,7 +74,7 @@ class LogLake(Lake):
         """Nothing is stored."""
 
     def log_end(self) -> int | None:
-        """The log ends where it was read to."""
+        """The offset to which the log was read."""
         return None
 
     def ledger_rows(self, *columns: str) -> list[dict[str, Any]]:  # noqa: ARG002
@@ -82,7 +82,7 @@ class LogLake(Lake):
         return []
 
     def setting_records(self) -> str:
-        """SQL for the records that set something, up to this offset."""
+        """SQL for the records that hold settings, up to this offset."""
         return f"(SELECT * FROM {self._table(SETTINGS)} WHERE log_offset <= {self.offset})"
 
     def _rows(self, table: str, wanted: Callable[[dict[str, Any]], bool]) -> str:  # noqa: ARG002
@@ -92,7 +92,7 @@ class LogLake(Lake):
         return list(BY_NAME[table].schema.names)
 
     def _table(self, name: str) -> str:
-        """The name of the table in DuckDB, filled if it is not yet."""
+        """Returns the name of the table in DuckDB. Fills the table first if it is not filled yet."""
         table = f"log{self.number}_{name}"
         if name not in self.filled:
             for number, part in enumerate(self._parts(name)):

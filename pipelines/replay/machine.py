@@ -1,4 +1,4 @@
-"""The state machine as Spark runs it: slices in, decoded and sharded, folded with state, and what was written out."""
+"""The state machine as a Spark query: decodes slices, distributes events to shards, folds them, reports files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STAGE_DDL = "key int, sequence long, kind string, payload binary"
 
 
 def decode_stage(job: Job) -> Any:
-    """A function for mapInArrow: slices to rows of STAGE_SCHEMA."""
+    """Returns a function for mapInArrow that turns slices into rows of STAGE_SCHEMA."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from jbod_model.errors import JbodError
@@ -36,7 +36,7 @@ def decode_stage(job: Job) -> Any:
 
 
 def state_machine(slices: DataFrame, job: Job) -> DataFrame:
-    """From the source's slices to the rows for the driver: files written, few rows, summaries, errors."""
+    """Turns the source's slices into the rows for the driver: files written, small tables, summaries, errors."""
     return (
         slices.mapInArrow(decode_stage(job), STAGE_DDL)
         .groupBy("key")

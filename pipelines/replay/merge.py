@@ -1,6 +1,6 @@
-"""The draft of a version: what a record makes of the version before.
+"""The draft of a version: the version before, changed by a record.
 
-The draft is row ``draft`` of ``versions``, the version before is row ``before`` (not read where there is none).
+The draft is row ``draft`` of ``versions``, the version before is row ``before`` (unused for the first version).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pipelines.replay.fold_columns import Lists
 
 @helper
 def _is_absent(directories: Any, start: int, size: int, default: int) -> bool:
-    """Whether a directory list says nothing: empty, or the default id throughout (R-PART-3)."""
+    """Whether a directory list gives no directory: it is empty or holds only the default id (R-PART-3)."""
     for k in range(size):
         if directories[start + k] != default:
             return False
@@ -48,14 +48,14 @@ def _same_list(values: Any, starts: Any, sizes: Any, one: int, other: int) -> bo
 
 @helper
 def size_of(lists: Lists, versions: Any, row: int) -> Any:
-    """How many replicas a version has."""
+    """The number of replicas of a version."""
     replicas = versions[row, c.V_LISTS + REPLICAS]
     return np.int64(max(lists.sizes[REPLICAS, replicas], 0)) if replicas >= 0 else np.int64(0)
 
 
 @helper
 def _merge_lists(lists: Lists, versions: Any, draft: int, before: int, is_change: bool, row: int, default: int) -> int:
-    """The references of the draft: those of source row ``row``, and of the version before where it gives none."""
+    """Sets the draft's references: those of source row ``row``, or of the version before if the row gives none."""
     # LISTS (R-PART-1, R-PART-4, R-MERGE-1)
     for k in range(DIRECTORIES):
         if lists.sizes[k, row] >= 0:
@@ -84,7 +84,7 @@ def _merge_lists(lists: Lists, versions: Any, draft: int, before: int, is_change
 
 @helper
 def _merge_scalars(change: Any, e: int, versions: Any, draft: int, before: int, is_change: bool) -> int:
-    """The scalars of the draft (R-MERGE-5, R-MERGE-6, R-MERGE-7)."""
+    """Sets the scalars of the draft (R-MERGE-5, R-MERGE-6, R-MERGE-7)."""
     recovery = change[RECOVERY, e]
     if is_change and recovery == KEEP_RECOVERY_STATE:
         recovery = versions[before, c.V_SCALARS + RECOVERY]
@@ -111,14 +111,14 @@ def _merge_scalars(change: Any, e: int, versions: Any, draft: int, before: int, 
 def merge(
     lists: Lists, scalars: Any, e: int, row: int, versions: Any, draft: int, before: int, is_change: bool, default: int
 ) -> int:
-    """Fill the lists and scalars of the draft from event e, whose source row is ``row``, and the version before."""
+    """Fills the lists and scalars of the draft from event e (source row ``row``) and the version before."""
     status = _merge_lists(lists, versions, draft, before, is_change, row, default)
     return _merge_scalars(scalars, e, versions, draft, before, is_change) if status == c.FINE else status
 
 
 @helper
 def repeats(lists: Lists, versions: Any, draft: int, before: int) -> bool:
-    """Whether the draft says what the version before says, list by list and scalar by scalar (R-REPLAY-2)."""
+    """Whether all lists and scalars of the draft equal those of the version before (R-REPLAY-2)."""
     for k in range(c.V_SCALARS, c.VERSION_COLUMNS):
         if versions[draft, k] != versions[before, k]:
             return False
@@ -139,7 +139,7 @@ def repeats(lists: Lists, versions: Any, draft: int, before: int) -> bool:
 
 @helper
 def is_moved(versions: Any, draft: int, before: int) -> bool:
-    """Whether a version may have other slots than the one before: it has other references."""
+    """Whether a version may have other slots than the one before: its references differ."""
     replicas, directories = c.V_LISTS + REPLICAS, c.V_LISTS + DIRECTORIES
     return bool(
         versions[draft, replicas] != versions[before, replicas]

@@ -1,4 +1,4 @@
-"""What a run says of its log besides what it publishes: a batch cut off at the end, copies that differ."""
+"""The notices of a run about its log: an incomplete batch at the end, copies that differ."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pipelines.source.positions import Position, Tail
 
 
 def end_of_log(log: LogDir, offset: int) -> tuple[Tail | None, list[str]]:
-    """The batch that is not complete at the end of a log, and a line for what waits there.
+    """Returns the incomplete batch at the end of a log, and a line for each thing that waits there.
 
-    ``offset``: where the lake stands; the log is scanned from the segment on that holds it.
+    ``offset`` is the lake's end. The scan begins with the segment that holds it.
     """
     planner = Planner(log)
     planner.refresh(Position(offset, base=offset - 1))
@@ -29,15 +29,15 @@ def end_of_log(log: LogDir, offset: int) -> tuple[Tail | None, list[str]]:
 
 
 class Standing:
-    """How several copies stand to each other, each thing said once."""
+    """Reports how several copies differ. It reports each fact once."""
 
     def __init__(self) -> None:
         self._told: set[object] = set()
         self._agreed = (-2, 0.0)
-        """What was agreed last, and since when."""
+        """The last agreed offset, and since when it is so."""
 
     def news(self, copies: LogCopies, agreed: Agreed, *, patience: float) -> list[str]:
-        """Lines that were not said before. Which copy is ahead is said once nothing was agreed for ``patience`` s."""
+        """Returns new lines. It names the copies that are ahead after ``patience`` seconds without progress."""
         if agreed.end != self._agreed[0]:
             self._agreed = agreed.end, time.monotonic()
         said: dict[object, str] = {line: line for line in _of_copies(copies)}
@@ -49,7 +49,7 @@ class Standing:
 
 
 def _of_copies(copies: LogCopies) -> Iterator[str]:
-    """A line for each copy that has no vote or parts from another."""
+    """A line for each copy that has no vote or differs from another."""
     yield from map(str, copies.forks())
     for location, problem in copies.silent.items():
         yield f"{location}: has no vote now: {problem}"

@@ -1,7 +1,8 @@
-"""Which replica was offline from when to when, and why (docs/spec/replay.md).
+"""Which replica was offline, from when to when, and why (docs/spec/replay.md).
 
-Replaying partitions never reads registrations, nor the other way round; only this joins them: an assignment's
-interval against the timeline of its broker. Source: KRaftMetadataCache#getOfflineReplicas, DirectoryId#isOnline.
+The replay of partitions does not read registrations, nor does that of brokers read partitions. Only this module joins
+them: the interval of an assignment with the timeline of its broker. Source: KRaftMetadataCache#getOfflineReplicas,
+DirectoryId#isOnline.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from pipelines.replay.kernel_tables import wider
 
 REASONS = ("broker missing", "broker fenced", "directory offline", "directory lost")
 ONLINE, MISSING, FENCED, DIRECTORY_OFFLINE, DIRECTORY_LOST = range(5)
-# Columns of an offline interval (int64): the assignment's row, then what the interval says.
+# Columns of an offline interval (int64): the assignment's row, then those of the interval.
 O_SLOT, O_REASON, O_FROM, O_FROM_TIME, O_FROM_SNAPSHOT, O_TO, O_TO_TIME = range(7)
-# An offline interval that is open (int64 columns): the assignment's row, then what is known of it.
+# Columns of an open offline interval (int64): the assignment's row, then those of the interval.
 H_SLOT, H_REASON, H_FROM, H_FROM_TIME, H_FROM_SNAPSHOT = range(5)
 BROKER_MISSING, BROKER_FENCED, BROKER_ACTIVE = range(3)
 _MOST_QUICK = 1 << 12
@@ -37,9 +38,9 @@ _MOST_QUICK = 1 << 12
 class Timeline(NamedTuple):
     """The registrations of every broker over a batch, as steps in log order.
 
-    ``brokers`` int32[b] ascending; broker i has the steps ``step_ends[i]:step_ends[i + 1]``. Of each step: ``offsets``
-    and ``times`` int64 it begins at, ``states`` int8 (BROKER_*), ``snapshot`` bool, and its directory numbers
-    ``directories[dir_ends[s]:dir_ends[s + 1]]``. The first step of each broker is its state before the batch.
+    ``brokers`` int32[b] ascending; broker i has the steps ``step_ends[i]:step_ends[i + 1]``. Each step has: ``offsets``
+        and ``times`` int64 of its beginning, ``states`` int8 (BROKER_*), ``snapshot`` bool, and its directory numbers
+        ``directories[dir_ends[s]:dir_ends[s + 1]]``. The first step of each broker is its state before the batch.
     """
 
     brokers: Any
@@ -53,7 +54,7 @@ class Timeline(NamedTuple):
 
 
 class Since(NamedTuple):
-    """Why a replica is offline, or ONLINE, and since when: offset, time, whether a snapshot said it (0, 1)."""
+    """Why a replica is offline, or ONLINE, and since when: offset, time, whether known from a snapshot (0, 1)."""
 
     reason: int
     offset: int
@@ -63,7 +64,7 @@ class Since(NamedTuple):
 
 @helper
 def _reason(line: Timeline, step: int, directory: int, literal: bool) -> int:
-    """Why a replica is offline, ONLINE if it is not. ``literal``: by the KIP's text (R-OFF-8), else as Kafka does."""
+    """Why a replica is offline, or ONLINE. ``literal``: by the KIP's text (R-OFF-8), otherwise as in Kafka."""
     state, start, end = line.states[step], line.dir_ends[step], line.dir_ends[step + 1]
     if state == BROKER_MISSING:  # R-OFF-1: in this order; R-OFF-2
         return MISSING
@@ -90,7 +91,7 @@ def _reason(line: Timeline, step: int, directory: int, literal: bool) -> int:
 
 @helper
 def _steps_of(line: Timeline, quick: Any, broker: int) -> Any:
-    """The first step of a broker and the one after its last: none where it has none."""
+    """The first step of a broker and the one after its last, the same number if it has none."""
     near = 0 <= broker < len(quick)
     b = np.int64(quick[broker]) if near else np.int64(np.searchsorted(line.brokers, broker))
     if b < len(line.brokers) and line.brokers[b] == broker:
@@ -100,7 +101,7 @@ def _steps_of(line: Timeline, quick: Any, broker: int) -> Any:
 
 @helper
 def _put(table: Any, row: int, slot: int, since: Since) -> None:
-    """The columns that an interval has in both tables: O_SLOT to O_FROM_SNAPSHOT, which are H_SLOT to the last."""
+    """Writes the columns that both tables of intervals share: O_SLOT to O_FROM_SNAPSHOT, H_SLOT to the last."""
     table[row, O_SLOT] = slot
     table[row, O_REASON] = since.reason
     table[row, O_FROM] = since.offset
@@ -110,7 +111,7 @@ def _put(table: Any, row: int, slot: int, since: Since) -> None:
 
 @helper
 def _beginning(line: Timeline, first: int, last: int, slots: Any, s: int, moments: Any, literal: bool) -> Any:
-    """(The step after the one that is true where an assignment begins, what holds there)."""
+    """(The step after the one that is current when an assignment begins, the replica's state there)."""
     moment = slots[s, A_FROM]
     begin = moments.offsets[moment]
     step = first
@@ -135,9 +136,9 @@ def _follow(
     intervals: Any,
     count: int,
 ) -> Any:
-    """Write the intervals that end before the assignment does: (how many intervals there are then, what holds last)."""
+    """Writes the intervals that end before the assignment does: (number of intervals so far, the last state)."""
     while step < last and (end == OPEN or line.offsets[step] < end):
-        # Records of one snapshot share an offset: only the last of them counts.
+        # The records of one snapshot share an offset: only the last of them counts.
         if step + 1 < last and line.offsets[step + 1] == line.offsets[step]:
             step += 1
             continue
@@ -160,7 +161,7 @@ def offline_intervals(slots: Any, old_slots: int, held: Any, moments: Any, line:
     The first ``old_slots`` assignments were there before the batch, the others begin in it. ``held`` int64[*, 5]: the
     intervals that were open before, by slot; ``moments`` are those that FROM and TO of ``slots`` name.
     """
-    # Where each broker is, for ids that are as small as ids are.
+    # The index of each broker by its id, for ids in the usual small range.
     quick = np.zeros(_MOST_QUICK, np.int64)
     for b in range(len(line.brokers)):
         if 0 <= line.brokers[b] < len(quick):

@@ -1,4 +1,4 @@
-"""What a run of the main job is asked for, and what it did."""
+"""The options of a run of the main job, and its outcome."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipelines.source.tail import Settle
 if TYPE_CHECKING:
     from pipelines.replay.request_stream import Requests
 
-# A shard for every so many bytes of log, a power of two: few files for a small lake, bounded memory for a large one.
+# Bytes of log per shard, a power of two: few files for a small lake, bounded memory for a large one.
 BYTES_PER_SHARD = 48 << 20
 MOST_SHARDS = 64
 
@@ -33,16 +33,16 @@ class Replay:
     requests: Requests | None = None
     settle: Settle = field(default_factory=Settle)
     copies: tuple[str, ...] = ()
-    """More directories of the same log: what they agree on counts."""
+    """More directories of the same log. The run reads what all of them settle together."""
     replace_history: bool = False
-    """Whether a log that has nothing in common with the lake takes its place."""
+    """Whether a log that has nothing in common with the lake replaces its history."""
 
 
 @dataclass
 class RunOutcome:
     """What a run did: offsets ``[start, end)`` and rows written per table.
 
-    A run that began with a snapshot starts where that ends.
+    A run that began with a snapshot starts at the snapshot's end.
     """
 
     start_offset: int
@@ -51,16 +51,16 @@ class RunOutcome:
     rows: dict[str, int] = field(default_factory=dict)
     rolled_back: list[RolledBack] = field(default_factory=list)
     log_end: int | None = None
-    """Where the log ended when the run began, if that was before the lake's end."""
+    """The log's end offset when the run began, if that was before the lake's end."""
     snapshots: list[tuple[int, int]] = field(default_factory=list)
-    """(where the lake stood, -1 for nowhere; where the snapshot ends that it went on with)."""
+    """(the lake's end before, -1 if it was empty; the end of the snapshot that the run continued with)."""
     tail: Tail | None = None
-    """The batch that is not complete at the end of the log."""
+    """The incomplete batch at the end of the log."""
     notices: list[str] = field(default_factory=list)
 
 
 def shards_for(size: int) -> int:
-    """How many shards a new lake gets for a log of ``size`` bytes."""
+    """The number of shards of a new lake for a log of ``size`` bytes."""
     shards = 2
     while shards < MOST_SHARDS and shards * BYTES_PER_SHARD < size:
         shards *= 2

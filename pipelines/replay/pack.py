@@ -1,7 +1,7 @@
-"""SliceIds numpy arrays as one run of bytes: what travels between the stages and what the state store keeps.
+"""Packs named numpy arrays into bytes, for the way between the stages and for the state store.
 
 Layout: magic, length of the header, the header (JSON: name, dtype, shape of each array), then the arrays, each
-aligned to eight bytes. Reading copies nothing.
+aligned to eight bytes. Reading needs no copy.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _MAGIC = b"JBOD\x02"
 _LZ4 = b"JBOL\x03"
 _HEAD = struct.Struct("<5sI")
 _KINDS = re.compile(r"[<>|][biufSUV]\d+")
-"""The types of arrays, as numpy writes them. Of a damaged header it would take others, and warn of some."""
+"""The permitted array types in numpy's notation. Otherwise numpy would accept other types from a damaged header."""
 _BIG = struct.Struct("<5sQ")
-# A byte of lz4 stands for 255 at most.
+# One byte of lz4 expands to at most 255 bytes.
 _MOST_LZ4 = 255
 
 
 class CorruptState(JbodError):
-    """Bytes that are no packed arrays: a checkpoint of another version, or damaged. A new checkpoint cures it."""
+    """The bytes are not packed arrays: the checkpoint is of another version or damaged. Start from a new checkpoint."""
 
 
 def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """The arrays, in order, as bytes."""
+    """Packs the arrays in their order."""
     header = json.dumps([[name, array.dtype.str, array.shape] for name, array in arrays.items()]).encode()
     parts = [_HEAD.pack(_MAGIC, len(header)), header]
     size = _HEAD.size + len(header)
@@ -47,7 +47,7 @@ def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def unpack(data: bytes | mmap) -> dict[str, np.ndarray]:
-    """The arrays of ``pack``, as read-only views."""
+    """Unpacks the bytes of ``pack`` into read-only views."""
     try:
         magic, length = _HEAD.unpack_from(data)
         if magic != _MAGIC or length > len(data) - _HEAD.size:
@@ -87,7 +87,7 @@ def compress(data: bytes) -> bytes:
 
 
 def decompress(data: bytes, limit: int = 1 << 34) -> bytes:
-    """Undo ``compress``; refuses a claim above ``limit`` bytes."""
+    """Decompresses the bytes of ``compress``. Refuses a declared size above ``limit`` bytes."""
     if len(data) < _BIG.size:
         raise CorruptState("compressed state is cut off: start from a new checkpoint")
     magic, size = _BIG.unpack_from(data)

@@ -1,8 +1,8 @@
-"""Where the fold finds a partition: by topic and number, all of a topic, and its open slots.
+"""The fold's index of partitions: by topic and number, by topic, and the open slots of each partition.
 
 ``parts`` int32[*, 8] has a row for each partition (pipelines.replay.fold_columns, P_*). ``table`` int32[2^k] is a hash
-table of its rows, never full, -1 where it is empty. ``first`` int32[t] and P_NEXT chain the partitions of a topic. The
-``heap`` has the open slots of a partition side by side: P_SLOTS from P_HEAP on, with room for P_ROOM.
+table of its rows. It is never full, and an empty entry is -1. ``first`` int32[t] and P_NEXT chain the partitions of a
+topic. In ``heap`` the open slots of a partition are consecutive: P_SLOTS of them from P_HEAP on, with room for P_ROOM.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pipelines.replay import fold_columns as c
 
 @helper
 def spot(table: Any, parts: Any, topic: int, partition: int) -> Any:
-    """Index in the hash table where (topic, partition) is, or where it would go."""
+    """Index of (topic, partition) in the hash table, or of the empty entry for it."""
     mask = len(table) - 1
     word = (np.uint64(topic) << np.uint64(32)) ^ np.uint64(np.uint32(partition))
     word = (word ^ (word >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -29,7 +29,7 @@ def spot(table: Any, parts: Any, topic: int, partition: int) -> Any:
 
 @helper
 def enter(parts: Any, p: int, topic: int, number: int, first: Any, fill: int) -> None:
-    """Enter partition p, which has no version yet, into the chain of its topic."""
+    """Adds partition p, which has no version yet, to the chain of its topic."""
     parts[p, c.P_TOPIC] = topic
     parts[p, c.P_NUMBER] = number
     parts[p, c.P_LATEST] = -1
@@ -42,7 +42,7 @@ def enter(parts: Any, p: int, topic: int, number: int, first: Any, fill: int) ->
 
 @helper
 def enter_all(parts: Any, old: int, table: Any, first: Any, heap: Any) -> Any:
-    """Enter the partitions of the state into hash table, chains and heap: how much of the heap is in use."""
+    """Adds the partitions of the state to hash table, chains and heap. Returns the used size of the heap."""
     fill = np.int64(0)
     for p in range(old):
         topic = parts[p, c.P_TOPIC]
@@ -61,7 +61,7 @@ def enter_all(parts: Any, old: int, table: Any, first: Any, heap: Any) -> Any:
 
 @helper
 def make_room(parts: Any, p: int, heap: Any, fill: int, count: int) -> int:
-    """Move a partition's open slots to the end of the heap, where there is room for ``count``; where that ends now."""
+    """Moves a partition's open slots to the end of the heap, with room for ``count``. Returns the heap's new end."""
     for k in range(parts[p, c.P_SLOTS]):
         heap[fill + k] = heap[parts[p, c.P_HEAP] + k]
     parts[p, c.P_HEAP] = fill

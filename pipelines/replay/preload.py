@@ -1,10 +1,10 @@
-"""Loads the engine into the parent of Spark's workers: numba's cache is read there once, not in each worker."""
+"""Loads the engine into the parent of Spark's workers, so that numba's cache is read once, not in each worker."""
 
 from __future__ import annotations
 
 import numpy as np
 
-# Imported for the workers, which would import them first thing.
+# Imported for the workers, which need them at once.
 import pipelines.replay.machine
 import pipelines.replay.stages
 import pipelines.source.readers  # noqa: F401
@@ -20,7 +20,7 @@ from pipelines.replay.state import empty_state
 
 
 def warm() -> None:
-    """Call every kernel on nothing, so that it is loaded."""
+    """Calls every kernel on empty arrays, so that it is loaded."""
     data = np.frombuffer(b"", np.uint8)
     scan(data, "")
     records = decode(data, np.empty(0, BATCH_DTYPE), "")

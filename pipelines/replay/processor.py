@@ -1,6 +1,6 @@
-"""The stateful half of the state machine, as Spark calls it.
+"""The stateful part of the state machine, as Spark calls it.
 
-Spark also loads this module in processes that only look at the processor, so it imports the engine when rows come.
+Spark also loads this module in processes that only inspect the processor, so it imports the engine at the first row.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pipelines.replay.job import Job
 if TYPE_CHECKING:
     import pandas as pd
 
-# Rows of this shard are for the driver alone.
+# Rows with this shard are for the driver only.
 DRIVER = -1
 
 
@@ -35,7 +35,7 @@ class ShardProcessor(StatefulProcessor):
         rows: Iterator[pd.DataFrame],
         timerValues: Any,  # noqa: ARG002
     ) -> Iterator[pd.DataFrame]:
-        """Fold the rows of one batch into the shard; pass on what is for the driver."""
+        """Folds the rows of one batch into the shard, and passes on the rows for the driver."""
         import pandas as pd
 
         from jbod_model.errors import JbodError
@@ -68,4 +68,4 @@ class ShardProcessor(StatefulProcessor):
         return seed_state(self._job.lake, shard)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Does nothing: no resource is open."""

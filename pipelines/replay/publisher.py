@@ -1,4 +1,4 @@
-"""Publishes the micro-batches of a run, and counts what it published."""
+"""Publishes the micro-batches of a run and counts them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Publisher:
-    """Writes to the lake, one batch at a time. ``problem``: why the last batch was refused."""
+    """Writes to the lake, one batch at a time. ``problem`` is the error that refused the last batch."""
 
     def __init__(
         self, lake: LakeWriter, requests: Requests | None, say: Callable[[str], None], tell: Callable[[str], None]
@@ -38,7 +38,7 @@ class Publisher:
             self.requests = RequestStream(lake, requests, lock, self._count)
 
     def publish(self, frame: DataFrame, _batch_id: int) -> None:
-        """Publish what the executors report of one micro-batch; for foreachBatch."""
+        """Publishes the executors' reports on one micro-batch. For foreachBatch."""
         from pipelines.replay.collect import batch_of
 
         lake, outcome = self.lake, self.outcome

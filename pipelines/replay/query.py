@@ -1,4 +1,4 @@
-"""Drives the Spark queries of a run: that of the log, and beside it or after it that of the request logs."""
+"""Drives the Spark queries of a run: the query of the log and, beside or after it, the query of the request logs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 Progress = Callable[[str], None]
-"""Takes a line that says how far a run is; the next one replaces it."""
+"""A function that shows a line of progress. The next line replaces it."""
 
 
 class Query:
-    """One query from its start to its end. It decides nothing: what is refused is raised as Spark reports it."""
+    """One query from its start to its end. It makes no decision: it raises errors as Spark reports them."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Query:
         self._goes_on = False
 
     def start(self, spark: SparkSession, job: Job, options: Mapping[str, str], *, ahead: str, follows: bool) -> None:
-        """Start the query of the log; ``ahead``: its first micro-batch, if that is planned."""
+        """Starts the query of the log. ``ahead`` is its first micro-batch if that is planned already."""
         from pipelines.replay.machine import state_machine
         from pipelines.source.kraft_metadata import register
         from pipelines.start.session import wake_workers
@@ -75,7 +75,7 @@ class Query:
         self._goes_on = follows
 
     def wait(self, spark: SparkSession, every_second: Callable[[], None]) -> None:
-        """Wait for the end of the query, or for ``stop``; ``every_second`` is called meanwhile."""
+        """Waits for the end of the query, or for ``stop``. Calls ``every_second`` meanwhile."""
         query, requests = self._query, self._publisher.requests
         assert query is not None
         waited = 0
@@ -94,7 +94,7 @@ class Query:
                 self._say("reading requests")
                 requests.run(spark, self._stop)
         finally:
-            # Also after Ctrl-C: the batch at hand is published or not, never half.
+            # Also after Ctrl-C: the current batch is published completely or not at all.
             query.stop()
             if requests is not None:
                 requests.stop()

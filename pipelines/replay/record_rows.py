@@ -26,15 +26,15 @@ def _gather(data: Any, starts: Any, sizes: Any, out: Any, ends: Any) -> None:
 
 
 def record_rows(records: Records, kept: np.ndarray, snapshot: int | None, named: SliceIds | None = None) -> pa.Table:
-    """Rows of the records that count; ``snapshot``: last contained offset where they are those of a snapshot."""
+    """Rows of the records that count. ``snapshot``: the last contained offset if they are those of a snapshot."""
     named = named or SliceIds.of(records)
     rows = np.flatnonzero(kept)
-    # Nearly always every record counts: then columns are taken as they are.
+    # Usually every record counts, and the columns need no selection.
     pick = slice(None) if len(rows) == len(records) else rows
     n = len(rows)
     headers, batch = records.headers, records.batch[pick]
     topics, part_row = named.topic_of[pick], named.part_row[pick]
-    # An appended entry serves row -1, "none".
+    # The appended entry is for row -1, "none".
     partitions = np.append(records.partitions.partitions, np.int32(-1))[part_row]
     offsets, brokers = records.offsets[pick], records.broker_ids[pick]
     return pa.table(

@@ -1,8 +1,8 @@
 """The request stream of the main job: a second query, over request logs, that fills ``assignment_requests``.
 
-Its state is the table itself. A row carries its own identity (the connection, the request's number on it, the time of
-the answer, the entry), so a batch that was published before, by a run that died or from a checkpoint that was lost,
-adds nothing. Rows that wait for the log are kept in one file that every batch replaces.
+Its state is the table itself. A row identifies itself (the connection, the request's number on it, the time of the
+answer, the entry), so a batch that is published twice, after a crash or a lost checkpoint, adds nothing. One file
+holds the rows that wait for the log, and every batch replaces it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 MOST_PENDING = 1_000_000
-"""Requests that may wait for the log; of more, the oldest wait no longer."""
+"""The number of requests that may wait for the log. If there are more, the oldest are given up."""
 GIVEN_UP = "too many waited for the log"
 
 
@@ -52,29 +52,29 @@ class Requests:
     max_bytes: int = 128 << 20
 
     def check(self) -> None:
-        """UsageError for a file that is not there, or a time zone."""
+        """Raises UsageError if a file or the time zone does not exist."""
         check_zone(self.time_zone, "requests.time_zone")
         RequestFiles(self.paths).check()
 
 
 @dataclass
 class RequestStream:
-    """The query and what it publishes. ``lock`` is held while the lake is written to."""
+    """The query and its publications. It holds ``lock`` while it writes to the lake."""
 
     lake: LakeWriter
     wanted: Requests
     lock: RLock
     published: Callable[[dict[str, int]], None]
-    """Told how many rows were written per table."""
+    """Gets the number of rows written per table."""
     outcomes: Counter[str] = field(default_factory=Counter)
-    """What became of the requests of this run: outcome, with the reason for what is not in the log."""
+    """The number of requests of this run by outcome, with the reason for those that are not in the log."""
     strange: int = 0
-    """Of those that wait, how many are of topics that the log does not know."""
+    """The number of waiting requests whose topic is not in the log."""
     _query: StreamingQuery | None = None
     _problem: JbodError | None = None
 
     def run(self, spark: SparkSession, stopped: Event) -> None:
-        """Read the request logs to their end, after the log's query: there is nothing to join before it published."""
+        """Reads the request logs to their end. Call it after the log's query has published: the join needs its rows."""
         if self.lake.ledger is None:
             return
         self._query = self._start(spark, None)
@@ -85,7 +85,7 @@ class RequestStream:
             raise (self._problem or problem) from None
 
     def follow(self, spark: SparkSession, seconds: float) -> None:
-        """Keep the query running beside the log's, once something of the log is published; call it now and then."""
+        """Keeps the query running beside the log's query, once that has published. Call it regularly."""
         if self._query is not None:
             problem = self._query.exception()
             if problem is not None:
@@ -94,7 +94,7 @@ class RequestStream:
             self._query = self._start(spark, seconds)
 
     def stop(self) -> None:
-        """End the query, after the batch at hand."""
+        """Ends the query after the current batch."""
         if self._query is not None:
             self._query.stop()
             self._query = None
@@ -132,7 +132,7 @@ class RequestStream:
             raise
 
     def add(self, asked: pa.Table, rejects: pa.Table) -> None:
-        """Publish requested assignments and unreadable lines, with what became of the assignments so far."""
+        """Publishes requested assignments, with their outcome so far, and unreadable lines."""
         with self.lock, self._published() as published:
             self.lake.open_requests()
             new = unseen(published, asked)
@@ -144,7 +144,7 @@ class RequestStream:
                 self._publish(joined(published, new, self.wanted.clock_skew), waiting, rejects)
 
     def join_waiting(self) -> None:
-        """Look again for the records of the requests that wait for the log; call it when the log went on."""
+        """Looks again for the records of the waiting requests. Call it when new records of the log are published."""
         with self.lock, self._published() as published:
             waiting = pending(published)
             if waiting is None:
@@ -156,7 +156,7 @@ class RequestStream:
 
     @contextmanager
     def _published(self) -> Iterator[Lake]:
-        """The lake as its readers see it now."""
+        """The lake's current state, as its readers see it."""
         lake = Lake.open(self.lake.location)
         with lake.connection:
             yield lake
@@ -191,7 +191,7 @@ class RequestStream:
 
 
 def _bounded(rows: pa.Table) -> pa.Table:
-    """At most `MOST_PENDING` rows stay open."""
+    """Keeps at most `MOST_PENDING` rows open."""
     waiting = pc.equal(rows["outcome"], "pending")
     excess = pc.sum(waiting).as_py() or 0
     excess -= MOST_PENDING

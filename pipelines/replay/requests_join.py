@@ -1,8 +1,8 @@
-"""Requested assignments joined to the log: which record made each of them true.
+"""Joins requested assignments with the log: which record carried out each of them.
 
-An accepted assignment was made true by the record with which its replica came to lie in that directory while the
-request was served, give or take the skew of the clocks; or was true already; or the log is not that far. Of several
-requests that a record may belong to, the first one has it: the others were repeated when it was true.
+The record of an accepted assignment put its replica into that directory while the request was served, within the
+skew of the clocks. Otherwise the assignment existed before, or the log has not reached that time yet. If a record fits
+several requests, the first one gets it: the others repeated an assignment that existed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MEMORY = "1GB"
 OPEN_SHARD = 0
 """The shard whose file of open rows has the assignments that wait."""
 ASKED = pa.schema([*ASSIGNMENTS_SCHEMA, ("attempt", pa.int32()), ("first_requested_time", TIME)])
-"""What is known of an assignment before the log is asked."""
+"""The columns of an assignment before the join with the log."""
 _REPLICA = "topic_id, partition, broker_id"
 _WANTED = f"{_REPLICA}, directory_id"
 _IDENTITY = "connection, correlation_id, answered_time, entry, broker_id"
@@ -32,7 +32,7 @@ _EMPTY = "SELECT *, '' AS outcome, 0 AS realised_offset FROM asked WHERE false"
 
 
 def unseen(lake: Lake, asked: pa.Table) -> pa.Table:
-    """The rows of ``asked`` that the table has not got yet, each once, with their attempt and the first one's time."""
+    """The rows of ``asked`` that the table lacks, each once, with their attempt and the time of the first attempt."""
     lake.connection.register("asked", asked)
     known = request_rows(lake) or f"({_EMPTY})"
     sql = f"""
@@ -66,7 +66,7 @@ def unseen(lake: Lake, asked: pa.Table) -> pa.Table:
 
 
 def pending(lake: Lake) -> pa.Table | None:
-    """The assignments of the table that wait for the log, None if there are none. They are the open rows."""
+    """The open rows of the table: assignments that wait for the log. None if there are none."""
     table = lake.tables.get(ASSIGNMENT_REQUESTS.name)
     found = [] if table is None else data_files(table)
     opened = [file["path"] for file in found if file["partition.open_shard"] == OPEN_SHARD]
@@ -77,7 +77,7 @@ def pending(lake: Lake) -> pa.Table | None:
 
 
 def unread(lake: Lake, rejects: pa.Table) -> pa.Table:
-    """The rows of ``rejects`` whose lines were not counted yet: a log that is read again shows the same lines."""
+    """The rows of ``rejects`` whose lines are not counted yet. A log that is read twice gives the same lines."""
     table = lake.tables.get(REQUEST_REJECTS.name)
     if table is None or not rejects.num_rows:
         return rejects
@@ -92,7 +92,7 @@ def unread(lake: Lake, rejects: pa.Table) -> pa.Table:
 
 
 def joined(lake: Lake, asked: pa.Table, skew: timedelta) -> pa.Table:
-    """``asked`` with its outcome by the log of ``lake``: rows as the table has them."""
+    """``asked`` with the outcome according to the log of ``lake``, as rows of the table."""
     lake.connection.register("asked", asked)
     micros = f"to_microseconds({skew // timedelta(microseconds=1)})"
     known = request_rows(lake) or f"({_EMPTY})"

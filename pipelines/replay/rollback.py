@@ -1,8 +1,8 @@
-"""History that changed: what was read of a log may be cut off after an election and written anew.
+"""History that changed: after an election the end of a log may be cut off and rewritten, even if it was read before.
 
-The lake is compared with the log by offset, epoch and checksum; where they part, it is taken back to the last offset
-they share (pipelines.lake.restore). pipelines.replay.from_records makes the state again from the records up to there.
-Raft's log matching makes the comparison short: a batch of the same offset and epoch means the same log before it.
+``settle`` compares the lake with the log by offset, epoch and checksum. If they differ, it rolls the lake back to the
+last offset that they share (pipelines.lake.restore), and pipelines.replay.from_records rebuilds the state up to there.
+Raft's log matching keeps the comparison short: a batch of the same offset and epoch means the same log before it.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class RolledBack:
 
 
 def parting(lake: LakeWriter, planner: Planner) -> int:
-    """The offset up to which lake and log say the same: the lake's end where nothing changed.
+    """Returns the offset up to which lake and log are the same: the lake's end if nothing changed.
 
-    ``planner`` must be fresh. MalformedLog where the log is damaged before the lake's end.
+    ``planner`` must be new. Raises MalformedLog if the log is damaged before the lake's end.
     """
     newest = lake.ledger
     if newest is None:
@@ -67,7 +67,7 @@ def parting(lake: LakeWriter, planner: Planner) -> int:
 
 
 def _by_epoch_alone(lake: LakeWriter, planner: Planner) -> int:
-    """The log has nothing of what was read any more; only an epoch that is newer than what follows disproves it."""
+    """For a log that holds no batch of the lake any more. Only a newer epoch in the lake than in the log is proof."""
     later = [snapshot.epoch for snapshot in planner.snapshots if snapshot.end_offset >= lake.end_offset]
     epochs = later + planner.headers()["epoch"][:1].tolist()
     if not epochs or lake.ledger is None or lake.ledger["epoch"] <= min(epochs):
@@ -82,8 +82,8 @@ def _last_common(lake: LakeWriter, planner: Planner, first: int) -> int:
     shared = next((row["end_offset"] for row in known if _is_in_log(row, whole)), first)
     offset = max(_first_difference(lake, whole, shared), shared)
     if offset <= first:
-        # What was read below the log's beginning cannot be compared: it is kept, but for the batch the log did not
-        # go on from, so that a snapshot settles what holds now.
+        # Records below the log's beginning cannot be compared. They are kept, except the batch that the new log does
+        # not continue: then a snapshot sets the present state.
         offset = 0 if first == 0 else _last_batch_below(lake, first)
     return _outside_transactions(lake, offset)
 
@@ -93,14 +93,14 @@ def _is_in_log(row: dict[str, Any], planner: Planner) -> bool:
     there = planner.position(row["end_offset"], -1)
     if there.base < 0:
         return False
-    # The fingerprint of a snapshot is not one of the log, but its epoch is that of the last record it contains.
+    # A snapshot's fingerprint is not that of a batch, but its epoch is that of the last record it contains.
     if row["from_snapshot"] == row["end_offset"] or row["fingerprint"] < 0:
         return bool(there.epoch == row["epoch"] and planner.next_offset >= row["end_offset"])
     return (there.epoch, there.crc) == (row["epoch"], row["fingerprint"])
 
 
 def _first_difference(lake: LakeWriter, planner: Planner, shared: int) -> int:
-    """Base offset of the first batch, from ``shared`` on, of which lake and log say different things."""
+    """Base offset of the first batch, from ``shared`` on, that differs between lake and log."""
     mine = _lake_rows(lake, shared)
     at = 0
     for rows in _log_rows(planner, shared, lake.end_offset):
@@ -115,15 +115,15 @@ def _first_difference(lake: LakeWriter, planner: Planner, shared: int) -> int:
         sides = [side["batch_offset"][differs].as_py() for side in (known, rows) if differs < side.num_rows]
         return int(min(sides))
     if at == mine.num_rows:
-        # Only what left no row differs, an aborted transaction: then all since is read again.
+        # Only an aborted transaction differs, which left no row: everything after ``shared`` is read again.
         return shared
     return lake.end_offset if _is_only_shorter(lake, planner) else int(mine["batch_offset"][at].as_py())
 
 
 def _is_only_shorter(lake: LakeWriter, planner: Planner) -> bool:
-    """Whether a log that ends before the lake does, and shows no other row, is the same as far as it goes.
+    """Whether a log that ends before the lake, and has no row that differs, is a prefix of the lake's log.
 
-    Its last batch may be in an open transaction and show no row: then its epoch decides.
+    The log's last batch may be in an open transaction and have no row. Then its epoch decides.
     """
     last = planner.position(planner.next_offset, -1)
     said = (
@@ -134,7 +134,7 @@ def _is_only_shorter(lake: LakeWriter, planner: Planner) -> bool:
 
 
 def _log_rows(planner: Planner, start: int, end: int) -> Iterator[pa.Table]:
-    """What the ``records`` table would hold of the log from one offset to another, a slice at a time."""
+    """The rows of ``records`` for the log between two offsets, one slice at a time."""
     last = planner.position(min(planner.end(), end), -1)
     for piece in planner.slices(Position(start), last):
         records, kept = read_slice(piece, keep_unknown=True)
@@ -142,7 +142,7 @@ def _log_rows(planner: Planner, start: int, end: int) -> Iterator[pa.Table]:
 
 
 def _records(planner: Planner, start: Position, end: Position) -> pa.Table:
-    """The rows of all records between two positions, whatever became of their transaction."""
+    """The rows of all records between two positions, also those of open and aborted transactions."""
     parts = [read_slice(piece, keep_unknown=True)[0] for piece in planner.slices(start, end)]
     rows = [record_rows(records, np.ones(len(records), np.bool_), None) for records in parts]
     found = pa.concat_tables([part.select(_COMPARED).cast(_compared_schema()) for part in rows])
@@ -159,7 +159,7 @@ def _lake_rows(lake: LakeWriter, start: int) -> pa.Table:
 
 
 def _first_batch(lake: LakeWriter, condition: str) -> int:
-    """Base offset of the first batch with such a record, the lake's end where there is none."""
+    """Base offset of the first batch with a record that meets ``condition``, the lake's end if there is none."""
     found = _query(lake, f"SELECT min(batch_offset) AS b FROM {{records}} WHERE NOT snapshot AND {condition}")
     first = found["b"][0].as_py()
     return lake.end_offset if first is None else int(first)
@@ -171,14 +171,14 @@ def _last_batch_below(lake: LakeWriter, offset: int) -> int:
 
 
 def _scanned(planner: Planner, first: int) -> Planner:
-    """A planner of the same log that has seen it from an offset on."""
+    """Returns a planner of the same log that has scanned it from an offset on."""
     fresh = Planner(planner.log)
     fresh.refresh(Position(first))
     return fresh
 
 
 def _outside_transactions(lake: LakeWriter, offset: int) -> int:
-    """``offset``, or where the transaction begins that it lies in."""
+    """Returns ``offset``, or the begin of the transaction around it."""
     marker = "ends_with(record_type, '_TRANSACTION_RECORD')"
     found = _query(
         lake,
@@ -203,7 +203,7 @@ def _ledger_rows(lake: LakeWriter) -> list[dict[str, Any]]:
 
 
 def _snapshots(lake: LakeWriter) -> list[dict[str, Any]]:
-    """The snapshots that were read, as publications that ended there."""
+    """The snapshots that were read, in the columns of publications."""
     wanted = "log_offset + 1 AS end_offset, log_offset + 1 AS from_snapshot, epoch"
     found: list[dict[str, Any]] = _query(lake, f"SELECT DISTINCT {wanted} FROM {{records}} WHERE snapshot").to_pylist()
     return found
@@ -212,11 +212,11 @@ def _snapshots(lake: LakeWriter) -> list[dict[str, Any]]:
 def reconcile(
     lake: LakeWriter, job: Job, planner: Planner, *, has_checkpoint: bool, replace: bool = False
 ) -> RolledBack | None:
-    """Make the lake say nothing that the log has taken back, and its checkpoint belong to it.
+    """Removes from the lake what the log no longer has, and makes the checkpoint fit the lake.
 
-    UsageError for a log that has nothing in common with the lake, unless it is to ``replace`` what the lake has.
-    A run that dies anywhere in here leaves readers the old tables or the new ones, and no checkpoint that belongs to
-    neither: the next run does what is left.
+    Raises UsageError for a log that has nothing in common with the lake, unless ``replace`` permits it to replace the
+    lake's history. If a run dies in this function, readers see either the old tables or the new ones, and any
+    checkpoint fits one of them. The next run completes the work.
     """
     if lake.ledger is None:
         _forget_checkpoints(lake)
@@ -255,10 +255,10 @@ def reconcile(
 
 
 def another_log(lake: LakeWriter, planner: Planner) -> str:
-    """Why a log cannot be the one that the lake was made of, empty where it may be (R-READ-2).
+    """Returns why a log cannot be the lake's log, empty if it may be (R-READ-2).
 
-    It has none of the lake's batches where both have some, and begins there or is of no newer epoch: an election
-    replaces the end of a log by batches of a newer epoch, all of it never.
+    In the offsets that both have, another log holds none of the lake's batches, and it begins there or has no newer
+    epoch. An election replaces the end of a log by batches of a newer epoch, but never the whole log.
     """
     first = planner.first_offset()
     whole = _scanned(planner, first)
@@ -289,13 +289,13 @@ def _log_end(planner: Planner) -> int:
 
 
 def _forget_checkpoints(lake: LakeWriter) -> None:
-    """Of a lake that has no publication: whatever they say, nothing of it is in the tables."""
+    """Removes the checkpoints of a lake without a publication: the tables hold nothing that they have read."""
     discard_checkpoint(lake.location)
     discard_checkpoint(lake.location, OF_REQUESTS)
 
 
 def _begins(lake: LakeWriter) -> int:
-    """The first offset of a record of the lake."""
+    """The offset of the lake's first record."""
     return int(_query(lake, "SELECT coalesce(min(log_offset), 0) AS b FROM {records}")["b"][0].as_py())
 
 
@@ -305,7 +305,7 @@ def _epoch_before(lake: LakeWriter, offset: int) -> int:
 
 
 def _position(lake: LakeWriter, planner: Planner) -> Position:
-    """Where the lake stands, with the fingerprint of the log's batch before it where the log still has it."""
+    """The position at the lake's end, with the fingerprint of the log's batch before it if the log still has it."""
     epoch, crc = (int((lake.ledger or {})[name]) for name in ("epoch", "fingerprint"))
     if planner.first_offset() >= lake.end_offset:
         return Position(lake.end_offset, epoch=epoch)

@@ -27,19 +27,19 @@ from pipelines.replay import fold_columns as c
 from pipelines.replay import offline as o
 from pipelines.replay.shard import Step
 
-# By number, as the fold counts them.
+# Indexed by the numbers of the fold.
 ENDED_BY = ("assigned", "moved", "unassigned", "lost", "reassigned", "reordered", "removed", "resync")
 KINDS = ("migrating", "unassigned", "lost", "assigned")
 RECOVERIES = ("RECOVERED", "RECOVERING")
 
 
 _Moment = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""When: offsets int64, times int64 (microseconds UTC), whether only a snapshot says so."""
+"""Offsets int64, times int64 (microseconds UTC), and whether they are known only from a snapshot."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one table: those whose end is known for good, and those that are open and replace the open ones."""
+    """Rows of one table: the closed rows, which are final, and the open rows, which replace the previous open ones."""
 
     closed: pa.Table
     open: pa.Table

@@ -1,4 +1,4 @@
-"""The rules a profile brings to the engine, as the numbers its kernels take."""
+"""The rules of a profile as the numbers that the engine's kernels take."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MIGRATING, _UNASSIGNED = 0, 1
 
 @dataclass(frozen=True)
 class EngineRules:
-    """How a log is replayed. ``profile`` has the rules, ``ids`` says what the log's reserved ids mean (R-ID-4).
+    """How a log is replayed. ``profile`` names the rules, ``ids`` says what the log's reserved ids mean (R-ID-4).
 
-    ``absent_directory``: number of the id that stands where a record gives none (R-PART-3); ``literal_offline``: the
+    ``absent_directory`` is the number of the id that applies if a record gives none (R-PART-3). ``literal_offline``
     KIP's rule for offline replicas (R-OFF-8).
     """
 
@@ -41,7 +41,7 @@ PROFILES = {
 
 
 def rules(profile: str = "kafka", ids: str = "kafka") -> EngineRules:
-    """The rules of a named profile over a log with the given table of ids."""
+    """The rules of a profile for a log with the given table of ids."""
     if profile not in PROFILES:
         raise UsageError(f"--profile {profile}: no such profile, there are {', '.join(PROFILES)}")
     if ids not in ID_TABLES:

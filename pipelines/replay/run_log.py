@@ -1,4 +1,4 @@
-"""The log of a run: one directory, or several copies of it and what they agree on."""
+"""The log of a run: one directory, or several copies and what they agree on."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from pipelines.source.planners import planner_of
 from pipelines.source.positions import Position, Tail
 
 STUCK = 10.0
-"""The patience of a run that follows."""
+"""Seconds without progress after which a run that follows names the copies that are ahead."""
 
 
 class RunLog:
-    """Says where the log is read from and how far, and gives notice of copies that differ. It publishes nothing."""
+    """Says where and how far the log is read, and reports copies that differ. It publishes nothing."""
 
     def __init__(self, wanted: Replay, notice: Callable[[str], None]) -> None:
         self._wanted = wanted
         self._notice = notice
         self._standing = Standing()
         self.patience = STUCK if wanted.follow_seconds is not None else 0.0
-        """Seconds without progress after which it says which copy is ahead."""
+        """Seconds without progress after which it names the copies that are ahead."""
         every = (wanted.log_dir, *wanted.copies)
         self._copies = LogCopies(every, cut_tail=wanted.cut_tail, settle=wanted.settle) if wanted.copies else None
         self.log = self._copies.log if self._copies else LogDir(wanted.log_dir)
 
     @property
     def has_copies(self) -> bool:
-        """Whether several copies have to agree on what is read."""
+        """Whether the run reads several copies."""
         return self._copies is not None
 
     def planner(self) -> Planner:
-        """A planner of the log alone, which has seen nothing yet."""
+        """Returns a new planner of the log."""
         return Planner(self.log, cut_tail=self._wanted.cut_tail, settle=self._wanted.settle)
 
     def options(self, limit: int | None) -> dict[str, str]:
-        """The options of the data source, nothing from ``limit`` on."""
+        """Returns the options of the data source. It reads nothing from ``limit`` on."""
         return {
             "path": self._wanted.log_dir,
             "layout": "slices",
@@ -57,7 +57,7 @@ class RunLog:
         }
 
     def has_more(self, end: int | None, limit: int) -> bool:
-        """Whether anything that may be read lies between ``end`` (None: nothing is read yet) and ``limit``."""
+        """Whether any record between ``end`` (None: nothing is read yet) and ``limit`` may be read."""
         planner = planner_of(Options.read(self.options(limit)))
         with suppress(JbodError):
             begun = planner.begin(self._wanted.start)
@@ -66,7 +66,7 @@ class RunLog:
         return False
 
     def last_batch(self, end: int) -> Position | None:
-        """The position at ``end`` where nothing that may be read lies behind it, None where something does."""
+        """Returns the position at ``end`` if no record after it may be read, otherwise None."""
         planner: Planner | None = self.planner()
         if self._copies is not None:
             agreed = self._copies.agreed(Position(end, base=end - 1))
@@ -79,12 +79,12 @@ class RunLog:
         return None if planner is None or planner.advance(here) != here else planner.position(end, -1)
 
     def agreed(self, end: int, stop: threading.Event) -> LogDir:
-        """The log to compare a lake with: of several copies one that has what they agree on, once there is any."""
+        """Returns the log to compare a lake with: of several copies, one that has what they agree on. Waits for it."""
         if self._copies is None:
             return self.log
         while True:
             agreed = self._copies.agreed(Position(end, base=end - 1))
-            if agreed.chosen is None:  # less than what the lake has
+            if agreed.chosen is None:  # the copies settle less than the lake has
                 agreed = self._copies.afresh().agreed(Position(0))
             self._tell(agreed)
             if agreed.chosen is not None:
@@ -96,12 +96,12 @@ class RunLog:
                 )
 
     def follow(self, end: int) -> None:
-        """Give notice of what changed among the copies since; call it now and then."""
+        """Reports changes among the copies. Call it regularly."""
         if self._copies is not None:
             self._tell(self._copies.agreed(Position(end, base=end - 1)))
 
     def tail(self, end: int) -> Tail | None:
-        """The batch that is not complete at the end of a log that was read up to ``end``; with notice of it."""
+        """Returns the incomplete batch at the end of a log that was read up to ``end``, and reports it."""
         tail, lines = end_of_log(self.log, end)
         for line in lines:
             self._notice(line)

@@ -1,8 +1,8 @@
 """The main job: replay a metadata log into a lake, once or following it.
 
-``Runner`` decides what is done next and what is tried again. Its parts do one thing each: ``RunLog`` says where the log
-is read from and how far, ``rollback.reconcile`` makes the lake agree with the log, ``Query`` drives Spark,
-``Publisher`` writes to the lake, ``refusals`` finds the error behind what Spark reports.
+``Runner`` decides what to do next and what to retry. Each part has one task: ``RunLog`` says where and how far the log
+is read, ``rollback.reconcile`` makes the lake agree with the log, ``Query`` drives Spark, ``Publisher`` writes to the
+lake, ``refusals`` finds the error behind Spark's report.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pipelines.replay.request_stream import RequestStream
 
 ATTEMPTS = 3
-"""How often a log that changes under the reader is looked at anew without a batch in between."""
+"""How often a run starts again without a new batch if the log changes while it is read."""
 
 
 class Runner:
@@ -67,16 +67,16 @@ class Runner:
         self._publisher = Publisher(self.lake, wanted.requests, self._say, self._notice)
         self._limit: int | None = None
         self._refusal: JbodError | None = None
-        """What the run is refused for once all before ``_limit`` is published."""
+        """The error to raise once everything before ``_limit`` is published."""
         self._has_begun = False
         self._inherits = False
-        """Whether the run goes on from a checkpoint that it found."""
+        """Whether the run resumes from a checkpoint that it found."""
         self._ahead = ""
         self._stop = threading.Event()
 
     @property
     def outcome(self) -> RunOutcome:
-        """What the run did so far."""
+        """The outcome of the run so far."""
         return self._publisher.outcome
 
     @property
@@ -86,13 +86,13 @@ class Runner:
 
     @property
     def has_followed(self) -> bool:
-        """Whether the run followed the log, with something in the lake."""
+        """Whether the run followed the log and the lake has a publication."""
         return self._has_begun and self.wanted.follow_seconds is not None and self.lake.ledger is not None
 
     # -- before Spark is there --------------------------------------------------------------------------------------
 
     def up_to_date(self) -> bool:
-        """Whether a run that does not follow has nothing to do: told from the last segment, without Spark."""
+        """Whether a run that does not follow has nothing to do. Reads the last segment, without Spark."""
         ledger = self.lake.ledger
         if ledger is None or self.wanted.follow_seconds is not None or not lake_has_checkpoint(self.wanted.lake):
             return False
@@ -105,9 +105,9 @@ class Runner:
         return found
 
     def plan_ahead(self) -> None:
-        """Plan the first batch of a new lake while Spark starts; a log that changes meanwhile is left to the run.
+        """Plans the first batch of a new lake while Spark starts. If the log changes meanwhile, the run plans it.
 
-        Raises what a log is refused for of which nothing can be read.
+        Raises the log's error if nothing of it can be read.
         """
         if self.lake.ledger is None and not self._log.has_copies and not lake_has_checkpoint(self.wanted.lake):
             with suppress(LogChanged):
@@ -116,13 +116,13 @@ class Runner:
     # -- the run ----------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """End a run that follows, after the batch at hand."""
+        """Ends a run that follows, after the current batch."""
         self._stop.set()
 
     def run(self, spark: SparkSession) -> RunOutcome:
-        """Replay to the end, or until stopped. Raises what the log or the lake is refused for.
+        """Replays to the end, or until stopped. Raises the error of the log or the lake.
 
-        Where the log turns out to be another one than what was read of it, the lake is reconciled with it first.
+        If the log was rewritten, the run first rolls the lake back (``rollback.reconcile``).
         """
         with only_run(self.wanted.lake):
             clear_staged(self.wanted.lake)
@@ -136,7 +136,7 @@ class Runner:
                     self.lake.discard(CHECKPOINT)
 
     def tell_end(self) -> None:
-        """Say of a log that was read to its end what of it waits."""
+        """Reports what waits at the end of a log that was read to its end."""
         if self.wanted.follow_seconds is None:
             self.outcome.tail = self._log.tail(self.lake.end_offset)
 
@@ -155,16 +155,18 @@ class Runner:
                 published = self.outcome.batches
                 if failures > ATTEMPTS or self._stop.is_set():
                     raise
-                # What was planned and not carried out may never be there again.
+                # A batch that was planned and not executed may be gone from the log.
                 discard_checkpoint(self.wanted.lake)
             except (MalformedLog, ReplayViolation) as problem:
                 self._narrow(problem)
             except Exception as problem:
                 if self.outcome.batches > began or not self._inherits or not is_sparks(problem):
                     raise
-                # Nothing could be done with the checkpoint, and all it holds is in the records, too.
+                # The checkpoint is unusable. The records hold everything that it held.
                 discard_checkpoint(self.wanted.lake)
-                self._notice(f"{self.wanted.lake}/{CHECKPOINT}: Spark cannot go on from it: it is made anew")
+                self._notice(
+                    f"{self.wanted.lake}/{CHECKPOINT}: Spark cannot resume from it: it is rebuilt from the records"
+                )
             self._publisher.problem = None
         if self._refusal is not None and not self._stop.is_set():
             raise self._refusal
@@ -187,12 +189,12 @@ class Runner:
         outcome.log_end = (self.lake.ledger or {}).get("log_end")
         if outcome.log_end is not None:
             self._notice(
-                f"{self.wanted.log_dir}: ends before offset {outcome.log_end}, the lake has more: offsets up to "
-                f"{self.lake.end_offset - 1}, which this copy has no more or not yet; they stay until it disproves them"
+                f"{self.wanted.log_dir}: ends before offset {outcome.log_end}, but the lake has offsets up to "
+                f"{self.lake.end_offset - 1}, which this copy lacks; the lake keeps them until the log contradicts them"
             )
 
     def _narrow(self, problem: MalformedLog | ReplayViolation) -> None:
-        """Take what is sound before a refusal for all there is (R-READ-1); raise it where that is published."""
+        """Limits the run to the records before an error (R-READ-1). Raises the error if they are published."""
         offset = refused_at(problem)
         if offset is None or (self._limit is not None and offset >= self._limit):
             raise problem
@@ -211,10 +213,10 @@ class Runner:
             notice=self._notice,
         )
         ahead = "" if self._limit is not None else self._ahead
-        self._ahead = ""  # holds for one try
+        self._ahead = ""  # valid for one attempt
         try:
             job = self._job(seeded=seed_position(self.wanted.lake) is not None)
-            # A run that is to be refused does not go on at the end of the log.
+            # A run that ends with an error does not follow the log.
             follows = self.wanted.follow_seconds is not None and self._refusal is None
             query.start(spark, job, self._options(), ahead=ahead, follows=follows)
             self._has_begun = True
@@ -230,7 +232,7 @@ class Runner:
         return Job(self.wanted.lake, self.lake.identity.shards, self.rules, seeded)
 
     def _options(self) -> dict[str, str]:
-        """The source's options of this run."""
+        """The data source's options for this run."""
         return self._log.options(self._limit)
 
     def _notice(self, line: str) -> None:

@@ -1,6 +1,6 @@
-"""The seed of a checkpoint: the shards' states and the position they belong to, written where the checkpoint is to be.
+"""The seed of a checkpoint: the shards' states and their position in the log, in the folder of the new checkpoint.
 
-A query that begins in such a checkpoint begins at that position, and a shard that has no state yet takes the seed's.
+A query with such a checkpoint begins at that position. A shard without state takes its state from the seed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEYS = f"keys-{VERSION}"
 
 
 def write_seed(lake: str, states: Mapping[int, bytes], position: Position) -> None:
-    """Put a seed where ``take_seed`` finds it; the checkpoint that is there stays for now."""
+    """Writes a seed for ``take_seed``. The present checkpoint stays until then."""
     fs, root = lake_filesystem(lake)
     _remove(fs, f"{root}/{_NEXT}")
     folder = f"{root}/{_NEXT}/seed"
@@ -36,14 +36,14 @@ def write_seed(lake: str, states: Mapping[int, bytes], position: Position) -> No
 
 
 def take_seed(lake: str) -> None:
-    """Make the seed that was written the checkpoint."""
+    """Replaces the checkpoint by the seed that was written."""
     fs, root = lake_filesystem(lake)
     discard_checkpoint(lake)
     fs.move(f"{root}/{_NEXT}", f"{root}/{CHECKPOINT}")
 
 
 def discard_checkpoint(lake: str, name: str = CHECKPOINT) -> None:
-    """Remove a checkpoint: at once under its name, so that no half of it is taken for one."""
+    """Removes a checkpoint. It is renamed first, so that no run takes the rest for a checkpoint."""
     fs, root = lake_filesystem(lake)
     old = f"{root}/{name}.old"
     _remove(fs, old)
@@ -53,9 +53,9 @@ def discard_checkpoint(lake: str, name: str = CHECKPOINT) -> None:
 
 
 def checkpoint_fits(lake: str, end_offset: int) -> bool:
-    """Whether the checkpoint belongs to a lake that ends there: what it committed ends there, or what it planned.
+    """Whether the checkpoint belongs to a lake that ends there: its last commit or its last plan ends there.
 
-    A run that died between its ledger row and its commit left a plan that was carried out.
+    A run that died between its ledger row and Spark's commit leaves a plan that was executed.
     """
     try:
         logs = _logs(lake, CHECKPOINT)
@@ -71,14 +71,14 @@ def checkpoint_fits(lake: str, end_offset: int) -> bool:
 
 
 def lake_has_checkpoint(lake: str) -> bool:
-    """Whether a run can go on from its checkpoint."""
+    """Whether a run can resume from the lake's checkpoint."""
     fs, root = lake_filesystem(lake)
     parts = fs.get_file_info([f"{root}/{CHECKPOINT}/{part}" for part in ("offsets", "seed")])
     return any(part.type == pafs.FileType.Directory for part in parts)
 
 
 def mark_keys(lake: str) -> None:
-    """Say in a checkpoint that is about to begin which keys its states have."""
+    """Records the version of the keys in a new checkpoint."""
     fs, root = lake_filesystem(lake)
     if fs.get_file_info(f"{root}/{CHECKPOINT}/offsets").type == pafs.FileType.Directory:
         return
@@ -93,7 +93,7 @@ def _is_keyed(lake: str) -> bool:
 
 
 def is_readable(lake: str, name: str) -> bool:
-    """Whether Spark can begin with a checkpoint, as far as its two logs tell; also where there is none."""
+    """Whether Spark can start from a checkpoint, judged by its two logs. True also if there is no checkpoint."""
     try:
         _logs(lake, name)
     except (ValueError, LookupError, TypeError):
@@ -102,14 +102,14 @@ def is_readable(lake: str, name: str) -> bool:
 
 
 def _logs(lake: str, name: str) -> dict[str, dict[int, list[Any]]]:
-    """What a checkpoint says of each batch that was planned (``offsets``) and committed (``commits``).
+    """Reads the entries of a checkpoint for each batch that was planned (``offsets``) and committed (``commits``).
 
-    LookupError or ValueError where it is damaged. A run that died while it wrote its first plan left half of it under
-    another name, and Spark does not begin where anything lies.
+    Raises LookupError or ValueError if it is damaged. A run that died while it wrote its first plan left a partial file
+    under another name, and Spark does not start in a folder that is not empty.
     """
     fs, root = lake_filesystem(lake)
     logs: dict[str, dict[int, list[Any]]] = {}
-    # The version comes first; in a plan what Spark needs, then where the source stands.
+    # The first line is the version. In a plan, Spark's metadata follow, then the source's position.
     for log, first in (("offsets", 2), ("commits", 1)):
         there = fs.get_file_info(pafs.FileSelector(f"{root}/{name}/{log}", allow_not_found=True))
         batches = sorted(int(info.base_name) for info in there if info.base_name.isdigit())
@@ -122,7 +122,7 @@ def _logs(lake: str, name: str) -> dict[str, dict[int, list[Any]]]:
 
 
 def _lines(fs: pafs.FileSystem, path: str, first: int) -> list[Any]:
-    """The lines of JSON in a file, from one on; LookupError where there are none."""
+    """The lines of JSON in a file, from line ``first`` on. Raises LookupError if there are none."""
     if fs.get_file_info(path).type != pafs.FileType.File:
         raise LookupError(path)
     with fs.open_input_stream(path) as source:
@@ -134,13 +134,13 @@ def _lines(fs: pafs.FileSystem, path: str, first: int) -> list[Any]:
 
 
 def seed_position(lake: str) -> Position | None:
-    """Where the seed of the checkpoint begins, None where it has none."""
+    """The position of the checkpoint's seed, None if it has none."""
     text = _seed_file(lake, "position.json")
     return None if text is None else Position(**json.loads(text))
 
 
 def seed_state(lake: str, shard: int) -> bytes | None:
-    """The state of a shard that the checkpoint began with, None where it began with none."""
+    """The state of a shard in the checkpoint's seed, None if it has none."""
     return _seed_file(lake, f"{shard:04d}")
 
 

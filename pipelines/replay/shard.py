@@ -1,7 +1,7 @@
 """One shard of the state machine: its partitions in columns, and one step of it.
 
 A shard holds the topics whose id hashes to it. A step folds a batch of events and the timeline of all brokers into
-the next state, and gives the rows of history that closed and those that are open now.
+the next state, and returns the rows of history that closed and those that are open now.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from pipelines.replay.state import Moments, ShardState
 
 @dataclass(frozen=True)
 class Step:
-    """What one batch made of a shard, as tables of numbers that pipelines.replay.rows turns into Arrow.
+    """The result of one batch in a shard, as tables of numbers that pipelines.replay.rows turns into Arrow.
 
-    ``versions`` int32[h, 14]: every version of a partition that was true during the batch; ``slots`` int32[s, 7]
+    ``versions`` int32[h, 14]: every version of a partition that was current during the batch; ``slots`` int32[s, 7]
     likewise for assignments, ``intervals`` int64[o, 7] for offline replicas. List references point into ``lists``, FROM
-    and TO of versions and slots into ``moments``. ``version_rows`` and ``slot_rows`` are (those that ended, those that
-    are open); what a snapshot says twice, which was true at no offset, is neither. ``parts`` int32[p, 8].
+    and TO of versions and slots into ``moments``. ``version_rows`` and ``slot_rows`` are (ended rows, open rows). A row
+    that begins and ends at the same offset, as when a snapshot repeats a record, is in neither. ``parts`` int32[p, 8].
     """
 
     state: ShardState
@@ -51,18 +51,18 @@ class Step:
 
     @cached_property
     def _used(self) -> list[bool]:
-        """Of each int list, whether any has a value."""
+        """For each int list column, whether any row has a value."""
         return [bool(sizes.max(initial=0) > 0) for sizes in self.lists.sizes]
 
     def int_lists(self, slot: int, references: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Int list ``slot`` by its references: (values int32, ends int32)."""
-        # Most of the six are empty in most clusters.
+        """Int list ``slot`` at the given references: (values int32, ends int32)."""
+        # In most clusters, most of the six columns are empty.
         if not self._used[slot]:
             return self.lists.values[:0], np.zeros(len(references) + 1, np.int32)
         return take_lists(self.lists.values, self.lists.starts[slot], self.lists.sizes[slot], references)
 
     def directory_lists(self, references: np.ndarray, replicas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Directory numbers by the references of both lists, the default filled in: (numbers int32, ends int32)."""
+        """Directory numbers by the references of both lists, with the default filled in: (numbers, ends), int32."""
         lists = self.lists
         counts = np.maximum(np.where(replicas >= 0, lists.sizes[REPLICAS][replicas], 0), 0)
         filled, ends = _fill_absent(
@@ -85,14 +85,14 @@ def _fill_absent(numbers: Any, starts: Any, sizes: Any, references: Any, counts:
 
 
 def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, literal: bool) -> Step:
-    """Fold ``events`` and a broker timeline into ``state``.
+    """Folds ``events`` and a broker timeline into ``state``.
 
-    ``timeline_of(directories)`` gives (Timeline, directories with the brokers' own appended): a shard numbers
-    directories for itself. ``absent``: number of the default directory; ``literal``: the KIP's offline rule.
+    ``timeline_of(directories)`` returns (Timeline, directories with those of the brokers appended), as each shard has
+    its own numbers of directories. ``absent``: number of the default directory; ``literal``: the KIP's offline rule.
     Raises ReplayViolation at the first event that breaks a rule.
     """
     topic_numbers, topics = number_ids(events.topics, state.topics)
-    # The last entry serves events that name no topic.
+    # The last entry is for events that name no topic.
     numbers = np.append(topic_numbers, np.int32(c.ALL_TOPICS))[events.topic_of]
     names = _topic_names(state, events, numbers, len(topics))
     events, numbers = _clear_by_name(events, numbers, names)
@@ -141,7 +141,7 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
 
 
 def _topic_names(state: ShardState, events: Events, numbers: np.ndarray, topics: int) -> list[bytes]:
-    """Name of every topic number, in UTF-8; the last TopicRecord of an id has the say."""
+    """Name of every topic number, in UTF-8. The last TopicRecord of an id wins."""
     raw = state.names.tobytes()
     ends = state.name_ends.tolist()
     names = [raw[ends[i] : ends[i + 1]] for i in range(len(state.topics))]
@@ -154,7 +154,7 @@ def _topic_names(state: ShardState, events: Events, numbers: np.ndarray, topics:
 
 
 def _clear_by_name(events: Events, numbers: np.ndarray, names: list[bytes]) -> tuple[Events, np.ndarray]:
-    """Give each ClearElrRecord the numbers of the topics it names: an event each, none where it is of another shard."""
+    """Replaces a ClearElrRecord by an event for each topic of this shard that it names."""
     rows = np.flatnonzero(events.kinds == CLEAR_ELR)
     if not len(rows):
         return events, numbers
@@ -171,7 +171,7 @@ def _clear_by_name(events: Events, numbers: np.ndarray, names: list[bytes]) -> t
 
 
 def _sources(state: ShardState, events: Events, dir_numbers: np.ndarray) -> Lists:
-    """Lists of the state and of the events as one set of source rows, the state's first."""
+    """The lists of the state and of the events as one set of source rows. Those of the state come first."""
     shift = np.int32(len(state.int_values))
     dir_shift = np.int32(len(state.dir_numbers))
     return Lists(
@@ -197,7 +197,7 @@ def _open_versions(state: ShardState, versions: np.ndarray) -> None:
 
 
 def _open_slots(state: ShardState, sizes: np.ndarray, absent: int) -> np.ndarray:
-    """A row for each replica of each partition, ``sizes`` of them; lists of replicas come first of all lists."""
+    """A row for each replica of each partition (``sizes`` per partition). Replicas are the first column of lists."""
     count = len(state.slot_since)
     rows = np.arange(len(sizes), dtype=np.int32)
     given = np.where(state.dir_sizes >= 0, rows, np.int32(-1))
@@ -214,7 +214,7 @@ def _open_slots(state: ShardState, sizes: np.ndarray, absent: int) -> np.ndarray
 
 
 def _violation(events: Events, row: int, status: int) -> ReplayViolation:
-    """The refusal of an event that breaks a rule, by its offset (R-REPLAY-1)."""
+    """Returns the error for an event that breaks a rule, with its offset (R-REPLAY-1)."""
     topic = Uuid.from_bytes(events.topic_bytes(row))
     what = {PARTITION: "PartitionRecord", CHANGE: "PartitionChangeRecord", TOPIC: "TopicRecord"}.get(
         int(events.kinds[row]), "RemoveTopicRecord"
@@ -228,7 +228,7 @@ def _split(table: Any, begin: int, end: int, offsets: Any, ended: Any, still: An
     closed, left = np.int64(0), np.int64(0)
     for i in range(len(table)):
         to = table[i, end]
-        # Without a branch for each row, whose way nobody can guess.
+        # Branch-free: the branch would be unpredictable.
         ended[closed] = still[left] = i
         left += np.int64(to == c.OPEN)
         closed += np.int64(to != c.OPEN and offsets[max(to, 0)] != offsets[table[i, begin]])
@@ -243,7 +243,7 @@ def _ended_and_open(table: np.ndarray, begin: int, end: int, offsets: np.ndarray
 
 @njit(cache=True, nogil=True)
 def _order_slots(slots: Any, still: Any, part_of: Any, parts: int) -> Any:
-    """Slots ``still`` open in the order of their new partition number and index."""
+    """The slots that are ``still`` open, ordered by their new partition number and index."""
     sizes = np.zeros(parts, np.int32)
     for s in still:
         sizes[part_of[slots[s, c.A_PARTITION]]] += 1
@@ -257,7 +257,7 @@ def _order_slots(slots: Any, still: Any, part_of: Any, parts: int) -> Any:
 
 
 def _next_state(done: Step, alive: np.ndarray, held: np.ndarray) -> ShardState:
-    """What is open after the step, renumbered so that nothing gone is carried along."""
+    """Returns the open rows after the step, renumbered without the topics and directories that are gone."""
     _, rows = done.version_rows
     version = columns_of(done.versions, rows)
     parts = version[c.V_PARTITION]

@@ -1,4 +1,4 @@
-"""What the records of a slice name, numbered: topics, and directories of partitions."""
+"""Numbers the ids in the records of a slice: topics, and the directories of partitions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pipelines.replay.events import NO_IDS
 
 @dataclass(frozen=True)
 class SliceIds:
-    """Of each of ``n`` records: ``part_row`` int64[n], its row among the partition records (-1: it is none), and
-    ``topic_of`` int32[n], its topic's number in ``topics`` uint64[t, 2] (-1: it names none). ``id_of`` int32[*]: the
-    directories of partitions as they lie in the records, as numbers in ``ids`` uint64[d, 2]."""
+    """For each of ``n`` records: ``part_row`` int64[n], its row among the partition records (-1: not one of them), and
+    ``topic_of`` int32[n], its topic's number in ``topics`` uint64[t, 2] (-1: no topic). ``id_of`` int32[*]: the
+    directories of partitions in the order of the records, as numbers in ``ids`` uint64[d, 2]."""
 
     part_row: np.ndarray
     topic_of: np.ndarray
@@ -25,7 +25,7 @@ class SliceIds:
 
     @classmethod
     def of(cls, records: Records) -> SliceIds:
-        """Read from all records of a slice."""
+        """Numbers the ids in all records of a slice."""
         part_row = np.full(len(records), -1, np.int64)
         part_row[records.partition_at] = np.arange(len(records.partition_at))
         of_part, topics = number_ids(records.partitions.topics, NO_IDS)

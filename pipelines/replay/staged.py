@@ -1,7 +1,7 @@
-"""Events on their way from the decode stage to the state machine: Spark carries them, or where they lie.
+"""Sends events from the decode stage to the state machine: through Spark, or as a file whose name goes through Spark.
 
-Bytes that cross Spark are copied eight times. Those of a large slice are written to one file beside the tables, which
-the shards map into memory, each reading its part. What is small, or of a lake on object storage, goes through Spark.
+Bytes that cross Spark are copied eight times. So the events of a large slice go to one file beside the tables. Each
+shard maps its part into memory. Small slices, and those of a lake on object storage, go through Spark.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pipelines.replay.events import Events, Part
 
 FOLDER = "_staged"
 MANY = 4096
-"""Events of a slice from which a file is worth its opening."""
+"""The number of events in a slice from which on a file is faster."""
 
 
 def stage(lake: str, events: Events, bounds: np.ndarray) -> str | None:
-    """Write a slice's events, shard k's between ``bounds`` k and k + 1, and give the file's name.
+    """Writes a slice's events (those of shard k between ``bounds`` k and k + 1) and returns the file's name.
 
-    None where they are to go through Spark.
+    Returns None if they must go through Spark.
     """
     if not lake or "://" in lake or len(events) < MANY:
         return None
@@ -45,7 +45,7 @@ def read_staged(lake: str, name: str, shard: int) -> Part:
 
 
 def clear_staged(lake: str) -> None:
-    """Remove what no batch needs any more: after each publication, and what a run that died left."""
+    """Removes staged files: after each publication, and those that a dead run left."""
     if "://" not in lake:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(Path(lake, FOLDER))

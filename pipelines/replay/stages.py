@@ -2,7 +2,7 @@
 
 Rows between the stages: ``key`` int32 (that of the shard: pipelines.replay.keys), ``sequence`` int64 (the slice's place
 in the batch), ``kind``, ``payload``.
-Both stages write Parquet where they run and send on what they wrote; the driver commits it.
+Both stages write Parquet files on the executors and send their names to the driver, which commits them.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ Row = tuple[int, int, str, bytes]
 
 
 def error_row(problem: JbodError) -> Row:
-    """A refusal on its way to the driver, which raises it there."""
+    """An error as a row for the driver, which raises it there."""
     return -1, -1, ERROR, marked(problem).encode()
 
 
 def rows_batch(job: Job, rows: Sequence[Row]) -> pa.RecordBatch:
-    """Rows as STAGE_SCHEMA says, at least one of them."""
-    # The last key serves rows of no shard, which are for the driver.
+    """Rows (at least one) as a batch of STAGE_SCHEMA."""
+    # The last key is for rows without a shard, which are for the driver.
     keys = (*keys_of(job.shards + 1), -1)
     shards, *others = zip(*rows, strict=True)
     return pa.record_batch([[keys[shard] for shard in shards], *others], schema=STAGE_SCHEMA)
@@ -105,7 +105,7 @@ def decode_slice(job: Job, sequence: int, piece: Slice) -> Iterator[Row]:
 def shard_rows(
     job: Job, sequence: int, piece: Slice, records: Records, kept: np.ndarray, named: SliceIds | None = None
 ) -> Iterator[Row]:
-    """What the state machine gets of a slice."""
+    """The rows of a slice for the state machine."""
     snapshot = piece.snapshot - 1 if piece.snapshot >= 0 else None
     named = named or SliceIds.of(records)
     rows = rows_of_events(records, kept)
@@ -131,7 +131,7 @@ def shard_rows(
 
 
 def _event_rows(job: Job, sequence: int, events: Events, bounds: np.ndarray) -> Iterator[Row]:
-    """For each shard its events, between its bounds, or the file that holds those of all."""
+    """For each shard its events, or the name of the file that holds the events of all shards."""
     staged = stage(job.lake, events, bounds)
     for shard in np.flatnonzero(np.diff(bounds)).tolist():
         if staged is None:
@@ -142,7 +142,7 @@ def _event_rows(job: Job, sequence: int, events: Events, bounds: np.ndarray) -> 
 
 
 def _values(records: Records, mask: np.ndarray, snapshot: int | None, closes: bool) -> bytes | None:
-    """The raw values of some records with their offsets and times, None where there are none."""
+    """The raw values of the records in ``mask`` with their offsets and times, None if there are none."""
     rows = np.flatnonzero(mask)
     if not len(rows) and not closes:
         return None
@@ -189,7 +189,7 @@ def _summary(records: Records, kept: np.ndarray, piece: Slice, snapshot: int | N
 
 
 def fold_shard(job: Job, shard: int, state: bytes | None, rows: Iterable[Row]) -> tuple[bytes, list[Row]]:
-    """One batch of a shard: (next state, rows for the driver). ``rows`` in any order; tables are written."""
+    """Folds one batch of a shard: (next state, rows for the driver). ``rows`` may have any order. Writes its tables."""
     after, tables, out = fold_rows(job, shard, state, rows)
     return after, [*_write(job, shard, tables), *out]
 
@@ -197,7 +197,7 @@ def fold_shard(job: Job, shard: int, state: bytes | None, rows: Iterable[Row]) -
 def fold_rows(
     job: Job, shard: int, state: bytes | None, rows: Iterable[Row]
 ) -> tuple[bytes, dict[str, Rows], list[Row]]:
-    """One batch of a shard: (next state, rows of its tables, other rows for the driver)."""
+    """Folds one batch of a shard: (next state, rows of its tables, other rows for the driver)."""
     # A snapshot ends after the last of its slices.
     ordered = sorted(rows, key=lambda row: (row[1], row[2] == END))
     registrations = tuple(payload for _, _, kind, payload in ordered if kind == BROKERS)
@@ -224,7 +224,7 @@ def _part(job: Job, shard: int, kind: str, payload: bytes) -> Part:
 def _fold_registrations(
     held: bytes, payloads: tuple[bytes, ...]
 ) -> tuple[Mapping[int, Registration], bytes, Sequence[Change]]:
-    """Registrations before, those after as bytes, and the changes: the same for every shard, so folded once."""
+    """Registrations before, those after as bytes, and the changes. All shards share them, so they are folded once."""
     before = load_brokers(held)
     events = [event for payload in payloads for event in _events_of_values(payload)]
     after, changes = fold_brokers(before, events)
@@ -256,7 +256,7 @@ def _fold_broker_shard(
 
 
 def _write(job: Job, shard: int, tables: dict[str, Rows]) -> list[Row]:
-    """Write a shard's rows: open ones to a file that replaces the shard's, many closed ones to a file, few as rows."""
+    """Writes a shard's rows: open ones to a new file that replaces the old one, closed ones to a file if many."""
     out: list[Row] = []
     for name, rows in tables.items():
         if rows.open.num_rows:
@@ -288,6 +288,6 @@ def _plain_lists(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def read_rows(payload: bytes) -> tuple[str, pa.Table]:
-    """Undo the ROWS payload: (table name, rows)."""
+    """Decodes a ROWS payload: (table name, rows)."""
     name, _, body = payload.partition(b"\n")
     return name.decode(), pa.ipc.open_stream(body).read_all()

@@ -1,4 +1,4 @@
-"""What a shard remembers between batches, in columns; what can be told from other columns is left out."""
+"""The state of a shard between batches, in columns. A column that follows from others is not kept."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pipelines.formats.partitions import INT_LISTS
 from pipelines.replay.pack import narrow
 
 _RISING = {"since": np.int32, "slot_since": np.int32, "when_offsets": np.int64, "when_times": np.int64}
-"""Columns whose values mostly rise, and their types: two thirds of a state, were they kept as they are."""
+"""Columns whose values mostly rise, and their types. They are kept as differences: plain, they were 2/3 of a state."""
 _ORIGIN = "first_"
 
 
 @dataclass(frozen=True)
 class ShardState:
-    """All that a shard knows between batches. P partitions, T topics, D directories, S replica slots.
+    """The state of a shard between batches. P partitions, T topics, D directories, S replica slots.
 
     ``topics`` uint64[T, 2] with ``names`` uint8[*], ``name_ends`` int32[T + 1]; ``directories`` uint64[D, 2], the
     reserved ids first; ``part_topic``, ``part_number`` int32[P]; ``scalars`` int32[P, 4]; ``int_values`` int32 with
@@ -46,7 +46,7 @@ class ShardState:
     held: np.ndarray
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The columns by name, for ``pack``, as narrow as their values allow; those that rise as differences."""
+        """The columns by name, for ``pack``, each in its narrowest type. Rising columns are stored as differences."""
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in _RISING:
             first = columns[name][:1]
@@ -92,13 +92,13 @@ def empty_state(reserved: np.ndarray) -> ShardState:
 
 
 class Moments(NamedTuple):
-    """When something happened: ``offsets``, ``times`` int64, ``snapshot`` bool; the state's, then each event's."""
+    """Moments: ``offsets``, ``times`` int64, ``snapshot`` bool. Those of the state come first, then those of events."""
 
     offsets: Any
     times: Any
     snapshot: Any
 
     def at(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Offsets, times and snapshot flags of some moments."""
+        """Offsets, times and snapshot flags of the moments at ``rows``."""
         at = rows.astype(np.intp)  # once, and not by each of the three
         return self.offsets.take(at), self.times.take(at), self.snapshot.take(at)

@@ -1,1 +1,1 @@
-"""The report: one page that holds everything it shows, made from a lake without a JVM."""
+"""The report: one self-contained page, made from a lake without a JVM."""

@@ -1,4 +1,4 @@
-"""Everything the page shows, asked once. ``jbod report --json`` prints it."""
+"""The contents of the page. ``jbod report --json`` prints them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pipelines.settings import Settings
 from pipelines.show.text import many
 
 MOST_ROWS = 500
-"""Of a table on the page; what is left out is said there, with the command that lists it."""
+"""The most rows of a table on the page. Below a longer table, the page names the command that lists all rows."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Content:
-    """The numbers of one page. The same lake and offset always give the same."""
+    """The numbers of one page. The same lake and offset always give the same numbers."""
 
     verdict: str
     """well, degraded or critical"""
@@ -52,18 +52,18 @@ class Content:
     causes: Sequence[Cause]
     data: Losses
     hurt: Sequence[tuple[str, Sequence[Troubled]]]
-    """What clients notice, and the partitions it happens to."""
+    """The effects on clients, each with its partitions."""
     cells: Sequence[Cell]
     over_time: OverTime
     offline: Sequence[OfflineReplica]
-    """The first MOST_ROWS of those that the status counts."""
+    """The first MOST_ROWS of the rows that the status counts."""
     incidents: Sequence[Incident]
     """Newest first."""
     moves: Sequence[Move]
-    """The newest MOST_ROWS of those that ``moved`` counts, newest first."""
+    """The newest MOST_ROWS of the moves that ``moved`` counts, newest first."""
     moved: MoveCounts
     asking: Asking | None
-    """None where no request log was read; then the queue is empty."""
+    """None if no request log was read. Then the queue is empty."""
     queue: Sequence[Queue]
     queue_step: timedelta
     risk: Risk
@@ -114,7 +114,7 @@ def gather(lake: Lake, settings: Settings) -> Content:
 
 
 def _step(series: OverTime, asked: Asking | None) -> timedelta:
-    """For the queue: requests may be of earlier and later times than the log, or of a clock that is far off."""
+    """The time range of the queue: requests may be earlier or later than the log, or from a wrong clock."""
     times = [series.times[0], series.times[-1]]
     if asked is not None:
         times += [time for time in (asked.first_time, asked.last_time) if time is not None]
@@ -122,7 +122,7 @@ def _step(series: OverTime, asked: Asking | None) -> timedelta:
 
 
 def judge(counts: Status, critical: int = 0) -> tuple[str, str]:
-    """Whether the cluster is well, in a word and in a sentence; ``critical`` is how much of this the checks found."""
+    """Whether the cluster is well, as a word and a sentence. ``critical``: number of critical findings."""
     replicas, partitions = sum(counts.replicas.values()), counts.partitions
     dark = _are(counts.offline_replicas, replicas, "replica", "offline")
     if counts.partitions_data_lost:

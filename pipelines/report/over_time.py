@@ -1,4 +1,4 @@
-"""How many replicas were offline, and how many partitions had no leader, after every record that changed it."""
+"""The number of offline replicas and of partitions without a leader, after every record that changed it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pipelines.lake.reader import Lake
 
 REASONS = ("directory offline", "directory lost", "broker fenced", "broker missing")
 STRETCHES = 400
-"""A picture is some 1,000 pixels wide: it can show two or three steps in each of these."""
+"""The number of stretches. A chart is about 1,000 pixels wide and can show two or three steps in each of them."""
 
 
 @dataclass(frozen=True)
 class OverTime:
-    """Parallel columns: what was true from each offset on, until the next. First and last are the lake's range."""
+    """Parallel columns: the values from each offset to the next one. The first and last offset are the lake's range."""
 
     offsets: Sequence[int]
     times: Sequence[datetime]
@@ -25,7 +25,7 @@ class OverTime:
     leaderless: Sequence[int]
     """Partitions without a leader."""
     steps: int
-    """Records that changed a count. Where they are too many for a picture, peaks are kept and small steps left out."""
+    """Number of records that changed a count. If a chart cannot show all, peaks stay and small steps are left out."""
 
 
 def over_time(lake: Lake, stretches: int = STRETCHES) -> OverTime:
@@ -45,7 +45,7 @@ def over_time(lake: Lake, stretches: int = STRETCHES) -> OverTime:
 
 
 def _steps(lake: Lake, stretches: int) -> str:
-    """SQL for the steps: of each stretch of them the last one, and those with the most offline and leaderless."""
+    """SQL for the steps: in each stretch the last one, and those with the most offline replicas and leaderless ones."""
     names = [*REASONS, "leaderless"]
     sums = ", ".join(
         f"coalesce(sum(sum(n) FILTER (what = '{name}')) OVER (ORDER BY o), 0)::BIGINT AS c{i}"

@@ -1,4 +1,4 @@
-"""The page: template, style and script in one file that loads nothing, with a policy that lets it load nothing."""
+"""The page: template, style and script in one file. It loads nothing else, and its security policy forbids it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from pipelines.show.incidents import lasted, told_moves, told_queue
 from pipelines.show.text import age, harmless, listed, many, when
 
 _LANES = 40
-"""Incidents drawn as lanes: the newest."""
+"""The most incidents drawn as lanes, the newest ones."""
 
 _ROWS = 40
-"""Brokers drawn with their assignment queues: those that asked most."""
+"""The most brokers drawn with their assignment queues, those with the most requests."""
 
 _BARS = 15
-"""Failures drawn as bars: the worst; the table has the others."""
+"""The most failures drawn as bars, the worst ones. The table has the others."""
 
 _HERE = Path(__file__).parent
 
@@ -78,7 +78,7 @@ def page(content: Content) -> str:
 
 
 def pictures(content: Content) -> dict[str, Any]:
-    """What the script draws from: columns, so that a thousand directories stay small."""
+    """The data of the script, in columns, so that a thousand directories stay small."""
     series = content.over_time
     cells = content.cells
     return {
@@ -131,7 +131,7 @@ def _incident(one: Incident) -> dict[str, Any]:
 
 
 def _queue(content: Content) -> dict[str, Any]:
-    """Steps counted from the first; what is not there is a step in which nothing began or ended to wait."""
+    """Steps counted from the first one. Steps in which no replica began or ended to wait are left out."""
     asked = Counter[int]()
     for one in content.queue:
         asked[one.broker_id] += one.entries
@@ -165,7 +165,7 @@ def _exposure(one: Exposure) -> dict[str, Any]:
 
 
 def write_page(path: str, text: str) -> int:
-    """Write it whole or not at all, in a folder that is made; returns the bytes. UsageError where no file can be."""
+    """Writes the whole page or nothing, and creates its folder. Returns the size in bytes. Raises UsageError."""
     target = Path(path)
     if target.is_dir():
         raise UsageError(f"--out {path}: that is a directory: name a file in it")
@@ -187,7 +187,7 @@ class Tile:
     value: int
     of: int | None = None
     trouble: bool = False
-    """Whether more than none is bad."""
+    """Whether any value above zero is bad."""
 
 
 def _tiles(counts: Status) -> list[Tile]:
@@ -214,7 +214,7 @@ _STATES = (
 
 
 def _states(content: Content) -> list[tuple[str, str, int]]:
-    """Those on the map, each with the number of its directories."""
+    """The states on the map, each with its number of directories."""
     counts = Counter(cell.state for cell in content.cells)
     return [(state, label, counts[state]) for state, label in _STATES if counts[state]]
 
@@ -243,7 +243,7 @@ def _sections(content: Content) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Found:
-    """What one check found."""
+    """The findings of one check."""
 
     check: Check
     severity: str
@@ -251,7 +251,7 @@ class Found:
 
 
 def _found(content: Content) -> list[Found]:
-    """By severity and check, as the findings are sorted."""
+    """The findings by severity and check, in their order."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for one in content.findings:
         groups.setdefault((one.severity, one.check.id), []).append(one)
@@ -281,7 +281,7 @@ def _sentence(text: str) -> str:
 
 
 def _time(time: datetime | None) -> str | None:
-    """As Plotly reads times: without a zone, which it would turn into the reader's."""
+    """A time for Plotly, without a zone: Plotly would convert it to the reader's zone."""
     return None if time is None else f"{time:%Y-%m-%d %H:%M:%S.%f}"[:-3]
 
 
@@ -290,12 +290,12 @@ def _number(count: int) -> str:
 
 
 def _for_script(value: Any) -> str:
-    """JSON that cannot end the element it stands in."""
+    """JSON that cannot close the HTML element around it."""
     return json.dumps(jsonable(value), separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """A content security policy: these scripts, the style and images that Plotly makes, no other source of anything."""
+    """A content security policy that permits only these scripts, and the styles and images that Plotly makes."""
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
     )

@@ -1,4 +1,4 @@
-"""The table behind each picture, as text that is safe to show whatever a name holds."""
+"""The table behind each chart, as text that is safe to show even if a name contains HTML."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Table:
     """Indexes of columns that hold numbers."""
     rows: Sequence[Sequence[str]]
     kinds: Sequence[str]
-    """Of each row, what the filters beside the picture know it by; may be empty."""
+    """For each row, the key for the filters beside the chart. May be empty."""
     in_all: int
-    """Rows that there are, here or not."""
+    """Number of all rows, including those left out here."""
     rest: str = ""
-    """How to get those that are not here."""
+    """How to list the rows that are left out."""
 
 
 def tables(content: Content) -> dict[str, Table]:
@@ -60,7 +60,7 @@ def _table(
     in_all: int | None = None,
     rest: str = "",
 ) -> Table:
-    """Without ``in_all``, ``rows`` are all there is."""
+    """Without ``in_all``, ``rows`` are all rows."""
     shown = [["" if cell is None else harmless(str(cell)) for cell in row] for row in rows][:MOST_ROWS]
     whole = len(shown) if in_all is None else in_all
     return Table(
@@ -282,7 +282,7 @@ def _risk(content: Content) -> Table:
 
 
 def _findings(content: Content) -> Table:
-    """So many of each check that none is crowded out."""
+    """The first findings of each check, so that every check has some."""
     shown: list[Finding] = []
     taken: Counter[str] = Counter()
     for one in content.findings:

@@ -17,7 +17,7 @@ from pipelines.show.text import age, console, listed, many, say, show_table, whe
 SCREENFUL = 40
 """Rows of a list on a terminal, unless all are asked for."""
 MOST_CAUSES = 8
-"""Causes on a terminal likewise: a zone that is lost is thirty of them."""
+"""Causes on a terminal, unless all are asked for: the loss of a zone gives thirty causes."""
 
 
 def show_offline(answer: Offline, every: bool = False, out: Console | None = None) -> None:
@@ -80,7 +80,7 @@ def show_offline(answer: Offline, every: bool = False, out: Console | None = Non
 
 
 def _worst_first(answer: Offline) -> Sequence[OfflineReplica]:
-    """Those first whose partitions clients cannot use: what a person wants to see of a long list."""
+    """Puts replicas of unavailable partitions first, because a reader of a long list needs them most."""
     hurt = {
         (one.topic, one.partition)
         for one in answer.partitions
@@ -130,7 +130,7 @@ def show_status(answer: Status) -> None:
         say(out, f"{name:<12} {value}", hang=13)
     if answer.log_end_offset is not None:
         lost = f"offsets {answer.log_end_offset} to {answer.newest_offset}"
-        say(out, f"{'log':<12} ended before {lost} when it was last looked at: they may be disproved", "bold red", 13)
+        say(out, f"{'log':<12} ended before {lost} at the last run: a later log may contradict them", "bold red", 13)
     troubles = (
         (answer.offline_replicas, "offline replica"),
         (answer.partitions_without_leader, "partition without a leader", "partitions without a leader"),
@@ -187,7 +187,7 @@ def show_directories(offset: int, time: datetime, answer: Sequence[Directory], o
 
 
 def show_history(offset: int, answer: History) -> None:
-    """What happened to a partition, oldest first."""
+    """The history of a partition, oldest first."""
     out = console()
     last = answer.states[-1]
     if last.to_offset is None:

@@ -16,7 +16,7 @@ from pipelines.audit.summary import Summary, differing_fields, out_of_place, rec
 from pipelines.show.text import console, many, say, show_table, when
 
 SHOWN = 10
-"""Differences, and breaches of each invariant, that are printed; --json has more, the table all."""
+"""The number of differences, and of breaches per invariant, printed. --json has more, the table has all."""
 
 FIELDS = 20
 """Fields of a difference that are printed."""
@@ -83,7 +83,7 @@ def _show_requests(summary: Summary, logs: Sequence[RequestLog]) -> None:
 
 
 def _not_decidable(summary: Summary) -> str:
-    """How much of it was not decidable, and how much of that is newer than the reference controller."""
+    """The number of undecidable requests, and how many of them are newer than the reference controller."""
     undecided = summary.count(Verdict.UNDECIDED)
     if not undecided:
         return ""
@@ -93,7 +93,7 @@ def _not_decidable(summary: Summary) -> str:
 
 
 def outside(summary: Summary) -> bool:
-    """Whether the clock of the request log seems to be another than that of the log."""
+    """Whether the clock of the request log seems to differ from that of the metadata log."""
     counts = summary.undecided
     return 2 * (counts["it is older than the log"] + counts["it is newer than the log"]) > summary.judged
 

@@ -11,7 +11,7 @@ from pipelines.show.text import console, many, say, show_table, when
 
 
 def show_moves(offset: int, time: datetime, moves: Sequence[Move]) -> None:
-    """How many of each outcome, then each move."""
+    """The number of moves by outcome, then each move."""
     out = console()
     counts = Counter(move.outcome for move in moves)
     recreated = counts.pop(RECREATED, 0)
@@ -43,7 +43,7 @@ def show_moves(offset: int, time: datetime, moves: Sequence[Move]) -> None:
 
 
 def outcome(move: Move) -> str:
-    """What became of it, with what stood in its way."""
+    """The outcome of a move, with its obstacles."""
     parts = [move.outcome]
     if move.reverted_offset is not None:
         parts.append(f"at {move.reverted_offset}")

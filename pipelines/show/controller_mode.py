@@ -1,4 +1,4 @@
-"""What controller mode did, as text and as JSON."""
+"""The result of controller mode, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipelines.show.text import console, many, say, show_table
 
 
 def show_control(controller: Control, logs: Sequence[RequestLog], out: Path) -> None:
-    """How many requests were taken, how their answers compare with the stream's, what was taken from it."""
+    """The number of applied requests, the answers that differ from the stream's, and values taken from the stream."""
     screen, outcome = console(), controller.outcome
     taken, refused = outcome.applied.total(), outcome.refused.total()
     say(

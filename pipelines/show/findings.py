@@ -1,4 +1,4 @@
-"""Findings for a terminal: the answer first, then what it stands on, most severe first."""
+"""Findings for a terminal: the answer first, then the findings, most severe first."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from pipelines.check.expectations.validate import Validation
 
 _MOST = 8
-"""Causes of a check, and subjects of a cause, that are named without being asked for all."""
+"""The most causes of a check, and subjects of a cause, that are listed without --all."""
 _STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
 
 
 def show_findings(
     offset: int, time: datetime, ran: Sequence[Check], found: Sequence[Finding], every: bool = False
 ) -> None:
-    """What was found, by check and by cause; at most a few subjects of each, or ``every`` one."""
+    """The findings by check and by cause, with a few subjects of each, or ``every`` one."""
     out = console()
     say(out, f"At offset {offset}, {when(time)}: {_answer(ran, found)}.", "bold")
     for (severity, check), group in groupby(found, key=lambda one: (one.severity, one.check)):
@@ -69,7 +69,7 @@ def _since(one: Finding, time: datetime) -> str:
 
 
 def show_validation(validation: Validation) -> None:
-    """What Great Expectations says of the tables themselves, and where the rest of it stands."""
+    """The result of Great Expectations for the tables, and the path of the Data Docs."""
     out = console()
     say(out)
     unmet = [one for one in validation.failures if one.suite != "checks"]
@@ -84,7 +84,7 @@ def show_validation(validation: Validation) -> None:
 
 
 def show_catalogue() -> None:
-    """Every check, and what decides those that the tables cannot."""
+    """Every check, and the commands for those that the tables cannot decide."""
     out = console()
     show_table(out, ("ID", "NAME", "SEVERITY", "WHAT IT FINDS"), ((c.id, c.name, c.severity, c.title) for c in CHECKS))
     say(out)
@@ -102,7 +102,7 @@ def _answer(ran: Sequence[Check], found: Sequence[Finding]) -> str:
 
 
 def _causes(found: Iterable[Finding]) -> dict[tuple[str, str], list[Finding]]:
-    """Findings with the same cause and the same cure, most of them first."""
+    """Groups findings with the same cause and the same advice, the largest group first."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for one in found:
         groups.setdefault((one.message, one.todo), []).append(one)

@@ -1,4 +1,4 @@
-"""Failures of the past as text for a person: how many, which are going on, then each story."""
+"""Incidents as text: how many, which have not ended, then each of them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pipelines.show.text import console, listed, many, say, show_table, when
 SCREENFUL = 40
 """Rows of a list on a terminal, unless all are asked for."""
 STORIES = 12
-"""Up to so many incidents are told in full at once; beyond, those that are going on."""
+"""Up to this many incidents are printed in full. If there are more, only those that have not ended are."""
 
 
 def show_incidents(
     offset: int, time: datetime, answer: Sequence[Incident], every: bool = False, out: Console | None = None
 ) -> None:
-    """All of them as a table, then the stories."""
+    """All incidents as a table, then each of them in a few lines."""
     out = out or console()
     at = f"Up to offset {offset}, {when(time)}:"
     if not answer:
@@ -72,7 +72,7 @@ def _row(one: Incident) -> tuple[object, ...]:
 
 
 def show_story(out: Console, one: Incident) -> None:
-    """What happened in one incident, in a few lines."""
+    """One incident in a few lines."""
     state = "still going on" if one.end_time is None else f"over after {lasted(one.end_time - one.start_time)}"
     lost = "".join(f"; {what}" for what in told_losses(one.data_lost, one.may_lack_writes))
     style = "bold red" if one.going_on or lost else "bold"
@@ -97,7 +97,7 @@ def show_story(out: Console, one: Incident) -> None:
 
 
 def told_losses(lost: Sequence[str], lacking: Sequence[str]) -> list[str]:
-    """``data of 2 partitions lost`` and ``3 partitions may lack writes``, each where it is so."""
+    """``data of 2 partitions lost`` and ``3 partitions may lack writes``, each if it applies."""
     said = [f"data of {many(len(lost), 'partition')} lost"] if lost else []
     return said + ([f"{many(len(lacking), 'partition')} may lack writes"] if lacking else [])
 
@@ -120,7 +120,7 @@ def show_moving(moved: MoveCounts, asked: Asking | None, out: Console | None = N
 
 
 def told_moves(moved: MoveCounts) -> str:
-    """A sentence: how many, what became of them, the longest."""
+    """A sentence: the number of moves, their outcomes, the longest one."""
     outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in moved.outcomes.items() if outcome != RECREATED)
     recreated = moved.outcomes.get(RECREATED, 0)
     told = f"{many(moved.count - recreated, 'move')} between disks" + (f": {outcomes}" if outcomes else "")
@@ -135,7 +135,7 @@ def told_moves(moved: MoveCounts) -> str:
 
 
 def told_queue(asked: Asking) -> str:
-    """A sentence: what was asked for, in how many requests, and the longest queue."""
+    """A sentence: the number of assignments and requests, and the longest queue."""
     queue = "no replica ever waited"
     if asked.waiting_time is not None:
         waiting = many(asked.waiting, "replica")
@@ -147,7 +147,7 @@ def told_queue(asked: Asking) -> str:
 
 
 def show_details(answer: Details, time: datetime, every: bool = False, out: Console | None = None) -> None:
-    """One story, and every replica and leader in it; ``time`` is that of the lake's offset."""
+    """One incident with all its replicas and leaders. ``time`` is that of the lake's offset."""
     out = out or console()
     show_story(out, answer.incident)
     if answer.leader_losses:
@@ -185,7 +185,7 @@ def show_details(answer: Details, time: datetime, every: bool = False, out: Cons
 
 
 def _next(loss: LeaderLoss, time: datetime) -> tuple[str, str | None, str | None]:
-    """Who led next: at once, later, or nobody."""
+    """The next leader: at once, later, or none."""
     lacking = {LOST: ", data lost", MAY_LACK: ", may lack writes", None: ""}[loss.lacking]
     if loss.successor != -1:
         return f"{loss.successor}{lacking}", None, None

@@ -1,4 +1,4 @@
-"""Lost data, and what lies on offline disks alone, as text for a person."""
+"""Lost data, and data that is only on offline disks, as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_GROUPS = 8
 
 
 def told_losses(answer: Losses) -> str:
-    """``the data of 2 partitions is lost, and 1 partition may lack writes``; empty where nothing is."""
+    """``the data of 2 partitions is lost, and 1 partition may lack writes``, empty if there is no loss."""
     lost, lacking = answer.count(LOST), answer.count(MAY_LACK)
     said = [f"the data of {many(lost, 'partition')} is lost"] if lost else []
     said += [f"{many(lacking, 'partition')} may lack writes"] if lacking else []
@@ -31,7 +31,7 @@ def only_local(tiered: Sequence[str]) -> str:
 
 
 def show_losses(out: Console, answer: Losses, time: datetime, every: bool = False) -> None:
-    """What is lost, where it may still lie, and what to do now; then what must not be wiped."""
+    """Lost data, where a copy may still be, and what to do; then the disks that must not be wiped."""
     groups = answer.groups if every or not out.is_terminal else answer.groups[:MOST_GROUPS]
     if groups:
         say(out)

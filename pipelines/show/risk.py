@@ -1,4 +1,4 @@
-"""What failures would cost, as text for a person: the answer, then the reason, then what to do, then the list."""
+"""The effects of failures as text: the answer, then the reason, then what to do, then the list."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ ADVICE = (
 _DATA = ("all_offline", "last_complete", "unclean")
 """What may cost data."""
 FIELDS = {"all_offline": "last_replicas"}
-"""Where an exposure calls it otherwise than a change does."""
+"""Fields that have another name in an exposure than in a change."""
 
 
 def show_risk(answer: Risk, every: bool = False, out: Console | None = None) -> None:
-    """What each single failure would cost."""
+    """The effects of each single failure."""
     out = out or console()
     at = f"At offset {answer.offset}, {when(answer.time)}:"
     bad = [one for one in (*answer.brokers, *answer.directories) if not one.harmless]
@@ -108,7 +108,7 @@ def _cost(one: Exposure) -> str:
 
 
 def _show_already(out: Console, answer: Risk) -> None:
-    """What is lost whatever happens now."""
+    """What is lost already."""
     said = [
         many(count, f"partition {what}", f"partitions {what}")
         for count, what in ((answer.without_leader, "without a leader"), (answer.under_min_isr, "under min ISR"))
@@ -140,7 +140,7 @@ def _show_exposures(out: Console, title: str, exposures: Sequence[Exposure], eve
         )
         for one in shown
     ]
-    # Columns that say nothing are left out.
+    # Columns without values are left out.
     kept = [0, *([1] if with_directory else []), 2, 3]
     kept += [column for column in range(4, 9) if column in (5, 6, 7) or any(row[column] for row in rows)]
     show_table(
@@ -154,7 +154,7 @@ def _show_exposures(out: Console, title: str, exposures: Sequence[Exposure], eve
 
 
 def show_whatif(answer: WhatIf, every: bool = False, out: Console | None = None) -> None:
-    """What one set of failures would do."""
+    """The effects of one set of failures."""
     out = out or console()
     hurt = [change for change in answer.changes if not change.harmless]
     failing = listed([_place(place) for place in answer.failing])
@@ -204,7 +204,7 @@ def show_whatif(answer: WhatIf, every: bool = False, out: Console | None = None)
 
 
 def _hit(answer: WhatIf, what: str) -> list[str]:
-    """Partitions to which something happens. Where no replica is online, none that is complete is."""
+    """The affected partitions. One without an online replica also has no complete replica online."""
     return [one.name for one in answer.chosen(what) if not (what == "last_complete" and one.all_offline)]
 
 
@@ -250,7 +250,7 @@ def _leader(leader: int) -> str:
 
 
 def _already(one: Already) -> str:
-    """How it failed, when, and what it took."""
+    """How and when a place failed, and which replicas it held."""
     since = "" if one.since_time is None else f" at offset {one.since_offset}, {when(one.since_time)}"
     what = {
         "fenced": f"fenced since{since.removeprefix(' at')}",
@@ -272,7 +272,7 @@ def _place(place: Place) -> str:
 
 
 def show_removal(answer: Removal, every: bool = False, out: Console | None = None) -> None:
-    """Whether a directory can be taken out."""
+    """Whether a directory can be removed."""
     out = out or console()
     name = f"directory {answer.directory_id} of broker {answer.broker_id}"
     at = f"at offset {answer.offset}, {when(answer.time)}"

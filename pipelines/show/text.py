@@ -26,7 +26,7 @@ def console() -> Console:
 
 
 def say(out: Console, text: str = "", style: str = "", hang: int = 0) -> None:
-    """A line of text, none of it markup. Where it is wrapped, the lines after the first are indented by ``hang``."""
+    """Prints text without markup. If it is wrapped, the lines after the first are indented by ``hang``."""
     text = harmless(text)
     if out.is_terminal and len(text) > out.width:
         text = textwrap.fill(text, out.width, subsequent_indent=" " * hang, break_on_hyphens=False)
@@ -36,7 +36,7 @@ def say(out: Console, text: str = "", style: str = "", hang: int = 0) -> None:
 def show_table(
     out: Console, columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = ()
 ) -> None:
-    """Rows under headings; the columns at the indexes ``numbers`` are set flush right."""
+    """Prints rows under headings. The columns at the indexes ``numbers`` are right-aligned."""
     cells = [["" if cell is None else harmless(str(cell)) for cell in row] for row in rows]
     right = set(numbers)
     if out.is_terminal:
@@ -50,19 +50,19 @@ def show_table(
     cells.insert(0, list(columns))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     line = "  ".join(f"{{:{'>' if index in right else '<'}{width}}}" for index, width in enumerate(widths))
-    # Past rich, which takes a second for 20,000 lines.
+    # Without rich, which takes a second for 20,000 lines.
     out.file.write("".join(line.format(*row).rstrip() + "\n" for row in cells))
 
 
 def harmless(text: str) -> str:
-    """Characters that steer a terminal as escapes: names in a log may hold any."""
+    """Maps control characters to escapes, because names in a log may contain any character."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def when(time: datetime) -> str:
-    """``2026-11-21 02:21:05.123Z``: sorts as text and can be given back to --at-time."""
+    """``2026-11-21 02:21:05.123Z``. It sorts as text and is valid for --at-time."""
     return f"{time:%Y-%m-%d %H:%M:%S}.{time.microsecond // 1000:03d}Z"
 
 

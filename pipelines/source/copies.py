@@ -1,4 +1,4 @@
-"""Several controllers' copies of one log: what they agree on is read, from one that holds it."""
+"""Several controllers' copies of one log. A reader gets what they settle together, from a copy that holds it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipelines.source.voters import SliceIds, voters_of
 
 @dataclass(frozen=True)
 class Fork:
-    """A copy whose log parts at ``offset`` from that of another: the epochs that they hold there."""
+    """Two copies whose logs differ from ``offset`` on, and the epochs that they hold there."""
 
     offset: int
     location: str
@@ -36,17 +36,17 @@ class Fork:
 
 @dataclass(frozen=True)
 class Agreed:
-    """What the copies agree on: a copy that holds it (None: nothing is agreed), the offset after it, its standing."""
+    """What the copies agree on: a copy that holds it (None for nothing), its end offset, if it is committed."""
 
     chosen: Planner | None
     end: int
     is_committed: bool
     ahead: tuple[str, ...] = ()
-    """Lines on the copies that hold more."""
+    """A line for each copy that holds more."""
 
 
 class LogCopies:
-    """Answers as a Planner does, for what the copies agree on; slices are read from one that holds it."""
+    """Answers as a Planner does, for what the copies agree on. Slices are read from a copy that holds them."""
 
     def __init__(self, locations: Sequence[str], *, cut_tail: str = "wait", settle: Settle | None = None) -> None:
         self._locations = list(locations)
@@ -64,7 +64,7 @@ class LogCopies:
             raise UsageError(f"{', '.join(self._locations)}: copies of several clusters ({', '.join(sorted(names))})")
 
     def afresh(self) -> LogCopies:
-        """The same copies, of which nothing was seen yet."""
+        """Returns the same copies in their initial state: none is open."""
         return LogCopies(self._locations, **self._options)  # type: ignore[arg-type]
 
     @property
@@ -74,19 +74,19 @@ class LogCopies:
 
     @property
     def silent(self) -> dict[str, JbodError]:
-        """LogCopies that cannot be read now, or from some offset on, and why: they have no vote there."""
+        """LogCopies that cannot be read now, or from some offset on, with the reason. They have no vote there."""
         damaged = {location: planner.damage for location, planner in self._planners.items() if planner.damage}
         return {**self._silent, **damaged}
 
     @property
     def problem(self) -> JbodError | None:
-        """What the copies are refused for after all that may be read: too few of them are sound."""
+        """The error to raise after all that may be read was read: half of the copies or more are damaged."""
         damaged = [planner.damage for planner in self._planners.values() if planner.damage]
         sound = len(self._planners) - len(damaged)
         return damaged[0] if damaged and sound <= len(self._locations) // 2 else None
 
     def begin(self, start: str = "auto") -> Position:
-        """Where a first read begins, by the first copy that can tell."""
+        """Returns where a first read begins, according to the first copy that can tell."""
         problems = []
         for planner in self._planners.values():
             try:
@@ -96,13 +96,13 @@ class LogCopies:
         raise problems[0]
 
     def freeze(self) -> None:
-        """Take what is on disk now for all there will be."""
+        """Treats what is on disk now as the whole log."""
         self._frozen = True
         for planner in self._planners.values():
             planner.freeze()
 
     def advance(self, position: Position, max_records: int | None = None) -> Position:
-        """Where the next micro-batch ends, as Planner.advance; ``position`` where the copies agree on no more."""
+        """Returns the end of the next micro-batch, as Planner.advance; ``position`` if the copies settle no more."""
         agreed = self.agreed(position)
         there = position
         if agreed.chosen is not None:
@@ -116,7 +116,7 @@ class LogCopies:
         """What the copies agree on from ``position`` on."""
         self._refresh(position)
         if not self._frozen:
-            # The first look at a large log takes its time: the second makes the copies those of one moment.
+            # The first scan of a large log takes long. The second one brings all copies to the same moment.
             self._refresh(position)
         voting = self._voting()
         least = max(position.offset, 0)
@@ -133,14 +133,14 @@ class LogCopies:
             end, committed, holders = proven[0], True, proven[1]
         if end < 0:
             return Agreed(None, -1, is_committed=False)
-        # One that also has what was read, if there is one: a copy that lags behind takes nothing back.
+        # Prefer a copy that also has what was read before: a copy that lags behind must not cause a rollback.
         holders.sort(key=lambda planner: (planner.changed(position), planner.first_offset() > position.offset))
         most = f"{voters // 2 + 1} of {voters} controllers"
         ahead = [_ahead(planner, end, most) for planner in voting.values() if planner in holders]
         return Agreed(holders[0], end, committed, tuple(filter(None, ahead)))
 
     def voters(self) -> frozenset[int]:
-        """Ids of the voters that the newest of the copies names; none where no copy names any (R-QUORUM-1)."""
+        """Ids of the voters that the newest copy names. Empty if no copy names any (R-QUORUM-1)."""
         named = []
         for location, planner in self._planners.items():
             if self._named.get(location, (-1, None))[0] != planner.epoch:
@@ -149,13 +149,13 @@ class LogCopies:
         return max((one for one in named if one is not None), default=(-1, -1, frozenset()))[2]
 
     def observers(self) -> dict[str, int]:
-        """LogCopies of nodes that are no voters, which have no vote: location and node id."""
+        """LogCopies of nodes that are not voters, by location, with the node id. They have no vote."""
         voters = self.voters()
         ids = {location: self._nodes[location] for location in self._planners}
         return {location: node for location, node in ids.items() if voters and node >= 0 and node not in voters}
 
     def unseen(self) -> list[int]:
-        """Ids of voters whose copy was not given; none where the copies do not say whose they are."""
+        """Ids of voters whose copy was not given. Empty if the copies do not name their nodes."""
         known = set(self._nodes.values())
         return [] if -1 in known or len(known) < len(self._nodes) else sorted(self.voters() - known)
 
@@ -172,15 +172,15 @@ class LogCopies:
         return all(planner.is_quiet(start, end) for planner in self._planners.values())
 
     def time(self, offset: int) -> int:
-        """Append time in milliseconds of the last batch before ``offset``, -1 where none was scanned."""
+        """Append time in milliseconds of the last batch before ``offset``, -1 if none was scanned."""
         return max(planner.time(offset) for planner in self._planners.values())
 
     def holds(self, position: Position) -> bool:
-        """Whether a copy has the batch before ``position`` as it was planned."""
+        """Whether some copy has the batch before ``position`` as it was planned."""
         return any(planner.holds(position) for planner in self._planners.values())
 
     def forks(self) -> list[Fork]:
-        """Where copies part from the first that can be read, each once."""
+        """For each copy, the first batch that differs from that of the first readable copy."""
         found = []
         held = [(location, planner.headers()) for location, planner in self._planners.items()]
         for location, headers in held[1:]:
@@ -204,7 +204,7 @@ class LogCopies:
         return Held(keys_of(planner.headers(), least), epoch, planner.next_offset, planner.damage is None)
 
     def _proven(self, least: int) -> tuple[int, list[Planner]] | None:
-        """Where the newest complete snapshot beyond an offset ends, and the copies that have it (R-QUORUM-5)."""
+        """End offset of the newest complete snapshot beyond an offset, and the copies that have it (R-QUORUM-5)."""
         there = [(snapshot, planner) for planner in self._planners.values() for snapshot in planner.snapshots]
         there.sort(key=lambda one: -one[0].end_offset)
         for snapshot, planner in there:

@@ -1,6 +1,6 @@
 """The first micro-batch of a new lake, planned by the driver while Spark starts and handed to the source.
 
-Spark asks the source in a process of its own, which would load the planner and scan the log when everything waits.
+Spark plans in a separate Python process. That process would load the planner and scan the log while the query waits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pipelines.source.positions import Position, Slice
 if TYPE_CHECKING:
     from pipelines.source.plan import Planner
 
-# Spark copies a source's options into every process: the plan of a log of more than about 30 GB is not handed over.
+# Spark copies a source's options into every process, so a longer plan (a log of some 30 GB) is not handed over.
 _MOST_BYTES = 1 << 20
 
 
@@ -27,7 +27,7 @@ class FirstBatch:
     end: Position
     max_records: int | None
     is_all: bool
-    """Whether nothing that may be read lies behind ``end``."""
+    """Whether nothing after ``end`` may be read."""
     slices: tuple[Slice, ...]
 
     @classmethod
@@ -46,7 +46,7 @@ class FirstBatch:
 
 
 def plan_ahead(planner: Planner, start: str, max_records: int | None) -> str:
-    """The first micro-batch as JSON, empty where there is none or it is too long. Raises what the planner raises."""
+    """Returns the first micro-batch as JSON, "" if there is none or it is too long. Raises what the planner raises."""
     planner.freeze()
     begin = planner.begin(start)
     end = planner.advance(begin, max_records)
@@ -55,7 +55,7 @@ def plan_ahead(planner: Planner, start: str, max_records: int | None) -> str:
     slices = tuple(planner.slices(begin, end))  # before the planner moves on
     try:
         is_all = planner.advance(end) == end
-    except JbodError:  # the run is refused once it has published what comes before
+    except JbodError:  # the run publishes what comes before the damage, then fails
         is_all = False
     found = FirstBatch(begin, end, max_records, is_all, slices)
     text = json.dumps(asdict(found))

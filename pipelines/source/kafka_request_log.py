@@ -9,8 +9,8 @@ list); ``layout`` (requests, rejects: the lines that cannot be read, parts: assi
 job); ``maxBytes`` of a micro-batch (unpacked); ``timeZone`` (of the controllers' clocks, for times that name none: UTC
 if not given); ``partitions`` (tasks of a read).
 
-A log that is renamed, copied or packed while it is followed goes on where it was; the last line is read when its
-newline is there.
+If a log is renamed, copied or compressed while it is followed, reading continues where it was. The last line is read
+once its newline is written.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class KafkaRequestLog(DataSource):
 
     @crossing()
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-        """A read of all there is."""
+        """A batch read of all whole lines."""
         from pipelines.source.request_readers import BatchReader
 
         return BatchReader(Options.read(self.options))
 
     @crossing()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
-        """A read that goes on."""
+        """A streaming read."""
         from pipelines.source.request_readers import StreamReader
 
         return StreamReader(Options.read(self.options))

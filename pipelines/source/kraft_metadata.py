@@ -12,9 +12,9 @@ behind the end of the log); ``idleSeconds`` (how long, by the log's time, a stre
 where a stream begins); ``limit`` (nothing from this offset on is read); ``ahead`` (JSON of a first micro-batch that was
 planned before, see pipelines.source.first_batch).
 
-Spark makes an instance in a process of its own for each question it has, so what reads is imported only when it reads.
+Spark creates an instance in a new process for each call on the driver, so the readers are imported only when needed.
 
-Nothing past the last complete batch or inside an open transaction is read, nor any record of an aborted one.
+The source never reads past the last complete batch or inside an open transaction, nor a record of an aborted one.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class KraftMetadata(DataSource):
 
     @crossing()
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-        """A read of all there is."""
+        """A batch read up to the end of what is settled."""
         from pipelines.source.readers import BatchReader
 
         return BatchReader(Options.read(self.options))
 
     @crossing()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
-        """A read that goes on."""
+        """A streaming read."""
         from pipelines.source.readers import StreamReader
 
         return StreamReader(Options.read(self.options))

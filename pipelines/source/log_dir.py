@@ -1,4 +1,4 @@
-"""The files of a metadata log directory, on a local disk or anywhere pyarrow.fs reaches. Nothing is ever written."""
+"""The files of a metadata log directory, on a local disk or anywhere pyarrow.fs reaches. Read-only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.source.sniff import check_first_batch, read_head, what_file, what
 
 LOG_NAME = "__cluster_metadata-0"
 _SEGMENT = re.compile(r"^(\d{20})\.log$")
-# Kafka's partial and deleted snapshots carry a suffix behind ".checkpoint" and are not these.
+# Kafka's partial and deleted snapshots have a suffix after ".checkpoint" and do not match.
 _SNAPSHOT = re.compile(r"^(\d{20})-(\d{10})\.checkpoint$")
 _GONE = "the file is gone: Kafka deletes segments and snapshots, or an executor elsewhere does not reach it"
 _METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -61,7 +61,7 @@ class LogDir:
         self._refuse_other_topics()
 
     def _root(self, root: str) -> str:
-        """The folder of the log, which either path names (R-LOG-1)."""
+        """Returns the folder of the log. Either path may name it (R-LOG-1)."""
         info = self._fs.get_file_info(root)
         if info.type == pafs.FileType.NotFound:
             raise UsageError(f"{self.location}: no such directory; give a metadata.log.dir or its {LOG_NAME}")
@@ -74,7 +74,7 @@ class LogDir:
         return inner if self._fs.get_file_info(inner).type == pafs.FileType.Directory else root
 
     def check_beginning(self) -> None:
-        """MalformedLog where a log that begins at 0 does not begin with a batch: told from its first bytes."""
+        """Raises MalformedLog if a log that begins at 0 does not begin with a batch. Reads its first bytes only."""
         segments, _ = self.files()
         if segments and segments[0].base_offset == 0:
             check_first_batch(self._fs, segments[0].path, 0)
@@ -92,15 +92,15 @@ class LogDir:
         return sorted(segments, key=lambda s: s.base_offset), sorted(snapshots, key=lambda s: (s.end_offset, s.epoch))
 
     def read(self, path: str, start: int, end: int) -> np.ndarray:
-        """Bytes ``[start, end)`` of a file, fewer where it ends before: uint8. LogChanged where it is gone."""
+        """Bytes ``[start, end)`` of a file, fewer if it ends before: uint8. Raises LogChanged if it is gone."""
         return _read(self._fs, path, start, end)
 
     def cluster_id(self) -> str:
-        """cluster.id of the meta.properties beside the log, empty where there is none."""
+        """cluster.id of the meta.properties beside the log, empty if there is none."""
         return self._property(str(PurePosixPath(self.root).parent / "meta.properties"), "cluster.id", "=")
 
     def node_id(self) -> int:
-        """node.id of the meta.properties beside the log, -1 where there is none."""
+        """node.id of the meta.properties beside the log, -1 if there is none."""
         text = self._property(str(PurePosixPath(self.root).parent / "meta.properties"), "node.id", "=")
         return int(text) if text.isdigit() else -1
 
@@ -121,7 +121,7 @@ class LogDir:
 
 
 def read_bytes(location: str, path: str, start: int, end: int) -> np.ndarray:
-    """Bytes ``[start, end)`` of a file of the log at ``location``: uint8. For workers, which list nothing."""
+    """Bytes ``[start, end)`` of a file of the log at ``location``: uint8. For workers, which do not list the log."""
     return _read(_filesystem(location)[0], path, start, end)
 
 

@@ -32,7 +32,7 @@ class Options:
 
     @classmethod
     def read(cls, raw: Mapping[str, str]) -> Options:
-        """From Spark's options, whose names have no case; UsageError names the one that is wrong."""
+        """Reads Spark's options, whose names are case-insensitive. Raises UsageError that names the wrong option."""
         if not raw.get("path"):
             raise UsageError("kraft_metadata: no path: load(DIR) or option path")
         return cls(

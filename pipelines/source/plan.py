@@ -1,33 +1,33 @@
-"""What of a metadata log may be read now, and in which slices: transactions, snapshots and cut tails are decided here.
+"""Decides how far a metadata log may be read now, and in which slices: transactions, snapshots and cut tails.
 
 Theory of operation
 -------------------
 A *position* is an offset with the fingerprint (base offset, epoch, checksum) of the batch before it. A reader stands at
-a position; the planner says where its next micro-batch ends, and of which *slices* it is: whole batches of one file.
+a position. The planner says where its next micro-batch ends and which *slices* it has: whole batches of one file.
 
-The planner sees a log in two steps. It *lists* the directory: segments and snapshots. It *scans* the segments from the
-one on that holds the reader's position (pipelines.source.scan): headers, checksums and transaction markers, no bodies.
-Workers read the bodies, slice by slice. A look again scans only what was appended.
+The planner works in two steps. It *lists* the directory: segments and snapshots. It *scans* the segments from the one
+on that holds the reader's position (pipelines.source.scan): headers, checksums and transaction markers, no bodies.
+Workers read the bodies, slice by slice. A later refresh scans only what was appended.
 
-Five things may end what may be read, and the lowest offset among them counts:
+Five things limit how far the log may be read. The lowest of their offsets wins:
 - the last complete batch, as a batch that is cut off at the end of the last segment may be in the middle of a write;
 - ``settle``, which stays behind the end of the log, because an election may cut off the tail;
-- the first batch that is damaged, and the first marker that breaks a transaction rule: all before is handed out first,
-  then the log is refused (R-READ-1);
-- ``limit``, what copies of the log hold together, or what a refusal left;
-- a transaction that is open: its records may yet be aborted (docs/spec/replay.md, "Transactions").
+- the first damaged batch, and the first marker that breaks a transaction rule: everything before it is read first,
+    then the log is refused (R-READ-1);
+  - ``limit``: how far several copies agree, or where a replay was refused;
+  - an open transaction: its records may still be aborted (docs/spec/replay.md, "Transactions").
 
-A log may be another one at the next look. It was cut off where a file is gone, is shorter, or begins another batch
-where the last one was: the scan is thrown away. It was rewritten where the batch before a position has another
-fingerprint, or a newer epoch took its offsets: LogChanged, and the lake is compared (pipelines.replay.rollback). A
-segment that retention deleted below the first one left is neither; a reader below that begins with a snapshot.
+A log may change between two refreshes. If a file is gone, is shorter, or has another batch at the end of the scan, the
+log was cut off: the planner drops the scan. If the batch before a position has another fingerprint, or a newer epoch
+took its offsets, the log was rewritten: the planner raises LogChanged, and pipelines.replay.rollback compares the lake.
+Retention deletes the oldest segments; that is no change. A reader below the first segment begins with a snapshot.
 
 Invariants:
-- Scanned batches are sound, without a gap, their epochs never fall.
-- A slice never divides a batch; a micro-batch never divides a transaction.
-- The same bytes on disk give the same answers: nothing depends on the clock of the reader.
+- Scanned batches are sound and have no gap, and their epochs never decrease.
+- A slice never divides a batch. A micro-batch never divides a transaction.
+- The same bytes on disk give the same answers. The reader's clock does not matter.
 
-A look costs a listing of the directory, and the bytes that are new. Memory: the headers from the reader's segment on.
+A refresh lists the directory and reads the new bytes. Memory: the headers from the reader's segment on.
 
 Rules: Kafka's OffsetControlManager for transactions, RecordsIterator for batches, the KRaft loader for snapshots.
 """
@@ -54,7 +54,7 @@ _Listing = tuple[list[Segment], list[Snapshot]]
 class Planner:
     """Follows one log directory. ``refresh`` looks at the disk; the other methods answer from what was seen.
 
-    What cannot be read ends what may be read (R-READ-1): it is refused once all before it was handed out.
+    Everything before damage is read first, then the log is refused (R-READ-1).
     """
 
     def __init__(self, log: LogDir, *, cut_tail: str = "wait", settle: Settle | None = None) -> None:
@@ -67,16 +67,16 @@ class Planner:
         self._frozen: _Listing | None = None
         self._scan = Scan(log, cut_tail)
         self._floor = 0
-        """Below it transactions were read, whole."""
+        """All transactions below this offset were read completely."""
 
     @property
     def segments(self) -> list[Segment]:
-        """The segments of the last look at the disk."""
+        """The segments at the last refresh."""
         return self._listed()[0]
 
     @property
     def snapshots(self) -> list[Snapshot]:
-        """The snapshots of the last look at the disk."""
+        """The snapshots at the last refresh."""
         return self._listed()[1]
 
     @property
@@ -95,14 +95,14 @@ class Planner:
         return self._listing
 
     def freeze(self) -> None:
-        """Take what is on disk now for all there will be: a run that is to end has an end."""
+        """Treats what is on disk now as the whole log, so that a run that must end has an end."""
         self._frozen = self.log.files()
 
     def _forget(self) -> None:
         self._scan = Scan(self.log, self._cut_tail)
 
     def _look(self, *, anew: bool = False) -> None:
-        """List the directory; where the listing is frozen, only if what it lists is gone (``anew``)."""
+        """Lists the directory. A frozen listing is renewed only if ``anew``: a file that it names is gone."""
         if anew and self._frozen is not None:
             self.freeze()
         self._listing = self._frozen or self.log.files()
@@ -110,7 +110,7 @@ class Planner:
     # -- where to begin -----------------------------------------------------------------------------------------
 
     def begin(self, start: str = "auto") -> Position:
-        """Where a first read begins: offset 0, or before the newest snapshot (``start``: auto, log or snapshot)."""
+        """Returns where a first read begins: offset 0 or the newest snapshot (``start``: auto, log or snapshot)."""
         self._look()
         first = self.first_offset()
         if start == "log" and first != 0:
@@ -120,9 +120,9 @@ class Planner:
         return Position(offset=0) if self._snapshot(0) is None else Position()
 
     def _snapshot(self, least: int) -> Snapshot | None:
-        """The newest complete snapshot (R-LOG-3), None where the log alone is enough (R-LOG-4).
+        """Returns the newest complete snapshot (R-LOG-3), None if the log alone is enough (R-LOG-4).
 
-        It must reach offset ``least`` and where the log begins.
+        It must reach offset ``least`` and the beginning of the log.
         """
         newest = self._newest_snapshot()
         end = 0 if newest is None else newest.end_offset
@@ -145,11 +145,11 @@ class Planner:
         return None
 
     def advance(self, position: Position, max_records: int | None = None) -> Position:
-        """Where the next micro-batch ends; ``position`` itself where there is nothing new.
+        """Returns the end of the next micro-batch, or ``position`` itself if there is nothing new.
 
-        A reader that stands nowhere, or below the first offset that is left, begins with the newest snapshot.
-        LogChanged where history below ``position`` is another one now; where nothing sound is left that may be read,
-        what the log is refused for.
+        A reader without a position, or below the first offset on disk, begins with the newest snapshot.
+        Raises LogChanged if history below ``position`` was rewritten. If nothing more may be read and the log is
+        damaged, raises ``problem``.
         """
         self._look()
         begun, asked = None, position
@@ -164,9 +164,7 @@ class Planner:
             return self.advance(asked, max_records)
         if begun is not None:
             check_follows(begun, self.scanned())
-        if (
-            self._scan.transactions.violation is not None
-        ):  # seen anew, lest a log that was rewritten meanwhile is blamed
+        if self._scan.transactions.violation is not None:  # look again: the log may have been rewritten meanwhile
             self._forget()
             self.refresh(position)
         if self.changed(position):
@@ -180,13 +178,13 @@ class Planner:
 
     @property
     def problem(self) -> JbodError | None:
-        """What the log is refused for after all that may be read, None where the log is sound so far."""
+        """The error to raise after all that may be read was read, None if the log is sound so far."""
         found = self._scan.transactions.violation or self.damage
         at = self._scan.next_offset if found is self.damage else found.offset  # type: ignore[union-attr]
         return found if self.limit is None or self.limit > at else None
 
     def check(self, offset: int) -> None:
-        """Raise what is wrong with the log where that is below ``offset``."""
+        """Raises what is wrong with the log if it is below ``offset``."""
         if self.damage is not None and self._scan.next_offset < offset:
             raise self.damage
 
@@ -198,9 +196,9 @@ class Planner:
     # -- what is on disk ----------------------------------------------------------------------------------------
 
     def refresh(self, position: Position) -> None:
-        """Scan what is new on disk, from the segment that holds ``position`` on.
+        """Scans what is new on disk, from the segment that holds ``position`` on.
 
-        What cannot be read may have been written at the same moment: it is looked at again before it is refused.
+        Kafka may be writing at the same moment, so bytes that cannot be read are read once more before the refusal.
         """
         for attempt in range(_ATTEMPTS):
             known = self._scan.is_begun
@@ -219,14 +217,14 @@ class Planner:
 
     def _refresh(self, position: Position) -> None:
         self._floor = max(self._floor, position.offset)
-        # The batch before the position, too: its fingerprint is compared.
+        # Include the batch before the position: its fingerprint is compared.
         floor = max(position.base if position.base >= 0 else position.offset, 0)
         self._scan.read_on(self.segments, floor, self._floor)
 
     # -- what may be read ---------------------------------------------------------------------------------------
 
     def end(self) -> int:
-        """Offset after the last record that may be read: of a complete, settled batch, in no open transaction."""
+        """Offset after the last record that may be read: its batch is complete and settled, no transaction is open."""
         headers = self.headers()
         end = self._settle.end(headers, self._scan.next_offset)
         stops = [
@@ -242,12 +240,12 @@ class Planner:
 
     @property
     def next_offset(self) -> int:
-        """Offset after the last complete batch on disk, -1 where there is none."""
+        """Offset after the last complete batch on disk, -1 if there is none."""
         return self._scan.next_offset
 
     @property
     def epoch(self) -> int:
-        """Epoch of the last batch scanned, -1 where there is none."""
+        """Epoch of the last batch scanned, -1 if there is none."""
         return self._scan.epoch
 
     def target(self, position: Position, max_records: int | None) -> int:
@@ -273,7 +271,7 @@ class Planner:
         return position.base < 0 or self.position(position.offset, position.snapshot) == position
 
     def first_offset(self) -> int:
-        """The first offset that the log on disk still has, -1 where it has no segment."""
+        """The first offset that the log on disk still has, -1 if it has no segment."""
         return self.segments[0].base_offset if self.segments else -1
 
     # -- what was seen ------------------------------------------------------------------------------------------
@@ -291,7 +289,7 @@ class Planner:
         return self._scan.position(offset, snapshot)
 
     def changed(self, position: Position) -> bool:
-        """Whether the batch before ``position`` is another one now: history was rewritten below it."""
+        """Whether the batch before ``position`` has changed: history was rewritten below it."""
         return self._scan.changed(position)
 
     def covers(self, start: Position, end: Position) -> bool:
@@ -303,13 +301,13 @@ class Planner:
         return self._scan.is_quiet(start, end)
 
     def time(self, offset: int) -> int:
-        """Append time in milliseconds of the last batch before ``offset``, -1 where none was scanned."""
+        """Append time in milliseconds of the last batch before ``offset``, -1 if none was scanned."""
         return self._scan.time(offset)
 
     # -- slices -------------------------------------------------------------------------------------------------
 
     def slices(self, start: Position, end: Position) -> Iterator[Slice]:
-        """The slices between two positions, in log order: a snapshot first where ``end`` begins with another one."""
+        """The slices between two positions, in log order. If ``end`` names a newer snapshot, its slices come first."""
         self._listed()
         first = max(start.offset, 0)
         if end.snapshot >= 0 and (end.snapshot != start.snapshot or start.offset < 0):

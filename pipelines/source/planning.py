@@ -1,13 +1,13 @@
-"""What a reader asks of a log, whether one directory answers (Planner) or several copies of it do (LogCopies).
+"""What a reader asks of a log. One directory answers (Planner), or several copies of the log (LogCopies).
 
-Order of calls, which the two hold alike:
+Both keep this order of calls:
 
-1. ``limit`` is set, if at all, before anything is asked. ``freeze``, if at all, before ``begin`` or ``advance``.
-2. ``begin`` says where a first read begins. A reader that goes on from a position of its own leaves it out.
+1. The caller sets ``limit``, if at all, before any call, and calls ``freeze``, if at all, before 2 and 3.
+2. ``begin`` says where a first read begins. A reader that resumes from its own position skips it.
 3. ``advance`` looks at the disk and says where the next micro-batch ends.
-4. ``covers``, ``holds``, ``is_quiet``, ``time`` and ``problem`` answer from what ``advance`` saw, and look at nothing.
-5. ``slices`` of a micro-batch come after the ``advance`` that gave its end, or another one from its start: ``covers``
-   says whether that was done, ``holds`` whether the log still is the one that was planned.
+4. ``covers``, ``holds``, ``is_quiet``, ``time`` and ``problem`` answer from what ``advance`` saw. They read no file.
+5. ``slices`` of a micro-batch follow the ``advance`` that gave its end, or another one from its start. ``covers`` says
+   whether that was done, ``holds`` whether the log is still the one that was planned.
 
 A Planner that is asked for slices before step 2 or 3 raises RuntimeError.
 """
@@ -29,16 +29,16 @@ class Planning(Protocol):
 
     @property
     def problem(self) -> JbodError | None:
-        """What the log is refused for after all that may be read, None where it is sound so far."""
+        """The error to raise after all that may be read was read, None if the log is sound so far."""
 
     def freeze(self) -> None:
-        """Take what is on disk now for all there will be: a run that is to end has an end."""
+        """Treats what is on disk now as the whole log, so that a run that must end has an end."""
 
     def begin(self, start: str = "auto") -> Position:
         """Where a first read begins (``start``: auto, log or snapshot)."""
 
     def advance(self, position: Position, max_records: int | None = None) -> Position:
-        """Where the next micro-batch ends; ``position`` itself where there is nothing new."""
+        """Returns the end of the next micro-batch, or ``position`` itself if there is nothing new."""
 
     def covers(self, start: Position, end: Position) -> bool:
         """Whether the batches between two positions were seen."""
@@ -50,7 +50,7 @@ class Planning(Protocol):
         """Whether there are only NoOpRecords between two positions."""
 
     def time(self, offset: int) -> int:
-        """Append time in milliseconds of the last batch before ``offset``, -1 where none was seen."""
+        """Append time in milliseconds of the last batch before ``offset``, -1 if none was seen."""
 
     def slices(self, start: Position, end: Position) -> Iterator[Slice]:
         """The slices between two positions, in log order."""

@@ -31,12 +31,12 @@ class Position:
 
 @dataclass(frozen=True)
 class Slice:
-    """Whole batches of one file: bytes ``[start, end)``, of which records ``[first, last)`` count.
+    """Whole batches of one file: bytes ``[start, end)``, of which the records ``[first, last)`` count.
 
     ``dropped`` are the aborted transactions: offsets (begin, abort), both exclusive. ``snapshot``: the file is the
-    snapshot with that end offset, its offsets count within it; ``snapshot_time`` is the append time of the last record
-    it contains (milliseconds), ``closes``: it is its last slice. ``fingerprint`` is that of its batches when it was
-    planned: bytes that were rewritten since are not taken for what was planned.
+    snapshot with that end offset, and offsets are those within the file. ``snapshot_time`` is the append time of the
+    last record that the snapshot contains (milliseconds). ``closes``: this is its last slice. ``fingerprint`` is that
+    of the batches at planning; the worker compares it and refuses bytes that were rewritten since.
     """
 
     location: str
@@ -54,13 +54,13 @@ class Slice:
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Slice:
-        """From what JSON made of its fields."""
+        """Builds a slice from its fields as parsed from JSON."""
         return cls(**{**raw, "dropped": tuple(map(tuple, raw["dropped"]))})
 
 
 @dataclass(frozen=True)
 class Tail:
-    """Bytes of a batch that is not complete at the end of the log (R-LOG-5): of ``path``, before ``offset``."""
+    """The incomplete batch at the end of the log (R-LOG-5): ``size`` bytes in ``path``. Records end at ``offset``."""
 
     path: str
     size: int
@@ -68,7 +68,7 @@ class Tail:
 
 
 def fingerprint(headers: np.ndarray) -> int:
-    """CRC-32C over the offsets, epochs and checksums of some batches."""
+    """CRC-32C over the offsets, epochs and checksums of batches."""
     columns = [headers[name].astype(np.int64) for name in ("base_offset", "epoch", "crc")]
     return int(crc32c(np.stack(columns).tobytes()))
 
@@ -76,7 +76,7 @@ def fingerprint(headers: np.ndarray) -> int:
 def log_slices(
     location: str, path: str, headers: np.ndarray, first: int, last: int, dropped: Sequence[tuple[int, int]]
 ) -> Iterator[Slice]:
-    """Slices of a segment for the offsets ``[first, last)``; ``headers`` are those of all its batches."""
+    """Slices of a segment for the offsets ``[first, last)``. ``headers`` are those of all its batches."""
     ends = headers["base_offset"] + headers["count"]
     for rows in _runs(headers[(ends > first) & (headers["base_offset"] < last)]):
         begin, end = _bounds(rows)
@@ -94,7 +94,7 @@ def log_slices(
 
 
 def snapshot_slices(location: str, snapshot: Snapshot, headers: np.ndarray, taken_at: int) -> Iterator[Slice]:
-    """Slices of a whole snapshot, ``headers`` and ``taken_at`` as snapshots.batches_of gives them."""
+    """Slices of a whole snapshot. ``headers`` and ``taken_at`` are those of snapshots.batches_of."""
     runs = list(_runs(headers))
     for index, rows in enumerate(runs):
         first, last = _bounds(rows)
@@ -118,7 +118,7 @@ def _bounds(rows: np.ndarray) -> tuple[int, int]:
 
 
 def _runs(headers: np.ndarray) -> Iterator[np.ndarray]:
-    """Cut consecutive batches into runs of about SLICE_BYTES."""
+    """Cuts consecutive batches into runs of about SLICE_BYTES."""
     if not len(headers):
         return
     sizes = np.cumsum(headers["size"].astype(np.int64))

@@ -1,7 +1,8 @@
 """What copies of one log agree on by Raft's rules: how far they may be read, and whether that is committed.
 
-A log that lacks a batch can only replace it if it wins an election: its last epoch must then be newer than the batch's,
-for a majority holds the batch and votes for no older log. So copies of all voters tell what is committed.
+A log that lacks a batch can replace it only if its controller wins an election. A majority holds the batch and votes
+for no older log, so the winner's last epoch must be newer than the batch's. LogCopies of all voters thus prove what is
+committed.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 
 KEY = np.dtype([("base", np.int64), ("epoch", np.int32), ("end", np.int64), ("crc", np.uint32)])
-"""What makes batches the same: by log matching all before them is the same, too."""
+"""Identity of a batch. By Raft's log matching, two logs with the same batch have the same batches before it."""
 
 
 @dataclass(frozen=True)
 class Held:
     """The batches of one voter's copy from some offset on (KEY, in log order) and the newest epoch in it.
 
-    ``end`` is the offset after its last batch, ``is_whole`` false where damage follows: what lies there is not known.
+    ``end`` is the offset after its last batch. ``is_whole`` is false if damage follows: its contents are unknown.
     """
 
     batches: np.ndarray
@@ -31,7 +32,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Up to where copies may be read, and which of them hold all of that (bool[copies])."""
+    """The offset up to which copies may be read, and which copies hold all before it (bool[copies])."""
 
     end: int
     is_committed: bool
@@ -49,9 +50,9 @@ def keys_of(headers: np.ndarray, least: int) -> np.ndarray:
 
 
 def judge(copies: Sequence[Held], *, voters: int, given: int, least: int = 0) -> Verdict | None:
-    """What the readable ones of ``given`` copies agree on in a quorum of ``voters``; None where they agree on nothing.
+    """Returns what the readable ones of ``given`` copies settle in a quorum of ``voters``, None if nothing.
 
-    ``least``: the offset from which on the copies' batches are told.
+    ``least`` is the offset from which on the copies' batches are given.
     """
     batches, inverse = np.unique(np.concatenate([copy.batches for copy in copies]), return_inverse=True)
     if not len(batches):
@@ -63,15 +64,15 @@ def judge(copies: Sequence[Held], *, voters: int, given: int, least: int = 0) ->
     unknown = ~has & np.array([[not copy.is_whole] for copy in copies]) & (batches["end"] > ends)
     lacks = ~has & ~unknown
     count = has.sum(axis=0)
-    # R-QUORUM-2: whoever lacks it cannot be elected.
+    # R-QUORUM-2: a voter that lacks the batch cannot be elected.
     epochs = np.array([[copy.epoch] for copy in copies])
     holds = (count > voters // 2) & (np.where(lacks, epochs, -1).max(axis=0) <= batches["epoch"])
-    # R-QUORUM-3: a voter that is not seen may have a newer epoch.
+    # R-QUORUM-3: a voter whose copy is missing may have a newer epoch.
     seen = (len(copies) >= voters) & ~unknown.any(axis=0)
     denied = np.zeros(len(batches), np.bool_)
     for one, other in itertools.permutations(range(len(copies)), 2):
         common = batches["end"][has[one] & has[other]].max(initial=least)
-        if copies[one].end > common:  # it goes on otherwise
+        if copies[one].end > common:  # the copy continues with other batches
             denied |= lacks[one] & has[other]
     # R-QUORUM-4
     shared = ~lacks.any(axis=0) & (count > given // 2)

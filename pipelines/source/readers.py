@@ -51,14 +51,14 @@ def _read(options: Options, part: Part) -> Iterator[pa.RecordBatch]:
 
 
 class BatchReader(DataSourceReader):
-    """Reads from the beginning (or the newest snapshot) to what is agreed now."""
+    """Reads from the beginning (or the newest snapshot) to the end of what is agreed now."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
 
     @crossing()
     def partitions(self) -> Sequence[InputPartition]:
-        """Slices, spread over tasks in log order."""
+        """The slices, divided among tasks in log order."""
         planner = planner_of(self._options)
         start = planner.begin(self._options.start)
         return _parts(list(planner.slices(start, planner.advance(start))), self._options.partitions)
@@ -101,9 +101,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @crossing()
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Where the next batch ends: whole batches, whole transactions.
+        """Returns the end of the next micro-batch: whole batches, whole transactions.
 
-        An idle controller writes a NoOpRecord every half second: a stream that goes on takes them a minute at a time.
+        An idle controller writes a NoOpRecord every half second. A continuous stream reads them once a minute.
         """
         # Spark counts rows, which are records here.
         max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -114,7 +114,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         planner = self._plan()
         end = planner.advance(position, max_records)
-        # What comes before damage is published at once: no later record would ever end the wait.
+        # Publish what comes before damage at once: no later record would end the wait.
         idle = not self._ends and planner.problem is None and planner.is_quiet(position, end)
         if idle and 0 <= planner.time(end.offset) - planner.time(position.offset) < self._options.idle_seconds * 1000:
             return start
@@ -122,7 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @crossing()
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end of this run at what is agreed now; that of a batch planned ahead is."""
+        """Fixes the end of this run at what is agreed now. A batch planned ahead fixes it already."""
         self._ends = True
         if self._planner is not None:
             self._planner.freeze()
@@ -131,7 +131,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @crossing()
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """Slices between two positions, spread over tasks in log order."""
+        """The slices between two positions, divided among tasks in log order."""
         first, last = Position(**start), Position(**end)
         if first == last:
             return []
@@ -151,4 +151,4 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from _read(self._options, partition)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Forget what is behind; nothing is kept in Kafka's directory."""
+        """Does nothing on disk: the source keeps no state in Kafka's directory."""

@@ -1,7 +1,7 @@
-"""The files of request logs: under which name a log lies now, how far it is written, and what of it was read.
+"""The files of request logs: the current name of each log, its end, and how far it was read.
 
-A log is known by how it begins, not by its name, so that a rename, a copy or gzip neither hides lines nor shows them
-twice: positions count bytes of the unpacked text. Nothing is ever written.
+The first lines of a log identify it, not its name. So a rename, a copy or gzip neither hides lines nor repeats them.
+Positions count bytes of the uncompressed text. This module writes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipelines.source.request_text import Text, is_packed
 from pipelines.source.sniff import is_batch
 
 HEAD = 1 << 16
-"""Bytes within which a log must show who it is."""
+"""The identity of a log is taken from these first bytes."""
 _REMEMBERED = 10_000
 _REQUEST = b"Completed request:"
 _TIME = re.compile(rb"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")
@@ -27,23 +27,23 @@ _TIME = re.compile(rb"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")
 
 @dataclass(frozen=True)
 class LogFile:
-    """A log as it lies there now: ``end`` is the position after its last whole line."""
+    """The present state of a log. ``end`` is the position after its last whole line."""
 
     file_id: str
     path: str
     end: int
     begins: bytes
-    """The first time in it, to read older logs first."""
+    """The first time in the log, so that older logs are read first."""
     packed: bool = False
     problem: str = ""
     """Why a packed file cannot be read beyond ``end``."""
 
 
 def file_id(path: str) -> tuple[str, bytes] | None:
-    """What a log is known by, and the first time in it; None while it has no whole line. OSError if it is gone.
+    """Returns the id of a log and the first time in it, None while it has no whole line. Raises OSError if it is gone.
 
-    That is a hash of all up to its first request, which has times and a connection that no other has; where the first
-    64 KiB have none, of its first line.
+    The id is a hash of all bytes up to the end of its first request, whose times and connection are unique. If the
+    first 64 KiB have no request, it is a hash of the first line.
     """
     with Text(path) as source:
         head = source.read(HEAD)
@@ -58,19 +58,19 @@ def file_id(path: str) -> tuple[str, bytes] | None:
 
 
 class RequestFiles:
-    """The logs that some paths and globs mean, looked at again and again."""
+    """The logs that match paths and globs; every ``scan`` looks at them again."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._patterns = tuple(patterns)
         self._packed: dict[tuple[str, int, int], tuple[int, str]] = {}
-        """(path, size, mtime) -> end and problem: a packed file is read through only once."""
+        """(path, size, mtime) -> end and problem, so that a packed file is read only once."""
         self._whole: dict[str, tuple[int, int]] = {}
-        """file_id -> (end, up to where no further newline is): a line without end is looked at only once."""
+        """file_id -> (end, position up to which no newline follows), so that a long open line is searched only once."""
         self._ids: dict[tuple[str, int, int], tuple[str, bytes] | None] = {}
-        """(path, size, mtime) -> what it is: files that rest are not opened again."""
+        """(path, size, mtime) -> identity, so that unchanged files are not opened again."""
 
     def check(self) -> None:
-        """UsageError for a path or glob that means nothing, or a directory."""
+        """Raises UsageError for a directory, and for a path or glob that matches no file."""
         for pattern in self._patterns:
             found = list(self._expand([pattern]))
             if not found:
@@ -90,7 +90,7 @@ class RequestFiles:
                     )
 
     def scan(self, known: Mapping[str, int]) -> list[LogFile]:
-        """The logs, oldest first. One that was begun (``known``: its position) is looked for under other names too."""
+        """The logs, oldest first. A log in ``known`` (id -> position) is searched for under other names, too."""
         found = self._identify(self._expand(self._patterns), {})
         missing = known.keys() - found.keys()
         if missing:
@@ -99,7 +99,7 @@ class RequestFiles:
         return sorted(logs, key=lambda log: (log.begins, log.path))
 
     def find(self, wanted: str) -> str | None:
-        """Where a log lies now, under whatever name."""
+        """Returns the current path of a log, None if it is gone."""
         for paths in (self._expand(self._patterns), self._siblings()):
             for path in paths:
                 if _id_of(path) == wanted:
@@ -109,7 +109,7 @@ class RequestFiles:
     def _identify(
         self, paths: Iterable[str], found: dict[str, tuple[str, bytes]], only: Iterable[str] | None = None
     ) -> dict[str, tuple[str, bytes]]:
-        """file_id -> path and first time; of two copies the one that is not packed, then the longer one."""
+        """file_id -> path and first time. Of two copies the one that is not packed wins, then the longer one."""
         wanted = None if only is None else set(only)
         for path in paths:
             try:
@@ -133,7 +133,7 @@ class RequestFiles:
         return self._ids[key]
 
     def _expand(self, patterns: Iterable[str]) -> Iterator[str]:
-        """Files by name; one that is named stands for its rotations too, ``FILE.1`` or ``FILE.2026-11-21.gz``."""
+        """Files by name. A file includes its rotations, such as ``FILE.1`` or ``FILE.2026-11-21.gz``."""
         for pattern in patterns:
             rotated = sorted(glob(f"{escape(pattern)}.*"))  # noqa: PTH207 - it may begin at the root
             if Path(pattern).exists() or rotated:
@@ -158,7 +158,7 @@ class RequestFiles:
             return LogFile(identity, path, known.get(identity, 0), begins)
 
     def _plain_end(self, identity: str, path: str, position: int) -> int:
-        """Position after the last newline, looked for from the end backwards."""
+        """Position after the last newline, searched backwards from the end."""
         end, searched = self._whole.get(identity, (position, position))
         with Path(path).open("rb") as source:
             size = source.seek(0, 2)
@@ -183,7 +183,7 @@ class RequestFiles:
 
 
 def _unpacked_end(path: str) -> tuple[int, str]:
-    """Position after the last newline of a packed file, and why not all of it can be read."""
+    """Position after the last newline of a packed file, and why the rest cannot be read ("" if all can)."""
     end = at = 0
     with Text(path) as source:
         while chunk := source.read(CHUNK):

@@ -26,7 +26,7 @@ class Options:
 
     @classmethod
     def read(cls, raw: Mapping[str, str]) -> Options:
-        """From Spark's options, whose names have no case; UsageError names the one that is wrong."""
+        """Reads Spark's options, whose names are case-insensitive. Raises UsageError that names the wrong option."""
         paths = _paths(raw)
         if not paths:
             raise UsageError("kafka_request_log: no path: load(FILE) or option path")
@@ -53,12 +53,12 @@ def _paths(raw: Mapping[str, str]) -> tuple[str, ...]:
         listed = None
     if not isinstance(listed, list) or not all(isinstance(path, str) for path in listed):
         raise UsageError("kafka_request_log: option paths is no JSON list of texts")
-    # The tasks that read have a working directory of their own.
+    # The tasks that read have another working directory.
     return tuple(str(Path(path).absolute()) for path in listed)
 
 
 def check_zone(name: str, what: str) -> None:
-    """UsageError for a time zone that there is not."""
+    """Raises UsageError if the time zone does not exist."""
     try:
         ZoneInfo(name)
     except (ValueError, OSError, KeyError):

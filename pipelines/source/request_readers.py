@@ -1,4 +1,4 @@
-"""Readers of the data source ``kafka_request_log``: which bytes of which logs are new, and what they say."""
+"""Readers of the data source ``kafka_request_log``: they find the new bytes of each log and parse them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from pipelines.source.request_options import PARTS, REJECTS, REQUESTS, Options
 from pipelines.source.request_text import Text
 
 SLICE = 16 << 20
-"""Bytes of a log for one task. A packed log is not divided: whoever reads its end unpacks it from its beginning."""
+"""Bytes of a log for one task. A packed log is not divided: to read its end, a task unpacks it from the beginning."""
 ROWS = 2_000
 FORGOTTEN = 1_000
-"""So many logs that lie nowhere any more are remembered, should they come back."""
+"""How many logs that are gone are remembered, in case they come back."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """The lines of a log that begin in ``[start, end)``; ``problem``: why nothing follows, where something should."""
+    """The lines of a log that begin in ``[start, end)``. ``problem`` says why the lines after them cannot be read."""
 
     file_id: str
     path: str
@@ -55,7 +55,7 @@ def cut(log: LogFile, start: int, end: int) -> Iterator[Piece]:
 
 
 def parts(pieces: Sequence[Piece], most: int) -> list[Part]:
-    """Pieces put together so that there are at least ``most`` tasks, if there is enough, and none is large."""
+    """Combines pieces into tasks: at least ``most`` of them if there are enough pieces, and none too large."""
     share = max(min(sum(piece.end - piece.start for piece in pieces) // most, SLICE), 1)
     found: list[Part] = []
     held: list[Piece] = []
@@ -70,7 +70,7 @@ def parts(pieces: Sequence[Piece], most: int) -> list[Part]:
 
 
 def read_pieces(options: Options, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
-    """What pieces of logs say, in the columns of the layout."""
+    """The contents of pieces in the columns of the layout."""
     parser = Parser(options.time_zone, assignments=options.layout == PARTS)
     for piece in pieces:
         rejects = Rejects(piece.path, piece.file_id)
@@ -87,7 +87,7 @@ def read_pieces(options: Options, pieces: Sequence[Piece]) -> Iterator[pa.Record
 
 
 def _requests(options: Options, piece: Piece, parser: Parser, rejects: Rejects) -> Iterator[tuple[int, RequestLine]]:
-    """The requests of a piece; what cannot be read goes to ``rejects``."""
+    """The requests of a piece. Lines that cannot be read go to ``rejects``."""
     source = _open(options, piece)
     if source is None:
         rejects.add(piece.start, Reject("the file went away before it was read", piece.end - piece.start))
@@ -104,7 +104,7 @@ def _requests(options: Options, piece: Piece, parser: Parser, rejects: Rejects) 
 
 
 def _open(options: Options, piece: Piece) -> Text | None:
-    """The log where it lies now: a rotation may have moved it since the batch was planned."""
+    """Opens the log at its current path: a rotation may have moved it since the batch was planned."""
     try:
         if (seen := file_id(piece.path)) and seen[0] == piece.file_id:
             return Text(piece.path)
@@ -125,7 +125,7 @@ def _packed(kind: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 class BatchReader(DataSourceReader):
-    """Reads all whole lines there are now."""
+    """Reads all lines that are complete now."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -150,7 +150,7 @@ Offset = dict[str, Any]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the logs. Its offset has of each log what it is known by and how far it was read."""
+    """Follows the logs. Its offset holds the id of each log and how far it was read."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -181,7 +181,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @crossing()
     def prepareForTriggerAvailableNow(self) -> None:
-        """The next look at the files is the last: it fixes the end of this run."""
+        """The next scan of the files is the last one and fixes the end of this run."""
         self._scanned = None
         self._frozen = True
 
@@ -206,7 +206,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from read_pieces(self._options, partition.pieces)
 
     def commit(self, end: Offset) -> None:
-        """Nothing is kept where the logs are."""
+        """Does nothing: the source keeps no state beside the logs."""
 
 
 def _positions(offset: Offset) -> dict[str, int]:
@@ -214,7 +214,7 @@ def _positions(offset: Offset) -> dict[str, int]:
 
 
 def next_offset(start: Offset, logs: Sequence[LogFile], budget: int | None) -> Offset:
-    """``start`` moved on by at most ``budget`` bytes of ``logs``; one that lies nowhere any more keeps its place."""
+    """``start`` advanced by at most ``budget`` bytes of ``logs``. A log that is gone keeps its position."""
     files = {identity: (position, path) for identity, position, path in start["files"]}
     for log in logs:
         position, path = files.get(log.file_id, (0, log.path))

@@ -9,19 +9,19 @@ from typing import BinaryIO
 
 _PACKED = b"\x1f\x8b"
 _PIECE = 1 << 12
-"""Packed bytes unpacked at once: what stands before damage is read up to about so much."""
+"""Packed bytes to unpack at once. If a file is damaged, at most about this much before the damage is lost."""
 _MOST = 1 << 18
-"""Unpacked bytes at once, however well they were packed."""
+"""The most bytes that one step unpacks, whatever the compression ratio."""
 
 
 def is_packed(path: str) -> bool:
-    """Whether a file is gzip, by its first bytes. OSError if it cannot be read."""
+    """Whether a file is gzip, by its first bytes. Raises OSError if it cannot be read."""
     with Path(path).open("rb") as source:
         return source.read(2) == _PACKED
 
 
 class Text:
-    """A log's text as a file that is read forwards. ``problem`` says why it ended before its end, once it did."""
+    """A log's text as a file that is read forwards. ``problem`` says why the text ended early, "" if it did not."""
 
     def __init__(self, path: str) -> None:
         self._file: BinaryIO = Path(path).open("rb")  # noqa: SIM115 - closed by close
@@ -46,7 +46,7 @@ class Text:
         return found
 
     def seek(self, position: int) -> None:
-        """Go on at a position that is not behind."""
+        """Skips forward to a position."""
         if not self._packed:
             self._file.seek(position)
             return
@@ -66,7 +66,7 @@ class Text:
         self.close()
 
     def _more(self) -> None:
-        """Unpack a piece. Pieces lie where they lie, whatever was asked for, so every reader sees damage alike."""
+        """Unpacks a piece. The bounds of pieces do not depend on the caller, so all readers see damage alike."""
         if not self._raw:
             self._raw = self._file.read(_PIECE)
         if self._unpack.eof:

@@ -26,7 +26,7 @@ class _File:
 
 
 class Scan:
-    """Grows at its end with the log. Where the log was cut off, it is thrown away and another one begun."""
+    """The scanned part of a log. It grows with the log; if the log is cut off, a new scan replaces it."""
 
     def __init__(self, log: LogDir, cut_tail: str) -> None:
         self._log = log
@@ -34,28 +34,28 @@ class Scan:
         self._files: dict[str, _File] = {}
         self.transactions = Transactions()
         self.next_offset = -1
-        """Offset after the last complete batch, -1 where there is none."""
+        """Offset after the last complete batch, -1 if there is none."""
         self.epoch = -1
-        """Epoch of the last batch, -1 where there is none."""
+        """Epoch of the last batch, -1 if there is none."""
         self._stirred = -1
-        """Offset after the last batch that has more than NoOpRecords."""
+        """Offset after the last batch that holds more than NoOpRecords."""
         self.damage: MalformedLog | None = None
-        """What is wrong after the last batch."""
+        """The damage after the last sound batch, if any."""
         self.tail: Tail | None = None
 
     # -- growing ------------------------------------------------------------------------------------------------
 
     @property
     def is_begun(self) -> bool:
-        """Whether it has seen a segment."""
+        """Whether a segment was scanned."""
         return bool(self._files)
 
     def is_cut(self, segments: Sequence[Segment]) -> bool:
-        """Whether what was scanned is there no more: the tail was cut off, and perhaps written anew."""
+        """Whether scanned batches are gone: the tail was cut off, and perhaps rewritten."""
         first = segments[0].base_offset if segments else -1
         sizes = {segment.path: segment.size for segment in segments}
         for file in self._files.values():
-            # A segment that is gone below the first one left was deleted by retention, not by an election.
+            # Retention deleted a segment below the first one on disk, not an election.
             behind = file.segment.path not in sizes and file.segment.base_offset < first
             if not behind and sizes.get(file.segment.path, -1) < file.scanned:
                 return True
@@ -70,9 +70,9 @@ class Scan:
         return said != tuple(int(value).to_bytes(size, "big") for value, size in values)
 
     def read_on(self, segments: Sequence[Segment], floor: int, decided: int) -> None:
-        """Scan what is new from the segment on that holds ``floor``, forget the segments before it.
+        """Scans what is new, from the segment that holds ``floor`` on, and forgets the segments before it.
 
-        Transactions below ``decided`` were read before, whole. LogChanged where the log is cut off meanwhile.
+        All transactions below ``decided`` were read completely. Raises LogChanged if the log is cut off meanwhile.
         """
         wanted = [segment for i, segment in enumerate(segments) if _reaches(segments, i, floor)]
         self.damage = self.tail = None
@@ -107,7 +107,7 @@ class Scan:
             data = self._log.read(path, file.scanned, wanted)
             if file.scanned + len(data) < wanted:
                 raise LogChanged(path, self.next_offset, "the file was cut off while it was read")
-            # What is decided here, about transactions above all, stands on these bytes.
+            # Verify the bytes: the decisions below, above all about transactions, depend on them.
             found = sound(data, path, next_offset=self.next_offset, epoch=self.epoch)
             if len(found.headers):
                 self._take(file, data, found.headers, found.marks, floor)
@@ -163,7 +163,7 @@ class Scan:
         return Position(offset, snapshot=snapshot)
 
     def changed(self, position: Position) -> bool:
-        """Whether the batch before ``position`` is another one now: history was rewritten below it."""
+        """Whether the batch before ``position`` has changed: history was rewritten below it."""
         if position.base < 0:
             return False
         for file in self._files.values():
@@ -174,9 +174,9 @@ class Scan:
                     return (int(found["epoch"]), int(found["crc"])) != (position.epoch, position.crc)
         scanned = [file.segment.base_offset for file in self._files.values()]
         if not scanned or min(scanned) <= position.base:
-            # A log that only ends earlier disproves nothing.
+            # A log that merely ends earlier is no proof of a rewrite.
             return bool(scanned) and (self.next_offset > position.base or self.epoch > position.epoch)
-        # The position lies before the oldest segment: only an older epoch where the log begins proves a rewrite.
+        # The position lies before the oldest segment: only an older epoch at the log's start proves a rewrite.
         first = self.headers()[:1]
         return len(first) > 0 and int(first[0]["epoch"]) < position.epoch
 
@@ -193,17 +193,17 @@ class Scan:
         return self._stirred <= start.offset and end.snapshot == start.snapshot
 
     def time(self, offset: int) -> int:
-        """Append time in milliseconds of the last batch before ``offset``, -1 where none was scanned."""
+        """Append time in milliseconds of the last batch before ``offset``, -1 if none was scanned."""
         headers = self.headers()
         rows = np.flatnonzero(headers["base_offset"] < offset)
         return int(headers["timestamp"][rows[-1]]) if len(rows) else -1
 
     def files(self) -> list[tuple[Segment, np.ndarray]]:
-        """The segments that have batches, and the headers of those."""
+        """The segments that have batches, and the headers of these batches."""
         return [(file.segment, np.concatenate(file.headers)) for file in self._files.values() if file.headers]
 
     def first_offset(self) -> int | None:
-        """Where the first segment begins that was scanned, None for none."""
+        """First offset of the first scanned segment, None if there is none."""
         return min((file.segment.base_offset for file in self._files.values()), default=None)
 
 

@@ -1,4 +1,4 @@
-"""Read one slice of a log: bytes, checksums, compression, frames and bodies; what does not count is masked."""
+"""Reads one slice of a log: bytes, checksums, compression, frames and bodies. Records that do not count are masked."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pipelines.source.positions import Slice, fingerprint
 def read_slice(piece: Slice, *, keep_unknown: bool = False) -> tuple[Records, np.ndarray]:
     """The records of the slice's batches, and which of them count (bool[n]): within its offsets, not aborted.
 
-    Records of a snapshot have the append time of the last record it contains. Raises MalformedLog naming the file
-    and the offset, LogChanged where other bytes are there than were planned.
+    Records of a snapshot have the append time of the last record that it contains. Raises MalformedLog that names the
+    file and the offset, and LogChanged if the bytes are not those that were planned.
     """
     data, headers = _planned(piece)
     check_control(data, headers, piece.path)
@@ -31,13 +31,13 @@ def read_slice(piece: Slice, *, keep_unknown: bool = False) -> tuple[Records, np
     if piece.snapshot >= 0 and (np.isin(records.types, (BEGIN, END, ABORT)) & records.known).any():
         raise ReplayViolation(piece.snapshot - 1, f"{piece.path}: a transaction in a snapshot (R-TXN-6)")
     for begin, close in piece.dropped:
-        # Raft's own records inside an aborted transaction hold.
+        # Raft's own records count even inside an aborted transaction.
         kept &= (records.offsets <= begin) | (records.offsets >= close) | (records.types >= CONTROL_BASE)
     return records, kept
 
 
 def _planned(piece: Slice) -> tuple[np.ndarray, np.ndarray]:
-    """The bytes of a slice and the headers of its batches, the same as when it was planned."""
+    """The bytes of a slice and the headers of its batches, compared with the plan."""
     try:
         data = read_bytes(piece.location, piece.path, piece.start, piece.end)
         batches = scan(data, piece.path, next_offset=piece.next_offset)

@@ -14,7 +14,7 @@ from pipelines.source.log_dir import LogDir, Snapshot
 
 
 def is_complete(log: LogDir, snapshot: Snapshot) -> bool:
-    """Whether a snapshot ends with its footer; one that does not is passed over, as Kafka's loader does."""
+    """Whether a snapshot ends with its footer. One without a footer is skipped, as in Kafka's loader."""
     data = log.read(snapshot.path, 0, snapshot.size)
     whole = scan(data, snapshot.path, next_offset=0)
     if not whole.complete or not len(whole.headers):
@@ -28,7 +28,7 @@ def is_complete(log: LogDir, snapshot: Snapshot) -> bool:
 def batches_of(log: LogDir, snapshot: Snapshot) -> tuple[np.ndarray, int]:
     """(headers of its batches, append time in milliseconds of the last record it contains: R-LOG-6).
 
-    MalformedLog where it does not begin with its header record or a batch is of another epoch (R-LOG-7).
+    Raises MalformedLog if it does not begin with its header record or a batch has another epoch (R-LOG-7).
     """
     data = log.read(snapshot.path, 0, snapshot.size)
     headers = scan(data, snapshot.path, next_offset=0).headers
@@ -44,9 +44,10 @@ def batches_of(log: LogDir, snapshot: Snapshot) -> tuple[np.ndarray, int]:
 
 
 def check_follows(snapshot: Snapshot, scanned: Iterable[tuple[str, np.ndarray]]) -> None:
-    """R-LOG-5: a snapshot ends where a batch does, and epochs do not fall after it.
+    """R-LOG-5: a snapshot ends where a batch ends, and epochs do not decrease after it.
 
-    ``scanned``: path and headers (BATCH_DTYPE) in log order. MalformedLog names the first batch that does not fit.
+    ``scanned``: path and headers (BATCH_DTYPE) in log order. Raises MalformedLog that names the first batch that
+    breaks the rule.
     """
     for path, headers in scanned:
         ends = headers["base_offset"] + headers["count"]

@@ -1,4 +1,4 @@
-"""What lies at a path that is no metadata log, so that a refusal can say it; and a first look at one that may be."""
+"""Guesses what a path holds that is not a metadata log, for the error message; and checks the first batch of a log."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _HEADER = 61
 _PARTITION = re.compile(r".+-\d+")
 _PACKED = re.compile(r"\d{20}\.log\.\w+|\d{20}-\d{10}\.checkpoint\.(gz|zst|lz4|bz2|xz)")
 _NAMED = 3
-"""How many names a refusal gives."""
+"""How many names an error message lists."""
 
 
 def what_file(head: bytes) -> str:
-    """What a file is, by its first bytes."""
+    """Says what a file is, by its first bytes."""
     if not head:
         return "empty"
     if head[:2] == b"\x1f\x8b":
@@ -34,7 +34,7 @@ def what_file(head: bytes) -> str:
 
 
 def is_batch(head: bytes) -> bool:
-    """Whether bytes begin with the head of a record batch."""
+    """Whether bytes begin with the header of a record batch."""
     try:
         read_header(head, 0, file="")
         return len(head) >= _HEADER
@@ -43,7 +43,7 @@ def is_batch(head: bytes) -> bool:
 
 
 def read_head(fs: pafs.FileSystem, path: str, size: int = _HEAD) -> bytes:
-    """The first bytes of a file; none where it cannot be read."""
+    """The first bytes of a file, empty if it cannot be read."""
     try:
         with fs.open_input_file(path) as file:
             head: bytes = file.read(size)
@@ -53,7 +53,7 @@ def read_head(fs: pafs.FileSystem, path: str, size: int = _HEAD) -> bytes:
 
 
 def what_folder(fs: pafs.FileSystem, folder: str, wanted: str) -> str:
-    """What is in a folder that is no log, and where below it a directory ``wanted`` is."""
+    """Says what a folder holds that is not a log, and where below it a directory ``wanted`` is."""
     there = sorted(fs.get_file_info(pafs.FileSelector(folder)), key=lambda info: info.base_name)
     names = [info.base_name for info in there]
     folders = [info.base_name for info in there if info.type == pafs.FileType.Directory]
@@ -74,13 +74,13 @@ def what_folder(fs: pafs.FileSystem, folder: str, wanted: str) -> str:
 
 
 def named(names: list[str]) -> str:
-    """The first of some names."""
+    """The first names of a list, as text."""
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def check_first_batch(fs: pafs.FileSystem, path: str, base_offset: int) -> None:
-    """MalformedLog where the first bytes of a segment are not the head of a batch at its offset."""
+    """Raises MalformedLog if a segment does not begin with the header of a batch at its offset."""
     head = read_head(fs, path, _HEADER)
     try:
         read_header(head, 0, file=path)

@@ -1,4 +1,4 @@
-"""The sound batches of some bytes: those before the first that is damaged, and what is wrong there (R-READ-1)."""
+"""The sound batches at the beginning of some bytes, and the damage after them (R-READ-1)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Sound:
     headers: np.ndarray
     marks: list[tuple[int, int]]
     problem: MalformedLog | None
-    """What is wrong after them."""
+    """The damage after the sound batches, if any."""
 
 
 def sound(data: np.ndarray, path: str, *, next_offset: int, epoch: int) -> Sound:
     """The sound batches at the beginning of ``data`` (uint8), the first at ``next_offset``, epochs from ``epoch`` on.
 
-    Headers, checksums, transaction markers and the order of epochs are checked; records are left to the workers.
+    This checks headers, checksums, transaction markers and the order of epochs. The workers check records.
     """
     batches, problem = scan_sound(data, path, next_offset=next_offset)
     headers = batches.headers

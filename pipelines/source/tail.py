@@ -1,4 +1,4 @@
-"""How far behind its end a log is read. The high watermark is not on disk, and an election may cut off the tail."""
+"""How far behind the log's end a reader stays. The high watermark is not on disk; an election may cut off the tail."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _FORM = re.compile(r"(\d+)|(\d+(?:\.\d+)?)s")
 
 @dataclass(frozen=True)
 class Settle:
-    """A batch may be read once ``records`` records follow it, and one appended ``seconds`` or more after it.
+    """A batch may be read once ``records`` records follow it and one of them was appended ``seconds`` or more later.
 
-    Both are counted by the log, not by the clock of the reader: the same bytes always settle alike. Kafka appends
-    something at least every half second (NoOpRecord), so a log goes on settling in an idle cluster.
+    Both count by the log, not by the reader's clock: the same bytes always settle in the same way. Kafka appends a
+    NoOpRecord at least every half second, so the log of an idle cluster settles, too.
     """
 
     records: int = 0
@@ -25,7 +25,7 @@ class Settle:
 
     @classmethod
     def parse(cls, text: str) -> Settle:
-        """``100`` is records, ``2s`` or ``0.5s`` seconds. UsageError for anything else."""
+        """Parses ``100`` as records, ``2s`` or ``0.5s`` as seconds. Raises UsageError for anything else."""
         found = _FORM.fullmatch(text.strip())
         if found is None:
             raise UsageError(f"--settle {text}: give a number of records (100) or of seconds (2s)")
@@ -35,9 +35,9 @@ class Settle:
         return f"{self.seconds}s" if self.seconds else str(self.records)
 
     def end(self, headers: np.ndarray, end: int) -> int:
-        """Offset after the last settled batch of ``headers`` (BATCH_DTYPE), the newest of a log that ends at ``end``.
+        """Returns the offset after the last settled batch, or ``end`` itself if nothing is held back.
 
-        ``end`` itself where nothing is held back.
+        ``headers`` (BATCH_DTYPE) are the newest batches of a log that ends at ``end``.
         """
         if not (self.records or self.seconds) or not len(headers):
             return end

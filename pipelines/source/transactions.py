@@ -1,4 +1,4 @@
-"""The transactions of a log, as far as their markers were seen, and where a reader may stand between them."""
+"""The transactions of a log, as far as their markers were read, and the offsets where a reader may stop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipelines.source.markers import ABORT, BEGIN
 
 
 class Transactions:
-    """Fed with markers in log order; nothing is taken after the first that is illegal."""
+    """Takes markers in log order, up to the first illegal one."""
 
     def __init__(self) -> None:
         self.violation: ReplayViolation | None = None
@@ -17,7 +17,7 @@ class Transactions:
         self._closed: list[tuple[int, int, bool]] = []
 
     def add(self, marks: Iterable[tuple[int, int]], floor: int) -> None:
-        """Markers as (offset, record type); those below ``floor`` were read before, their transactions whole."""
+        """Adds markers (offset, record type). Those below ``floor`` were read before, in whole transactions."""
         for offset, kind in marks:
             if offset >= floor and self.violation is None:
                 self._add(offset, kind)
@@ -40,7 +40,7 @@ class Transactions:
         self.violation = ReplayViolation(offset, problem)
 
     def outside(self, end: int) -> int:
-        """``end``, or where the transaction begins that it lies in: no part of it is visible (R-TXN-4)."""
+        """Returns ``end``, or the begin of the transaction around it: no part of it is visible yet (R-TXN-4)."""
         if self._begin is not None:
             end = min(end, self._begin)
         for begin, close, _ in reversed(self._closed):
@@ -49,9 +49,9 @@ class Transactions:
         return end
 
     def around(self, offset: int) -> tuple[int, int] | None:
-        """First offset and offset after the last of the closed transaction that ``offset`` lies in."""
+        """Returns the offsets ``[first, last)`` of the closed transaction around ``offset``, None if there is none."""
         return next(((begin, close + 1) for begin, close, _ in self._closed if begin < offset <= close), None)
 
     def aborted(self) -> list[tuple[int, int]]:
-        """Offsets (begin, abort) of the transactions that never were (R-TXN-3)."""
+        """Offsets (begin, abort) of the aborted transactions (R-TXN-3)."""
         return [(begin, close) for begin, close, is_aborted in self._closed if is_aborted]

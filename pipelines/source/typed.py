@@ -1,4 +1,4 @@
-"""Decoded records as rows for people: typed columns for what replay reads, JSON for the fields of everything else."""
+"""Decoded records as readable rows: typed columns for what replay reads, JSON for the fields of all other records."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ TYPED_SCHEMA = pa.schema(
 )
 # Columns say all there is of these.
 _IN_COLUMNS = tuple(KEY_OF[kind] for kind in (TopicRecord, RemoveTopicRecord, NoOpRecord, ClearElrRecord))
-# Records of one Arrow batch: a few megabytes, which stay in the processor's cache on the way to the JVM.
+# Records of one Arrow batch: a few megabytes, which stay in the CPU cache on the way to the JVM.
 BATCH_ROWS = 1 << 15
 
 
 def typed_batches(records: Records, kept: np.ndarray, snapshot: int | None) -> Iterator[pa.RecordBatch]:
-    """Rows of the records that count, columns of TYPED_SCHEMA.
+    """Rows of the records that count, with the columns of TYPED_SCHEMA.
 
-    ``snapshot``: last contained offset where they are those of a snapshot. A list or scalar that a change record
-    leaves as it was is null.
+    ``snapshot`` is the last contained offset if the records are those of a snapshot. A list or scalar that a change
+    record does not set is null.
     """
     counted = np.flatnonzero(kept)
-    # Columns are cut out of those of the records, so a batch is of records that lie side by side.
+    # Columns are slices of the records' columns, so the records of a batch must be consecutive.
     for run in np.split(counted, np.flatnonzero(np.diff(counted) != 1) + 1):
         for start in range(0, len(run), BATCH_ROWS):
             rows = slice(int(run[start]), int(run[min(start + BATCH_ROWS, len(run)) - 1]) + 1)
@@ -79,7 +79,7 @@ def typed_batches(records: Records, kept: np.ndarray, snapshot: int | None) -> I
 class _Parts:
     """The partition records among the ``n`` records of a batch.
 
-    They are the rows ``[first, last)`` of ``columns``; ``at`` int64[last - first] is where they are in the batch.
+    They are the rows ``[first, last)`` of ``columns``. ``at`` int64[last - first] holds their rows in the batch.
     """
 
     n: int
@@ -96,7 +96,7 @@ class _Parts:
 
     @cached_property
     def _before(self) -> np.ndarray:
-        """How many there are before each row, and in all: int64[n + 1]."""
+        """Number of partition records before each row, and in all: int64[n + 1]."""
         ones = np.zeros(self.n + 1, np.int64)
         ones[self.at + 1] = 1
         return np.cumsum(ones)
@@ -117,7 +117,7 @@ class _Parts:
     def list_of(
         self, slot: int, ends: np.ndarray, kind: pa.DataType, values: Callable[[int, int], pa.Array]
     ) -> pa.Array:
-        """A column of lists, ``values(start, end)`` of which lie together; ``ends`` int32[*]: of all records' lists."""
+        """A column of lists. ``ends`` int32[*]: the ends of all records' lists; ``values(start, end)``: their items."""
         present = self.columns.present[slot, self.first : self.last]
         if not present.any():
             return pa.nulls(self.n, kind)
@@ -162,7 +162,7 @@ def _batch(records: Records, rows: slice, part: _Parts, snapshot: int | None) ->
 
 
 def _plain(kind: pa.DataType, values: np.ndarray, given: np.ndarray | None = None) -> pa.Array:
-    """A column of numbers as they lie in memory, null where not ``given``."""
+    """A column of numbers that shares the array's memory, null where not ``given``."""
     bits = None if given is None else _bits(given)
     return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(np.ascontiguousarray(values))])
 
@@ -192,7 +192,7 @@ def _topic_ids(records: Records, rows: slice, part: _Parts, hits: np.ndarray) ->
 
 
 def _names(records: Records, rows: slice) -> pa.Array:
-    """Topic names, of the few records that have one."""
+    """Topic names. Few records have one."""
     given = records.name_at[rows] >= 0
     at = np.flatnonzero(given)
     if not len(at):
@@ -205,7 +205,7 @@ def _names(records: Records, rows: slice) -> pa.Array:
 
 
 def _fields(records: Records, rows: slice, hits: np.ndarray) -> pa.Array:
-    """The fields of the records that have no columns, as kafka-dump-log prints them."""
+    """The fields of records that have no columns of their own, as kafka-dump-log prints them."""
     others = rows.start + np.flatnonzero(~hits)
     types = records.types[others]
     said = np.isin(types, _IN_COLUMNS) & (programs().entries_of(types, records.versions[others]) >= 0)

@@ -1,4 +1,4 @@
-"""The voters of a quorum, as its log names them: in the record that begins an epoch, or one of its own (R-QUORUM-1)."""
+"""The voters of a quorum, as its log names them: in a LeaderChange record or a Voters record (R-QUORUM-1)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SliceIds = tuple[int, int, frozenset[int]]
 
 
 def voters_of(planner: Planner) -> SliceIds | None:
-    """The voters that a log names last; None where none of its segments names any."""
+    """Returns the voters that a log names last, None if none of its segments names any."""
     found = _newest(planner)
     if found is None and planner.first_offset() >= 0:
-        # What was scanned begins in mid-epoch.
+        # The scan begins in the middle of an epoch.
         whole = Planner(planner.log)
         whole.refresh(Position(max(planner.first_offset(), 0)))
         found = _newest(whole)

@@ -1,4 +1,4 @@
-"""The Spark session, set up for many small tables: on this machine, or as the driver of a cluster."""
+"""The Spark session, configured for many small tables: on this machine, or as the driver of a cluster."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
-# A socket's path has room for about a hundred bytes; Spark adds a name to the temporary directory.
+# A socket's path has at most about a hundred bytes, and Spark appends a name to the temporary directory.
 _SOCKET_FOLDER = 50
-# Each partition of the state is a task and a store of its own, also where there is little to do.
+# Each partition of the state costs a task and a state store, even if it has little to do.
 _MOST_PARTITIONS = 8
 
 
@@ -42,12 +42,12 @@ def spark_session(
     archive: bool = True,
     preload: str = "",
 ) -> SparkSession:
-    """The session of this process, made at the first call. ``delta`` adds Delta Lake, fetched at the first use.
+    """The session of this process, created at the first call. ``delta`` adds Delta Lake, fetched at the first use.
 
     ``brief``: the session serves one command and ends with it (pipelines.start.session). ``archive``: load Spark's
-    classes from the archive of pipelines.upkeep.warm where there is one. ``preload``: a module whose ``warm()`` the
-    parent of the Python workers calls before it forks. UsageError where there is no Java, or no cluster. Workers run
-    this very interpreter unless PYSPARK_PYTHON names another, so they find the same packages.
+    classes from the archive of pipelines.upkeep.warm if it exists. ``preload``: a module whose ``warm()`` the parent of
+    the Python workers calls before it forks. Raises UsageError if there is no Java, or no cluster. Workers run this
+    interpreter unless PYSPARK_PYTHON names another one, so they find the same packages.
     """
     from pipelines.settings import Spark
 
@@ -77,16 +77,16 @@ def _session(wanted: Spark, options: dict[str, str], jvm: Jvm | None, *, delta: 
 
 
 def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True, preload: str = "") -> dict[str, str]:
-    """Spark's settings of a session, by name, those of ``wanted.conf`` last; sets the variables that Spark looks at."""
+    """Spark's settings of a session, by name. Those of ``wanted.conf`` win. Also sets Spark's environment."""
     choose(wanted.fast_start)
     options = [wanted.java_options]
     brief = brief and is_on("jvm")
     if brief:
         options += JAVA_OPTIONS
-    # What the JVM itself logs would go to standard output, among our data.
+    # Otherwise the JVM's own log would go to standard output, into jbod's data.
     ours = [*options, "-Xlog:disable -Xlog:all=error:stderr"]
     if is_local(wanted.master):
-        # Only here: executors elsewhere could not reach the address, and a cluster may ship all of Spark's home.
+        # Only for a local session: remote executors could not reach the address, and a cluster may ship SPARK_HOME.
         if is_on("home"):
             use_spark_home()
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -133,9 +133,9 @@ def is_local(master: str) -> bool:
 
 
 def spark_session_soon(wanted: Spark, preload: str = "") -> Callable[[], SparkSession]:
-    """Begin to start a brief session beside what this process does; what is returned waits for it.
+    """Starts a brief session in the background. Returns a function that waits for it.
 
-    The JVM dies with this process, whether or not anybody calls.
+    The JVM ends with this process, even if the function is never called.
     """
     java = use_java()
     options = _options(wanted, java, brief=True, preload=preload)
@@ -159,7 +159,7 @@ def spark_session_soon(wanted: Spark, preload: str = "") -> Callable[[], SparkSe
 
 @cache
 def _log() -> Path:
-    """The file that takes what the JVM and its workers print. They may outlive our own output."""
+    """The file for the output of the JVM and its workers, which may outlive this process's output."""
     handle, name = tempfile.mkstemp(prefix="jbod-spark-", suffix=".log")
     os.close(handle)
     return Path(name)
@@ -181,19 +181,17 @@ def _made(builder: SparkSession.Builder, master: str, jvm: Jvm | None) -> SparkS
     except Exception:
         if is_local(master):
             raise
-        raise UsageError(
-            f"spark.master {master}: no Spark session comes about there; what Spark said: {_log()}"
-        ) from None
+        raise UsageError(f"spark.master {master}: no Spark session can start there; Spark's output: {_log()}") from None
 
 
 def _partitions(master: str) -> int:
-    """As many as cores, which of a cluster nobody knows before its executors are there."""
+    """As many as cores. For a cluster this is unknown before its executors start."""
     return min(os.cpu_count() or 1, _MOST_PARTITIONS) if is_local(master) else _MOST_PARTITIONS
 
 
 def _sockets_fit(master: str) -> bool:
-    """Whether workers can be talked to through Unix sockets, which cost less than those of the network.
+    """Whether Unix sockets can connect the workers. They cost less than network sockets.
 
-    Executors of a cluster have temporary directories of their own; YARN's paths are longer than a socket's may be.
+    Executors of a cluster have other temporary directories, and YARN's paths are too long for a socket.
     """
     return is_local(master) and hasattr(socket, "AF_UNIX") and len(os.fsencode(tempfile.gettempdir())) <= _SOCKET_FOLDER

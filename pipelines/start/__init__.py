@@ -1,4 +1,4 @@
-"""Start-up tricks: what makes a command answer sooner. With all of them off everything works, only later.
+"""Start-up tricks, which make a command answer sooner. Everything also works without them, only more slowly.
 
-``spark.fast_start`` turns them off; docs/start-up.md says what each does and how much it saves.
+``spark.fast_start`` turns them off. docs/start-up.md says what each of them does and how much it saves.
 """

@@ -1,4 +1,4 @@
-"""Where what makes later starts faster is kept, on this machine and for this user."""
+"""The user's cache on this machine, which makes later starts faster."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pipelines.java import Java
 
 
 def cache_dir() -> Path:
-    """Where what makes later runs faster is kept."""
+    """The folder of the cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jbod"
 
 
 def class_archive(java: Java) -> Path:
-    """Where the classes that Spark loads are archived for this Java and this Spark (pipelines.upkeep.warm writes it).
+    """The archive of Spark's classes for this Java and this Spark (pipelines.upkeep.warm writes it).
 
-    An archive holds for the paths it was made with: another environment's PySpark has its own.
+    An archive is valid only for the paths with which it was made, so each environment's PySpark has its own.
     """
     spark = importlib.metadata.distribution("pyspark")
     places = f"{java.home} {spark.locate_file('pyspark')}"

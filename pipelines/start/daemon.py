@@ -30,7 +30,7 @@ WORKER_MODULES = (
 
 
 def keep_memory() -> None:
-    """Let the workers reuse the memory they got: fresh pages cost a tenth of a fold. What glibc alone can do."""
+    """Makes the workers reuse freed memory, as fresh pages cost a tenth of a fold. Only glibc supports this."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

@@ -1,7 +1,7 @@
 """Spark's home for local sessions: the installed one without its zip of Python sources.
 
-Spark puts ``python/lib/pyspark.zip`` in front of every worker's path. Nothing in a zip stays compiled, so each of the
-seven Python processes that a streaming query starts compiles PySpark again: half a second each, one after the other.
+Spark puts ``python/lib/pyspark.zip`` first on every worker's path. Python does not cache compiled code from a zip, so
+each of the seven Python processes of a streaming query compiles PySpark again: half a second each, one after another.
 Without the zip they import the installed package, which is the same code.
 """
 
@@ -19,7 +19,7 @@ _PARTS = ("bin", "jars", "sbin")
 
 
 def use_spark_home() -> None:
-    """Set SPARK_HOME to a folder of links to the installed PySpark, unless it is set. Its path does not change."""
+    """Sets SPARK_HOME, unless it is set, to a folder of links to the installed PySpark. The folder's path is stable."""
     if "SPARK_HOME" in os.environ:
         return
     spark = importlib.metadata.distribution("pyspark")  # not imported: that takes a while
@@ -31,7 +31,7 @@ def use_spark_home() -> None:
     try:
         _link(installed, home)
     except OSError:
-        return  # a cache that cannot be written only costs time
+        return  # without a writable cache, starts only take longer
     os.environ["SPARK_HOME"] = str(home)
 
 
@@ -46,7 +46,7 @@ def _link(installed: Path, home: Path) -> None:
     try:
         scratch.rename(home)
     except OSError:
-        # Another process was faster, or links of a PySpark that is gone are in the way.
+        # Another process was faster, or links to a removed PySpark exist.
         for part in _PARTS:
             if (scratch / part).is_symlink():
                 (scratch / part).replace(home / part)

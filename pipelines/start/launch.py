@@ -1,7 +1,7 @@
-"""Spark's JVM started directly, where pipelines.upkeep.warm has kept the command for it.
+"""Starts Spark's JVM directly, if pipelines.upkeep.warm has kept the command for it.
 
-Spark's own way there, two shell scripts and a JVM that only composes the command, costs a third of a second, and
-begins after PySpark is imported; this way the JVM starts beside the import.
+Spark runs two shell scripts and a JVM to compose this command. They take a third of a second and start after the import
+of PySpark. Here the JVM starts in parallel with the import.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from pipelines.java import Java
 from pipelines.start.cache import class_archive
 
 _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
-# What Spark's scripts and its launcher read is theirs to interpret; these they only pass on.
+# Variables that Spark's scripts and launcher only pass on. They interpret all other ones themselves.
 _PASSED_ON = frozenset({"SPARK_HOME", "SPARK_LOCAL_IP", "SPARK_LOCAL_DIRS"})
 _MEMORY, _OPTIONS = "spark.driver.memory", "spark.driver.extraJavaOptions"
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 
 
 def command_file(java: Java) -> Path:
-    """Where the command is kept, beside the archive of classes and for the same Java and Spark."""
+    """The file of the command, beside the archive of classes, for the same Java and Spark."""
     return class_archive(java).with_suffix(".command.json")
 
 
 def keep_command(java: Java) -> None:
-    """Ask the launcher of SPARK_HOME which command it would run, and keep it."""
+    """Asks the launcher of SPARK_HOME which command it would run, and keeps the command."""
     script = Path(os.environ["SPARK_HOME"], "bin", "spark-class")
     asked = [str(script), "org.apache.spark.launcher.Main", _SUBMIT, "pyspark-shell"]
     said = subprocess.run(asked, capture_output=True, check=True, timeout=60).stdout.decode()  # noqa: S603
@@ -45,14 +45,14 @@ def keep_command(java: Java) -> None:
 
 @dataclass(frozen=True)
 class Jvm:
-    """A JVM that has been started and will say where it listens."""
+    """A JVM that has been started and will write its port to a file."""
 
     process: subprocess.Popen[bytes]
     said: Path
-    """A file that it writes: its port and a secret."""
+    """The file that it writes: its port and a secret."""
 
     def gateway(self, conf: Any) -> Any:
-        """Py4J's gateway to it, None where it ended before there was one."""
+        """Py4J's gateway to the JVM, None if the JVM ended before."""
         from pyspark.java_gateway import launch_gateway
         from pyspark.serializers import UTF8Deserializer, read_int
 
@@ -75,10 +75,9 @@ class Jvm:
 
 
 def start_jvm(java: Java, options: Mapping[str, str], log: Path) -> Jvm | None:
-    """Start the JVM of a local session with Spark's ``options``; what it prints goes to ``log``.
+    """Starts the JVM of a local session with Spark's ``options``. Its output goes to ``log``.
 
-    None where no command is kept, or where something is set that Spark's launcher has to interpret. The JVM ends with
-    this process.
+    Returns None if no command is kept, or if a setting needs Spark's launcher. The JVM ends with this process.
     """
     kept = _kept(java)
     if kept is None or not _plain(options, os.environ):
@@ -98,7 +97,7 @@ def start_jvm(java: Java, options: Mapping[str, str], log: Path) -> Jvm | None:
 
 
 def command(kept: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """The kept command with a session's options, in the places where Spark's launcher puts them."""
+    """The kept command with a session's options, placed as by Spark's launcher."""
     heap = next(at for at, word in enumerate(kept) if word.startswith("-Xmx"))
     main = kept.index(_SUBMIT)
     settings = [word for name, value in options.items() for word in ("--conf", f"{name}={value}")]
@@ -114,7 +113,7 @@ def command(kept: Sequence[str], options: Mapping[str, str]) -> list[str]:
 
 
 def _plain(options: Mapping[str, str], env: Mapping[str, str]) -> bool:
-    """Whether nothing is set that changes the command in another way than ``command`` does."""
+    """Whether no setting changes the command in a way that ``command`` does not support."""
     if os.name != "posix" or {"PYSPARK_SUBMIT_ARGS", _PORT} & env.keys():
         return False
     if any(name.startswith("SPARK_") and name not in _PASSED_ON for name in env):
@@ -124,7 +123,7 @@ def _plain(options: Mapping[str, str], env: Mapping[str, str]) -> bool:
 
 
 def _kept(java: Java) -> list[str] | None:
-    """The command kept for this Java and for the home that is set, if there is one."""
+    """The command kept for this Java and this SPARK_HOME, None if there is none."""
     with suppress(OSError, ValueError, KeyError):
         words = [str(word) for word in json.loads(command_file(java).read_text())]
         jars = str(Path(os.environ["SPARK_HOME"], "jars"))

@@ -1,4 +1,4 @@
-"""Numba without SciPy: numba looks for a BLAS there when it is imported, which takes a fifth of a second."""
+"""Imports numba without SciPy. Numba searches SciPy for a BLAS at import, which takes a fifth of a second."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pipelines.start.switch import is_on
 
 
 def import_numba() -> None:
-    """Import what numba needs for its first kernel, but not SciPy. No kernel of ours calls a BLAS.
+    """Imports the modules that numba needs for its first kernel, but not SciPy. No kernel of jbod calls a BLAS.
 
-    Numba looks for it again before it compiles what needs one. Where SciPy is loaded, or numba keeps the module
-    elsewhere, numba is imported as usual.
+    Numba searches again before it compiles code that needs a BLAS. If SciPy is loaded already, or numba keeps the
+    module elsewhere, numba is imported as usual.
     """
     if not is_on("numba") or "numba.np.arraymath" in sys.modules or "scipy.linalg" in sys.modules:
         return

@@ -1,4 +1,4 @@
-"""A session of one command: the JVM only moves bytes for a few seconds and ends."""
+"""Settings of a session for one command: the JVM only moves bytes for a few seconds and ends."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pipelines.start.switch import is_on
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Arrow checks every access to a column that Spark has bounded by the number of rows: a fifth of the JVM's time. The
-# first compiler is enough for code that runs for seconds, and leaves the cores to the workers.
+# Arrow checks the bounds of every column access, though Spark stays within the number of rows: a fifth of the JVM's
+# time. The first compiler is enough for code that runs for seconds, and leaves the cores to the workers.
 JAVA_OPTIONS = (
     "-Darrow.enable_unsafe_memory_access=true",
     "-Darrow.enable_null_check_for_get=false",
     "-XX:TieredStopAtLevel=1",
 )
-# A few thousand rows are not worth the compiling of code for them.
+# For a few thousand rows, code generation takes longer than it saves.
 SPARK_OPTIONS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 def skip_installed_sources(session: SparkSession) -> None:
-    """Spare Spark the Python process in which it looks for data sources among the packages, which takes 0.3 s.
+    """Avoids the Python process in which Spark searches packages for data sources, which takes 0.3 s.
 
-    The command's own source is registered by name. A Spark that keeps the field elsewhere looks for the sources.
+    jbod registers its source by name. If a version of Spark keeps the field elsewhere, it searches as usual.
     """
     if not is_on("sources"):
         return
@@ -38,15 +38,15 @@ def skip_installed_sources(session: SparkSession) -> None:
 
 
 def wake_workers(session: SparkSession) -> None:
-    """Start the parent of the workers and load the state store's library while a query is still being planned.
+    """Starts the parent of the workers and loads the state store's library while a query is being planned.
 
-    To be called after the source is loaded: Spark starts one Python parent at a time, and the source's comes first.
+    Call it after the source is loaded: Spark starts one Python parent at a time, and the source needs one first.
     """
     if not is_on("workers"):
         return
 
     def run() -> None:
-        # Where executors cannot work, the query itself says so.
+        # If executors cannot work, the query itself reports it.
         with suppress(Exception):
             session.range(2).mapInArrow(lambda batches: batches, "id long").collect()
             session.sparkContext._jvm.org.rocksdb.RocksDB.loadLibrary()  # type: ignore[union-attr]
@@ -56,7 +56,7 @@ def wake_workers(session: SparkSession) -> None:
 
 @contextmanager
 def short_turns() -> Iterator[None]:
-    """Let threads take turns often. The JVM answers in microseconds; a thread waits 5 ms for each turn otherwise."""
+    """Makes Python switch threads often. The JVM answers in microseconds, but by default a thread waits 5 ms."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)
     try:

@@ -1,4 +1,4 @@
-"""Which start-up tricks are on. The setting ``spark.fast_start`` says it: true, false, or a list of names."""
+"""Which start-up tricks are on, by the setting ``spark.fast_start``: true, false, or a list of names."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Literal, get_args
 Trick = Literal["numba", "home", "command", "archive", "workers", "jvm", "sources", "first_batch", "exit"]
 TRICKS: tuple[Trick, ...] = get_args(Trick)
 VARIABLE = "JBOD_SPARK__FAST_START"
-"""The setting as a variable: worker processes and modules that are imported before any settings read it."""
+"""The setting as a variable, for worker processes and for modules that are imported before the settings."""
 PRELOAD = "_JBOD_PRELOAD"
 """The variable of workers that names the module whose ``warm()`` their parent calls."""
 
 
 def choose(fast_start: bool | Sequence[Trick]) -> None:
-    """Use these tricks in this process and in those it starts: all, none, or the named ones."""
+    """Uses these tricks in this process and its child processes: all, none, or the named ones."""
     os.environ[VARIABLE] = json.dumps(fast_start if isinstance(fast_start, bool) else list(fast_start))
 
 
 def is_on(trick: Trick) -> bool:
-    """Whether a trick may be used. A value that is no JSON counts as true: the settings refuse it in one line."""
+    """Whether a trick may be used. A value that is not JSON counts as true, because the settings refuse it later."""
     try:
         chosen = json.loads(os.environ.get(VARIABLE, "true").lower())
     except ValueError:

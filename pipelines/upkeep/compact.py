@@ -1,11 +1,11 @@
-"""Fewer and larger files, and no old ones, without a change of what a lake says.
+"""Makes the files of a lake fewer and larger, and deletes old ones. The rows do not change.
 
-``optimize`` merges small files of closed rows, of ``records`` and of requests: neighbours in time become one, sorted by
-key. Files of open rows stay: each shard replaces its own. Every table gets a version, then the ledger a row without
-records that names them. A run that dies in between leaves tables ahead of the ledger whose rows are the same: readers
-do not look at them, and the next publication stands on them.
+``optimize`` merges small files of closed rows, of ``records`` and of requests: neighbours in time become one file,
+sorted by key. Files of open rows stay, because each shard replaces its own. Every table gets a version, then the ledger
+gets a row without records that names them. A run that dies in between leaves tables ahead of the ledger with the same
+rows: readers ignore them, and the next publication builds on them.
 
-``vacuum`` deletes files that no version needs which the ledger names now or named within the last hours.
+``vacuum`` deletes files that are in no version that the ledger names now or has named in the last hours.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, REQUESTS, Table
 
 TARGET_BYTES = 32 << 20
-"""Files that are larger stay; merged ones grow to about this size. What it unfolds to is held in memory."""
+"""Larger files stay, and merged files grow to about this size. Their uncompressed rows are held in memory."""
 _ENDS = ("max.to_offset", "max.log_offset", "max.answered_time", "max.first_time")
-"""The statistics that tell which files are neighbours in time."""
+"""The statistics by which files are ordered in time."""
 YOUNG = timedelta(hours=24)
-"""A file younger than this may be part of a batch that is about to be published."""
+"""A younger file may belong to a batch that is not published yet."""
 
 
 @dataclass(frozen=True)
 class Merged:
-    """What ``optimize`` did to a table: files of all its rows before and after."""
+    """The result of ``optimize`` for a table: number of files before and after."""
 
     table: str
     before: int
@@ -46,7 +46,7 @@ class Merged:
 
 @dataclass(frozen=True)
 class Removed:
-    """What ``vacuum`` deleted of a table, or would."""
+    """The files that ``vacuum`` deleted from a table, or would delete."""
 
     table: str
     files: int
@@ -57,7 +57,7 @@ class Removed:
 
 
 def optimize(location: str, *, target: int = TARGET_BYTES) -> list[Merged]:
-    """Merge the small files of a lake; ``target`` in bytes. LakeConflict where something else rewrote its files."""
+    """Merges the small files of a lake. ``target`` in bytes. Raises LakeConflict if another writer rewrote files."""
     done = []
     with LakeWriter.held(location) as lake:
         rewritten = False
@@ -83,9 +83,10 @@ def optimize(location: str, *, target: int = TARGET_BYTES) -> list[Merged]:
 def replace_files(
     lake: LakeWriter, table: Table, added: Sequence[DataFile], gone: Sequence[LiveFile], *, rebuilt: bool = False
 ) -> None:
-    """One version of a table with other files; ``rebuilt``: they are all it has, and their rows may be others, too.
+    """Commits a version of a table with other files. ``rebuilt``: it replaces all files, and rows may differ, too.
 
-    It is not marked as part of a batch, so it stays if the ledger never names it: the rows are those of the records.
+    The commit is not marked as part of a batch, so it stays even if the ledger never names it: its rows follow from the
+    records.
     """
     marks = {REBUILT if rebuilt else REWRITTEN: "true"}
     commit_files(lake.location, table, lake.tables[table.name], added, gone, marks=marks, changes=rebuilt)
@@ -123,7 +124,7 @@ def _merged(location: str, table: Table, group: Sequence[LiveFile]) -> DataFile:
 
 
 def _optimize_ledger(ledger: DeltaTable) -> Merged:
-    """The ledger is read as it is now, at no named version, so delta-rs may merge it."""
+    """Merges the ledger's files with delta-rs. Readers always read its newest version, so this is safe."""
     before = len(ledger.file_uris())
     ledger.optimize.compact(commit_properties=CommitProperties({REWRITTEN: "true"}, max_commit_retries=0))
     ledger.update_incremental()
@@ -134,10 +135,10 @@ def _optimize_ledger(ledger: DeltaTable) -> Merged:
 
 
 def vacuum(location: str, keep: timedelta, *, dry_run: bool = False, now: datetime | None = None) -> list[Removed]:
-    """Delete the files of a lake that only versions need which were replaced longer than ``keep`` ago.
+    """Deletes files that only versions replaced more than ``keep`` ago contain.
 
-    What the newest ledger row names stays, what any named that was the newest since then, the tables as they are now,
-    and files younger than a day.
+    It keeps the versions of the newest ledger row and of every row that was the newest since then, the tables' present
+    versions, and files younger than a day.
     """
     now = now or datetime.now(UTC)
     done = []
@@ -151,7 +152,7 @@ def vacuum(location: str, keep: timedelta, *, dry_run: bool = False, now: dateti
 
 
 def _kept_versions(lake: LakeWriter, since: datetime) -> dict[str, set[int]]:
-    """The versions of every table that a reader may have open who began at ``since`` or later."""
+    """The versions of every table that a reader that started at ``since`` or later may have open."""
     rows = lake.tables[LEDGER.name].to_pyarrow_table(columns=["end_offset", "published_time", "versions"])
     newest_first = rows.sort_by([("published_time", "descending"), ("end_offset", "descending")]).to_pylist()
     kept: dict[str, set[int]] = {LEDGER.name: set()}
@@ -167,7 +168,7 @@ def _files_of(table: str, version: int) -> set[str]:
     try:
         return {file.path for file in live_files(DeltaTable(table, version=version))}
     except DeltaError:
-        # Delta's own log no longer reaches back to it, so nobody can open it.
+        # Delta's log no longer has this version, so no reader can open it.
         return set()
 
 
@@ -186,6 +187,6 @@ def _delete(location: str, name: str, needed: set[str], before: datetime, dry_ru
 
 
 def _is_unneeded(path: str, folder: str, needed: set[str]) -> bool:
-    """Whether a file of a table's folder is of no version; what is in ``_delta_log`` and the like is of none."""
+    """Whether a file in a table's folder may be deleted. Files in ``_delta_log`` and similar folders may not."""
     relative = path[path.index(folder) + len(folder) + 1 :]
     return relative not in needed and not relative.startswith(("_", "."))

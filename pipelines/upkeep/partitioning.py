@@ -1,9 +1,9 @@
-"""Format 2: the open rows of a shard are a partition. Format 1 knew them by the names of files alone.
+"""Format 2: the open rows of a shard are a partition. Format 1 identified them only by file names.
 
-Each table is rewritten from the version that the ledger names, whatever came after it. Its commits are marked as those
-of a batch, so until the ledger names them they do not count: a step that died is done again from the same version, and
-a jbod of format 1 takes them back. Readers have the old versions until then; afterwards these can no longer be asked
-for by their number, and every offset can, for the newest version has all rows.
+Each table is rewritten from the version that the ledger names, whatever was committed after it. The commits are marked
+as those of a batch, so they do not count until the ledger names them. A step that died is repeated from the same
+version, and a jbod of format 1 undoes them. Readers use the old versions until then. Afterwards the old versions can no
+longer be opened by number, but questions about every offset work, because the newest version has all rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pipelines.lake.tables import ASSIGNMENT_REQUESTS, HISTORY, LEDGER, REQUESTS
 
 
 def partition(location: str) -> None:
-    """Make a lake of format 1 one of format 2; does what is left of it."""
+    """Converts a lake of format 1 to format 2, or completes the conversion."""
     said = described(location)
     lake = LakeWriter(location, Identity(*(said[name] for name in ("cluster_id", "profile", "ids", "shards"))))
     _open(lake)
@@ -61,7 +61,7 @@ def _open(lake: LakeWriter) -> None:
 
 
 def _convert(lake: LakeWriter, table: Table, before: DeltaTable) -> None:
-    """Commit the rows of the version ``before`` to the table, partitioned."""
+    """Commits the rows of the version ``before`` to the table, partitioned."""
     written = list(_rewritten(lake, table, before))
     marks = {REWRITTEN: "true"} if lake.ledger is None else {PUBLISHED: str(lake.end_offset)}
     delta = lake.tables[table.name]
@@ -86,7 +86,7 @@ def _rewritten(lake: LakeWriter, table: Table, before: DeltaTable) -> Iterator[D
             rows = files.read(lake.location, table, [path])
             yield files.write(lake.location, table.name, rows, shard=int(number) if kind == "open" else -1)
         return
-    # Another engine merged files: some rows may have been replaced under another name, and be there twice since.
+    # Another engine merged files: replaced rows may remain under another file name, and be duplicated.
     rows = _without_doubles(table, files.read(lake.location, table, found))
     is_open = pc.equal(rows["outcome"], "pending") if table is ASSIGNMENT_REQUESTS else pc.is_null(rows["to_offset"])
     closed, opened = rows.filter(pc.invert(is_open)), rows.filter(is_open)
@@ -106,7 +106,7 @@ def _owners(lake: LakeWriter, table: Table, rows: pa.Table) -> Any:
 
 
 def _without_doubles(table: Table, rows: pa.Table) -> pa.Table:
-    """Each key once; of an open row and a closed one, the closed one is the newer."""
+    """Keeps one row per key. Of an open row and a closed one, the closed one is newer."""
     opened = "outcome = 'pending'" if table is ASSIGNMENT_REQUESTS else "to_offset IS NULL"
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")

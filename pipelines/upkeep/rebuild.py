@@ -1,9 +1,9 @@
-"""The history tables anew, from the ``records`` table alone.
+"""Rebuilds the history tables from the ``records`` table.
 
-The values of the records go through the same decoder and the same fold as a replay, in this process. The new files
-take the place of all old ones in one version per table, and a ledger row without records then names these versions:
-until it is there, readers have the old tables. A rebuild that dies leaves tables ahead of the ledger that say what the
-records say, so the next publication may stand on them; the files it did not get to commit go with the next vacuum.
+The values of the records go through the same decoder and the same fold as in a replay, in this process. One version per
+table replaces all old files by the new ones. Then a ledger row without records names these versions. Until then,
+readers see the old tables. A rebuild that dies leaves tables ahead of the ledger with correct rows, so the next
+publication may build on them. The next vacuum deletes the files that it did not commit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 
 def rebuild(location: str, *, say: Say, most: int = CHUNK) -> dict[str, int]:
-    """Make the history tables of a lake anew; returns their rows. The state of the next run is made anew with them.
+    """Rebuilds the history tables of a lake, and the state for the next run. Returns the number of rows per table.
 
     Records that were not known when they were published, and are now, count; the ledger then names those that are
     still not known. ``most``: records folded at once. UsageError or MalformedLog where the records cannot be read:
@@ -42,7 +42,7 @@ def rebuild(location: str, *, say: Say, most: int = CHUNK) -> dict[str, int]:
         say(f"reading the records below offset {lake.end_offset}")
         made = recompute(lake, lake.end_offset, location, most=most, known_again=True)
         names, unnamed = renamed(lake)
-        # A state that was folded by other rules than these tables must not be gone on with.
+        # A state that was folded by other rules than these tables must not be resumed.
         discard_checkpoint(location)
         for table in HISTORY:
             say(f"replacing {table.name}")

@@ -1,8 +1,8 @@
-"""Bring a lake of an earlier format up to this one, step by step.
+"""Upgrades a lake of an earlier format, step by step.
 
-A lake says its format in the ledger's description. Each step takes it to the next one; the description is changed when
-the step is done, and a step finds out for itself what of it is done already, so an upgrade that died is run again. What
-only adds, a table or a column that may be null, is a line in ``STEPS``.
+The ledger's description names the format of a lake. Each step converts the lake to the next format and then changes the
+description. A step finds out which part of it is done already, so an upgrade that died can be run again. A step that
+only adds a table or a nullable column is one line in ``STEPS``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipelines.upkeep.partitioning import partition
 
 @dataclass(frozen=True)
 class Step:
-    """What makes a lake of the format before ``to`` one of format ``to``; ``what`` tells people."""
+    """Converts a lake to format ``to`` from the format before. ``what`` describes the step."""
 
     to: int
     what: str
@@ -34,7 +34,7 @@ class Step:
 
 
 def add_table(table: Table) -> Callable[[str], None]:
-    """A step that makes an empty table."""
+    """A step that creates an empty table."""
 
     def do(location: str) -> None:
         uri = f"{location}/{table.name}"
@@ -45,7 +45,7 @@ def add_table(table: Table) -> Callable[[str], None]:
 
 
 def add_column(table: Table, name: str) -> Callable[[str], None]:
-    """A step that adds a column of the table's schema, null in the rows that are there."""
+    """A step that adds a column of the table's schema. It is null in existing rows."""
 
     def do(location: str) -> None:
         delta = DeltaTable(f"{location}/{table.name}")
@@ -56,11 +56,11 @@ def add_column(table: Table, name: str) -> Callable[[str], None]:
 
 
 STEPS: Sequence[Step] = (Step(2, "open rows in a partition for each shard", partition),)
-"""In order, one or more for each format after the first. FORMAT_VERSION is the last one's ``to``."""
+"""The steps in order, one or more for each format after the first. FORMAT_VERSION is ``to`` of the last step."""
 
 
 def upgrade(location: str, *, steps: Sequence[Step] = STEPS, to: int = FORMAT_VERSION) -> list[Step]:
-    """Take the steps that a lake lacks; returns them. UsageError for a lake of a later format, or none."""
+    """Runs the steps that a lake needs and returns them. Raises UsageError for a later format, or without a lake."""
     described(location)
     with alone(location):
         said = described(location)

@@ -1,8 +1,8 @@
-"""Prove a lake: its history again from its records, its files and its constraints.
+"""Verifies a lake: its history by a new replay of its records, its files and its constraints.
 
-The history of a small lake is made again by the plain reference on jbod_model, which shares no code with the engine;
-that of a large one by the engine itself, which proves the files and the publications but not the engine. Then row is
-held against row, by key.
+For a small lake, the plain reference on jbod_model replays the history. It shares no code with the engine. For a large
+lake, the engine itself does, which verifies the files and the publications but not the engine. Then the rows are
+compared by key.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from pipelines.upkeep.verify_reference import History, Row
 
 By = Literal["model", "engine"]
 MODEL_RECORDS = 5_000
-"""Up to so many records the reference on jbod_model is asked: it looks at every partition after every record."""
+"""The most records for the reference on jbod_model, which looks at every partition after every record."""
 SHARDS = 4
-"""Rows do not depend on their number."""
+"""The number of shards. Rows do not depend on it."""
 MOST = 10
 """Differences named per table."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is wrong: in which table, at which key (as text) and offset, and what."""
+    """A difference: its table, its key (as text), its offset, and what differs."""
 
     table: str
     key: str
@@ -50,7 +50,7 @@ class Difference:
 
 @dataclass
 class Verdict:
-    """What ``verify`` looked at and found."""
+    """The scope and the results of ``verify``."""
 
     by: By
     end_offset: int
@@ -58,13 +58,13 @@ class Verdict:
     files: int = 0
     differences: list[Difference] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
-    """What other engines did to the tables since they were published; data they changed is a difference, too."""
+    """Commits of other engines since the publication. A change of data is a difference, too."""
 
 
 def verify(location: str, *, by: By | None = None) -> Verdict:
-    """Compare everything the newest ledger row names with the records; ``by``: who recomputes, by size if None.
+    """Compares all tables of the newest ledger row with the records. ``by``: who replays, chosen by size if None.
 
-    UsageError where there is no lake, MalformedLog or ReplayViolation where its records are no history.
+    Raises UsageError if there is no lake, and MalformedLog or ReplayViolation if its records are not a valid history.
     """
     lake = Lake.open(location)
     verdict = Verdict(by or _by(lake), lake.published.end_offset)
@@ -97,7 +97,7 @@ def _by(lake: Lake) -> By:
 
 
 def _look_beyond(lake: Lake, verdict: Verdict) -> None:
-    """What became of the tables after the versions that the ledger names; a batch being published is none of it."""
+    """Commits to the tables after the versions that the ledger names, except those of a batch being published."""
     for name, version in [(LEDGER.name, None), *lake.published.versions.items()]:
         newest = open_table(lake.path, name, None)
         known = version if version is not None else last_own(lake.path, newest)
@@ -110,7 +110,7 @@ def _look_beyond(lake: Lake, verdict: Verdict) -> None:
 
 
 def _missing_files(location: str, name: str, delta: Any) -> Iterator[Difference]:
-    """Files that the table's version has and the disk has not, or not of that size."""
+    """Files of the table's version that are missing on disk or have another size."""
     fs, root = lake_filesystem(location)
     actions = pa.table(delta.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
     found = fs.get_file_info([f"{root}/{name}/{action['path']}" for action in actions])
@@ -122,7 +122,7 @@ def _missing_files(location: str, name: str, delta: Any) -> Iterator[Difference]
 
 
 def _broken_rules(lake: Lake, table: Table, delta: Any) -> Iterator[Difference]:
-    """Rows that break the table's constraints, have a null where none may be, or share a key."""
+    """Rows that break the table's constraints, have a null in a required column, or share a key."""
     there = {column.name for column in delta.schema().fields}
     rules = {f"breaks the constraint {name}": f"NOT ({text})" for name, text in table.checks.items()}
     required = [column.name for column in table.schema if not column.nullable and column.name in there]
@@ -142,7 +142,7 @@ def _broken_rules(lake: Lake, table: Table, delta: Any) -> Iterator[Difference]:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A record as the ``records`` table has it, for the reference."""
+    """A record of the ``records`` table, for the reference."""
 
     offset: int
     time: int

@@ -1,7 +1,7 @@
 """The plain reference for the history tables: one record at a time, with the rules of jbod_model.
 
-Slow and obvious on purpose: after every record all that is true now is compared with what was true before. It shares
-no code with the engine that fills the tables.
+It is slow and simple on purpose: after every record it compares the whole state with the state before. It shares no
+code with the engine that fills the tables.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Row = dict[str, Any]
 
 
 class Entry(Protocol):
-    """A record as it lies in a log or a snapshot; ``time`` in microseconds since 1970."""
+    """A record of a log or a snapshot. ``time`` is in microseconds since 1970."""
 
     @property
     def offset(self) -> int:
-        """Its offset; for a snapshot's record the last one that the snapshot contains."""
+        """Its offset. For a record of a snapshot, the last offset that the snapshot contains."""
 
     @property
     def time(self) -> int:
@@ -44,7 +44,7 @@ class Entry(Protocol):
 
     @property
     def record(self) -> Record | None:
-        """What it says, None for a control record."""
+        """The decoded record, None for a control record."""
 
 
 def time_of(micros: int) -> datetime:
@@ -82,7 +82,7 @@ class _Intervals:
 
 
 class History:
-    """Everything that the history tables hold after some entries of a log."""
+    """The contents of the history tables after a number of entries of a log."""
 
     def __init__(self, profile: Profile = KAFKA, ids: IdTable = KAFKA_IDS) -> None:
         self.profile = profile
@@ -96,7 +96,7 @@ class History:
         self._registrations: dict[int, BrokerRegistration] = {}
 
     def add(self, entries: Iterable[Entry]) -> Self:
-        """Replay entries; a run of snapshot entries counts as one step that replaces everything."""
+        """Replays entries. The entries of a snapshot are one step that replaces everything."""
         loading: Image | None = None
         last: Entry | None = None
         for entry in entries:
@@ -171,7 +171,7 @@ class History:
         }
         for key in sorted({*self._states, *now}):
             old, new = self._states.get(key), now.get(key)
-            # Every record that touches a partition makes a new object; a snapshot makes all of them anew.
+            # Every record that touches a partition creates a new object. A snapshot creates all of them again.
             if old is new or (resync and old == new):
                 continue
             if old is not None:

@@ -1,6 +1,6 @@
-"""Prepare a machine for fast starts: compile the kernels, archive the classes that Spark loads, keep its command.
+"""Prepares a machine for fast starts: compiles the kernels, archives the classes that Spark loads, keeps its command.
 
-``make setup`` calls it once; without it the first replay takes longer, nothing else changes.
+``make setup`` calls it once. Without it, the first replay takes longer; nothing else changes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _RECORDS: tuple[tuple[Record, int], ...] = (
 
 
 def main() -> int:
-    """Replay a log of four records into a lake that is thrown away."""
+    """Replays a log of four records into a temporary lake."""
     java = use_java()
     archive = class_archive(java)
     archive.parent.mkdir(parents=True, exist_ok=True)

@@ -108,7 +108,7 @@ def test_run_goes_on_where_it_stopped_whatever_its_checkpoint_lost(
             lake = lake.rename(tmp_path / f"lake-{number}")
         said: list[str] = []
         Runner(Replay(str(log_dir), str(lake)), notice=said.append).run(spark)
-        assert ["Spark cannot go on from it" in line for line in said] == [True] * noticed
+        assert ["Spark cannot resume from it" in line for line in said] == [True] * noticed
     assert rows_of(lake) == rows_of(whole)
     ledger = DeltaTable(str(lake / "ledger")).to_pyarrow_table().sort_by("end_offset").to_pylist()
     assert len(ledger) == len(DAMAGES)

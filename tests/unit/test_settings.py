@@ -80,12 +80,12 @@ def test_settings_file_of_the_directory_is_told_where_it_changes_something_unnam
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("replay: {max_records: many}", "bad.yaml: replay.max_records: 'many' is no good: input should be a valid int"),
-        ("replay: {max_records: 0}", "bad.yaml: replay.max_records: 0 is no good: input should be greater than or"),
+        ("replay: {max_records: many}", "bad.yaml: replay.max_records: 'many' is invalid: input should be a valid int"),
+        ("replay: {max_records: 0}", "bad.yaml: replay.max_records: 0 is invalid: input should be greater than or"),
         ("replay: {profil: kafka}", "bad.yaml: replay.profil: no such setting; did you mean profile?"),
-        ("replay: {profile: draft}", "bad.yaml: replay.profile: 'draft' is no good: input should be 'kafka' or"),
-        ("spark: 7", "bad.yaml: spark: 7 is no good"),
-        ("lake: [", "bad.yaml: line 1: no YAML"),
+        ("replay: {profile: draft}", "bad.yaml: replay.profile: 'draft' is invalid: input should be 'kafka' or"),
+        ("spark: 7", "bad.yaml: spark: 7 is invalid"),
+        ("lake: [", "bad.yaml: line 1: not valid YAML"),
         ("- lake", "bad.yaml: settings are a mapping of names to values, not a list"),
     ],
 )
@@ -98,10 +98,10 @@ def test_settings_bad_file_names_file_and_key_in_one_line(tmp_path: Path, text: 
 
 
 def test_settings_bad_variable_and_option_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match=r"^options: replay\.max_records: -1 is no good"):
+    with pytest.raises(UsageError, match=r"^options: replay\.max_records: -1 is invalid"):
         load(replay={"max_records": -1})
     monkeypatch.setenv("JBOD_SPARK__SHUFFLE_PARTITIONS", "x")
-    with pytest.raises(UsageError, match=r"^JBOD_SPARK__SHUFFLE_PARTITIONS: spark\.shuffle_partitions: 'x' is no good"):
+    with pytest.raises(UsageError, match=r"^JBOD_SPARK__SHUFFLE_PARTITIONS: spark\.shuffle_partitions: 'x' is invalid"):
         load()
 
 

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 def expectations_folder(settings: Settings) -> Path:
-    """Where suites, results and Data Docs of a lake are kept."""
+    """The folder for suites, results and Data Docs of a lake."""
     from pipelines.lake.delta import local_path
 
     return Path(settings.check.expectations or f"{local_path(settings.lake)}/expectations")
 
 
 def docs_page(folder: Path) -> Path:
-    """Where the Data Docs in that folder begin."""
+    """The first page of the Data Docs in that folder."""
     return folder / "gx" / "uncommitted" / "data_docs" / "local_site" / "index.html"

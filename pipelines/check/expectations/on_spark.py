@@ -1,7 +1,7 @@
-"""Contracts and checks on Spark, one after the other.
+"""Runs contracts and checks on Spark, one after the other.
 
-Each is a job of its own: what a job has sorted, shuffled and broadcast goes with it, and of all rules in one job it
-would fill the memory.
+Each rule is a separate job, because Spark frees sorted, shuffled and broadcast data at the end of a job. The data of
+all rules in one job would fill the memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def spark_contracts(spark: SparkSession, contracts: Sequence[Contract] = CONTRACTS) -> list[Broken]:
-    """What breaks the contracts, as ``run_contracts`` says it. The views must be there."""
+    """The rows that break the contracts, as from ``run_contracts``. The views must exist."""
     return [
         Broken(contract, what)
         for contract in contracts
@@ -35,7 +35,7 @@ def spark_contracts(spark: SparkSession, contracts: Sequence[Contract] = CONTRAC
 
 
 def spark_checks(spark: SparkSession, checks: Sequence[Check] = CHECKS) -> list[Finding]:
-    """What the checks find, as ``run_checks`` says it. The views must be there."""
+    """The findings of the checks, as from ``run_checks``. The views must exist."""
     found = []
     for check in checks:
         for (text,) in _as_json(spark.sql(spark_sql(check.sql))).collect():
@@ -45,7 +45,7 @@ def spark_checks(spark: SparkSession, checks: Sequence[Check] = CHECKS) -> list[
 
 
 def _as_json(rows: DataFrame) -> DataFrame:
-    """Each row as JSON text, times in microseconds: checks give different columns."""
+    """Each row as JSON text with times in microseconds, because checks have different columns."""
     columns = [
         F.unix_micros(field.name).alias(field.name) if isinstance(field.dataType, TimestampType) else F.col(field.name)
         for field in rows.schema

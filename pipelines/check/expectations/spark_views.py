@@ -1,6 +1,6 @@
 """The views of checks and contracts on Spark: the same names, rows and types as in DuckDB.
 
-Files are those of the versions that the ledger names, listed by delta-rs: the session needs no Delta Lake.
+delta-rs lists the files of the versions that the ledger names, so the session needs no Delta Lake.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def spark_sql(sql: str) -> str:
 
 @contextmanager
 def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator[dict[str, DataFrame]]:
-    """The views, while the context lasts; gives all rows of every table, kept in memory."""
+    """Creates the views for the duration of the context. Yields all rows of every table, cached in memory."""
     views: list[str] = []
 
     def view(name: str, rows: DataFrame) -> None:
@@ -51,7 +51,7 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
         views.append(name)
 
     def few(**columns: Any) -> DataFrame:
-        # From Arrow: Spark knows no size of rows made in Python, broadcasts none, and multiplies tables by them.
+        # From Arrow: for rows made in Python, Spark knows no size, does not broadcast them and uses a cartesian join.
         return spark.createDataFrame(pa.table(columns))
 
     deltas = {**lake.tables, LEDGER.name: open_ledger(lake.path)}
@@ -88,7 +88,7 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
 
 
 def _read(spark: SparkSession, lake: Lake, name: str, table: DeltaTable | None) -> DataFrame:
-    """All rows of a table; none where the lake does not have it."""
+    """All rows of a table, empty if the lake does not have it."""
     schema = BY_NAME[name].schema
     paths = [f"{lake.path}/{name}/{file['path']}" for file in (data_files(table) if table else ())]
     if not paths:

@@ -16,7 +16,7 @@ from pipelines.check.contracts import CONTRACTS, Contract
 from pipelines.check.definition import SEVERITIES, Check, Severity
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, Table
 
-# It exports its classes without saying so, which a strict mypy does not take.
+# The package does not mark its exports, which strict mypy refuses.
 gxe: Any = great_expectations.expectations
 
 VALIDATED = (RECORDS, *HISTORY, LEDGER)
@@ -40,7 +40,7 @@ _LEAST = {"partition": 0, "replica_index": 0, "broker_id": 0, "leader": -1, "fro
 
 
 def suites() -> dict[str, ExpectationSuite]:
-    """Every suite by name; that of a table has the table's name."""
+    """Every suite by name. The suite of a table has the table's name."""
     made = {table.name: ExpectationSuite(table.name, expectations=[*_of_table(table)]) for table in VALIDATED}
     contracts = [_of_contract(contract) for contract in CONTRACTS]
     checks = [expectation for check in CHECKS for expectation in _of_check(check)]
@@ -52,7 +52,7 @@ def suites() -> dict[str, ExpectationSuite]:
 
 
 def _of_table(table: Table) -> Iterator[Expectation]:
-    """What the declaration of the table says, and the values that columns may have."""
+    """The declaration of the table, and the permitted values of columns."""
     yield gxe.ExpectTableColumnsToMatchOrderedList(column_list=table.schema.names)
     for field in table.schema:
         if not field.nullable:
@@ -79,7 +79,7 @@ def _of_contract(contract: Contract) -> Expectation:
 
 
 def _of_check(check: Check) -> Iterator[Expectation]:
-    """One expectation for each severity that the check's findings may have."""
+    """One expectation for each possible severity of the check's findings."""
     for severity in SEVERITIES if " AS severity" in check.sql else (check.severity,):
         query = f"SELECT * FROM {{batch}} WHERE check = '{check.id}' AND severity = '{severity}'"
         yield _nothing(
@@ -88,7 +88,7 @@ def _of_check(check: Check) -> Iterator[Expectation]:
 
 
 def _nothing(query: str, severity: Severity, title: str, notes: str) -> Expectation:
-    """That a query gives no row. ``notes`` stand below the title in the Data Docs."""
+    """Expects a query to return no row. The Data Docs show ``notes`` below the title."""
     expectation: Expectation = gxe.UnexpectedRowsExpectation(
         unexpected_rows_query=query,
         severity=FailureSeverity(severity),

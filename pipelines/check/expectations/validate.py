@@ -1,7 +1,7 @@
-"""Validate a lake with Great Expectations: what its newest ledger row names, on Spark, results and Data Docs kept.
+"""Validates the published tables of a lake with Great Expectations on Spark, and keeps results and Data Docs.
 
-The project of Great Expectations is a folder. Everything in it is made from our definitions and brought up to date at
-each run; what it keeps are the results of the runs and the Data Docs.
+The project of Great Expectations is a folder. Each run updates it from jbod's definitions. The folder keeps the results
+of the runs and the Data Docs.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ class Failure:
     severity: Severity
     rule: str
     unexpected: int | None
-    """How many rows are not as expected; None where that is no matter of rows."""
+    """The number of unexpected rows, None if the expectation is not about rows."""
 
 
 @dataclass(frozen=True)
 class Validation:
-    """What a run of all suites said of the newest offset of a lake."""
+    """The result of all suites at the newest offset of a lake."""
 
     offset: int
     time: datetime
@@ -102,21 +102,21 @@ class Validation:
 
 
 def session(lake: Lake, settings: Settings) -> SparkSession:
-    """The session for a lake: for a small one it plans less, in one partition, and compiles nothing."""
+    """The session for a lake. For a small lake it uses one partition, less planning and no code generation."""
     small = lake.published.end_offset < SMALL
     spark = spark_session(settings.spark.model_copy(update={"shuffle_partitions": 1} if small else {}), brief=small)
     spark.conf.set("spark.sql.adaptive.enabled", str(not small).lower())
     if not small:
-        # Brokers and directories are to be broadcast; files of the others say too little of what they unfold to.
+        # Brokers and directories should be broadcast. For other tables, file sizes say little about sizes in memory.
         spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "1m")
     return spark
 
 
 def validate(spark: SparkSession, lake: Lake, settings: Settings, folder: Path) -> Validation:
-    """Run every suite on the published tables; results and Data Docs stay in the project at ``folder``.
+    """Runs every suite on the published tables. Results and Data Docs stay in the project at ``folder``.
 
-    ``lake`` is at its newest offset. UsageError where the folder cannot be written to or holds no project that can be
-    used, JbodError while another run uses it.
+    ``lake`` is at its newest offset. Raises UsageError if the folder cannot be written to or holds no usable project,
+    and JbodError while another run uses it.
     """
     with project(folder) as context, spark_views(spark, lake, settings) as tables:
         broken, found = spark_contracts(spark), spark_checks(spark)
@@ -138,7 +138,7 @@ def validate(spark: SparkSession, lake: Lake, settings: Settings, folder: Path) 
 
 @contextlib.contextmanager
 def project(folder: Path) -> Iterator[FileDataContext]:
-    """The project, made or brought up to date, while no other run uses it. What it prints goes to standard error."""
+    """Opens the project, created or updated, for this run only. Its output goes to standard error."""
     with contextlib.redirect_stdout(sys.stderr):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -162,7 +162,7 @@ def project(folder: Path) -> Iterator[FileDataContext]:
 
 
 def checkpoints(context: FileDataContext) -> dict[str, Checkpoint]:
-    """A checkpoint for each suite. Those whose definitions are as they were stay as they are, ids and all."""
+    """A checkpoint for each suite. A checkpoint whose definition has not changed keeps its ids."""
     try:
         source = context.data_sources.get(SOURCE)
     except KeyError:
@@ -192,7 +192,7 @@ def _checkpoint(context: FileDataContext, source: Any, suite: gx.ExpectationSuit
 
 
 def forget_old_runs(folder: Path, keep: int) -> None:
-    """Leave the results and pages of the newest runs of each suite: an index of all that ever were gets slow."""
+    """Deletes all but the newest results and pages of each suite: an index of all runs becomes slow."""
     kept = folder / "gx" / "uncommitted"
     for results in (kept / "validations", kept / "data_docs" / "local_site" / "validations"):
         for suite in results.glob("*"):
@@ -214,7 +214,7 @@ def _failure(suite: str, outcome: Any) -> Failure:
 
 
 def _problems(info: Mapping[str, Any]) -> list[str]:
-    """Messages of what was raised: of the expectation itself, or by each of the metrics it stands on."""
+    """Messages of the exceptions raised by the expectation itself, or by its metrics."""
     raised = [one for one in (info, *info.values()) if isinstance(one, Mapping) and one.get("raised_exception")]
     return [str(one.get("exception_message")) for one in raised]
 

@@ -292,7 +292,7 @@ CASES: Mapping[str, Case] = {
     ),
     "B-21": Case(
         two_brokers().left(1, "bc").remove("t").topic("t", {2: "d"}),
-        {"t-0 on broker 1": ("warning", "made again as ")},
+        {"t-0 on broker 1": ("warning", "recreated as ")},
         [
             two_brokers().left(1, "bc").remove("t").topic("other", {2: "d"}),
             two_brokers().remove("t").topic("t", {2: "d"}),

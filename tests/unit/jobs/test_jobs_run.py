@@ -370,7 +370,7 @@ def test_bundle_that_is_not_there_or_no_yaml_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read the bundle: No such file or directory"):
         read_bundle(tmp_path / "databricks.yml")
     (tmp_path / "databricks.yml").write_text("a: [\n")
-    with pytest.raises(UsageError, match="line 2: no YAML"):
+    with pytest.raises(UsageError, match="line 2: not valid YAML"):
         read_bundle(tmp_path / "databricks.yml")
     (tmp_path / "databricks.yml").write_text("include: [jobs.yaml]\n")
     with pytest.raises(UsageError, match=r"include jobs\.yaml: no such file"):

@@ -158,7 +158,7 @@ def test_snapshot_alone_that_ends_before_the_lake_takes_nothing_back_and_status_
     with pytest.raises(SystemExit) as left:
         main.main(["status", "--lake", str(tmp_path / "lake")])
     assert left.value.code == 0
-    assert "ended before offsets 2 to 3 when it was last looked at: they may be disproved" in capsys.readouterr().out
+    assert "ended before offsets 2 to 3 at the last run: a later log may contradict them" in capsys.readouterr().out
     assert len(rows_of(tmp_path / "lake")["records"]) == len(PLACED)
 
 
