@@ -3,8 +3,9 @@
 For every history table ``T`` of a lake: ``T``, the rows true at the offset asked about, and ``T_history``, those that
 began by then, with ends that came later not known. ``records``: the records up to it. ``assignment_requests``: what
 brokers had asked by then; no rows where the lake never saw requests. ``min_isr``: topic and min_insync_replicas, where
-the log says it. ``losses``: what the model says of lost data (``LOSSES``). ``params``: one row, of ``Params``. And
-those of ``DERIVED``, which stand on them.
+the log says it. ``losses``: what the model says of lost data (``LOSSES``). ``held_back``: nodes that support less of
+a feature than others (``HELD_BACK``), a row for each broker and one for all controllers. ``params``: one row, of
+``Params``. And those of ``DERIVED``, which stand on them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pipelines.ask.assignment_requests import requests_until
 from pipelines.ask.configs import features, min_isr
 from pipelines.ask.lost_data import DataLoss, losses
 from pipelines.ask.requests_sql import ERROR_NAMES, LAST_ASKED, PROCESSES
+from pipelines.ask.upgrade import BROKER, Blocker, held_back
 from pipelines.lake.delta import reading
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, TIME
@@ -87,6 +89,18 @@ LOSSES = pa.schema(
     ]
 )
 
+HELD_BACK = pa.schema(
+    [
+        ("ghost", pa.bool_()),
+        ("broker_id", pa.int32()),
+        ("since_offset", pa.int64()),
+        ("since_time", TIME),
+        ("finding", pa.string()),
+        ("advice", pa.string()),
+    ]
+)
+"""``broker_id`` null: controllers, of which findings have no column."""
+
 
 @dataclass(frozen=True)
 class Params:
@@ -114,6 +128,8 @@ class Params:
     flap_time: datetime
     offline_time: datetime
     """A directory that left before this time has been away too long."""
+    cordon_time: datetime
+    """A directory that was cordoned before this time was forgotten."""
     soon: int
     """Seconds between two events that probably belong together."""
     flaps: int
@@ -142,6 +158,7 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
         window_time=lake.time - timedelta(hours=check.window_hours),
         flap_time=lake.time - timedelta(seconds=check.flap_seconds),
         offline_time=lake.time - timedelta(hours=check.offline_hours),
+        cordon_time=lake.time - timedelta(hours=check.cordon_hours),
         soon=check.soon_seconds,
         flaps=check.flaps,
         refusals=check.refusals,
@@ -177,6 +194,30 @@ def loss_rows(lake: Lake, settings: Settings) -> pa.Table:
             }
         )
     return pa.Table.from_pylist(rows, schema=LOSSES)
+
+
+def held_back_rows(lake: Lake, settings: Settings) -> pa.Table:
+    """The rows of ``held_back`` at the lake's offset."""
+    found = held_back(lake, timedelta(hours=settings.check.offline_hours))
+    of_subject: dict[tuple[bool, int | None], list[Blocker]] = {}
+    for one in found:
+        of_subject.setdefault((one.ghost, one.node_id if one.kind == BROKER else None), []).append(one)
+    rows = []
+    for (ghost, broker), blockers in of_subject.items():
+        first = min(since for one in blockers if (since := one.state_since if ghost else one.registered))
+        rows.append(
+            {
+                "ghost": ghost,
+                "broker_id": broker,
+                "since_offset": first.offset,
+                "since_time": first.time,
+                "finding": "; ".join(one.finding for one in blockers),
+                "advice": "; ".join(
+                    one.todo + (f": {one.command}" if ghost and one.command else "") for one in blockers
+                ),
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=HELD_BACK)
 
 
 def with_views(lake: Lake, settings: Settings, queries: Iterable[str]) -> duckdb.DuckDBPyConnection:
@@ -218,6 +259,8 @@ def _with_views(lake: Lake, settings: Settings, wanted: Set[str]) -> duckdb.Duck
             connection.execute(f"CREATE TEMP VIEW {name} AS {query}")
     if "losses" in wanted:
         connection.register("losses", loss_rows(lake, settings))
+    if "held_back" in wanted:
+        connection.register("held_back", held_back_rows(lake, settings))
     row, topics = inputs(lake, settings)
     connection.execute("CREATE TEMP TABLE min_isr (topic VARCHAR, min_insync_replicas INTEGER)")
     connection.execute("INSERT INTO min_isr SELECT unnest($1), unnest($2)", [list(topics), list(topics.values())])
