@@ -177,7 +177,7 @@ def upgrade_check(lake: Lake, to: str | None = None, ghost_after: timedelta = GH
         features=at,
         blockers=tuple(blockers),
         ready_nodes=tuple(one.name for one in members if one.name not in names),
-        command=_raise(at, None if to is None else wanted, _server(who)),
+        command=_raise(at, None if to is None else wanted, "=" not in (to or ""), _server(who)),
     )
 
 
@@ -371,12 +371,12 @@ def _server(who: Quorum) -> str:
     return "HOST:PORT"
 
 
-def _raise(at: Sequence[FeatureLevel], wanted: Mapping[str, int] | None, server: str) -> str | None:
+def _raise(at: Sequence[FeatureLevel], wanted: Mapping[str, int] | None, release: bool, server: str) -> str | None:
     """The command that raises what was asked for; without a question, what all nodes support and releases set."""
     upgrade = f"kafka-features.sh --bootstrap-server {server} upgrade"
     if wanted is not None:
-        level = wanted.get(METADATA_VERSION)
-        if level is not None and level in LEVEL_NAMES:
+        level = wanted.get(METADATA_VERSION, 0)
+        if level in LEVEL_NAMES and release:
             return f"{upgrade} --release-version {LEVEL_NAMES[level]}"
         told = [f"--feature {feature}={level}" for feature, level in wanted.items()]
         return f"{upgrade} {' '.join(told)}" if told else None
