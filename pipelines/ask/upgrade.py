@@ -20,10 +20,10 @@ from jbod_model.formats.metadata_version import (
     METADATA_VERSION,
     STABLE,
     controllers_register,
-    controllers_unregister,
 )
 from pipelines.ask.configs import features
-from pipelines.ask.quorum import ALIVE, GHOST, GHOST_AFTER, LEADER, OBSERVER, Levels, Moment, Node, Quorum, quorum
+from pipelines.ask.quorum import ALIVE, GHOST, GHOST_AFTER, VOTER, Levels, Moment, Node, Quorum, quorum
+from pipelines.ask.upgrade_advice import broker_advice, controller_advice, server
 from pipelines.lake.reader import Lake
 
 BROKER, CONTROLLER, JBOD = "broker", "controller", "jbod"
@@ -177,7 +177,7 @@ def upgrade_check(lake: Lake, to: str | None = None, ghost_after: timedelta = GH
         features=at,
         blockers=tuple(blockers),
         ready_nodes=tuple(one.name for one in members if one.name not in names),
-        command=_raise(at, None if to is None else wanted, "=" not in (to or ""), _server(who)),
+        command=_raise(at, None if to is None else wanted, "=" not in (to or ""), server(who)),
     )
 
 
@@ -226,7 +226,7 @@ def _members(who: Quorum, metadata_version: int) -> list[_Member]:
     registered = {node.node_id for node in who.controllers}
     for voter in who.voters:
         if voter.node_id not in registered:
-            node = Node(voter.node_id, "", voter.endpoints, {}, voter.since, False, "voter", voter.since)
+            node = Node(voter.node_id, "", voter.endpoints, {}, voter.since, False, VOTER, voter.since)
             found.append(_Member(CONTROLLER, node, registered=False))
     return found
 
@@ -287,8 +287,11 @@ def _blockers(
             if one.lacks(feature, wanted[feature])
         )
         if missing:
-            advise = _broker_advice if one.kind == BROKER else _controller_advice
-            todo, command = advise(one, _needs(missing, most), who, now)
+            needed = _needs(missing, most)
+            if one.kind == BROKER:
+                todo, command = broker_advice(one.node, needed, who)
+            else:
+                todo, command = controller_advice(one.node, one.registered, needed, who, now)
             registered = one.node.registered if one.registered else None
             node = one.node
             found.append(
@@ -304,47 +307,6 @@ def _needs(missing: Sequence[Missing], most: Mapping[str, int]) -> str:
         if one.feature == METADATA_VERSION and level in LEVEL_NAMES:
             return f"Kafka {LEVEL_NAMES[level].partition('-')[0]}"
     return f"a Kafka that supports {missing[0].feature} {most.get(missing[0].feature, missing[0].wanted)}"
-
-
-def _broker_advice(one: _Member, needed: str, who: Quorum, _: int) -> tuple[str, str | None]:
-    number = one.node.node_id
-    install = f"start broker {number} with {needed} or later"
-    if one.node.state == ALIVE:
-        return install, None
-    command = f"kafka-cluster.sh unregister --id {number} --bootstrap-server {_server(who)}"
-    return f"{install}; if it never comes back, move its replicas to other brokers and unregister it", command
-
-
-def _controller_advice(one: _Member, needed: str, who: Quorum, now: int) -> tuple[str, str | None]:
-    number, server = one.node.node_id, _server(who)
-    install = f"start controller {number} with {needed} or later"
-    if not one.registered:
-        return f"start controller {number}, or see why it does not register: Kafka asks for all voters", None
-    if one.node.state in (LEADER, OBSERVER):
-        return install, None
-    if one.node.state == GHOST:
-        look = f"see that controller {number} does not run (kafka-metadata-quorum.sh describe --replication)"
-        if controllers_unregister(now):
-            command = f"kafka-cluster.sh unregister-controller --id {number} --bootstrap-server {server}"
-            return f"{look}, then unregister it with the tools of Kafka 4.4 or later", command
-        # No release has a command for this: UnregisterController needs the very level that the ghost blocks.
-        return (
-            f"{look}; no command unregisters a controller below metadata.version 4.4-IV2: start one with node.id "
-            f"{number} and {needed} or later, which registers in its place, and stop it once the level is raised",
-            None,
-        )
-    voter = next((voter for voter in who.voters if voter.node_id == number), None)
-    if voter is None or voter.directory_id is None or not who.kraft_version:
-        gone = "if it is gone for good, start another with its node.id: the voters of this quorum are static"
-        return f"{install}; {gone}", None
-    command = (
-        f"kafka-metadata-quorum.sh --bootstrap-server {server} remove-controller --controller-id {number} "
-        f"--controller-directory-id {voter.directory_id}"
-    )
-    also = "" if controllers_unregister(now) else "; its registration stays, and is a ghost then"
-    return f"{install}; if it is gone for good, remove it from the voters{also}", command + (
-        " --unregister" if controllers_unregister(now) else ""
-    )
 
 
 def _unreadable(level: int) -> Blocker:
@@ -363,17 +325,9 @@ def _unreadable(level: int) -> Blocker:
     )
 
 
-def _server(who: Quorum) -> str:
-    """``host:port`` of a broker that runs."""
-    for node in who.brokers:
-        if node.state == ALIVE and node.endpoints:
-            return node.endpoints[0].partition("://")[2]
-    return "HOST:PORT"
-
-
-def _raise(at: Sequence[FeatureLevel], wanted: Mapping[str, int] | None, release: bool, server: str) -> str | None:
+def _raise(at: Sequence[FeatureLevel], wanted: Mapping[str, int] | None, release: bool, to: str) -> str | None:
     """The command that raises what was asked for; without a question, what all nodes support and releases set."""
-    upgrade = f"kafka-features.sh --bootstrap-server {server} upgrade"
+    upgrade = f"kafka-features.sh --bootstrap-server {to} upgrade"
     if wanted is not None:
         level = wanted.get(METADATA_VERSION, 0)
         if level in LEVEL_NAMES and release:

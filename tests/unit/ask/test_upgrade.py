@@ -147,6 +147,13 @@ def test_voter_of_a_static_quorum_cannot_be_removed(tmp_path: Path) -> None:
     assert "the voters of this quorum are static" in voter.todo
 
 
+def test_controller_of_which_the_log_says_nothing_else_is_to_be_upgraded(tmp_path: Path) -> None:
+    """A log without voters does not tell whether it is one."""
+    story = Story(27).controller(7, 33).controller(8, 27)
+    blocker = only(upgrade_check(story.lake(tmp_path), "metadata.version=33"))
+    assert (blocker.todo, blocker.command) == ("start controller 8 with Kafka 4.4 or later", None)
+
+
 def test_voter_that_is_not_registered_blocks_every_level(tmp_path: Path) -> None:
     voter = only(upgrade_check(Story(27).lead(7, 8).controller(7, 33).lake(tmp_path), "metadata.version=33"))
     assert (voter.node_id, voter.registered, voter.missing[0].supported) == (8, None, None)
