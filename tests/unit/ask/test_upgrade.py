@@ -196,7 +196,7 @@ def test_level_that_this_jbod_cannot_read_blocks(tmp_path: Path, to: str | None)
 def test_node_that_supports_only_higher_levels_blocks(tmp_path: Path) -> None:
     features = (r.BrokerFeature(name="metadata.version", min_supported_version=30, max_supported_version=33),)
     story = Story(27).append(r.RegisterBrokerRecord(broker_id=1, features=features), 3)
-    assert only(upgrade_check(story.lake(tmp_path), "29")).node_id == 1
+    assert only(upgrade_check(story.lake(tmp_path), "metadata.version=29")).node_id == 1
 
 
 @pytest.mark.parametrize(
