@@ -104,7 +104,9 @@ class Check(_Section):
     refusals: int = Field(default=3, ge=2)
     """An assignment that is refused this many times in a row counts as a retry loop."""
     offline_hours: float = Field(default=1, ge=0, le=8_784)
-    """How long a directory may be away."""
+    """How long a directory may be away, and a broker fenced before only its registration counts as left."""
+    cordon_hours: float = Field(default=168, ge=0, le=8_784)
+    """How long a directory may be cordoned."""
     stale_seconds: float = Field(default=60, gt=0)
     """How old the newest record may be when it is published."""
     blast_partitions: int = Field(default=100, ge=1)

@@ -46,6 +46,21 @@ LEVELS: Mapping[str, int] = {
 LEVEL_NAMES: Mapping[int, str] = {level: name for name, level in LEVELS.items()}
 """Feature level -> metadata.version."""
 
+STABLE = LEVELS["4.4-IV2"]
+"""The highest level that is not subject to change: what a log of this level holds is known."""
+
+FEATURE_LEVELS: Mapping[str, Mapping[int, int]] = {
+    "transaction.version": {2: LEVELS["4.0-IV2"]},
+    "group.version": {1: LEVELS["4.0-IV0"]},
+    ELR_FEATURE: {1: LEVELS["4.1-IV0"]},
+    "share.version": {1: LEVELS["4.2-IV0"], 2: LEVELS["4.4-IV0"]},
+    "streams.version": {1: LEVELS["4.2-IV1"]},
+}
+"""Feature -> its level -> the metadata.version from which a release sets it (``Feature.defaultLevel``, 4.4.0).
+
+Not of kraft.version, which is a decision about the quorum.
+"""
+
 CHANGES_METADATA = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33})
 """Levels that brought new records or fields; going back across one would lose them (R-FEAT-3)."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jbod_model.errors import UsageError
-from pipelines.check import assignments, brokers, directories, log, losses, moves, partitions, placement
+from pipelines.check import assignments, brokers, directories, log, losses, moves, partitions, placement, upgrades
 from pipelines.check.definition import Check, Elsewhere
 
-_MODULES = (assignments, brokers, directories, log, losses, moves, partitions, placement)
+_MODULES = (assignments, brokers, directories, log, losses, moves, partitions, placement, upgrades)
 
 CHECKS: tuple[Check, ...] = tuple(sorted((one for module in _MODULES for one in module.CHECKS), key=lambda one: one.id))
 """The checks that the tables can decide, by id."""

@@ -47,7 +47,7 @@ REWRITTEN = Check(
 )
 
 UNKNOWN = Check(
-    id="B-40",
+    id="B-36",
     name="unknown-record",
     severity="critical",
     title="The log has records that this jbod does not know",

@@ -87,20 +87,26 @@ CORDONED = Check(
     id="B-25",
     name="cordon-leftover",
     severity="info",
-    title="Cordoned disks are empty and still cordoned, or were given replicas all the same",
-    why="A cordon that was forgotten keeps a good disk unused; a replica placed after it defeats the drain.",
+    title="Cordons were forgotten, or replicas were placed in cordoned disks all the same",
+    why="A cordon that was forgotten keeps a good disk unused; a replica placed after it defeats the drain. A warning "
+    "where one was placed, or where the cordon is old.",
+    # A registration says nothing of cordons until the first heartbeats, which is no end of one.
     sql="""
-        WITH cordons AS (
+        WITH free AS (
             SELECT d.broker_id, d.directory_id,
-                   coalesce(max(CASE WHEN NOT coalesce(array_contains(h.cordoned_log_dirs, d.directory_id), FALSE)
-                                     THEN h.to_offset END), min(h.from_offset)) AS from_offset,
-                   coalesce(max(CASE WHEN NOT coalesce(array_contains(h.cordoned_log_dirs, d.directory_id), FALSE)
-                                     THEN h.to_time END), min(h.from_time)) AS from_time
+                   coalesce(max(CASE WHEN NOT array_contains(h.cordoned_log_dirs, d.directory_id)
+                                     THEN h.from_offset END), -1) AS from_offset
             FROM directories d
             JOIN brokers b ON b.broker_id = d.broker_id
             JOIN brokers_history h ON h.broker_id = d.broker_id
-            WHERE array_contains(b.cordoned_log_dirs, d.directory_id)
+            WHERE array_contains(b.cordoned_log_dirs, d.directory_id) AND h.cordoned_log_dirs IS NOT NULL
             GROUP BY d.broker_id, d.directory_id
+        ), cordons AS (
+            SELECT f.broker_id, f.directory_id, min(h.from_offset) AS from_offset, min(h.from_time) AS from_time
+            FROM free f
+            JOIN brokers_history h ON h.broker_id = f.broker_id AND h.from_offset > f.from_offset
+            WHERE array_contains(h.cordoned_log_dirs, f.directory_id)
+            GROUP BY f.broker_id, f.directory_id
         ), held AS (
             SELECT c.broker_id, c.directory_id, c.from_offset, c.from_time, count(a.topic_id) AS replicas,
                    count(CASE WHEN a.from_offset > c.from_offset THEN 1 END) AS later
@@ -108,10 +114,14 @@ CORDONED = Check(
             LEFT JOIN assignments a ON a.broker_id = c.broker_id AND a.directory_id = c.directory_id
             GROUP BY c.broker_id, c.directory_id, c.from_offset, c.from_time
         )
-        SELECT broker_id, directory_id, from_offset AS since_offset, from_time AS since_time, replicas, later
-        FROM held WHERE replicas = 0 OR later > 0
+        SELECT h.broker_id, h.directory_id, h.from_offset AS since_offset, h.from_time AS since_time, h.replicas,
+               h.later,
+               CASE WHEN h.from_time <= params.cordon_time THEN 'cordoned for too long' ELSE 'cordoned' END AS what,
+               CASE WHEN h.later > 0 OR h.from_time <= params.cordon_time THEN 'warning' ELSE 'info' END AS severity
+        FROM held h CROSS JOIN params
+        WHERE h.replicas = 0 OR h.later > 0 OR h.from_time <= params.cordon_time
     """,
-    message="cordoned; replicas in it: {replicas:,}, placed there since: {later:,}",
+    message="{what}; replicas in it: {replicas:,}, placed there since: {later:,}",
     todo="remove the disk from broker {broker_id} or lift the cordon; replicas placed since must be moved first",
     source="KIP-1066",
 )

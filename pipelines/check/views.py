@@ -3,8 +3,9 @@
 For every history table ``T`` of a lake: ``T``, the rows true at the given offset, and ``T_history``, the rows that
 began by then, with later ends shown as open. ``records``: the records up to the offset. ``assignment_requests``: the
 requests of brokers by then, empty if the lake never read requests. ``min_isr``: topic and min_insync_replicas, if the
-the log says it. ``tiered``: topic, of those with remote storage. ``losses``: what the model says of lost data
-(``LOSSES``). ``params``: one row, of ``Params``. And of ``DERIVED`` are built on these.
+log sets it. ``tiered``: topics with remote storage. ``losses``: the model's results about lost data (``LOSSES``).
+``held_back``: nodes that support less of a feature than others (``HELD_BACK``), a row for each broker and one for all
+controllers. ``params``: one row, of ``Params``. The views of ``DERIVED`` are built on these.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pipelines.ask.assignment_requests import requests_until
 from pipelines.ask.configs import features, min_isr, tiered_topics
 from pipelines.ask.lost_data import DataLoss, losses
 from pipelines.ask.requests_sql import ERROR_NAMES, LAST_ASKED, PROCESSES
+from pipelines.ask.upgrade import BROKER, Blocker, held_back
 from pipelines.lake.delta import reading
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
@@ -88,6 +90,18 @@ LOSSES = pa.schema(
     ]
 )
 
+HELD_BACK = pa.schema(
+    [
+        ("ghost", pa.bool_()),
+        ("broker_id", pa.int32()),
+        ("since_offset", pa.int64()),
+        ("since_time", TIME),
+        ("finding", pa.string()),
+        ("advice", pa.string()),
+    ]
+)
+"""``broker_id`` null: controllers, of which findings have no column."""
+
 
 @dataclass(frozen=True)
 class Params:
@@ -120,6 +134,8 @@ class Params:
     flap_time: datetime
     offline_time: datetime
     """A directory that left before this time has been away for too long."""
+    cordon_time: datetime
+    """A directory that was cordoned before this time was forgotten."""
     soon: int
     """The most seconds between two events that probably belong together."""
     flaps: int
@@ -149,6 +165,7 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
         window_time=lake.time - timedelta(hours=check.window_hours),
         flap_time=lake.time - timedelta(seconds=check.flap_seconds),
         offline_time=lake.time - timedelta(hours=check.offline_hours),
+        cordon_time=lake.time - timedelta(hours=check.cordon_hours),
         soon=check.soon_seconds,
         flaps=check.flaps,
         refusals=check.refusals,
@@ -189,6 +206,30 @@ def loss_rows(lake: Lake, settings: Settings) -> pa.Table:
 def tiered_rows(lake: Lake) -> pa.Table:
     """The rows of ``tiered``."""
     return pa.table({"topic": pa.array(sorted(tiered_topics(lake)), pa.string())})
+
+
+def held_back_rows(lake: Lake, settings: Settings) -> pa.Table:
+    """The rows of ``held_back`` at the lake's offset."""
+    found = held_back(lake, timedelta(hours=settings.check.offline_hours))
+    of_subject: dict[tuple[bool, int | None], list[Blocker]] = {}
+    for one in found:
+        of_subject.setdefault((one.ghost, one.node_id if one.kind == BROKER else None), []).append(one)
+    rows = []
+    for (ghost, broker), blockers in of_subject.items():
+        first = min(since for one in blockers if (since := one.state_since if ghost else one.registered))
+        rows.append(
+            {
+                "ghost": ghost,
+                "broker_id": broker,
+                "since_offset": first.offset,
+                "since_time": first.time,
+                "finding": "; ".join(one.finding for one in blockers),
+                "advice": "; ".join(
+                    one.todo + (f": {one.command}" if ghost and one.command else "") for one in blockers
+                ),
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=HELD_BACK)
 
 
 def with_views(lake: Lake, settings: Settings, queries: Iterable[str]) -> duckdb.DuckDBPyConnection:
@@ -232,6 +273,8 @@ def _with_views(lake: Lake, settings: Settings, wanted: Set[str]) -> duckdb.Duck
         connection.register("losses", loss_rows(lake, settings))
     if "tiered" in wanted:
         connection.register("tiered", tiered_rows(lake))
+    if "held_back" in wanted:
+        connection.register("held_back", held_back_rows(lake, settings))
     row, topics = inputs(lake, settings)
     connection.execute("CREATE TEMP TABLE min_isr (topic VARCHAR, min_insync_replicas INTEGER)")
     connection.execute("INSERT INTO min_isr SELECT unnest($1), unnest($2)", [list(topics), list(topics.values())])

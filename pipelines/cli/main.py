@@ -34,6 +34,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "ask": ("offline", "status", "directories", "history", "image", "dump", "version"),
     "risk": ("risk", "whatif", "safe-to-remove"),
     "incidents": ("incidents",),
+    "quorum": ("quorum", "upgrade-check"),
     "check": ("check",),
     "report": ("report",),
     "metrics": ("metrics", "alert"),

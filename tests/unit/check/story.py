@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jbod_model.formats import records as r
-from jbod_model.formats.codec import encode
+from jbod_model.formats.codec import encode, write_struct
+from jbod_model.formats.control_records import LeaderChangeMessage, Voter
 from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import KAFKA_IDS, Uuid
 from pipelines.lake.reader import Lake
@@ -122,6 +123,33 @@ class Story:
     def broker_with(self, broker: int, *ids: Uuid) -> Story:
         """Registers with directories of these ids."""
         return self.append(r.RegisterBrokerRecord(broker_id=broker, fenced=False, log_dirs=ids), 3)
+
+    def supporting(self, broker: int, level: int, fenced: bool = False) -> Story:
+        """A broker registers that supports metadata.version up to ``level``."""
+        self.epochs[broker] = len(self.entries)
+        features = (r.BrokerFeature(name="metadata.version", min_supported_version=7, max_supported_version=level),)
+        record = r.RegisterBrokerRecord(
+            broker_id=broker,
+            broker_epoch=len(self.entries),
+            fenced=fenced,
+            features=features,
+            log_dirs=(disk(str(broker)),),
+        )
+        return self.append(record, 3)
+
+    def controller(self, number: int, level: int) -> Story:
+        """A controller registers that supports metadata.version up to ``level``."""
+        features = (r.ControllerFeature(name="metadata.version", min_supported_version=7, max_supported_version=level),)
+        return self.append(r.RegisterControllerRecord(controller_id=number, features=features), 0)
+
+    def lead(self, leader: int, *others: int) -> Story:
+        """An election among these voters, all of whom voted for the leader."""
+        voters = tuple(Voter(voter_id=one) for one in (leader, *others))
+        value = write_struct(LeaderChangeMessage(leader_id=leader, voters=voters, granting_voters=voters), 0)
+        self.time += 1
+        offset = len(self.entries)
+        self.entries.append(Entry(offset, 1, self.time * 1_000_000, offset, value, control="LEADER_CHANGE"))
+        return self
 
     def left(self, broker: int, disks: str) -> Story:
         """The broker reports that only these disks are left."""

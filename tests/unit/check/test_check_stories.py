@@ -33,6 +33,18 @@ def one_copy() -> Story:
     return Story().broker(1, "ab").topic("t", {1: "a"}).left(1, "b").change("t", 0, leader=-1)
 
 
+def draining() -> Story:
+    """A cordoned disk that still holds what it held before."""
+    return Story().broker(1, "ab").topic("t", {1: "a"}).broker(1, "ab", epoch=1, cordoned="a")
+
+
+def rolling() -> Story:
+    """Broker 2 and controllers 8 and 9 run a later Kafka than broker 1 and controller 7, which leads."""
+    story = Story(27).lead(7, 8, 9).controller(7, 27).controller(8, 33).controller(9, 33)
+    story.supporting(1, 27).supporting(2, 33).level = -1  # nobody else is there
+    return story
+
+
 def refused(story: Story, *errors: int, topic: str = "t", where: str = "b") -> Story:
     """Broker 1 asks again and again for one directory."""
     for error in errors:
@@ -335,13 +347,15 @@ CASES: Mapping[str, Case] = {
     "B-25": Case(
         Story().broker(1, "abc", cordoned="ab").broker(2, "d").topic("t", {1: "a"}, {2: "d"}, {1: "c"}),
         {
-            directory("a", 1): ("info", "replicas in it: 1, placed there since: 1"),
-            directory("b", 1): ("info", "replicas in it: 0, placed there since: 0"),
+            directory("a", 1): ("warning", "replicas in it: 1, placed there since: 1"),
+            directory("b", 1): ("info", "cordoned; replicas in it: 0, placed there since: 0"),
         },
         [
             two_brokers(),
             Story().broker(1, "ab").topic("t", {1: "a"}).broker(1, "ab", epoch=1, cordoned="a"),
             Story().broker(1, "ab", cordoned="a").broker(1, "ab", cordoned=""),
+            draining().pause(600_000),
+            draining().pause(600_000).broker(1, "ab", cordoned="").broker(1, "ab", cordoned="a").pause(100),
         ],
     ),
     "B-29": Case(
@@ -373,9 +387,35 @@ CASES: Mapping[str, Case] = {
             two_brokers().change("t", 0, isr=(1,)).change("t", 0, leader=-1).change("t", 0, leader=1),
         ],
     ),
+    "B-34": Case(
+        rolling().lead(8, 9).fence(1).pause(3599),
+        {
+            "broker 1": ("warning", "broker 1 (ghost): supports metadata.version up to 4.1-IV1 (27), not 4.2-IV0 (28)"),
+            "the cluster": ("warning", "controller 7 (ghost): supports metadata.version up to 4.1-IV1 (27)"),
+        },
+        [
+            rolling(),
+            rolling().fence(1).pause(3598),
+            rolling().fence(1).fence(1, up=True).pause(3600),
+            rolling().lead(8, 7),
+            Story().supporting(1, 27).supporting(2, 27).fence(1).pause(3600),
+        ],
+    ),
+    "B-35": Case(
+        rolling(),
+        {
+            "broker 1": ("info", "broker 1 (alive): supports metadata.version up to 4.1-IV1 (27), not 4.2-IV0 (28)"),
+            "the cluster": ("info", "controller 7 (leader): supports metadata.version up to 4.1-IV1 (27)"),
+        },
+        [
+            rolling().supporting(1, 33).controller(7, 33),
+            rolling().lead(8, 9).fence(1).pause(3600),
+            Story(14).supporting(1, 33).controller(7, 27).controller(8, 33).pause(1),
+        ],
+    ),
 }
 
-BY_HAND = {"B-11", "B-28", "B-30", "B-40"}
+BY_HAND = {"B-11", "B-28", "B-30", "B-36"}
 """No log says these: test_check_lakes.py damages a lake."""
 
 
@@ -391,6 +431,13 @@ def test_check_finds_what_the_bad_story_tells(check: str, tmp_path: Path) -> Non
     assert len({one.key for one in found}) == len(found)
     for one in found:
         assert case.finds[one.subject][1] in one.message
+
+
+def test_cordon_is_forgotten_after_a_week_though_the_broker_was_restarted(tmp_path: Path) -> None:
+    story = draining().pause(600_000).broker(1, "ab", process=2).broker(1, "ab", epoch=9, cordoned="a").pause(4_800)
+    (found,) = run_checks(story.lake(tmp_path), ["B-25"])
+    assert (found.severity, found.offset) == ("warning", 4)
+    assert found.message == "cordoned for too long; replicas in it: 1, placed there since: 0"
 
 
 @pytest.mark.parametrize(

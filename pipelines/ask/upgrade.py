@@ -1,0 +1,353 @@
+"""Whether a cluster is ready for a feature level: who supports it, who blocks it, and how to clear the way.
+
+Kafka raises a level only where every registered node supports it, fenced brokers and forgotten controllers included,
+and where every voter is registered (``FeatureControlManager.reasonNotSupported``). A node that does not name a feature
+supports level 0 of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from jbod_model.errors import UsageError
+from jbod_model.formats.metadata_version import (
+    FEATURE_LEVELS,
+    KRAFT_VERSION,
+    LEVEL_NAMES,
+    LEVELS,
+    METADATA_VERSION,
+    STABLE,
+    controllers_register,
+)
+from pipelines.ask.configs import features
+from pipelines.ask.quorum import ALIVE, GHOST, GHOST_AFTER, VOTER, Levels, Moment, Node, Quorum, quorum
+from pipelines.ask.upgrade_advice import broker_advice, controller_advice, server
+from pipelines.lake.reader import Lake
+
+BROKER, CONTROLLER, JBOD = "broker", "controller", "jbod"
+_DISABLED = Levels(0, 0)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A level of a feature that a node does not support."""
+
+    feature: str
+    wanted: int
+    supported: Levels | None
+    """None where the node is not registered."""
+
+    @property
+    def finding(self) -> str:
+        """In words."""
+        wanted = named(self.feature, self.wanted)
+        if self.supported is None:
+            return f"is not registered, so nobody knows whether it supports {self.feature} {wanted}"
+        if not self.supported.highest:
+            return f"does not support {self.feature}"
+        return f"supports {self.feature} up to {named(self.feature, self.supported.highest)}, not {wanted}"
+
+
+@dataclass(frozen=True)
+class Blocker:
+    """A node that keeps levels from being raised, or this jbod, which could not read what they write."""
+
+    kind: str
+    node_id: int | None
+    """None for jbod."""
+    state: str
+    state_since: Moment | None
+    registered: Moment | None
+    """The record that says what it supports."""
+    heard: Moment | None
+    missing: tuple[Missing, ...]
+    todo: str
+    command: str | None
+    """To be run as it stands; None where no command helps."""
+
+    @property
+    def ghost(self) -> bool:
+        """Whether only its registration is left, as far as the log tells."""
+        return self.state == GHOST
+
+    @property
+    def finding(self) -> str:
+        """Who it is, and what it does not support."""
+        who = "this jbod" if self.kind == JBOD else f"{self.kind} {self.node_id} ({self.state})"
+        return f"{who}: {'; '.join(one.finding for one in self.missing)}"
+
+
+@dataclass(frozen=True)
+class FeatureLevel:
+    """A feature: what it is at, and what it could be raised to."""
+
+    feature: str
+    finalized: int
+    supported_by_all: int
+    """The highest level that all nodes support."""
+    wanted: int | None
+    """What was asked about; without a question the next level that some node supports and not all."""
+    blocked_by: tuple[str, ...]
+    """``broker 3``, ``controller 102``."""
+
+
+@dataclass(frozen=True)
+class UpgradeCheck:
+    """What stands in the way at an offset."""
+
+    offset: int
+    time: datetime
+    to: str | None
+    """What was asked about: a metadata.version or ``FEATURE=LEVEL``; None for the next levels."""
+    ready: bool
+    controllers_known: bool
+    """Below 3.7-IV0 controllers do not register: the log cannot tell what they support."""
+    features: tuple[FeatureLevel, ...]
+    blockers: tuple[Blocker, ...]
+    ready_nodes: tuple[str, ...]
+    command: str | None
+    """That raises the levels, once nothing blocks them; None where all of them are there."""
+
+
+@dataclass(frozen=True)
+class _Member:
+    """Whom Kafka asks before it raises a level."""
+
+    kind: str
+    node: Node
+    registered: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {self.node.node_id}"
+
+    def supports(self, feature: str) -> Levels:
+        return self.node.features.get(feature, _DISABLED)
+
+    def lacks(self, feature: str, level: int) -> bool:
+        supported = self.supports(feature)
+        return not self.registered or not (level == 0 or supported.lowest <= level <= supported.highest)
+
+
+def upgrade_check(lake: Lake, to: str | None = None, ghost_after: timedelta = GHOST_AFTER) -> UpgradeCheck:
+    """Whether the levels of release ``to`` can be finalized, or which are next, and who blocks them.
+
+    ``to``: a release (``4.4``), a metadata.version (``4.4-IV2``), its level (``33``), or a level of another feature
+    (``kraft.version=1``). UsageError where it is none that is known, or lower than what is finalized.
+    """
+    who = quorum(lake, ghost_after)
+    finalized = _finalized(lake, who)
+    now = finalized.get(METADATA_VERSION, 0)
+    members = _members(who, now)
+    most = _highest(members)
+    if to is None:
+        wanted = _next_levels(members, finalized)
+    else:
+        wanted = most = _levels_of(to)
+        asked = METADATA_VERSION if METADATA_VERSION in wanted else next(iter(wanted))
+        if wanted[asked] < finalized.get(asked, 0):
+            raise UsageError(
+                f"--to {to}: {asked} is {named(asked, finalized[asked])} already: name a later release or level"
+            )
+    # What is there already needs nobody's support.
+    wanted = {feature: level for feature, level in wanted.items() if level > finalized.get(feature, 0)}
+    blockers = _blockers(members, wanted, most, who, now)
+    at = tuple(
+        FeatureLevel(
+            feature=feature,
+            finalized=finalized.get(feature, 0),
+            supported_by_all=_by_all(members, feature, finalized.get(feature, 0)),
+            wanted=wanted.get(feature),
+            blocked_by=tuple(one.name for one in members if feature in wanted and one.lacks(feature, wanted[feature])),
+        )
+        for feature in _order({*finalized, *wanted, *(name for one in members for name in one.node.features)})
+    )
+    raised = {one.feature: one.supported_by_all for one in at} if to is None else wanted
+    if raised.get(METADATA_VERSION, 0) > max(STABLE, now):
+        blockers.append(_unreadable(raised[METADATA_VERSION]))
+    names = {name for one in at for name in one.blocked_by}
+    return UpgradeCheck(
+        offset=lake.offset,
+        time=lake.time,
+        to=to and _title(to, most),
+        ready=not blockers,
+        controllers_known=controllers_register(now),
+        features=at,
+        blockers=tuple(blockers),
+        ready_nodes=tuple(one.name for one in members if one.name not in names),
+        command=_raise(at, None if to is None else wanted, "=" not in (to or ""), server(who)),
+    )
+
+
+def held_back(lake: Lake, ghost_after: timedelta = GHOST_AFTER) -> list[Blocker]:
+    """Registered nodes that support less of some feature than another node does, and keep its next level from all."""
+    who = quorum(lake, ghost_after)
+    finalized = _finalized(lake, who)
+    members = [one for one in _members(who, finalized.get(METADATA_VERSION, 0)) if one.registered]
+    wanted = _next_levels(members, finalized)
+    return _blockers(members, wanted, _highest(members), who, finalized.get(METADATA_VERSION, 0))
+
+
+def level_of(text: str) -> int:
+    """The metadata.version that ``--to`` means: of a release its last one. UsageError for what is not known."""
+    if text in LEVELS:
+        return LEVELS[text]
+    if text.isascii() and text.isdigit() and int(text) in LEVEL_NAMES:
+        return int(text)
+    of_release = [
+        level for name, level in LEVELS.items() if name.rpartition("-")[0] in (text, ".".join(text.split(".")[:2]))
+    ]
+    if of_release:
+        return max(of_release)
+    raise UsageError(
+        f"--to {text}: no metadata.version that this jbod knows: name a release from 3.3 to 4.4, a metadata.version "
+        f"(4.4-IV2) or its level, at most {max(LEVEL_NAMES)}; for a later release install a later jbod"
+    )
+
+
+def named(feature: str, level: int) -> str:
+    """``4.4-IV2 (33)`` for a metadata.version, else the number."""
+    name = LEVEL_NAMES.get(level) if feature == METADATA_VERSION else None
+    return f"{name} ({level})" if name else str(level)
+
+
+def _finalized(lake: Lake, who: Quorum) -> dict[str, int]:
+    """Feature -> level; kraft.version stands in a control record."""
+    return features(lake) | ({KRAFT_VERSION: who.kraft_version} if who.kraft_version else {})
+
+
+def _members(who: Quorum, metadata_version: int) -> list[_Member]:
+    found = [_Member(BROKER, node) for node in who.brokers]
+    if not controllers_register(metadata_version):
+        return found
+    found += [_Member(CONTROLLER, node) for node in who.controllers]
+    registered = {node.node_id for node in who.controllers}
+    for voter in who.voters:
+        if voter.node_id not in registered:
+            node = Node(voter.node_id, "", voter.endpoints, {}, voter.since, False, VOTER, voter.since)
+            found.append(_Member(CONTROLLER, node, registered=False))
+    return found
+
+
+def _levels_of(to: str) -> dict[str, int]:
+    """What a release sets: its metadata.version, and of every other feature its default. Or the one level asked for."""
+    feature, given, level = to.partition("=")
+    if given:
+        if not (level.isascii() and level.isdigit()) or not feature:
+            raise UsageError(f"--to {to}: write FEATURE=LEVEL, for instance {KRAFT_VERSION}=1")
+        return {feature: int(level)}
+    target = level_of(to)
+    found = {METADATA_VERSION: target} | {name: _set_at(name, target) for name in FEATURE_LEVELS}
+    return {name: level for name, level in found.items() if level}
+
+
+def _title(to: str, wanted: Mapping[str, int]) -> str:
+    level = wanted.get(METADATA_VERSION)
+    return to if "=" in to or level is None else LEVEL_NAMES[level]
+
+
+def _highest(members: Iterable[_Member]) -> dict[str, int]:
+    """Feature -> the highest level that any node supports."""
+    found: dict[str, int] = {}
+    for one in members:
+        for feature, levels in one.node.features.items():
+            found[feature] = max(levels.highest, found.get(feature, 0))
+    return found
+
+
+def _next_levels(members: Sequence[_Member], finalized: Mapping[str, int]) -> dict[str, int]:
+    """For each feature that some node supports further than all: the first level that not all support."""
+    wanted = {}
+    for feature in {name for one in members for name in one.node.features}:
+        highest = [one.supports(feature).highest for one in members if one.registered]
+        if max(highest) > min(highest):
+            wanted[feature] = max(min(highest), finalized.get(feature, 0)) + 1
+    return wanted
+
+
+def _by_all(members: Iterable[_Member], feature: str, finalized: int) -> int:
+    return min((one.supports(feature).highest for one in members if one.registered), default=finalized)
+
+
+def _order(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=lambda name: (name != METADATA_VERSION, name))
+
+
+def _blockers(
+    members: Iterable[_Member], wanted: Mapping[str, int], most: Mapping[str, int], who: Quorum, now: int
+) -> list[Blocker]:
+    """``most``: what the nodes should support in the end, where ``wanted`` is only the next step."""
+    found = []
+    for one in members:
+        missing = tuple(
+            Missing(feature, wanted[feature], one.supports(feature) if one.registered else None)
+            for feature in _order(wanted)
+            if one.lacks(feature, wanted[feature])
+        )
+        if missing:
+            needed = _needs(missing, most)
+            if one.kind == BROKER:
+                todo, command = broker_advice(one.node, needed, who)
+            else:
+                todo, command = controller_advice(one.node, one.registered, needed, who, now)
+            registered = one.node.registered if one.registered else None
+            node = one.node
+            found.append(
+                Blocker(one.kind, node.node_id, node.state, node.since, registered, node.heard, missing, todo, command)
+            )
+    return found
+
+
+def _needs(missing: Sequence[Missing], most: Mapping[str, int]) -> str:
+    """The Kafka that supports what is missing: ``Kafka 4.4``."""
+    for one in missing:
+        level = most.get(one.feature, one.wanted)
+        if one.feature == METADATA_VERSION and level in LEVEL_NAMES:
+            return f"Kafka {LEVEL_NAMES[level].partition('-')[0]}"
+    return f"a Kafka that supports {missing[0].feature} {most.get(missing[0].feature, missing[0].wanted)}"
+
+
+def _unreadable(level: int) -> Blocker:
+    missing = Missing(METADATA_VERSION, level, Levels(min(LEVEL_NAMES), STABLE))
+    return Blocker(
+        JBOD,
+        None,
+        ALIVE,
+        None,
+        None,
+        None,
+        (missing,),
+        f"install a jbod that knows metadata.version {named(METADATA_VERSION, level)} before the level is raised: "
+        f"this one knows what is written up to {named(METADATA_VERSION, STABLE)}",
+        None,
+    )
+
+
+def _raise(at: Sequence[FeatureLevel], wanted: Mapping[str, int] | None, release: bool, to: str) -> str | None:
+    """The command that raises what was asked for; without a question, what all nodes support and releases set."""
+    upgrade = f"kafka-features.sh --bootstrap-server {to} upgrade"
+    if wanted is not None:
+        level = wanted.get(METADATA_VERSION, 0)
+        if level in LEVEL_NAMES and release:
+            return f"{upgrade} --release-version {LEVEL_NAMES[level]}"
+        told = [f"--feature {feature}={level}" for feature, level in wanted.items()]
+        return f"{upgrade} {' '.join(told)}" if told else None
+    supported = {one.feature: one.supported_by_all for one in at}
+    version = supported.get(METADATA_VERSION, 0)
+    told = [
+        f"--feature {one.feature}={level}"
+        for one in at
+        if (level := min(one.supported_by_all, _set_at(one.feature, version))) > one.finalized
+    ]
+    return f"{upgrade} {' '.join(told)}" if told else None
+
+
+def _set_at(feature: str, metadata_version: int) -> int:
+    """The level that releases of a metadata.version set; 0 for a feature that they leave alone."""
+    if feature == METADATA_VERSION:
+        return metadata_version
+    return max(
+        (level for level, since in FEATURE_LEVELS.get(feature, {}).items() if since <= metadata_version), default=0
+    )

@@ -1,0 +1,158 @@
+"""The quorum, and what stands in the way of an upgrade, as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from jbod_model.formats.metadata_version import METADATA_VERSION
+from pipelines.ask.quorum import ALIVE, GHOST, Moment, Node, Quorum
+from pipelines.ask.upgrade import JBOD, Blocker, UpgradeCheck, named
+from pipelines.show.text import age, console, listed, many, say, show_table, when
+
+
+def show_quorum(answer: Quorum) -> None:
+    """Leader and voters, then every node."""
+    out = console()
+    at = f"At offset {answer.offset}, {when(answer.time)}:"
+    if answer.leader_id is None or answer.leader_since is None:
+        say(out, f"{at} the log that was read names no leader; epoch {answer.epoch}.")
+    else:
+        since = f"since offset {answer.leader_since.offset}, {age(answer.leader_since.time, answer.time)}"
+        say(out, f"{at} controller {answer.leader_id} leads, epoch {answer.epoch}, {since}.", "bold")
+    kind = "the voters may change" if answer.kraft_version else "the voters are those of controller.quorum.voters"
+    say(out, f"{many(len(answer.voters), 'voter')}, kraft.version {answer.kraft_version}: {kind}.")
+    ghosts = [f"controller {one.node_id}" for one in answer.controllers if one.state == GHOST]
+    ghosts += [f"broker {one.node_id}" for one in answer.brokers if one.state == GHOST]
+    if ghosts:
+        say(out, f"Only the registration is left, as far as the log tells: {listed(ghosts)}.", "bold red")
+        say(out, "jbod upgrade-check says whether they block a feature level, and how to get rid of them.")
+    say(out)
+    directories = {voter.node_id: voter.directory_id for voter in answer.voters}
+    rows = [_row("controller", one, directories.get(one.node_id)) for one in answer.controllers]
+    registered = {one.node_id for one in answer.controllers}
+    rows += [
+        (
+            "controller",
+            one.node_id,
+            "voter, not registered",
+            one.since.offset,
+            None,
+            one.directory_id,
+            _ends(one.endpoints),
+        )
+        for one in answer.voters
+        if one.node_id not in registered
+    ]
+    rows += [_row("broker", one, None) for one in answer.brokers]
+    show_table(
+        out, ("NODE", "ID", "STATE", "SINCE", "HEARD OF", "METADATA DIRECTORY", "ENDPOINTS"), rows, numbers=(1, 3, 4)
+    )
+    for gone in answer.gone:
+        since = f"{age(gone.gone.time, answer.time)} before"
+        say(out, f"controller {gone.node_id} was unregistered at offset {gone.gone.offset}, {since}")
+
+
+def _row(kind: str, node: Node, directory: str | None) -> tuple[object, ...]:
+    state = node.state
+    if kind == "broker" and state == ALIVE:
+        state = "observer"
+    elif kind == "broker":
+        state = f"observer, {state}"
+    since = None if node.since is None else node.since.offset
+    return kind, node.node_id, state, since, _heard(node.heard), directory, _ends(node.endpoints)
+
+
+def _heard(heard: Moment | None) -> int | None:
+    return None if heard is None else heard.offset
+
+
+def _ends(endpoints: Sequence[str]) -> str:
+    return ", ".join(endpoints)
+
+
+def show_upgrade_check(answer: UpgradeCheck) -> None:
+    """The answer, who is in the way, what to do, and every feature."""
+    out = console()
+    say(
+        out,
+        f"At offset {answer.offset}, {when(answer.time)}: {_verdict(answer)}",
+        "green" if answer.ready else "bold red",
+    )
+    if not answer.controllers_known:
+        say(out, "Controllers do not register below metadata.version 3.7-IV0: see for yourself what they support.")
+    if answer.blockers:
+        _show_blockers(out, answer)
+    elif answer.command:
+        say(out)
+        say(out, "What to do", "bold")
+        say(out, f"  {answer.command}")
+    say(out)
+    show_table(
+        out,
+        ("FEATURE", "FINALIZED", "ALL SUPPORT", "WANTED" if answer.to else "NEXT", "BLOCKED BY"),
+        (
+            (
+                one.feature,
+                named(one.feature, one.finalized),
+                named(one.feature, one.supported_by_all),
+                None if one.wanted is None else named(one.feature, one.wanted),
+                listed(one.blocked_by),
+            )
+            for one in answer.features
+        ),
+        numbers=(1, 2, 3),
+    )
+
+
+def _verdict(answer: UpgradeCheck) -> str:
+    kinds = Counter(name.partition(" ")[0] for name in answer.ready_nodes)
+    nodes = " and ".join(many(count, kind) for kind, count in kinds.items()) or "no node"
+    blockers = len(answer.blockers)
+    if answer.to is None:
+        at = next((one for one in answer.features if one.feature == METADATA_VERSION), None)
+        level = (
+            "" if at is None else f"all nodes support metadata.version {named(METADATA_VERSION, at.supported_by_all)}; "
+        )
+        if answer.ready:
+            return f"{level}no node supports a level that others do not."
+        return f"{level}{many(blockers, 'blocker')} of a higher level of some feature."
+    if answer.ready and all(one.wanted is None for one in answer.features):
+        return f"the cluster is at {answer.to} already."
+    if answer.ready:
+        return f"ready for {answer.to}: {nodes} support it."
+    return f"not ready for {answer.to}: {many(blockers, 'blocker')}; {nodes} ready."
+
+
+def _show_blockers(out: Console, answer: UpgradeCheck) -> None:
+    say(out)
+    say(out, "Why", "bold")
+    for one in answer.blockers:
+        say(out, f"  {one.finding}", hang=4)
+        say(out, f"    {_seen(one, answer)}", "dim", 4) if one.kind != JBOD else None
+    say(out)
+    say(out, "What to do", "bold")
+    for number, one in enumerate(answer.blockers, 1):
+        say(out, f"  {number}. {one.todo}", hang=5)
+        if one.command:
+            say(out, f"     {one.command}", hang=7)
+    if answer.command and answer.to:
+        say(out, f"  {len(answer.blockers) + 1}. then raise the level", hang=5)
+        say(out, f"     {answer.command}", hang=7)
+
+
+def _seen(one: Blocker, answer: UpgradeCheck) -> str:
+    told = []
+    if one.registered is not None:
+        told.append(f"registered so at offset {one.registered.offset}, {when(one.registered.time)}")
+    if one.state_since is not None:
+        told.append(
+            f"{one.state} since offset {one.state_since.offset} ({age(one.state_since.time, answer.time)} before)"
+        )
+    if one.heard is None:
+        told.append("never heard of in this log")
+    elif one.state != ALIVE and one.registered is not None and one.heard.offset != one.registered.offset:
+        told.append(f"last heard of at offset {one.heard.offset}")
+    return ", ".join(told)

@@ -1,0 +1,241 @@
+"""The quorum of a cluster of Kafka 4.4.0, beside what Kafka's own tool said of it, and of made-up logs."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from jbod_model.formats import records as r
+from jbod_model.formats.codec import write_struct
+from jbod_model.formats.control_records import (
+    Endpoint,
+    KRaftVersionFeature,
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    QuorumVoter,
+    Voter,
+    VotersRecord,
+)
+from jbod_model.ids import Uuid
+from pipelines.ask import Lake
+from pipelines.ask.quorum import Levels, Quorum, quorum
+from pipelines.ask.upgrade import upgrade_check
+from pipelines.cli import main
+from pipelines.replay.log_lake import LogLake
+from pipelines.source.log_options import Options
+from tests.support.lakes import write_lake
+from tests.support.logs import Entry, read_log
+from tests.support.paths import CLUSTERS, metadata_dir
+from tests.unit.check.story import Story, disk
+
+KAFKA = "kafka-4.4.0"
+TOLD_AT = 662
+"""Kafka's tools were asked when the log ended here."""
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lakes") / KAFKA
+    write_lake(path, read_log(metadata_dir(KAFKA)))
+    return path
+
+
+def of_log(offset: int | None = None, kafka: str = KAFKA) -> Quorum:
+    return quorum(LogLake.of(Options(path=str(metadata_dir(kafka))), offset))
+
+
+def states(answer: Quorum) -> dict[int, tuple[str, int | None]]:
+    return {one.node_id: (one.state, one.since and one.since.offset) for one in answer.controllers}
+
+
+def test_quorum_is_what_kafkas_tool_described(lake: Path) -> None:
+    lines = (CLUSTERS / KAFKA / "quorum.txt").read_text().splitlines()
+    told = [line.split() for line in lines if line.split()[0].isdigit()]
+    listed = {status: {int(one[0]): one[1] for one in told if one[6].startswith(status)} for status in ("L", "F", "O")}
+    found = quorum(Lake.open(lake, at_offset=TOLD_AT))
+    assert [found.leader_id] == [*listed["L"]]
+    assert {one.node_id: one.directory_id for one in found.voters} == listed["L"] | listed["F"]
+    # Broker 3 was unregistered two records before; for the leader of the quorum it fetched a while ago.
+    assert {one.node_id for one in found.observers} == listed["O"].keys() - {3}
+
+
+def test_feature_ranges_are_what_kafkas_tool_described(lake: Path) -> None:
+    lines = [line.split() for line in (CLUSTERS / KAFKA / "quorum.txt").read_text().splitlines() if "Feature: " in line]
+    told = {line[line.index("Feature:") + 1]: line[line.index("FinalizedVersionLevel:") + 1 :] for line in lines}
+    found = {one.feature: one for one in upgrade_check(Lake.open(lake, at_offset=TOLD_AT)).features}
+    assert {name: str(one.finalized) for name, one in found.items()} == {
+        name: level[1] if level[0] == "UNKNOWN" else level[0] for name, level in told.items()
+    }
+    assert all(one.supported_by_all == one.finalized for one in found.values())
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [
+        (11, {}),
+        (200, {100: ("voter", 0), 101: ("voter", 0), 102: ("leader", 0)}),
+        (418, {100: ("leader", 418), 101: ("voter", 0), 102: ("voter", 0)}),
+        (435, {100: ("leader", 418), 101: ("voter", 0), 102: ("ghost", 435)}),
+        (439, {100: ("leader", 418), 101: ("voter", 0)}),
+        (768, {100: ("voter", 0), 101: ("leader", 768)}),
+    ],
+)
+def test_controllers_at_an_offset_have_the_states_of_their_story(
+    lake: Path, offset: int, expected: dict[int, tuple[str, int]]
+) -> None:
+    """102 leads, is killed, removed from the voters and unregistered; 100 leads, and then 101."""
+    found = quorum(Lake.open(lake, at_offset=offset))
+    assert states(found) == expected
+    assert [(one.node_id, one.registered.offset, one.gone.offset) for one in found.gone] == (
+        [(102, 12, 439)] if offset >= 439 else []
+    )
+
+
+def test_log_and_lake_give_the_same_quorum(lake: Path) -> None:
+    for offset in (3, 14, 302, 435, 600, 768):
+        found = quorum(Lake.open(lake, at_offset=offset))
+        assert of_log(offset) == found
+        assert found.epoch == (1 if offset < 418 else 2 if offset < 768 else 3)
+
+
+def test_registration_has_endpoints_incarnation_and_ranges(lake: Path) -> None:
+    controller = quorum(Lake.open(lake, at_offset=200)).controllers[2]
+    assert (controller.node_id, controller.incarnation_id) == (102, "WQ6TfMtGTAe2QAgvF4dDJw")
+    assert controller.endpoints == ("CONTROLLER://127.0.0.1:19352",)
+    assert controller.features["metadata.version"] == Levels(7, 33)
+    assert (controller.registered.offset, controller.heard and controller.heard.offset) == (12, 12)
+
+
+def test_voters_of_a_static_quorum_have_no_directory() -> None:
+    found = of_log(kafka="kafka-4.1.2")
+    assert [(one.node_id, one.directory_id) for one in found.voters] == [(100, None)]
+    assert (found.kraft_version, found.leader_id) == (0, 100)
+
+
+# MADE UP
+
+
+def control(story: Story, name: str, record: object, snapshot_index: int | None = None) -> Story:
+    story.time += 1
+    value = write_struct(record, 0)  # type: ignore[arg-type]
+    offset = len(story.entries)
+    story.entries.append(
+        Entry(offset, 1, story.time * 1_000_000, offset, value, control=name, snapshot_index=snapshot_index)
+    )
+    return story
+
+
+def dynamic(story: Story, *voters: int, life: int = 1) -> Story:
+    """kraft.version 1, and these voters."""
+    control(story, "KRAFT_VERSION", KRaftVersionRecord(k_raft_version=1))
+    levels = KRaftVersionFeature(min_supported_version=0, max_supported_version=1)
+    listed = tuple(
+        QuorumVoter(
+            voter_id=one,
+            voter_directory_id=Uuid(one, life),
+            endpoints=(Endpoint(name="C", host="h", port=one),),
+            k_raft_version_feature=levels,
+        )
+        for one in voters
+    )
+    return control(story, "KRAFT_VOTERS", VotersRecord(voters=listed))
+
+
+def test_controller_beside_the_quorum_is_an_observer_until_a_leader_is_elected_without_it(tmp_path: Path) -> None:
+    story = Story(27).lead(7, 8).controller(9, 27)
+    assert states(quorum(story.lake(tmp_path / "one"))) == {9: ("observer", 2)}
+    assert states(quorum(story.lead(8, 7).lake(tmp_path / "two"))) == {9: ("ghost", 3)}
+    assert states(quorum(story.controller(9, 27).lake(tmp_path / "three"))) == {9: ("observer", 4)}
+
+
+def test_controller_of_a_log_without_voters_is_called_nothing(tmp_path: Path) -> None:
+    found = quorum(Story(27).controller(9, 27).lake(tmp_path))
+    assert states(found) == {9: ("unknown", 1)}
+    assert (found.leader_id, found.voters) == (None, ())
+
+
+def test_voter_that_comes_back_with_another_directory_was_heard_of(tmp_path: Path) -> None:
+    story = dynamic(Story(27).controller(8, 27).lead(7, 8), 7, 8)
+    before = quorum(story.lake(tmp_path / "one"))
+    assert [(one.directory_id, one.since.offset) for one in before.voters] == [(str(Uuid(n, 1)), 2) for n in (7, 8)]
+    after = quorum(dynamic(story, 7, 8, life=2).lake(tmp_path / "two"))
+    assert [(one.directory_id, one.since.offset) for one in after.voters] == [(str(Uuid(n, 2)), 6) for n in (7, 8)]
+    assert after.voters[0].endpoints == ("C://h:7",)
+    assert after.controllers[0].heard is not None
+    assert after.controllers[0].heard.offset == 6
+
+
+def test_voter_that_did_not_vote_keeps_when_it_was_heard_of(tmp_path: Path) -> None:
+    story = Story(27).controller(8, 27)
+    voters = (Voter(voter_id=7), Voter(voter_id=8))
+    control(story, "LEADER_CHANGE", LeaderChangeMessage(leader_id=7, voters=voters, granting_voters=voters[:1]))
+    (controller,) = quorum(story.lake(tmp_path)).controllers
+    assert controller.state == "voter"
+    assert controller.heard is not None
+    assert controller.heard.offset == 1
+
+
+def test_snapshot_replaces_registrations_and_keeps_the_leader(tmp_path: Path) -> None:
+    story = Story(27).lead(7, 8).controller(7, 27).controller(8, 27).supporting(1, 27)
+    log = [*story.entries]
+    told = [
+        r.FeatureLevelRecord(name="metadata.version", feature_level=27),
+        r.RegisterControllerRecord(controller_id=7),
+    ]
+    taken = Story(None)
+    for record in told:
+        taken.append(record, 0)
+    end = len(log) + 5
+    snapshot = [
+        Entry(end, 1, one.time, end, one.value, versioned=one.versioned, snapshot_index=number)
+        for number, one in enumerate(taken.entries[1:])
+    ]
+    write_lake(tmp_path / "lake", log, snapshot)
+    assert {*states(quorum(Lake.open(tmp_path / "lake", at_offset=len(log) - 1)))} == {7, 8}
+    found = quorum(Lake.open(tmp_path / "lake"))
+    assert {*states(found)} == {7}
+    assert (found.leader_id, found.brokers, found.controllers[0].from_snapshot) == (7, (), True)
+
+
+def test_broker_is_a_ghost_once_it_was_fenced_for_long(tmp_path: Path) -> None:
+    story = Story().broker(1, "a").fence(1).pause(99)
+    lake = story.lake(tmp_path)
+    assert [one.state for one in quorum(lake, timedelta(seconds=101)).brokers] == ["fenced"]
+    (broker,) = quorum(lake, timedelta(seconds=100)).brokers
+    assert (broker.state, broker.since and broker.since.offset, broker.heard and broker.heard.offset) == ("ghost", 2, 1)
+    back = story.append(r.RegisterBrokerRecord(broker_id=1, broker_epoch=9, log_dirs=(disk("a"),)), 3)
+    assert [one.state for one in quorum(back.lake(tmp_path / "back"), timedelta(seconds=100)).brokers] == ["fenced"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, str]:
+    try:
+        main.main([*words])
+        code: object = 0
+    except SystemExit as left:
+        code = left.code
+    return code, capsys.readouterr().out
+
+
+def test_command_tells_the_quorum_of_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = run(capsys, "quorum", str(metadata_dir(KAFKA)), "--at-offset", "436")
+    assert code in (0, None)
+    lines = out.splitlines()
+    assert lines[0] == (
+        "At offset 436, 2026-11-22 04:30:15.936Z: controller 100 leads, epoch 2, since offset 418, 12 s."
+    )
+    assert "Only the registration is left, as far as the log tells: controller 102." in lines
+    assert [line.split()[:4] for line in lines if line.startswith("controller")] == [
+        ["controller", "100", "leader", "418"],
+        ["controller", "101", "voter", "0"],
+        ["controller", "102", "ghost", "435"],
+    ]
+
+
+def test_command_answers_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out = run(capsys, "quorum", str(metadata_dir(KAFKA)), "--json")
+    told = json.loads(out)
+    assert (told["leaderId"], told["epoch"], told["kraftVersion"]) == (101, 3, 1)
+    assert told["gone"][0]["gone"]["offset"] == 439
