@@ -117,7 +117,7 @@ class Measure:
         self.controller = Controller(self.log)
         lost = self.controller.lose(REWRITTEN)
         self.append([VersionedRecord(TopicRecord(name="rewritten", topic_id=Uuid(self.controller.next, 0)), 0)])
-        self.replay("history rewritten, taken back and gone on", lost)
+        self.replay("history rewritten, rolled back and continued", lost)
 
     def replay(self, what: str, records: int) -> None:
         """A run to the end of the log."""

@@ -34,7 +34,7 @@ HISTORY_TABLES = ("brokers", "directories", "partitions", "assignments", "offlin
 
 DERIVED: Mapping[str, str] = {
     "processes": PROCESSES,
-    # A directory that a broker had and has no more: when it left, and why.
+    # Directories that left their broker: when, and why.
     "away": """
         SELECT h.broker_id, h.directory_id, max(h.to_offset) AS to_offset, max(h.to_time) AS to_time,
                max_by(h.ended_by, h.from_offset) AS ended_by
