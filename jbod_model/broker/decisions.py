@@ -14,8 +14,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
-from jbod_model.broker.rules import BrokerRules
 from jbod_model.ids import IdTable, Uuid
+from jbod_model.profiles.broker_rules import BrokerRules
 
 
 class Target(Enum):

@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from jbod_model.broker.rules import KAFKA, BrokerRules
 from jbod_model.errors import UsageError
 from jbod_model.formats.requests import BrokerHeartbeatRequest, BrokerRegistrationRequest
 from jbod_model.formats.responses import BrokerHeartbeatResponse
 from jbod_model.ids import Uuid
+from jbod_model.profiles.broker_rules import KAFKA_BROKER, BrokerRules
 
 HEARTBEAT_INTERVAL_MS = 2_000
 REGISTRATION_TIMEOUT_MS = 60_000
@@ -79,7 +79,7 @@ class Lifecycle:
     log_dirs: tuple[Uuid, ...]
     previous_epoch: int = -1
     zookeeper: bool = False
-    rules: BrokerRules = KAFKA
+    rules: BrokerRules = KAFKA_BROKER
     state: BrokerState = BrokerState.NOT_RUNNING
     epoch: int = -1
     ready_to_unfence: bool = False

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 
 from jbod_model.broker.assignments import Replica
 from jbod_model.broker.replicas import ReplicaChange
-from jbod_model.broker.rules import KAFKA, BrokerRules
 from jbod_model.ids import Uuid
+from jbod_model.profiles.broker_rules import KAFKA_BROKER, BrokerRules
 from jbod_model.replay.image import Image, Partition, Topic
 
 
 def local_changes(
-    before: Image, after: Image, broker_id: int, rules: BrokerRules = KAFKA
+    before: Image, after: Image, broker_id: int, rules: BrokerRules = KAFKA_BROKER
 ) -> tuple[tuple[ReplicaChange, ...], tuple[Replica, ...]]:
     """The broker's replicas that changed between two images, and those it no longer has.
 

@@ -18,8 +18,8 @@ from jbod_model.broker.assignments import Reason, Replica
 from jbod_model.broker.decisions import Step, classify_holding, classify_target, decide
 from jbod_model.broker.disks import Disks
 from jbod_model.broker.moves import Effect, Move, MoveEvent, MoveState, advance
-from jbod_model.broker.rules import KAFKA, BrokerRules
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
+from jbod_model.profiles.broker_rules import KAFKA_BROKER, BrokerRules
 
 # Error codes of AlterReplicaLogDirs.
 NONE = 0
@@ -67,7 +67,7 @@ class Replicas:
     hosted: Mapping[Replica, Hosted] = field(default_factory=dict)
     moves: Mapping[Replica, Move] = field(default_factory=dict)
     leading: frozenset[Replica] = frozenset()
-    rules: BrokerRules = KAFKA
+    rules: BrokerRules = KAFKA_BROKER
     ids: IdTable = KAFKA_IDS
 
 

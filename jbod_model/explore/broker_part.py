@@ -13,9 +13,9 @@ from jbod_model.broker import replicas
 from jbod_model.broker.assignments import Reason, Replica
 from jbod_model.broker.disks import Disks
 from jbod_model.broker.replicas import ReplicaChange, Replicas, Report
-from jbod_model.broker.rules import BrokerRules
 from jbod_model.explore.controller_part import View
 from jbod_model.ids import IdTable, Uuid
+from jbod_model.profiles.broker_rules import BrokerRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from jbod_model.broker.assignments import Replica
 from jbod_model.broker.moves import MoveState
 from jbod_model.broker.replicas import Hosted, Replicas
-from jbod_model.broker.rules import BrokerRules
 from jbod_model.explore import broker_part
 from jbod_model.explore.broker_part import Machine
 from jbod_model.explore.controller_part import View
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
+from jbod_model.profiles.broker_rules import BrokerRules
 
 
 class Action(NamedTuple):

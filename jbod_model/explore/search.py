@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from jbod_model.broker.rules import BROKER_RULES
 from jbod_model.explore import broker_part, symmetry
 from jbod_model.explore.broker_part import Machine
 from jbod_model.explore.cluster import Cluster, State, directory_ids, first_image
@@ -66,7 +65,7 @@ class Search:
 
     def __init__(self, profile: Profile, bounds: Bounds) -> None:
         self.bounds = bounds
-        rules = BROKER_RULES[profile.name]
+        rules = profile.broker
         controller = ControllerPart(profile if bounds.literal else deciding(profile))
         self.cluster = Cluster(controller, Machines(rules, moves=bounds.moves, ids=ID_TABLES[bounds.ids]))
         self.names = {b: directory_ids(b, bounds.directories) for b in range(1, bounds.brokers + 1)}

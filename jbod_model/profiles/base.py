@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from jbod_model.profiles.broker_rules import BrokerRules
 from jbod_model.profiles.controller_rules import ControllerRules
 
 
@@ -35,3 +36,8 @@ class Profile:
 
     controller: ControllerRules
     """How requests are answered."""
+
+    # BROKER
+
+    broker: BrokerRules
+    """What a broker does about its directories."""

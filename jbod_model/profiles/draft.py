@@ -1,6 +1,7 @@
 """What earlier drafts of KIP-858 said: registrations with an offline flag, rewrites without records."""
 
 from jbod_model.profiles.base import Profile
+from jbod_model.profiles.broker_rules import DRAFT_BROKER
 from jbod_model.profiles.controller_rules import DRAFT_RULES
 
 DRAFT = Profile(
@@ -11,4 +12,5 @@ DRAFT = Profile(
     derives_offline_flag=True,
     offline_rule="draft",
     controller=DRAFT_RULES,
+    broker=DRAFT_BROKER,
 )

@@ -1,6 +1,7 @@
 """What the accepted page of KIP-858 says, read literally."""
 
 from jbod_model.profiles.base import Profile
+from jbod_model.profiles.broker_rules import KIP858_BROKER
 from jbod_model.profiles.controller_rules import KIP858_RULES
 
 KIP858 = Profile(
@@ -11,4 +12,5 @@ KIP858 = Profile(
     derives_offline_flag=False,
     offline_rule="kip858",
     controller=KIP858_RULES,
+    broker=KIP858_BROKER,
 )

@@ -14,7 +14,6 @@ from jbod_model.broker import lifecycle, process
 from jbod_model.broker.assignments import GlobalFailure, Replica
 from jbod_model.broker.lifecycle import Shutdown
 from jbod_model.broker.local_changes import assigned_directories, local_changes
-from jbod_model.broker.rules import BROKER_RULES
 from jbod_model.errors import UsageError
 from jbod_model.formats.kafka_errors import RequestRefused
 from jbod_model.formats.metadata_version import METADATA_VERSION, directories_supported
@@ -152,7 +151,7 @@ class World:
         host = Host(
             node_id=node_id,
             cluster_id=self.controller.cluster_id,
-            rules=BROKER_RULES[self.controller.profile.name],
+            rules=self.controller.profile.broker,
             next_long=lambda: random.getrandbits(64) - 2**63,
             disks={path: Disk() for path in paths},
             log_dirs=paths,

@@ -8,9 +8,12 @@ import numpy as np
 
 from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES, IdTable
+from jbod_model.profiles import PROFILES
 
-# Directory numbers 0 and 1 of every shard: pipelines.replay.fold_columns.DIR_MIGRATING, DIR_UNASSIGNED.
-_MIGRATING, _UNASSIGNED = 0, 1
+# DIR_MIGRATING and DIR_UNASSIGNED of pipelines.replay.fold_columns, which takes longer to import.
+_ABSENT = {"migrating": 0, "unassigned": 1}
+# The draft's registrations rewrite partitions without a record, which a fold by partition cannot do.
+ENGINE_PROFILES = tuple(name for name, profile in PROFILES.items() if not profile.logical_rewrites)
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,7 @@ class EngineRules:
     """How a log is replayed. ``profile`` names the rules, ``ids`` says what the log's reserved ids mean (R-ID-4).
 
     ``absent_directory`` is the number of the id that applies if a record gives none (R-PART-3). ``literal_offline``
-    KIP's rule for offline replicas (R-OFF-8).
+    says whether the KIP's rule applies for offline replicas (R-OFF-8).
     """
 
     profile: str
@@ -34,16 +37,11 @@ class EngineRules:
         return np.frombuffer(raw, np.uint64).reshape(3, 2)
 
 
-PROFILES = {
-    "kafka": (_MIGRATING, False),
-    "kip858": (_UNASSIGNED, True),
-}
-
-
 def rules(profile: str = "kafka", ids: str = "kafka") -> EngineRules:
     """The rules of a profile for a log with the given table of ids."""
-    if profile not in PROFILES:
-        raise UsageError(f"--profile {profile}: no such profile, there are {', '.join(PROFILES)}")
+    if profile not in ENGINE_PROFILES:
+        raise UsageError(f"--profile {profile}: no such profile, there are {', '.join(ENGINE_PROFILES)}")
     if ids not in ID_TABLES:
         raise UsageError(f"--ids {ids}: no such table of ids, there are {', '.join(ID_TABLES)}")
-    return EngineRules(profile, ids, *PROFILES[profile])
+    chosen = PROFILES[profile]
+    return EngineRules(profile, ids, _ABSENT[chosen.absent_directories], chosen.offline_rule == "kip858")

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from jbod_model.profiles import PROFILES
+from pipelines.replay.fold_columns import DIR_MIGRATING, DIR_UNASSIGNED
+from pipelines.replay.rules import ENGINE_PROFILES, rules
 from tests.support import engine
 from tests.support.paths import CLUSTERS
 
@@ -70,3 +73,12 @@ def test_tables_from_a_brokers_copy_equal_the_controllers(copy: Path) -> None:
         assert _comparable([{k: v for k, v in r.items() if not k.startswith(("to_", "ended"))} for r in kept]) == (
             _comparable(keys)
         )
+
+
+@pytest.mark.parametrize("profile", ENGINE_PROFILES)
+def test_rules_of_the_engine_follow_from_the_profile(profile: str) -> None:
+    """R-PART-3, R-OFF-7, R-OFF-8."""
+    numbers = {"migrating": DIR_MIGRATING, "unassigned": DIR_UNASSIGNED}
+    found = rules(profile)
+    assert found.absent_directory == numbers[PROFILES[profile].absent_directories]
+    assert found.literal_offline == (PROFILES[profile].offline_rule == "kip858")

@@ -22,8 +22,8 @@ from jbod_model.broker.decisions import (
 )
 from jbod_model.broker.disks import Disks, NoDirectoryAvailable, OfflineDirectories
 from jbod_model.broker.replicas import Hosted, ReplicaChange, Replicas, Report
-from jbod_model.broker.rules import KAFKA, KIP858, BrokerRules
 from jbod_model.ids import KAFKA_IDS, Uuid
+from jbod_model.profiles.broker_rules import KAFKA_BROKER, KIP858_BROKER, BrokerRules
 
 A, B, GONE = Uuid(11, 1), Uuid(11, 2), Uuid(11, 9)
 UNASSIGNED, LOST, MIGRATING = KAFKA_IDS.unassigned, KAFKA_IDS.lost, KAFKA_IDS.migrating
@@ -55,7 +55,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("leads", [True, False])
-@pytest.mark.parametrize("rules", [KAFKA, KIP858], ids=lambda rules: rules.name)
+@pytest.mark.parametrize("rules", [KAFKA_BROKER, KIP858_BROKER], ids=("kafka", "kip858"))
 @pytest.mark.parametrize(("case", "assigned", "log", "offline", "after", "reported"), CASES)
 def test_decision_for_a_replica(
     case: str,
@@ -104,8 +104,8 @@ def test_decisions_cover_every_situation_that_can_be() -> None:
 def test_decision_for_a_future_log_in_the_assigned_directory_differs_by_profile() -> None:
     """R-DECIDE-4."""
     situation = (Target.ONLINE, Holding.FUTURE_IN_TARGET, False)
-    assert (decide(*situation, KAFKA).step, decide(*situation, KAFKA).report) == (Step.KEEP, True)
-    assert (decide(*situation, KIP858).step, decide(*situation, KIP858).report) == (Step.PROMOTE, False)
+    assert (decide(*situation, KAFKA_BROKER).step, decide(*situation, KAFKA_BROKER).report) == (Step.KEEP, True)
+    assert (decide(*situation, KIP858_BROKER).step, decide(*situation, KIP858_BROKER).report) == (Step.PROMOTE, False)
 
 
 @pytest.mark.parametrize(

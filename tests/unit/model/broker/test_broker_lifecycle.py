@@ -8,11 +8,11 @@ import pytest
 
 from jbod_model.broker import lifecycle
 from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown, Surroundings
-from jbod_model.broker.rules import DRAFT, KAFKA, KIP858, BrokerRules
 from jbod_model.errors import UsageError
 from jbod_model.formats.requests import BrokerHeartbeatRequest, BrokerRegistrationRequest
 from jbod_model.formats.responses import BrokerHeartbeatResponse
 from jbod_model.ids import Uuid
+from jbod_model.profiles.broker_rules import DRAFT_BROKER, KAFKA_BROKER, KIP858_BROKER, BrokerRules
 
 A, B, C = Uuid(11, 1), Uuid(11, 2), Uuid(-11, 3)
 AROUND = Surroundings()
@@ -178,12 +178,12 @@ def test_answer_to_a_heartbeat_that_did_not_list_a_directory_counts_as_its_repor
 
 # log.dir.failure.timeout.ms (LogDirFailureTest.testLogDirNotificationTimeout): profile, leads there, reported; ends?
 TIMEOUTS = [
-    (KAFKA, False, False, True),
-    (KAFKA, True, False, True),
-    (KAFKA, True, True, False),
-    (KIP858, False, False, False),
-    (KIP858, True, False, True),
-    (KIP858, True, True, False),
+    (KAFKA_BROKER, False, False, True),
+    (KAFKA_BROKER, True, False, True),
+    (KAFKA_BROKER, True, True, False),
+    (KIP858_BROKER, False, False, False),
+    (KIP858_BROKER, True, False, True),
+    (KIP858_BROKER, True, True, False),
 ]
 
 
@@ -222,7 +222,7 @@ def unheard(life: Lifecycle, around: Surroundings, until: int) -> int | None:
     return None
 
 
-@pytest.mark.parametrize(("rules", "ends"), [(KIP858, 31_000), (DRAFT, 31_000), (KAFKA, 50_000)])
+@pytest.mark.parametrize(("rules", "ends"), [(KIP858_BROKER, 31_000), (DRAFT_BROKER, 31_000), (KAFKA_BROKER, 50_000)])
 def test_first_of_two_failures_that_cannot_be_reported_ends_the_broker(rules: BrokerRules, ends: int) -> None:
     """R-LIFE-7, R-LIFE-8: it leads in A, which fails first, and not in B. Kafka ends by the check of B alone."""
     life = lifecycle.fail_directory(running(replace(LIFE, rules=rules)), A, 1_000)
@@ -232,7 +232,7 @@ def test_first_of_two_failures_that_cannot_be_reported_ends_the_broker(rules: Br
 
 def test_broker_that_comes_to_lead_in_an_unreported_directory_ends_at_its_next_event() -> None:
     """R-LIFE-7: by the KIP a failure stays overdue until it is reported."""
-    life = lifecycle.fail_directory(running(replace(LIFE, rules=KIP858)), A, 1_000)
+    life = lifecycle.fail_directory(running(replace(LIFE, rules=KIP858_BROKER)), A, 1_000)
     assert unheard(life, AROUND, 200_000) is None
     while life.timers[0] < 40_000:
         now = life.timers[0]
@@ -246,7 +246,7 @@ def test_broker_that_comes_to_lead_in_an_unreported_directory_ends_at_its_next_e
 
 def test_failure_that_was_reported_late_is_no_longer_overdue() -> None:
     """R-LIFE-7, R-LIFE-6."""
-    life = lifecycle.fail_directory(running(replace(LIFE, rules=KIP858)), A, 1_000)
+    life = lifecycle.fail_directory(running(replace(LIFE, rules=KIP858_BROKER)), A, 1_000)
     life, _ = lifecycle.tick(life, AROUND, 32_000)
     assert life.overdue == {A}
     life, _ = lifecycle.answer_heartbeat(life, FINE, 32_001)
@@ -265,12 +265,12 @@ def test_failure_timeout_below_one_is_bad_usage(timeout: int) -> None:
 
 # R-LIFE-3, R-LIFE-9: profile, directories, ready, assignments that wait, asks to stay fenced
 FENCING = [
-    (KAFKA, (A, B), False, 0, True),
-    (KAFKA, (A, B), True, 5, False),
-    (KIP858, (A, B), True, 5, True),
-    (KIP858, (A, B), True, 0, False),
-    (KIP858, (A,), True, 5, False),
-    (KIP858, (A, B), False, 0, True),
+    (KAFKA_BROKER, (A, B), False, 0, True),
+    (KAFKA_BROKER, (A, B), True, 5, False),
+    (KIP858_BROKER, (A, B), True, 5, True),
+    (KIP858_BROKER, (A, B), True, 0, False),
+    (KIP858_BROKER, (A,), True, 5, False),
+    (KIP858_BROKER, (A, B), False, 0, True),
 ]
 
 
@@ -286,7 +286,7 @@ def test_broker_asks_to_stay_fenced(
 
 
 def test_broker_that_asked_to_be_unfenced_does_not_fence_itself_for_later_assignments() -> None:
-    life = running(replace(LIFE, rules=KIP858))
+    life = running(replace(LIFE, rules=KIP858_BROKER))
     _, request = beat(life, 111, FINE, Surroundings(pending_assignments=3))
     assert not request.want_fence
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from jbod_model.broker.assignments import Replica
 from jbod_model.broker.local_changes import assigned_directories, local_changes
 from jbod_model.broker.replicas import ReplicaChange
-from jbod_model.broker.rules import KIP858
 from jbod_model.formats.records import PartitionChangeRecord, PartitionRecord, Record, RemoveTopicRecord, TopicRecord
 from jbod_model.ids import KAFKA_IDS, Uuid
+from jbod_model.profiles.broker_rules import KIP858_BROKER
 from jbod_model.replay.image import Image
 
 FOO, BAR = Uuid(1, 1), Uuid(2, 2)
@@ -77,7 +77,7 @@ def test_replica_that_is_taken_away_is_deleted_and_one_that_comes_is_new() -> No
     change = PartitionChangeRecord(partition_id=0, topic_id=BAR, replicas=(1,), directories=(B,), isr=(1,), leader=1)
     after = image(change, before=BEFORE)
     assert local_changes(BEFORE, after, 1) == ((ReplicaChange(Replica(BAR, 0), True, None),), ())
-    assert local_changes(BEFORE, after, 1, KIP858) == ((ReplicaChange(Replica(BAR, 0), True, B),), ())
+    assert local_changes(BEFORE, after, 1, KIP858_BROKER) == ((ReplicaChange(Replica(BAR, 0), True, B),), ())
     assert local_changes(BEFORE, after, 2) == ((), (Replica(BAR, 0),))
 
 

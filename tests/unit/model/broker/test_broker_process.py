@@ -15,7 +15,6 @@ from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown
 from jbod_model.broker.moves import MoveState
 from jbod_model.broker.process import Action, Broker
 from jbod_model.broker.replicas import ReplicaChange, Replicas
-from jbod_model.broker.rules import BROKER_RULES, DRAFT, KAFKA, KIP858, BrokerRules
 from jbod_model.formats.requests import (
     AssignedDirectory,
     AssignedPartition,
@@ -32,6 +31,8 @@ from jbod_model.formats.responses import (
     BrokerHeartbeatResponse,
 )
 from jbod_model.ids import KAFKA_IDS, Uuid
+from jbod_model.profiles import PROFILES
+from jbod_model.profiles.broker_rules import DRAFT_BROKER, KAFKA_BROKER, KIP858_BROKER, BrokerRules
 
 A, B, METADATA = Uuid(11, 1), Uuid(11, 2), Uuid(12, 1)
 TOPIC = Uuid(1, 1)
@@ -39,7 +40,7 @@ P, Q = Replica(TOPIC, 0), Replica(TOPIC, 1)
 FINE = BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False, in_controlled_shutdown=False, should_shut_down=False)
 
 
-def broker(rules: BrokerRules = KAFKA, *directories: Uuid, metadata_dir: Uuid | None = METADATA) -> Broker:
+def broker(rules: BrokerRules = KAFKA_BROKER, *directories: Uuid, metadata_dir: Uuid | None = METADATA) -> Broker:
     directories = directories or (A, B)
     life = Lifecycle(node_id=1, cluster_id="x", incarnation_id=Uuid(7, 7), log_dirs=directories, rules=rules)
     disks = Disks(configured=directories, metadata_dir=metadata_dir)
@@ -61,7 +62,7 @@ def publish(node: Broker, assigned: Mapping[Replica, Uuid], now: int, *, leads: 
     return process.apply_metadata(node, **{**arguments, **options})
 
 
-def running(rules: BrokerRules = KAFKA, *directories: Uuid) -> Broker:
+def running(rules: BrokerRules = KAFKA_BROKER, *directories: Uuid) -> Broker:
     node, _ = process.start(broker(rules, *directories), 0)
     node = process.answer_registration(node, 5, 0)
     node = publish(node, {}, 0)
@@ -165,7 +166,7 @@ def test_directory_failure_is_reported_at_once() -> None:
 )
 def test_directory_failure_that_cannot_be_survived_halts(directories: tuple[Uuid, ...], failing: Uuid) -> None:
     """R-PROC-2."""
-    node, actions = process.fail_directory(running(KAFKA, *directories), failing, 30)
+    node, actions = process.fail_directory(running(KAFKA_BROKER, *directories), failing, 30)
     assert [isinstance(action, Shutdown) and action.halt for action in actions] == [True]
     assert not node.running
     assert process.tick(node, 10**6) == (node, ())
@@ -211,7 +212,7 @@ def test_move_whose_source_fails_tells_the_controller_the_old_directory() -> Non
 
 
 @pytest.mark.parametrize("failing", [A, B, None])
-@pytest.mark.parametrize(("rules", "told"), [(KAFKA, [A]), (KIP858, []), (DRAFT, [])])
+@pytest.mark.parametrize(("rules", "told"), [(KAFKA_BROKER, [A]), (KIP858_BROKER, []), (DRAFT_BROKER, [])])
 def test_move_that_ends_while_its_report_waits_is_cancelled_locally(
     rules: BrokerRules, told: list[Uuid], failing: Uuid | None
 ) -> None:
@@ -231,7 +232,7 @@ def test_move_that_ends_while_its_report_waits_is_cancelled_locally(
 
 def test_move_whose_report_may_have_been_heard_is_reverted_by_a_request() -> None:
     """R-MOVE-10: the request was sent and its answer lost, then the copy's report waits again."""
-    node = publish(running(KIP858), {P: A}, 20)
+    node = publish(running(KIP858_BROKER), {P: A}, 20)
     node, _ = process.alter_replica_log_dir(node, P, B, 30)
     node = process.catch_up(node, P, 40)
     node, _ = process.tick(node, 140)
@@ -250,7 +251,7 @@ def in_zookeeper_mode(rules: BrokerRules) -> Broker:
     return process.answer_registration(node, 5, 0)
 
 
-@pytest.mark.parametrize("rules", [KIP858, DRAFT])
+@pytest.mark.parametrize("rules", [KIP858_BROKER, DRAFT_BROKER])
 def test_broker_in_zookeeper_mode_ends_with_the_first_directory(rules: BrokerRules) -> None:
     """R-ZK-2: under KRaft it would go on."""
     _, actions = process.fail_directory(in_zookeeper_mode(rules), A, 50)
@@ -259,7 +260,7 @@ def test_broker_in_zookeeper_mode_ends_with_the_first_directory(rules: BrokerRul
     assert (survivor.running, actions) == (True, ())
 
 
-@pytest.mark.parametrize(("rules", "pending"), [(KAFKA, 0), (KIP858, 1), (DRAFT, 1)])
+@pytest.mark.parametrize(("rules", "pending"), [(KAFKA_BROKER, 0), (KIP858_BROKER, 1), (DRAFT_BROKER, 1)])
 def test_broker_in_zookeeper_mode_reports_assignments_by_the_kip(rules: BrokerRules, pending: int) -> None:
     """R-ZK-3."""
     node = in_zookeeper_mode(rules)
@@ -268,7 +269,7 @@ def test_broker_in_zookeeper_mode_reports_assignments_by_the_kip(rules: BrokerRu
     assert node.queue.pending == pending
 
 
-@pytest.mark.parametrize(("rules", "named"), [(KAFKA, B), (KIP858, B), (DRAFT, KAFKA_IDS.lost)])
+@pytest.mark.parametrize(("rules", "named"), [(KAFKA_BROKER, B), (KIP858_BROKER, B), (DRAFT_BROKER, KAFKA_IDS.lost)])
 def test_report_into_a_directory_that_failed_meanwhile_names_it_or_lost(rules: BrokerRules, named: Uuid) -> None:
     """R-DRAFT-3."""
     node = running(rules)
@@ -282,13 +283,13 @@ def test_report_into_a_directory_that_failed_meanwhile_names_it_or_lost(rules: B
 
 # Rules, directories of the broker, what the metadata has, whether the actual directory is reported (R-DRAFT-4)
 CORRECTIONS = [
-    (KIP858, (A,), KAFKA_IDS.unassigned, True),
-    (KIP858, (A,), B, True),
-    (DRAFT, (A,), KAFKA_IDS.unassigned, False),
-    (DRAFT, (A,), B, True),
-    (DRAFT, (A,), KAFKA_IDS.lost, True),
-    (DRAFT, (A,), KAFKA_IDS.migrating, True),
-    (DRAFT, (A, B), KAFKA_IDS.unassigned, True),
+    (KIP858_BROKER, (A,), KAFKA_IDS.unassigned, True),
+    (KIP858_BROKER, (A,), B, True),
+    (DRAFT_BROKER, (A,), KAFKA_IDS.unassigned, False),
+    (DRAFT_BROKER, (A,), B, True),
+    (DRAFT_BROKER, (A,), KAFKA_IDS.lost, True),
+    (DRAFT_BROKER, (A,), KAFKA_IDS.migrating, True),
+    (DRAFT_BROKER, (A, B), KAFKA_IDS.unassigned, True),
 ]
 
 
@@ -306,7 +307,7 @@ def test_broker_with_one_directory_corrects(
 @pytest.mark.parametrize(
     ("directories", "supported", "warns"), [((A, B), False, True), ((A,), False, False), ((A, B), True, False)]
 )
-@pytest.mark.parametrize("rules", [KAFKA, KIP858, DRAFT])
+@pytest.mark.parametrize("rules", [KAFKA_BROKER, KIP858_BROKER, DRAFT_BROKER])
 def test_several_directories_before_the_upgrade_are_warned_of(
     rules: BrokerRules, directories: tuple[Uuid, ...], supported: bool, warns: bool
 ) -> None:
@@ -318,7 +319,8 @@ def test_several_directories_before_the_upgrade_are_warned_of(
 
 
 @pytest.mark.parametrize(
-    ("rules", "leads", "ends"), [(KAFKA, True, False), (KIP858, True, True), (KIP858, False, False)]
+    ("rules", "leads", "ends"),
+    [(KAFKA_BROKER, True, False), (KIP858_BROKER, True, True), (KIP858_BROKER, False, False)],
 )
 def test_assignment_into_a_failed_directory_that_is_never_delivered(
     rules: BrokerRules, leads: bool, ends: bool
@@ -356,9 +358,9 @@ def test_registration_repeats_the_directories_of_the_start_even_those_that_faile
 
 def test_replicas_and_lifecycle_follow_the_same_rules() -> None:
     """R-RULES-1; and the gauge of R-QUEUE-8 has another name in each."""
-    node = broker(KIP858)
+    node = broker(KIP858_BROKER)
     assert node.life.rules is node.replicas.rules
     assert isinstance(node.replicas, replicas.Replicas)
-    names = [rules.queue_metric.rpartition("=")[2] for rules in BROKER_RULES.values()]
+    names = [rules.queue_metric.rpartition("=")[2] for rules in (profile.broker for profile in PROFILES.values())]
     assert names == ["QueuedReplicaToDirAssignments"] * 2 + ["NumMismatchingReplicaToLogDirAssignments"]
-    assert len({rules.queue_metric for rules in BROKER_RULES.values()}) == 3
+    assert len({profile.broker.queue_metric for profile in PROFILES.values()}) == 3

@@ -22,8 +22,8 @@ from jbod_model.broker.replicas import (
     Replicas,
     Report,
 )
-from jbod_model.broker.rules import DRAFT, KAFKA, KIP858, BrokerRules
 from jbod_model.ids import KAFKA_IDS, Uuid
+from jbod_model.profiles.broker_rules import DRAFT_BROKER, KAFKA_BROKER, KIP858_BROKER, BrokerRules
 
 A, B, C, ELSEWHERE = Uuid(11, 1), Uuid(11, 2), Uuid(11, 3), Uuid(99, 9)
 P = Replica(Uuid(1, 1), 0)
@@ -31,13 +31,13 @@ Q = Replica(Uuid(1, 1), 1)
 MOVE = Move(A, B)
 
 
-def hosting(rules: BrokerRules = KAFKA, **changes: Any) -> Replicas:
+def hosting(rules: BrokerRules = KAFKA_BROKER, **changes: Any) -> Replicas:
     """A broker with disks A, B, C that hosts P on A."""
     state = Replicas(disks=Disks(configured=(A, B, C), current={P: A}), hosted={P: Hosted.ONLINE}, rules=rules)
     return replace(state, **changes)
 
 
-def moving(state: MoveState, rules: BrokerRules = KAFKA) -> Replicas:
+def moving(state: MoveState, rules: BrokerRules = KAFKA_BROKER) -> Replicas:
     """P on its way from A to B."""
     begun, reports, error = replicas.alter_replica_log_dir(hosting(rules), P, B)
     assert (reports, error) == ((), NONE)
@@ -103,13 +103,13 @@ def test_move_to_the_directory_it_is_in_does_nothing() -> None:
     assert replicas.alter_replica_log_dir(state, P, A) == (state, (), NONE)
 
 
-@pytest.mark.parametrize("rules", [KAFKA, KIP858, DRAFT])
+@pytest.mark.parametrize("rules", [KAFKA_BROKER, KIP858_BROKER, DRAFT_BROKER])
 @pytest.mark.parametrize("failing", ["source", "destination"])
 @pytest.mark.parametrize("state", [MoveState.NONE, MoveState.QUEUED, MoveState.ACCEPTED])
 def test_move_ends_when_either_disk_fails(rules: BrokerRules, failing: str, state: MoveState) -> None:
     """R-MOVE-4: back to the original directory, online or not; the revision before the current page said "lost"."""
     after, reports = replicas.fail_directory(moving(state, rules), A if failing == "source" else B)
-    expected = KAFKA_IDS.lost if failing == "source" and rules is DRAFT else A
+    expected = KAFKA_IDS.lost if failing == "source" and rules is DRAFT_BROKER else A
     assert reports == (() if state is MoveState.NONE else (Report(P, expected, Reason.REVERT),))
     assert after.moves == {}
     assert after.hosted[P] is (Hosted.OFFLINE if failing == "source" else Hosted.ONLINE)
@@ -144,7 +144,7 @@ def test_alter_replica_log_dirs_of_a_replica_to_come_is_remembered() -> None:
     assert reports == (Report(Q, C, Reason.METADATA),)
 
 
-@pytest.mark.parametrize(("rules", "after"), [(KAFKA, MoveState.ACCEPTED), (KIP858, MoveState.NONE)])
+@pytest.mark.parametrize(("rules", "after"), [(KAFKA_BROKER, MoveState.ACCEPTED), (KIP858_BROKER, MoveState.NONE)])
 def test_confirmation_that_comes_late_is_taken_for_the_next_move_by_kafka_only(
     rules: BrokerRules, after: MoveState
 ) -> None:
@@ -173,30 +173,30 @@ def test_transitions_cover_every_state_and_event_but_the_illegal_ones() -> None:
     assert set(TRANSITIONS) == every - illegal
 
 
-@pytest.mark.parametrize(("rules", "state"), [(KAFKA, MoveState.NONE), (KIP858, MoveState.ACCEPTED)])
+@pytest.mark.parametrize(("rules", "state"), [(KAFKA_BROKER, MoveState.NONE), (KIP858_BROKER, MoveState.ACCEPTED)])
 def test_change_of_a_moving_partition_puts_kafkas_move_back_to_the_beginning(
     rules: BrokerRules, state: MoveState
 ) -> None:
     """R-MOVE-7: Kafka then reports the source once more; by the KIP's text the metadata is right already."""
     after, reports = replicas.apply_metadata(moving(MoveState.ACCEPTED, rules), [ReplicaChange(P, True, B)])
     assert after.moves[P].state is state
-    assert reports == ((Report(P, A, Reason.METADATA),) if rules is KAFKA else ())
+    assert reports == ((Report(P, A, Reason.METADATA),) if rules is KAFKA_BROKER else ())
 
 
-@pytest.mark.parametrize("rules", [KAFKA, KIP858])
+@pytest.mark.parametrize("rules", [KAFKA_BROKER, KIP858_BROKER])
 def test_future_log_in_the_assigned_directory_at_start(rules: BrokerRules) -> None:
     """R-MOVE-9, KRaftClusterTest.testAbandonedFutureReplicaRecovered_mainReplicaInOnlineLogDir."""
     state = Replicas(disks=Disks(configured=(A, B), current={P: A}, future={P: B}), rules=rules)
     state = replicas.recover_future_logs(state, {P: B})
     state, reports = replicas.apply_metadata(state, [ReplicaChange(P, False, B)])
     assert reports == ()
-    if rules is KIP858:
+    if rules is KIP858_BROKER:
         assert (state.disks.current[P], state.moves[P]) == (A, Move(A, B, MoveState.ACCEPTED))
         state, reports = replicas.catch_up(state, P)
     assert (state.disks.current, state.disks.future, state.moves, reports) == ({P: B}, {}, {}, ())
 
 
-@pytest.mark.parametrize("rules", [KAFKA, KIP858])
+@pytest.mark.parametrize("rules", [KAFKA_BROKER, KIP858_BROKER])
 def test_future_log_alone_at_start_becomes_the_current_one(rules: BrokerRules) -> None:
     """testAbandonedFutureReplicaRecovered_mainReplicaInOfflineLogDir: the current log lies on a disk that is out."""
     state = Replicas(disks=Disks(configured=(B,), unreadable=1, future={P: B}), rules=rules)

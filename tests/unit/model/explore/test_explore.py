@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from jbod_model.broker.assignments import Replica
-from jbod_model.broker.rules import BROKER_RULES
 from jbod_model.explore import symmetry
 from jbod_model.explore.cluster import TOPIC, Cluster, State, directory_ids, first_image
 from jbod_model.explore.controller_part import ControllerPart
@@ -302,7 +301,7 @@ def test_registration_change_is_no_breach() -> None:
 
 
 def small(profile: Profile) -> Cluster:
-    return Cluster(ControllerPart(deciding(profile)), Machines(BROKER_RULES[profile.name], moves=True))
+    return Cluster(ControllerPart(deciding(profile)), Machines(profile.broker, moves=True))
 
 
 def start(cluster: Cluster, brokers: int, partitions: int = 1) -> State:

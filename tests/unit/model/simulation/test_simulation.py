@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jbod_model.broker.assignments import Replica
-from jbod_model.broker.rules import BROKER_RULES
 from jbod_model.errors import UsageError
 from jbod_model.explore.invariants import check_state
 from jbod_model.formats.kafka_errors import RequestRefused
@@ -38,6 +37,7 @@ from jbod_model.formats.requests import (
     UpdateFeaturesRequest,
 )
 from jbod_model.ids import KAFKA_IDS, KIP858_IDS, Uuid
+from jbod_model.profiles import PROFILES
 from jbod_model.replay.history import image_at
 from jbod_model.replay.image import Image
 from jbod_model.replay.offline import image_as_json, offline_replicas
@@ -303,7 +303,7 @@ def test_queue_gauge_rises_with_new_replicas_and_falls_to_zero(profile: str, tmp
     world = play("disks-fail-one-by-one", 1, profile)
     write_world(world, tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert {line["name"] for line in lines} == {BROKER_RULES[profile].queue_metric}
+    assert {line["name"] for line in lines} == {PROFILES[profile].broker.queue_metric}
     values = {node_id: [line["value"] for line in lines if line["broker"] == node_id] for node_id in world.hosts}
     assert all(max(value or 0 for value in each) > 1 for each in values.values())
     assert [each[-1] for each in values.values()] == [0, None, 0]

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 class BrokerRules:
     """The broker's switches. The values of ``kafka`` are the defaults."""
 
-    name: str = "kafka"
-
     fence_until_assigned: bool = False
     """A broker with several directories asks to stay fenced until its queue of assignments is empty (R-LIFE-9)."""
 
@@ -59,10 +57,9 @@ class BrokerRules:
     """The gauge of assignments that wait or are out (R-QUEUE-8)."""
 
 
-KAFKA = BrokerRules()
+KAFKA_BROKER = BrokerRules()
 
-KIP858 = BrokerRules(
-    name="kip858",
+KIP858_BROKER = BrokerRules(
     fence_until_assigned=True,
     shut_down_only_if_leading=True,
     one_failure_check=False,
@@ -78,13 +75,10 @@ KIP858 = BrokerRules(
 
 # The revision before the current page assigned "lost" when the source of a move failed; the oldest view names
 # another gauge.
-DRAFT = replace(
-    KIP858,
-    name="draft",
+DRAFT_BROKER = replace(
+    KIP858_BROKER,
     source_failure_assigns_lost=True,
     names_failed_directories=False,
     reports_single_directory=False,
     queue_metric="kafka.server:type=KafkaServer,name=NumMismatchingReplicaToLogDirAssignments",
 )
-
-BROKER_RULES = {rules.name: rules for rules in (KAFKA, KIP858, DRAFT)}
