@@ -224,7 +224,7 @@ def load(files: Iterable[str | os.PathLike[str]] | None = None, **options: Any) 
     """The settings of the files found, ``files`` in order, the environment and ``options`` (nested mappings).
 
     Without ``files``, those that JBOD_CONF lists are read. An option that is None counts as not given. Raises
-        UsageError that names file and key of an invalid value.
+    UsageError that names file and key of an invalid value.
     """
     _check_variables()
     named = named_files() if files is None else [Path(file) for file in files]

@@ -182,7 +182,7 @@ def _online(lake: Lake, states: Sequence[State]) -> dict[tuple[int, str], list[t
     """When the directories of these states were online.
 
     While its broker is fenced, a report may come from a process that has not registered yet. So if the next
-        registration lacks a directory, the directory counts as gone since the broker was fenced (R-COPY-12).
+    registration lacks a directory, the directory counts as gone since the broker was fenced (R-COPY-12).
     """
     wanted = sorted({directory for state in states for directory in state.directories})
     rows = lake.query(

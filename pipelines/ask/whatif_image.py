@@ -22,7 +22,7 @@ def touched(lake: Lake, brokers: Sequence[int], directories: Sequence[str]) -> I
     """Every broker, and the partitions with a replica on one of ``brokers`` or in one of ``directories``.
 
     Partition 0 of their topics is included, because the controller reads the replication factor from it. A log without
-        a metadata.version counts as the first version with directories.
+    a metadata.version counts as the first version with directories.
     """
     topics: dict[Uuid, Topic] = {}
     partitions: dict[Uuid, dict[int, Partition]] = {}

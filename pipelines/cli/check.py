@@ -58,7 +58,7 @@ def check(
         bool, typer.Option("--docs", help="Open the Data Docs, or print where they are; and leave.")
     ] = False,
 ) -> None:
-    """What is wrong with the cluster's disks. Leaves with 1 where something is.
+    """What is wrong with the cluster's disks. Exits with 1 if something is.
 
     Findings of the newest offset are kept in the table findings; those of the past are only shown.
     """

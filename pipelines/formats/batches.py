@@ -127,7 +127,7 @@ def scan(data: np.ndarray, file: str, start: int = 0, *, next_offset: int = -1, 
     """Headers of the complete batches of ``data`` (uint8) from byte ``start``.
 
     ``next_offset`` is the base offset expected first, -1 for any. Raises MalformedLog if a header is invalid. A batch
-        that is cut off at the end of the data is no error: Kafka may still be writing it.
+    that is cut off at the end of the data is no error: Kafka may still be writing it.
     """
     batches, problem = scan_sound(data, file, start, next_offset=next_offset, most=most)
     if problem is not None:

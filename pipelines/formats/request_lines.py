@@ -67,7 +67,7 @@ def lines(source: Source, start: int, end: int) -> Iterator[tuple[int, bytes | T
     """(position, line without its newline) of every whole line that begins in ``[start, end)`` of ``source``.
 
     So adjacent ranges read each line once, wherever they meet. Blank lines, and a last line without a newline, are
-        skipped. Holds at most `LONGEST_LINE` and two chunks, however long a line is. Seeks once, forwards.
+    skipped. Holds at most `LONGEST_LINE` and two chunks, however long a line is. Seeks once, forwards.
     """
     at = max(start - 1, 0)
     source.seek(at)

@@ -25,7 +25,7 @@ OK, SHORT, BAD_VARINT, BAD_NULL, BAD_LENGTH, BAD_TAG, TRAILING, UNKNOWN = range(
 
 @njit(inline="always")
 def compact(data: Any, at: int, end: int, width: int, nullable: int) -> tuple[int, int, int]:
-    """Length of a compact string or array, checked against the remaining bytes (R-FMT-6): (elements, next, status)."""
+    """Length of a compact string or array, at most the remaining bytes (R-FMT-6): (elements or -1, next, status)."""
     raw, at = uvarint(data, at, end)
     count = raw - 1
     if raw < 0:

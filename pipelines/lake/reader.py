@@ -42,7 +42,7 @@ class Lake:
         """The lake at ``path`` after the record at ``at_offset``, or after the last one appended by ``at_time``.
 
         Without either, after the newest published record. Raises UsageError if there is no lake, or if it does not
-                know that offset or time.
+        know that offset or time.
         """
         root = local_path(os.fspath(path)).rstrip("/")
         connection = connect()

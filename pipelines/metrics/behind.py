@@ -71,7 +71,7 @@ def _seek(segment: Segment, data: Data, offset: int | None) -> int:
     """By the offset index: the start of a batch at or before the one with ``offset`` (None: the last), in bytes.
 
     Kafka keeps a sparse index beside each segment. An entry has an offset, relative to the segment's first, and the
-        byte of the batch that ends with it. The active index is padded with zeros. Returns 0 without a credible index.
+    byte of the batch that ends with it. The active index is padded with zeros. Returns 0 without a credible index.
     """
     try:
         index = segment.path.with_suffix(".index").read_bytes()

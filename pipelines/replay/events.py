@@ -37,7 +37,7 @@ class Events:
 
     ``offsets`` int64, ``times`` int64 (microseconds UTC), ``kinds`` uint8 (apiKey), ``snapshot`` bool; ``topic_of``
     int32 into ``topics`` uint64[t, 2] (-1: none); ``partitions`` int32, ``scalars`` int32[4, m]; ``int_values`` int32
-        holds the values of six columns of lists, with ``int_starts``, ``int_sizes`` int32[6, m] (size -1: null);
+    holds the values of six columns of lists, with ``int_starts``, ``int_sizes`` int32[6, m] (size -1: null);
     ``id_of`` int32[*] into ``ids`` uint64[d, 2] with ``id_starts``, ``id_sizes`` int32[m]; ``names`` uint8[*] with
     ``name_ends`` int32[m + 1]: topic names in UTF-8.
     """

@@ -35,6 +35,6 @@ def _turned(words: np.ndarray, bits: int) -> np.ndarray:
 
 @lru_cache(maxsize=4)
 def keys_of(shards: int) -> tuple[int, ...]:
-    """Keys of the shards 0 to ``shards`` - 1: for each the smallest number whose hash modulo 840 is the shard's."""
+    """Keys of the shards 0 to ``shards`` - 1: the smallest numbers whose hash modulo 840 is the shard modulo 840."""
     places = spark_hash(np.arange(_CANDIDATES)) % _EVEN
     return tuple(int(np.flatnonzero(places == shard % _EVEN)[shard // _EVEN]) for shard in range(shards))

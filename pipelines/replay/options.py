@@ -40,7 +40,7 @@ class Replay:
 
 @dataclass
 class RunOutcome:
-    """What a run did: offsets ``[start, end)`` and rows written per table.
+    """The outcome of a run: offsets ``[start, end)`` and rows written per table.
 
     A run that began with a snapshot starts at the snapshot's end.
     """

@@ -1,4 +1,4 @@
-"""What was seen of the segments of a log: batch headers, transactions, and what follows the last whole batch."""
+"""The scanned part of a log's segments: batch headers, transactions, and the bytes after the last whole batch."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_log_rewritten_between_runs_is_followed_and_said(spark: SparkSession, tm
     said: list[str] = []
     shorter = Runner(Replay(str(log_dir), str(tmp_path / "lake")), notice=said.append)
     assert (shorter.run(spark).log_end, shorter.outcome.batches) == (FORK, 0)
-    assert [f"ends before offset {FORK}, the lake has more: offsets up to 618" in line for line in said] == [True]
+    assert [f"ends before offset {FORK}, but the lake has offsets up to 618" in line for line in said] == [True]
     rewrite(log_dir)
     done = replay(spark, log_dir, tmp_path / "lake").outcome.rolled_back
     assert [(one.offset, one.before) for one in done] == [(FORK, 619)]
