@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from pipelines.lake.tables import HISTORY
@@ -17,6 +18,8 @@ from pipelines.source.log_dir import LogDir
 from pipelines.source.plan import Planner
 from pipelines.source.positions import Slice
 from pipelines.source.slices import read_slice
+
+FOREVER = np.iinfo(np.int64).max
 
 
 class Run:
@@ -88,9 +91,21 @@ def slices(
         position = end
 
 
+_bounds: dict[int, tuple[list[dict[str, Any]], np.ndarray, np.ndarray]] = {}
+"""Of the lists asked for last, by identity: the list itself, where its rows begin, where they end."""
+
+
 def true_at(rows: list[dict[str, Any]], offset: int) -> Iterator[dict[str, Any]]:
     """The rows that were true at an offset."""
-    return (r for r in rows if r["from_offset"] <= offset and (r["to_offset"] is None or offset < r["to_offset"]))
+    held = _bounds.get(id(rows))
+    if held is None or held[0] is not rows or len(held[1]) != len(rows):
+        if len(_bounds) > 12:
+            _bounds.clear()
+        begins = np.array([row["from_offset"] for row in rows], np.int64)
+        ends = np.array([FOREVER if row["to_offset"] is None else row["to_offset"] for row in rows], np.int64)
+        held = _bounds[id(rows)] = (rows, begins, ends)
+    _, begins, ends = held
+    return (rows[at] for at in np.flatnonzero((begins <= offset) & (offset < ends)).tolist())
 
 
 def image(tables: dict[str, list[dict[str, Any]]], offset: int, *, cordons: bool = False) -> dict[str, Any]:
