@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.settings import Spark
 from pipelines.spark.session import spark_session
+
+
+def pytest_configure() -> None:
+    """Import Great Expectations where PySpark does not take the process for one of its doctests.
+
+    PySpark ends a process without ``__main__.__file__``, which workers of pytest-xdist are, when its Connect client is
+    imported and grpc is missing.
+    """
+    main: Any = sys.modules["__main__"]
+    if not hasattr(main, "__file__"):
+        main.__file__ = __file__
+        try:
+            import great_expectations.compatibility.pyspark  # noqa: F401
+        finally:
+            del main.__file__
 
 
 @pytest.fixture(scope="session")
