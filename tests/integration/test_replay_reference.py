@@ -25,7 +25,7 @@ CASES = [
     ("kafka-4.1.2", "controller-100", "snapshot", 1_000_000),
     ("kafka-3.9.2-upgrade", "broker-3", "snapshot", 50),
     ("kafka-4.4.0", "controller-101", "log", 100),
-    ("kafka-4.4.0", "broker-2", "snapshot", 1_000_000),
+    ("kafka-4.4.0", "broker-2", "log", 1_000_000),
     ("kafka-3.7.2", "broker-2", "log", 1_000_000),
 ]
 
