@@ -37,7 +37,7 @@ class UsageError(JbodError):
 
 
 class Retriable(JbodError):
-    """What failed may go well when it is tried again: another run was faster. The command line leaves with 3."""
+    """The operation may succeed if it is repeated: another run was faster. The command line exits with 3."""
 
 
 class MalformedLog(JbodError):

@@ -248,9 +248,9 @@ def open_lake(
         cut_tail="fail" if replay.tail == "stop" else "wait",
     )
     found = LogLake.of(options, at_offset, time, profile=replay.profile)
-    if found.refusal is not None:
+    if found.log.refusal is not None:
         typer.echo(f"jbod: answered from the records up to offset {found.published.end_offset - 1}", err=True)
-        refusals.append(found.refusal)
+        refusals.append(found.log.refusal)
     return _told(found), default
 
 

@@ -7,7 +7,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -15,9 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError
+from jbod_model.formats.records import NoOpRecord
+from pipelines.formats.api_keys import KEY_OF
 from pipelines.lake.ledger import time_of
 from pipelines.replay.collect import first_of
-from pipelines.replay.events import TOPIC
+from pipelines.replay.events import CHANGE, PARTITION, TOPIC
 from pipelines.replay.job import Job
 from pipelines.replay.record_rows import record_rows
 from pipelines.replay.refusals import refused_at
@@ -33,7 +35,7 @@ from pipelines.source.slices import read_slice
 ATTEMPTS = 3
 """How often a log is read if it changes while it is read."""
 # Frequent record types that hold no setting: TopicRecord, both partition records, NoOpRecord.
-_MANY = (TOPIC, 3, 5, 20)
+_MANY = (TOPIC, PARTITION, CHANGE, KEY_OF[NoOpRecord])
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 
@@ -73,7 +75,7 @@ def replay_log(options: Options, *, profile: str = "kafka", ids: str = "kafka") 
     changed = 0
     while True:
         try:
-            pieces, refusal = _plan(options, limit, refusal)
+            pieces, refusal = _plan(options if limit is None else replace(options, limit=limit), refusal)
             return _replay(options, pieces, Job("", max(os.cpu_count() or 1, 1), chosen), refusal)
         except LogChanged:
             changed += 1
@@ -86,11 +88,9 @@ def replay_log(options: Options, *, profile: str = "kafka", ids: str = "kafka") 
             limit, refusal = offset, problem
 
 
-def _plan(options: Options, limit: int | None, refusal: JbodError | None) -> tuple[list[Slice], JbodError | None]:
+def _plan(options: Options, refusal: JbodError | None) -> tuple[list[Slice], JbodError | None]:
     """The slices up to the end of what may be read, and the error that stops the reader there, if any."""
     planner = planner_of(options)
-    if limit is not None:
-        planner.limit = limit
     planner.freeze()
     position = planner.begin(options.start)
     pieces: list[Slice] = []
@@ -141,15 +141,14 @@ def _decoded(job: Job, number: int, piece: Slice) -> tuple[list[Row], pa.Table, 
     """The rows of a slice for the fold, its rows of settings, and the time of its last batch in microseconds."""
     records, kept = read_slice(piece)
     named = SliceIds.of(records)
-    snapshot = piece.snapshot - 1 if piece.snapshot >= 0 else None
-    few = record_rows(records, kept & ~np.isin(records.types, _MANY), snapshot, named)
+    few = record_rows(records, kept & ~np.isin(records.types, _MANY), piece.snapshot_offset, named)
     rows = list(shard_rows(job, number, piece, records, kept, named))
     return rows, few, int(records.headers[-1]["timestamp"]) * 1000
 
 
 def _records(piece: Slice) -> pa.Table:
     records, kept = read_slice(piece)
-    return record_rows(records, kept, piece.snapshot - 1 if piece.snapshot >= 0 else None)
+    return record_rows(records, kept, piece.snapshot_offset)
 
 
 def _parallel(work: Callable[[_A], _B], items: Sequence[_A]) -> list[_B]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from jbod_model.errors import JbodError
 from pipelines.lake.delta import connect
 from pipelines.lake.ledger import Published, check_known
 from pipelines.lake.reader import Lake
@@ -65,16 +64,11 @@ class LogLake(Lake):
         check_known(options.path, [(first, log.end_offset)], at_offset)
         return found._at(at_offset)
 
-    @property
-    def refusal(self) -> JbodError | None:
-        """Why the log was not read to its end."""
-        return self.log.refusal
-
     def check_files(self) -> None:
         """Nothing is stored."""
 
     def log_end(self) -> int | None:
-        """The offset to which the log was read."""
+        """None: nothing of the log was read before, so it cannot end earlier."""
         return None
 
     def ledger_rows(self, *columns: str) -> list[dict[str, Any]]:  # noqa: ARG002

@@ -96,7 +96,7 @@ def decode_slice(job: Job, sequence: int, piece: Slice) -> Iterator[Row]:
     """Rows of one slice: events for each shard, broker records for all, and the file of its ``records``."""
     records, kept = read_slice(piece)
     named = SliceIds.of(records)
-    rows = record_rows(records, kept, piece.snapshot - 1 if piece.snapshot >= 0 else None, named)
+    rows = record_rows(records, kept, piece.snapshot_offset, named)
     written = files.write(job.lake, "records", rows)
     yield -1, sequence, FILE, written.to_json().encode()
     yield from shard_rows(job, sequence, piece, records, kept, named)
@@ -106,7 +106,7 @@ def shard_rows(
     job: Job, sequence: int, piece: Slice, records: Records, kept: np.ndarray, named: SliceIds | None = None
 ) -> Iterator[Row]:
     """The rows of a slice for the state machine."""
-    snapshot = piece.snapshot - 1 if piece.snapshot >= 0 else None
+    snapshot = piece.snapshot_offset
     named = named or SliceIds.of(records)
     rows = rows_of_events(records, kept)
     order, bounds = by_shard(records, rows, named, job.shards)

@@ -52,6 +52,11 @@ class Slice:
     closes: bool = False
     fingerprint: int = -1
 
+    @property
+    def snapshot_offset(self) -> int | None:
+        """The last offset that the snapshot contains, None for a slice of the log."""
+        return self.snapshot - 1 if self.snapshot >= 0 else None
+
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Slice:
         """Builds a slice from its fields as parsed from JSON."""

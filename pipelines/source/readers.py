@@ -47,7 +47,7 @@ def _read(options: Options, part: Part) -> Iterator[pa.RecordBatch]:
 
     for piece in part.slices:
         records, kept = read_slice(piece, keep_unknown=options.keep_unknown)
-        yield from typed_batches(records, kept, piece.snapshot - 1 if piece.snapshot >= 0 else None)
+        yield from typed_batches(records, kept, piece.snapshot_offset)
 
 
 class BatchReader(DataSourceReader):

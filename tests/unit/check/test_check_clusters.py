@@ -51,7 +51,7 @@ EXPECTED: Mapping[str, Mapping[int, Mapping[str, set[str]]]] = {
         # A disk of broker 1 has died; then one of broker 2.
         162: {"B-03": DISK_412_1, "B-17": {"solo-6"}},
         186: {"B-03": DISK_412_1 | DISK_412_2, "B-17": {"solo-0", "solo-6"}},
-        # Broker 1 is back without it, its replicas made anew. Broker 2 joined clicks-0 long ago and has not said where.
+        # Broker 1 is back and recreated its replicas. Broker 2 joined clicks-0 long ago and has not said where.
         252: {"B-03": DISK_412_2, "B-17": {"solo-0"}, "B-01": on(2, "clicks-0"), "B-32": {"solo-6"}},
         # Broker 2 is registered again with a blank disk, still fenced.
         288: {"B-17": {"solo-0", "solo-4"}, "B-32": DISKS_412},

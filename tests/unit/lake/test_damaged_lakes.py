@@ -1,4 +1,4 @@
-"""Lakes with something missing or damaged: every command that reads one says so in one line and leaves with 2."""
+"""Lakes with something missing or damaged: every command that reads one reports it in one line and exits with 2."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_log_of_a_random_history_has_the_tables_of_the_engine_in_small_batches(r
             expected = engine.replay(log, most=3)
         except ReplayViolation as problem:
             try:
-                refusal = LogLake.of(Options(path=str(log))).refusal
+                refusal = LogLake.of(Options(path=str(log))).log.refusal
             except ReplayViolation as raised:
                 refusal = raised
             assert str(refusal) == str(problem)
@@ -140,7 +140,7 @@ def test_damaged_log_answers_from_what_is_sound_and_says_why_not_from_more(tmp_p
         LogLake.of(Options(path=str(metadata_dir("kafka-4.1.2")))),
         LogLake.of(Options(path=str(tmp_path / "log"))),
     )
-    assert isinstance(found.refusal, MalformedLog)
+    assert isinstance(found.log.refusal, MalformedLog)
     assert whole.offset > found.offset > 0
     assert _answer(found, "offline") == _answer(whole._at(found.offset), "offline")
 

@@ -1,4 +1,4 @@
-"""Upkeep changes no row: fewer files, old ones gone, tables made anew, a lake proved, and one of an earlier format."""
+"""Maintenance changes no row: compact, vacuum, rebuild, verify, and upgrade of an earlier format."""
 
 from __future__ import annotations
 
