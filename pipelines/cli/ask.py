@@ -238,6 +238,9 @@ def open_lake(
         from pipelines.lake.reader import Lake
 
         return _told(Lake.open(settings.lake, at_offset, time)), default
+    from pipelines.start.pandas_import import without_pandas
+
+    without_pandas()
     from pipelines.replay.log_lake import LogLake
     from pipelines.source.log_options import Options
 
