@@ -1,6 +1,6 @@
 # make setup | demo | test | lint | bench | clean.   PYTHON=python3.12 chooses another interpreter.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration live cluster kafka-schema lint bench clean
+.PHONY: help setup demo test unit integration live cluster defects kafka-schema lint bench clean
 MAKEFLAGS += --no-print-directory
 
 VENV := .venv
@@ -15,6 +15,7 @@ help:
 	@echo "make test    lint, types, unit and integration tests"
 	@echo "make live    follow a real Kafka while its disks break (needs Maven)"
 	@echo "make cluster the main job on a Spark cluster of three processes, while executors and workers are killed"
+	@echo "make defects every known defect of Kafka, tried on the classes of seven releases (needs Maven)"
 	@echo "make kafka-schema JAR=kafka-metadata-4.4.0.jar   what a Kafka's records have that is not known here"
 	@echo "make bench   speed, side by side with Kafka's own reader"
 
@@ -88,6 +89,10 @@ $(KAFKA_LIBS): tests/live/pom.xml
 	@command -v mvn >/dev/null || { echo "make live starts a real Kafka: install Maven and a JDK 17" >&2; exit 1; }
 	mvn -q -B -f tests/live/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(KAFKA_LIBS)
 	@touch $@
+
+# Kafka's classes of seven releases are fetched with Maven.
+defects: setup
+	$(BIN)/python -m tests.defects.run
 
 cluster: setup
 	SPARK_CLUSTER=1 $(BIN)/python -m pytest -q -s tests/cluster

@@ -1,0 +1,48 @@
+"""Tries each known defect on Kafka's own classes, release by release, and keeps the outcomes as a fixture.
+
+Run as ``python -m tests.defects.run`` (``make defects``). Needs Maven and a JDK 17. Writes
+``tests/fixtures/golden/defects.json``: for each release, each defect's outcome ("yes", "no" or "absent") and evidence.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+BUILD = HERE.parents[1] / "build" / "defects"
+FOUND = HERE.parent / "fixtures" / "golden" / "defects.json"
+RELEASES = ("3.7.2", "3.8.1", "3.9.2", "4.0.2", "4.1.2", "4.2.0", "4.3.1")
+"""Kafka 4.4.0 has published no test classes, and those of 4.3.1 do not fit: its traces stand for it."""
+SOURCE = HERE / "src" / "org" / "apache" / "kafka" / "controller" / "Defects.java"
+
+
+def tried(release: str) -> dict[str, list[str]]:
+    """Each defect's outcome and evidence on the classes of this release."""
+    jars, classes = BUILD / release / "libs", BUILD / release / "classes"
+    if not jars.is_dir():
+        copy = ("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}")
+        subprocess.run(["mvn", "-q", "-B", "-f", HERE / "pom.xml", f"-Dkafka={release}", *copy], check=True)
+    path = f"{jars}/*"
+    subprocess.run(["javac", "-nowarn", "-Xlint:none", "-cp", path, "-d", classes, SOURCE], check=True)
+    run = ["java", "-cp", f"{classes}:{path}", "org.apache.kafka.controller.Defects"]
+    lines = subprocess.run(run, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    return {name: [outcome, evidence] for name, outcome, evidence in (line.split("\t", 2) for line in lines)}
+
+
+def main() -> int:
+    """Exit code 0 if every defect could be tried on every release, else 1."""
+    found = {}
+    for release in RELEASES:
+        print(f"Kafka {release}", file=sys.stderr)
+        found[release] = tried(release)
+    FOUND.write_text(json.dumps(found, indent=1) + "\n")
+    for defect in found[RELEASES[-1]]:
+        print(defect, *(f"{release}: {found[release][defect][0]}" for release in RELEASES), sep="  ")
+    return int(any(one[0] not in ("yes", "no", "absent") for tries in found.values() for one in tries.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""The table of docs/kafka-defects.md equals what Kafka's classes did, and no flaw of the model is missing there."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from jbod_model.profiles.controller_rules import Quirk
+from jbod_model.profiles.releases import REPAIRED_IN, Release
+from tests.support.paths import GOLDEN, ROOT
+
+PAGE = (ROOT / "docs" / "kafka-defects.md").read_text()
+TRIED: dict[str, dict[str, list[str]]] = json.loads((GOLDEN / "defects.json").read_text())
+ROW = re.compile(r"^\| \[.*\]\(#(?P<anchor>[\w-]+)\) \| (?P<rule>R-[A-Z]+-\d+|) \| (?P<rest>.*) \|$", re.MULTILINE)
+WORDS = {"yes": "yes", "no": "no", "absent": "-"}
+RULE_OF = {match["anchor"]: match["rule"] for match in ROW.finditer(PAGE)}
+QUIRK_OF = {
+    found[0]: quirk
+    for quirk, line in re.findall(
+        r'    ([A-Z_]+) = "\w+"\n    """(.*)"""', (ROOT / "jbod_model/profiles/controller_rules.py").read_text()
+    )
+    if (found := re.findall(r"R-QUIRK-\d+", line))
+}
+
+
+@pytest.mark.parametrize("defect", sorted(next(iter(TRIED.values()))))
+def test_table_of_defects_equals_what_kafkas_classes_did(defect: str) -> None:
+    row = next(match for match in ROW.finditer(PAGE) if match["anchor"] == defect)
+    assert row["rest"].split(" | ")[:-1] == [WORDS[tries[defect][0]] for tries in TRIED.values()]
+
+
+def test_every_flaw_of_the_reference_controller_is_on_the_page() -> None:
+    assert set(QUIRK_OF.values()) == {quirk.name for quirk in Quirk}
+    assert set(QUIRK_OF) <= set(RULE_OF.values())
+
+
+@pytest.mark.parametrize(
+    "defect", [anchor for anchor, rule in RULE_OF.items() if rule in QUIRK_OF and anchor in TRIED["4.3.1"]]
+)
+def test_release_that_repaired_a_flaw_is_the_one_kafkas_classes_tell(defect: str) -> None:
+    """R-RELEASE-2"""
+    since = REPAIRED_IN.get(Quirk[QUIRK_OF[RULE_OF[defect]]], Release(99, 0))
+    for release, tries in TRIED.items():
+        repaired = Release(*map(int, release.split(".")[:2])) >= since
+        assert tries[defect][0] in (("no", "absent") if repaired else ("yes", "no", "absent"))
+        if tries[defect][0] == "yes":
+            assert not repaired
+    if since <= Release(4, 3):
+        assert TRIED["4.3.1"][defect][0] == "no"
+
+
+def test_every_defect_of_the_table_has_its_section() -> None:
+    headings = {
+        re.sub(r"[^\w -]", "", line[3:].lower()).replace(" ", "-")
+        for line in PAGE.splitlines()
+        if line.startswith("## ")
+    }
+    assert set(RULE_OF) == headings
