@@ -71,15 +71,16 @@ unit: setup
 integration: setup
 	$(BIN)/python -m pytest $(INTEGRATION)
 
-# The report's page is tested in a real browser; a machine that has none is told so, and tests everything else.
+# Some tests need programs that Python's packages do not bring; a machine that lacks one is told so.
 test: lint
-	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; then \
-	  $(BIN)/python -m pytest $(UNIT) && $(BIN)/python -m pytest $(INTEGRATION); \
-	else \
+	@left_out=; \
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
 	  echo "no Chromium here: tests/integration/test_report_page.py is left out (apt-get install chromium)"; \
-	  $(BIN)/python -m pytest $(UNIT) && \
-	  $(BIN)/python -m pytest $(INTEGRATION) --ignore tests/integration/test_report_page.py; \
-	fi
+	  left_out="--ignore tests/integration/test_report_page.py"; }; \
+	command -v prometheus >/dev/null && command -v promtool >/dev/null || { \
+	  echo "no Prometheus here: tests/integration/test_monitoring.py is left out (apt-get install prometheus)"; \
+	  left_out="$$left_out --ignore tests/integration/test_monitoring.py"; }; \
+	$(BIN)/python -m pytest $(UNIT) && $(BIN)/python -m pytest $(INTEGRATION) $$left_out
 
 KAFKA_LIBS := build/kafka/libs
 live: setup $(KAFKA_LIBS)

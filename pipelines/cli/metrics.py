@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jbod_model.errors import JbodError, UsageError
+from pipelines.cli import progress
 from pipelines.cli.ask import AsJson, LakePath, Logs, accepted_until, open_lake, print_json
 from pipelines.cli.check import FailOn
 from pipelines.show.text import many
@@ -36,8 +37,24 @@ def metrics(
         str | None, typer.Option("--log-dir", metavar="DIR", help="The log, to say how far the lake is behind it.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of Prometheus text.")] = False,
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve them to Prometheus until interrupted, like 127.0.0.1:9465."),
+    ] = None,
+    rules: Annotated[bool, typer.Option("--rules", help="Print alerting and recording rules for Prometheus.")] = False,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Print a dashboard for Grafana to import.")] = False,
 ) -> None:
     """The state of the cluster and of the lake as Prometheus text."""
+    if rules or dashboard or listen is not None:
+        _refuse_others(out is not None, as_json, bool(log), listen is not None, rules, dashboard)
+        if listen is not None:
+            _serve(listen, lake, log_dir)
+        else:
+            from pipelines.metrics.dashboard import dashboard_text
+            from pipelines.metrics.rules import rules_text
+
+            sys.stdout.write(rules_text() if rules else dashboard_text())
+        return
     from pipelines.metrics.behind import behind
     from pipelines.metrics.exposition import as_json as measured
     from pipelines.metrics.exposition import as_text, write
@@ -63,6 +80,35 @@ def metrics(
         sys.stdout.write(as_text(families))
     else:
         write(families, out)
+
+
+def _refuse_others(*given: bool) -> None:
+    if sum(given) > 1:
+        names = ("--out", "--json", "--log", "--listen", "--rules", "--dashboard")
+        told = [name for name, is_given in zip(names, given, strict=True) if is_given]
+        raise UsageError(f"{' and '.join(told)}: give one of them")
+
+
+def _serve(address: str, path: str | None, log_dir: str | None) -> None:
+    """Serves until Ctrl-C or SIGTERM. A lake or log that cannot be read is reported, and read again by each scrape."""
+    from pipelines.cli.interrupts import Interrupts
+    from pipelines.metrics.serve import Listener, Measured
+    from pipelines.settings import load
+
+    settings = load(lake=path)
+    measured = Measured(
+        settings.lake,
+        lambda line: typer.echo(f"jbod: {line}", err=True),
+        log_dir,
+        settings.ask.min_insync_replicas,
+        settings.check.losses_accepted_until,
+    )
+    listener = Listener(address, measured)
+    with Interrupts() as interrupts:
+        interrupts.stop = listener.stop
+        typer.echo(f"jbod: metrics of {settings.lake} at {listener.url}", err=True)
+        progress.say("")
+        listener.serve()
 
 
 def alert(

@@ -57,9 +57,18 @@ class Recorded:
         return rows
 
 
+def version(root: str) -> int | None:
+    """The version of the findings of the lake at ``root``, None if no run of checks was kept yet."""
+    return open_table(root, TABLE, None).version() if _kept(root) else None
+
+
+def _kept(root: str) -> bool:
+    return Path(root, TABLE, "_delta_log").is_dir()
+
+
 def recorded(lake: Lake) -> Recorded | None:
     """The findings of a lake, None if no run of checks was kept yet."""
-    if not Path(lake.path, TABLE, "_delta_log").is_dir():
+    if not _kept(lake.path):
         return None
     table = open_table(lake.path, TABLE, None)
     files = [file["path"] for file in data_files(table)]

@@ -1,4 +1,4 @@
-"""The Prometheus metrics of a lake: what is offline and where, the findings of checks, and the age of the data."""
+"""The metrics of a lake: what is offline and where, the findings of checks, and the age of the data."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from prometheus_client.core import GaugeMetricFamily
 from pipelines.ask.directories import directories
 from pipelines.ask.impaired import troubled
 from pipelines.ask.lost_data import LOST, MAY_LACK, losses
+from pipelines.ask.risk import Exposure, risk
 from pipelines.check.catalogue import CHECKS
+from pipelines.lake.ledger import Published
 from pipelines.lake.reader import Lake
+from pipelines.metrics import declared
 from pipelines.metrics.behind import Behind
+from pipelines.metrics.declared import Metric
 from pipelines.metrics.findings import Recorded
 
 
@@ -28,50 +32,63 @@ def measure(
     found: Recorded | None = None,
 ) -> Iterator[GaugeMetricFamily]:
     """The metrics of a lake at its offset, and of ``log`` and the findings ``found`` if they are given."""
-    yield from _freshness(lake, now, log)
+    yield from of_moment(lake.published, now)
+    if log is not None:
+        yield from of_log(log)
+    yield from of_lake(lake, default_min_isr=default_min_isr, accepted_until=accepted_until, found=found)
+
+
+def of_moment(published: Published, now: datetime) -> Iterator[GaugeMetricFamily]:
+    """The metrics that differ each time they are measured."""
+    yield gauge(declared.LAKE_READABLE, 1)
+    yield gauge(declared.MEASURED, now.timestamp())
+    yield gauge(declared.LAST_RECORD_AGE, (now - published.end_time).total_seconds())
+
+
+def of_log(log: Behind) -> Iterator[GaugeMetricFamily]:
+    """The metrics of a log on disk."""
+    yield gauge(declared.LOG_READABLE, 1)
+    yield gauge(declared.LOG_END, log.end_offset)
+    yield gauge(declared.UNREAD_RECORDS, log.records)
+    yield gauge(declared.UNREAD_BYTES, log.bytes)
+
+
+def of_lake(
+    lake: Lake, *, default_min_isr: int = 1, accepted_until: int = -1, found: Recorded | None = None
+) -> Iterator[GaugeMetricFamily]:
+    """The metrics that stay the same until the lake advances or a check finds something."""
+    yield from _published(lake)
     yield from _brokers_and_directories(lake)
     yield from _offline(lake)
     yield from _partitions(lake, default_min_isr, accepted_until)
+    yield from _risk(lake, default_min_isr)
     if found is not None:
         yield from _findings(found)
 
 
-def gauge(name: str, help_text: str, value: float) -> GaugeMetricFamily:
+def gauge(metric: Metric, value: float) -> GaugeMetricFamily:
     """A single value."""
-    return GaugeMetricFamily(f"jbod_{name}", help_text, value=value)
+    return GaugeMetricFamily(metric.name, metric.help, value=value)
 
 
-def gauges(name: str, help_text: str, labels: Sequence[str], values: Mapping[Any, float]) -> GaugeMetricFamily:
+def gauges(metric: Metric, values: Mapping[Any, float]) -> GaugeMetricFamily:
     """A value for each tuple of label values."""
-    family = GaugeMetricFamily(f"jbod_{name}", help_text, labels=labels)
+    family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
     for key in sorted(values):
         family.add_metric([str(label) for label in key], values[key])
     return family
 
 
-def _freshness(lake: Lake, now: datetime, log: Behind | None) -> Iterator[GaugeMetricFamily]:
+def _published(lake: Lake) -> Iterator[GaugeMetricFamily]:
     published = lake.published
-    identity = (published.cluster_id, published.profile)
-    yield gauges(
-        "lake_info", "The cluster, and the rules it was replayed by.", ["cluster_id", "profile"], {identity: 1}
-    )
-    yield gauge("lake_end_offset", "Offset after the last record of the lake.", published.end_offset)
-    yield gauge("lake_published_timestamp_seconds", "When it was published.", published.published_time.timestamp())
-    yield gauge("lake_last_record_timestamp_seconds", "When it was appended.", published.end_time.timestamp())
+    yield gauges(declared.LAKE_INFO, {(published.cluster_id, published.profile): 1})
+    yield gauge(declared.LAKE_END, published.end_offset)
+    yield gauge(declared.LAKE_PUBLISHED, published.published_time.timestamp())
+    yield gauge(declared.LAST_RECORD, published.end_time.timestamp())
     missing = lake.incomplete_since
-    yield gauge("lake_incomplete", "1 if the log has records that this jbod does not know.", int(missing is not None))
-    yield gauges(
-        "lake_unknown_records_offset",
-        "Offset of the first record of a kind that is not known. No sample: all are.",
-        ["record"],
-        {} if missing is None else {(kind,): published.unknown[kind] for kind in missing.kinds},
-    )
-    age = (now - published.end_time).total_seconds()
-    yield gauge("lake_last_record_age_seconds", "How old it was when this was measured.", age)
-    if log is not None:
-        yield gauge("log_end_offset", "Offset after the last whole record of the log on disk.", log.end_offset)
-        yield gauge("log_unread_records", "Records of the log that are not in the lake yet.", log.records)
-        yield gauge("log_unread_bytes", "Bytes of the log that are not in the lake yet.", log.bytes)
+    yield gauge(declared.INCOMPLETE, int(missing is not None))
+    unknown = {} if missing is None else {(kind,): published.unknown[kind] for kind in missing.kinds}
+    yield gauges(declared.UNKNOWN_RECORDS, unknown)
 
 
 def _brokers_and_directories(lake: Lake) -> Iterator[GaugeMetricFamily]:
@@ -80,7 +97,7 @@ def _brokers_and_directories(lake: Lake) -> Iterator[GaugeMetricFamily]:
     missing = {one.broker_id for one in found if one.broker == "missing"}
     states = Counter({("online",): 0, ("fenced",): 0, ("missing",): len(missing)})
     states.update(("fenced" if fenced else "online",) for _, fenced in registered)
-    yield gauges("brokers", "Brokers by state; missing: not registered, but with replicas.", ["state"], states)
+    yield gauges(declared.BROKERS, states)
 
     kinds = ("unassigned", "lost", "migrating")
     nowhere = Counter({(broker, kind): 0 for broker, _ in registered for kind in kinds})
@@ -88,19 +105,13 @@ def _brokers_and_directories(lake: Lake) -> Iterator[GaugeMetricFamily]:
     for one in found:
         if one.state in kinds:
             nowhere[(one.broker_id, one.state)] += one.replicas
-    yield gauges(
-        "replicas_without_directory",
-        "Replicas that are in no directory that is known, by broker and why.",
-        ["broker", "kind"],
-        nowhere,
-    )
-    labels = ["broker", "directory"]
+    yield gauges(declared.NO_DIRECTORY, nowhere)
     online = {(one.broker_id, one.directory_id): one.state == one.broker == "online" for one in disks}
     replicas = {(one.broker_id, one.directory_id): one.replicas for one in disks}
     leaders = {(one.broker_id, one.directory_id): one.leaders for one in disks}
-    yield gauges("directory_online", "1 if the directory is online on a broker that is, too.", labels, online)
-    yield gauges("directory_replicas", "Replicas in the directory.", labels, replicas)
-    yield gauges("directory_leaders", "Replicas in the directory that lead their partition.", labels, leaders)
+    yield gauges(declared.DIRECTORY_ONLINE, online)
+    yield gauges(declared.DIRECTORY_REPLICAS, replicas)
+    yield gauges(declared.DIRECTORY_LEADERS, leaders)
 
 
 def _offline(lake: Lake) -> Iterator[GaugeMetricFamily]:
@@ -108,9 +119,7 @@ def _offline(lake: Lake) -> Iterator[GaugeMetricFamily]:
         f"SELECT broker_id, directory_id, reason, count(*) FROM {lake.at('offline_replicas')} GROUP BY ALL"
     )
     yield gauges(
-        "offline_replicas",
-        "Replicas that are offline, by where they are and why. No sample: none.",
-        ["broker", "directory", "reason"],
+        declared.OFFLINE_REPLICAS,
         {(broker, directory, reason): count for broker, directory, reason, count in rows},
     )
 
@@ -120,26 +129,29 @@ def _partitions(lake: Lake, default_min_isr: int, accepted_until: int) -> Iterat
         f"SELECT count(*), coalesce(sum(len(replicas)), 0)::BIGINT FROM {lake.at('partitions')}"
     )
     hit, data = troubled(lake, default_min_isr), losses(lake, default_min_isr, accepted_until)
-    yield gauge("partitions", "Partitions of all topics.", partitions)
-    yield gauge("replicas", "Replicas of all partitions.", replicas)
-    for name, help_text, count in (
-        ("without_leader", "that nobody leads", sum(one.without_leader for one in hit)),
-        ("led_from_offline", "whose leader is an offline replica", sum(one.led_from_offline for one in hit)),
-        ("all_offline", "all of whose replicas are offline", sum(one.all_offline for one in hit)),
-        (
-            "under_min_isr",
-            "with fewer replicas in sync and online than min.insync.replicas asks",
-            sum(one.under_min_isr for one in hit),
-        ),
-        (
-            "under_replicated",
-            "with fewer replicas in sync than replicas",
-            sum(len(one.isr) < len(one.replicas) for one in hit),
-        ),
-        ("data_lost", "whose last complete copy was given up, unless accepted", data.count(LOST)),
-        ("may_lack_writes", "that may lack acknowledged writes, unless accepted", data.count(MAY_LACK)),
-    ):
-        yield gauge(f"partitions_{name}", f"Partitions {help_text}.", count)
+    yield gauge(declared.PARTITIONS, partitions)
+    yield gauge(declared.REPLICAS, replicas)
+    yield gauge(declared.WITHOUT_LEADER, sum(one.without_leader for one in hit))
+    yield gauge(declared.LED_FROM_OFFLINE, sum(one.led_from_offline for one in hit))
+    yield gauge(declared.ALL_OFFLINE, sum(one.all_offline for one in hit))
+    yield gauge(declared.UNDER_MIN_ISR, sum(one.under_min_isr for one in hit))
+    yield gauge(declared.UNDER_REPLICATED, sum(len(one.isr) < len(one.replicas) for one in hit))
+    yield gauge(declared.DATA_LOST, data.count(LOST))
+    yield gauge(declared.MAY_LACK_WRITES, data.count(MAY_LACK))
+
+
+def _risk(lake: Lake, default_min_isr: int) -> Iterator[GaugeMetricFamily]:
+    answer = risk(lake, default_min_isr)
+    yield gauges(declared.DIRECTORY_RISK, _exposed(answer.directories))
+    yield gauges(declared.BROKER_RISK, _exposed(answer.brokers))
+
+
+def _exposed(exposures: Sequence[Exposure]) -> dict[tuple[object, ...], int]:
+    found: dict[tuple[object, ...], int] = {}
+    for one in exposures:
+        place = (one.broker_id,) if one.directory_id is None else (one.broker_id, one.directory_id)
+        found |= {(*place, effect): getattr(one, count) for effect, count in declared.EFFECTS.items()}
+    return found
 
 
 def _findings(found: Recorded) -> Iterator[GaugeMetricFamily]:
@@ -147,5 +159,5 @@ def _findings(found: Recorded) -> Iterator[GaugeMetricFamily]:
     names = {check.id: check.name for check in CHECKS}
     for (check_id, severity), count in found.counts().items():
         counts[(check_id, names.get(check_id, ""), severity)] = count
-    yield gauges("findings", "Open findings, as jbod check kept them.", ["check", "name", "severity"], counts)
-    yield gauge("findings_offset", "Newest offset at which a check found, or found no more.", found.offset)
+    yield gauges(declared.FINDINGS, counts)
+    yield gauge(declared.FINDINGS_OFFSET, found.offset)

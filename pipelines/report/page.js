@@ -24,7 +24,17 @@ const faded = rgb => rgb.replace(/^rgb\((.*)\)$/, "rgba($1, .7)");
 const STATES = all('input[name="state"]').map(input => input.value);
 const REASONS = {"directory offline": "failed", "directory lost": "lost", "broker fenced": "fenced", "broker missing": "missing"};
 
-function draw(id, traces, layout) {
+// Plotly is packed. The page's policy permits it by the hash of its text.
+async function unpack() {
+  const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent), char => char.charCodeAt(0));
+  const script = document.createElement("script");
+  script.textContent = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  document.body.append(script);
+}
+const unpacked = unpack();
+
+async function draw(id, traces, layout) {
+  await unpacked;
   const axis = {gridcolor: colour("line"), zerolinecolor: colour("line"), linecolor: colour("line"), automargin: true, tickangle: 0};
   const whole = {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
@@ -38,6 +48,9 @@ function draw(id, traces, layout) {
   picture.style.height = `${whole.height}px`;
   return Plotly.react(picture, traces, whole, {displayModeBar: false, responsive: true, doubleClick: "reset"});
 }
+
+// The end of a path, but the beginning of an id.
+const shortened = (name, most) => name.length <= most ? name : name.startsWith("/") ? `…${name.slice(1 - most)}` : `${name.slice(0, most - 1)}…`;
 
 // -- The map: brokers by directories.
 function drawMap() {
@@ -53,13 +66,14 @@ function drawMap() {
   const grid = empty => Array.from({length: size[0]}, () => new Array(size[1]).fill(empty));
   const z = grid(null), label = grid(""), hover = grid("");
   const roomy = !upright && widest <= (narrow.matches ? 3 : 6);
+  // As many letters of a name as a cell has room for.
+  const letters = upright || widest > 16 ? 0 : roomy && !narrow.matches ? 22 : Math.min(10, Math.floor((narrow.matches ? 26 : 110) / widest));
   for (const {at, row, column} of cells) {
     const [y, x] = upright ? [column, row] : [row, column];
     if (!seen[at]) continue;
     z[y][x] = byState ? STATES.indexOf(map.state[at]) : map[measure][at];
-    label[y][x] = roomy
-      ? (narrow.matches ? `${map.replicas[at]}` : `${many(map.replicas[at], "replica")}, leads ${map.leaders[at]}`)
-      : widest <= 16 && !upright ? `${map.replicas[at]}` : "";
+    const counts = roomy && !narrow.matches ? `${many(map.replicas[at], "replica")}, leads ${map.leaders[at]}` : `${map.replicas[at]}`;
+    label[y][x] = letters ? `${text(shortened(map.name[at] ?? map.directory[at], letters))}<br>${counts}` : "";
     hover[y][x] = `<b>broker ${map.broker[at]}</b>, ${map.brokerIs[at]}<br>${text(map.directory[at])}<br>${map.is[at]}`
       + (map.since[at] ? ` since ${map.since[at]}` : "")
       + `<br>${many(map.replicas[at], "replica")}, ${many(map.leaders[at], "leader")}, ${map.offline[at]} offline`;
@@ -70,7 +84,7 @@ function drawMap() {
   const ids = {tickvals: ticks.filter(at => at % rare === 0), showgrid: false, zeroline: false, fixedrange: true, ticks: "", showline: false};
   const free = {showticklabels: false, showgrid: false, zeroline: false, fixedrange: true, ticks: "", showline: false};
   const along = upright ? {...ids, ticktext: ids.tickvals.map(at => brokers[at]), title: {text: "broker"}} : {...ids, ticktext: ids.tickvals.map(at => names[at]), autorange: "reversed"};
-  const height = upright ? 60 + widest * 22 : 24 + brokers.length * (roomy ? 46 : narrow.matches ? 22 : 34) + (byState ? 0 : 50);
+  const height = upright ? 60 + widest * 22 : 24 + brokers.length * (roomy ? 46 : letters ? 38 : narrow.matches ? 22 : 34) + (byState ? 0 : 50);
   return draw("picture-map", [{
     type: "heatmap", z, text: label, customdata: hover, texttemplate: "%{text}", hovertemplate: "%{customdata}<extra></extra>",
     hoverongaps: false, xgap: upright ? 2 : 4, ygap: upright ? 2 : 4, textfont: {size: 12},

@@ -143,6 +143,19 @@ def test_numbers_of_the_page_equal_the_answers(
         assert [row[1] for row in (rows(page, "findings") if found else [])] == [one.check.id for one in found]
 
 
+@pytest.mark.parametrize(("size", "letters"), [(DESK, 22), (PHONE, 5)], ids=["desk", "phone"])
+def test_cell_of_the_map_names_its_directory(
+    browser: Browser, files: dict[str, Path], lakes: dict[str, Lake], size: tuple[int, int], letters: int
+) -> None:
+    with opened(browser, files["disk"], size) as page:
+        cells = page.evaluate("document.getElementById('picture-map').data[0].text.flat()")
+        shown = {cell.split("…")[0] for cell in cells}
+        known = directories(lakes["disk"])
+        names = [one.state if one.state == "unassigned" else one.directory_id for one in known]
+        for one, name in zip(known, names, strict=True):
+            assert any(cell.startswith(name[:letters]) for cell in shown), (one, shown)
+
+
 def test_filters_narrow_the_map_and_its_table(browser: Browser, files: dict[str, Path]) -> None:
     with opened(browser, files["disk"]) as page:
         cells = "document.getElementById('picture-map').data[0].z.flat().filter(z => z !== null).length"

@@ -1,0 +1,122 @@
+"""The declarations of all metrics. What is measured, the rules, the dashboard and docs/alerts.md follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+WITH_LOG = "with `--log-dir`"
+AFTER_CHECK = "once a run of `jbod check` was kept"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A gauge. Its text form is the name, so that it can stand in a query."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    present: str = ""
+    """The condition under which it has samples at all, empty for always."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def where(self, **labels: str) -> str:
+        """A selector of the samples with these label values."""
+        wanted = ", ".join(f'{name}="{value}"' for name, value in labels.items())
+        return f"{self.name}{{{wanted}}}"
+
+    def summed(self, *keep: str, **labels: str) -> str:
+        """A query of its sums by the labels ``keep``, and by those that Prometheus added (instance, job)."""
+        gone = [label for label in self.labels if label not in keep]
+        return f"sum without ({', '.join(gone)}) ({self.where(**labels) if labels else self.name})"
+
+
+_declared: list[Metric] = []
+
+
+def _metric(name: str, help_text: str, labels: Sequence[str] = (), present: str = "") -> Metric:
+    found = Metric(f"jbod_{name}", help_text, tuple(labels), present)
+    _declared.append(found)
+    return found
+
+
+LAKE_READABLE = _metric("lake_readable", "1 if the lake could be read. If not, only this metric has a sample.")
+MEASURED = _metric("measured_timestamp_seconds", "When this was measured.")
+LAKE_INFO = _metric("lake_info", "The cluster, and the rules it was replayed by.", ["cluster_id", "profile"])
+LAKE_END = _metric("lake_end_offset", "Offset after the last record of the lake.")
+LAKE_PUBLISHED = _metric("lake_published_timestamp_seconds", "When it was published.")
+LAST_RECORD = _metric("lake_last_record_timestamp_seconds", "When it was appended.")
+LAST_RECORD_AGE = _metric("lake_last_record_age_seconds", "How old it was when this was measured.")
+INCOMPLETE = _metric("lake_incomplete", "1 if the log has records that this jbod does not know.")
+UNKNOWN_RECORDS = _metric(
+    "lake_unknown_records_offset",
+    "Offset of the first record of a kind that is not known. No sample: all are.",
+    ["record"],
+)
+LOG_READABLE = _metric("log_readable", "1 if the log on disk could be read.", present=WITH_LOG)
+LOG_END = _metric("log_end_offset", "Offset after the last whole record of the log on disk.", present=WITH_LOG)
+UNREAD_RECORDS = _metric("log_unread_records", "Records of the log that are not in the lake yet.", present=WITH_LOG)
+UNREAD_BYTES = _metric("log_unread_bytes", "Bytes of the log that are not in the lake yet.", present=WITH_LOG)
+
+BROKERS = _metric("brokers", "Brokers by state; missing: not registered, but with replicas.", ["state"])
+NO_DIRECTORY = _metric(
+    "replicas_without_directory",
+    "Replicas that are in no directory that is known, by broker and why.",
+    ["broker", "kind"],
+)
+DIRECTORY_ONLINE = _metric(
+    "directory_online", "1 if the directory is online on a broker that is, too.", ["broker", "directory"]
+)
+DIRECTORY_REPLICAS = _metric("directory_replicas", "Replicas in the directory.", ["broker", "directory"])
+DIRECTORY_LEADERS = _metric(
+    "directory_leaders", "Replicas in the directory that lead their partition.", ["broker", "directory"]
+)
+OFFLINE_REPLICAS = _metric(
+    "offline_replicas",
+    "Replicas that are offline, by where they are and why. No sample: none.",
+    ["broker", "directory", "reason"],
+)
+
+PARTITIONS = _metric("partitions", "Partitions of all topics.")
+REPLICAS = _metric("replicas", "Replicas of all partitions.")
+WITHOUT_LEADER = _metric("partitions_without_leader", "Partitions that nobody leads.")
+LED_FROM_OFFLINE = _metric("partitions_led_from_offline", "Partitions whose leader is an offline replica.")
+ALL_OFFLINE = _metric("partitions_all_offline", "Partitions all of whose replicas are offline.")
+UNDER_MIN_ISR = _metric(
+    "partitions_under_min_isr",
+    "Partitions with fewer replicas in sync and online than min.insync.replicas asks.",
+)
+UNDER_REPLICATED = _metric("partitions_under_replicated", "Partitions with fewer replicas in sync than replicas.")
+DATA_LOST = _metric("partitions_data_lost", "Partitions whose last complete copy was given up, unless accepted.")
+MAY_LACK_WRITES = _metric(
+    "partitions_may_lack_writes", "Partitions that may lack acknowledged writes, unless accepted."
+)
+
+DIRECTORY_RISK = _metric(
+    "directory_failure_partitions",
+    "Partitions that the failure of this directory would harm beyond what is lost already, by effect.",
+    ["broker", "directory", "effect"],
+)
+BROKER_RISK = _metric(
+    "broker_failure_partitions",
+    "Partitions that the failure of this broker would harm beyond what is lost already, by effect.",
+    ["broker", "effect"],
+)
+EFFECTS = {
+    "without leader": "without_leader",
+    "no other replica": "last_replicas",
+    "unclean election": "unclean",
+    "under min ISR": "under_min_isr",
+}
+"""Values of the label effect, each with the count of ``pipelines.ask.risk.Exposure`` that it shows."""
+
+FINDINGS = _metric(
+    "findings", "Open findings, as jbod check kept them.", ["check", "name", "severity"], present=AFTER_CHECK
+)
+FINDINGS_OFFSET = _metric(
+    "findings_offset", "Newest offset at which a check found, or found no more.", present=AFTER_CHECK
+)
+
+METRICS: tuple[Metric, ...] = tuple(_declared)

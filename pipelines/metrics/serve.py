@@ -1,0 +1,166 @@
+"""An HTTP server that Prometheus scrapes: the metrics of a lake, measured again when the lake has advanced."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from socketserver import TCPServer
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client.registry import Collector
+
+from jbod_model.errors import JbodError, UsageError
+from pipelines.lake.ledger import Published, open_ledger
+from pipelines.lake.reader import Lake
+from pipelines.metrics import declared
+from pipelines.metrics.behind import behind
+from pipelines.metrics.findings import recorded, version
+from pipelines.metrics.measure import gauge, of_lake, of_log, of_moment
+
+_CLIENT_SECONDS = 30
+"""The longest wait for a client's request, or for a client to take more of the answer."""
+
+
+@dataclass(eq=False)
+class Measured(Collector):
+    """The metrics of a lake. Scrapes that come at once wait for one measurement and share it.
+
+    ``tell`` gets a line when the lake or the log cannot be read, and when it can be read again.
+    """
+
+    lake: str
+    tell: Callable[[str], None]
+    log_dir: str | None = None
+    default_min_isr: int = 1
+    accepted_until: int = -1
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _seen: object = None
+    """The versions of the tables that ``_families`` was measured from."""
+    _families: Sequence[GaugeMetricFamily] = ()
+    _published: Published | None = None
+    _problems: dict[str, str] = field(default_factory=dict)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The metrics as of now, or that the lake cannot be read."""
+        with self._lock:
+            published = self._refresh()
+            families = list(self._families)
+            end = None if published is None else published.end_offset
+            log = [] if self.log_dir is None or end is None else self._log(self.log_dir, end)
+        if published is None:
+            yield gauge(declared.LAKE_READABLE, 0)
+            return
+        yield from of_moment(published, datetime.now(UTC))
+        yield from log
+        yield from families
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Nothing: the registry would measure once to learn the names."""
+        return []
+
+    def _refresh(self) -> Published | None:
+        """Measures again if a publication or a run of checks is new. None if the lake cannot be read."""
+        try:
+            now = (open_ledger(self.lake).version(), version(self.lake))
+            if now != self._seen:
+                lake = Lake.open(self.lake)
+                self._families = list(
+                    of_lake(
+                        lake,
+                        default_min_isr=self.default_min_isr,
+                        accepted_until=self.accepted_until,
+                        found=recorded(lake),
+                    )
+                )
+                self._published, self._seen = lake.published, now
+        except Exception as problem:  # whatever a damaged table raises
+            self._seen = self._published = None
+            self._say(
+                "lake", f"{type(problem).__name__}: {problem}" if not isinstance(problem, JbodError) else f"{problem}"
+            )
+        else:
+            self._say("lake", "")
+        return self._published
+
+    def _log(self, log_dir: str, seen: int) -> list[GaugeMetricFamily]:
+        try:
+            found = list(of_log(behind(log_dir, seen)))
+        except (JbodError, OSError) as problem:
+            self._say("log", str(problem))
+            return [gauge(declared.LOG_READABLE, 0)]
+        self._say("log", "")
+        return found
+
+    def _say(self, what: str, problem: str) -> None:
+        """Reports a problem once, and its end."""
+        before = self._problems.get(what, "")
+        self._problems[what] = problem
+        if problem and problem != before:
+            self.tell(f"the {what} cannot be read: {problem}")
+        elif before and not problem:
+            self.tell(f"the {what} can be read again")
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _CLIENT_SECONDS
+
+    def log_message(self, *_: object) -> None:
+        """Scrapes are not logged."""
+
+
+class _Server(ThreadingWSGIServer):
+    request_queue_size = 64
+
+    def server_bind(self) -> None:
+        """Binds without looking up the name of the address, which may take seconds."""
+        TCPServer.server_bind(self)
+        host, port = self.socket.getsockname()[:2]
+        self.server_name, self.server_port = str(host), int(port)
+        self.setup_environ()
+
+    def handle_error(self, *_: object) -> None:
+        """A client that went away is no error of ours."""
+
+
+class Listener:
+    """The server, bound to an address. Raises UsageError if the address is none, or is taken."""
+
+    def __init__(self, address: str, measured: Measured) -> None:
+        host, port = _parsed(address)
+        registry = CollectorRegistry()
+        registry.register(measured)
+
+        class Server(_Server):
+            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+        try:
+            self._server = make_server(host, port, make_wsgi_app(registry), Server, _Handler)
+        except OSError as problem:
+            raise UsageError(f"--listen {address}: {problem.strerror}") from None
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{self._server.server_port}/metrics"
+
+    def serve(self) -> None:
+        """Serves until ``stop`` is called."""
+        with self._server:
+            self._server.serve_forever()
+
+    def stop(self) -> None:
+        """Ends ``serve``. May be called by a signal handler in the thread that serves."""
+        with suppress(RuntimeError):
+            threading.Thread(target=self._server.shutdown, daemon=True).start()
+
+
+def _parsed(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 1 << 16):
+        raise UsageError(f"--listen {address}: not an address like 127.0.0.1:9465")
+    return host, int(port)

@@ -1,0 +1,334 @@
+"""The declarations, what follows from them, and the server of ``jbod metrics --listen``."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
+
+from jbod_model.errors import UsageError
+from pipelines.check.catalogue import CHECKS
+from pipelines.check.evaluate import run_checks
+from pipelines.check.findings import record
+from pipelines.cli import main
+from pipelines.lake.reader import Lake
+from pipelines.metrics import serve
+from pipelines.metrics.behind import behind
+from pipelines.metrics.dashboard import dashboard
+from pipelines.metrics.declared import METRICS
+from pipelines.metrics.findings import recorded
+from pipelines.metrics.measure import measure, of_lake
+from pipelines.metrics.rules import ALERTS, RECORDINGS, RUNBOOK
+from pipelines.metrics.serve import Listener, Measured
+from tests.support.lakes import write_lake
+from tests.support.local import replay
+from tests.support.logs import read_log
+from tests.support.paths import ROOT, metadata_dir
+
+KAFKA = "kafka-4.1.2"
+DECLARED = {one.name: one for one in METRICS}
+RUNBOOK_TEXT = (ROOT / RUNBOOK).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("monitoring") / "lake"
+    write_lake(path, [entry for entry in read_log(metadata_dir(KAFKA)) if entry.offset <= 200])
+    return path
+
+
+# DECLARATIONS
+
+
+def test_every_declared_metric_is_measured_with_its_labels_and_no_other(lake: Path) -> None:
+    opened = Lake.open(lake)
+    record(opened, CHECKS, run_checks(opened))
+    log = behind(str(metadata_dir(KAFKA)), 201)
+    families = list(measure(opened, datetime.now(UTC), log=log, found=recorded(opened)))
+    assert sorted(family.name for family in families) == sorted(DECLARED)
+    for family in families:
+        assert family.documentation == DECLARED[family.name].help
+        for sample in family.samples:
+            assert tuple(sample.labels) == DECLARED[family.name].labels
+
+
+def test_page_lists_every_metric_with_its_labels() -> None:
+    rows = re.findall(r"^\| `(jbod_\w+)` \| ([^|]*)\|", RUNBOOK_TEXT, re.MULTILINE)
+    assert [(name, tuple(re.findall(r"\w+", labels))) for name, labels in rows] == [
+        (one.name, one.labels) for one in METRICS
+    ]
+
+
+def used(expr: str) -> Iterator[tuple[str, set[str]]]:
+    """The metrics of a query that jbod measures, each with the labels of its selector."""
+    for name, _, selector in re.findall(r"(?<![:\w])(jbod_\w+)(\{([^}]*)\})?", expr):
+        yield name, set(re.findall(r"(\w+)\s*=~?", selector)) - {"instance"}
+
+
+@pytest.mark.parametrize(
+    "expr", [*(one.expr for one in RECORDINGS), *(one.expr for one in ALERTS)], ids=lambda expr: expr[:40]
+)
+def test_rule_asks_for_declared_metrics_and_labels_or_for_another_rule(expr: str) -> None:
+    recorded_before = {one.record for one in RECORDINGS}
+    found = list(used(expr))
+    assert found or any(name in expr for name in recorded_before)
+    for name, labels in found:
+        assert labels <= set(DECLARED[name].labels)
+    assert set(re.findall(r"\w+:\w+:\w+", expr)) <= recorded_before
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_alert_has_all_that_a_person_on_call_needs(alert: Any) -> None:
+    assert re.search(rf"^### {alert.name}$", RUNBOOK_TEXT, re.MULTILINE), "the runbook has no section"
+    assert alert.anchor == alert.name.lower()
+    text = alert.summary + alert.description
+    gone = {label for words in re.findall(r"without \(([^)]*)\)", alert.expr) for label in words.split(", ")}
+    left = {label for name, _ in used(alert.expr) for label in DECLARED[name].labels} - gone
+    assert set(re.findall(r"\$labels\.(\w+)", text)) <= left
+    assert alert.description.endswith(".")
+
+
+def test_runbook_has_no_section_of_an_alert_that_is_gone() -> None:
+    assert re.findall(r"^### (Jbod\w+)$", RUNBOOK_TEXT, re.MULTILINE) == [one.name for one in ALERTS]
+
+
+# THE COMMAND
+
+
+def run(*words: str) -> str:
+    ran = CliRunner().invoke(main.application(["metrics"]), ["metrics", *words])
+    assert ran.exit_code == 0, ran.output
+    return ran.stdout
+
+
+def test_rules_are_a_file_for_prometheus_and_need_no_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    groups = yaml.safe_load(run("--rules"))["groups"]
+    assert [rule["record"] for rule in groups[0]["rules"]] == [one.record for one in RECORDINGS]
+    for rule, alert in zip(groups[1]["rules"], ALERTS, strict=True):
+        assert rule["alert"] == alert.name
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert set(rule["annotations"]) == {"summary", "description", "runbook"}
+        assert rule["annotations"]["runbook"] == f"{RUNBOOK}#{alert.anchor}"
+
+
+def test_dashboard_is_one_that_grafana_imports_without_a_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = json.loads(run("--dashboard"))
+    assert made == dashboard()
+    assert "__inputs" not in made
+    assert made["uid"]
+    assert made["schemaVersion"] >= 39
+    variables = {one["name"]: one for one in made["templating"]["list"]}
+    assert variables["datasource"]["type"] == "datasource"
+    panels = made["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        grid = panel["gridPos"]
+        place = {
+            (x, y) for x in range(grid["x"], grid["x"] + grid["w"]) for y in range(grid["y"], grid["y"] + grid["h"])
+        }
+        assert grid["x"] + grid["w"] <= 24
+        assert not place & taken
+        taken |= place
+        if panel["type"] == "row":
+            continue
+        assert panel["description"]
+        assert panel["datasource"]["uid"] == "${datasource}"
+        targets = panel["targets"]
+        assert len({target["refId"] for target in targets}) == len(targets) > 0
+        for target in targets:
+            assert target["datasource"]["uid"] == "${datasource}"
+            found = list(used(target["expr"]))
+            assert found
+            for name, labels in found:
+                assert labels <= set(DECLARED[name].labels)
+            told = set(re.findall(r"{{(\w+)}}", target["legendFormat"])) - {"instance"}
+            assert told <= {label for name, _ in found for label in DECLARED[name].labels}
+
+
+def test_every_metric_worth_a_look_is_on_the_dashboard() -> None:
+    shown = {
+        name
+        for panel in dashboard()["panels"]
+        for target in panel.get("targets", ())
+        for name, _ in used(target["expr"])
+    }
+    counted_elsewhere = {
+        "jbod_measured_timestamp_seconds",
+        "jbod_lake_published_timestamp_seconds",
+        "jbod_lake_last_record_age_seconds",
+        "jbod_log_end_offset",
+        "jbod_log_unread_bytes",
+        "jbod_partitions",
+        "jbod_replicas",
+        "jbod_findings_offset",
+    }
+    assert shown | counted_elsewhere == set(DECLARED)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--rules", "--dashboard"], "--rules and --dashboard: give one of them"),
+        (["--listen", "127.0.0.1:0", "--out", "x"], "--out and --listen: give one of them"),
+        (["--listen", "127.0.0.1:0", "--json"], "--json and --listen: give one of them"),
+        (["--listen", "9465"], "--listen 9465: not an address like 127.0.0.1:9465"),
+        (["--listen", "127.0.0.1:65536"], "--listen 127.0.0.1:65536: not an address like 127.0.0.1:9465"),
+        (["--listen", "127.0.0.1:TAKEN"], "Address already in use"),
+    ],
+)
+def test_bad_usage_is_one_line_and_leaves_with_2(
+    capsys: pytest.CaptureFixture[str], words: list[str], line: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with pytest.raises(SystemExit) as left:
+            main.main(["metrics", *(word.replace("TAKEN", port) for word in words)])
+    printed = capsys.readouterr()
+    assert (left.value.code, printed.out, printed.err.count("\n")) == (2, "", 1)
+    assert line in printed.err
+
+
+# THE SERVER
+
+
+@contextmanager
+def served(lake: Path, log_dir: Path | None = None) -> Iterator[tuple[str, list[str]]]:
+    """The URL of a server in this process, and what it tells."""
+    told: list[str] = []
+    listener = Listener("127.0.0.1:0", Measured(str(lake), told.append, None if log_dir is None else str(log_dir)))
+    thread = threading.Thread(target=listener.serve)
+    thread.start()
+    try:
+        yield listener.url, told
+    finally:
+        listener.stop()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def scraped(url: str) -> dict[str, float]:
+    """The samples without labels."""
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        text = answer.read().decode()
+    families = text_string_to_metric_families(text)
+    return {one.name: one.value for family in families for one in family.samples if not one.labels}
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The offset of each measurement of a lake."""
+    offsets: list[int] = []
+
+    def counted(lake: Lake, **options: Any) -> Iterator[Any]:
+        offsets.append(lake.offset)
+        return of_lake(lake, **options)
+
+    monkeypatch.setattr(serve, "of_lake", counted)
+    return offsets
+
+
+def test_server_measures_again_when_the_lake_advances_or_checks_ran(tmp_path: Path, measured: list[int]) -> None:
+    log = tmp_path / "log"
+    shutil.copytree(metadata_dir(KAFKA), log)
+    segments = sorted(log.glob("*/*.log"))
+    later = {segment: segment.read_bytes() for segment in segments[1:]}
+    for segment in later:
+        segment.unlink()
+    replay(log, tmp_path / "lake")
+    with served(tmp_path / "lake", log) as (url, told):
+        first = scraped(url)
+        assert scraped(url)["jbod_lake_end_offset"] == first["jbod_lake_end_offset"]
+        assert len(measured) == 1
+        for segment, content in later.items():
+            segment.write_bytes(content)
+        behind_now = scraped(url)
+        assert behind_now["jbod_log_unread_records"] == 630 - first["jbod_lake_end_offset"] > 0
+        assert len(measured) == 1
+        replay(log, tmp_path / "lake")
+        assert scraped(url)["jbod_lake_end_offset"] == 630
+        assert scraped(url)["jbod_log_unread_records"] == 0
+        assert "jbod_findings_offset" not in scraped(url)
+        opened = Lake.open(tmp_path / "lake")
+        record(opened, CHECKS, run_checks(opened))
+        assert scraped(url)["jbod_findings_offset"] == 629
+        assert len(measured) == 3
+        assert told == []
+
+
+def test_scrapes_at_once_share_one_measurement(lake: Path, measured: list[int]) -> None:
+    answers: list[dict[str, float]] = []
+    with served(lake) as (url, _):
+        threads = [threading.Thread(target=lambda: answers.append(scraped(url))) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert [answer["jbod_lake_end_offset"] for answer in answers] == [201] * 12
+    assert measured == [200]
+
+
+def test_lake_that_vanishes_is_a_metric_and_one_line(lake: Path, tmp_path: Path) -> None:
+    path = tmp_path / "lake"
+    with served(path) as (url, told):
+        assert scraped(url) == {"jbod_lake_readable": 0}
+        assert scraped(url) == {"jbod_lake_readable": 0}
+        assert len(told) == 1
+        assert told[0].startswith(f"the lake cannot be read: {path}: no lake there")
+        shutil.copytree(lake, path)
+        assert scraped(url)["jbod_lake_readable"] == 1
+        assert told[1:] == ["the lake can be read again"]
+        for file in path.glob("ledger/_delta_log/*.json"):
+            file.write_bytes(b"\0not a log")
+        assert scraped(url) == {"jbod_lake_readable": 0}
+        assert len(told) == 3
+        assert "\n" not in told[2]
+
+
+def test_log_that_cannot_be_read_is_a_metric_and_one_line(lake: Path, tmp_path: Path) -> None:
+    with served(lake, tmp_path / "nowhere") as (url, told):
+        for _ in range(2):
+            found = scraped(url)
+            assert (found["jbod_lake_readable"], found["jbod_log_readable"]) == (1, 0)
+            assert "jbod_log_end_offset" not in found
+        assert len(told) == 1
+        assert told[0].startswith(f"the log cannot be read: {tmp_path / 'nowhere'} is no directory")
+
+
+def test_clients_that_say_nothing_or_go_away_hinder_no_scrape(lake: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with served(lake) as (url, _):
+        port = int(url.split(":")[2].split("/")[0])
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+        rude = socket.create_connection(("127.0.0.1", port))
+        rude.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        rude.close()
+        assert scraped(url)["jbod_lake_readable"] == 1
+        for one in silent:
+            one.close()
+    assert capfd.readouterr().err == ""
+
+
+def test_address_may_be_of_ip_version_6(lake: Path) -> None:
+    if not socket.has_dualstack_ipv6():
+        return
+    listener = Listener("[::1]:0", Measured(str(lake), print))
+    assert re.fullmatch(r"http://\[::1\]:\d+/metrics", listener.url)
+    with pytest.raises(UsageError, match="not an address"):
+        Listener("::", Measured(str(lake), print))
