@@ -12,8 +12,32 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import volume
+
 settings.register_profile("jbod", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("jbod")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--exhaustive``: the one switch between a sample and everything."""
+    parser.addoption(
+        "--exhaustive", action="store_true", help="run every seed, case and kill point instead of a sample of them"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests read it while they are imported."""
+    volume.set_exhaustive(config.getoption("exhaustive"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the cases beyond the sample."""
+    if config.getoption("exhaustive"):
+        return
+    rest = [item for item in items if item.get_closest_marker("exhaustive")]
+    if rest:
+        config.hook.pytest_deselected(items=rest)
+        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
 
 
 @pytest.fixture(autouse=True)
