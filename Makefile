@@ -1,6 +1,6 @@
 # make setup | demo | test | lint | bench | clean.   PYTHON=python3.12 chooses another interpreter.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration live cluster kafka-schema lint bench clean
+.PHONY: help setup demo test unit integration exhaustive live cluster kafka-schema lint bench clean
 MAKEFLAGS += --no-print-directory
 
 VENV := .venv
@@ -13,6 +13,7 @@ help:
 	@echo "make setup   a virtual environment in $(VENV), with $(BIN)/jbod"
 	@echo "make demo    replay a real cluster's log, ask it what is offline and why, check it, draw a report"
 	@echo "make test    lint, types, unit and integration tests"
+	@echo "make exhaustive   every seed, case and kill point of the tests (an hour; every night on main)"
 	@echo "make live    follow a real Kafka while its disks break (needs Maven)"
 	@echo "make cluster the main job on a Spark cluster of three processes, while executors and workers are killed"
 	@echo "make kafka-schema JAR=kafka-metadata-4.4.0.jar   what a Kafka's records have that is not known here"
@@ -69,6 +70,10 @@ unit: setup
 
 integration: setup
 	$(BIN)/python -m pytest $(INTEGRATION)
+
+exhaustive: setup
+	$(BIN)/python -m pytest --exhaustive $(UNIT)
+	$(BIN)/python -m pytest --exhaustive $(INTEGRATION)
 
 # The report's page is tested in a real browser; a machine that has none is told so, and tests everything else.
 test: lint

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -13,9 +14,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import volume
-
-settings.register_profile("jbod", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("jbod")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,8 +24,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tests read it while they are imported."""
+    """Test modules use both when they are imported."""
     volume.set_exhaustive(config.getoption("exhaustive"))
+    settings.register_profile(
+        "jbod",
+        max_examples=volume.amount(50, 500),
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("jbod")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -74,3 +79,14 @@ def _one_database() -> Iterator[None]:
         _database().close()
         _database.cache_clear()
     gc.collect()
+
+
+@pytest.fixture(scope="session")
+def cluster_lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Path]]:
+    """The lake of each bundled cluster, to read from."""
+    from tests.support.cluster_lakes import ClusterLakes
+
+    mine = tmp_path_factory.getbasetemp()
+    lakes = ClusterLakes((mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / "clusters")
+    yield lakes
+    assert lakes.changed() == []

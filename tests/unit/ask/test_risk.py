@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,17 +93,9 @@ def answered(lake: Lake) -> dict[tuple[int, str | None], tuple[int, ...]]:
     return {(one.broker_id, one.directory_id): counts(one) for one in (*answer.brokers, *answer.directories)}
 
 
-@pytest.fixture(scope="module")
-def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("lakes")
-    for kafka in KAFKAS:
-        write_lake(root / kafka, read_log(metadata_dir(kafka)))
-    return {kafka: root / kafka for kafka in KAFKAS}
-
-
 @pytest.mark.parametrize("kafka", KAFKAS)
 def test_risk_of_every_directory_and_broker_of_a_real_cluster_is_what_the_controller_would_do(
-    lakes: dict[str, Path], kafka: str
+    cluster_lakes: Mapping[str, Path], kafka: str
 ) -> None:
     log = read_log(metadata_dir(kafka))
     asked = range(30, log[-1].offset + 1, 47)
@@ -112,7 +105,7 @@ def test_risk_of_every_directory_and_broker_of_a_real_cluster_is_what_the_contro
         reference.add([entry])
         if entry.offset in asked:
             expected = told(reference.image)
-            assert answered(Lake.open(lakes[kafka], at_offset=entry.offset)) == expected
+            assert answered(Lake.open(cluster_lakes[kafka], at_offset=entry.offset)) == expected
             met += sum(any(counts[2:]) for counts in expected.values())
     assert met > 10
 

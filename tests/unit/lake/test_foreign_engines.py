@@ -30,11 +30,11 @@ from tests.crash.loop import rewrite
 from tests.support import local
 from tests.support.foreign import CHANGING, ENDS, KAFKA, KEEPING, NAMES, SHARDS, SOMETIMES, Operation, answers, parts
 from tests.support.request_lakes import JoinedLake, request_lines
+from tests.support.volume import amount
 from tests.unit.upkeep.test_upkeep import segments
 
 CHANCE = random.Random(7)
-SEQUENCES, CHUNKS = 193, 6
-"""With those of tests/integration/test_foreign_spark.py they are 200."""
+SEQUENCES, CHUNKS = amount(24, 193), amount(2, 6)
 Answers = dict[str, Any]
 
 

@@ -20,7 +20,8 @@ from jbod_model.replay.history import images
 from jbod_model.replay.image import Image
 from jbod_model.replay.offline import image_as_json
 from jbod_model.replay.snapshot import snapshot_records
-from tests.support.paths import CLUSTERS, EVERY_KAFKA, TRACES, metadata_dir, nodes
+from tests.support.kafka_images import kafka_images
+from tests.support.paths import EVERY_KAFKA, TRACES, metadata_dir, nodes
 from tests.support.traces import IMAGES, NAMES, lines
 
 IN_A_TRANSACTION = {"kafka-3.9.2-zk-migration": {39}}
@@ -35,7 +36,7 @@ def json_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def expected(kafka: str) -> dict[int, dict[str, Any]]:
-    return {line["offset"]: line for line in json_lines(CLUSTERS / kafka / "images.jsonl.gz")}
+    return {image["offset"]: image for image in kafka_images(kafka)}
 
 
 @pytest.mark.parametrize("start", ["earliest", "snapshot"])
@@ -45,11 +46,12 @@ def test_image_of_a_real_cluster_equals_kafkas_at_every_offset(kafka: str, node:
     reader = LogReader(MetadataLog.open(metadata_dir(kafka, node)), start=start)
     ours = dict(images(reader))
     first = reader.snapshot.end_offset - 1 if reader.snapshot else 0
-    asked = {offset for offset in expected(kafka) if first <= offset < reader.next_offset}
+    known = expected(kafka)
+    asked = {offset for offset in known if first <= offset < reader.next_offset}
     compared = asked - IN_A_TRANSACTION.get(kafka, set())
     assert compared
     for offset in compared:
-        assert image_as_json(ours[offset], offset, cordons=False) == expected(kafka)[offset]
+        assert image_as_json(ours[offset], offset, cordons=False) == known[offset]
 
 
 def test_image_in_an_open_transaction_is_the_one_before_it() -> None:
