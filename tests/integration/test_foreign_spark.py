@@ -17,7 +17,7 @@ from pipelines.upkeep.rebuild import rebuild
 from pipelines.upkeep.verify import verify
 from tests.support.foreign import NAMES, answers, parts
 from tests.support.spark_engine import SparkEngine, spark_engine
-from tests.support.volume import amount
+from tests.support.volume import exhaustive
 
 _OFFSETS = {"ledger": "end_offset", "records": "log_offset"}
 KEEPING = {
@@ -62,7 +62,7 @@ def sequences() -> list[tuple[list[tuple[str, str]], list[tuple[str, str]]]]:
     With --exhaustive they are all pairs of an operation and a table, which takes minutes.
     """
     chance = random.Random(3)
-    if not amount(0, 1):
+    if not exhaustive():
         names = chance.sample(NAMES, len(NAMES))
         kept, changed = ([[*ops][at % len(ops)] for at in range(len(names))] for ops in (KEEPING, CHANGING))
         return [([(kept[at], name)], [(changed[at], names[at - 1])]) for at, name in enumerate(names)]

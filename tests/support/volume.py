@@ -19,6 +19,11 @@ def set_exhaustive(value: bool) -> None:
     _exhaustive = value
 
 
+def exhaustive() -> bool:
+    """Whether this run goes through everything."""
+    return _exhaustive
+
+
 def amount(sample: int, full: int) -> int:
     """How many cases a test goes through in this run. ``full`` with ``--exhaustive``, otherwise ``sample``."""
     return full if _exhaustive else sample

@@ -23,6 +23,7 @@ from tests.support.images import brokers, images, lake_of, one_topic, partition
 from tests.support.lakes import Reference, write_lake
 from tests.support.logs import read_file, read_log
 from tests.support.paths import KAFKAS, TRACES, metadata_dir
+from tests.support.volume import amount
 
 REPAIRED = replace(KAFKA, controller=KAFKA.controller.without())
 
@@ -98,7 +99,7 @@ def test_risk_of_every_directory_and_broker_of_a_real_cluster_is_what_the_contro
     cluster_lakes: Mapping[str, Path], kafka: str
 ) -> None:
     log = read_log(metadata_dir(kafka))
-    asked = range(30, log[-1].offset + 1, 47)
+    asked = range(30, log[-1].offset + 1, amount(94, 47))
     reference = Reference()
     met = 0
     for entry in log:
@@ -118,7 +119,7 @@ def test_risk_in_random_operations_is_what_the_controller_would_do(tmp_path: Pat
     reference = Reference()
     for entry in log:
         reference.add([entry])
-        if entry.offset % 500 == 499:
+        if entry.offset % amount(1000, 500) == 499:
             assert answered(Lake.open(tmp_path / "lake", at_offset=entry.offset)) == told(reference.image, REPAIRED)
 
 
@@ -134,7 +135,7 @@ def test_risk_of_a_disk_that_another_brokers_replica_still_names(tmp_path: Path,
 
 
 @pytest.mark.parametrize("profile", [KAFKA, KIP858], ids=["kafka", "kip858"])
-@settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=amount(8, 50), deadline=None, phases=(Phase.explicit, Phase.generate))
 @given(image=images())
 def test_risk_of_any_image_is_what_the_controller_would_do(
     tmp_path_factory: pytest.TempPathFactory, profile: Profile, image: Image

@@ -215,11 +215,19 @@ def test_lake_that_was_rewritten_by_another_engine_is_taken_back_vacuumed_and_op
 # -- refused ----------------------------------------------------------------------------------------------------------
 
 
+def tables_of(what: str) -> list[str]:
+    """Tables for an operation: one that is rebuilt, too, and two others; all of them in exhaustive runs."""
+    at = [*CHANGING].index(what)
+    return [
+        *dict.fromkeys(["ledger" if at % 2 else "assignments", NAMES[at % len(NAMES)], NAMES[(at + 4) % len(NAMES)]])
+    ]
+
+
 @pytest.mark.parametrize("what", CHANGING)
 def test_operation_that_changes_data_or_schema_is_refused_at_every_table_and_a_rebuild_heals(
     first: Path, tmp_path: Path, expected: list[Answers], what: str
 ) -> None:
-    for name in NAMES:
+    for name in NAMES if amount(0, 1) else tables_of(what):
         lake = copytree(first, tmp_path / name)
         work(lake, name, KEEPING["compact"])
         work(lake, name, CHANGING[what])

@@ -29,6 +29,7 @@ from jbod_model.formats.records import (
 from jbod_model.ids import Uuid
 from jbod_model.wire import write_varlong
 from tests.support.paths import metadata_dir
+from tests.support.volume import amount
 from tests.support.written import EVERY_TYPE, TIME
 from tests.unit.formats.decoded import Row, fast, outcome, plain
 
@@ -182,7 +183,7 @@ def test_head_with_any_bit_changed_under_its_checksum_ends_alike(tmp_path: Path)
             agreed(tmp_path)
 
 
-@settings(max_examples=300)
+@settings(max_examples=amount(75, 600))
 @given(st.sampled_from([*sorted(API_KEYS), 6, 35]), st.integers(0, 4), st.binary(max_size=60), st.booleans())
 def test_any_bytes_as_a_record_end_alike(api_key: int, version: int, body: bytes, keep: bool) -> None:
     """R-FMT-10."""
@@ -193,7 +194,7 @@ def test_any_bytes_as_a_record_end_alike(api_key: int, version: int, body: bytes
         assert outcome(lambda: fast(Path(made), keep_unknown=keep)) == expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=amount(75, 600))
 @given(st.binary(max_size=80), st.integers(1, 3), st.sampled_from([0, 0, 0, 1, 2, 3, 4, 32]))
 def test_any_bytes_in_a_batch_end_alike(body: bytes, count: int, attributes: int) -> None:
     """R-FMT-13, R-FMT-16, R-FMT-17."""
@@ -205,7 +206,7 @@ def test_any_bytes_in_a_batch_end_alike(body: bytes, count: int, attributes: int
         agreed(Path(made))
 
 
-@settings(max_examples=100)
+@settings(max_examples=amount(25, 200))
 @given(st.binary(max_size=300))
 def test_any_bytes_as_a_segment_end_alike(raw: bytes) -> None:
     with tempfile.TemporaryDirectory() as made:
