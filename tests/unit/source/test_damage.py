@@ -60,7 +60,7 @@ def agreed(directory: Path, start: str = "auto") -> list[Row] | str:
     return expected
 
 
-def flips(raw: bytes, step: int = 1, bits: tuple[int, ...] = (0, 7)) -> Iterator[bytes]:
+def flips(raw: bytes, step: int = amount(3, 1), bits: tuple[int, ...] = (0, 7)) -> Iterator[bytes]:
     for at in range(0, len(raw), step):
         for bit in bits:
             damaged = bytearray(raw)
@@ -80,7 +80,7 @@ def test_log_cut_at_every_byte_ends_alike(tmp_path: Path) -> None:
     """R-FMT-14, R-LOG-5: what is complete is read, the rest is awaited."""
     raw = small().bytes
     seen = set()
-    for size in range(len(raw) + 1):
+    for size in range(0, len(raw) + 1, amount(3, 1)):
         (tmp_path / SEGMENT).write_bytes(raw[:size])
         found = agreed(tmp_path)
         assert isinstance(found, list)
@@ -94,7 +94,7 @@ def test_segment_cut_off_before_another_ends_alike(tmp_path: Path) -> None:
     following = LogWriter(base_offset=6)
     following.append([VersionedRecord(*SMALL[3])], epoch=2, timestamp=TIME)
     following.write(tmp_path)
-    for size in range(0, len(raw), 3):
+    for size in range(0, len(raw), amount(9, 3)):
         (tmp_path / SEGMENT).write_bytes(raw[:size])
         assert agreed(tmp_path) == "MalformedLog"
 
@@ -125,7 +125,7 @@ def test_snapshot_with_any_byte_flipped_or_cut_ends_alike(tmp_path: Path) -> Non
     raw = path.read_bytes()
     path.chmod(0o600)
     kinds = set()
-    for damaged in [*flips(raw, bits=(1, 6)), *(raw[:size] for size in range(0, len(raw), 5))]:
+    for damaged in [*flips(raw, bits=(1, 6)), *(raw[:size] for size in range(0, len(raw), amount(15, 5)))]:
         path.write_bytes(damaged)
         found = agreed(tmp_path)
         kinds.add(found if isinstance(found, str) else len(found))

@@ -119,17 +119,11 @@ def test_a_found_record_lies_in_the_time_of_its_request_and_is_about_what_it_ask
                 assert record.directories is None or asked[record.topic_id, record.partition_id] in record.directories
 
 
-@pytest.mark.parametrize(
-    ("seed", "limit", "step_ms"),
-    [
-        (1, amount(300, 450), 1_000),
-        (3, amount(200, 450), 1_000),
-        (4, amount(200, 450), 1_000),
-        (6, amount(150, 250), 5),
-    ],
-)
-def test_every_operation_on_kafkas_own_controller_is_decided(seed: int, limit: int, step_ms: int) -> None:
-    recorded = Recorded.of(TRACES / f"seed{seed}.jsonl.gz", step_ms=step_ms, limit=limit)
+@pytest.mark.parametrize(("seed", "step_ms"), [(1, 1_000), (3, 1_000), (4, 1_000), (6, 5)])
+def test_every_operation_on_kafkas_own_controller_is_decided(seed: int, step_ms: int) -> None:
+    recorded = Recorded.of(
+        TRACES / f"seed{seed}.jsonl.gz", step_ms=step_ms, limit=amount(200, 250 if seed == 6 else 450)
+    )
     found = list(Audit(recorded.entries(), [iter(recorded.requests)]))
     judged = [one for one in found if isinstance(one, Judged)]
     assert len(judged) == len(recorded.requests)
