@@ -25,6 +25,7 @@ from tests.support import engine
 from tests.support.kafka_images import kafka_images
 from tests.support.paths import KAFKAS, metadata_dir
 from tests.support.tables import rows_of
+from tests.support.volume import amount
 
 pytestmark = pytest.mark.spark
 
@@ -56,7 +57,9 @@ def segments(source: Path, target: Path, *, most: int | None = None) -> Path:
     return target
 
 
-@pytest.mark.parametrize(("kafka", "most"), [*((kafka, 50) for kafka in KAFKAS), ("kafka-3.9.2-zk-migration", 10**6)])
+@pytest.mark.parametrize(
+    ("kafka", "most"), [*((kafka, amount(150, 50)) for kafka in KAFKAS), ("kafka-3.9.2-zk-migration", 10**6)]
+)
 def test_image_at_every_known_offset_is_kafkas(spark: SparkSession, tmp_path: Path, kafka: str, most: int) -> None:
     """Also at offset 39 of the migration, inside a transaction that commits later: history is exact to the record."""
     replay(spark, metadata_dir(kafka), tmp_path / "lake", start="log", max_records=most)
