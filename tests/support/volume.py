@@ -33,7 +33,9 @@ def sampled(cases: Iterable[Any], most: int) -> list[Any]:
     """Cases for ``parametrize``. All but ``most`` of them, spread evenly, run with ``--exhaustive`` only."""
     listed = list(cases)
     kept = {at * len(listed) // most for at in range(most)}
-    return [case if at in kept else rare(case) for at, case in enumerate(listed)]
+    return [
+        case if at in kept else rare(*case) if isinstance(case, tuple) else rare(case) for at, case in enumerate(listed)
+    ]
 
 
 def rare(*case: Any) -> Any:
