@@ -1,6 +1,6 @@
 # make setup | demo | test | lint | bench | clean.   PYTHON=python3.12 chooses another interpreter.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration live cluster defects kafka-schema lint bench clean
+.PHONY: help setup demo test unit integration exhaustive live cluster defects tla kafka-schema lint bench clean
 MAKEFLAGS += --no-print-directory
 
 VENV := .venv
@@ -13,6 +13,7 @@ help:
 	@echo "make setup   a virtual environment in $(VENV), with $(BIN)/jbod"
 	@echo "make demo    replay a real cluster's log, ask it what is offline and why, check it, draw a report"
 	@echo "make test    lint, types, unit and integration tests"
+	@echo "make exhaustive   every seed, case and kill point of the tests (an hour; every night on main)"
 	@echo "make live    follow a real Kafka while its disks break (needs Maven)"
 	@echo "make cluster the main job on a Spark cluster of three processes, while executors and workers are killed"
 	@echo "make defects every known defect of Kafka, tried on the classes of seven releases (needs Maven)"
@@ -70,6 +71,10 @@ unit: setup
 
 integration: setup
 	$(BIN)/python -m pytest $(INTEGRATION)
+
+exhaustive: setup
+	$(BIN)/python -m pytest --exhaustive $(UNIT)
+	$(BIN)/python -m pytest --exhaustive $(INTEGRATION)
 
 # Some tests need programs that Python's packages do not bring; a machine that lacks one is told so.
 test: lint

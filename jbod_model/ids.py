@@ -7,6 +7,7 @@ import random as _random
 import re
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 Buffer = bytes | bytearray | memoryview
@@ -27,7 +28,7 @@ class Uuid(NamedTuple):
     lsb: int
 
     def __str__(self) -> str:
-        return base64.urlsafe_b64encode(self.bytes).rstrip(b"=").decode("ascii")
+        return _text(self)
 
     def __repr__(self) -> str:
         return f"Uuid.parse({str(self)!r})"
@@ -50,6 +51,12 @@ class Uuid(NamedTuple):
         if not _TEXT.fullmatch(text):
             raise ValueError(f"{text[:30]!r} is no id: expected 22 characters of URL-safe base64")
         return cls.from_bytes(base64.urlsafe_b64decode(text[:22] + "=="))
+
+
+@lru_cache(1 << 16)
+def _text(directory: Uuid) -> str:
+    """A log names few ids again and again."""
+    return base64.urlsafe_b64encode(directory.bytes).rstrip(b"=").decode("ascii")
 
 
 ZERO = Uuid(0, 0)

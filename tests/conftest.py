@@ -4,16 +4,45 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("jbod", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("jbod")
+from tests.support import volume
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--exhaustive``: the one switch between a sample and everything."""
+    parser.addoption(
+        "--exhaustive", action="store_true", help="run every seed, case and kill point instead of a sample of them"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Test modules use both when they are imported."""
+    volume.set_exhaustive(config.getoption("exhaustive"))
+    settings.register_profile(
+        "jbod",
+        max_examples=volume.amount(50, 500),
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("jbod")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the cases beyond the sample."""
+    if config.getoption("exhaustive"):
+        return
+    rest = [item for item in items if item.get_closest_marker("exhaustive")]
+    if rest:
+        config.hook.pytest_deselected(items=rest)
+        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
 
 
 @pytest.fixture(autouse=True)
@@ -50,3 +79,14 @@ def _one_database() -> Iterator[None]:
         _database().close()
         _database.cache_clear()
     gc.collect()
+
+
+@pytest.fixture(scope="session")
+def cluster_lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Path]]:
+    """The lake of each bundled cluster, to read from."""
+    from tests.support.cluster_lakes import ClusterLakes
+
+    mine = tmp_path_factory.getbasetemp()
+    lakes = ClusterLakes((mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / "clusters")
+    yield lakes
+    assert lakes.changed() == []

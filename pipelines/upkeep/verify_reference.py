@@ -1,7 +1,8 @@
 """The plain reference for the history tables: one record at a time, with the rules of jbod_model.
 
-It is slow and simple on purpose: after every record it compares the whole state with the state before. It shares no
-code with the engine that fills the tables.
+It is slow and simple on purpose: after every record it compares the state with the state before. It skips only objects
+that both images share, which a record did not change (R-REPLAY-4). It shares no code with the engine that fills the
+tables.
 """
 
 from __future__ import annotations
@@ -135,9 +136,11 @@ class History:
         before, self.image = self.image, image
         if before is image:
             return
-        self._brokers(image, at)
-        self._partitions(image, at)
-        self._offline(image, at)
+        if image.brokers is not before.brokers:
+            self._brokers(image, at)
+        if image.topics is not before.topics:
+            self._partitions(image, at)
+        self._offline(before, image, at)
 
     def _brokers(self, image: Image, at: Entry) -> None:
         why = {RegisterBrokerRecord: "registered", UnregisterBrokerRecord: "unregistered"}.get(
@@ -145,6 +148,8 @@ class History:
         )
         for broker_id in sorted({*self._registrations, *image.brokers}):
             old, new = self._registrations.get(broker_id), image.brokers.get(broker_id)
+            if old is new:
+                continue
             old_row, new_row = _broker_row(old), _broker_row(new)
             if old_row != new_row:
                 if old is not None:
@@ -210,9 +215,14 @@ class History:
                 row = _slot_row(key, topic, index, will) | {"kind": kind(will[1])}
                 self.assignments.start(row, at)
 
-    def _offline(self, image: Image, at: Entry) -> None:
+    def _offline(self, before: Image, image: Image, at: Entry) -> None:
+        same_brokers = image.brokers is before.brokers
+        kept: set[str] = set()
         wanted: dict[tuple[str, int, int], tuple[str, int, str, str]] = {}
         for topic_id, topic in image.topics.items():
+            if same_brokers and topic is before.topics.get(topic_id):
+                kept.add(str(topic_id))
+                continue
             for number, partition in topic.partitions.items():
                 reasons = offline_replicas(image, partition, profile=self.profile)
                 for index, (broker, directory) in enumerate(_slots(partition)):
@@ -220,6 +230,8 @@ class History:
                         wanted[str(topic_id), number, index] = (topic.name, broker, str(directory), reasons[broker])
         for key, row in list(self.offline.open.items()):
             known = (row["topic"], row["broker_id"], row["directory_id"], row["reason"])
+            if key[0] in kept:
+                continue
             if wanted.get(key) == known:
                 del wanted[key]
             else:

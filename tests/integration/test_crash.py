@@ -18,8 +18,20 @@ from tests.crash.loop import LOG, deleted, retained, rewrite, segments, until
 from tests.crash.points import COMMITS, TAKING_BACK
 from tests.crash.runs import forked, spark_run
 from tests.support.paths import metadata_dir
+from tests.support.volume import exhaustive
 
 Log = tuple[Path, History]
+SOME_COMMITS = ("before records", "after records", "before assignments", "before ledger", "after ledger")
+SOME_OF_TAKING_BACK = (
+    "before states_at",
+    "after discard_checkpoint",
+    "after take-back:records",
+    "before take-back:ledger",
+    "after take-back:ledger",
+    "before write_seed",
+    "after take_seed",
+)
+"""Of each kind of step, one or two; with --exhaustive every step."""
 
 
 def log_of(root: Path, *, rewritten: bool = False) -> Log:
@@ -45,7 +57,7 @@ def test_kill_around_every_commit_leaves_what_was_published_and_the_next_run_goe
     """One lake: each run publishes a batch and dies at a step of the second."""
     log, history = old
     ends = [0]
-    for point in COMMITS:
+    for point in COMMITS if exhaustive() else SOME_COMMITS:
         run = forked(log, tmp_path / "lake", 30, point)
         run.join(120)
         assert run.exitcode == -signal.SIGKILL, point
@@ -63,12 +75,13 @@ def test_kill_at_every_step_of_taking_back_leaves_one_history_whole_and_ends_wit
     run = forked(old[0], tmp_path / "lake", None)
     run.join(120)
     ends = []
-    for point in TAKING_BACK:
+    points = TAKING_BACK if exhaustive() else SOME_OF_TAKING_BACK
+    for point in points:
         run = forked(log, tmp_path / "lake", 30, point)
         run.join(120)
         assert run.exitcode == -signal.SIGKILL, point
         ends.append(readable(tmp_path / "lake", [old[1], history]))
-    before = TAKING_BACK.index("after take-back:ledger")
+    before = points.index("after take-back:ledger")
     assert ends == [old[1].end] * before + [history.end - 1] * (len(ends) - before)
     run = forked(log, tmp_path / "lake", None)
     run.join(120)

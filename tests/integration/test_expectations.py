@@ -27,13 +27,14 @@ from tests.support.lakes import write_lake
 from tests.support.logs import read_log
 from tests.support.paths import metadata_dir
 from tests.support.tampering import TAMPERINGS, tamper
+from tests.support.volume import rare
 from tests.unit.check.story import asking
 
 pytestmark = pytest.mark.spark
 
 OFFSETS = [
-    ("kafka-3.7.2", 396),
-    ("kafka-3.9.2-upgrade", 190),
+    rare("kafka-3.7.2", 396),
+    rare("kafka-3.9.2-upgrade", 190),
     ("kafka-3.9.2-zk-migration", 221),
     ("kafka-4.1.2", 264),
 ]

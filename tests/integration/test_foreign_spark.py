@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from pipelines.upkeep.rebuild import rebuild
 from pipelines.upkeep.verify import verify
 from tests.support.foreign import NAMES, answers, parts
 from tests.support.spark_engine import SparkEngine, spark_engine
+from tests.support.volume import exhaustive
 
 _OFFSETS = {"ledger": "end_offset", "records": "log_offset"}
 KEEPING = {
@@ -59,10 +59,10 @@ def refused_tables(lake: Path) -> set[str]:
 def sequences() -> list[tuple[list[tuple[str, str]], list[tuple[str, str]]]]:
     """Operations that change no data, then such that do, each with its table; every one of Spark's and every table.
 
-    With EVERY_PAIR in the environment they are all pairs of an operation and a table, which takes minutes.
+    With --exhaustive they are all pairs of an operation and a table, which takes minutes.
     """
     chance = random.Random(3)
-    if "EVERY_PAIR" not in os.environ:
+    if not exhaustive():
         names = chance.sample(NAMES, len(NAMES))
         kept, changed = ([[*ops][at % len(ops)] for at in range(len(names))] for ops in (KEEPING, CHANGING))
         return [([(kept[at], name)], [(changed[at], names[at - 1])]) for at, name in enumerate(names)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,10 @@ from pyspark.sql import SparkSession
 from pipelines.ask import Lake, image
 from pipelines.replay.options import Replay
 from pipelines.replay.runner import Runner
+from tests.support.kafka_images import kafka_images
 from tests.support.lakes import Reference
 from tests.support.logs import first_batches, read_log
-from tests.support.paths import CLUSTERS, KAFKAS, TRACES, metadata_dir
+from tests.support.paths import KAFKAS, TRACES, metadata_dir
 from tests.support.tables import differences, expected_rows, rows_of
 
 pytestmark = pytest.mark.spark
@@ -58,8 +58,7 @@ def test_image_of_what_the_engine_wrote_is_kafkas(
     source = metadata_dir("kafka-4.1.2")
     Runner(Replay(str(source), str(tmp_path / "lake"), start=start, max_records=max_records)).run(spark)
     newest = Lake.open(tmp_path / "lake")
-    with gzip.open(CLUSTERS / "kafka-4.1.2" / "images.jsonl.gz", "rt") as lines:
-        images = [one for line in lines if (one := json.loads(line))["offset"] >= newest.first]
+    images = [one for one in kafka_images("kafka-4.1.2") if one["offset"] >= newest.first]
     assert newest.first == (0 if start == "log" else 405)
     assert newest.offset == images[-1]["offset"]
     for expected in images[::4]:

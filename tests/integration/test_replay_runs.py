@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +22,10 @@ from pipelines.replay.runner import Runner
 from pipelines.replay.seed import CHECKPOINT
 from pipelines.upkeep.verify_reference import Row
 from tests.support import engine
-from tests.support.paths import CLUSTERS, KAFKAS, metadata_dir
+from tests.support.kafka_images import kafka_images
+from tests.support.paths import KAFKAS, metadata_dir
 from tests.support.tables import rows_of
+from tests.support.volume import amount
 
 pytestmark = pytest.mark.spark
 
@@ -56,13 +57,14 @@ def segments(source: Path, target: Path, *, most: int | None = None) -> Path:
     return target
 
 
-@pytest.mark.parametrize(("kafka", "most"), [*((kafka, 50) for kafka in KAFKAS), ("kafka-3.9.2-zk-migration", 10**6)])
+@pytest.mark.parametrize(
+    ("kafka", "most"), [*((kafka, amount(150, 50)) for kafka in KAFKAS), ("kafka-3.9.2-zk-migration", 10**6)]
+)
 def test_image_at_every_known_offset_is_kafkas(spark: SparkSession, tmp_path: Path, kafka: str, most: int) -> None:
     """Also at offset 39 of the migration, inside a transaction that commits later: history is exact to the record."""
     replay(spark, metadata_dir(kafka), tmp_path / "lake", start="log", max_records=most)
     tables = rows_of(tmp_path / "lake")
-    with gzip.open(CLUSTERS / kafka / "images.jsonl.gz", "rt") as lines:
-        images = [json.loads(line) for line in lines]
+    images = kafka_images(kafka)
     for expected in images:
         assert engine.image(tables, expected["offset"]) == expected
     for expected in (images[0], images[len(images) // 2], images[-1]):

@@ -15,7 +15,7 @@ from tests.support.logs import read_log
 from tests.support.paths import ROOT, metadata_dir
 from tests.support.tables import differences, expected_rows, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 
 def test_main_job_without_start_up_tricks_makes_the_same_tables(tmp_path: Path) -> None:

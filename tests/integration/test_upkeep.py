@@ -19,6 +19,7 @@ from pipelines.upkeep.verify import verify
 from tests.support import local
 from tests.support.paths import FIXTURES, ROOT, metadata_dir
 from tests.support.tables import rows_of
+from tests.support.volume import exhaustive
 
 # The commits of a lake: one a table, then the ledger's; the number says before which one the process dies.
 KILLED = """
@@ -67,7 +68,7 @@ def test_upkeep_killed_before_any_of_its_commits_leaves_a_lake_that_goes_on(tmp_
     before = rows_of(lake)
     commits = int(killed(what, copytree(lake, tmp_path / "counted"), 99).stdout)
     assert commits >= 5
-    for last in range(commits):
+    for last in range(commits) if exhaustive() else (0, 3, commits - 1):
         one = copytree(lake, tmp_path / f"killed-{last}")
         done = killed(what, one, last)
         assert done.returncode == -signal.SIGKILL, done.stderr

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.paths import ROOT, metadata_dir
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,10 @@ from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.replay.offline import image_as_json
 from pipelines.ask import Lake, directories, history, image, offline, status
 from pipelines.ask.configs import features, min_isr
+from tests.support.kafka_images import kafka_images
 from tests.support.lakes import Reference, write_lake
 from tests.support.logs import Entry, read_file, read_log
-from tests.support.paths import CLUSTERS, KAFKAS, TRACES, metadata_dir
+from tests.support.paths import KAFKAS, TRACES, metadata_dir
 
 A, B, C = (Uuid(9, lsb) for lsb in (1, 2, 3))
 TOPIC, AGAIN = Uuid(1, 1), Uuid(1, 2)
@@ -82,23 +84,10 @@ FAILURE = (
 )
 
 
-def kafka_images(kafka: str) -> list[dict[str, Any]]:
-    with gzip.open(CLUSTERS / kafka / "images.jsonl.gz", "rt") as lines:
-        return [json.loads(line) for line in lines]
-
-
-@pytest.fixture(scope="module")
-def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("lakes")
-    for kafka in KAFKAS:
-        write_lake(root / kafka, read_log(metadata_dir(kafka)))
-    return {kafka: root / kafka for kafka in KAFKAS}
-
-
 @pytest.mark.parametrize("kafka", KAFKAS)
-def test_image_at_every_recorded_offset_equals_kafkas(lakes: dict[str, Path], kafka: str) -> None:
+def test_image_at_every_recorded_offset_equals_kafkas(cluster_lakes: Mapping[str, Path], kafka: str) -> None:
     for expected in kafka_images(kafka):
-        found = image(Lake.open(lakes[kafka], at_offset=expected["offset"]))
+        found = image(Lake.open(cluster_lakes[kafka], at_offset=expected["offset"]))
         assert found == expected
         assert [list(part) for part in found["partitions"]] == [list(part) for part in expected["partitions"]]
 
@@ -124,12 +113,12 @@ def test_image_of_random_operations_equals_kafkas(tmp_path: Path) -> None:
         assert image(Lake.open(tmp_path / "lake", at_offset=expected["offset"])) == expected
 
 
-def test_image_at_a_time_is_that_of_the_last_record_by_then(lakes: dict[str, Path]) -> None:
-    at = Lake.open(lakes["kafka-4.1.2"], at_offset=300)
-    later = Lake.open(lakes["kafka-4.1.2"], at_time=at.time)
+def test_image_at_a_time_is_that_of_the_last_record_by_then(cluster_lakes: Mapping[str, Path]) -> None:
+    at = Lake.open(cluster_lakes["kafka-4.1.2"], at_offset=300)
+    later = Lake.open(cluster_lakes["kafka-4.1.2"], at_time=at.time)
     assert later.time == at.time
     assert later.offset >= 300
-    before = Lake.open(lakes["kafka-4.1.2"], at_time=at.time - timedelta(microseconds=1))
+    before = Lake.open(cluster_lakes["kafka-4.1.2"], at_time=at.time - timedelta(microseconds=1))
     assert before.offset < 300
 
 
@@ -188,9 +177,9 @@ def test_offline_directory_tells_how_it_went(tmp_path: Path, records: tuple[Reco
 
 
 @pytest.mark.parametrize("kafka", KAFKAS)
-def test_offline_equals_the_image_at_every_offset(lakes: dict[str, Path], kafka: str) -> None:
+def test_offline_equals_the_image_at_every_offset(cluster_lakes: Mapping[str, Path], kafka: str) -> None:
     for expected in kafka_images(kafka)[::4]:
-        found = offline(Lake.open(lakes[kafka], at_offset=expected["offset"]))
+        found = offline(Lake.open(cluster_lakes[kafka], at_offset=expected["offset"]))
         hurt = {part.name: list(part.offline) for part in found.partitions}
         wanted = {f"{p['topic']}-{p['partition']}": p["offlineReplicas"] for p in expected["partitions"]}
         assert hurt == {name: replicas for name, replicas in wanted.items() if replicas}
@@ -222,14 +211,14 @@ def test_min_isr_of_a_removed_topic_is_gone(tmp_path: Path) -> None:
     ("kafka", "level"),
     [("kafka-3.7.2", 19), ("kafka-3.9.2-upgrade", 21), ("kafka-3.9.2-zk-migration", 21), ("kafka-4.1.2", 27)],
 )
-def test_features_have_the_level_of_the_log(lakes: dict[str, Path], kafka: str, level: int) -> None:
-    assert features(Lake.open(lakes[kafka]))["metadata.version"] == level
+def test_features_have_the_level_of_the_log(cluster_lakes: Mapping[str, Path], kafka: str, level: int) -> None:
+    assert features(Lake.open(cluster_lakes[kafka]))["metadata.version"] == level
     reference = Reference().add(read_log(metadata_dir(kafka)))
-    assert features(Lake.open(lakes[kafka])) == dict(reference.image.features)
+    assert features(Lake.open(cluster_lakes[kafka])) == dict(reference.image.features)
 
 
-def test_status_counts_what_the_image_has(lakes: dict[str, Path]) -> None:
-    found = status(Lake.open(lakes["kafka-4.1.2"], at_offset=288))
+def test_status_counts_what_the_image_has(cluster_lakes: Mapping[str, Path]) -> None:
+    found = status(Lake.open(cluster_lakes["kafka-4.1.2"], at_offset=288))
     expected = next(one for one in kafka_images("kafka-4.1.2") if one["offset"] == 288)
     assert (found.brokers, found.partitions) == (len(expected["brokers"]), len(expected["partitions"]))
     assert sum(found.replicas.values()) == sum(len(part["replicas"]) for part in expected["partitions"])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,8 @@ from jbod_model.ids import Uuid
 from jbod_model.replay.offline import image_as_json
 from pipelines.ask import Lake, image
 from pipelines.ask.directories import directories
+from tests.support.kafka_images import kafka_images
 from tests.support.lakes import write_lake
-from tests.support.logs import read_log
-from tests.support.paths import CLUSTERS, metadata_dir
 from tests.unit.ask.test_ask import entries
 
 KAFKA = "kafka-4.4.0"
@@ -23,10 +21,8 @@ A, B = Uuid(11, 1), Uuid(11, 2)
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("lakes") / KAFKA
-    write_lake(path, read_log(metadata_dir(KAFKA)))
-    return path
+def lake(cluster_lakes: Mapping[str, Path]) -> Path:
+    return cluster_lakes[KAFKA]
 
 
 def cordoned(lake: Path, offset: int) -> dict[tuple[int, str], int]:
@@ -39,8 +35,7 @@ def cordoned(lake: Path, offset: int) -> dict[tuple[int, str], int]:
 
 
 def test_image_at_every_recorded_offset_equals_kafkas_but_for_the_cordons_it_leaves_out(lake: Path) -> None:
-    with gzip.open(CLUSTERS / KAFKA / "images.jsonl.gz", "rt") as lines:
-        images = [json.loads(line) for line in lines]
+    images = kafka_images(KAFKA)
     assert len(images) > 30
     told = 0
     for expected in images:

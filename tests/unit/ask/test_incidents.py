@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -31,17 +31,7 @@ from pipelines.lake.reader import Lake
 from pipelines.show.incidents import lasted
 from tests.support.images import as_entries
 from tests.support.lakes import write_lake
-from tests.support.logs import read_log
-from tests.support.paths import KAFKAS, metadata_dir
 from tests.support.request_lakes import JoinedLake, request_lines
-
-
-@pytest.fixture(scope="module")
-def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("lakes")
-    for kafka in KAFKAS:
-        write_lake(root / kafka, read_log(metadata_dir(kafka)))
-    return {kafka: root / kafka for kafka in KAFKAS}
 
 
 def told(one: Incident) -> tuple[object, ...]:
@@ -76,12 +66,14 @@ STORY_4_1_2 = [
 ]
 
 
-def test_incidents_of_a_real_cluster_are_those_of_its_story(lakes: dict[str, Path]) -> None:
-    assert [told(one) for one in incidents(Lake.open(lakes["kafka-4.1.2"]))] == STORY_4_1_2
+def test_incidents_of_a_real_cluster_are_those_of_its_story(cluster_lakes: Mapping[str, Path]) -> None:
+    assert [told(one) for one in incidents(Lake.open(cluster_lakes["kafka-4.1.2"]))] == STORY_4_1_2
 
 
-def test_incidents_of_an_upgrade_begin_with_the_registrations_that_bring_directories(lakes: dict[str, Path]) -> None:
-    found = incidents(Lake.open(lakes["kafka-3.9.2-upgrade"]))
+def test_incidents_of_an_upgrade_begin_with_the_registrations_that_bring_directories(
+    cluster_lakes: Mapping[str, Path],
+) -> None:
+    found = incidents(Lake.open(cluster_lakes["kafka-3.9.2-upgrade"]))
     assert [told(one) for one in found] == [
         ("broker 1: re-registered", "", 36, 36, 0, 0, 0, 0, {}, 0, 0),
         ("broker 3: re-registered", "", 37, 37, 0, 0, 0, 0, {}, 0, 0),
@@ -100,8 +92,8 @@ def test_incidents_of_an_upgrade_begin_with_the_registrations_that_bring_directo
     ]
 
 
-def test_incidents_of_a_migration_from_zookeeper(lakes: dict[str, Path]) -> None:
-    assert [told(one) for one in incidents(Lake.open(lakes["kafka-3.9.2-zk-migration"]))] == [
+def test_incidents_of_a_migration_from_zookeeper(cluster_lakes: Mapping[str, Path]) -> None:
+    assert [told(one) for one in incidents(Lake.open(cluster_lakes["kafka-3.9.2-zk-migration"]))] == [
         ("broker 1: stopped", "", 70, 73, 9, 0, 0, 8, {2: 4, 3: 3}, 1, 0),
         ("broker 2: stopped", "", 108, 111, 10, 0, 0, 9, {1: 4, 3: 4}, 1, 0),
         ("broker 3: stopped", "", 148, 151, 11, 0, 0, 11, {1: 4, 2: 5}, 2, 0),
@@ -112,8 +104,10 @@ def test_incidents_of_a_migration_from_zookeeper(lakes: dict[str, Path]) -> None
     ]
 
 
-def test_incidents_of_kafka_3_7_where_a_directory_gone_at_a_restart_holds_replicas(lakes: dict[str, Path]) -> None:
-    found = {(one.what, one.start_offset): one for one in incidents(Lake.open(lakes["kafka-3.7.2"]))}
+def test_incidents_of_kafka_3_7_where_a_directory_gone_at_a_restart_holds_replicas(
+    cluster_lakes: Mapping[str, Path],
+) -> None:
+    found = {(one.what, one.start_offset): one for one in incidents(Lake.open(cluster_lakes["kafka-3.7.2"]))}
     assert len(found) == 12
     gone = found["broker 4: directory gone", 462]
     assert told(gone)[3:6] == (479, 12, 12)
@@ -129,8 +123,8 @@ def test_incidents_of_kafka_3_7_where_a_directory_gone_at_a_restart_holds_replic
     assert found["broker 4: stopped", 460].without_leader_now == 1
 
 
-def test_details_tell_each_replica_and_each_leader_of_a_failed_directory(lakes: dict[str, Path]) -> None:
-    answer = details(Lake.open(lakes["kafka-4.1.2"]), 1)
+def test_details_tell_each_replica_and_each_leader_of_a_failed_directory(cluster_lakes: Mapping[str, Path]) -> None:
+    answer = details(Lake.open(cluster_lakes["kafka-4.1.2"]), 1)
     assert [(one.topic, one.partition, one.from_offset, one.to_offset) for one in answer.outages] == [
         ("clicks", 5, 162, 230),
         ("clicks", 6, 162, 230),
@@ -148,8 +142,8 @@ def test_details_tell_each_replica_and_each_leader_of_a_failed_directory(lakes: 
     assert answer.incident.may_lack_writes == []
 
 
-def test_story_of_a_failed_directory_is_told_as_far_as_the_offset_knows(lakes: dict[str, Path]) -> None:
-    (one,) = incidents(Lake.open(lakes["kafka-4.1.2"], at_offset=170))
+def test_story_of_a_failed_directory_is_told_as_far_as_the_offset_knows(cluster_lakes: Mapping[str, Path]) -> None:
+    (one,) = incidents(Lake.open(cluster_lakes["kafka-4.1.2"], at_offset=170))
     assert one.going_on
     assert told(one) == ("broker 1: directory failed", "r60J", 162, None, 7, 0, 7, 2, {2: 1}, 1, 1)
     assert one.ending == "not back"
@@ -391,8 +385,8 @@ def test_incidents_on_the_command_line_print_names_as_they_are(tmp_path: Path) -
     assert [one["topic"] for one in json.loads(run.stdout)["outages"]] == ["[b]t[/b]"]
 
 
-def test_incidents_end_with_the_moves_and_say_what_the_log_cannot_tell(lakes: dict[str, Path]) -> None:
-    path = str(lakes["kafka-4.1.2"])
+def test_incidents_end_with_the_moves_and_say_what_the_log_cannot_tell(cluster_lakes: Mapping[str, Path]) -> None:
+    path = str(cluster_lakes["kafka-4.1.2"])
     run = CliRunner().invoke(application(["incidents"]), ["incidents", "--lake", path])
     moved, unknown = run.stdout.splitlines()[-2:]
     assert moved.startswith(

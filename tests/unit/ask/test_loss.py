@@ -29,6 +29,7 @@ from pipelines.lake.tables import BY_NAME
 from tests.support.lakes import Reference
 from tests.support.logs import Entry
 from tests.support.paths import KAFKAS, TRACES, metadata_dir
+from tests.support.volume import amount, sampled
 from tests.unit.model.loss.loss_operations import run
 from tests.unit.model.loss.loss_world import World
 from tests.unit.replay.histories import LAST, histories, write_log
@@ -105,7 +106,7 @@ def test_losses_of_real_clusters_are_those_of_the_model_at_any_offset(kafka: str
     """docs/spec/loss.md."""
     lake = in_memory(entries_of(metadata_dir(kafka)))
     for number, (offset, expected) in enumerate(of_model(metadata_dir(kafka))):
-        if number % 20 == 0 or offset == lake.offset:
+        if number % amount(60, 20) == 0 or offset == lake.offset:
             assert of_engine(lake, offset) == expected, offset
 
 
@@ -133,7 +134,7 @@ def test_losses_under_kafkas_own_controller_are_those_of_the_model(tmp_path: Pat
     lake = in_memory(entries_of(tmp_path))
     told = 0
     for number, (offset, expected) in enumerate(of_model(tmp_path)):
-        if number % 60 == 0 or offset == lake.offset:
+        if number % amount(180, 60) == 0 or offset == lake.offset:
             assert of_engine(lake, offset) == expected, offset
             told += len(expected)
     assert told
@@ -153,7 +154,7 @@ class _Records:
             self.entries.append(Entry(offset, 1, offset, base, encode(versioned), versioned=versioned))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", sampled(range(20), 6))
 def test_losses_of_a_simulated_cluster_are_those_of_the_model(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     taken, append = _Records(), World.append
 
@@ -169,7 +170,7 @@ def test_losses_of_a_simulated_cluster_are_those_of_the_model(seed: int, monkeyp
     }
 
 
-@settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=amount(8, 50), deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(histories(60), st.integers(1, 3))
 def test_losses_of_any_history_are_those_of_the_model(history: list[Record], batch: int) -> None:
     with tempfile.TemporaryDirectory() as made:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from pipelines.cli import main
 from pipelines.replay.log_lake import LogLake
 from pipelines.source.log_options import Options
 from tests.support.lakes import write_lake
-from tests.support.logs import Entry, read_log
+from tests.support.logs import Entry
 from tests.support.paths import CLUSTERS, metadata_dir
 from tests.unit.check.story import Story, disk
 
@@ -37,10 +38,8 @@ TOLD_AT = 662
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("lakes") / KAFKA
-    write_lake(path, read_log(metadata_dir(KAFKA)))
-    return path
+def lake(cluster_lakes: Mapping[str, Path]) -> Path:
+    return cluster_lakes[KAFKA]
 
 
 def of_log(offset: int | None = None, kafka: str = KAFKA) -> Quorum:

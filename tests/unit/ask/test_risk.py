@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.support.images import brokers, images, lake_of, one_topic, partition
 from tests.support.lakes import Reference, write_lake
 from tests.support.logs import read_file, read_log
 from tests.support.paths import KAFKAS, TRACES, metadata_dir
+from tests.support.volume import amount
 
 REPAIRED = replace(KAFKA, controller=KAFKA.controller.without())
 
@@ -92,27 +94,19 @@ def answered(lake: Lake) -> dict[tuple[int, str | None], tuple[int, ...]]:
     return {(one.broker_id, one.directory_id): counts(one) for one in (*answer.brokers, *answer.directories)}
 
 
-@pytest.fixture(scope="module")
-def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("lakes")
-    for kafka in KAFKAS:
-        write_lake(root / kafka, read_log(metadata_dir(kafka)))
-    return {kafka: root / kafka for kafka in KAFKAS}
-
-
 @pytest.mark.parametrize("kafka", KAFKAS)
 def test_risk_of_every_directory_and_broker_of_a_real_cluster_is_what_the_controller_would_do(
-    lakes: dict[str, Path], kafka: str
+    cluster_lakes: Mapping[str, Path], kafka: str
 ) -> None:
     log = read_log(metadata_dir(kafka))
-    asked = range(30, log[-1].offset + 1, 47)
+    asked = range(30, log[-1].offset + 1, amount(94, 47))
     reference = Reference()
     met = 0
     for entry in log:
         reference.add([entry])
         if entry.offset in asked:
             expected = told(reference.image)
-            assert answered(Lake.open(lakes[kafka], at_offset=entry.offset)) == expected
+            assert answered(Lake.open(cluster_lakes[kafka], at_offset=entry.offset)) == expected
             met += sum(any(counts[2:]) for counts in expected.values())
     assert met > 10
 
@@ -125,7 +119,7 @@ def test_risk_in_random_operations_is_what_the_controller_would_do(tmp_path: Pat
     reference = Reference()
     for entry in log:
         reference.add([entry])
-        if entry.offset % 500 == 499:
+        if entry.offset % amount(1000, 500) == 499:
             assert answered(Lake.open(tmp_path / "lake", at_offset=entry.offset)) == told(reference.image, REPAIRED)
 
 
@@ -141,7 +135,7 @@ def test_risk_of_a_disk_that_another_brokers_replica_still_names(tmp_path: Path,
 
 
 @pytest.mark.parametrize("profile", [KAFKA, KIP858], ids=["kafka", "kip858"])
-@settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=amount(8, 50), deadline=None, phases=(Phase.explicit, Phase.generate))
 @given(image=images())
 def test_risk_of_any_image_is_what_the_controller_would_do(
     tmp_path_factory: pytest.TempPathFactory, profile: Profile, image: Image

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,9 +27,10 @@ from pipelines.cli import main
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
 from tests.support.images import brokers, images, lake_of, one_topic, partition
-from tests.support.lakes import Reference, write_lake
+from tests.support.lakes import Reference
 from tests.support.logs import read_log
-from tests.support.paths import KAFKAS, metadata_dir
+from tests.support.paths import metadata_dir
+from tests.support.volume import amount
 
 A, B, C = Uuid(1, 1000), Uuid(1, 1001), Uuid(2, 1000)
 REPAIRED = replace(KAFKA, controller=KAFKA.controller.without())
@@ -42,7 +43,7 @@ def leaders(image: Image) -> dict[tuple[Uuid, int], int]:
 # THE MODEL
 
 
-@settings(max_examples=50, deadline=None, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=amount(16, 100), deadline=None, phases=(Phase.explicit, Phase.generate))
 @given(image=images())
 def test_records_applied_together_give_the_image_they_give_one_by_one(image: Image) -> None:
     for broker in image.brokers:
@@ -54,7 +55,7 @@ def test_records_applied_together_give_the_image_they_give_one_by_one(image: Ima
         assert applied(image, records) == one_by_one
 
 
-@settings(max_examples=100, deadline=None, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=amount(25, 200), deadline=None, phases=(Phase.explicit, Phase.generate))
 @given(image=images(), data=st.data())
 def test_order_in_which_failures_are_noticed_does_not_change_who_leads(image: Image, data: st.DataObject) -> None:
     image = settled(image)
@@ -109,14 +110,6 @@ def test_report_of_a_fenced_broker_does_not_unfence_it() -> None:
 # THE LAKE
 
 
-@pytest.fixture(scope="module")
-def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("lakes")
-    for kafka in KAFKAS:
-        write_lake(root / kafka, read_log(metadata_dir(kafka)))
-    return {kafka: root / kafka for kafka in KAFKAS}
-
-
 def places(image: Image) -> Iterable[tuple[str, Failures]]:
     for broker in image.brokers.values():
         if not broker.fenced:
@@ -129,13 +122,13 @@ def places(image: Image) -> Iterable[tuple[str, Failures]]:
     ("kafka", "offset"), [("kafka-3.7.2", 300), ("kafka-4.1.2", 300), ("kafka-3.9.2-upgrade", 180)]
 )
 def test_whatif_of_two_failures_in_a_real_cluster_is_the_model_on_the_whole_image(
-    lakes: dict[str, Path], kafka: str, offset: int
+    cluster_lakes: Mapping[str, Path], kafka: str, offset: int
 ) -> None:
     image = Reference().add(entry for entry in read_log(metadata_dir(kafka)) if entry.offset <= offset).image
     names = {topic_id: topic.name for topic_id, topic in image.topics.items()}
-    lake = Lake.open(lakes[kafka], at_offset=offset)
+    lake = Lake.open(cluster_lakes[kafka], at_offset=offset)
     changed = 0
-    for (first, one), (second, two) in itertools.combinations(places(image), 2):
+    for (first, one), (second, two) in list(itertools.combinations(places(image), 2))[:: amount(5, 1)]:
         answer = whatif(lake, [first, second])
         directories = {**one.directories}
         for broker, failing in two.directories.items():
@@ -149,7 +142,7 @@ def test_whatif_of_two_failures_in_a_real_cluster_is_the_model_on_the_whole_imag
         found = {(c.topic, c.partition, c.leader, c.leader_after) for c in answer.changes if c.leader != c.leader_after}
         assert found == expected
         changed += len(expected)
-    assert changed > 20
+    assert changed > amount(4, 20)
 
 
 def test_whatif_tells_what_each_partition_loses(tmp_path: Path) -> None:
@@ -170,8 +163,8 @@ def test_whatif_tells_what_each_partition_loses(tmp_path: Path) -> None:
     assert answer.replicas == 3
 
 
-def test_whatif_of_what_is_offline_already_changes_nothing(lakes: dict[str, Path]) -> None:
-    answer = whatif(Lake.open(lakes["kafka-4.1.2"], at_offset=190), ["1:r60J"])
+def test_whatif_of_what_is_offline_already_changes_nothing(cluster_lakes: Mapping[str, Path]) -> None:
+    answer = whatif(Lake.open(cluster_lakes["kafka-4.1.2"], at_offset=190), ["1:r60J"])
     assert not answer.changes
     assert not answer.failing[0].online
     assert answer.replicas == 0
@@ -201,10 +194,10 @@ def test_whatif_where_kafka_itself_would_fail_says_so_and_answers_as_if_repaired
     ],
 )
 def test_whatif_of_a_place_that_is_not_there_is_refused_with_those_there_are(
-    lakes: dict[str, Path], text: str, problem: str
+    cluster_lakes: Mapping[str, Path], text: str, problem: str
 ) -> None:
     with pytest.raises(UsageError, match=problem):
-        whatif(Lake.open(lakes["kafka-4.1.2"], at_offset=250), [text])
+        whatif(Lake.open(cluster_lakes["kafka-4.1.2"], at_offset=250), [text])
 
 
 def test_whatif_on_the_command_line_prints_names_as_they_are(tmp_path: Path) -> None:
@@ -224,12 +217,12 @@ def test_whatif_on_the_command_line_prints_names_as_they_are(tmp_path: Path) -> 
 
 
 def test_whatif_of_what_failed_says_since_when_and_what_it_took(
-    lakes: dict[str, Path], capsys: pytest.CaptureFixture[str]
+    cluster_lakes: Mapping[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def asked(offset: int, *places: str) -> list[str]:
         words = [word for place in places for word in ("--fail", place)]
         with pytest.raises(SystemExit) as left:
-            main.main(["whatif", *words, "--lake", str(lakes["kafka-4.1.2"]), "--at-offset", str(offset)])
+            main.main(["whatif", *words, "--lake", str(cluster_lakes["kafka-4.1.2"]), "--at-offset", str(offset)])
         assert not left.value.code
         return capsys.readouterr().out.splitlines()
 
@@ -250,8 +243,10 @@ def test_whatif_of_what_failed_says_since_when_and_what_it_took(
     assert any(line.startswith("Nothing changes with what has failed already: directory r60J") for line in both)
 
 
-def test_disk_of_an_unregistered_broker_comes_with_advice_that_can_be_followed(lakes: dict[str, Path]) -> None:
-    answer = safe_to_remove(Lake.open(lakes["kafka-4.1.2"]), "3:DKz")
+def test_disk_of_an_unregistered_broker_comes_with_advice_that_can_be_followed(
+    cluster_lakes: Mapping[str, Path],
+) -> None:
+    answer = safe_to_remove(Lake.open(cluster_lakes["kafka-4.1.2"]), "3:DKz")
     held, blocking, gone = answer.reasons
     assert held.finding == "it held the last complete copy of 2 partitions whose data is lost or lacks writes"
     assert blocking.finding == "21 replicas in it, 21 with no other replica online"
@@ -264,7 +259,7 @@ def test_disk_of_an_unregistered_broker_comes_with_advice_that_can_be_followed(l
     assert "log.dirs" not in said
 
 
-def test_failed_disk_cannot_be_emptied_by_moves_within_its_broker(lakes: dict[str, Path]) -> None:
-    answer = safe_to_remove(Lake.open(lakes["kafka-4.1.2"], 186), "1:r60J")
+def test_failed_disk_cannot_be_emptied_by_moves_within_its_broker(cluster_lakes: Mapping[str, Path]) -> None:
+    answer = safe_to_remove(Lake.open(cluster_lakes["kafka-4.1.2"], 186), "1:r60J")
     assert answer.reasons[0].advice.startswith("reassign them to other brokers (kafka-reassign-partitions), or take")
     assert answer.reassignment()["partitions"] == []

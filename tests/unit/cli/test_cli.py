@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +26,17 @@ from pipelines.cli import ask, main
 from pipelines.lake.reader import Lake
 from pipelines.show import text as show
 from pipelines.show.answers import show_offline
+from tests.support.kafka_images import kafka_images
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
 from tests.support.paths import CLUSTERS, KAFKAS, ROOT, metadata_dir
+from tests.support.volume import sampled
 
 KAFKA = "kafka-4.1.2"
 HEAVY = {"pyspark", "numba", "pandas", "pyarrow", "great_expectations"}
 
 
 REQUESTS = CLUSTERS / KAFKA / "requests-100.log.gz"
-
-
-@pytest.fixture(scope="module")
-def lakes(lake: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    made = {KAFKA: lake}
-    for kafka in set(KAFKAS) - {KAFKA}:
-        made[kafka] = str(tmp_path_factory.mktemp(kafka) / "lake")
-        write_lake(Path(made[kafka]), read_log(metadata_dir(kafka)))
-    return made
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +54,7 @@ def run(*words: str) -> int:
 
 def test_image_prints_kafkas_image_as_one_object(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("image", "--lake", lake, "--at-offset", "288", "--json") == 0
-    with gzip.open(CLUSTERS / KAFKA / "images.jsonl.gz", "rt") as lines:
-        expected = next(image for line in lines if (image := json.loads(line))["offset"] == 288)
+    expected = next(image for image in kafka_images(KAFKA) if image["offset"] == 288)
     assert json.loads(capsys.readouterr().out) == expected
 
 
@@ -240,20 +233,19 @@ def test_command_that_is_suggested_quotes_its_paths(tmp_path: Path, capsys: pyte
         assert capsys.readouterr().err.endswith(f"jbod replay LOG_DIR --lake '{place}'\n")
 
 
-@pytest.mark.parametrize("part", [0.3, 0.5, 1])
-@pytest.mark.parametrize("kafka", KAFKAS)
+@pytest.mark.parametrize(("kafka", "part"), sampled(product(KAFKAS, [0.3, 0.5, 1]), 5))
 def test_first_line_of_each_answer_counts_its_rows(
-    lakes: dict[str, str], capsys: pytest.CaptureFixture[str], kafka: str, part: float
+    cluster_lakes: Mapping[str, Path], capsys: pytest.CaptureFixture[str], kafka: str, part: float
 ) -> None:
     def asked(*words: str) -> tuple[Any, str, list[list[str]]]:
-        place = ("--lake", lakes[kafka], "--at-offset", str(offset))
+        place = ("--lake", str(cluster_lakes[kafka]), "--at-offset", str(offset))
         run(*words, *place, "--json")
         answer = json.loads(capsys.readouterr().out)
         run(*words, *place)
         lines = capsys.readouterr().out.splitlines()
         return answer, lines[0].partition("Z: ")[2], [line.split() for line in lines]
 
-    offset = round(part * Lake.open(lakes[kafka]).offset)
+    offset = round(part * Lake.open(cluster_lakes[kafka]).offset)
     status, *_ = asked("status")
     rows, said, lines = asked("directories")
     online = [row for row in rows["directories"] if row["state"] == "online"]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.support.lakes import write_lake
-from tests.support.logs import read_log
 from tests.support.paths import ROOT, metadata_dir
 
 JBOD = (sys.executable, "-m", "pipelines.cli.main")
@@ -19,10 +18,8 @@ LARGE = ("dump", *map(str, sorted(metadata_dir("kafka-4.1.2").glob("__cluster_me
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("pipe") / "lake"
-    write_lake(path, read_log(metadata_dir("kafka-4.1.2")))
-    return str(path)
+def lake(cluster_lakes: Mapping[str, Path]) -> str:
+    return str(cluster_lakes["kafka-4.1.2"])
 
 
 def left(*words: str, read: int, errors_too: bool = False) -> tuple[int, bytes]:

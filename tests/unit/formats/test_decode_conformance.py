@@ -29,6 +29,7 @@ from jbod_model.formats.records import (
 )
 from jbod_model.ids import Uuid
 from tests.support.paths import CLUSTERS, GOLDEN
+from tests.support.volume import amount
 from tests.support.written import TIME, write_files
 from tests.unit.formats.decoded import Row, fast, plain
 from tests.unit.replay.strategies import CONTROL, VERSIONED
@@ -101,7 +102,7 @@ def test_written_files_are_decoded_as_the_plain_reader_does(tmp_path: Path) -> N
 # ANY
 
 
-@settings(max_examples=150)
+@settings(max_examples=amount(37, 300))
 @given(st.lists(st.lists(VERSIONED, min_size=1, max_size=6) | st.lists(CONTROL, min_size=1, max_size=3), max_size=5))
 def test_any_records_are_decoded_as_the_plain_reader_does(batches: list[list[VersionedRecord]]) -> None:
     """R-FMT-1, R-FMT-2, R-FMT-3, R-FMT-4, R-FMT-5, R-FMT-6, R-FMT-7, R-FMT-8, R-FMT-9, R-FMT-10, R-FMT-11,
@@ -116,7 +117,7 @@ def test_any_records_are_decoded_as_the_plain_reader_does(batches: list[list[Ver
         assert list(fast(directory)) == list(plain(directory))
 
 
-@settings(max_examples=30)
+@settings(max_examples=amount(10, 60))
 @given(st.lists(VERSIONED, max_size=12), st.integers(1, 20))
 def test_any_snapshot_is_decoded_as_the_plain_reader_does(records: list[VersionedRecord], end_offset: int) -> None:
     """R-LOG-6, R-LOG-7."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -18,6 +16,7 @@ from jbod_model.formats.log_writer import LogWriter
 from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import Uuid
 from jbod_model.replay.image import Image
+from tests.support.traces import lines
 from tests.support.written import TIME
 
 LAST = {  # the version that can say everything
@@ -40,19 +39,18 @@ def log_of(directory: Path, *records: Record) -> Path:
     return directory
 
 
-def write_trace(directory: Path, trace: Path) -> list[dict[str, Any]]:
-    """The records of a trace as a log, a batch for each operation; the images of the trace."""
+def write_trace(directory: Path, name: str) -> list[dict[str, Any]]:
+    """The records of a bundled trace as a log, a batch for each operation; the images of the trace."""
     images = []
     batches = []
     expected = 0
-    with gzip.open(trace, "rt", encoding="utf-8") as lines:
-        for line in map(json.loads, lines):
-            if line["op"] == "image":
-                images.append(line)
-            elif records := recorded_records(line):
-                assert line["baseOffset"] == expected
-                expected += len(records)
-                batches.append(records)
+    for line in lines(name):
+        if line["op"] == "image":
+            images.append(line)
+        elif records := recorded_records(line):
+            assert line["baseOffset"] == expected
+            expected += len(records)
+            batches.append(records)
     assert write_log(directory, batches) == expected
     return images
 

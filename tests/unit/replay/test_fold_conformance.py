@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,9 @@ from jbod_model.profiles import PROFILES
 from pipelines.replay.fold_columns import DIR_MIGRATING, DIR_UNASSIGNED
 from pipelines.replay.rules import ENGINE_PROFILES, rules
 from tests.support import engine
+from tests.support.kafka_images import kafka_images
 from tests.support.paths import CLUSTERS
+from tests.support.volume import rare
 
 COPIES = sorted(path for path in CLUSTERS.glob("*/metadata/*") if path.is_dir())
 CONTROLLERS = [path for path in COPIES if path.name == "controller-100"]
@@ -23,16 +24,15 @@ def _name(path: Path) -> str:
     return f"{path.parts[-3]}/{path.name}"
 
 
-def _images(copy: Path) -> list[dict[str, Any]]:
-    with gzip.open(copy.parent.parent / "images.jsonl.gz", "rt") as lines:
-        return [json.loads(line) for line in lines]
+def _images(copy: Path) -> tuple[dict[str, Any], ...]:
+    return kafka_images(copy.parts[-3])
 
 
 def _comparable(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(row, default=str, sort_keys=True) for row in rows)
 
 
-@pytest.mark.parametrize("most", [1, 7, 1000, None])
+@pytest.mark.parametrize("most", [1, rare(7), rare(1000), None])
 @pytest.mark.parametrize("copy", CONTROLLERS, ids=_name)
 def test_image_from_log_at_every_known_offset_equals_kafkas(copy: Path, most: int | None) -> None:
     tables = engine.replay(copy, most=most)
@@ -41,7 +41,7 @@ def test_image_from_log_at_every_known_offset_equals_kafkas(copy: Path, most: in
 
 
 @pytest.mark.parametrize("copy", [path for path in COPIES if list(path.glob("*/*.checkpoint"))], ids=_name)
-@pytest.mark.parametrize("most", [1, 50, None])
+@pytest.mark.parametrize("most", [1, rare(50), None])
 def test_image_from_snapshot_and_tail_equals_kafkas(copy: Path, most: int | None) -> None:
     tables = engine.replay(copy, start="snapshot", most=most)
     first = min(row["from_offset"] for row in tables["brokers"])
@@ -52,13 +52,12 @@ def test_image_from_snapshot_and_tail_equals_kafkas(copy: Path, most: int | None
         assert engine.image(tables, expected["offset"]) == expected
 
 
+@pytest.mark.parametrize(("most", "shards"), [rare(1, 1), (7, 2), (50, 5)])
 @pytest.mark.parametrize("copy", CONTROLLERS, ids=_name)
-def test_tables_for_any_micro_batch_and_number_of_shards_are_the_same(copy: Path) -> None:
-    whole = engine.replay(copy)
-    for most, shards in ((1, 1), (7, 2), (50, 5)):
-        split = engine.replay(copy, most=most, shards=shards)
-        for name, rows in whole.items():
-            assert _comparable(split[name]) == _comparable(rows), name
+def test_tables_for_any_micro_batch_and_number_of_shards_are_the_same(copy: Path, most: int, shards: int) -> None:
+    split = engine.replay(copy, most=most, shards=shards)
+    for name, rows in engine.replay(copy).items():
+        assert _comparable(split[name]) == _comparable(rows), name
 
 
 @pytest.mark.parametrize("copy", [path for path in COPIES if path not in CONTROLLERS], ids=_name)

@@ -33,15 +33,15 @@ from pipelines.source.positions import Position
 from tests.support import engine
 from tests.support.lakes import Reference
 from tests.support.logs import Entry
-from tests.support.paths import TRACES
 from tests.support.tables import differences, expected_rows, in_order
+from tests.support.traces import IMAGES, NAMES
+from tests.support.volume import amount
 from tests.support.written import TIME
 from tests.unit.replay.histories import LAST, histories, log_of, write_log, write_trace
 
 # Shrinking a log takes minutes; what is found is small enough to read.
 UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
 FAST = ("seed1", "seed22")
-NAMES = sorted(path.name.removesuffix(".jsonl.gz") for path in TRACES.glob("*.jsonl.gz"))
 TOPIC, D0, D1 = Uuid(7, 1), Uuid(8, 1), Uuid(8, -2)
 Tables = dict[str, list[dict[str, Any]]]
 
@@ -51,17 +51,13 @@ Tables = dict[str, list[dict[str, Any]]]
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    [
-        pytest.param(name, most, marks=[] if name in FAST else pytest.mark.slow)
-        for name in NAMES
-        for most in ((None, 97) if name in FAST else (None,))
-    ],
+    [(name, most) for name in NAMES for most in ((None, 97) if name in FAST else (None,))],
 )
 def test_records_of_a_trace_give_kafkas_images(tmp_path: Path, name: str, most: int | None) -> None:
     """Issue 3, 8: after every 50 operations."""
-    expected = write_trace(tmp_path, TRACES / f"{name}.jsonl.gz")
+    expected = write_trace(tmp_path, name)
     tables = engine.replay(tmp_path, most=most)
-    assert len(expected) > 50
+    assert len(expected) > IMAGES
     for image in expected:
         cordons = any("cordonedLogDirs" in broker for broker in image["brokers"])
         found = engine.image(tables, image["offset"], cordons=cordons)
@@ -100,7 +96,7 @@ def of_history(reference: Reference) -> Tables:
     return {name: rows for name, rows in expected_rows(reference).items() if name != "records"}
 
 
-@settings(max_examples=30, phases=UNSHRUNK)
+@settings(max_examples=amount(15, 60), phases=UNSHRUNK)
 @given(histories(), st.sampled_from([1, 2, 5]), st.integers(1, 4), st.integers(1, 3))
 def test_any_legal_history_in_any_split_gives_the_tables_of_the_reference(
     history: list[Record], most: int, shards: int, batch: int
@@ -115,7 +111,7 @@ def test_any_legal_history_in_any_split_gives_the_tables_of_the_reference(
             assert differences(sorted_rows(engine.replay(directory, **options)), expected) == []  # type: ignore[arg-type]
 
 
-@settings(max_examples=30, phases=UNSHRUNK)
+@settings(max_examples=amount(15, 60), phases=UNSHRUNK)
 @given(histories(), st.lists(st.sampled_from(range(10_000)), min_size=1, max_size=3))
 def test_any_history_with_records_out_of_place_ends_as_the_model_does(history: list[Record], swaps: list[int]) -> None:
     """R-REPLAY-1: refused at the same offset, or accepted with the same tables."""
@@ -265,7 +261,7 @@ def replay_onto(first: Path, records: Iterable[VersionedRecord], end_offset: int
     return run.tables
 
 
-@settings(max_examples=25, phases=UNSHRUNK)
+@settings(max_examples=amount(12, 50), phases=UNSHRUNK)
 @given(histories(), histories(most=15))
 def test_snapshot_onto_a_state_keeps_what_it_repeats_and_ends_the_rest(
     before: list[Record], after: list[Record]
@@ -391,7 +387,7 @@ def test_offline_rule_of_every_cell(
     assert image == image_as_json(expected, 2, profile=profile, cordons=False)
 
 
-@settings(max_examples=25, phases=UNSHRUNK)
+@settings(max_examples=amount(12, 50), phases=UNSHRUNK)
 @given(
     histories(), st.sampled_from([KAFKA_IDS, KIP858_IDS]), st.sampled_from([KAFKA, KIP858]), st.sampled_from([None, 3])
 )

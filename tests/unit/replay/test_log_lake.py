@@ -33,6 +33,7 @@ from pipelines.source.log_options import Options
 from tests.support import engine, local
 from tests.support.paths import CLUSTERS, KAFKAS, metadata_dir
 from tests.support.tables import differences, in_order, rows_of
+from tests.support.volume import amount
 from tests.unit.replay.histories import histories, log_of
 
 COPIES = sorted(path for path in CLUSTERS.glob("*/metadata/*") if path.is_dir())
@@ -88,7 +89,7 @@ def test_log_has_the_tables_of_its_lake(tmp_path: Path, copy: Path) -> None:
     assert _same_tables(copy, tmp_path / "lake") == []
 
 
-@settings(max_examples=12, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=amount(5, 24), deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(records=histories())
 def test_log_of_a_random_history_has_the_tables_of_the_engine_in_small_batches(records: list[Record]) -> None:
     with tempfile.TemporaryDirectory() as made:

@@ -22,6 +22,7 @@ from pipelines.source.slices import read_slice
 from tests.support import engine, local
 from tests.support.paths import metadata_dir
 from tests.support.tables import rows_of
+from tests.support.volume import amount
 from tests.unit.formats.decoded import event_rows
 from tests.unit.replay.histories import histories, log_of
 
@@ -32,7 +33,7 @@ def events_by_shard(piece: Slice, shards: int) -> tuple[Events, np.ndarray]:
     return events_of(records, rows), bounds
 
 
-@settings(max_examples=40, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=amount(13, 80), phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(histories(), st.integers(1, 5))
 def test_part_of_a_shard_is_read_from_a_file_as_it_was_written(history: list[Record], shards: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,7 @@ def _cell(found: dict[str, int]) -> str:
     return " ".join(f"[{path.rpartition('/')[2]}:{line}](../../{path}#L{line})" for path, line in found.items())
 
 
+@cache
 def _matrix() -> str:
     columns = [
         rules.first_lines(files) for files in (rules.model_files(), rules.engine_files(), rules.files_of_tests())

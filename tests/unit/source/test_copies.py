@@ -26,6 +26,7 @@ from pipelines.source.slices import read_slice
 from pipelines.source.tail import Settle
 from tests.support.logs import read_file
 from tests.support.paths import KAFKAS, metadata_dir
+from tests.support.volume import amount
 from tests.support.written import TIME
 from tests.unit.replay.test_rollback import Batch, write
 
@@ -93,7 +94,7 @@ def test_copies_of_two_clusters_are_refused(tmp_path: Path) -> None:
         LogCopies(paths)
 
 
-@settings(max_examples=25)
+@settings(max_examples=amount(8, 50))
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=5))
 def test_any_lengths_of_copies_settle_what_a_majority_holds(tmp_path_factory: object, lengths: list[int]) -> None:
     root = tmp_path_factory.mktemp("copies")  # type: ignore[attr-defined]

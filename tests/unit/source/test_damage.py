@@ -29,6 +29,7 @@ from jbod_model.formats.records import (
 from jbod_model.ids import Uuid
 from jbod_model.wire import write_varlong
 from tests.support.paths import metadata_dir
+from tests.support.volume import amount
 from tests.support.written import EVERY_TYPE, TIME
 from tests.unit.formats.decoded import Row, fast, outcome, plain
 
@@ -59,7 +60,7 @@ def agreed(directory: Path, start: str = "auto") -> list[Row] | str:
     return expected
 
 
-def flips(raw: bytes, step: int = 1, bits: tuple[int, ...] = (0, 7)) -> Iterator[bytes]:
+def flips(raw: bytes, step: int = amount(3, 1), bits: tuple[int, ...] = (0, 7)) -> Iterator[bytes]:
     for at in range(0, len(raw), step):
         for bit in bits:
             damaged = bytearray(raw)
@@ -79,7 +80,7 @@ def test_log_cut_at_every_byte_ends_alike(tmp_path: Path) -> None:
     """R-FMT-14, R-LOG-5: what is complete is read, the rest is awaited."""
     raw = small().bytes
     seen = set()
-    for size in range(len(raw) + 1):
+    for size in range(0, len(raw) + 1, amount(3, 1)):
         (tmp_path / SEGMENT).write_bytes(raw[:size])
         found = agreed(tmp_path)
         assert isinstance(found, list)
@@ -93,7 +94,7 @@ def test_segment_cut_off_before_another_ends_alike(tmp_path: Path) -> None:
     following = LogWriter(base_offset=6)
     following.append([VersionedRecord(*SMALL[3])], epoch=2, timestamp=TIME)
     following.write(tmp_path)
-    for size in range(0, len(raw), 3):
+    for size in range(0, len(raw), amount(9, 3)):
         (tmp_path / SEGMENT).write_bytes(raw[:size])
         assert agreed(tmp_path) == "MalformedLog"
 
@@ -124,7 +125,7 @@ def test_snapshot_with_any_byte_flipped_or_cut_ends_alike(tmp_path: Path) -> Non
     raw = path.read_bytes()
     path.chmod(0o600)
     kinds = set()
-    for damaged in [*flips(raw, bits=(1, 6)), *(raw[:size] for size in range(0, len(raw), 5))]:
+    for damaged in [*flips(raw, bits=(1, 6)), *(raw[:size] for size in range(0, len(raw), amount(15, 5)))]:
         path.write_bytes(damaged)
         found = agreed(tmp_path)
         kinds.add(found if isinstance(found, str) else len(found))
@@ -182,7 +183,7 @@ def test_head_with_any_bit_changed_under_its_checksum_ends_alike(tmp_path: Path)
             agreed(tmp_path)
 
 
-@settings(max_examples=300)
+@settings(max_examples=amount(75, 600))
 @given(st.sampled_from([*sorted(API_KEYS), 6, 35]), st.integers(0, 4), st.binary(max_size=60), st.booleans())
 def test_any_bytes_as_a_record_end_alike(api_key: int, version: int, body: bytes, keep: bool) -> None:
     """R-FMT-10."""
@@ -193,7 +194,7 @@ def test_any_bytes_as_a_record_end_alike(api_key: int, version: int, body: bytes
         assert outcome(lambda: fast(Path(made), keep_unknown=keep)) == expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=amount(75, 600))
 @given(st.binary(max_size=80), st.integers(1, 3), st.sampled_from([0, 0, 0, 1, 2, 3, 4, 32]))
 def test_any_bytes_in_a_batch_end_alike(body: bytes, count: int, attributes: int) -> None:
     """R-FMT-13, R-FMT-16, R-FMT-17."""
@@ -205,7 +206,7 @@ def test_any_bytes_in_a_batch_end_alike(body: bytes, count: int, attributes: int
         agreed(Path(made))
 
 
-@settings(max_examples=100)
+@settings(max_examples=amount(25, 200))
 @given(st.binary(max_size=300))
 def test_any_bytes_as_a_segment_end_alike(raw: bytes) -> None:
     with tempfile.TemporaryDirectory() as made:

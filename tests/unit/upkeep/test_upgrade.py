@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -28,7 +26,8 @@ from pipelines.upkeep.compact import optimize
 from pipelines.upkeep.upgrade import STEPS, Step, add_column, add_table, upgrade
 from pipelines.upkeep.verify import verify
 from tests.support import local
-from tests.support.paths import CLUSTERS, FIXTURES, metadata_dir
+from tests.support.kafka_images import kafka_images
+from tests.support.paths import FIXTURES, metadata_dir
 from tests.support.tables import rows_of
 
 KAFKA = "kafka-4.1.2"
@@ -53,8 +52,7 @@ def described(lake: Path) -> dict[str, object]:
 
 def test_lake_of_the_first_format_is_upgraded_and_asked(old: Path) -> None:
     assert described(old)["format"] == FORMAT_VERSION
-    with gzip.open(CLUSTERS / KAFKA / "images.jsonl.gz", "rt") as lines:
-        images = [image for image in map(json.loads, lines) if image["offset"] < 276]
+    images = [image for image in kafka_images(KAFKA) if image["offset"] < 276]
     assert len(images) > 10
     for expected in (images[0], images[len(images) // 2], images[-1]):
         assert ask.image(ask.Lake.open(old, at_offset=expected["offset"])) == expected

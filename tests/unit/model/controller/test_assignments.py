@@ -28,6 +28,7 @@ from jbod_model.broker.backoff import (
     next_deadline,
 )
 from jbod_model.ids import Uuid
+from tests.support.volume import amount
 
 TOPIC_1, TOPIC_2 = Uuid(1, 1), Uuid(2, 2)
 DIR_1, DIR_2, DIR_3 = Uuid(11, 1), Uuid(11, 2), Uuid(11, 3)
@@ -246,7 +247,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueueMachine = QueueMachine.TestCase
-TestQueueMachine.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestQueueMachine.settings = settings(max_examples=amount(13, 80), stateful_step_count=25, deadline=None)
 
 
 def test_queue_is_not_changed_by_what_is_done_to_its_successor() -> None:

@@ -48,6 +48,7 @@ from jbod_model.formats.requests import (
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA, KIP858, Profile
 from jbod_model.replay.offline import has_online_dir
+from tests.support.volume import amount
 from tests.unit.model.controller.controller_world import (
     CLUSTER,
     FEATURES,
@@ -263,7 +264,7 @@ def check(world: World, profile: Profile) -> None:
 
 
 @pytest.mark.parametrize("profile", [KAFKA, SAFE, KIP858], ids=["kafka", "safe", "kip858"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=amount(20, 120), deadline=None)
 @given(
     elr=st.booleans(),
     min_isr=st.integers(1, 2),

@@ -44,6 +44,7 @@ from jbod_model.ids import Uuid
 from jbod_model.profiles import DRAFT, KAFKA, KIP858, PROFILES, Profile
 from jbod_model.replay.image import Image
 from jbod_model.simulation.deciding import deciding
+from tests.support.volume import amount
 
 P = Replica(TOPIC, 0)
 
@@ -341,4 +342,4 @@ class Walk(RuleBasedStateMachine):
 
 
 TestWalk = Walk.TestCase
-TestWalk.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
+TestWalk.settings = settings(max_examples=amount(8, 50), stateful_step_count=12, deadline=None)

@@ -16,6 +16,7 @@ from jbod_model.formats.records import PartitionRecord
 from jbod_model.ids import Uuid
 from jbod_model.wire import write_varlong
 from tests.support.paths import GOLDEN
+from tests.support.volume import amount
 
 NOOP = bytes.fromhex("01140000")
 
@@ -141,7 +142,7 @@ def test_compressed_batch_over_the_limit_is_refused() -> None:
         read_batch(raw, 0, file="f", limit=4000)
 
 
-@settings(max_examples=200)
+@settings(max_examples=amount(50, 400))
 @given(st.binary(max_size=120), st.integers(1, 4), st.booleans())
 def test_any_body_is_read_or_malformed(body: bytes, count: int, control: bool) -> None:
     """R-FMT-10: behind a CRC that fits, no other error."""

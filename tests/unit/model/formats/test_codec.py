@@ -27,6 +27,7 @@ from jbod_model.formats.text import json_name, record_as_json
 from jbod_model.ids import Uuid
 from jbod_model.wire import LONGEST_STRING, Undecodable, read_varlong, write_uvarint, write_varlong
 from tests.support.paths import GOLDEN
+from tests.support.volume import amount
 
 TOPIC_BYTES = "00000000000000010000000000000001"
 CHANGE = "00000000" + TOPIC_BYTES
@@ -169,7 +170,7 @@ VERSIONED = st.sampled_from(
 ).flatmap(lambda pair: structs(pair[0].__name__, pair[1]).map(lambda made: VersionedRecord(made, pair[1])))
 
 
-@settings(max_examples=400)
+@settings(max_examples=amount(100, 800))
 @given(VERSIONED)
 def test_record_of_any_type_and_version_comes_back(versioned: VersionedRecord) -> None:
     """R-FMT-8."""
@@ -178,7 +179,7 @@ def test_record_of_any_type_and_version_comes_back(versioned: VersionedRecord) -
     assert encode(decode(value)) == value
 
 
-@settings(max_examples=200)
+@settings(max_examples=amount(50, 400))
 @given(VERSIONED, st.data())
 def test_record_cut_anywhere_is_malformed(versioned: VersionedRecord, data: st.DataObject) -> None:
     value = encode(versioned)
@@ -186,7 +187,7 @@ def test_record_cut_anywhere_is_malformed(versioned: VersionedRecord, data: st.D
         decode(value[: data.draw(st.integers(0, len(value) - 1))])
 
 
-@settings(max_examples=400)
+@settings(max_examples=amount(100, 800))
 @given(st.binary(max_size=60), st.sampled_from([*sorted(API_KEYS), 6, 29]), st.integers(0, 5), st.booleans())
 def test_arbitrary_bytes_are_a_record_or_malformed(body: bytes, api_key: int, version: int, keep: bool) -> None:
     """R-FMT-10: no other error, ever."""
@@ -204,7 +205,7 @@ def test_varlong_comes_back(number: int) -> None:
     assert read_varlong(write_varlong(number), 0) == (number, len(write_varlong(number)))
 
 
-@settings(max_examples=100)
+@settings(max_examples=amount(25, 200))
 @given(st.sampled_from(sorted(CONTROL_TYPES)).flatmap(lambda t: structs(CONTROL_TYPES[t].__name__, 0)))
 def test_control_struct_comes_back(struct: Struct) -> None:
     """R-FMT-18."""

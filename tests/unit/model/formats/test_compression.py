@@ -13,6 +13,7 @@ from jbod_model.formats.compression import CODECS, snappy
 from jbod_model.formats.compression.xxhash import xxh32, xxh64
 from jbod_model.formats.crc32c import crc32c
 from jbod_model.wire import Undecodable
+from tests.support.volume import amount
 
 ARROW = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 
@@ -64,7 +65,7 @@ def test_decompression_stops_at_the_limit(codec: int) -> None:
         CODECS[codec].decompress(packed, len(bomb) - 1)
 
 
-@settings(max_examples=300)
+@settings(max_examples=amount(75, 600))
 @given(st.sampled_from(sorted(CODECS)), st.binary(max_size=200), st.booleans())
 @example(2, snappy.JAVA_MAGIC, False)
 def test_damaged_data_is_refused_and_never_crashes(codec: int, junk: bytes, whole: bool) -> None:

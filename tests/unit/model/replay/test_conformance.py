@@ -20,7 +20,9 @@ from jbod_model.replay.history import images
 from jbod_model.replay.image import Image
 from jbod_model.replay.offline import image_as_json
 from jbod_model.replay.snapshot import snapshot_records
-from tests.support.paths import CLUSTERS, EVERY_KAFKA, TRACES, metadata_dir, nodes
+from tests.support.kafka_images import kafka_images
+from tests.support.paths import EVERY_KAFKA, TRACES, metadata_dir, nodes
+from tests.support.traces import IMAGES, NAMES, lines
 
 IN_A_TRANSACTION = {"kafka-3.9.2-zk-migration": {39}}
 """Offsets where the program that asked Kafka for its image did not mind an open transaction."""
@@ -28,13 +30,13 @@ IN_A_TRANSACTION = {"kafka-3.9.2-zk-migration": {39}}
 NODES = [(kafka, node) for kafka in EVERY_KAFKA for node in nodes(kafka)]
 
 
-def lines(path: Path) -> Iterator[dict[str, Any]]:
+def json_lines(path: Path) -> Iterator[dict[str, Any]]:
     with gzip.open(path, "rt", encoding="utf-8") as source:
         yield from map(json.loads, source)
 
 
 def expected(kafka: str) -> dict[int, dict[str, Any]]:
-    return {line["offset"]: line for line in lines(CLUSTERS / kafka / "images.jsonl.gz")}
+    return {image["offset"]: image for image in kafka_images(kafka)}
 
 
 @pytest.mark.parametrize("start", ["earliest", "snapshot"])
@@ -44,11 +46,12 @@ def test_image_of_a_real_cluster_equals_kafkas_at_every_offset(kafka: str, node:
     reader = LogReader(MetadataLog.open(metadata_dir(kafka, node)), start=start)
     ours = dict(images(reader))
     first = reader.snapshot.end_offset - 1 if reader.snapshot else 0
-    asked = {offset for offset in expected(kafka) if first <= offset < reader.next_offset}
+    known = expected(kafka)
+    asked = {offset for offset in known if first <= offset < reader.next_offset}
     compared = asked - IN_A_TRANSACTION.get(kafka, set())
     assert compared
     for offset in compared:
-        assert image_as_json(ours[offset], offset, cordons=False) == expected(kafka)[offset]
+        assert image_as_json(ours[offset], offset, cordons=False) == known[offset]
 
 
 def test_image_in_an_open_transaction_is_the_one_before_it() -> None:
@@ -111,10 +114,10 @@ def record_of(line: dict[str, Any]) -> Record:
     return json_values.read(TYPE_OF_NAME[line["type"]], line["data"])
 
 
-def replay_trace(seed: int) -> int:
+def replay_trace(name: str) -> int:
     """Replay a trace; how many of its images were equal."""
     image, equal = Image(), 0
-    for line in lines(TRACES / f"seed{seed}.jsonl.gz"):
+    for line in lines(name):
         if line["op"] == "image":
             cordons = any("cordonedLogDirs" in broker for broker in line["brokers"])
             assert image_as_json(image, line["offset"], cordons=cordons) == line
@@ -124,24 +127,17 @@ def replay_trace(seed: int) -> int:
     return equal
 
 
-@pytest.mark.parametrize("seed", [2, 22])
-def test_image_of_a_trace_equals_kafkas_after_every_50_operations(seed: int) -> None:
-    """docs/spec/replay.md, with and without eligible leader replicas."""
-    assert replay_trace(seed) > 50
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 3, 4, 5, 6])
-def test_image_of_every_other_trace_equals_kafkas(seed: int) -> None:
-    """docs/spec/replay.md: metadata versions before, with and after directories."""
-    assert replay_trace(seed) > 50
+@pytest.mark.parametrize("name", NAMES)
+def test_image_of_a_trace_equals_kafkas_after_every_50_operations(name: str) -> None:
+    """docs/spec/replay.md: metadata versions before, with and after directories, with and without eligible leaders."""
+    assert replay_trace(name) > IMAGES
 
 
 def test_image_of_a_trace_as_a_log_equals_kafkas(tmp_path: Path) -> None:
     """docs/spec/formats.md: trace 2 as Kafka's own segment."""
     segment = gzip.decompress((TRACES / "seed2.log.gz").read_bytes())
     (tmp_path / f"{0:020d}.log").write_bytes(segment)
-    wanted = {line["offset"]: line for line in lines(TRACES / "seed2.jsonl.gz") if line["op"] == "image"}
+    wanted = {line["offset"]: line for line in json_lines(TRACES / "seed2.jsonl.gz") if line["op"] == "image"}
     last = max(wanted)
     found = None
     for offset, image in images(LogReader(MetadataLog.open(tmp_path))):

@@ -11,6 +11,7 @@ from jbod_model.explore.invariants import check_state
 from jbod_model.simulation.host import Disk
 from jbod_model.simulation.scenario import cluster, topic
 from jbod_model.simulation.world import World
+from tests.support.volume import amount
 
 NODES = st.integers(1, 3)
 LETTERS = st.sampled_from("abc")
@@ -107,4 +108,4 @@ class ClusterMachine(RuleBasedStateMachine):
 
 
 TestClusterMachine = ClusterMachine.TestCase
-TestClusterMachine.settings = settings(max_examples=15, stateful_step_count=12, deadline=None)
+TestClusterMachine.settings = settings(max_examples=amount(5, 30), stateful_step_count=12, deadline=None)
