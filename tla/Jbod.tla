@@ -299,9 +299,8 @@ AssignOne(m, b, p, d) ==
         Acc(x) == IF x = b THEN ~m.fenced[b] /\ DirOnline(IF Kip THEN n ELSE m, b, p) ELSE Acceptable(m, x, p)
         elected == [n EXCEPT !.leader[p] = Elect(m.leader[p], m.isr[p], p, Acc)]
     IN  IF d \in m.online[b]
-        THEN (IF m.dir[p][b] = d THEN m ELSE elected)
-        ELSE IF Kip THEN Remove(n, b, p)
-        ELSE Remove(IF m.dir[p][b] = d THEN m ELSE elected, b, p)
+        THEN elected
+        ELSE Remove(IF Kip THEN n ELSE elected, b, p)
 
 RECURSIVE AssignAll(_, _, _)
 AssignAll(m, b, ps) ==
