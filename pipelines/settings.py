@@ -39,7 +39,7 @@ class _Section(BaseModel):
 class Replay(_Section):
     """How a log is read and replayed."""
 
-    profile: Literal["kafka", "kip858"] = "kafka"
+    profile: Literal["kafka", "kip858", "draft"] = "kafka"
     max_records: int = Field(default=10_000_000, ge=1)
     """Records of one micro-batch."""
     tail: Literal["wait", "stop"] = "wait"

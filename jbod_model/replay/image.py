@@ -44,7 +44,7 @@ from jbod_model.formats.records import (
 )
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
 from jbod_model.profiles import KAFKA, Profile
-from jbod_model.replay.registrations import BrokerRegistration, IllegalRecord, Partition
+from jbod_model.replay.registrations import BrokerRegistration, IllegalRecord, Partition, Rewrite, rewrite_of
 
 __all__ = ["BrokerRegistration", "Image", "Partition", "Topic"]
 
@@ -126,7 +126,9 @@ def _register_broker(image: Image, record: RegisterBrokerRecord, profile: Profil
     after = BrokerRegistration.from_record(record)
     _check_directory_owners(image, after)
     if profile.logical_rewrites and record.broker_id in image.brokers:
-        image = _rewrite_directories(image, image.brokers[record.broker_id], after)
+        rewrite = rewrite_of(image.brokers[record.broker_id], after)
+        if rewrite is not None:
+            image = _rewrite_directories(image, rewrite)
     return _with_broker(image, after)
 
 
@@ -178,32 +180,20 @@ def _with_broker(image: Image, registration: BrokerRegistration) -> Image:
     return replace(image, brokers={**image.brokers, registration.broker_id: registration})
 
 
-def _rewrite_directories(image: Image, before: BrokerRegistration, after: BrokerRegistration) -> Image:
-    """What a registration says of the broker's partitions by itself, in the draft (R-DRAFT-1, R-DRAFT-2)."""
-    gone = set(before.directories) - set(after.directories)
-    only = before.directories[0] if len(before.directories) == 1 and not before.has_offline_directories else None
-    if only in after.directories and len(after.directories) > 1:
-        moved: Callable[[Uuid], Uuid] = lambda _: only  # noqa: E731
-    elif gone:  # no record says that some are offline, so none is
-        moved = lambda directory: image.ids.lost if directory in gone else directory  # noqa: E731
-    else:
-        return image
-    topics = {
-        topic_id: replace(
-            topic,
-            partitions={
-                number: replace(
-                    partition,
-                    directories=tuple(
-                        moved(directory) if broker_id == after.broker_id else directory
-                        for broker_id, directory in zip(partition.replicas, partition.directories, strict=True)
-                    ),
-                )
-                for number, partition in topic.partitions.items()
-            },
-        )
-        for topic_id, topic in image.topics.items()
-    }
+def _rewrite_directories(image: Image, rewrite: Rewrite) -> Image:
+    """The draft's rewrite of the broker's replicas. What it does not change stays the same object (R-REPLAY-4)."""
+    topics = dict(image.topics)
+    for topic_id, topic in image.topics.items():
+        changed = {}
+        for number, partition in topic.partitions.items():
+            directories = tuple(
+                rewrite.directory(directory, image.ids) if broker_id == rewrite.broker_id else directory
+                for broker_id, directory in zip(partition.replicas, partition.directories, strict=True)
+            )
+            if directories != partition.directories:
+                changed[number] = replace(partition, directories=directories)
+        if changed:
+            topics[topic_id] = replace(topic, partitions={**topic.partitions, **changed})
     return replace(image, topics=topics)
 
 

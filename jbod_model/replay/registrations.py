@@ -100,6 +100,33 @@ class BrokerRegistration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """What a registration says about the directories of the broker's replicas, by the draft: no record says it."""
+
+    broker_id: int
+    all_in: Uuid | None
+    """All replicas are in this directory (R-DRAFT-1); None: they stay where they are."""
+    lost: frozenset[Uuid]
+    """The replicas in these directories are in LOST (R-DRAFT-2)."""
+
+    def directory(self, directory: Uuid, ids: IdTable) -> Uuid:
+        """The directory of a replica that was in ``directory``."""
+        if self.all_in is not None:
+            return self.all_in
+        return ids.lost if directory in self.lost else directory
+
+
+def rewrite_of(before: BrokerRegistration, after: BrokerRegistration) -> Rewrite | None:
+    """What the registration ``after`` rewrites, None if nothing (R-DRAFT-1, R-DRAFT-2)."""
+    gone = frozenset(before.directories) - frozenset(after.directories)
+    only = before.directories[0] if len(before.directories) == 1 and not before.has_offline_directories else None
+    if only in after.directories and len(after.directories) > 1:
+        return Rewrite(broker_id=after.broker_id, all_in=only, lost=frozenset())
+    # No record says that a registration has offline directories, so it has none.
+    return Rewrite(broker_id=after.broker_id, all_in=None, lost=gone) if gone else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
     """The state of a partition; ``directories`` is parallel to ``replicas``.
 

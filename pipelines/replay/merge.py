@@ -24,10 +24,10 @@ from pipelines.replay.fold_columns import Lists
 
 
 @helper
-def _is_absent(directories: Any, start: int, size: int, default: int) -> bool:
-    """Whether a directory list gives no directory: it is empty or holds only the default id (R-PART-3)."""
+def is_absent(directories: Any, start: int, size: int, absent_directory: int) -> bool:
+    """Whether a directory list gives no directory: it is empty or holds only the absent directory (R-PART-3)."""
     for k in range(size):
-        if directories[start + k] != default:
+        if directories[start + k] != absent_directory:
             return False
     return True
 
@@ -54,7 +54,9 @@ def size_of(lists: Lists, versions: Any, row: int) -> Any:
 
 
 @helper
-def _merge_lists(lists: Lists, versions: Any, draft: int, before: int, is_change: bool, row: int, default: int) -> int:
+def _merge_lists(
+    lists: Lists, versions: Any, draft: int, before: int, is_change: bool, row: int, absent_directory: int
+) -> int:
     """Sets the draft's references: those of source row ``row``, or of the version before if the row gives none."""
     # LISTS (R-PART-1, R-PART-4, R-MERGE-1)
     for k in range(DIRECTORIES):
@@ -74,7 +76,7 @@ def _merge_lists(lists: Lists, versions: Any, draft: int, before: int, is_change
             return c.ARITY_RECORD
         reference = row if given > 0 else np.int64(c.ABSENT)
     if reference >= 0:
-        if _is_absent(lists.directories, lists.dir_starts[reference], lists.dir_sizes[reference], default):
+        if is_absent(lists.directories, lists.dir_starts[reference], lists.dir_sizes[reference], absent_directory):
             reference = np.int64(c.ABSENT)
         elif lists.dir_sizes[reference] != count:
             return c.ARITY_MERGED
@@ -109,10 +111,18 @@ def _merge_scalars(change: Any, e: int, versions: Any, draft: int, before: int, 
 
 @helper
 def merge(
-    lists: Lists, scalars: Any, e: int, row: int, versions: Any, draft: int, before: int, is_change: bool, default: int
+    lists: Lists,
+    scalars: Any,
+    e: int,
+    row: int,
+    versions: Any,
+    draft: int,
+    before: int,
+    is_change: bool,
+    absent_directory: int,
 ) -> int:
     """Fills the lists and scalars of the draft from event e (source row ``row``) and the version before."""
-    status = _merge_lists(lists, versions, draft, before, is_change, row, default)
+    status = _merge_lists(lists, versions, draft, before, is_change, row, absent_directory)
     return _merge_scalars(scalars, e, versions, draft, before, is_change) if status == c.FINE else status
 
 

@@ -6,6 +6,7 @@ the next state, and returns the rows of history that closed and those that are o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,13 +16,15 @@ from numba import njit
 
 from jbod_model.errors import ReplayViolation
 from jbod_model.ids import Uuid
+from jbod_model.replay.registrations import Rewrite
 from pipelines.formats.lists import columns_of, number_ids, take_lists
 from pipelines.formats.partitions import DIRECTORIES, INT_LISTS, REPLICAS
 from pipelines.replay import fold_columns as c
-from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, TOPIC, Events, starts_of
+from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, REGISTER_BROKER, TOPIC, Events, starts_of
 from pipelines.replay.fold import fold
 from pipelines.replay.fold_columns import Batch, EventColumns, Lists
 from pipelines.replay.offline import H_SLOT, offline_intervals
+from pipelines.replay.rewrites import rewrite_columns
 from pipelines.replay.state import Moments, ShardState
 
 
@@ -47,7 +50,7 @@ class Step:
     intervals: np.ndarray
     moments: Moments
     lists: Lists
-    default: int
+    absent_directory: int
 
     @cached_property
     def _used(self) -> list[bool]:
@@ -62,17 +65,17 @@ class Step:
         return take_lists(self.lists.values, self.lists.starts[slot], self.lists.sizes[slot], references)
 
     def directory_lists(self, references: np.ndarray, replicas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Directory numbers by the references of both lists, with the default filled in: (numbers, ends), int32."""
+        """Directory numbers by the references of both lists, absent ones filled in: (numbers, ends), int32."""
         lists = self.lists
         counts = np.maximum(np.where(replicas >= 0, lists.sizes[REPLICAS][replicas], 0), 0)
         filled, ends = _fill_absent(
-            lists.directories, lists.dir_starts, lists.dir_sizes, references, counts, self.default
+            lists.directories, lists.dir_starts, lists.dir_sizes, references, counts, self.absent_directory
         )
         return filled, ends
 
 
 @njit(cache=True, nogil=True)
-def _fill_absent(numbers: Any, starts: Any, sizes: Any, references: Any, counts: Any, default: int) -> Any:
+def _fill_absent(numbers: Any, starts: Any, sizes: Any, references: Any, counts: Any, absent_directory: int) -> Any:
     ends = np.empty(len(references) + 1, np.int32)
     ends[0] = 0
     for i in range(len(references)):
@@ -80,16 +83,25 @@ def _fill_absent(numbers: Any, starts: Any, sizes: Any, references: Any, counts:
     filled = np.empty(ends[-1], np.int32)
     for i in range(len(references)):
         for k in range(ends[i + 1] - ends[i]):
-            filled[ends[i] + k] = default if references[i] < 0 else numbers[starts[references[i]] + k]
+            absent = references[i] < 0
+            filled[ends[i] + k] = absent_directory if absent else numbers[starts[references[i]] + k]
     return filled, ends
 
 
-def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, literal: bool) -> Step:
+def step(
+    state: ShardState,
+    events: Events,
+    timeline_of: Any,
+    *,
+    absent_directory: int,
+    literal_offline: bool,
+    rewrites: Sequence[Rewrite | None] = (),
+) -> Step:
     """Folds ``events`` and a broker timeline into ``state``.
 
     ``timeline_of(directories)`` returns (Timeline, directories with those of the brokers appended), as each shard has
-    its own numbers of directories. ``absent``: number of the default directory; ``literal``: the KIP's offline rule.
-    Raises ReplayViolation at the first event that breaks a rule.
+    its own numbers of directories. ``absent_directory`` and ``literal_offline`` as in EngineRules; ``rewrites``: what
+    each REGISTER_BROKER event rewrites. Raises ReplayViolation at the first event that breaks a rule.
     """
     topic_numbers, topics = number_ids(events.topics, state.topics)
     # The last entry is for events that name no topic.
@@ -99,6 +111,7 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
     id_numbers, directories = number_ids(events.ids, state.directories)
     dir_numbers = id_numbers[events.id_of]
     timeline, directories = timeline_of(directories)
+    rewritten, directories = rewrite_columns(rewrites, directories)
     old = len(state.part_topic)
     lists = _sources(state, events, dir_numbers)
     parts = np.empty((old + int(np.count_nonzero(events.kinds == PARTITION)), c.PARTITION_COLUMNS), np.int32)
@@ -108,9 +121,14 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
     alive[: len(state.topics)] = True
     versions = np.empty((old + len(events), c.VERSION_COLUMNS), np.int32)
     _open_versions(state, versions)
-    columns = EventColumns(events.kinds, events.snapshot, numbers, events.partitions, events.scalars)
-    batch = Batch(old, absent, len(state.when_offsets), columns, lists)
-    folded = fold(batch, parts, alive, versions, _open_slots(state, parts[:old, c.P_SLOTS], absent))
+    partitions = events.partitions
+    if len(rewrites):
+        partitions = partitions.copy()
+        partitions[events.kinds == REGISTER_BROKER] = np.arange(len(rewrites))
+    rewritten.fill[:] = len(lists.dir_starts), len(lists.directories)
+    columns = EventColumns(events.kinds, events.snapshot, numbers, partitions, events.scalars)
+    batch = Batch(old, absent_directory, len(state.when_offsets), columns, lists, rewritten)
+    folded = fold(batch, parts, alive, versions, _open_slots(state, parts[:old, c.P_SLOTS], absent_directory))
     if folded.status != c.FINE:
         raise _violation(events, folded.event, folded.status)
     versions, slots = folded.versions[: folded.version_count], folded.slots[: folded.slot_count]
@@ -120,7 +138,7 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
         np.concatenate([state.when_snapshot, events.snapshot]),
     )
     intervals, count, held, still = offline_intervals(
-        slots, len(state.slot_since), state.held, moments, timeline, literal
+        slots, len(state.slot_since), state.held, moments, timeline, literal_offline
     )
     done = Step(
         state=state,
@@ -134,8 +152,8 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
         slot_rows=_ended_and_open(slots, c.A_FROM, c.A_TO, moments.offsets),
         intervals=intervals[:count],
         moments=moments,
-        lists=lists,
-        default=absent,
+        lists=folded.lists,
+        absent_directory=absent_directory,
     )
     return replace(done, state=_next_state(done, alive, held[:still]))
 
@@ -196,7 +214,7 @@ def _open_versions(state: ShardState, versions: np.ndarray) -> None:
     versions[:old, c.V_SCALARS :] = state.scalars
 
 
-def _open_slots(state: ShardState, sizes: np.ndarray, absent: int) -> np.ndarray:
+def _open_slots(state: ShardState, sizes: np.ndarray, absent_directory: int) -> np.ndarray:
     """A row for each replica of each partition (``sizes`` per partition). Replicas are the first column of lists."""
     count = len(state.slot_since)
     rows = np.arange(len(sizes), dtype=np.int32)
@@ -206,7 +224,7 @@ def _open_slots(state: ShardState, sizes: np.ndarray, absent: int) -> np.ndarray
     slots[:, c.A_PARTITION] = np.repeat(rows, sizes)
     slots[:, c.A_INDEX] = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     slots[:, c.A_BROKER] = state.int_values[:count]
-    slots[:, c.A_DIRECTORY], _ = _fill_absent(numbers, starts, state.dir_sizes, given, sizes, absent)
+    slots[:, c.A_DIRECTORY], _ = _fill_absent(numbers, starts, state.dir_sizes, given, sizes, absent_directory)
     slots[:, c.A_FROM] = state.slot_since
     slots[:, c.A_TO] = c.OPEN
     slots[:, c.A_ENDED] = c.OPEN
