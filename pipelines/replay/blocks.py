@@ -77,8 +77,8 @@ def events_of(
         taken, sizes = _lists(part.ints[slot], part.int_ends[slot], part.present[slot], at)
         int_sizes[slot, hits] = sizes
         values.append(taken)
-    id_sizes = np.full(m, -1, np.int32)
-    id_of, id_sizes[hits] = _lists(named.id_of, part.id_ends, part.present[INT_LISTS], at)
+    directory_sizes = np.full(m, -1, np.int32)
+    directories, directory_sizes[hits] = _lists(named.directories, part.directory_ends, part.present[INT_LISTS], at)
     names, name_ends = take_lists(records.data, records.name_at, records.name_sizes, rows)
     topic_of, topics = renumber(named.topic_of[rows], named.topics)
     return Events(
@@ -93,10 +93,10 @@ def events_of(
         int_values=np.concatenate(values),
         int_starts=starts_of(int_sizes),
         int_sizes=int_sizes,
-        id_of=id_of,
-        ids=named.ids,
-        id_starts=starts_of(id_sizes),
-        id_sizes=id_sizes,
+        directories=directories,
+        directory_ids=named.directory_ids,
+        directory_starts=starts_of(directory_sizes),
+        directory_sizes=directory_sizes,
         names=names,
         name_ends=name_ends,
     )

@@ -225,12 +225,12 @@ def fold_brokers(
 
 
 def timeline(
-    brokers: Mapping[int, Registration], changes: Sequence[Change], directories: np.ndarray
+    brokers: Mapping[int, Registration], changes: Sequence[Change], directory_ids: np.ndarray
 ) -> tuple[Timeline, np.ndarray]:
     """The states of every broker during the batch, from its registration before it on.
 
-    ``directories`` are those that the shard has numbered. Returns the timeline and the directories, with those of the
-    brokers appended.
+    ``directory_ids`` are those that the shard has numbered. Returns the timeline and the ids, with those of the brokers
+    appended.
     """
     steps: dict[int, list[tuple[int, int, bool, Registration | None]]] = {
         broker_id: [(-1, -1, False, broker)] for broker_id, broker in brokers.items()
@@ -242,7 +242,7 @@ def timeline(
     flat = [step for broker_id in sorted(steps) for step in steps[broker_id]]
     texts = [text for *_, broker in flat if broker is not None for text in broker.directories]
     ids = np.frombuffer(b"".join(map(_raw, texts)), np.uint64).reshape(-1, 2)
-    numbers, distinct = number_ids(ids, directories)
+    numbers, distinct = number_ids(ids, directory_ids)
     sizes = [0 if broker is None else len(broker.directories) for *_, broker in flat]
     line = Timeline(
         brokers=np.array(sorted(steps), np.int32),
@@ -252,7 +252,7 @@ def timeline(
         states=np.array([_state(broker) for *_, broker in flat], np.int8),
         snapshot=np.array([snapshot for _, _, snapshot, _ in flat], np.bool_),
         directories=numbers,
-        dir_ends=np.cumsum([0, *sizes], dtype=np.int64),
+        directory_ends=np.cumsum([0, *sizes], dtype=np.int64),
     )
     return line, distinct
 

@@ -64,15 +64,15 @@ class Lists(NamedTuple):
     """The lists of all source rows.
 
     Int list k of row r is ``values[starts[k, r]:][:sizes[k, r]]``, its directory numbers are
-    ``directories[dir_starts[r]:][:dir_sizes[r]]``; a size of -1 is null. All int32.
+    ``directories[directory_starts[r]:][:directory_sizes[r]]``; a size of -1 is null. All int32.
     """
 
     values: Any
     starts: Any
     sizes: Any
     directories: Any
-    dir_starts: Any
-    dir_sizes: Any
+    directory_starts: Any
+    directory_sizes: Any
 
 
 class Rewrites(NamedTuple):

@@ -66,7 +66,7 @@ def _merge_lists(
             versions[draft, c.V_LISTS + k] = versions[before, c.V_LISTS + k] if is_change else c.EMPTY
     count = size_of(lists, versions, draft)
     # DIRECTORIES (R-PART-2, R-PART-3, R-MERGE-2, R-MERGE-3, R-MERGE-4)
-    given = lists.dir_sizes[row]
+    given = lists.directory_sizes[row]
     if is_change:
         if given > 0 and lists.sizes[REPLICAS, row] >= 0 and given != count:
             return c.ARITY_CHANGE
@@ -76,9 +76,11 @@ def _merge_lists(
             return c.ARITY_RECORD
         reference = row if given > 0 else np.int64(c.ABSENT)
     if reference >= 0:
-        if is_absent(lists.directories, lists.dir_starts[reference], lists.dir_sizes[reference], absent_directory):
+        if is_absent(
+            lists.directories, lists.directory_starts[reference], lists.directory_sizes[reference], absent_directory
+        ):
             reference = np.int64(c.ABSENT)
-        elif lists.dir_sizes[reference] != count:
+        elif lists.directory_sizes[reference] != count:
             return c.ARITY_MERGED
     versions[draft, c.V_LISTS + DIRECTORIES] = reference
     return c.FINE
@@ -144,7 +146,7 @@ def repeats(lists: Lists, versions: Any, draft: int, before: int) -> bool:
     one, other = versions[draft, c.V_LISTS + DIRECTORIES], versions[before, c.V_LISTS + DIRECTORIES]
     if one < 0 or other < 0:
         return bool(one == other)
-    return _same_list(lists.directories, lists.dir_starts, lists.dir_sizes, one, other)
+    return _same_list(lists.directories, lists.directory_starts, lists.directory_sizes, one, other)
 
 
 @helper

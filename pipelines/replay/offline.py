@@ -41,7 +41,8 @@ class Timeline(NamedTuple):
 
     ``brokers`` int32[b] ascending; broker i has the steps ``step_ends[i]:step_ends[i + 1]``. Each step has: ``offsets``
     and ``times`` int64 of its beginning, ``states`` int8 (BROKER_*), ``snapshot`` bool, and its directory numbers
-    ``directories[dir_ends[s]:dir_ends[s + 1]]``. The first step of each broker is its state before the batch.
+    ``directories[directory_ends[s]:directory_ends[s + 1]]``. The first step of each broker is its state before the
+    batch.
     """
 
     brokers: Any
@@ -51,7 +52,7 @@ class Timeline(NamedTuple):
     states: Any
     snapshot: Any
     directories: Any
-    dir_ends: Any
+    directory_ends: Any
 
 
 class Since(NamedTuple):
@@ -66,7 +67,7 @@ class Since(NamedTuple):
 @helper
 def _reason(line: Timeline, step: int, directory: int, literal_offline: bool) -> int:
     """Why a replica is offline, or ONLINE. ``literal_offline``: the rule of the KIP's texts, otherwise Kafka's."""
-    state, start, end = line.states[step], line.dir_ends[step], line.dir_ends[step + 1]
+    state, start, end = line.states[step], line.directory_ends[step], line.directory_ends[step + 1]
     if state == BROKER_MISSING:  # R-OFF-1: in this order; R-OFF-2
         return MISSING
     if state == BROKER_FENCED:  # R-OFF-3

@@ -30,7 +30,7 @@ def warm() -> None:
     done = step(
         empty_state(chosen.reserved_ids),
         events,
-        lambda directories: timeline({}, [], directories),
+        lambda known: timeline({}, [], known),
         absent_directory=chosen.absent_directory,
         literal_offline=chosen.literal_offline,
     )

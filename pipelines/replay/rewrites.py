@@ -65,7 +65,7 @@ def _write_rewritten(batch: Batch, tables: Tables, row: int, r: int) -> bool:
     for k in range(count):
         held = np.int64(batch.absent_directory)
         if reference >= 0:
-            held = np.int64(lists.directories[lists.dir_starts[reference] + k])
+            held = np.int64(lists.directories[lists.directory_starts[reference] + k])
         directory = _rewritten(batch.rewrites, r, np.int64(lists.values[first + k]), held)
         lists.directories[start + k] = directory
         differ |= directory != held
@@ -91,14 +91,14 @@ def rewrite(batch: Batch, tables: Tables, counts: Counts, e: int) -> Any:
         if (
             rows == len(versions)
             or slot_count + count > len(slots)
-            or fill[0] == len(lists.dir_sizes)
+            or fill[0] == len(lists.directory_sizes)
             or fill[1] + count > len(lists.directories)
         ):
             return c.FULL, count + 1, Counts(known, rows, slot_count, heap_fill)
         if not _write_rewritten(batch, tables, before, batch.events.partitions[e]):
             continue
-        lists.dir_starts[fill[0]] = fill[1]
-        lists.dir_sizes[fill[0]] = count
+        lists.directory_starts[fill[0]] = fill[1]
+        lists.directory_sizes[fill[0]] = count
         is_given = not is_absent(lists.directories, fill[1], count, batch.absent_directory)
         for column in range(c.VERSION_COLUMNS):
             versions[rows, column] = versions[before, column]
@@ -122,7 +122,7 @@ def more_directories(batch: Batch, missing: int) -> Batch:
         lists.starts,
         lists.sizes,
         wider_flat(lists.directories, fill[1] + missing),
-        wider_flat(lists.dir_starts, fill[0] + 1),
-        wider_flat(lists.dir_sizes, fill[0] + 1),
+        wider_flat(lists.directory_starts, fill[0] + 1),
+        wider_flat(lists.directory_sizes, fill[0] + 1),
     )
     return Batch(batch.old, batch.absent_directory, batch.old_moments, batch.events, wide, batch.rewrites)

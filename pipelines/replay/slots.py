@@ -35,7 +35,7 @@ def reassign(
         broker = np.int64(lists.values[start + k]) if k < count else np.int64(-1)
         directory = np.int64(absent_directory)
         if k < count and reference >= 0:
-            directory = np.int64(lists.directories[lists.dir_starts[reference] + k])
+            directory = np.int64(lists.directories[lists.directory_starts[reference] + k])
         if k < old_size:
             slot = heap[base + k]
             held = slots[slot, c.A_DIRECTORY]

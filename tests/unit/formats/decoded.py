@@ -181,8 +181,8 @@ def _taken(values: Any, start: int, size: int) -> list[Any] | None:
 
 
 def _directories(events: Events, row: int) -> list[bytes] | None:
-    numbers = _taken(events.id_of, events.id_starts[row], events.id_sizes[row])
-    return None if numbers is None else [events.ids[number].tobytes() for number in numbers]
+    numbers = _taken(events.directories, events.directory_starts[row], events.directory_sizes[row])
+    return None if numbers is None else [events.directory_ids[number].tobytes() for number in numbers]
 
 
 def outcome(read: Callable[[], Iterator[Row]]) -> list[Row] | str:
