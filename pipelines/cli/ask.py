@@ -226,8 +226,8 @@ def open_lake(
     replay = settings.replay
     options = Options(
         path=log_dirs[0],
-        copies=tuple(log_dirs[1:]),
-        cut_tail="fail" if replay.tail == "stop" else "wait",
+        more_dirs=tuple(log_dirs[1:]),
+        cut_tail=replay.tail,
     )
     found = LogLake.of(options, at_offset, time, profile=replay.profile)
     if found.log.refusal is not None:

@@ -80,7 +80,7 @@ def replay(
 
             wanted = Replay(
                 log_dir=log_dir[0],
-                copies=tuple(log_dir[1:]),
+                more_dirs=tuple(log_dir[1:]),
                 settle=Settle.parse(settle),
                 lake=settings.lake,
                 profile=settings.replay.profile,

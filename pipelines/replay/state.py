@@ -26,7 +26,8 @@ class ShardState:
     the reserved ids first; ``part_topic``, ``part_number`` int32[P]; ``scalars`` int32[P, 4]; ``int_values`` int32 with
     ``int_sizes`` int32[6, P] as in Events, ``directories`` with ``directory_sizes`` int32[P] (-1: never given);
     ``since`` int32[P] and ``slot_since`` int32[S], the slots by partition and index: rows of the moments,
-    ``when_offsets``, ``when_times`` int64, ``when_snapshot`` bool; ``held`` int64[*, 5]: the open offline intervals, by slot.
+    ``when_offsets``, ``when_times`` int64, ``when_snapshot`` bool; ``held`` int64[*, 5]: the open offline intervals, by
+    slot.
     """
 
     topics: np.ndarray
