@@ -123,7 +123,7 @@ def answered(line: RequestLine) -> Any:
 
 
 def answers(line: RequestLine, outcome: Expected) -> bool:
-    """Whether the request was answered as expected; one that timed out was, whatever it says."""
+    """Whether the request was answered as expected. Any answer to a request that timed out counts as expected."""
     return line.error_code == TIMED_OUT or answered(line) == outcome.answer
 
 

@@ -1,7 +1,7 @@
-"""The state that a metadata log adds up to, and what each record does to it (docs/spec/replay.md).
+"""The state after the records of a metadata log, and the effect of each record (docs/spec/replay.md).
 
-The checks are the controller's where they are stricter than the brokers': a record that fails one of them could not
-have been written by a controller that replayed what came before.
+Where the controller checks more strictly than brokers, the checks are the controller's: no controller that replayed the
+records before could have written a record that fails one of them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ WITHOUT_EFFECT = frozenset(
         BeginTransactionRecord,
         EndTransactionRecord,
         AbortTransactionRecord,
-        # No part of where replicas are.
+        # They do not affect where replicas are.
         DelegationTokenRecord,
         RemoveDelegationTokenRecord,
         UserScramCredentialRecord,
@@ -84,7 +84,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """Everything at one offset. ``apply`` makes the next one; mappings that did not change are shared (R-REPLAY-4).
+    """The whole state at one offset. ``apply`` returns the next one; unchanged mappings are shared (R-REPLAY-4).
 
     Source: Kafka's ``image.MetadataImage`` and, for the checks, its ``controller`` package.
     """
@@ -109,7 +109,7 @@ class Image:
             raise ReplayViolation(offset, f"{type(record).__name__}: {problem}") from None
 
     def emptied(self) -> Image:
-        """What a snapshot is applied to: it replaces everything that came before (R-REPLAY-2)."""
+        """The empty image that a snapshot is applied to: a snapshot replaces everything before it (R-REPLAY-2)."""
         return Image(ids=self.ids)
 
     def topic(self, name: str) -> Topic | None:
@@ -214,7 +214,7 @@ def _create_topic(image: Image, record: TopicRecord, _: Profile) -> Image:
 
 
 def _remove_topic(image: Image, record: RemoveTopicRecord, _: Profile) -> Image:
-    """R-TOPIC-2: the topic's configuration goes with it."""
+    """R-TOPIC-2: the topic's configuration is removed, too."""
     topic = _existing(image, record.topic_id)
     return replace(
         image,
@@ -248,7 +248,7 @@ def _change_partition(image: Image, record: PartitionChangeRecord, profile: Prof
 
 
 def _clear_elr(image: Image, record: ClearElrRecord, profile: Profile) -> Image:
-    """R-CLEAR-1: partitions that have something to clear change, and their epoch with them; the others do not."""
+    """R-CLEAR-1: partitions that have something to clear change, with their epoch; the others do not."""
     if record.topic_name and record.topic_name not in image.topic_ids:
         raise IllegalRecord(f"there is no topic {record.topic_name}")
     clear = PartitionChangeRecord(eligible_leader_replicas=(), last_known_elr=())

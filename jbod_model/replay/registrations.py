@@ -1,4 +1,4 @@
-"""What is known of one broker and of one partition, and how a record changes it (docs/spec/replay.md)."""
+"""The state of a broker and of a partition, and how a record changes it (docs/spec/replay.md)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class BrokerRegistration:
     directories: tuple[Uuid, ...] = ()
     """Directories that are online, ascending; empty: registered before directories were recorded."""
     cordoned_directories: tuple[Uuid, ...] | None = None
-    """As the broker's last heartbeat listed them, also those that are offline; None before it said (R-CORDON-1)."""
+    """As listed by the broker's last heartbeat, offline ones too; None before the first list (R-CORDON-1)."""
     listeners: tuple[BrokerEndpoint, ...] = ()
     features: tuple[BrokerFeature, ...] = ()
     has_offline_directories: bool = False
@@ -59,7 +59,7 @@ class BrokerRegistration:
 
     @classmethod
     def from_record(cls, record: RegisterBrokerRecord) -> BrokerRegistration:
-        """A registration replaces whatever was there, its directories too (R-BROKER-1)."""
+        """A registration replaces an earlier one with its directories (R-BROKER-1)."""
         return cls(
             broker_id=record.broker_id,
             epoch=record.broker_epoch,
@@ -87,7 +87,7 @@ class BrokerRegistration:
         directories = tuple(sorted(change.log_dirs))
         says_more = change.fenced != 0 or change.in_controlled_shutdown != 0
         if not directories and (says_more or profile.empty_log_dirs_change == "ignore"):
-            directories = self.directories  # R-BROKER-6: "all offline" cannot be said
+            directories = self.directories  # R-BROKER-6: a change cannot express "all offline"
         flagged = profile.derives_offline_flag and not set(self.directories) <= set(directories)
         return replace(
             self,
@@ -147,7 +147,7 @@ class Partition:
 
     @classmethod
     def from_record(cls, record: PartitionRecord, ids: IdTable = KAFKA_IDS, profile: Profile = KAFKA) -> Partition:
-        """The whole state, whatever was there before (R-PART-1, R-PART-2, R-PART-3, R-PART-4)."""
+        """The whole state, independent of any state before (R-PART-1, R-PART-2, R-PART-3, R-PART-4)."""
         # VALIDATE
         if record.directories and len(record.directories) != len(record.replicas):
             raise IllegalRecord(f"{len(record.directories)} directories for {len(record.replicas)} replicas")

@@ -29,7 +29,7 @@ BEFORE = (
 AFTER = (
     r.PartitionChangeRecord(topic_id=TOPIC, partition_id=0, leader=1),
     r.PartitionChangeRecord(topic_id=TOPIC, partition_id=0, directories=(B, C)),
-    r.UnfenceBrokerRecord(id=1, epoch=0),
+    r.FenceBrokerRecord(id=1, epoch=0),
 )
 
 
