@@ -106,7 +106,7 @@ def restored(text: str) -> JbodError | None:
 
 @contextmanager
 def crossing() -> Iterator[None]:
-    """Mark an error that leaves for another process, by a note: whoever reports its traceback reports the mark."""
+    """Mark an error for another process by a note: a report of its traceback then contains the mark."""
     try:
         yield
     except JbodError as problem:

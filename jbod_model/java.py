@@ -26,7 +26,7 @@ class JavaRandom:
 
     @classmethod
     def resume(cls, state: int) -> JavaRandom:
-        """A generator that goes on where another one's ``state`` was taken."""
+        """A generator that continues from the ``state`` of another one."""
         generator = cls(0)
         generator.state = state & _MASK
         return generator

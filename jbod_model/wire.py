@@ -22,7 +22,7 @@ LONGEST_STRING = 0x7FFF
 
 
 class Undecodable(ValueError):
-    """Bytes that do not say what they should; whoever knows the file and offset turns it into a MalformedLog."""
+    """Bytes that cannot be read. The caller knows file and offset, and raises MalformedLog instead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jbod_model.controller import Context, Controller
-from jbod_model.controller.partition_change import NO_LEADER_CHANGE
 from jbod_model.formats.json_values import write
 from jbod_model.formats.kafka_errors import KafkaError, RequestRefused
 from jbod_model.formats.records import PartitionChangeRecord, RegisterBrokerRecord, VersionedRecord
@@ -24,6 +23,7 @@ from jbod_model.formats.responses import (
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.profiles.controller_rules import Quirk
 from jbod_model.replay.image import Image
+from jbod_model.replay.registrations import NO_LEADER_CHANGE
 
 TIMED_OUT = 7
 """Kafka's REQUEST_TIMED_OUT: the answer says nothing about what was written."""
@@ -123,7 +123,7 @@ def answered(line: RequestLine) -> Any:
 
 
 def answers(line: RequestLine, outcome: Expected) -> bool:
-    """Whether the request was answered as expected; one that timed out was, whatever it says."""
+    """Whether the request was answered as expected. Any answer to a request that timed out counts as expected."""
     return line.error_code == TIMED_OUT or answered(line) == outcome.answer
 
 

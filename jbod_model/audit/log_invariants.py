@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from jbod_model.controller.cluster import Cluster
 from jbod_model.controller.context import Context
 from jbod_model.errors import ReplayViolation
-from jbod_model.explore.invariants import NO_LEADER, NO_LEADER_CHANGE, RECOVERING, is_online
+from jbod_model.explore.invariants import NO_LEADER, RECOVERING, is_online
 from jbod_model.formats.log import LogEntry
 from jbod_model.formats.metadata_version import METADATA_VERSION, directories_supported
 from jbod_model.formats.records import (
@@ -27,6 +27,7 @@ from jbod_model.formats.records import (
 from jbod_model.ids import Uuid, reserved
 from jbod_model.profiles import KAFKA
 from jbod_model.replay.image import Image, Partition
+from jbod_model.replay.registrations import NO_LEADER_CHANGE
 
 
 @dataclass(frozen=True, slots=True)

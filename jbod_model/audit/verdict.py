@@ -40,7 +40,7 @@ class Judged:
 
 
 def undecided(line: RequestLine | NewerLine, reason: str, *, newer: bool = False) -> Judged:
-    """A request about which nothing can be said."""
+    """A request that the audit cannot judge."""
     return Judged(line=line, verdict=Verdict.UNDECIDED, reason=reason, newer=newer)
 
 

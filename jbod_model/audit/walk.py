@@ -333,7 +333,7 @@ class Audit:
         return (*flawed, *older)
 
     def _found(self, expected: tuple[VersionedRecord, ...]) -> tuple[VersionedRecord, ...] | None:
-        """The next records of the log if they are the expected ones, in whatever order."""
+        """The next records of the log if they are the expected ones, in any order."""
         if not expected:
             return None
         found = tuple(self._upcoming.records(len(expected)))

@@ -69,7 +69,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class AnswerOutcome:
-    """What an answer meant: accepted, to be sent again, and results for replicas that nobody asked about."""
+    """What an answer means: accepted, to be sent again, and results for replicas that were not in the request."""
 
     accepted: tuple[Assignment, ...] = ()
     retried: tuple[Assignment, ...] = ()

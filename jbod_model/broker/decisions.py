@@ -77,7 +77,7 @@ def _rows() -> dict[tuple[Target, Holding, bool], Decision]:
             (Target.SAME, Holding.NOTHING, offline): Decision(choose, False, "R-DECIDE-11"),
             (Target.SAME, Holding.ELSEWHERE, offline): Decision(keep, False, "R-DECIDE-12"),
         }
-    # No log, and an assignment that may mean a directory which is offline: only without one is it created anew.
+    # No log, and an assignment that may mean a directory which is offline: it is only created again if none is.
     table |= {
         (Target.MIGRATING, Holding.NOTHING, False): Decision(choose, True, "R-DECIDE-8"),
         (Target.MIGRATING, Holding.NOTHING, True): Decision(Step.SKIP, False, "R-DECIDE-8"),

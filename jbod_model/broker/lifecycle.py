@@ -307,7 +307,7 @@ def _end(life: Lifecycle, reason: str, *, allowed: bool = False) -> tuple[Lifecy
 
 
 def _after_failure(life: Lifecycle, now: int) -> Lifecycle:
-    """R-LIFE-10: after a failure the usual interval passes, whatever was waiting to go at once."""
+    """R-LIFE-10: after a failure the usual interval passes, also for what should be sent at once."""
     return _communicate(replace(life, next_at_once=False), now, life.heartbeat_interval)
 
 

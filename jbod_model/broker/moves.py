@@ -52,7 +52,7 @@ TRANSITIONS: dict[tuple[MoveState, MoveEvent], tuple[MoveState, tuple[Effect, ..
     # R-MOVE-8: an acceptance that belongs to an earlier move of the replica is taken for this one's.
     (MoveState.NONE, MoveEvent.CONFIRMED): (MoveState.ACCEPTED, ()),
     (MoveState.NONE, MoveEvent.ENDED): (MoveState.NONE, (Effect.FORGET,)),
-    # R-MOVE-2: it goes on copying until the controller has confirmed.
+    # R-MOVE-2: copying continues until the controller has confirmed.
     (MoveState.QUEUED, MoveEvent.CAUGHT_UP): (MoveState.QUEUED, ()),
     (MoveState.QUEUED, MoveEvent.CONFIRMED): (MoveState.ACCEPTED, ()),
     # R-MOVE-4: the controller may have heard of the new directory: tell it the old one.

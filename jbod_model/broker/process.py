@@ -213,7 +213,7 @@ def answer_heartbeat(broker: Broker, response: BrokerHeartbeatResponse | None, n
 
 
 def answer_assignments(broker: Broker, response: AssignReplicasToDirsResponse | GlobalFailure, now: int) -> Broker:
-    """The answer to an assignment request: accepted promotions let their moves go on."""
+    """The answer to an assignment request: moves whose promotion was accepted continue."""
     answer: Answer | GlobalFailure
     if isinstance(response, GlobalFailure):
         answer = response

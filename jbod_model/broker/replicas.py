@@ -221,7 +221,7 @@ def _follow(state: Replicas, change: ReplicaChange) -> Replicas:
 
 
 def _restart_copying(state: Replicas, replica: Replica) -> Replicas:
-    """Copying to a future log goes on after a change of the partition (R-MOVE-7).
+    """Copying to a future log continues after a change of the partition (R-MOVE-7).
 
     Kafka adds the partition to the copying thread again, which puts its move back to the beginning; by the KIP's
     text a move that is under way just goes on.

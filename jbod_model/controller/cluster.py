@@ -164,7 +164,7 @@ class Cluster:
         return [at for at in self.partitions() if broker_id in at.partition.eligible_leader_replicas]
 
     def partitions_without_leader(self) -> list[PartitionAt]:
-        """Partitions that nobody leads."""
+        """Partitions without a leader."""
         return [at for at in self.partitions() if at.partition.leader < 0]
 
     def partitions_in(self, directory: Uuid) -> list[PartitionAt]:

@@ -23,7 +23,7 @@ class Context:
     """The circumstances of one request. Offsets are log offsets; what is None is derived from the metadata."""
 
     next_offset: int = 0
-    """The offset of the next record: the epoch of a broker that registers anew."""
+    """The offset of the next record: the epoch of a broker that registers again."""
     authorized: bool = True
     """Whether the sender holds CLUSTER_ACTION on the cluster, where no ``authorizer`` says it."""
     principal: str = ""
@@ -63,7 +63,7 @@ class Context:
     supported_features: Mapping[str, tuple[int, int]] | None = None
     """(lowest, highest) level of each feature that this controller can run with; None takes those of its release."""
     release: Release | None = None
-    """The release of the controller that leads; None takes what the metadata tells (R-RELEASE-3)."""
+    """The release of the active controller; None: as the metadata says (R-RELEASE-3)."""
     memory: ControllerMemory | None = None
     """What a running Kafka remembers beside the metadata; None reads the metadata alone (R-MEM-1)."""
 

@@ -34,7 +34,7 @@ class Candidates:
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     eligible: tuple[int, ...] = ()
-    """Eligible leader replicas; they count only when nobody is in sync."""
+    """Eligible leader replicas. They count only if no replica is in sync."""
     last_known_leader: int | None = None
     """Who led when the partition lost its leader, if that may be taken back (R-ELECT-4)."""
 

@@ -67,7 +67,7 @@ def led_by_preferred(partition: Partition) -> bool:
 
 
 def _elect(cluster: Cluster, at: PartitionAt, election: Election, records: list[VersionedRecord]) -> KafkaError:
-    """Elect one leader; no record means that nobody better can lead (R-ELECT-10)."""
+    """Elect one leader. No record means that no better replica can lead (R-ELECT-10)."""
     satisfied = led_by_preferred(at.partition) if election is Election.PREFERRED else at.partition.leader >= 0
     if satisfied:
         return KafkaError.ELECTION_NOT_NEEDED

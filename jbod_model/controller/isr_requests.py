@@ -8,7 +8,6 @@ from __future__ import annotations
 from jbod_model.controller.cluster import Cluster, PartitionAt
 from jbod_model.controller.context import Result
 from jbod_model.controller.partition_change import (
-    NO_LEADER_CHANGE,
     RECOVERED,
     RECOVERING,
     Wish,
@@ -23,6 +22,7 @@ from jbod_model.formats.responses import (
     AlterPartitionTopicResult,
 )
 from jbod_model.ids import Uuid
+from jbod_model.replay.registrations import NO_LEADER_CHANGE
 
 
 def alter_partition(cluster: Cluster, request: AlterPartitionRequest) -> Result:

@@ -20,8 +20,8 @@ from jbod_model.formats.records import PartitionChangeRecord, VersionedRecord
 from jbod_model.ids import Uuid
 from jbod_model.java import hash_order, int_hash, table_for_copy
 from jbod_model.replay.image import Partition
+from jbod_model.replay.registrations import NO_LEADER_CHANGE
 
-NO_LEADER_CHANGE = -2
 RECOVERED = 0
 RECOVERING = 1
 

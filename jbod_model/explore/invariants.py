@@ -24,10 +24,10 @@ from jbod_model.ids import Uuid, reserved
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.image import Image, Partition
 from jbod_model.replay.offline import offline_replicas
+from jbod_model.replay.registrations import NO_LEADER_CHANGE
 
 RECOVERING = 1
 NO_LEADER = -1
-NO_LEADER_CHANGE = -2
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def read_batch(data: Data, at: int, *, file: str, limit: int = DEFAULT_LIMIT) ->
 
 
 def read_header(data: Data, at: int, *, file: str) -> BatchHeader | None:
-    """The head of the batch at byte ``at``, checked but for the CRC; None if the batch is not all there (R-FMT-11)."""
+    """The head of the batch at byte ``at``, checked except for the CRC; None if the batch is incomplete (R-FMT-11)."""
     remaining = len(data) - at
     if remaining > _MAGIC_AT and data[at + _MAGIC_AT] != MAGIC:
         raise MalformedLog(file, -1, f"byte {at} starts no record batch: magic is {data[at + _MAGIC_AT]}, not {MAGIC}")

@@ -99,13 +99,24 @@ CONTROL_TYPES: Mapping[int, type[ControlRecord]] = {
 }
 """The class of each control type. 0 and 1 end a producer's transaction and have no place here (R-FMT-19)."""
 
+CONTROL_TYPE_NAMES: Mapping[int, str] = {
+    0: "ABORT",
+    1: "COMMIT",
+    2: "LEADER_CHANGE",
+    3: "SNAPSHOT_HEADER",
+    4: "SNAPSHOT_FOOTER",
+    5: "KRAFT_VERSION",
+    6: "KRAFT_VOTERS",
+}
+"""The names of control types in Kafka's ``ControlRecordType``."""
+
 CONTROL_TYPE_OF: Mapping[type[ControlRecord], int] = {record: number for number, record in CONTROL_TYPES.items()}
 
-CONTROL_NAMES: Mapping[type[ControlRecord], str] = {
+DUMP_NAMES: Mapping[type[ControlRecord], str] = {
     LeaderChangeMessage: "LeaderChange",
     SnapshotHeaderRecord: "SnapshotHeader",
     SnapshotFooterRecord: "SnapshotFooter",
     KRaftVersionRecord: "KRaftVersion",
     VotersRecord: "KRaftVoters",
 }
-"""As Kafka's log dump names them."""
+"""The names of control records in the output of ``kafka-dump-log``."""

@@ -25,7 +25,7 @@ _READ_ONLY = 0o400
 
 
 class LogWriter:
-    """Collects batches for one segment; offsets go on from ``base_offset`` (R-LOG-8)."""
+    """Collects batches for one segment; offsets continue from ``base_offset`` (R-LOG-8)."""
 
     def __init__(self, *, base_offset: int = 0) -> None:
         self.base_offset = base_offset

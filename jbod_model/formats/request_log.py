@@ -84,7 +84,7 @@ class Reject:
     """Which of `APIS` it is, where that much can be seen."""
     completed_ms: int | None = None
     newer: NewerLine | None = None
-    """What can be said of it where only its version is newer than what is read."""
+    """What is known of a request whose version is newer than those that jbod reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +300,7 @@ def _duration(value: Mapping[str, Any]) -> float:
 
 
 def _check_numbers(value: Any, name: str = "") -> None:
-    """Every integer fits its field, so that whoever keeps it need not look again."""
+    """Check that every integer fits its field, so that callers need no check."""
     if isinstance(value, dict):
         for inner, item in value.items():
             _check_numbers(item, inner)

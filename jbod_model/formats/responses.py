@@ -212,6 +212,6 @@ class IncrementalAlterConfigsResponse(Response):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoreWork(Response):
-    """Whether the periodic work stopped at its limit and should go on at once."""
+    """Whether the periodic work stopped at its limit and should continue at once."""
 
     more: bool

@@ -11,7 +11,7 @@ from typing import Any
 
 from jbod_model.formats.codec import decode
 from jbod_model.formats.compression import CODECS
-from jbod_model.formats.control_records import CONTROL_NAMES, ControlRecord
+from jbod_model.formats.control_records import DUMP_NAMES, ControlRecord
 from jbod_model.formats.log import read_file
 from jbod_model.formats.records import TYPE_NAMES, Struct, UnknownRecord, VersionedRecord
 from jbod_model.formats.schema import SCHEMAS, Field
@@ -33,7 +33,7 @@ def record_as_json(versioned: VersionedRecord) -> dict[str, Any]:
 
 def control_as_json(record: ControlRecord) -> dict[str, Any]:
     """``{"LeaderChange": {...}}`` and so on."""
-    return {CONTROL_NAMES[type(record)]: struct_as_json(record, record.version)}
+    return {DUMP_NAMES[type(record)]: struct_as_json(record, record.version)}
 
 
 def struct_as_json(struct: Struct, version: int) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class Copy:
     """Offset of the record that created it."""
     level: Level
     directory: Uuid | None = None
-    """Where it lies; None where no record has said so yet."""
+    """The directory of the copy; None if no record has named it yet."""
     places: frozenset[Uuid] = frozenset()
     """While ``directory`` is None: where it can lie. Empty: anywhere."""
     missed: int | None = None

@@ -53,7 +53,7 @@ class Loss:
     copies: tuple[Copy, ...]
     """The last copies that held everything, by broker: where to look for the data."""
     leader: int | None = None
-    """Who leads without the data; None while nobody does."""
+    """The broker that leads without the data; None if there is no leader."""
     went_on: int | None = None
     """Offset of the record that made it lead. From then on the data does not come back by itself."""
     until: int | None = None
@@ -323,7 +323,7 @@ def _weigh(fate: Fate, offset: int) -> Fate:
 
 
 def _known_better(loss: Loss, recreated: Copy) -> Loss:
-    """The loss, told while a copy that was ``recreated`` still counted as moved (R-COPY-12, R-LOSS-6)."""
+    """The loss as reported while a ``recreated`` copy still counted as moved (R-COPY-12, R-LOSS-6)."""
     if loss.until is not None:
         return loss
     copies = tuple(

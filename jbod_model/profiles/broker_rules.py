@@ -1,4 +1,4 @@
-"""Where the texts part ways about the broker: one row per difference, one column per profile (R-RULES-1).
+"""Where the sources differ about the broker: one row per difference, one column per profile (R-RULES-1).
 
 Source: the KIP's current page (kip858), older drafts of it (draft), Kafka 4.1.2 (kafka).
 """
@@ -32,11 +32,11 @@ class BrokerRules:
     """The directory of a replica that joins an existing partition is not compared, so not reported (R-LOCAL-4)."""
 
     confirms_any_move: bool = True
-    """A late confirmation counts for the replica's present move, whatever its directory; else only for its own."""
+    """A late confirmation counts for the replica's present move, to any directory; else only for its own."""
 
     withdraws_queued_moves: bool = False
     """A move that ends while its report waits, never sent, takes the report out of the queue; else the original
-    directory is reported all the same (R-MOVE-10)."""
+    directory is reported nevertheless (R-MOVE-10)."""
 
     reports_under_zookeeper: bool = False
     """A broker in ZooKeeper mode, before its migration, reports assignments (R-ZK-3)."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 
 class Quirk(enum.Enum):
-    """A flaw of a released Kafka that can be switched off on its own; `releases.REPAIRED_IN` tells where it ended."""
+    """A flaw of released Kafka with a switch of its own. `releases.REPAIRED_IN` has the release that repaired it."""
 
     ELR_WIPE = "elr_wipe"
     """A directory assignment empties the partition's eligible leader replicas (R-QUIRK-1)."""
@@ -21,7 +21,7 @@ class Quirk(enum.Enum):
     TWO_IN_ONE_HEARTBEAT = "two_in_one_heartbeat"
     """A heartbeat that unfences and reports a failed directory elects leaders onto that directory (R-QUIRK-4)."""
     PARTIAL_GROWTH = "partial_growth"
-    """A topic that cannot grow for want of active brokers keeps the partitions placed before that (R-QUIRK-7)."""
+    """A topic that cannot grow because brokers are missing keeps the partitions placed before that (R-QUIRK-7)."""
     ALL_DIRECTORIES_OFFLINE = "all_directories_offline"
     """When every directory fails, the change is written as an empty list, which readers ignore (R-QUIRK-5)."""
     CORDONED_ASSIGNMENT = "cordoned_assignment"

@@ -25,7 +25,7 @@ class Release(NamedTuple):
 
 
 OLDEST = Release(4, 1)
-"""The oldest release that is told apart; a controller before it counts as one of it."""
+"""The oldest release that jbod distinguishes. An older controller counts as one of this release."""
 NEWEST = Release(4, 4)
 """The newest release that is known; a controller after it counts as one of it."""
 

@@ -1,7 +1,7 @@
-"""The state that a metadata log adds up to, and what each record does to it (docs/spec/replay.md).
+"""The state after the records of a metadata log, and the effect of each record (docs/spec/replay.md).
 
-The checks are the controller's where they are stricter than the brokers': a record that fails one of them could not
-have been written by a controller that replayed what came before.
+Where the controller checks more strictly than brokers, the checks are the controller's: no controller that replayed the
+records before could have written a record that fails one of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from jbod_model.formats.records import (
 )
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
 from jbod_model.profiles import KAFKA, Profile
-from jbod_model.replay.registrations import BrokerRegistration, IllegalRecord, Partition
+from jbod_model.replay.registrations import BrokerRegistration, IllegalRecord, Partition, Rewrite, rewrite_of
 
 __all__ = ["BrokerRegistration", "Image", "Partition", "Topic"]
 
@@ -57,7 +57,7 @@ WITHOUT_EFFECT = frozenset(
         BeginTransactionRecord,
         EndTransactionRecord,
         AbortTransactionRecord,
-        # No part of where replicas are.
+        # They do not affect where replicas are.
         DelegationTokenRecord,
         RemoveDelegationTokenRecord,
         UserScramCredentialRecord,
@@ -84,7 +84,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """Everything at one offset. ``apply`` makes the next one; mappings that did not change are shared (R-REPLAY-4).
+    """The whole state at one offset. ``apply`` returns the next one; unchanged mappings are shared (R-REPLAY-4).
 
     Source: Kafka's ``image.MetadataImage`` and, for the checks, its ``controller`` package.
     """
@@ -109,7 +109,7 @@ class Image:
             raise ReplayViolation(offset, f"{type(record).__name__}: {problem}") from None
 
     def emptied(self) -> Image:
-        """What a snapshot is applied to: it replaces everything that came before (R-REPLAY-2)."""
+        """The empty image that a snapshot is applied to: a snapshot replaces everything before it (R-REPLAY-2)."""
         return Image(ids=self.ids)
 
     def topic(self, name: str) -> Topic | None:
@@ -126,7 +126,9 @@ def _register_broker(image: Image, record: RegisterBrokerRecord, profile: Profil
     after = BrokerRegistration.from_record(record)
     _check_directory_owners(image, after)
     if profile.logical_rewrites and record.broker_id in image.brokers:
-        image = _rewrite_directories(image, image.brokers[record.broker_id], after)
+        rewrite = rewrite_of(image.brokers[record.broker_id], after)
+        if rewrite is not None:
+            image = _rewrite_directories(image, rewrite)
     return _with_broker(image, after)
 
 
@@ -178,32 +180,20 @@ def _with_broker(image: Image, registration: BrokerRegistration) -> Image:
     return replace(image, brokers={**image.brokers, registration.broker_id: registration})
 
 
-def _rewrite_directories(image: Image, before: BrokerRegistration, after: BrokerRegistration) -> Image:
-    """What a registration says of the broker's partitions by itself, in the draft (R-DRAFT-1, R-DRAFT-2)."""
-    gone = set(before.directories) - set(after.directories)
-    only = before.directories[0] if len(before.directories) == 1 and not before.has_offline_directories else None
-    if only in after.directories and len(after.directories) > 1:
-        moved: Callable[[Uuid], Uuid] = lambda _: only  # noqa: E731
-    elif gone:  # no record says that some are offline, so none is
-        moved = lambda directory: image.ids.lost if directory in gone else directory  # noqa: E731
-    else:
-        return image
-    topics = {
-        topic_id: replace(
-            topic,
-            partitions={
-                number: replace(
-                    partition,
-                    directories=tuple(
-                        moved(directory) if broker_id == after.broker_id else directory
-                        for broker_id, directory in zip(partition.replicas, partition.directories, strict=True)
-                    ),
-                )
-                for number, partition in topic.partitions.items()
-            },
-        )
-        for topic_id, topic in image.topics.items()
-    }
+def _rewrite_directories(image: Image, rewrite: Rewrite) -> Image:
+    """The draft's rewrite of the broker's replicas. What it does not change stays the same object (R-REPLAY-4)."""
+    topics = dict(image.topics)
+    for topic_id, topic in image.topics.items():
+        changed = {}
+        for number, partition in topic.partitions.items():
+            directories = tuple(
+                rewrite.directory(directory, image.ids) if broker_id == rewrite.broker_id else directory
+                for broker_id, directory in zip(partition.replicas, partition.directories, strict=True)
+            )
+            if directories != partition.directories:
+                changed[number] = replace(partition, directories=directories)
+        if changed:
+            topics[topic_id] = replace(topic, partitions={**topic.partitions, **changed})
     return replace(image, topics=topics)
 
 
@@ -224,7 +214,7 @@ def _create_topic(image: Image, record: TopicRecord, _: Profile) -> Image:
 
 
 def _remove_topic(image: Image, record: RemoveTopicRecord, _: Profile) -> Image:
-    """R-TOPIC-2: the topic's configuration goes with it."""
+    """R-TOPIC-2: the topic's configuration is removed, too."""
     topic = _existing(image, record.topic_id)
     return replace(
         image,
@@ -258,7 +248,7 @@ def _change_partition(image: Image, record: PartitionChangeRecord, profile: Prof
 
 
 def _clear_elr(image: Image, record: ClearElrRecord, profile: Profile) -> Image:
-    """R-CLEAR-1: partitions that have something to clear change, and their epoch with them; the others do not."""
+    """R-CLEAR-1: partitions that have something to clear change, with their epoch; the others do not."""
     if record.topic_name and record.topic_name not in image.topic_ids:
         raise IllegalRecord(f"there is no topic {record.topic_name}")
     clear = PartitionChangeRecord(eligible_leader_replicas=(), last_known_elr=())

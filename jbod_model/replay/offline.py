@@ -26,12 +26,12 @@ def _offline_in_kafka(directory: Uuid, broker: BrokerRegistration, ids: IdTable)
 
 
 def _offline_in_kip858(directory: Uuid, broker: BrokerRegistration, ids: IdTable) -> bool:
-    """R-OFF-8: the page to the letter, which makes an unassigned replica on two directories offline."""
+    """R-OFF-8: the page, read literally: an unassigned replica of a broker with two directories is offline."""
     return directory not in broker.directories and (directory == ids.lost or len(broker.directories) > 1)
 
 
 def _offline_in_draft(directory: Uuid, broker: BrokerRegistration, ids: IdTable) -> bool:
-    """R-OFF-9: as the page, and also when the broker says that it has lost a directory."""
+    """R-OFF-9: as the page, and also if the broker has the flag for offline directories."""
     return directory not in broker.directories and (
         directory == ids.lost or len(broker.directories) > 1 or broker.has_offline_directories
     )
@@ -78,8 +78,8 @@ def image_as_json(
 ) -> dict[str, Any]:
     """The image at ``offset`` as a JSON object: topics by name, partitions and brokers ascending.
 
-    A broker that said which directories are cordoned has ``cordonedLogDirs``; with ``cordons`` every broker has, []
-    where it did not say, and with False none.
+    A broker that listed its cordoned directories has ``cordonedLogDirs``. With ``cordons`` every broker has it, []
+    if it listed none. With False no broker has it.
     """
     return {
         "op": "image",

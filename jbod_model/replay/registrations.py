@@ -1,4 +1,4 @@
-"""What is known of one broker and of one partition, and how a record changes it (docs/spec/replay.md)."""
+"""The state of a broker and of a partition, and how a record changes it (docs/spec/replay.md)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class BrokerRegistration:
     directories: tuple[Uuid, ...] = ()
     """Directories that are online, ascending; empty: registered before directories were recorded."""
     cordoned_directories: tuple[Uuid, ...] | None = None
-    """As the broker's last heartbeat listed them, also those that are offline; None before it said (R-CORDON-1)."""
+    """As listed by the broker's last heartbeat, offline ones too; None before the first list (R-CORDON-1)."""
     listeners: tuple[BrokerEndpoint, ...] = ()
     features: tuple[BrokerFeature, ...] = ()
     has_offline_directories: bool = False
@@ -59,7 +59,7 @@ class BrokerRegistration:
 
     @classmethod
     def from_record(cls, record: RegisterBrokerRecord) -> BrokerRegistration:
-        """A registration replaces whatever was there, its directories too (R-BROKER-1)."""
+        """A registration replaces an earlier one with its directories (R-BROKER-1)."""
         return cls(
             broker_id=record.broker_id,
             epoch=record.broker_epoch,
@@ -87,7 +87,7 @@ class BrokerRegistration:
         directories = tuple(sorted(change.log_dirs))
         says_more = change.fenced != 0 or change.in_controlled_shutdown != 0
         if not directories and (says_more or profile.empty_log_dirs_change == "ignore"):
-            directories = self.directories  # R-BROKER-6: "all offline" cannot be said
+            directories = self.directories  # R-BROKER-6: a change cannot express "all offline"
         flagged = profile.derives_offline_flag and not set(self.directories) <= set(directories)
         return replace(
             self,
@@ -97,6 +97,33 @@ class BrokerRegistration:
             directories=directories,
             cordoned_directories=_or(change.cordoned_log_dirs, self.cordoned_directories),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """What a registration says about the directories of the broker's replicas, by the draft: no record says it."""
+
+    broker_id: int
+    all_in: Uuid | None
+    """All replicas are in this directory (R-DRAFT-1); None: they stay where they are."""
+    lost: frozenset[Uuid]
+    """The replicas in these directories are in LOST (R-DRAFT-2)."""
+
+    def directory(self, directory: Uuid, ids: IdTable) -> Uuid:
+        """The directory of a replica that was in ``directory``."""
+        if self.all_in is not None:
+            return self.all_in
+        return ids.lost if directory in self.lost else directory
+
+
+def rewrite_of(before: BrokerRegistration, after: BrokerRegistration) -> Rewrite | None:
+    """What the registration ``after`` rewrites, None if nothing (R-DRAFT-1, R-DRAFT-2)."""
+    gone = frozenset(before.directories) - frozenset(after.directories)
+    only = before.directories[0] if len(before.directories) == 1 and not before.has_offline_directories else None
+    if only in after.directories and len(after.directories) > 1:
+        return Rewrite(broker_id=after.broker_id, all_in=only, lost=frozenset())
+    # No record says that a registration has offline directories, so it has none.
+    return Rewrite(broker_id=after.broker_id, all_in=None, lost=gone) if gone else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +147,7 @@ class Partition:
 
     @classmethod
     def from_record(cls, record: PartitionRecord, ids: IdTable = KAFKA_IDS, profile: Profile = KAFKA) -> Partition:
-        """The whole state, whatever was there before (R-PART-1, R-PART-2, R-PART-3, R-PART-4)."""
+        """The whole state, independent of any state before (R-PART-1, R-PART-2, R-PART-3, R-PART-4)."""
         # VALIDATE
         if record.directories and len(record.directories) != len(record.replicas):
             raise IllegalRecord(f"{len(record.directories)} directories for {len(record.replicas)} replicas")

@@ -88,7 +88,7 @@ class ControllerNode:
 
     @classmethod
     def create(cls, profile: Profile, cluster_id: str, seed: int, ids: IdTable = KAFKA_IDS) -> ControllerNode:
-        """A controller with an empty log. The reserved ids are Kafka's unless told otherwise (R-SIM-10)."""
+        """A controller with an empty log. The reserved ids are Kafka's by default (R-SIM-10)."""
         node = cls(deciding(profile), cluster_id, JavaRandom(seed).state, image=Image(ids=ids))
         node.fail_over(0)
         return node
@@ -126,7 +126,7 @@ class ControllerNode:
                 return
 
     def fail_over(self, now: int, *, from_snapshot: bool = False) -> None:
-        """Another controller takes over with the log alone: a new epoch, and every session begins anew.
+        """Another controller takes over with only the log: a new epoch, and every session starts again.
 
         Which directories a process registered it reads there; ``from_snapshot`` says that the log it has begins with
         a snapshot, whose registrations list only what is online (R-FAIL-4).

@@ -1,4 +1,4 @@
-"""What goes on between brokers: followers fall behind and catch up, future replicas too (R-SIM-5).
+"""Replication between brokers: followers fall behind and catch up, and so do future replicas (R-SIM-5).
 
 Source: Kafka's ``Partition`` (in-sync sets), ``ReplicaAlterLogDirsThread``; no bytes are modelled, only who serves.
 """
@@ -22,7 +22,7 @@ CHECK_INTERVAL_MS = 500
 # A follower that was away is in sync again after about this long.
 CATCH_UP_MS = 1_500
 # The first copy of a replica to another disk takes as long. After that the copying thread never rests: it is faster
-# than the delay with which assignments are sent, without which a move would begin anew again and again (R-MOVE-7).
+# than the delay with which assignments are sent, otherwise a move would restart again and again (R-MOVE-7).
 COPY_INTERVAL_MS = 20
 
 

@@ -24,7 +24,7 @@ NEWEST = "4.1-IV1"
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A story that a world can be taken through; ``section`` is where the KIP tells it."""
+    """A story to play in a world. ``section`` is its section of the KIP."""
 
     name: str
     summary: str

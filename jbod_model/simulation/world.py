@@ -163,7 +163,7 @@ class World:
         return host
 
     def start_broker(self, node_id: int, *, zookeeper: bool = False) -> StorageProblem | None:
-        """Start the machine's broker; what keeps it from starting is told and returned."""
+        """Start the machine's broker. The problems that prevent it are reported and returned."""
         host = self.hosts[node_id]
         started = host.start(self.now, random_id(self.scheduler.random), zookeeper=zookeeper)
         if isinstance(started, StorageProblem):

@@ -42,7 +42,7 @@ def render_properties(properties: Mapping[str, str], written: datetime | None = 
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blank lines; a line that ends in an odd number of backslashes goes on."""
+    """Lines without comments and blank lines; an odd number of backslashes at its end continues a line."""
     pending = ""
     continued = False
     for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):

@@ -17,7 +17,7 @@ _BROKER = """json_merge_patch(json_object(
     'brokerId', broker_id, 'epoch', broker_epoch, 'incarnationId', incarnation_id, 'fenced', fenced,
     'inControlledShutdown', in_controlled_shutdown, 'logDirs', log_dirs),
     json_object('cordonedLogDirs', cordoned_log_dirs))"""
-"""A merge leaves out what is null: a broker that never said which directories are cordoned."""
+"""A merge leaves out what is null: a broker that never listed its cordoned directories."""
 
 
 def image(lake: Lake) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class Blocker:
     missing: tuple[Missing, ...]
     todo: str
     command: str | None
-    """To be run as it stands; None where no command helps."""
+    """A command that can be run without changes; None if no command helps."""
 
     @property
     def ghost(self) -> bool:
@@ -95,7 +95,7 @@ class FeatureLevel:
 
 @dataclass(frozen=True)
 class UpgradeCheck:
-    """What stands in the way at an offset."""
+    """What blocks an upgrade at an offset."""
 
     offset: int
     time: datetime
@@ -214,7 +214,7 @@ def named(feature: str, level: int) -> str:
 
 
 def _finalized(lake: Lake, who: Quorum) -> dict[str, int]:
-    """Feature -> level; kraft.version stands in a control record."""
+    """Feature -> level; kraft.version is in a control record."""
     return features(lake) | ({KRAFT_VERSION: who.kraft_version} if who.kraft_version else {})
 
 
@@ -345,7 +345,7 @@ def _raise(at: Sequence[FeatureLevel], wanted: Mapping[str, int] | None, release
 
 
 def _set_at(feature: str, metadata_version: int) -> int:
-    """The level that releases of a metadata.version set; 0 for a feature that they leave alone."""
+    """The level that releases of a metadata.version set; 0 for a feature that they do not set."""
     if feature == METADATA_VERSION:
         return metadata_version
     return max(

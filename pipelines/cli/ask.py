@@ -15,29 +15,12 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli.afterwards import refusals
+from pipelines.cli.options import All, AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs
 from pipelines.show.incomplete import about, answered
 
 if TYPE_CHECKING:
     from pipelines.lake.reader import Lake
-
-LakePath = Annotated[str | None, typer.Option("--lake", help="The lake to ask; settings name another default.")]
-Logs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--log",
-        metavar="DIR",
-        help="Ask this log in place of a lake: a metadata.log.dir, its __cluster_metadata-0 or a URI. Several for the "
-        "directories of several controllers.",
-    ),
-]
-LogDirs = Annotated[list[str] | None, typer.Argument(metavar="[LOG_DIR]...", help="The same as --log DIR.")]
-AtOffset = Annotated[int | None, typer.Option("--at-offset", help="As it was after the record at this offset.")]
-AtTime = Annotated[
-    str | None,
-    typer.Option("--at-time", help="As it was at this time: 2026-11-21T02:21:05Z, or milliseconds since 1970."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
-All = Annotated[bool, typer.Option("--all", help="List everything, however long.")]
+    from pipelines.settings import Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -60,8 +43,8 @@ def offline(
     """Which replicas are offline, why, since when, and what to do. Exit code 0 whatever the answer is."""
     from pipelines.ask.offline import offline as ask
 
-    opened, default = open_lake(lake, at_offset, at_time, log_dirs, log)
-    answer = ask(opened, default, accepted_until(lake))
+    opened, settings = open_lake(lake, at_offset, at_time, log_dirs, log)
+    answer = ask(opened, settings.ask.min_insync_replicas, settings.check.losses_accepted_until)
     if as_json:
         print_json(answer.as_json())
         return
@@ -81,8 +64,8 @@ def status(
     """The lake and its cluster on one screen."""
     from pipelines.ask.status import status as ask
 
-    opened, default = open_lake(lake, at_offset, at_time, log_dirs, log)
-    answer = ask(opened, default, accepted_until(lake))
+    opened, settings = open_lake(lake, at_offset, at_time, log_dirs, log)
+    answer = ask(opened, settings.ask.min_insync_replicas, settings.check.losses_accepted_until)
     if as_json:
         print_json(answer)
         return
@@ -123,8 +106,8 @@ def history(
     """The history of one partition, record by record."""
     from pipelines.ask.history import history as ask
 
-    opened, default = open_lake(lake, at_offset, at_time, log)
-    answer = ask(opened, partition, default)
+    opened, settings = open_lake(lake, at_offset, at_time, log)
+    answer = ask(opened, partition, settings.ask.min_insync_replicas)
     if as_json:
         print_json({"offset": opened.offset, "time": opened.time, "history": answer})
         return
@@ -216,8 +199,8 @@ def _as_seconds(number: int) -> str:
 
 def open_lake(
     path: str | None, at_offset: int | None, at_time: str | None, *logs: Sequence[str] | None
-) -> tuple[Lake, int]:
-    """Opens the lake, or a log that answers like a lake. Also returns the default for min.insync.replicas.
+) -> tuple[Lake, Settings]:
+    """Opens the lake, or a log that answers like a lake. Also returns the settings of this command.
 
     If a log is damaged, the answer uses the records before the damage. The command then ends with the log's error, like
     a replay.
@@ -233,11 +216,10 @@ def open_lake(
     settings = load(lake=path)
     # An answer has many small objects that all stay alive: garbage collection took a third of the time.
     gc.set_threshold(100_000, 50, 100)
-    default = settings.ask.min_insync_replicas
     if not log_dirs:
         from pipelines.lake.reader import Lake
 
-        return _told(Lake.open(settings.lake, at_offset, time)), default
+        return _told(Lake.open(settings.lake, at_offset, time)), settings
     from pipelines.start.pandas_import import without_pandas
 
     without_pandas()
@@ -247,27 +229,20 @@ def open_lake(
     replay = settings.replay
     options = Options(
         path=log_dirs[0],
-        copies=tuple(log_dirs[1:]),
-        cut_tail="fail" if replay.tail == "stop" else "wait",
+        more_dirs=tuple(log_dirs[1:]),
+        cut_tail=replay.tail,
     )
     found = LogLake.of(options, at_offset, time, profile=replay.profile)
     if found.log.refusal is not None:
         typer.echo(f"jbod: answered from the records up to offset {found.published.end_offset - 1}", err=True)
         refusals.append(found.log.refusal)
-    return _told(found), default
+    return _told(found), settings
 
 
 def _told(lake: Lake) -> Lake:
     """The lake; every question passes here, and its answer says where the lake is incomplete."""
     about(lake.incomplete_since)
     return lake
-
-
-def accepted_until(path: str | None) -> int:
-    """The offset up to which lost data is accepted."""
-    from pipelines.settings import load
-
-    return load(lake=path).check.losses_accepted_until
 
 
 def print_json(answer: Any) -> None:

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from datetime import timedelta, timezone, tzinfo
+from datetime import UTC, timedelta, timezone, tzinfo
 from pathlib import Path
 from typing import Annotated
 from zoneinfo import ZoneInfo
@@ -14,7 +14,8 @@ from zoneinfo import ZoneInfo
 import typer
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.cli.ask import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs, open_lake, print_json
+from pipelines.cli.ask import open_lake, print_json
+from pipelines.cli.options import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs
 
 Requests = Annotated[
     list[Path] | None,
@@ -56,7 +57,8 @@ def audit(
     from jbod_model.formats.request_log_file import RequestLog
     from pipelines.audit.files import audit as run
 
-    logs = [RequestLog(path, zone_of(time_zone)) for path in requests or ()]
+    zone = zone_of(time_zone) if requests else UTC
+    logs = [RequestLog(path, zone) for path in requests or ()]
     summary = run(log_dir, logs, lake, static_configs(config or ()), invariants=invariants)
     if as_json:
         sys.stdout.write(json.dumps(summary.as_json(logs)) + "\n")
@@ -87,7 +89,8 @@ def control(
     from pipelines.audit.controller_mode import control as run
     from pipelines.show.controller_mode import outcome_as_json, show_control
 
-    logs = [RequestLog(path, zone_of(time_zone)) for path in requests]
+    zone = zone_of(time_zone)
+    logs = [RequestLog(path, zone) for path in requests]
     controller = run(logs, out, metadata_version)
     if as_json:
         sys.stdout.write(json.dumps(outcome_as_json(controller, logs)) + "\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,20 +10,13 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.check.expectations import docs_page, expectations_folder
-from pipelines.cli.ask import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs, open_lake, print_json
+from pipelines.cli.ask import open_lake, print_json
+from pipelines.cli.options import All, AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs, Severity
 
 if TYPE_CHECKING:
     from pipelines.check.expectations.validate import Validation
     from pipelines.lake.reader import Lake
     from pipelines.settings import Settings
-
-
-class FailOn(StrEnum):
-    """The least severity that makes the exit code 1."""
-
-    critical = "critical"
-    warning = "warning"
-    info = "info"
 
 
 def register(app: typer.Typer) -> None:
@@ -40,12 +32,12 @@ def check(
         list[str] | None, typer.Option("--only", help="Ids or names of checks, separated by commas; all of them else.")
     ] = None,
     fail_on: Annotated[
-        FailOn, typer.Option("--fail-on", help="Leave with 1 for findings at least this severe.")
-    ] = FailOn.warning,
+        Severity, typer.Option("--fail-on", help="Exit with 1 for findings of this severity, or worse.")
+    ] = Severity.warning,
     at_offset: AtOffset = None,
     at_time: AtTime = None,
     as_json: AsJson = False,
-    every: Annotated[bool, typer.Option("--all", help="Name everything found, however long.")] = False,
+    every: All = False,
     keep: Annotated[
         bool, typer.Option("--keep/--no-keep", help="Write what is found now to the lake's table findings.")
     ] = True,
@@ -68,11 +60,11 @@ def check(
     from pipelines.check.catalogue import chosen
     from pipelines.check.definition import at_least
     from pipelines.check.evaluate import run_checks
-    from pipelines.settings import load
 
-    settings = load(lake=lake)
     if docs:
-        _show_docs(expectations_folder(settings))
+        from pipelines.settings import load
+
+        _show_docs(expectations_folder(load(lake=lake)))
         return
     words = [word.strip() for given in only or () for word in given.split(",")]
     ran = chosen(words)
@@ -80,7 +72,7 @@ def check(
         raise UsageError("--validate runs everything at the newest offset: leave out --only, --at-offset and --at-time")
     if validate and (log_dirs or log):
         raise UsageError("--validate reads the tables of a lake with Spark: jbod replay LOG_DIR --lake LAKE first")
-    opened, _ = open_lake(lake, at_offset, at_time, log_dirs, log)
+    opened, settings = open_lake(lake, at_offset, at_time, log_dirs, log)
     validation = _validate(opened, settings) if validate else None
     found = run_checks(opened, words, settings) if validation is None else validation.findings
     if as_json:

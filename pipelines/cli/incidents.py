@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.ask import All, AsJson, AtOffset, AtTime, LakePath, Logs, open_lake, print_json
+from pipelines.cli.ask import open_lake, print_json
+from pipelines.cli.options import All, AsJson, AtOffset, AtTime, LakePath, Logs
 
 
 def register(app: typer.Typer) -> None:
@@ -28,7 +29,8 @@ def incidents(
     from pipelines.ask.incidents import incidents as ask
     from pipelines.ask.move_counts import moving
 
-    opened, default = open_lake(lake, at_offset, at_time, log)
+    opened, settings = open_lake(lake, at_offset, at_time, log)
+    default = settings.ask.min_insync_replicas
     position = {"offset": opened.offset, "time": opened.time}
     if number is not None:
         one = details(opened, number, default)

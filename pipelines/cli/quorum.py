@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.ask import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs, open_lake, print_json
+from pipelines.cli.ask import open_lake, print_json
+from pipelines.cli.options import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs
+
+if TYPE_CHECKING:
+    from pipelines.settings import Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -28,8 +32,8 @@ def quorum(
     """Leader, epoch, voters and observers; controllers registered and gone. Exit code 0 whatever the answer is."""
     from pipelines.ask.quorum import quorum as ask
 
-    opened, _ = open_lake(lake, at_offset, at_time, log_dirs, log)
-    answer = ask(opened, _ghost_after(lake))
+    opened, settings = open_lake(lake, at_offset, at_time, log_dirs, log)
+    answer = ask(opened, _ghost_after(settings))
     if as_json:
         print_json(answer)
         return
@@ -57,8 +61,8 @@ def upgrade_check(
     """Whether all nodes support a feature level, who blocks it, and what to do. Exit code 0: ready, 1: blocked."""
     from pipelines.ask.upgrade import upgrade_check as ask
 
-    opened, _ = open_lake(lake, at_offset, at_time, log_dirs, log)
-    answer = ask(opened, to, _ghost_after(lake))
+    opened, settings = open_lake(lake, at_offset, at_time, log_dirs, log)
+    answer = ask(opened, to, _ghost_after(settings))
     if as_json:
         print_json(answer)
     else:
@@ -68,8 +72,6 @@ def upgrade_check(
     raise typer.Exit(0 if answer.ready else 1)
 
 
-def _ghost_after(path: str | None) -> timedelta:
+def _ghost_after(settings: Settings) -> timedelta:
     """How long a broker may be fenced before it counts as a ghost."""
-    from pipelines.settings import load
-
-    return timedelta(hours=load(lake=path).check.offline_hours)
+    return timedelta(hours=settings.check.offline_hours)

@@ -43,7 +43,7 @@ def replay(
     lake: Annotated[str | None, typer.Option(help="where the tables are; made if it is not there")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="go on as the log grows, until Ctrl-C")] = False,
     max_records: Annotated[int | None, typer.Option(help="records of one micro-batch")] = None,
-    profile: Annotated[str | None, typer.Option(help="rules: kafka or kip858")] = None,
+    profile: Annotated[str | None, typer.Option(help="rules: kafka, kip858 or draft")] = None,
     ids: Annotated[str, typer.Option(help="what the log's reserved ids mean: kafka or kip858")] = "kafka",
     start: Annotated[str, typer.Option(help="where a new lake begins: auto, log or snapshot")] = "auto",
     tail: Annotated[str | None, typer.Option(help="a batch cut off at the end: wait or stop")] = None,
@@ -80,7 +80,7 @@ def replay(
 
             wanted = Replay(
                 log_dir=log_dir[0],
-                copies=tuple(log_dir[1:]),
+                more_dirs=tuple(log_dir[1:]),
                 settle=Settle.parse(settle),
                 lake=settings.lake,
                 profile=settings.replay.profile,

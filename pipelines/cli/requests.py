@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jbod_model.errors import UsageError
-from pipelines.cli.ask import AsJson, AtOffset, AtTime, LakePath, Logs, open_lake, print_json
+from pipelines.cli.ask import open_lake, print_json
+from pipelines.cli.options import AsJson, AtOffset, AtTime, LakePath, Logs
 
 if TYPE_CHECKING:
     from pipelines.ask.assignment_requests import Asked, Assignments, Queue, Request
@@ -38,13 +39,12 @@ def assignments(
     Needs request logs: jbod replay LOG_DIR --requests FILE.
     """
     from pipelines.ask import assignment_requests as ask
-    from pipelines.settings import load
 
     if every is not None and not 0.001 <= every <= 10**9:
         raise UsageError(f"--queue {every}: seconds from 0.001 on")
     if partition is not None and every is not None:
         raise UsageError("--queue is about brokers, not about a partition: give one of them")
-    opened, _ = open_lake(lake, at_offset, at_time, log)
+    opened, settings = open_lake(lake, at_offset, at_time, log)
     if partition is not None:
         found = ask.requests_of(opened, partition)
         if as_json:
@@ -58,8 +58,8 @@ def assignments(
         else:
             _show_queue(steps)
     else:
-        check = load().check
-        answer = ask.assignments(opened, check.refusals, timedelta(hours=check.window_hours))
+        window = timedelta(hours=settings.check.window_hours)
+        answer = ask.assignments(opened, settings.check.refusals, window)
         if as_json:
             print_json(answer)
         else:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.ask import All, AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs, open_lake, print_json
+from pipelines.cli.ask import open_lake, print_json
+from pipelines.cli.options import All, AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs
 
 
 def register(app: typer.Typer) -> None:
@@ -29,8 +30,8 @@ def risk(
     """For each directory and broker: what would be lost if it failed now, worst first. Exit code 0."""
     from pipelines.ask.risk import risk as ask
 
-    opened, default = open_lake(lake, at_offset, at_time, log_dirs, log)
-    answer = ask(opened, default)
+    opened, settings = open_lake(lake, at_offset, at_time, log_dirs, log)
+    answer = ask(opened, settings.ask.min_insync_replicas)
     if as_json:
         print_json(answer.as_json())
         return
@@ -58,9 +59,9 @@ def whatif(
 
     from pipelines.ask.whatif import whatif as ask
 
-    opened, default = open_lake(lake, at_offset, at_time, log)
+    opened, settings = open_lake(lake, at_offset, at_time, log)
     with Console(stderr=True).status("Asking the controller about every partition that is touched"):
-        answer = ask(opened, fail, default)
+        answer = ask(opened, fail, settings.ask.min_insync_replicas)
     if as_json:
         print_json(answer.as_json())
         return
@@ -81,8 +82,8 @@ def safe_to_remove(
     """Whether a directory can be removed, and what to do first. Exit code 0: safe, 1: not, 2: no such directory."""
     from pipelines.ask.removal import safe_to_remove as ask
 
-    opened, default = open_lake(lake, at_offset, at_time, log)
-    answer = ask(opened, directory, default)
+    opened, settings = open_lake(lake, at_offset, at_time, log)
+    answer = ask(opened, directory, settings.ask.min_insync_replicas)
     if as_json:
         print_json(answer.as_json())
     else:

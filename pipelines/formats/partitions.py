@@ -31,7 +31,8 @@ class PartitionRows(NamedTuple):
 
     ``topics`` uint64[n, 2] (the 16 bytes as they lie in memory), ``partitions`` int32[n], ``scalars`` int32[4, n]
     (leader, leader epoch, partition epoch, recovery), ``ints`` int32[6, *] with ``int_ends`` int32[6, n + 1],
-    ``ids`` uint64[*, 2] with ``id_ends`` int32[n + 1], ``present`` bool[7, n]: false where a list is null.
+    ``directory_ids`` uint64[*, 2] with ``directory_ends`` int32[n + 1], ``present`` bool[7, n]: false where a list is
+    null.
     """
 
     topics: Any
@@ -39,8 +40,8 @@ class PartitionRows(NamedTuple):
     scalars: Any
     ints: Any
     int_ends: Any
-    ids: Any
-    id_ends: Any
+    directory_ids: Any
+    directory_ends: Any
     present: Any
 
 
@@ -85,7 +86,7 @@ def _read_all(bodies: Bodies, list_of_tag: Any, rows: PartitionRows) -> tuple[in
             rows.present[slot, row] = False
         for slot in range(6):
             rows.int_ends[slot, row + 1] = rows.int_ends[slot, row]
-        rows.id_ends[row + 1] = rows.id_ends[row]
+        rows.directory_ends[row + 1] = rows.directory_ends[row]
         if whole:
             for slot in range(4):
                 count, at, status = compact(bodies.data, at, end, 4, 0)
@@ -106,8 +107,8 @@ def _read_all(bodies: Bodies, list_of_tag: Any, rows: PartitionRows) -> tuple[in
                 count, at, status = compact(bodies.data, at, end, 16, 0)
                 if status != OK:
                     return row, at, status
-                at = _ids(bodies.data, at, count, rows.ids, rows.id_ends[row])
-                rows.id_ends[row + 1] = rows.id_ends[row] + count
+                at = _ids(bodies.data, at, count, rows.directory_ids, rows.directory_ends[row])
+                rows.directory_ends[row + 1] = rows.directory_ends[row] + count
                 rows.present[DIRECTORIES, row] = True
         else:
             rows.scalars[LEADER, row] = NO_LEADER_CHANGE
@@ -145,8 +146,8 @@ def _read_all(bodies: Bodies, list_of_tag: Any, rows: PartitionRows) -> tuple[in
                 if status != OK:
                     return row, at, status
                 rows.present[DIRECTORIES, row] = count >= 0
-                at = _ids(bodies.data, at, max(count, 0), rows.ids, rows.id_ends[row])
-                rows.id_ends[row + 1] = rows.id_ends[row] + max(count, 0)
+                at = _ids(bodies.data, at, max(count, 0), rows.directory_ids, rows.directory_ends[row])
+                rows.directory_ends[row + 1] = rows.directory_ends[row] + max(count, 0)
             else:
                 count, at, status = compact(bodies.data, at, stop, 4, 1)
                 if status != OK:
@@ -200,11 +201,11 @@ def read_partition_rows(bodies: Bodies) -> tuple[PartitionRows, int]:
         scalars=np.empty((4, n), np.int32),
         ints=np.empty((INT_LISTS, room // 4 + 1), np.int32),
         int_ends=np.empty((INT_LISTS, n + 1), np.int32),
-        ids=np.empty((room // 16 + 1, 2), np.uint64),
-        id_ends=np.empty(n + 1, np.int32),
+        directory_ids=np.empty((room // 16 + 1, 2), np.uint64),
+        directory_ends=np.empty(n + 1, np.int32),
         present=np.empty((INT_LISTS + 1, n), np.bool_),
     )
     rows.int_ends[:, 0] = 0
-    rows.id_ends[0] = 0
+    rows.directory_ends[0] = 0
     done, _, _ = _read(bodies, TAG_TABLE, rows)
     return rows, done

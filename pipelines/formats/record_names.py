@@ -5,13 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from jbod_model.formats.control_records import CONTROL_TYPE_NAMES
 from jbod_model.formats.records import API_KEYS, TYPE_NAMES
 from pipelines.formats.records import CONTROL_BASE, Records
-
-CONTROL_NAMES = {
-    0: "ABORT", 1: "COMMIT", 2: "LEADER_CHANGE", 3: "SNAPSHOT_HEADER", 4: "SNAPSHOT_FOOTER",
-    5: "KRAFT_VERSION", 6: "KRAFT_VOTERS",
-}  # fmt: skip
 
 
 def type_names(types: np.ndarray) -> pa.Array:
@@ -25,7 +21,7 @@ def type_names(types: np.ndarray) -> pa.Array:
 def type_name(number: int) -> str:
     """Kafka's name of a record type, UNKNOWN_n if it has none."""
     if number >= CONTROL_BASE:
-        return CONTROL_NAMES.get(number - CONTROL_BASE, f"UNKNOWN_CONTROL_{number - CONTROL_BASE}")
+        return CONTROL_TYPE_NAMES.get(number - CONTROL_BASE, f"UNKNOWN_CONTROL_{number - CONTROL_BASE}")
     return TYPE_NAMES[API_KEYS[number]] if number in API_KEYS else f"UNKNOWN_{number}"
 
 

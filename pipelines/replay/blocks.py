@@ -14,6 +14,7 @@ from pipelines.replay.events import (
     CHANGE,
     CLEAR_ELR,
     PARTITION,
+    REGISTER_BROKER,
     REMOVE_TOPIC,
     TOPIC,
     Events,
@@ -24,6 +25,8 @@ from pipelines.replay.slice_ids import SliceIds
 _MOST_TYPES = 255
 _OF_PARTITIONS = np.zeros(_MOST_TYPES + 1, np.bool_)
 _OF_PARTITIONS[[TOPIC, PARTITION, CHANGE, REMOVE_TOPIC, CLEAR_ELR]] = True
+_WITH_REWRITES = _OF_PARTITIONS.copy()
+_WITH_REWRITES[REGISTER_BROKER] = True
 
 
 @njit(cache=True, nogil=True)
@@ -39,9 +42,13 @@ def shards_of(topics: np.ndarray, shards: int) -> np.ndarray:
     return out
 
 
-def rows_of_events(records: Records, kept: np.ndarray | None = None) -> np.ndarray:
-    """Rows of the records that touch topics and partitions. ``kept`` bool[n]: false for those that do not count."""
-    wanted = _OF_PARTITIONS[np.minimum(records.types, _MOST_TYPES)] & records.known
+def rows_of_events(records: Records, kept: np.ndarray | None = None, *, logical_rewrites: bool = False) -> np.ndarray:
+    """Rows of the records that touch topics and partitions. ``kept`` bool[n]: false for those that do not count.
+
+    ``logical_rewrites``: registrations of brokers touch partitions, too (R-DRAFT-1, R-DRAFT-2).
+    """
+    of_events = _WITH_REWRITES if logical_rewrites else _OF_PARTITIONS
+    wanted = of_events[np.minimum(records.types, _MOST_TYPES)] & records.known
     if kept is not None:
         wanted &= kept
     return np.flatnonzero(wanted)
@@ -70,8 +77,8 @@ def events_of(
         taken, sizes = _lists(part.ints[slot], part.int_ends[slot], part.present[slot], at)
         int_sizes[slot, hits] = sizes
         values.append(taken)
-    id_sizes = np.full(m, -1, np.int32)
-    id_of, id_sizes[hits] = _lists(named.id_of, part.id_ends, part.present[INT_LISTS], at)
+    directory_sizes = np.full(m, -1, np.int32)
+    directories, directory_sizes[hits] = _lists(named.directories, part.directory_ends, part.present[INT_LISTS], at)
     names, name_ends = take_lists(records.data, records.name_at, records.name_sizes, rows)
     topic_of, topics = renumber(named.topic_of[rows], named.topics)
     return Events(
@@ -86,10 +93,10 @@ def events_of(
         int_values=np.concatenate(values),
         int_starts=starts_of(int_sizes),
         int_sizes=int_sizes,
-        id_of=id_of,
-        ids=named.ids,
-        id_starts=starts_of(id_sizes),
-        id_sizes=id_sizes,
+        directories=directories,
+        directory_ids=named.directory_ids,
+        directory_starts=starts_of(directory_sizes),
+        directory_sizes=directory_sizes,
         names=names,
         name_ends=name_ends,
     )
@@ -105,13 +112,14 @@ def _lists(
     return taken, sizes[rows]
 
 
-def by_shard(records: Records, rows: np.ndarray, named: SliceIds, shards: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sorts ``rows`` by shard, and by log order within a shard. Events that concern all topics go to every shard.
+def by_shard(rows: np.ndarray, named: SliceIds, shards: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sorts ``rows`` by shard, and by log order within a shard. Events without a topic id go to every shard.
 
     Returns the rows and the bounds of the shards among them: int64[shards + 1].
     """
-    owner = np.append(shards_of(named.topics, shards), np.int32(0))[named.topic_of[rows]].astype(np.uint8)
-    everywhere = records.types[rows] == CLEAR_ELR
+    topics = named.topic_of[rows]
+    owner = np.append(shards_of(named.topics, shards), np.int32(0))[topics].astype(np.uint8)
+    everywhere = topics < 0
     if everywhere.any():
         wide, own = rows[everywhere], rows[~everywhere]
         rows = np.concatenate([own, np.tile(wide, shards)])

@@ -108,6 +108,9 @@ def broker_rows(state: BrokerShardState, changes: Sequence[Change]) -> dict[str,
     closed: list[dict[str, Any]] = []
     closed_dirs: list[dict[str, Any]] = []
     for change in changes:
+        if change.before is not None and change.after is not None and change.before.same_row(change.after):
+            state.brokers[change.broker_id] = change.after
+            continue
         at = Since(change.offset, change.time, change.snapshot)
         if change.before is not None:
             row = _broker_row(change.before, state.broker_since.pop(change.broker_id))

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,10 +24,11 @@ from jbod_model.formats.records import (
     UnregisterBrokerRecord,
 )
 from jbod_model.ids import Uuid
-from jbod_model.replay.registrations import BrokerRegistration, IllegalRecord
+from jbod_model.profiles import KAFKA, Profile
+from jbod_model.replay.registrations import BrokerRegistration, IllegalRecord, Rewrite, rewrite_of
 from pipelines.formats.api_keys import KEY_OF
 from pipelines.formats.lists import number_ids
-from pipelines.replay.offline import BROKER_ACTIVE, BROKER_FENCED, BROKER_MISSING, Timeline
+from pipelines.replay.offline import BROKER_ACTIVE, BROKER_FENCED, BROKER_IMPAIRED, BROKER_MISSING, Timeline
 
 BROKER_TYPES = tuple(
     KEY_OF[kind]
@@ -52,6 +54,12 @@ class Registration:
     rack: str | None
     directories: tuple[str, ...]
     cordoned: tuple[str, ...] | None
+    has_offline_directories: bool = False
+    """The flag of the drafts, in no table (R-DRAFT-6)."""
+
+    def same_row(self, other: Registration) -> bool:
+        """Whether both are the same in the table of brokers."""
+        return replace(self, has_offline_directories=other.has_offline_directories) == other
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,9 @@ def _alone(brokers: Mapping[int, Registration], after: Registration, offset: int
     return after
 
 
-def _apply(brokers: Mapping[int, Registration], record: Record, offset: int) -> tuple[int, Registration | None, str]:
+def _apply(
+    brokers: Mapping[int, Registration], record: Record, offset: int, profile: Profile
+) -> tuple[int, Registration | None, str]:
     match record:
         case RegisterBrokerRecord():
             return record.broker_id, _alone(brokers, _of(BrokerRegistration.from_record(record)), offset), "registered"
@@ -117,7 +127,7 @@ def _apply(brokers: Mapping[int, Registration], record: Record, offset: int) -> 
             return record.id, replace(broker, fenced=isinstance(record, FenceBrokerRecord)), "changed"
         case BrokerRegistrationChangeRecord():
             broker = _known(brokers, record.broker_id, record.broker_epoch, offset, type(record).__name__)
-            changed = _changed(broker, record, offset)
+            changed = _changed(broker, record, offset, profile)
             return record.broker_id, _alone(brokers, changed, offset), "changed"
     raise TypeError(f"{type(record).__name__} is no record of a broker")
 
@@ -134,12 +144,13 @@ def _of(known: BrokerRegistration) -> Registration:
         known.rack,
         _ordered(known.directories),
         None if cordoned is None else _ordered(cordoned),
+        known.has_offline_directories,
     )
 
 
-def _changed(broker: Registration, record: BrokerRegistrationChangeRecord, offset: int) -> Registration:
-    """R-BROKER-4, R-BROKER-5, R-BROKER-6 and R-BROKER-7, by the model's own merge."""
-    known = BrokerRegistration(
+def _model(broker: Registration) -> BrokerRegistration:
+    """The model's registration, as far as the tables have it."""
+    return BrokerRegistration(
         broker_id=broker.broker_id,
         epoch=broker.epoch,
         incarnation_id=Uuid.parse(broker.incarnation),
@@ -148,22 +159,40 @@ def _changed(broker: Registration, record: BrokerRegistrationChangeRecord, offse
         rack=broker.rack,
         directories=tuple(map(Uuid.parse, broker.directories)),
         cordoned_directories=None if broker.cordoned is None else tuple(map(Uuid.parse, broker.cordoned)),
+        has_offline_directories=broker.has_offline_directories,
     )
+
+
+def _changed(
+    broker: Registration, record: BrokerRegistrationChangeRecord, offset: int, profile: Profile
+) -> Registration:
+    """R-BROKER-4, R-BROKER-5, R-BROKER-6 and R-BROKER-7, by the model's own merge."""
     try:
-        return _of(known.merge(record))
+        return _of(_model(broker).merge(record, profile))
     except IllegalRecord as problem:
         raise ReplayViolation(offset, f"BrokerRegistrationChangeRecord: {problem} (R-BROKER-4, R-BROKER-7)") from None
 
 
+class FoldedBrokers(NamedTuple):
+    """The result of ``fold_brokers``."""
+
+    brokers: dict[int, Registration]
+    changes: list[Change]
+    """Without changes that have no effect."""
+    rewrites: list[Rewrite | None]
+    """For each RegisterBrokerRecord, what it rewrites in partitions. Empty if the profile has no rewrites."""
+
+
 def fold_brokers(
-    brokers: Mapping[int, Registration], events: Iterable[Event]
-) -> tuple[dict[int, Registration], list[Change]]:
-    """Applies events in log order; returns (registrations afterwards, changes), without changes that have no effect.
+    brokers: Mapping[int, Registration], events: Iterable[Event], profile: Profile = KAFKA
+) -> FoldedBrokers:
+    """Applies events in log order.
 
     A snapshot builds its own registrations, which replace the others at its end (R-REPLAY-2).
     """
     now = dict(brokers)
     changes: list[Change] = []
+    rewrites: list[Rewrite | None] = []
     loading: dict[int, Registration] = {}
     for event in events:
         if event.record is None:
@@ -175,7 +204,10 @@ def fold_brokers(
             now, loading = loading, {}
             continue
         known = loading if event.snapshot else now
-        broker_id, after, cause = _apply(known, event.record, event.offset)
+        broker_id, after, cause = _apply(known, event.record, event.offset, profile)
+        if profile.logical_rewrites and isinstance(event.record, RegisterBrokerRecord):
+            old = known.get(broker_id)
+            rewrites.append(None if old is None or after is None else rewrite_of(_model(old), _model(after)))
         if event.snapshot:
             loading.pop(broker_id, None)
             if after is not None:
@@ -189,16 +221,16 @@ def fold_brokers(
         else:
             now[broker_id] = after
         changes.append(Change(event.offset, event.time, False, broker_id, before, after, cause))
-    return now, changes
+    return FoldedBrokers(now, changes, rewrites)
 
 
 def timeline(
-    brokers: Mapping[int, Registration], changes: Sequence[Change], directories: np.ndarray
+    brokers: Mapping[int, Registration], changes: Sequence[Change], directory_ids: np.ndarray
 ) -> tuple[Timeline, np.ndarray]:
     """The states of every broker during the batch, from its registration before it on.
 
-    ``directories`` are those that the shard has numbered. Returns the timeline and the directories, with those of the
-    brokers appended.
+    ``directory_ids`` are those that the shard has numbered. Returns the timeline and the ids, with those of the brokers
+    appended.
     """
     steps: dict[int, list[tuple[int, int, bool, Registration | None]]] = {
         broker_id: [(-1, -1, False, broker)] for broker_id, broker in brokers.items()
@@ -210,7 +242,7 @@ def timeline(
     flat = [step for broker_id in sorted(steps) for step in steps[broker_id]]
     texts = [text for *_, broker in flat if broker is not None for text in broker.directories]
     ids = np.frombuffer(b"".join(map(_raw, texts)), np.uint64).reshape(-1, 2)
-    numbers, distinct = number_ids(ids, directories)
+    numbers, distinct = number_ids(ids, directory_ids)
     sizes = [0 if broker is None else len(broker.directories) for *_, broker in flat]
     line = Timeline(
         brokers=np.array(sorted(steps), np.int32),
@@ -220,7 +252,7 @@ def timeline(
         states=np.array([_state(broker) for *_, broker in flat], np.int8),
         snapshot=np.array([snapshot for _, _, snapshot, _ in flat], np.bool_),
         directories=numbers,
-        dir_ends=np.cumsum([0, *sizes], dtype=np.int64),
+        directory_ends=np.cumsum([0, *sizes], dtype=np.int64),
     )
     return line, distinct
 
@@ -233,7 +265,9 @@ def _raw(text: str) -> bytes:
 def _state(broker: Registration | None) -> int:
     if broker is None:
         return BROKER_MISSING
-    return BROKER_FENCED if broker.fenced else BROKER_ACTIVE
+    if broker.fenced:
+        return BROKER_FENCED
+    return BROKER_IMPAIRED if broker.has_offline_directories else BROKER_ACTIVE
 
 
 def dump_brokers(brokers: Mapping[int, Registration]) -> bytes:

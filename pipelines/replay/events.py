@@ -15,6 +15,7 @@ from jbod_model.formats.records import (
     ClearElrRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
@@ -25,6 +26,8 @@ from pipelines.replay.pack import narrow, pack, unpack
 
 TOPIC, REMOVE_TOPIC, CLEAR_ELR = (KEY_OF[kind] for kind in (TopicRecord, RemoveTopicRecord, ClearElrRecord))
 PARTITION, CHANGE = (KEY_OF[kind] for kind in (PartitionRecord, PartitionChangeRecord))
+# An event only if registrations rewrite partitions (EngineRules.logical_rewrites).
+REGISTER_BROKER = KEY_OF[RegisterBrokerRecord]
 # Not a record: the end of a snapshot. Everything that the snapshot did not contain ends here.
 SNAPSHOT_END = 255
 NO_IDS = np.empty((0, 2), np.uint64)
@@ -38,8 +41,8 @@ class Events:
     ``offsets`` int64, ``times`` int64 (microseconds UTC), ``kinds`` uint8 (apiKey), ``snapshot`` bool; ``topic_of``
     int32 into ``topics`` uint64[t, 2] (-1: none); ``partitions`` int32, ``scalars`` int32[4, m]; ``int_values`` int32
     holds the values of six columns of lists, with ``int_starts``, ``int_sizes`` int32[6, m] (size -1: null);
-    ``id_of`` int32[*] into ``ids`` uint64[d, 2] with ``id_starts``, ``id_sizes`` int32[m]; ``names`` uint8[*] with
-    ``name_ends`` int32[m + 1]: topic names in UTF-8.
+    ``directories`` int32[*] into ``directory_ids`` uint64[d, 2] with ``directory_starts``, ``directory_sizes``
+    int32[m]; ``names`` uint8[*] with ``name_ends`` int32[m + 1]: topic names in UTF-8.
     """
 
     offsets: np.ndarray
@@ -53,10 +56,10 @@ class Events:
     int_values: np.ndarray
     int_starts: np.ndarray
     int_sizes: np.ndarray
-    id_of: np.ndarray
-    ids: np.ndarray
-    id_starts: np.ndarray
-    id_sizes: np.ndarray
+    directories: np.ndarray
+    directory_ids: np.ndarray
+    directory_starts: np.ndarray
+    directory_sizes: np.ndarray
     names: np.ndarray
     name_ends: np.ndarray
 
@@ -78,10 +81,10 @@ class Events:
             take_lists(self.int_values, self.int_starts[slot], self.int_sizes[slot], rows)[0]
             for slot in range(INT_LISTS)
         ]
-        id_of, id_ends = take_lists(self.id_of, self.id_starts, self.id_sizes, rows)
+        directories, directory_ends = take_lists(self.directories, self.directory_starts, self.directory_sizes, rows)
         names, name_ends = take_lists(self.names, self.name_ends[:-1], np.diff(self.name_ends), rows)
         topic_of, topics = renumber(self.topic_of[rows], self.topics)
-        id_of, ids = renumber(id_of, self.ids)
+        directories, ids = renumber(directories, self.directory_ids)
         int_sizes = self.int_sizes[:, rows]
         return Events(
             offsets=self.offsets[rows],
@@ -95,10 +98,10 @@ class Events:
             int_values=np.concatenate(values),
             int_starts=starts_of(int_sizes),
             int_sizes=int_sizes,
-            id_of=id_of,
-            ids=ids,
-            id_starts=id_ends[:-1],
-            id_sizes=self.id_sizes[rows],
+            directories=directories,
+            directory_ids=ids,
+            directory_starts=directory_ends[:-1],
+            directory_sizes=self.directory_sizes[rows],
             names=names,
             name_ends=name_ends,
         )
@@ -126,9 +129,9 @@ class Events:
                 **{f"scalar{k}": narrow(self.scalars[k]) for k in range(len(self.scalars))},
                 "int_values": narrow(self.int_values),
                 "int_sizes": narrow(self.int_sizes),
-                "id_of": narrow(self.id_of),
-                "ids": self.ids,
-                "id_sizes": narrow(self.id_sizes),
+                "directories": narrow(self.directories),
+                "directory_ids": self.directory_ids,
+                "directory_sizes": narrow(self.directory_sizes),
                 "names": self.names,
                 "name_sizes": narrow(np.diff(self.name_ends)),
             }
@@ -142,7 +145,7 @@ class Events:
             [
                 bounds,
                 [0, *np.maximum.accumulate(tops)[:-1], len(self.topics)] if tops else [0],
-                np.append(self.id_starts, len(self.id_of))[bounds],
+                np.append(self.directory_starts, len(self.directories))[bounds],
                 self.name_ends[bounds],
                 *(np.append(starts, end)[bounds] for starts, end in zip(self.int_starts, int_ends, strict=True)),
             ],
@@ -203,13 +206,13 @@ def join(parts: Sequence[Part]) -> Events:
     topics = np.empty((total[_TOPICS], 2), np.uint64)
     for packed, source, target in (span[_TOPICS] for span in spans):
         topics[target] = packed["topics"][source]
-    topic_of, id_of = column("topic_of", _ROWS, np.int32), column("id_of", _IDS, np.int32)
+    topic_of, directories = column("topic_of", _ROWS, np.int32), column("directories", _IDS, np.int32)
     one, topics = number_ids(topics, NO_IDS)
     _renumber_parts(topic_of, ends[:, _ROWS], ends[:-1, _TOPICS] - cuts[:, _TOPICS, 0], one)
-    tables = [part.packed["ids"] for part in parts]
+    tables = [part.packed["directory_ids"] for part in parts]
     one, ids = number_ids(np.concatenate([NO_IDS, *tables]), NO_IDS)
-    _renumber_parts(id_of, ends[:, _IDS], np.cumsum([0, *map(len, tables)], dtype=np.int64), one)
-    id_sizes = column("id_sizes", _ROWS, np.int32)
+    _renumber_parts(directories, ends[:, _IDS], np.cumsum([0, *map(len, tables)], dtype=np.int64), one)
+    directory_sizes = column("directory_sizes", _ROWS, np.int32)
     name_sizes = column("name_sizes", _ROWS, np.int32)
     times = column("times", _ROWS, np.int64, "began")
     times *= _MILLISECOND
@@ -225,10 +228,10 @@ def join(parts: Sequence[Part]) -> Events:
         int_values=np.concatenate([column("int_values", _INTS + slot, np.int32) for slot in range(INT_LISTS)]),
         int_starts=starts_of(int_sizes),
         int_sizes=int_sizes,
-        id_of=id_of,
-        ids=ids,
-        id_starts=starts_of(id_sizes),
-        id_sizes=id_sizes,
+        directories=directories,
+        directory_ids=ids,
+        directory_starts=starts_of(directory_sizes),
+        directory_sizes=directory_sizes,
         names=column("names", _NAMES, np.uint8),
         name_ends=np.concatenate([[0], np.cumsum(name_sizes)]).astype(np.int32),
     )
@@ -272,10 +275,10 @@ def end_of_snapshot(offset: int, time: int) -> Events:
         int_values=np.zeros(0, np.int32),
         int_starts=np.zeros((INT_LISTS, 1), np.int32),
         int_sizes=np.full((INT_LISTS, 1), -1, np.int32),
-        id_of=np.zeros(0, np.int32),
-        ids=NO_IDS,
-        id_starts=np.zeros(1, np.int32),
-        id_sizes=np.full(1, -1, np.int32),
+        directories=np.zeros(0, np.int32),
+        directory_ids=NO_IDS,
+        directory_starts=np.zeros(1, np.int32),
+        directory_sizes=np.full(1, -1, np.int32),
         names=np.zeros(0, np.uint8),
         name_ends=np.zeros(2, np.int32),
     )

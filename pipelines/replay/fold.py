@@ -9,7 +9,7 @@ A *version* is a partition between two events that change it: its lists, its sca
 list of a partition is the last one that was given, so a version copies no list. It holds a *reference* to each: the
 source row that gave it. Source row p < ``old`` is partition p as the batch found it, source row ``old + e`` is event e.
 Two references are no row: EMPTY, and ABSENT for directories that were never given (each replica then has the
-profile's default directory).
+directory that its profile gives absent ones).
 
 A *slot* is one replica of a partition for as long as its broker and its directory stay: a row of ``assignments``.
 
@@ -18,6 +18,7 @@ A *slot* is one replica of a partition for as long as its broker and its directo
     TopicRecord                             no version; the topic exists
     PartitionRecord, PartitionChangeRecord  a version of the partition that it names; slots where replicas moved
     ClearElrRecord                          a version of each partition that has an ELR; no slot
+    RegisterBrokerRecord (draft only)       a version of each partition, and slots, whose directories it rewrites
     RemoveTopicRecord                       no version; closes the versions and slots of the topic
     end of a snapshot                       no version; closes all that the snapshot did not name
 
@@ -25,17 +26,19 @@ Three exceptions:
 1. A record of a snapshot that says what the open version says makes no version: that version goes on (R-REPLAY-2).
 2. A record of a snapshot finds only what the snapshot named before it; the state from before does not count.
 3. A ClearElrRecord without a topic changes the partitions of all topics (R-CLEAR-1).
+4. A rewrite gives lists that no record has: the fold adds them to the source rows (R-DRAFT-1, R-DRAFT-2).
 
 Invariants between two events:
 - A partition that exists has one version with TO == OPEN, its row P_LATEST; one that is gone has none.
 - The open slots of a partition are the replicas of its open version, in their order.
 - Within a partition, rows rise with FROM. A version's TO is the next one's FROM, unless the partition was gone between.
 - The row after the last version is a draft: an event that is refused, or says nothing new, leaves it there uncounted.
-- Helpers never allocate. Where a table is full, ``_apply`` stops before the event (FULL) and ``fold`` makes room.
+- Helpers never allocate. If a table is full, ``_apply`` stops (FULL), ``fold`` makes room, and the event is applied
+  again: what it has already done, it does not do twice.
 
 An event costs the length of its lists, as a hash table finds its partition. RemoveTopicRecord costs the topic's
-partitions; ClearElrRecord and the end of a snapshot go through all partitions. Memory: a row for each version and each
-slot that was true during the batch.
+partitions; ClearElrRecord, a rewrite and the end of a snapshot go through all partitions. Memory: a row for each
+version and each slot that was true during the batch.
 
 Source: Kafka's PartitionRegistration#merge, TopicsDelta, and the stricter checks of ReplicationControlManager.
 """
@@ -48,13 +51,15 @@ import numpy as np
 from numba import njit
 
 from pipelines.formats.kernels import helper, inlined
-from pipelines.formats.partitions import DIRECTORIES, ELR, LAST_KNOWN_ELR, PARTITION_EPOCH, REPLICAS
+from pipelines.formats.partitions import ELR, LAST_KNOWN_ELR, PARTITION_EPOCH
 from pipelines.replay import fold_columns as c
-from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, REMOVE_TOPIC, TOPIC
+from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, REGISTER_BROKER, REMOVE_TOPIC, TOPIC
 from pipelines.replay.fold_columns import Batch, Counts, Folded, Lists, Tables, Topics
 from pipelines.replay.kernel_tables import wider, wider_flat
 from pipelines.replay.merge import is_moved, merge, repeats, size_of
 from pipelines.replay.partition_index import enter, enter_all, make_room, spot
+from pipelines.replay.rewrites import more_directories, rewrite
+from pipelines.replay.slots import reassign
 
 
 @helper
@@ -76,60 +81,6 @@ def _check_target(parts: Any, p: int, topics: Topics, topic: int, is_change: boo
     if is_change and (p < 0 or parts[p, c.P_LATEST] < 0 or (snapshot and parts[p, c.P_SEEN] == 0)):
         return c.NO_PARTITION
     return c.FINE
-
-
-@helper
-def _why_ended(held: int, directory: int) -> int:
-    """Returns why an assignment to directory ``held`` ended: its broker now has the replica in ``directory``."""
-    if directory == c.DIR_LOST:
-        return c.LOST
-    if directory in (c.DIR_UNASSIGNED, c.DIR_MIGRATING):
-        return c.UNASSIGNED
-    return c.MOVED if held > c.DIR_LOST else c.ASSIGNED
-
-
-@helper
-def _reassign(
-    lists: Lists, tables: Tables, p: int, row: int, now: int, slot_count: int, default: int, snapshot: bool
-) -> int:
-    """Closes the slots of partition p that version ``row`` lacks, opens those it adds. Returns the number of slots."""
-    versions, slots, heap = tables.versions, tables.slots, tables.heap
-    base, old_size = np.int64(tables.parts[p, c.P_HEAP]), tables.parts[p, c.P_SLOTS]
-    replicas, reference = versions[row, c.V_LISTS + REPLICAS], versions[row, c.V_LISTS + DIRECTORIES]
-    count = size_of(lists, versions, row)
-    start = np.int64(lists.starts[REPLICAS, replicas]) if count > 0 else np.int64(0)
-    for k in range(max(count, old_size)):
-        broker = np.int64(lists.values[start + k]) if k < count else np.int64(-1)
-        directory = np.int64(default)
-        if k < count and reference >= 0:
-            directory = np.int64(lists.directories[lists.dir_starts[reference] + k])
-        if k < old_size:
-            slot = heap[base + k]
-            held = slots[slot, c.A_DIRECTORY]
-            stays = k < count and slots[slot, c.A_BROKER] == broker
-            if stays and held == directory:
-                continue
-            ended = c.REASSIGNED
-            if stays:
-                ended = _why_ended(held, directory)
-            else:
-                for other in range(count):
-                    if lists.values[start + other] == slots[slot, c.A_BROKER]:
-                        ended = c.REORDERED
-            slots[slot, c.A_TO] = now
-            slots[slot, c.A_ENDED] = c.RESYNC if snapshot else ended
-        if k < count:
-            slots[slot_count, c.A_PARTITION] = p
-            slots[slot_count, c.A_INDEX] = k
-            slots[slot_count, c.A_BROKER] = broker
-            slots[slot_count, c.A_DIRECTORY] = directory
-            slots[slot_count, c.A_FROM] = now
-            slots[slot_count, c.A_TO] = c.OPEN
-            slots[slot_count, c.A_ENDED] = c.OPEN
-            heap[base + k] = slot_count
-            slot_count += 1
-    tables.parts[p, c.P_SLOTS] = count
-    return slot_count
 
 
 @helper
@@ -218,7 +169,9 @@ def _partition(batch: Batch, tables: Tables, topics: Topics, counts: Counts, e: 
     if rows == len(versions):
         return c.FULL, np.int64(1), Counts(known, rows, slot_count, fill)
     before = np.int64(parts[p, c.P_LATEST])
-    status = merge(lists, batch.events.scalars, e, batch.old + e, versions, rows, before, is_change, batch.default)
+    status = merge(
+        lists, batch.events.scalars, e, batch.old + e, versions, rows, before, is_change, batch.absent_directory
+    )
     if status != c.FINE:
         return status, np.int64(0), counts
     if not (snapshot and before >= 0 and repeats(lists, versions, rows, before)):
@@ -229,7 +182,7 @@ def _partition(batch: Batch, tables: Tables, topics: Topics, counts: Counts, e: 
                 return c.FULL, count, Counts(known, rows, slot_count, fill)
             if count > parts[p, c.P_ROOM]:
                 fill = make_room(parts, p, tables.heap, fill, count)
-            slot_count = _reassign(lists, tables, p, rows, now, slot_count, batch.default, snapshot)
+            slot_count = reassign(lists, tables, p, rows, now, slot_count, batch.absent_directory, snapshot)
         versions[rows, c.V_PARTITION] = p
         versions[rows, c.V_FROM] = now
         versions[rows, c.V_TO] = c.OPEN
@@ -260,6 +213,8 @@ def _apply(batch: Batch, tables: Tables, topics: Topics, counts: Counts, start: 
                 _close(tables, topics.first[topic], False, now, c.REMOVED)
         elif kind == CLEAR_ELR:
             status, missing, counts = _clear_elr(batch.lists, tables, counts, topic, now)
+        elif kind == REGISTER_BROKER:
+            status, missing, counts = rewrite(batch, tables, counts, e)
         else:
             _end_snapshot(tables, counts.partitions, topics, now)
         if status != c.FINE:
@@ -292,4 +247,6 @@ def fold(batch: Batch, parts: Any, alive: Any, versions: Any, slots: Any) -> Fol
             versions = wider(versions, counts.versions + missing)
             slots = wider(slots, counts.slots + missing)
             heap = wider_flat(heap, counts.heap + missing)
-    return Folded(status, event, versions, counts.versions, slots, counts.slots, counts.partitions)
+            if len(batch.rewrites.brokers) > 0:
+                batch = more_directories(batch, missing)
+    return Folded(status, event, versions, counts.versions, slots, counts.slots, counts.partitions, batch.lists)

@@ -48,7 +48,10 @@ PARTITION_COLUMNS = P_NEXT + 1
 
 
 class EventColumns(NamedTuple):
-    """The columns of Events that kernels read. ``topics`` int32[m]: the shard's topic numbers, ALL_TOPICS for none."""
+    """The columns of Events that kernels read. ``topics`` int32[m]: the shard's topic numbers, ALL_TOPICS for none.
+
+    ``partitions`` int32[m]: the number of the partition; of a registration, the row of its Rewrites.
+    """
 
     kinds: Any
     snapshot: Any
@@ -61,28 +64,44 @@ class Lists(NamedTuple):
     """The lists of all source rows.
 
     Int list k of row r is ``values[starts[k, r]:][:sizes[k, r]]``, its directory numbers are
-    ``directories[dir_starts[r]:][:dir_sizes[r]]``; a size of -1 is null. All int32.
+    ``directories[directory_starts[r]:][:directory_sizes[r]]``; a size of -1 is null. All int32.
     """
 
     values: Any
     starts: Any
     sizes: Any
     directories: Any
-    dir_starts: Any
-    dir_sizes: Any
+    directory_starts: Any
+    directory_sizes: Any
+
+
+class Rewrites(NamedTuple):
+    """What registrations say about directories without a record (jbod_model.replay.registrations.Rewrite).
+
+    Rewrite r: the replicas of ``brokers[r]`` are in directory number ``all_in[r]``; if that is -1, those in the
+    directory numbers ``lost[lost_ends[r]:lost_ends[r + 1]]`` are in LOST. int32, ``lost_ends`` int64[r + 1]. The fold
+    adds lists of directories to Lists; ``fill`` int64[2] counts its rows and values in use.
+    """
+
+    brokers: Any
+    all_in: Any
+    lost: Any
+    lost_ends: Any
+    fill: Any
 
 
 class Batch(NamedTuple):
     """The input of a fold: events that apply to ``old`` partitions. The first event has moment ``old_moments``.
 
-    ``default`` is the number of the directory that ABSENT means.
+    ``absent_directory`` is the number of the directory that ABSENT means.
     """
 
     old: int
-    default: int
+    absent_directory: int
     old_moments: int
     events: EventColumns
     lists: Lists
+    rewrites: Rewrites
 
 
 class Topics(NamedTuple):
@@ -113,7 +132,10 @@ class Counts(NamedTuple):
 
 
 class Folded(NamedTuple):
-    """The result of ``fold``. If the status is not FINE, the event at that index broke a rule."""
+    """The result of ``fold``. If the status is not FINE, the event at that index broke a rule.
+
+    ``lists`` are those of the batch, with the lists of directories that rewrites added.
+    """
 
     status: int
     event: int
@@ -122,3 +144,4 @@ class Folded(NamedTuple):
     slots: Any
     slot_count: int
     partition_count: int
+    lists: Any

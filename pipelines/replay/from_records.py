@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.formats.record_names import CONTROL_NAMES
+from jbod_model.formats.control_records import CONTROL_TYPE_NAMES
 from pipelines.formats.records import Records, decode_values
 from pipelines.lake.delta import connect, data_files, read_parquet
 from pipelines.lake.publish import LakeWriter
@@ -85,8 +85,8 @@ def chunks(lake: LakeWriter, offset: int, *, most: int = CHUNK, known_again: boo
 def _batches(lake: LakeWriter, offset: int, most: int, known_again: bool) -> Iterator[pa.Table]:
     delta = lake.tables[RECORDS.name]
     names = [file["path"] for file in data_files(delta)]
-    footer = CONTROL_NAMES[4]
-    unread = ", ".join(f"'{name}'" for name in CONTROL_NAMES.values() if name != footer)
+    footer = CONTROL_TYPE_NAMES[4]
+    unread = ", ".join(f"'{name}'" for name in CONTROL_TYPE_NAMES.values() if name != footer)
     skipped = "UNKNOWN_CONTROL_" if known_again else "UNKNOWN_"
     with connect() as connection:
         reader = connection.sql(

@@ -24,10 +24,10 @@ from pipelines.replay.fold_columns import Lists
 
 
 @helper
-def _is_absent(directories: Any, start: int, size: int, default: int) -> bool:
-    """Whether a directory list gives no directory: it is empty or holds only the default id (R-PART-3)."""
+def is_absent(directories: Any, start: int, size: int, absent_directory: int) -> bool:
+    """Whether a directory list gives no directory: it is empty or holds only the absent directory (R-PART-3)."""
     for k in range(size):
-        if directories[start + k] != default:
+        if directories[start + k] != absent_directory:
             return False
     return True
 
@@ -54,7 +54,9 @@ def size_of(lists: Lists, versions: Any, row: int) -> Any:
 
 
 @helper
-def _merge_lists(lists: Lists, versions: Any, draft: int, before: int, is_change: bool, row: int, default: int) -> int:
+def _merge_lists(
+    lists: Lists, versions: Any, draft: int, before: int, is_change: bool, row: int, absent_directory: int
+) -> int:
     """Sets the draft's references: those of source row ``row``, or of the version before if the row gives none."""
     # LISTS (R-PART-1, R-PART-4, R-MERGE-1)
     for k in range(DIRECTORIES):
@@ -64,7 +66,7 @@ def _merge_lists(lists: Lists, versions: Any, draft: int, before: int, is_change
             versions[draft, c.V_LISTS + k] = versions[before, c.V_LISTS + k] if is_change else c.EMPTY
     count = size_of(lists, versions, draft)
     # DIRECTORIES (R-PART-2, R-PART-3, R-MERGE-2, R-MERGE-3, R-MERGE-4)
-    given = lists.dir_sizes[row]
+    given = lists.directory_sizes[row]
     if is_change:
         if given > 0 and lists.sizes[REPLICAS, row] >= 0 and given != count:
             return c.ARITY_CHANGE
@@ -74,9 +76,11 @@ def _merge_lists(lists: Lists, versions: Any, draft: int, before: int, is_change
             return c.ARITY_RECORD
         reference = row if given > 0 else np.int64(c.ABSENT)
     if reference >= 0:
-        if _is_absent(lists.directories, lists.dir_starts[reference], lists.dir_sizes[reference], default):
+        if is_absent(
+            lists.directories, lists.directory_starts[reference], lists.directory_sizes[reference], absent_directory
+        ):
             reference = np.int64(c.ABSENT)
-        elif lists.dir_sizes[reference] != count:
+        elif lists.directory_sizes[reference] != count:
             return c.ARITY_MERGED
     versions[draft, c.V_LISTS + DIRECTORIES] = reference
     return c.FINE
@@ -109,10 +113,18 @@ def _merge_scalars(change: Any, e: int, versions: Any, draft: int, before: int, 
 
 @helper
 def merge(
-    lists: Lists, scalars: Any, e: int, row: int, versions: Any, draft: int, before: int, is_change: bool, default: int
+    lists: Lists,
+    scalars: Any,
+    e: int,
+    row: int,
+    versions: Any,
+    draft: int,
+    before: int,
+    is_change: bool,
+    absent_directory: int,
 ) -> int:
     """Fills the lists and scalars of the draft from event e (source row ``row``) and the version before."""
-    status = _merge_lists(lists, versions, draft, before, is_change, row, default)
+    status = _merge_lists(lists, versions, draft, before, is_change, row, absent_directory)
     return _merge_scalars(scalars, e, versions, draft, before, is_change) if status == c.FINE else status
 
 
@@ -134,7 +146,7 @@ def repeats(lists: Lists, versions: Any, draft: int, before: int) -> bool:
     one, other = versions[draft, c.V_LISTS + DIRECTORIES], versions[before, c.V_LISTS + DIRECTORIES]
     if one < 0 or other < 0:
         return bool(one == other)
-    return _same_list(lists.directories, lists.dir_starts, lists.dir_sizes, one, other)
+    return _same_list(lists.directories, lists.directory_starts, lists.directory_sizes, one, other)
 
 
 @helper

@@ -1,12 +1,12 @@
-"""The notices of a run about its log: an incomplete batch at the end, copies that differ."""
+"""The notices of a run about its log: an incomplete batch at the end, directories that differ."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 
-from pipelines.source.copies import Agreed, LogCopies
 from pipelines.source.log_dir import LogDir
+from pipelines.source.log_dirs import Agreed, LogDirs
 from pipelines.source.plan import Planner
 from pipelines.source.positions import Position, Tail
 
@@ -29,18 +29,18 @@ def end_of_log(log: LogDir, offset: int) -> tuple[Tail | None, list[str]]:
 
 
 class Standing:
-    """Reports how several copies differ. It reports each fact once."""
+    """Reports how several directories differ. It reports each fact once."""
 
     def __init__(self) -> None:
         self._told: set[object] = set()
         self._agreed = (-2, 0.0)
         """The last agreed offset, and since when it is so."""
 
-    def news(self, copies: LogCopies, agreed: Agreed, *, patience: float) -> list[str]:
-        """Returns new lines. It names the copies that are ahead after ``patience`` seconds without progress."""
+    def news(self, directories: LogDirs, agreed: Agreed, *, patience: float) -> list[str]:
+        """Returns new lines. It names the directories that are ahead after ``patience`` seconds without progress."""
         if agreed.end != self._agreed[0]:
             self._agreed = agreed.end, time.monotonic()
-        said: dict[object, str] = {line: line for line in _of_copies(copies)}
+        said: dict[object, str] = {line: line for line in _of_log_dirs(directories)}
         if time.monotonic() - self._agreed[1] >= patience:
             said |= {(agreed.end, number): line for number, line in enumerate(agreed.ahead)}
         lines = [line for key, line in said.items() if key not in self._told]
@@ -48,16 +48,16 @@ class Standing:
         return lines
 
 
-def _of_copies(copies: LogCopies) -> Iterator[str]:
-    """A line for each copy that has no vote or differs from another."""
-    yield from map(str, copies.forks())
-    for location, problem in copies.silent.items():
+def _of_log_dirs(directories: LogDirs) -> Iterator[str]:
+    """A line for each directory that has no vote or differs from another."""
+    yield from map(str, directories.forks())
+    for location, problem in directories.silent.items():
         yield f"{location}: has no vote now: {problem}"
-    voters = ", ".join(map(str, sorted(copies.voters())))
-    for location, node in copies.observers().items():
+    voters = ", ".join(map(str, sorted(directories.voters())))
+    for location, node in directories.observers().items():
         yield f"{location}: has no vote: node {node} is none of the voters {voters}"
-    if unseen := copies.unseen():
+    if unseen := directories.unseen():
         yield (
-            f"the copies of {', '.join(map(str, unseen))} of the voters {voters} are not given: what the others hold "
+            f"no directory of {', '.join(map(str, unseen))} of the voters {voters} is given: what the others hold "
             "is published, and may be taken back"
         )

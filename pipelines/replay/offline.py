@@ -31,7 +31,8 @@ ONLINE, MISSING, FENCED, DIRECTORY_OFFLINE, DIRECTORY_LOST = range(5)
 O_SLOT, O_REASON, O_FROM, O_FROM_TIME, O_FROM_SNAPSHOT, O_TO, O_TO_TIME = range(7)
 # Columns of an open offline interval (int64): the assignment's row, then those of the interval.
 H_SLOT, H_REASON, H_FROM, H_FROM_TIME, H_FROM_SNAPSHOT = range(5)
-BROKER_MISSING, BROKER_FENCED, BROKER_ACTIVE = range(3)
+# IMPAIRED: active, with the draft's flag for offline directories (R-DRAFT-6).
+BROKER_MISSING, BROKER_FENCED, BROKER_ACTIVE, BROKER_IMPAIRED = range(4)
 _MOST_QUICK = 1 << 12
 
 
@@ -40,7 +41,8 @@ class Timeline(NamedTuple):
 
     ``brokers`` int32[b] ascending; broker i has the steps ``step_ends[i]:step_ends[i + 1]``. Each step has: ``offsets``
     and ``times`` int64 of its beginning, ``states`` int8 (BROKER_*), ``snapshot`` bool, and its directory numbers
-    ``directories[dir_ends[s]:dir_ends[s + 1]]``. The first step of each broker is its state before the batch.
+    ``directories[directory_ends[s]:directory_ends[s + 1]]``. The first step of each broker is its state before the
+    batch.
     """
 
     brokers: Any
@@ -50,7 +52,7 @@ class Timeline(NamedTuple):
     states: Any
     snapshot: Any
     directories: Any
-    dir_ends: Any
+    directory_ends: Any
 
 
 class Since(NamedTuple):
@@ -63,22 +65,23 @@ class Since(NamedTuple):
 
 
 @helper
-def _reason(line: Timeline, step: int, directory: int, literal: bool) -> int:
-    """Why a replica is offline, or ONLINE. ``literal``: by the KIP's text (R-OFF-8), otherwise as in Kafka."""
-    state, start, end = line.states[step], line.dir_ends[step], line.dir_ends[step + 1]
+def _reason(line: Timeline, step: int, directory: int, literal_offline: bool) -> int:
+    """Why a replica is offline, or ONLINE. ``literal_offline``: the rule of the KIP's texts, otherwise Kafka's."""
+    state, start, end = line.states[step], line.directory_ends[step], line.directory_ends[step + 1]
     if state == BROKER_MISSING:  # R-OFF-1: in this order; R-OFF-2
         return MISSING
     if state == BROKER_FENCED:  # R-OFF-3
         return FENCED
-    if not literal and directory in (DIR_UNASSIGNED, DIR_MIGRATING):  # R-OFF-4
+    if not literal_offline and directory in (DIR_UNASSIGNED, DIR_MIGRATING):  # R-OFF-4
         return ONLINE
-    if literal:
+    if literal_offline:
         for k in range(start, end):
             if line.directories[k] == directory:
                 return ONLINE
         if directory == DIR_LOST:
             return DIRECTORY_LOST
-        return DIRECTORY_OFFLINE if end - start > 1 else ONLINE
+        # R-OFF-8 and, for the flag, R-OFF-9
+        return DIRECTORY_OFFLINE if end - start > 1 or state == BROKER_IMPAIRED else ONLINE
     if directory == DIR_LOST:  # R-OFF-5
         return DIRECTORY_LOST
     if end == start:  # R-OFF-6
@@ -110,7 +113,7 @@ def _put(table: Any, row: int, slot: int, since: Since) -> None:
 
 
 @helper
-def _beginning(line: Timeline, first: int, last: int, slots: Any, s: int, moments: Any, literal: bool) -> Any:
+def _beginning(line: Timeline, first: int, last: int, slots: Any, s: int, moments: Any, literal_offline: bool) -> Any:
     """(The step after the one that is current when an assignment begins, the replica's state there)."""
     moment = slots[s, A_FROM]
     begin = moments.offsets[moment]
@@ -119,7 +122,7 @@ def _beginning(line: Timeline, first: int, last: int, slots: Any, s: int, moment
         step += 1
     reason = np.int64(MISSING)
     if step < last:
-        reason = np.int64(_reason(line, step, slots[s, A_DIRECTORY], literal))
+        reason = np.int64(_reason(line, step, slots[s, A_DIRECTORY], literal_offline))
     return step + 1, Since(reason, begin, moments.times[moment], np.int64(moments.snapshot[moment]))
 
 
@@ -132,7 +135,7 @@ def _follow(
     s: int,
     end: int,
     since: Since,
-    literal: bool,
+    literal_offline: bool,
     intervals: Any,
     count: int,
 ) -> Any:
@@ -142,7 +145,7 @@ def _follow(
         if step + 1 < last and line.offsets[step + 1] == line.offsets[step]:
             step += 1
             continue
-        reason = np.int64(_reason(line, step, slots[s, A_DIRECTORY], literal))
+        reason = np.int64(_reason(line, step, slots[s, A_DIRECTORY], literal_offline))
         if reason != since.reason:
             if since.reason != ONLINE:
                 _put(intervals, count, s, since)
@@ -155,7 +158,9 @@ def _follow(
 
 
 @njit(cache=True, nogil=True)
-def offline_intervals(slots: Any, old_slots: int, held: Any, moments: Any, line: Timeline, literal: bool) -> Any:
+def offline_intervals(
+    slots: Any, old_slots: int, held: Any, moments: Any, line: Timeline, literal_offline: bool
+) -> Any:
     """Offline intervals of all assignments: (intervals, how many, those still open int64[*, 5], how many).
 
     The first ``old_slots`` assignments were there before the batch, the others begin in it. ``held`` int64[*, 5]: the
@@ -175,7 +180,7 @@ def offline_intervals(slots: Any, old_slots: int, held: Any, moments: Any, line:
         if slots[s, A_TO] != OPEN:
             end, end_time = moments.offsets[slots[s, A_TO]], moments.times[slots[s, A_TO]]
         if s >= old_slots:
-            step, since = _beginning(line, first, last, slots, s, moments, literal)
+            step, since = _beginning(line, first, last, slots, s, moments, literal_offline)
         else:
             step, since = first + 1, Since(np.int64(ONLINE), np.int64(0), np.int64(0), np.int64(0))
             if h < len(held) and held[h, H_SLOT] == s:
@@ -183,7 +188,7 @@ def offline_intervals(slots: Any, old_slots: int, held: Any, moments: Any, line:
                 h += 1
         # At most one interval ends at each step, and one at the end of the assignment.
         intervals = wider(intervals, count + max(last - step, 0) + 1)
-        count, since = _follow(line, step, last, slots, s, end, since, literal, intervals, count)
+        count, since = _follow(line, step, last, slots, s, end, since, literal_offline, intervals, count)
         if since.reason == ONLINE:
             continue
         if end == OPEN:

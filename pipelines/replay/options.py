@@ -32,7 +32,7 @@ class Replay:
     shards: int | None = None
     requests: Requests | None = None
     settle: Settle = field(default_factory=Settle)
-    copies: tuple[str, ...] = ()
+    more_dirs: tuple[str, ...] = ()
     """More directories of the same log. The run reads what all of them settle together."""
     replace_history: bool = False
     """Whether a log that has nothing in common with the lake replaces its history."""

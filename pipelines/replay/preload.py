@@ -24,14 +24,14 @@ def warm() -> None:
     data = np.frombuffer(b"", np.uint8)
     scan(data, "")
     records = decode(data, np.empty(0, BATCH_DTYPE), "")
-    rows, _ = by_shard(records, rows_of_events(records), SliceIds.of(records), 2)
+    rows, _ = by_shard(rows_of_events(records), SliceIds.of(records), 2)
     events = events_of(records, rows)
     chosen = rules()
     done = step(
         empty_state(chosen.reserved_ids),
         events,
-        lambda directories: timeline({}, [], directories),
-        absent=chosen.absent_directory,
-        literal=chosen.literal_offline,
+        lambda known: timeline({}, [], known),
+        absent_directory=chosen.absent_directory,
+        literal_offline=chosen.literal_offline,
     )
     rows_of(done)

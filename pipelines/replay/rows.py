@@ -52,7 +52,7 @@ class _Columns:
         self.step = step
         self.topic_ids = id_texts(step.topics)
         self.names = pa.array([name.decode("utf-8", "replace") for name in step.topic_names], pa.string())
-        self.directories = id_texts(step.directories)
+        self.directories = id_texts(step.directory_ids)
         # 0..2 are the reserved ids, all others are real.
         self.kinds = pa.array(KINDS)
         self._parts = np.ascontiguousarray(step.parts[:, : c.P_NUMBER + 1].T)

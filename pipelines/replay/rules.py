@@ -12,8 +12,6 @@ from jbod_model.profiles import PROFILES
 
 # DIR_MIGRATING and DIR_UNASSIGNED of pipelines.replay.fold_columns, which takes longer to import.
 _ABSENT = {"migrating": 0, "unassigned": 1}
-# The draft's registrations rewrite partitions without a record, which a fold by partition cannot do.
-ENGINE_PROFILES = tuple(name for name, profile in PROFILES.items() if not profile.logical_rewrites)
 
 
 @dataclass(frozen=True)
@@ -21,13 +19,15 @@ class EngineRules:
     """How a log is replayed. ``profile`` names the rules, ``ids`` says what the log's reserved ids mean (R-ID-4).
 
     ``absent_directory`` is the number of the id that applies if a record gives none (R-PART-3). ``literal_offline``
-    says whether the KIP's rule applies for offline replicas (R-OFF-8).
+    says whether the KIP's rule applies for offline replicas (R-OFF-8; R-OFF-9 differs by a flag of the broker).
+    ``logical_rewrites`` says whether registrations rewrite partitions without a record (R-DRAFT-1, R-DRAFT-2).
     """
 
     profile: str
     ids: str
     absent_directory: int
     literal_offline: bool
+    logical_rewrites: bool = False
 
     @property
     def reserved_ids(self) -> np.ndarray:
@@ -39,9 +39,15 @@ class EngineRules:
 
 def rules(profile: str = "kafka", ids: str = "kafka") -> EngineRules:
     """The rules of a profile for a log with the given table of ids."""
-    if profile not in ENGINE_PROFILES:
-        raise UsageError(f"--profile {profile}: no such profile, there are {', '.join(ENGINE_PROFILES)}")
+    if profile not in PROFILES:
+        raise UsageError(f"--profile {profile}: no such profile, there are {', '.join(PROFILES)}")
     if ids not in ID_TABLES:
         raise UsageError(f"--ids {ids}: no such table of ids, there are {', '.join(ID_TABLES)}")
     chosen = PROFILES[profile]
-    return EngineRules(profile, ids, _ABSENT[chosen.absent_directories], chosen.offline_rule == "kip858")
+    return EngineRules(
+        profile=profile,
+        ids=ids,
+        absent_directory=_ABSENT[chosen.absent_directories],
+        literal_offline=chosen.offline_rule != "kafka",
+        logical_rewrites=chosen.logical_rewrites,
+    )

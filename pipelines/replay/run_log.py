@@ -1,4 +1,4 @@
-"""The log of a run: one directory, or several copies and what they agree on."""
+"""The log of a run: one directory, or several directories and what they agree on."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from contextlib import suppress
 from jbod_model.errors import JbodError, UsageError
 from pipelines.replay.notices import Standing, end_of_log
 from pipelines.replay.options import Replay
-from pipelines.source.copies import Agreed, LogCopies
 from pipelines.source.log_dir import LogDir
+from pipelines.source.log_dirs import Agreed, LogDirs
 from pipelines.source.log_options import Options
 from pipelines.source.plan import Planner
 from pipelines.source.planners import planner_of
 from pipelines.source.positions import Position, Tail
 
 STUCK = 10.0
-"""Seconds without progress after which a run that follows names the copies that are ahead."""
+"""Seconds without progress after which a run that follows names the directories that are ahead."""
 
 
 class RunLog:
-    """Says where and how far the log is read, and reports copies that differ. It publishes nothing."""
+    """Says where and how far the log is read, and reports directories that differ. It publishes nothing."""
 
     def __init__(self, wanted: Replay, notice: Callable[[str], None]) -> None:
         self._wanted = wanted
         self._notice = notice
         self._standing = Standing()
         self.patience = STUCK if wanted.follow_seconds is not None else 0.0
-        """Seconds without progress after which it names the copies that are ahead."""
-        every = (wanted.log_dir, *wanted.copies)
-        self._copies = LogCopies(every, cut_tail=wanted.cut_tail, settle=wanted.settle) if wanted.copies else None
-        self.log = self._copies.log if self._copies else LogDir(wanted.log_dir)
+        """Seconds without progress after which it names the directories that are ahead."""
+        every = (wanted.log_dir, *wanted.more_dirs)
+        self._log_dirs = LogDirs(every, cut_tail=wanted.cut_tail, settle=wanted.settle) if wanted.more_dirs else None
+        self.log = self._log_dirs.log if self._log_dirs else LogDir(wanted.log_dir)
 
     @property
-    def has_copies(self) -> bool:
-        """Whether the run reads several copies."""
-        return self._copies is not None
+    def has_several_dirs(self) -> bool:
+        """Whether the run reads several directories."""
+        return self._log_dirs is not None
 
     def planner(self) -> Planner:
         """Returns a new planner of the log."""
@@ -52,7 +52,7 @@ class RunLog:
             "maxRecords": str(self._wanted.max_records),
             "cutTail": self._wanted.cut_tail,
             "settle": str(self._wanted.settle),
-            "copies": json.dumps(self._wanted.copies),
+            "moreDirs": json.dumps(self._wanted.more_dirs),
             "limit": str(-1 if limit is None else limit),
         }
 
@@ -68,8 +68,8 @@ class RunLog:
     def last_batch(self, end: int) -> Position | None:
         """Returns the position at ``end`` if no record after it may be read, otherwise None."""
         planner: Planner | None = self.planner()
-        if self._copies is not None:
-            agreed = self._copies.agreed(Position(end, base=end - 1))
+        if self._log_dirs is not None:
+            agreed = self._log_dirs.agreed(Position(end, base=end - 1))
             self._tell(agreed)
             planner = agreed.chosen
             if planner is None:
@@ -79,26 +79,26 @@ class RunLog:
         return None if planner is None or planner.advance(here) != here else planner.position(end, -1)
 
     def agreed(self, end: int, stop: threading.Event) -> LogDir:
-        """Returns the log to compare a lake with: of several copies, one that has what they agree on. Waits for it."""
-        if self._copies is None:
+        """Returns the log to compare a lake with. Of several directories, waits for one that has what they agree on."""
+        if self._log_dirs is None:
             return self.log
         while True:
-            agreed = self._copies.agreed(Position(end, base=end - 1))
-            if agreed.chosen is None:  # the copies settle less than the lake has
-                agreed = self._copies.afresh().agreed(Position(0))
+            agreed = self._log_dirs.agreed(Position(end, base=end - 1))
+            if agreed.chosen is None:  # the directories settle less than the lake has
+                agreed = self._log_dirs.afresh().agreed(Position(0))
             self._tell(agreed)
             if agreed.chosen is not None:
                 return agreed.chosen.log
             if self._wanted.follow_seconds is None or stop.wait(self._wanted.follow_seconds):
                 raise UsageError(
-                    f"{self._wanted.log_dir}: the copies share no batch, and no majority holds one: name the "
+                    f"{self._wanted.log_dir}: the directories share no batch, and no majority holds one: name the "
                     "directories of one quorum's controllers"
                 )
 
     def follow(self, end: int) -> None:
-        """Reports changes among the copies. Call it regularly."""
-        if self._copies is not None:
-            self._tell(self._copies.agreed(Position(end, base=end - 1)))
+        """Reports changes among the directories. Call it regularly."""
+        if self._log_dirs is not None:
+            self._tell(self._log_dirs.agreed(Position(end, base=end - 1)))
 
     def tail(self, end: int) -> Tail | None:
         """Returns the incomplete batch at the end of a log that was read up to ``end``, and reports it."""
@@ -108,6 +108,6 @@ class RunLog:
         return tail
 
     def _tell(self, agreed: Agreed) -> None:
-        if self._copies is not None:
-            for line in self._standing.news(self._copies, agreed, patience=self.patience):
+        if self._log_dirs is not None:
+            for line in self._standing.news(self._log_dirs, agreed, patience=self.patience):
                 self._notice(line)

@@ -109,7 +109,7 @@ class Runner:
 
         Raises the log's error if nothing of it can be read.
         """
-        if self.lake.ledger is None and not self._log.has_copies and not lake_has_checkpoint(self.wanted.lake):
+        if self.lake.ledger is None and not self._log.has_several_dirs and not lake_has_checkpoint(self.wanted.lake):
             with suppress(LogChanged):
                 self._ahead = plan_ahead(self._log.planner(), self.wanted.start, self.wanted.max_records or None)
 
@@ -190,7 +190,7 @@ class Runner:
         if outcome.log_end is not None:
             self._notice(
                 f"{self.wanted.log_dir}: ends before offset {outcome.log_end}, but the lake has offsets up to "
-                f"{self.lake.end_offset - 1}, which this copy lacks; the lake keeps them until the log contradicts them"
+                f"{self.lake.end_offset - 1}, which this log lacks; the lake keeps them until the log contradicts them"
             )
 
     def _narrow(self, problem: MalformedLog | ReplayViolation) -> None:
@@ -220,11 +220,11 @@ class Runner:
             follows = self.wanted.follow_seconds is not None and self._refusal is None
             query.start(spark, job, self._options(), ahead=ahead, follows=follows)
             self._has_begun = True
-            query.wait(spark, self._follow_copies)
+            query.wait(spark, self._follow_log_dirs)
         except Exception as problem:
             raise self._publisher.problem or explained(self.wanted.lake, problem) from None
 
-    def _follow_copies(self) -> None:
+    def _follow_log_dirs(self) -> None:
         if self.wanted.follow_seconds is not None:
             self._log.follow(self.lake.end_offset)
 

@@ -6,6 +6,7 @@ the next state, and returns the rows of history that closed and those that are o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,13 +16,15 @@ from numba import njit
 
 from jbod_model.errors import ReplayViolation
 from jbod_model.ids import Uuid
+from jbod_model.replay.registrations import Rewrite
 from pipelines.formats.lists import columns_of, number_ids, take_lists
 from pipelines.formats.partitions import DIRECTORIES, INT_LISTS, REPLICAS
 from pipelines.replay import fold_columns as c
-from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, TOPIC, Events, starts_of
+from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, REGISTER_BROKER, TOPIC, Events, starts_of
 from pipelines.replay.fold import fold
 from pipelines.replay.fold_columns import Batch, EventColumns, Lists
 from pipelines.replay.offline import H_SLOT, offline_intervals
+from pipelines.replay.rewrites import rewrite_columns
 from pipelines.replay.state import Moments, ShardState
 
 
@@ -38,7 +41,7 @@ class Step:
     state: ShardState
     topics: np.ndarray
     topic_names: list[bytes]
-    directories: np.ndarray
+    directory_ids: np.ndarray
     parts: np.ndarray
     versions: np.ndarray
     version_rows: tuple[np.ndarray, np.ndarray]
@@ -47,7 +50,7 @@ class Step:
     intervals: np.ndarray
     moments: Moments
     lists: Lists
-    default: int
+    absent_directory: int
 
     @cached_property
     def _used(self) -> list[bool]:
@@ -62,17 +65,17 @@ class Step:
         return take_lists(self.lists.values, self.lists.starts[slot], self.lists.sizes[slot], references)
 
     def directory_lists(self, references: np.ndarray, replicas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Directory numbers by the references of both lists, with the default filled in: (numbers, ends), int32."""
+        """Directory numbers by the references of both lists, absent ones filled in: (numbers, ends), int32."""
         lists = self.lists
         counts = np.maximum(np.where(replicas >= 0, lists.sizes[REPLICAS][replicas], 0), 0)
         filled, ends = _fill_absent(
-            lists.directories, lists.dir_starts, lists.dir_sizes, references, counts, self.default
+            lists.directories, lists.directory_starts, lists.directory_sizes, references, counts, self.absent_directory
         )
         return filled, ends
 
 
 @njit(cache=True, nogil=True)
-def _fill_absent(numbers: Any, starts: Any, sizes: Any, references: Any, counts: Any, default: int) -> Any:
+def _fill_absent(numbers: Any, starts: Any, sizes: Any, references: Any, counts: Any, absent_directory: int) -> Any:
     ends = np.empty(len(references) + 1, np.int32)
     ends[0] = 0
     for i in range(len(references)):
@@ -80,27 +83,37 @@ def _fill_absent(numbers: Any, starts: Any, sizes: Any, references: Any, counts:
     filled = np.empty(ends[-1], np.int32)
     for i in range(len(references)):
         for k in range(ends[i + 1] - ends[i]):
-            filled[ends[i] + k] = default if references[i] < 0 else numbers[starts[references[i]] + k]
+            absent = references[i] < 0
+            filled[ends[i] + k] = absent_directory if absent else numbers[starts[references[i]] + k]
     return filled, ends
 
 
-def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, literal: bool) -> Step:
+def step(
+    state: ShardState,
+    events: Events,
+    timeline_of: Any,
+    *,
+    absent_directory: int,
+    literal_offline: bool,
+    rewrites: Sequence[Rewrite | None] = (),
+) -> Step:
     """Folds ``events`` and a broker timeline into ``state``.
 
-    ``timeline_of(directories)`` returns (Timeline, directories with those of the brokers appended), as each shard has
-    its own numbers of directories. ``absent``: number of the default directory; ``literal``: the KIP's offline rule.
-    Raises ReplayViolation at the first event that breaks a rule.
+    ``timeline_of(directory_ids)`` returns (Timeline, these ids with those of the brokers appended), as each shard has
+    its own numbers of directories. ``absent_directory`` and ``literal_offline`` as in EngineRules; ``rewrites``: what
+    each REGISTER_BROKER event rewrites. Raises ReplayViolation at the first event that breaks a rule.
     """
     topic_numbers, topics = number_ids(events.topics, state.topics)
     # The last entry is for events that name no topic.
     numbers = np.append(topic_numbers, np.int32(c.ALL_TOPICS))[events.topic_of]
     names = _topic_names(state, events, numbers, len(topics))
     events, numbers = _clear_by_name(events, numbers, names)
-    id_numbers, directories = number_ids(events.ids, state.directories)
-    dir_numbers = id_numbers[events.id_of]
-    timeline, directories = timeline_of(directories)
+    directory_numbers, directory_ids = number_ids(events.directory_ids, state.directory_ids)
+    directories = directory_numbers[events.directories]
+    timeline, directory_ids = timeline_of(directory_ids)
+    rewritten, directory_ids = rewrite_columns(rewrites, directory_ids)
     old = len(state.part_topic)
-    lists = _sources(state, events, dir_numbers)
+    lists = _sources(state, events, directories)
     parts = np.empty((old + int(np.count_nonzero(events.kinds == PARTITION)), c.PARTITION_COLUMNS), np.int32)
     parts[:old, c.P_TOPIC], parts[:old, c.P_NUMBER] = state.part_topic, state.part_number
     parts[:old, c.P_SLOTS] = np.maximum(state.int_sizes[REPLICAS], 0)
@@ -108,9 +121,14 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
     alive[: len(state.topics)] = True
     versions = np.empty((old + len(events), c.VERSION_COLUMNS), np.int32)
     _open_versions(state, versions)
-    columns = EventColumns(events.kinds, events.snapshot, numbers, events.partitions, events.scalars)
-    batch = Batch(old, absent, len(state.when_offsets), columns, lists)
-    folded = fold(batch, parts, alive, versions, _open_slots(state, parts[:old, c.P_SLOTS], absent))
+    partitions = events.partitions
+    if len(rewrites):
+        partitions = partitions.copy()
+        partitions[events.kinds == REGISTER_BROKER] = np.arange(len(rewrites))
+    rewritten.fill[:] = len(lists.directory_starts), len(lists.directories)
+    columns = EventColumns(events.kinds, events.snapshot, numbers, partitions, events.scalars)
+    batch = Batch(old, absent_directory, len(state.when_offsets), columns, lists, rewritten)
+    folded = fold(batch, parts, alive, versions, _open_slots(state, parts[:old, c.P_SLOTS], absent_directory))
     if folded.status != c.FINE:
         raise _violation(events, folded.event, folded.status)
     versions, slots = folded.versions[: folded.version_count], folded.slots[: folded.slot_count]
@@ -120,13 +138,13 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
         np.concatenate([state.when_snapshot, events.snapshot]),
     )
     intervals, count, held, still = offline_intervals(
-        slots, len(state.slot_since), state.held, moments, timeline, literal
+        slots, len(state.slot_since), state.held, moments, timeline, literal_offline
     )
     done = Step(
         state=state,
         topics=topics,
         topic_names=names,
-        directories=directories,
+        directory_ids=directory_ids,
         parts=parts[: folded.partition_count],
         versions=versions,
         version_rows=_ended_and_open(versions, c.V_FROM, c.V_TO, moments.offsets),
@@ -134,8 +152,8 @@ def step(state: ShardState, events: Events, timeline_of: Any, *, absent: int, li
         slot_rows=_ended_and_open(slots, c.A_FROM, c.A_TO, moments.offsets),
         intervals=intervals[:count],
         moments=moments,
-        lists=lists,
-        default=absent,
+        lists=folded.lists,
+        absent_directory=absent_directory,
     )
     return replace(done, state=_next_state(done, alive, held[:still]))
 
@@ -170,17 +188,17 @@ def _clear_by_name(events: Events, numbers: np.ndarray, names: list[bytes]) -> t
     return events.take(rows[in_log_order]), np.concatenate(topics)[in_log_order]
 
 
-def _sources(state: ShardState, events: Events, dir_numbers: np.ndarray) -> Lists:
+def _sources(state: ShardState, events: Events, directories: np.ndarray) -> Lists:
     """The lists of the state and of the events as one set of source rows. Those of the state come first."""
     shift = np.int32(len(state.int_values))
-    dir_shift = np.int32(len(state.dir_numbers))
+    directory_shift = np.int32(len(state.directories))
     return Lists(
         np.concatenate([state.int_values, events.int_values]),
         np.concatenate([starts_of(state.int_sizes), events.int_starts + shift], axis=1),
         np.concatenate([state.int_sizes, events.int_sizes], axis=1),
-        np.concatenate([state.dir_numbers, dir_numbers]),
-        np.concatenate([starts_of(state.dir_sizes), events.id_starts + dir_shift]),
-        np.concatenate([state.dir_sizes, events.id_sizes]),
+        np.concatenate([state.directories, directories]),
+        np.concatenate([starts_of(state.directory_sizes), events.directory_starts + directory_shift]),
+        np.concatenate([state.directory_sizes, events.directory_sizes]),
     )
 
 
@@ -190,23 +208,23 @@ def _open_versions(state: ShardState, versions: np.ndarray) -> None:
     versions[:old, c.V_PARTITION] = rows
     versions[:old, c.V_FROM] = state.since
     versions[:old, c.V_TO] = c.OPEN
-    given = np.vstack([state.int_sizes, state.dir_sizes]).T >= 0
+    given = np.vstack([state.int_sizes, state.directory_sizes]).T >= 0
     versions[:old, c.V_LISTS : c.V_SCALARS] = np.where(given, rows[:, None], c.EMPTY)
-    versions[:old, c.V_LISTS + DIRECTORIES][state.dir_sizes < 0] = c.ABSENT
+    versions[:old, c.V_LISTS + DIRECTORIES][state.directory_sizes < 0] = c.ABSENT
     versions[:old, c.V_SCALARS :] = state.scalars
 
 
-def _open_slots(state: ShardState, sizes: np.ndarray, absent: int) -> np.ndarray:
+def _open_slots(state: ShardState, sizes: np.ndarray, absent_directory: int) -> np.ndarray:
     """A row for each replica of each partition (``sizes`` per partition). Replicas are the first column of lists."""
     count = len(state.slot_since)
     rows = np.arange(len(sizes), dtype=np.int32)
-    given = np.where(state.dir_sizes >= 0, rows, np.int32(-1))
-    numbers, starts = state.dir_numbers, starts_of(state.dir_sizes)
+    given = np.where(state.directory_sizes >= 0, rows, np.int32(-1))
+    numbers, starts = state.directories, starts_of(state.directory_sizes)
     slots = np.empty((count, 7), np.int32)
     slots[:, c.A_PARTITION] = np.repeat(rows, sizes)
     slots[:, c.A_INDEX] = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     slots[:, c.A_BROKER] = state.int_values[:count]
-    slots[:, c.A_DIRECTORY], _ = _fill_absent(numbers, starts, state.dir_sizes, given, sizes, absent)
+    slots[:, c.A_DIRECTORY], _ = _fill_absent(numbers, starts, state.directory_sizes, given, sizes, absent_directory)
     slots[:, c.A_FROM] = state.slot_since
     slots[:, c.A_TO] = c.OPEN
     slots[:, c.A_ENDED] = c.OPEN
@@ -266,10 +284,11 @@ def _next_state(done: Step, alive: np.ndarray, held: np.ndarray) -> ShardState:
     new_topic = np.cumsum(alive, dtype=np.int32) - np.int32(1)
     order = _order_slots(done.slots, done.slot_rows[1], new_part, len(rows))
     given = version[c.V_LISTS + DIRECTORIES]
-    dir_values, dir_ends = take_lists(done.lists.directories, done.lists.dir_starts, done.lists.dir_sizes, given)
-    in_use = np.zeros(len(done.directories), np.bool_)
-    in_use[:3] = in_use[dir_values] = True
-    new_dir = np.cumsum(in_use, dtype=np.int32) - np.int32(1)
+    lists = done.lists
+    directories, directory_ends = take_lists(lists.directories, lists.directory_starts, lists.directory_sizes, given)
+    in_use = np.zeros(len(done.directory_ids), np.bool_)
+    in_use[:3] = in_use[directories] = True
+    new_directory = np.cumsum(in_use, dtype=np.int32) - np.int32(1)
     since, slot_since = version[c.V_FROM], done.slots[order, c.A_FROM]
     remembered = np.zeros(len(done.moments.offsets), np.bool_)
     remembered[since] = remembered[slot_since] = True
@@ -277,21 +296,21 @@ def _next_state(done: Step, alive: np.ndarray, held: np.ndarray) -> ShardState:
     new_slot = np.empty(len(done.slots), np.int64)
     new_slot[order] = np.arange(len(order))
     held[:, H_SLOT] = new_slot[held[:, H_SLOT]]
-    lists = [done.int_lists(at, version[c.V_LISTS + at]) for at in range(INT_LISTS)]
+    int_lists = [done.int_lists(at, version[c.V_LISTS + at]) for at in range(INT_LISTS)]
     names = [name for name, kept in zip(done.topic_names, alive.tolist(), strict=True) if kept]
     return ShardState(
         topics=done.topics[alive],
         names=np.frombuffer(b"".join(names), np.uint8),
         name_ends=np.cumsum([0, *map(len, names)], dtype=np.int32),
-        directories=done.directories[in_use],
+        directory_ids=done.directory_ids[in_use],
         part_topic=new_topic[done.parts[parts, c.P_TOPIC]],
         part_number=done.parts[parts, c.P_NUMBER],
         scalars=version[c.V_SCALARS :].T,
         since=new_moment[since],
-        int_values=np.concatenate([values for values, _ in lists]),
-        int_sizes=np.stack([np.diff(ends) for _, ends in lists]),
-        dir_numbers=new_dir[dir_values],
-        dir_sizes=np.where(given < 0, np.int32(-1), np.diff(dir_ends)),
+        int_values=np.concatenate([values for values, _ in int_lists]),
+        int_sizes=np.stack([np.diff(ends) for _, ends in int_lists]),
+        directories=new_directory[directories],
+        directory_sizes=np.where(given < 0, np.int32(-1), np.diff(directory_ends)),
         slot_since=new_moment[slot_since],
         when_offsets=done.moments.offsets[remembered],
         when_times=done.moments.times[remembered],

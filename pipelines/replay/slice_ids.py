@@ -14,14 +14,14 @@ from pipelines.replay.events import NO_IDS
 @dataclass(frozen=True)
 class SliceIds:
     """For each of ``n`` records: ``part_row`` int64[n], its row among the partition records (-1: not one of them), and
-    ``topic_of`` int32[n], its topic's number in ``topics`` uint64[t, 2] (-1: no topic). ``id_of`` int32[*]: the
-    directories of partitions in the order of the records, as numbers in ``ids`` uint64[d, 2]."""
+    ``topic_of`` int32[n], its topic's number in ``topics`` uint64[t, 2] (-1: no topic). ``directories`` int32[*]: the
+    directories of partitions in the order of the records, as numbers in ``directory_ids`` uint64[d, 2]."""
 
     part_row: np.ndarray
     topic_of: np.ndarray
     topics: np.ndarray
-    id_of: np.ndarray
-    ids: np.ndarray
+    directories: np.ndarray
+    directory_ids: np.ndarray
 
     @classmethod
     def of(cls, records: Records) -> SliceIds:
@@ -36,4 +36,4 @@ class SliceIds:
             at = records.topic_at[others][:, None] + np.arange(16)
             topic_of[others], topics = number_ids(records.data[at].view(np.uint64), topics)
         part = records.partitions
-        return cls(part_row, topic_of, topics, *number_ids(part.ids[: part.id_ends[-1]], NO_IDS))
+        return cls(part_row, topic_of, topics, *number_ids(part.directory_ids[: part.directory_ends[-1]], NO_IDS))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,8 @@ import pyarrow as pa
 from jbod_model.errors import JbodError, marked
 from jbod_model.formats import codec
 from jbod_model.formats.records import FeatureLevelRecord
+from jbod_model.profiles import PROFILES
+from jbod_model.replay.registrations import Rewrite
 from pipelines.formats.api_keys import KEY_OF
 from pipelines.formats.record_names import unknown_kinds
 from pipelines.formats.records import Records
@@ -108,8 +110,8 @@ def shard_rows(
     """The rows of a slice for the state machine."""
     snapshot = piece.snapshot_offset
     named = named or SliceIds.of(records)
-    rows = rows_of_events(records, kept)
-    order, bounds = by_shard(records, rows, named, job.shards)
+    rows = rows_of_events(records, kept, logical_rewrites=job.rules.logical_rewrites)
+    order, bounds = by_shard(rows, named, job.shards)
     yield from _event_rows(job, sequence, events_of(records, order, snapshot=snapshot, named=named), bounds)
     of_topics = rows[np.isin(records.types[rows], (TOPIC, REMOVE_TOPIC, CLEAR_ELR))]
     if len(of_topics):
@@ -204,15 +206,16 @@ def fold_rows(
     if shard == job.broker_shard:
         return _fold_broker_shard(job, state, ordered, registrations)
     held, shard_state = _load_shard(job, state)
-    before, after, changes = _fold_registrations(held, registrations)
+    folded = _fold_registrations(job.rules.profile, held, registrations)
     done = step(
         shard_state,
         join([_part(job, shard, kind, payload) for _, _, kind, payload in ordered if kind in _OF_EVENTS]),
-        lambda directories: timeline(before, changes, directories),
-        absent=job.rules.absent_directory,
-        literal=job.rules.literal_offline,
+        lambda known: timeline(folded.before, folded.changes, known),
+        absent_directory=job.rules.absent_directory,
+        literal_offline=job.rules.literal_offline,
+        rewrites=folded.rewrites,
     )
-    packed = pack({"brokers": np.frombuffer(after, np.uint8), **done.state.arrays()})
+    packed = pack({"brokers": np.frombuffer(folded.after, np.uint8), **done.state.arrays()})
     return compress(packed), rows_of(done), []
 
 
@@ -220,15 +223,22 @@ def _part(job: Job, shard: int, kind: str, payload: bytes) -> Part:
     return Part.of(payload) if kind != STAGED else read_staged(job.lake, payload.decode(), shard)
 
 
+class _Registrations(NamedTuple):
+    """Registrations before a batch, those after it as bytes, their changes, and what they rewrite in partitions."""
+
+    before: Mapping[int, Registration]
+    after: bytes
+    changes: Sequence[Change]
+    rewrites: Sequence[Rewrite | None]
+
+
 @lru_cache(maxsize=4)
-def _fold_registrations(
-    held: bytes, payloads: tuple[bytes, ...]
-) -> tuple[Mapping[int, Registration], bytes, Sequence[Change]]:
-    """Registrations before, those after as bytes, and the changes. All shards share them, so they are folded once."""
+def _fold_registrations(profile: str, held: bytes, payloads: tuple[bytes, ...]) -> _Registrations:
+    """Folds the broker records of a batch. All shards share them, so they are folded once."""
     before = load_brokers(held)
     events = [event for payload in payloads for event in _events_of_values(payload)]
-    after, changes = fold_brokers(before, events)
-    return before, dump_brokers(after), changes
+    after, changes, rewrites = fold_brokers(before, events, PROFILES[profile])
+    return _Registrations(before, dump_brokers(after), changes, rewrites)
 
 
 def _load_shard(job: Job, state: bytes | None) -> tuple[bytes, ShardState]:
@@ -243,7 +253,7 @@ def _fold_broker_shard(
 ) -> tuple[bytes, dict[str, Rows], list[Row]]:
     brokers = BrokerShardState() if state is None else BrokerShardState.load(decompress(state))
     held = dump_brokers(brokers.brokers)
-    _, _, changes = _fold_registrations(held, registrations)
+    changes = _fold_registrations(job.rules.profile, held, registrations).changes
     for _, _, kind, payload in ordered:
         if kind in (TOPICS, END):
             brokers.topics = check_topics(brokers.topics, Events.from_bytes(payload))

@@ -14,31 +14,34 @@ from pipelines.replay.pack import narrow
 _RISING = {"since": np.int32, "slot_since": np.int32, "when_offsets": np.int64, "when_times": np.int64}
 """Columns whose values mostly rise, and their types. They are kept as differences: plain, they were 2/3 of a state."""
 _ORIGIN = "first_"
+# Checkpoints have these columns under the names of jbod's first release, so that it reads those of existing lakes.
+_STORED = {"directory_ids": "directories", "directories": "dir_numbers", "directory_sizes": "dir_sizes"}
 
 
 @dataclass(frozen=True)
 class ShardState:
     """The state of a shard between batches. P partitions, T topics, D directories, S replica slots.
 
-    ``topics`` uint64[T, 2] with ``names`` uint8[*], ``name_ends`` int32[T + 1]; ``directories`` uint64[D, 2], the
-    reserved ids first; ``part_topic``, ``part_number`` int32[P]; ``scalars`` int32[P, 4]; ``int_values`` int32 with
-    ``int_sizes`` int32[6, P] as in Events, ``dir_numbers`` with ``dir_sizes`` int32[P] (-1: never given); ``since``
-    int32[P] and ``slot_since`` int32[S], the slots by partition and index: rows of the moments, ``when_offsets``,
-    ``when_times`` int64, ``when_snapshot`` bool; ``held`` int64[*, 5]: the open offline intervals, by slot.
+    ``topics`` uint64[T, 2] with ``names`` uint8[*], ``name_ends`` int32[T + 1]; ``directory_ids`` uint64[D, 2],
+    the reserved ids first; ``part_topic``, ``part_number`` int32[P]; ``scalars`` int32[P, 4]; ``int_values`` int32 with
+    ``int_sizes`` int32[6, P] as in Events, ``directories`` with ``directory_sizes`` int32[P] (-1: never given);
+    ``since`` int32[P] and ``slot_since`` int32[S], the slots by partition and index: rows of the moments,
+    ``when_offsets``, ``when_times`` int64, ``when_snapshot`` bool; ``held`` int64[*, 5]: the open offline intervals, by
+    slot.
     """
 
     topics: np.ndarray
     names: np.ndarray
     name_ends: np.ndarray
-    directories: np.ndarray
+    directory_ids: np.ndarray
     part_topic: np.ndarray
     part_number: np.ndarray
     scalars: np.ndarray
     since: np.ndarray
     int_values: np.ndarray
     int_sizes: np.ndarray
-    dir_numbers: np.ndarray
-    dir_sizes: np.ndarray
+    directories: np.ndarray
+    directory_sizes: np.ndarray
     slot_since: np.ndarray
     when_offsets: np.ndarray
     when_times: np.ndarray
@@ -53,13 +56,15 @@ class ShardState:
             columns[_ORIGIN + name] = first.astype(np.int64)
             columns[name] = np.diff(columns[name], prepend=first)
         narrowed = {name for name, column in columns.items() if column.dtype == np.int32} | set(_RISING)
-        return {name: narrow(column) if name in narrowed else column for name, column in columns.items()}
+        return {
+            _STORED.get(name, name): narrow(column) if name in narrowed else column for name, column in columns.items()
+        }
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray]) -> ShardState:
         """Undo ``arrays``."""
         small = (np.dtype(np.int8), np.dtype(np.int16))
-        columns = {field.name: arrays[field.name] for field in fields(cls)}
+        columns = {field.name: arrays[_STORED.get(field.name, field.name)] for field in fields(cls)}
         for name, dtype in _RISING.items():
             columns[name] = (np.cumsum(columns[name], dtype=np.int64) + arrays[_ORIGIN + name]).astype(dtype)
         return cls(
@@ -74,15 +79,15 @@ def empty_state(reserved: np.ndarray) -> ShardState:
         topics=np.empty((0, 2), np.uint64),
         names=np.empty(0, np.uint8),
         name_ends=np.zeros(1, np.int32),
-        directories=reserved,
+        directory_ids=reserved,
         part_topic=none,
         part_number=none,
         scalars=np.empty((0, 4), np.int32),
         since=none,
         int_values=none,
         int_sizes=np.empty((INT_LISTS, 0), np.int32),
-        dir_numbers=none,
-        dir_sizes=none,
+        directories=none,
+        directory_sizes=none,
         slot_since=none,
         when_offsets=np.empty(0, np.int64),
         when_times=np.empty(0, np.int64),

@@ -16,5 +16,5 @@ def about(missing: Incomplete | None) -> None:
 
 
 def first_line() -> str | None:
-    """The first line of a text that answers; None where it was taken already, or there is none."""
+    """The first line of an answer in text form. None if it was printed already, or if the answer is complete."""
     return _unsaid.pop() if _unsaid else None

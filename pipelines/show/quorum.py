@@ -1,4 +1,4 @@
-"""The quorum, and what stands in the way of an upgrade, as text."""
+"""The quorum, and what blocks an upgrade, as text."""
 
 from __future__ import annotations
 

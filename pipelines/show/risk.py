@@ -20,7 +20,7 @@ SCREENFUL = 40
 ADVICE = (
     (
         "without_leader",
-        "Where nobody could take over, no other replica is in sync: `jbod offline` says what keeps the others away. "
+        "If no broker could take over, no other replica is in sync: `jbod offline` says why. "
         "Partitions of one replica need a second one: kafka-reassign-partitions.",
     ),
     (

@@ -8,7 +8,7 @@ fail is the old name of stop);
 ``keepUnknown`` (true: keep records of unknown types, unread); ``partitions`` (tasks of a read); ``layout`` (records,
 or slices: where the records are instead of what they say); ``settle`` (100 records, or 2s: how far the reader stays
 behind the end of the log); ``idleSeconds`` (how long, by the log's time, a stream lets NoOpRecords alone wait);
-``copies`` (JSON list of more directories of the same log, read as far as they agree); ``from`` (JSON of the position
+``moreDirs`` (JSON list of more directories of the same log, read as far as they agree); ``from`` (JSON of the position
 where a stream begins); ``limit`` (nothing from this offset on is read); ``ahead`` (JSON of a first micro-batch that was
 planned before, see pipelines.source.first_batch).
 

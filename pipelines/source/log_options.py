@@ -25,7 +25,7 @@ class Options:
     partitions: int = 4
     idle_seconds: int = 60
     settle: str = "0"
-    copies: tuple[str, ...] = ()
+    more_dirs: tuple[str, ...] = ()
     begin_at: str = ""
     limit: int = -1
     ahead: str = ""
@@ -45,7 +45,8 @@ class Options:
             partitions=max(_number(raw, "partitions", 4), 1),
             idle_seconds=_number(raw, "idleSeconds", 60),
             settle=raw.get("settle", "0"),
-            copies=tuple(json.loads(raw.get("copies", "[]"))),
+            # copies: the option's earlier name.
+            more_dirs=tuple(json.loads(raw.get("moreDirs") or raw.get("copies", "[]"))),
             begin_at=raw.get("from", ""),
             limit=_number(raw, "limit", -1),
             ahead=raw.get("ahead", ""),

@@ -14,7 +14,7 @@ Five things limit how far the log may be read. The lowest of their offsets wins:
 - ``settle``, which stays behind the end of the log, because an election may cut off the tail;
 - the first damaged batch, and the first marker that breaks a transaction rule: everything before it is read first,
   then the log is refused (R-READ-1);
-  - ``limit``: how far several copies agree, or where a replay was refused;
+  - ``limit``: how far several directories agree, or where a replay was refused;
   - an open transaction: its records may still be aborted (docs/spec/replay.md, "Transactions").
 
 A log may change between two refreshes. If a file is gone, is shorter, or has another batch at the end of the scan, the

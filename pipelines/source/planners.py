@@ -10,13 +10,13 @@ from pipelines.source.tail import Settle
 
 def planner_of(options: Options) -> Planning:
     """What decides how far the log may be read."""
-    from pipelines.source.copies import LogCopies
+    from pipelines.source.log_dirs import LogDirs
     from pipelines.source.plan import Planner
 
     settle = Settle.parse(options.settle)
     planner: Planning
-    if options.copies:
-        planner = LogCopies((options.path, *options.copies), cut_tail=options.cut_tail, settle=settle)
+    if options.more_dirs:
+        planner = LogDirs((options.path, *options.more_dirs), cut_tail=options.cut_tail, settle=settle)
     else:
         planner = Planner(LogDir(options.path), cut_tail=options.cut_tail, settle=settle)
     planner.limit = options.limit if options.limit >= 0 else None

@@ -1,4 +1,4 @@
-"""What a reader asks of a log. One directory answers (Planner), or several copies of the log (LogCopies).
+"""What a reader asks of a log. One directory answers (Planner), or several directories of the log (LogDirs).
 
 Both keep this order of calls:
 

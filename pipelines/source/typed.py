@@ -154,7 +154,9 @@ def _batch(records: Records, rows: slice, part: _Parts, snapshot: int | None) ->
             _plain(pa.int32(), part.spread(part.scalar(PARTITION_EPOCH)), whole),
             _plain(pa.int32(), recovery, hits & (whole | (recovery != KEEP_RECOVERY_STATE))),
             *(_ints(part, slot) for slot in range(INT_LISTS)),
-            part.list_of(DIRECTORIES, columns.id_ends, IDS, lambda start, end: id_texts(columns.ids[start:end])),
+            part.list_of(
+                DIRECTORIES, columns.directory_ends, IDS, lambda start, end: id_texts(columns.directory_ids[start:end])
+            ),
             _fields(records, rows, hits),
         ],
         schema=TYPED_SCHEMA,

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from jbod_model.formats import codec
+from jbod_model.formats.control_records import CONTROL_TYPE_NAMES
 from jbod_model.formats.records import Record
 from jbod_model.ids import ID_TABLES
 from jbod_model.profiles import PROFILES
-from pipelines.formats.record_names import CONTROL_NAMES
 from pipelines.lake import files
 from pipelines.lake.delta import data_files, open_table, read_parquet
 from pipelines.lake.files import lake_filesystem
@@ -164,7 +164,7 @@ def _entries(lake: Lake) -> Iterator[_Entry]:
         "SELECT log_offset, epoch_us(append_time), snapshot_index, record_type, value "
         f"FROM {_rows(lake, 'records')} ORDER BY log_offset, snapshot, snapshot_index"
     )
-    controls = set(CONTROL_NAMES.values())
+    controls = set(CONTROL_TYPE_NAMES.values())
     for offset, time, index, kind, value in rows:
         read = kind not in controls and not kind.startswith("UNKNOWN_")
         yield _Entry(offset, time, index, codec.decode(value, file="records", offset=offset).record if read else None)

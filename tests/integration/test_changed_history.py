@@ -135,9 +135,9 @@ def test_copies_of_three_controllers_settle_by_majority_and_say_where_they_part(
     rewrite(one)
     rewrite(two)
     said: list[str] = []
-    wanted = Replay(str(stale), str(tmp_path / "lake"), copies=(str(one), str(two)), max_records=300)
+    wanted = Replay(str(stale), str(tmp_path / "lake"), more_dirs=(str(one), str(two)), max_records=300)
     Runner(wanted, notice=said.append).run(spark)
     assert differences(rows_of(tmp_path / "lake"), rows_of(rewritten)) == []
     assert len(said) == 2
-    assert all(line.startswith(f"the copies part at offset {FORK}: ") for line in said)
+    assert all(line.startswith(f"the directories part at offset {FORK}: ") for line in said)
     assert Runner(wanted).up_to_date()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,17 @@ FOREVER = np.iinfo(np.int64).max
 class Run:
     """Micro-batches into the state of every shard; ``tables`` are all history rows so far, by table."""
 
-    def __init__(self, *, shards: int = 3, profile: str = "kafka", ids: str = "kafka") -> None:
+    def __init__(
+        self,
+        *,
+        shards: int = 3,
+        profile: str = "kafka",
+        ids: str = "kafka",
+        states: Mapping[int, bytes] | None = None,
+    ) -> None:
+        """``states``: those of a checkpoint, by shard."""
         self._job = Job("", shards, rules(profile, ids))
-        self._states: dict[int, bytes] = {}
+        self._states: dict[int, bytes] = dict(states or {})
         self._closed: dict[str, list[pa.Table]] = defaultdict(list)
         self._open: dict[tuple[str, int], pa.Table] = {}
 

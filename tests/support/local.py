@@ -33,14 +33,15 @@ def replay(
     shards: int = 2,
     lag: Settle | None = None,
     replace: bool = False,
+    profile: str = "kafka",
 ) -> RolledBack | None:
     """Settle the lake with the log, then replay to the log's end; what was taken back.
 
     There is no checkpoint: every run makes its state again from the records of the lake.
     """
     log = LogDir(str(log_dir))
-    lake = LakeWriter.create_or_open(str(lake_dir), Identity(log.cluster_id(), "kafka", "kafka", shards))
-    job = Job(str(lake_dir), lake.identity.shards, rules("kafka", "kafka"))
+    lake = LakeWriter.create_or_open(str(lake_dir), Identity(log.cluster_id(), profile, "kafka", shards))
+    job = Job(str(lake_dir), lake.identity.shards, rules(profile, "kafka"))
     discard_checkpoint(str(lake_dir))
     done = reconcile(lake, job, Planner(log), has_checkpoint=False, replace=replace)
     planner = Planner(log, settle=lag)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jbod_model.formats.codec import decode
+from jbod_model.formats.control_records import CONTROL_TYPE_NAMES
 from jbod_model.formats.records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -17,15 +18,6 @@ from jbod_model.formats.records import (
     VersionedRecord,
 )
 
-CONTROL_NAMES = (
-    "ABORT",
-    "COMMIT",
-    "LEADER_CHANGE",
-    "SNAPSHOT_HEADER",
-    "SNAPSHOT_FOOTER",
-    "KRAFT_VERSION",
-    "KRAFT_VOTERS",
-)
 _BATCH = struct.Struct(">qiibIhiqqqhii")
 
 
@@ -69,7 +61,7 @@ def read_file(path: Path) -> Iterator[Entry]:
             entry = Entry(base + delta, epoch, time * 1000, base, value)
             if attributes & 0x20:
                 assert key is not None
-                yield replace(entry, control=CONTROL_NAMES[int.from_bytes(key[2:4], "big")])
+                yield replace(entry, control=CONTROL_TYPE_NAMES[int.from_bytes(key[2:4], "big")])
             else:
                 yield replace(entry, versioned=decode(value, file=path.name, offset=entry.offset))
         assert at == end

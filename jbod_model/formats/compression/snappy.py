@@ -15,7 +15,7 @@ _LONGEST_SHORT_LITERAL = 60
 
 
 def decompress(data: bytes, limit: int) -> bytes:
-    """Either kind, told apart by the magic bytes."""
+    """Decompress either kind. The magic bytes distinguish them."""
     out = Output(limit)
     if not data.startswith(JAVA_MAGIC):
         _decompress_block(data, out)

@@ -33,7 +33,7 @@ _VALUES: Mapping[tuple[str, str], Sequence[str]] = {
     ("assignments", "kind"): ("assigned", "unassigned", "lost", "migrating"),
     ("offline_replicas", "reason"): ("broker missing", "broker fenced", "directory offline", "directory lost"),
     ("partitions", "leader_recovery"): ("RECOVERED", "RECOVERING"),
-    ("ledger", "profile"): ("kafka", "kip858"),
+    ("ledger", "profile"): ("kafka", "kip858", "draft"),
     ("ledger", "ids"): ("kafka", "kip858"),
 }  # fmt: skip
 _LEAST = {"partition": 0, "replica_index": 0, "broker_id": 0, "leader": -1, "from_offset": 0, "log_offset": 0}

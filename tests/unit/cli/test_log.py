@@ -83,3 +83,17 @@ def test_damaged_log_answers_and_then_leaves_with_2_and_the_reason(
     assert json.loads(said)["offset"] < 629
     assert "answered from the records up to offset" in problem
     assert segment.name in problem
+
+
+@pytest.mark.parametrize(("tail", "code"), [("wait", 0), ("stop", 2)])
+def test_question_to_a_log_that_is_cut_off_does_as_the_settings_say(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tail: str, code: int
+) -> None:
+    """replay.tail: an incomplete batch at the end is left for later, or it is an error after the answer."""
+    shutil.copytree(SOURCE, tmp_path / "log")
+    newest = max((tmp_path / "log" / LOG).glob("*.log"))
+    newest.write_bytes(newest.read_bytes()[:-5])
+    monkeypatch.setenv("JBOD_REPLAY__TAIL", tail)
+    found, out, _ = leave(capsys, "offline", "--log", "log", "--json")
+    assert found == code
+    assert json.loads(out)["offset"] > 0

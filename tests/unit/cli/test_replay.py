@@ -358,7 +358,7 @@ def test_voter_whose_copy_is_not_given_and_node_without_a_vote_are_told(run: Run
     code, out, err = run("replay", one, two, three, "--lake", tmp_path / "lake")
     assert (code, "replayed offsets 0 to 5" in out) == (0, True)
     assert f"jbod: {three}: has no vote: node 3 is none of the voters 100, 101, 102\n" in err
-    assert "jbod: the copies of 102 of the voters 100, 101, 102 are not given: what the others hold is published" in err
+    assert "jbod: no directory of 102 of the voters 100, 101, 102 is given: what the others hold is published" in err
 
 
 def test_real_copies_of_three_controllers_settle_all_they_share(run: Run, tmp_path: Path) -> None:

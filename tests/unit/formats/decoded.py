@@ -11,12 +11,11 @@ from typing import Any
 from jbod_model.errors import JbodError
 from jbod_model.formats import records as r
 from jbod_model.formats.codec import decode
-from jbod_model.formats.control_records import CONTROL_TYPE_OF, ControlRecord
+from jbod_model.formats.control_records import CONTROL_TYPE_NAMES, CONTROL_TYPE_OF, ControlRecord
 from jbod_model.formats.log import LogEntry, LogReader, MetadataLog
 from jbod_model.formats.records import TYPE_NAMES, UnknownRecord, VersionedRecord
 from jbod_model.formats.text import record_as_json
 from jbod_model.replay.transactions import committed
-from pipelines.formats.record_names import CONTROL_NAMES
 from pipelines.replay.blocks import events_of, rows_of_events
 from pipelines.replay.events import Events
 from pipelines.replay.record_rows import record_rows
@@ -42,7 +41,7 @@ def fast(log_dir: Path, *, keep_unknown: bool = False, **options: Any) -> Iterat
             assert {name: row[name] for name in columns if name in row} == {
                 name: columns[name] for name in columns if name in row
             }
-            control = row["record_type"] in CONTROL_NAMES.values()
+            control = row["record_type"] in CONTROL_TYPE_NAMES.values()
             read = None if control else decode(row["value"], keep_unknown=keep_unknown)
             event = read is not None and isinstance(read.record, TOPIC_RECORDS)
             del columns["snapshot"]
@@ -81,7 +80,7 @@ def _row(entry: LogEntry, index: int | None) -> Row:
     }
     if isinstance(entry.record, ControlRecord):
         return found | {
-            "record_type": CONTROL_NAMES[CONTROL_TYPE_OF[type(entry.record)]],
+            "record_type": CONTROL_TYPE_NAMES[CONTROL_TYPE_OF[type(entry.record)]],
             "record_version": entry.record.version,
         }
     record = entry.record.record
@@ -181,8 +180,8 @@ def _taken(values: Any, start: int, size: int) -> list[Any] | None:
 
 
 def _directories(events: Events, row: int) -> list[bytes] | None:
-    numbers = _taken(events.id_of, events.id_starts[row], events.id_sizes[row])
-    return None if numbers is None else [events.ids[number].tobytes() for number in numbers]
+    numbers = _taken(events.directories, events.directory_starts[row], events.directory_sizes[row])
+    return None if numbers is None else [events.directory_ids[number].tobytes() for number in numbers]
 
 
 def outcome(read: Callable[[], Iterator[Row]]) -> list[Row] | str:

@@ -29,7 +29,7 @@ from tests.unit.replay.histories import histories, log_of
 
 def events_by_shard(piece: Slice, shards: int) -> tuple[Events, np.ndarray]:
     records, kept = read_slice(piece)
-    rows, bounds = by_shard(records, rows_of_events(records, kept), SliceIds.of(records), shards)
+    rows, bounds = by_shard(rows_of_events(records, kept), SliceIds.of(records), shards)
     return events_of(records, rows), bounds
 
 

@@ -1,4 +1,4 @@
-"""What copies settle is never taken back where it is called committed: random histories of a small Raft."""
+"""What directories settle is never taken back where it is called committed: random histories of a small Raft."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_what_is_called_committed_is_in_the_log_of_every_later_leader(voters: in
             seen = chance.sample(range(len(cluster.logs)), chance.randint(1, len(cluster.logs)))
             verdict = look(cluster, seen)
             common = shared([cluster.logs[one] for one in seen])
-            # What every copy holds may be read, identical copies all of it.
+            # What every directory holds may be read, all of identical ones.
             end = 0 if verdict is None else verdict.end
             assert end >= common
             if verdict is None:
@@ -133,7 +133,7 @@ def test_what_is_called_committed_is_in_the_log_of_every_later_leader(voters: in
 
 
 def test_leaders_record_on_one_copy_holds_back_that_record_alone() -> None:
-    """The issue: three copies of one history, of which one has the new leader's first record."""
+    """The issue: three directories of one history, of which one has the new leader's first record."""
     log: Log = [(1, 1), (1, 2), (1, 3)]
     found = judge([held([*log, (2, 4)]), held(log), held(log)], voters=3, given=3)
     assert found is not None
@@ -147,7 +147,7 @@ def test_leaders_record_on_one_copy_holds_back_that_record_alone() -> None:
         ([[(1, 1), (2, 2), (4, 5)], [(1, 1), (2, 2)], [(1, 1), (3, 3)]], 3, 1),
         # The newer epoch is on a majority with it.
         ([[(1, 1), (2, 2), (4, 5)], [(1, 1), (2, 2), (4, 5)], [(1, 1), (3, 3)]], 3, 3),
-        # Two of five are not seen: what a copy contradicts may be lost, what one only lacks is read.
+        # Two of five are not seen: what a directory contradicts may be lost, what one only lacks is read.
         ([[(1, 1), (2, 2)], [(1, 1), (2, 2)], [(1, 1), (2, 2)], [(1, 1), (1, 9)]], 5, 1),
         ([[(1, 1), (2, 2)], [(1, 1), (2, 2)], [(1, 1), (2, 2)], [(1, 1)]], 5, 2),
         ([[(1, 1), (2, 2), (2, 3)], [(1, 1), (2, 2), (2, 3)], [(1, 1), (2, 2), (2, 3)], [(1, 1), (1, 9)]], 5, 1),
@@ -164,7 +164,7 @@ def test_damaged_copy_votes_for_what_is_sound_in_it() -> None:
     """R-QUORUM-6."""
     log: Log = [(1, 1), (1, 2), (2, 3)]
     broken = held(log[:1])
-    copies = [held(log), held(log[:2]), Held(broken.batches, 1, 1, is_whole=False)]
-    found = judge(copies, voters=3, given=3)
+    known = [held(log), held(log[:2]), Held(broken.batches, 1, 1, is_whole=False)]
+    found = judge(known, voters=3, given=3)
     assert found is not None
     assert (found.end, found.is_committed) == (2, False)

@@ -1,4 +1,4 @@
-"""Several controllers' copies of one log. A reader gets what they settle together, from a copy that holds it."""
+"""The directories of several controllers, of one log: a reader gets what they settle, from one that holds it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipelines.source.voters import SliceIds, voters_of
 
 @dataclass(frozen=True)
 class Fork:
-    """Two copies whose logs differ from ``offset`` on, and the epochs that they hold there."""
+    """Two directories whose logs differ from ``offset`` on, and the epochs that they hold there."""
 
     offset: int
     location: str
@@ -29,24 +29,24 @@ class Fork:
 
     def __str__(self) -> str:
         return (
-            f"the copies part at offset {self.offset}: {self.location} has a batch of epoch {self.epoch}, "
+            f"the directories part at offset {self.offset}: {self.location} has a batch of epoch {self.epoch}, "
             f"{self.other} one of epoch {self.other_epoch}; what a majority holds counts"
         )
 
 
 @dataclass(frozen=True)
 class Agreed:
-    """What the copies agree on: a copy that holds it (None for nothing), its end offset, if it is committed."""
+    """What the directories agree on: one that holds it (None for nothing), its end offset, whether it is committed."""
 
     chosen: Planner | None
     end: int
     is_committed: bool
     ahead: tuple[str, ...] = ()
-    """A line for each copy that holds more."""
+    """A line for each directory that holds more."""
 
 
-class LogCopies:
-    """Answers as a Planner does, for what the copies agree on. Slices are read from a copy that holds them."""
+class LogDirs:
+    """Answers as a Planner does, for what the directories agree on. Slices are read from one that holds them."""
 
     def __init__(self, locations: Sequence[str], *, cut_tail: str = "wait", settle: Settle | None = None) -> None:
         self._locations = list(locations)
@@ -61,32 +61,33 @@ class LogCopies:
         self._open()
         names = {planner.log.cluster_id() for planner in self._planners.values()} - {""}
         if len(names) > 1:
-            raise UsageError(f"{', '.join(self._locations)}: copies of several clusters ({', '.join(sorted(names))})")
+            several = ", ".join(sorted(names))
+            raise UsageError(f"{', '.join(self._locations)}: directories of several clusters ({several})")
 
-    def afresh(self) -> LogCopies:
-        """Returns the same copies in their initial state: none is open."""
-        return LogCopies(self._locations, **self._options)  # type: ignore[arg-type]
+    def afresh(self) -> LogDirs:
+        """Returns the same directories in their initial state: none is open."""
+        return LogDirs(self._locations, **self._options)  # type: ignore[arg-type]
 
     @property
     def log(self) -> LogDir:
-        """The first copy that can be read."""
+        """The first directory that can be read."""
         return next(iter(self._planners.values())).log
 
     @property
     def silent(self) -> dict[str, JbodError]:
-        """LogCopies that cannot be read now, or from some offset on, with the reason. They have no vote there."""
+        """Directories that cannot be read now, or from some offset on, with the reason. They have no vote there."""
         damaged = {location: planner.damage for location, planner in self._planners.items() if planner.damage}
         return {**self._silent, **damaged}
 
     @property
     def problem(self) -> JbodError | None:
-        """The error to raise after all that may be read was read: half of the copies or more are damaged."""
+        """The error to raise after all that may be read was read: half of the directories or more are damaged."""
         damaged = [planner.damage for planner in self._planners.values() if planner.damage]
         sound = len(self._planners) - len(damaged)
         return damaged[0] if damaged and sound <= len(self._locations) // 2 else None
 
     def begin(self, start: str = "auto") -> Position:
-        """Returns where a first read begins, according to the first copy that can tell."""
+        """Returns where a first read begins, according to the first directory that can tell."""
         problems = []
         for planner in self._planners.values():
             try:
@@ -102,7 +103,7 @@ class LogCopies:
             planner.freeze()
 
     def advance(self, position: Position, max_records: int | None = None) -> Position:
-        """Returns the end of the next micro-batch, as Planner.advance; ``position`` if the copies settle no more."""
+        """Returns the end of the next micro-batch, as Planner.advance; ``position`` if nothing more is settled."""
         agreed = self.agreed(position)
         there = position
         if agreed.chosen is not None:
@@ -113,10 +114,10 @@ class LogCopies:
         return there
 
     def agreed(self, position: Position) -> Agreed:
-        """What the copies agree on from ``position`` on."""
+        """What the directories agree on from ``position`` on."""
         self._refresh(position)
         if not self._frozen:
-            # The first scan of a large log takes long. The second one brings all copies to the same moment.
+            # The first scan of a large log takes long. The second one brings all directories to the same moment.
             self._refresh(position)
         voting = self._voting()
         least = max(position.offset, 0)
@@ -133,14 +134,14 @@ class LogCopies:
             end, committed, holders = proven[0], True, proven[1]
         if end < 0:
             return Agreed(None, -1, is_committed=False)
-        # Prefer a copy that also has what was read before: a copy that lags behind must not cause a rollback.
+        # Prefer a directory that also has what was read before: one that lags behind must not cause a rollback.
         holders.sort(key=lambda planner: (planner.changed(position), planner.first_offset() > position.offset))
         most = f"{voters // 2 + 1} of {voters} controllers"
         ahead = [_ahead(planner, end, most) for planner in voting.values() if planner in holders]
         return Agreed(holders[0], end, committed, tuple(filter(None, ahead)))
 
     def voters(self) -> frozenset[int]:
-        """Ids of the voters that the newest copy names. Empty if no copy names any (R-QUORUM-1)."""
+        """Ids of the voters that the newest directory names. Empty if no directory names any (R-QUORUM-1)."""
         named = []
         for location, planner in self._planners.items():
             if self._named.get(location, (-1, None))[0] != planner.epoch:
@@ -149,13 +150,13 @@ class LogCopies:
         return max((one for one in named if one is not None), default=(-1, -1, frozenset()))[2]
 
     def observers(self) -> dict[str, int]:
-        """LogCopies of nodes that are not voters, by location, with the node id. They have no vote."""
+        """Directories of nodes that are not voters, by location, with the node id. They have no vote."""
         voters = self.voters()
         ids = {location: self._nodes[location] for location in self._planners}
         return {location: node for location, node in ids.items() if voters and node >= 0 and node not in voters}
 
     def unseen(self) -> list[int]:
-        """Ids of voters whose copy was not given. Empty if the copies do not name their nodes."""
+        """Ids of voters whose directory was not given. Empty if the directories do not name their nodes."""
         known = set(self._nodes.values())
         return [] if -1 in known or len(known) < len(self._nodes) else sorted(self.voters() - known)
 
@@ -176,11 +177,11 @@ class LogCopies:
         return max(planner.time(offset) for planner in self._planners.values())
 
     def holds(self, position: Position) -> bool:
-        """Whether some copy has the batch before ``position`` as it was planned."""
+        """Whether some directory has the batch before ``position`` as it was planned."""
         return any(planner.holds(position) for planner in self._planners.values())
 
     def forks(self) -> list[Fork]:
-        """For each copy, the first batch that differs from that of the first readable copy."""
+        """For each directory, the first batch that differs from that of the first readable directory."""
         found = []
         held = [(location, planner.headers()) for location, planner in self._planners.items()]
         for location, headers in held[1:]:
@@ -204,7 +205,7 @@ class LogCopies:
         return Held(keys_of(planner.headers(), least), epoch, planner.next_offset, planner.damage is None)
 
     def _proven(self, least: int) -> tuple[int, list[Planner]] | None:
-        """End offset of the newest complete snapshot beyond an offset, and the copies that have it (R-QUORUM-5)."""
+        """End offset of the newest complete snapshot beyond an offset, and who has it (R-QUORUM-5)."""
         there = [(snapshot, planner) for planner in self._planners.values() for snapshot in planner.snapshots]
         there.sort(key=lambda one: -one[0].end_offset)
         for snapshot, planner in there:
@@ -227,7 +228,7 @@ class LogCopies:
                 self._silent[location] = problem
         if len(self._planners) <= len(self._locations) // 2:
             why = "; ".join(str(problem) for problem in self._silent.values())
-            raise UsageError(f"only {len(self._planners)} of {len(self._locations)} copies can be read: {why}")
+            raise UsageError(f"only {len(self._planners)} of {len(self._locations)} directories can be read: {why}")
 
     def _refresh(self, position: Position) -> None:
         self._silent.clear()
@@ -250,7 +251,7 @@ class LogCopies:
             there = end.snapshot in (-1, start.snapshot) or any(s.end_offset == end.snapshot for s in planner.snapshots)
             if there and planner.covers(start, end) and planner.holds(end):
                 return planner
-        raise LogChanged(self._locations[0], end.base, "no copy holds what was planned any more")
+        raise LogChanged(self._locations[0], end.base, "no directory holds what was planned any more")
 
 
 def _ahead(planner: Planner, end: int, most: str) -> str:

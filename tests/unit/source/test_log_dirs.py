@@ -1,4 +1,4 @@
-"""LogCopies of several controllers settle a log by majority; a lag behind the end holds back what may be cut off."""
+"""Directories of several controllers settle a log by majority; a lag behind the end holds back what may be cut off."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from jbod_model.formats.log_writer import LogWriter, write_snapshot
 from jbod_model.formats.records import VersionedRecord
 from jbod_model.ids import Uuid
 from pipelines.formats.batches import scan
-from pipelines.source.copies import LogCopies
 from pipelines.source.log_dir import LogDir
+from pipelines.source.log_dirs import LogDirs
 from pipelines.source.markers import is_idle
 from pipelines.source.plan import Planner
 from pipelines.source.positions import Position
@@ -33,7 +33,7 @@ from tests.unit.replay.test_rollback import Batch, write
 LONE: list[Batch] = [(epoch, [r.NoOpRecord()]) for epoch in (1, 1, 2, 2, 2, 3)]
 
 
-def copies(root: Path, *logs: Sequence[Batch]) -> list[str]:
+def log_dirs(root: Path, *logs: Sequence[Batch]) -> list[str]:
     return [str(write(root / f"controller-{number}", log)) for number, log in enumerate(logs, 100)]
 
 
@@ -42,7 +42,7 @@ def copies(root: Path, *logs: Sequence[Batch]) -> list[str]:
     [((6, 6, 6), 6), ((6, 6, 2), 6), ((6, 5, 6), 6), ((6, 6), 6), ((5, 5, 2), 5), ((6,), 6)],
 )
 def test_what_a_majority_holds_may_be_read(tmp_path: Path, lengths: Sequence[int], end: int) -> None:
-    asked = LogCopies(copies(tmp_path, *(LONE[:length] for length in lengths)))
+    asked = LogDirs(log_dirs(tmp_path, *(LONE[:length] for length in lengths)))
     begun = asked.begin()
     there = asked.advance(begun)
     assert there.offset == end
@@ -55,14 +55,14 @@ def test_newest_epoch_on_one_copy_does_not_hold_back_what_cannot_be_replaced(
     tmp_path: Path, lengths: Sequence[int], end: int
 ) -> None:
     """R-QUORUM-2 and R-QUORUM-4."""
-    asked = LogCopies(copies(tmp_path, *(LONE[:length] for length in lengths)))
+    asked = LogDirs(log_dirs(tmp_path, *(LONE[:length] for length in lengths)))
     assert asked.advance(Position(0)).offset == end
 
 
 def test_fork_is_told_and_the_majority_is_read(tmp_path: Path) -> None:
     elected: list[Batch] = [*LONE[:4], (4, [r.NoOpRecord()]), (4, [r.NoOpRecord()])]
-    paths = copies(tmp_path, LONE, elected, elected)
-    asked = LogCopies(paths)
+    paths = log_dirs(tmp_path, LONE, elected, elected)
+    asked = LogDirs(paths)
     there = asked.advance(Position(0))
     assert (there.offset, there.epoch) == (6, 4)
     assert {piece.location for piece in asked.slices(Position(0), there)} == {paths[1]}
@@ -73,8 +73,8 @@ def test_fork_is_told_and_the_majority_is_read(tmp_path: Path) -> None:
 
 
 def test_copy_that_cannot_be_read_has_no_vote_until_it_can(tmp_path: Path) -> None:
-    paths = copies(tmp_path, LONE, LONE, LONE)
-    asked = LogCopies(paths)
+    paths = log_dirs(tmp_path, LONE, LONE, LONE)
+    asked = LogDirs(paths)
     rmtree(paths[0])
     assert asked.advance(Position(0)).offset == 6
     assert list(asked.silent) == paths[:1]
@@ -83,34 +83,34 @@ def test_copy_that_cannot_be_read_has_no_vote_until_it_can(tmp_path: Path) -> No
     assert asked.silent == {}
     for path in paths[:2]:
         rmtree(path)
-    with pytest.raises(UsageError, match="only 1 of 3 copies can be read"):
-        LogCopies(paths)
+    with pytest.raises(UsageError, match="only 1 of 3 directories can be read"):
+        LogDirs(paths)
 
 
-def test_copies_of_two_clusters_are_refused(tmp_path: Path) -> None:
-    paths = copies(tmp_path, LONE, LONE)
+def test_directories_of_two_clusters_are_refused(tmp_path: Path) -> None:
+    paths = log_dirs(tmp_path, LONE, LONE)
     (Path(paths[0]) / "meta.properties").write_text("cluster.id=zyxwvutsrqponmlkjihgfe\n")
-    with pytest.raises(UsageError, match="copies of several clusters"):
-        LogCopies(paths)
+    with pytest.raises(UsageError, match="directories of several clusters"):
+        LogDirs(paths)
 
 
 @settings(max_examples=amount(8, 50))
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=5))
-def test_any_lengths_of_copies_settle_what_a_majority_holds(tmp_path_factory: object, lengths: list[int]) -> None:
-    root = tmp_path_factory.mktemp("copies")  # type: ignore[attr-defined]
-    paths = copies(root, *(LONE[:length] for length in lengths))
-    end = LogCopies(paths).advance(Position(0)).offset
+def test_any_lengths_of_logs_settle_what_a_majority_holds(tmp_path_factory: object, lengths: list[int]) -> None:
+    root = tmp_path_factory.mktemp("logs")  # type: ignore[attr-defined]
+    paths = log_dirs(root, *(LONE[:length] for length in lengths))
+    end = LogDirs(paths).advance(Position(0)).offset
     held = sorted(lengths, reverse=True)[len(lengths) // 2]
     assert end == held
 
 
-def test_what_a_snapshot_holds_is_committed_however_few_copies_have_it(tmp_path: Path) -> None:
+def test_what_a_snapshot_holds_is_committed_however_few_directories_have_it(tmp_path: Path) -> None:
     """R-QUORUM-5: Kafka makes a snapshot of nothing that is not."""
-    paths = copies(tmp_path, LONE, LONE[:2], LONE[:2])
+    paths = log_dirs(tmp_path, LONE, LONE[:2], LONE[:2])
     write_snapshot(Path(paths[0]) / "__cluster_metadata-0", (), end_offset=4, epoch=2, timestamp=TIME)
-    agreed = LogCopies(paths).agreed(Position(0))
+    agreed = LogDirs(paths).agreed(Position(0))
     assert (agreed.end, agreed.is_committed) == (4, True)
-    assert LogCopies(paths).advance(Position(0)).offset == 4
+    assert LogDirs(paths).advance(Position(0)).offset == 4
 
 
 # A LAG BEHIND THE END
