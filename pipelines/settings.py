@@ -133,6 +133,13 @@ class Alert(_Section):
     tries: int = Field(default=3, ge=1, le=20)
 
 
+class Labels(_Section):
+    """Names of directories (docs/labels.md)."""
+
+    sources: list[str] = []
+    """Mounted disks, server.properties, output of kafka-log-dirs and files of labels. Each replay reads them again."""
+
+
 class Settings(BaseSettings):
     """All settings. Immutable."""
 
@@ -145,6 +152,7 @@ class Settings(BaseSettings):
     ask: Ask = Ask()
     check: Check = Check()
     alert: Alert = Alert()
+    labels: Labels = Labels()
 
     _files: ClassVar[list[dict[str, Any]]] = []
 
@@ -212,7 +220,7 @@ def settings_in_force() -> list[Setting]:
     defaults = _leaves(Settings.model_construct().model_dump())
     contents = {file: _read(file) for file in found_files(named_files())}
     found = []
-    for name, value in _leaves(load().model_dump()):
+    for name, value in _leaves(_validated(contents, {}).model_dump()):
         source = _source(name.split("."), contents, {})
         found.append(
             Setting(name, value, "default" if source == "settings" else source, is_default=(name, value) in defaults)
@@ -226,10 +234,13 @@ def load(files: Iterable[str | os.PathLike[str]] | None = None, **options: Any) 
     Without ``files``, those that JBOD_CONF lists are read. An option that is None counts as not given. Raises
     UsageError that names file and key of an invalid value.
     """
-    _check_variables()
     named = named_files() if files is None else [Path(file) for file in files]
-    contents = {file: _read(file) for file in found_files(named)}
-    given = _without_none(options)
+    return _validated({file: _read(file) for file in found_files(named)}, _without_none(options))
+
+
+def _validated(contents: dict[Path, dict[str, Any]], given: dict[str, Any]) -> Settings:
+    """The settings of the content of files, in order, the environment and the ``given`` options."""
+    _check_variables()
     scoped = type("Settings", (Settings,), {"_files": list(contents.values()), "__module__": __name__})
     try:
         found = scoped(**given)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jbod_model.errors import UsageError
+from pipelines.cli.options import AsJson
 
 if TYPE_CHECKING:
     from pipelines.jobs.bundle import Job
@@ -28,7 +29,6 @@ Bundle = Annotated[
 Parameters = Annotated[
     list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="A job parameter, in place of its default.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
 
 
 def register(app: typer.Typer) -> None:

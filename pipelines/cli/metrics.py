@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.cli.ask import AsJson, LakePath, Logs, accepted_until, open_lake, print_json
-from pipelines.cli.check import FailOn
+from pipelines.cli.lakes import open_lake, print_json
+from pipelines.cli.options import AsJson, LakePath, Logs, Severity
 from pipelines.show.text import many
 
 if TYPE_CHECKING:
@@ -44,14 +44,13 @@ def metrics(
     from pipelines.metrics.findings import recorded
     from pipelines.metrics.measure import measure
 
-    opened, default = open_lake(lake, None, None, log)
-    accepted = accepted_until(lake)
+    opened, settings = open_lake(lake, None, None, log)
     lag = None if log_dir is None else behind(log_dir, opened.published.end_offset)
     families = measure(
         opened,
         datetime.now(UTC),
-        default_min_isr=default,
-        accepted_until=accepted,
+        default_min_isr=settings.ask.min_insync_replicas,
+        accepted_until=settings.check.losses_accepted_until,
         log=lag,
         found=recorded(opened),
     )
@@ -71,10 +70,10 @@ def alert(
     command: Annotated[
         str | None, typer.Option(metavar="CMD", help="Start this program, which reads its standard input; no shell.")
     ] = None,
-    severity: Annotated[FailOn, typer.Option(help="Send findings of this severity, or worse.")] = FailOn.warning,
+    severity: Annotated[Severity, typer.Option(help="Send findings of this severity, or worse.")] = Severity.warning,
     fail_on: Annotated[
-        FailOn | None,
-        typer.Option("--fail-on", help="Leave with 1 where findings of this severity, or worse, are open."),
+        Severity | None,
+        typer.Option("--fail-on", help="Exit with 1 if findings of this severity, or worse, are open."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -84,13 +83,12 @@ def alert(
     from pipelines.metrics.alerts import alert as send
     from pipelines.metrics.destinations import Command, Webhook
     from pipelines.metrics.findings import recorded
-    from pipelines.settings import load
 
-    settings = load(lake=lake).alert
+    opened, settings = open_lake(lake, None, None)
     given = webhook is not None
     webhook = webhook or None
     if webhook is None and command is None:
-        webhook, command = settings.webhook or None, settings.command or None
+        webhook, command = settings.alert.webhook or None, settings.alert.command or None
     to: Destination | None = None
     if webhook is not None and command is None:
         to = Webhook(webhook)
@@ -98,14 +96,13 @@ def alert(
         to = Command(command)
     elif webhook is not None or not given:
         raise UsageError("--webhook URL or --command CMD: give one of them")
-    opened, _ = open_lake(lake, None, None)
     found = recorded(opened)
     if found is None:
         raise UsageError(f"{opened.path}: no findings are kept there yet: run jbod check --lake {quote(opened.path)}")
     if to is None:
         _say_no_destination(sum(found.counts().values()), as_json)
     else:
-        outcome = send(found, to, severity.value, Patience(settings.timeout_seconds, settings.tries))
+        outcome = send(found, to, severity.value, Patience(settings.alert.timeout_seconds, settings.alert.tries))
         if as_json:
             print_json(outcome)
         elif outcome.problem is None:

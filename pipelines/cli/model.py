@@ -9,13 +9,13 @@ import typer
 
 from jbod_model.conformance import conform
 from jbod_model.profiles import KAFKA, PROFILES
+from pipelines.cli.options import AsJson
 
 SHOWN = 20
 """Mismatches, and operations on which Kafka threw, that are printed without ``--all``."""
 
 Traces = Annotated[list[str], typer.Argument(help="Traces: .jsonl or .jsonl.gz.", metavar="FILE...")]
 ProfileName = Annotated[str, typer.Option("--profile", help=f"The rules to answer by: {', '.join(PROFILES)}.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 ShowAll = Annotated[bool, typer.Option("--all", help="Print every mismatch, however many there are.")]
 
 

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from jbod_model.errors import UsageError
-from pipelines.cli.ask import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs, open_lake, print_json
+from pipelines.cli.lakes import open_lake, print_json
+from pipelines.cli.options import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs
 
 
 def register(app: typer.Typer) -> None:
@@ -28,10 +29,9 @@ def report(
     if out is None and not as_json:
         raise UsageError("give --out FILE.html for the page, or --json for its numbers")
     from pipelines.report.content import gather
-    from pipelines.settings import load
 
-    opened, _ = open_lake(lake, at_offset, at_time, log_dirs, log)
-    content = gather(opened, load(lake=lake))
+    opened, settings = open_lake(lake, at_offset, at_time, log_dirs, log)
+    content = gather(opened, settings)
     if out is not None:
         from pipelines.report.page import page, write_page
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pipelines.cli.options import AsJson
 from pipelines.settings import LOCAL_FILE, MACHINE_FILE, found_files, named_files, settings_in_force, user_file
 
 
@@ -18,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 def settings(
     show_all: Annotated[bool, typer.Option("--all", help="Also the settings that have their default.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """The effective settings and the source of each: files in the order in which they are read, then variables."""
     found = settings_in_force()

@@ -19,10 +19,10 @@ from jbod_model.simulation.output import story_lines, write_world
 from jbod_model.simulation.stories import SCENARIOS, play
 from jbod_model.simulation.world import World
 from pipelines.cli import progress
+from pipelines.cli.options import AsJson
 
 ProfileName = Annotated[str, typer.Option("--profile", help=f"The rules of the cluster: {', '.join(PROFILES)}.")]
 IdsName = Annotated[str, typer.Option("--ids", help=f"Whose reserved directory ids: {', '.join(ID_TABLES)}.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
 def register(app: typer.Typer) -> None:

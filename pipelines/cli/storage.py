@@ -25,6 +25,7 @@ from jbod_model.storage.problems import (
     WriteFailed,
 )
 from jbod_model.storage.server_config import read_server_config
+from pipelines.cli.options import AsJson
 
 _REPLICA = re.compile(r"[^/]+-[0-9]+\Z")
 _FUTURE = re.compile(r"[^/]+-[0-9]+\.[0-9a-f]{32}-future\Z")
@@ -34,7 +35,6 @@ Config = Annotated[
     str | None, typer.Option("--config", "-c", help="A server.properties: its log.dirs, metadata.log.dir, node.id.")
 ]
 MetadataDir = Annotated[str | None, typer.Option("--metadata-dir", help="The directory of the metadata log.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -9,9 +9,8 @@ from typing import Annotated, Literal
 import typer
 
 from pipelines.cli import progress
-from pipelines.cli.ask import AsJson, LakePath, print_json
-
-_Lake = Annotated[str | None, typer.Option("--lake", help="The lake to work on; settings name another default.")]
+from pipelines.cli.lakes import print_json
+from pipelines.cli.options import AsJson, MaintainedLake
 
 
 def register(app: typer.Typer) -> None:
@@ -20,7 +19,7 @@ def register(app: typer.Typer) -> None:
         app.command(command.__name__, rich_help_panel="Upkeep of a lake")(command)
 
 
-def optimize(lake: _Lake = None, as_json: AsJson = False) -> None:
+def optimize(lake: MaintainedLake = None, as_json: AsJson = False) -> None:
     """Merge small files into fewer, larger, sorted ones. Rows stay the same, and readers see no difference."""
     from pipelines.show.text import console, show_table
     from pipelines.upkeep import compact
@@ -35,7 +34,7 @@ def optimize(lake: _Lake = None, as_json: AsJson = False) -> None:
 
 
 def vacuum(
-    lake: _Lake = None,
+    lake: MaintainedLake = None,
     keep: Annotated[int, typer.Option(help="Hours that a replaced version can still be read.", min=1)] = 168,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
     as_json: AsJson = False,
@@ -53,7 +52,7 @@ def vacuum(
     show_table(console(), ["TABLE", "FILES TO DELETE" if dry_run else "FILES DELETED", "BYTES"], rows, numbers=(1, 2))
 
 
-def rebuild(lake: _Lake = None, as_json: AsJson = False) -> None:
+def rebuild(lake: MaintainedLake = None, as_json: AsJson = False) -> None:
     """Rebuild all tables from the records table, and replace the old tables at the end."""
     from pipelines.show.text import console, show_table
     from pipelines.upkeep.rebuild import rebuild as run
@@ -68,7 +67,7 @@ def rebuild(lake: _Lake = None, as_json: AsJson = False) -> None:
 
 
 def verify(
-    lake: LakePath = None,
+    lake: MaintainedLake = None,
     by: Annotated[
         Literal["model", "engine"] | None,
         typer.Option(help="Who makes the history again: the plain model (for small lakes), or the engine."),
@@ -98,7 +97,7 @@ def verify(
     raise typer.Exit(1 if found.differences else 0)
 
 
-def upgrade(lake: _Lake = None, as_json: AsJson = False) -> None:
+def upgrade(lake: MaintainedLake = None, as_json: AsJson = False) -> None:
     """Upgrade a lake of an earlier format to the present one."""
     from pipelines.lake import FORMAT_VERSION
     from pipelines.upkeep.upgrade import upgrade as run

@@ -100,6 +100,13 @@ def _brokers_and_directories(lake: Lake) -> Iterator[GaugeMetricFamily]:
     leaders = {(one.broker_id, one.directory_id): one.leaders for one in disks}
     yield gauges("directory_online", "1 if the directory is online on a broker that is, too.", labels, online)
     yield gauges("directory_replicas", "Replicas in the directory.", labels, replicas)
+    names = {(one.broker_id, one.directory_id): lake.names.get(one.directory_id) for one in disks}
+    yield gauges(
+        "directory_info",
+        "Path and label of a directory, as jbod label keeps them, to be joined with the metrics of directories.",
+        [*labels, "path", "label"],
+        {(*key, name.path or "", name.label or ""): 1 for key, name in names.items() if name is not None},
+    )
     yield gauges("directory_leaders", "Replicas in the directory that lead their partition.", labels, leaders)
 
 
