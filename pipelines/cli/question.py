@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, wraps
@@ -283,7 +283,7 @@ def _show(show: Callable[[], None]) -> None:
 def _first_sentence(lines: Sequence[str]) -> Sequence[str]:
     """The first line, with the lines to which it was wrapped: up to the first that ends a sentence."""
     for number, line in enumerate(lines[:4], 1):
-        if line.rstrip().removesuffix("\x1b[0m").endswith((".", ":")):
+        if line.rstrip().removesuffix("\x1b[0m").endswith("."):
             return lines[:number]
     return lines[:1]
 
@@ -330,7 +330,7 @@ def _watch(ask: _Ask, given: Given, seconds: float) -> None:
 
 def _redraw(ask: _Ask, given: Given, seconds: float) -> None:
     text = _Terminal()
-    with redirect_stdout(text):
+    with redirect_stdout(text), redirect_stderr(text):
         _answer(ask, given)
     height = shutil.get_terminal_size().lines - 1
     lines = text.getvalue().splitlines()

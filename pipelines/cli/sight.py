@@ -54,9 +54,11 @@ def _found(places: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield "--lake", lake
     for place in map(Path, places or ["."]):
         if place.is_dir():
-            yield from _at(place)
-            for inside in sorted(one for one in place.iterdir() if one.is_dir()):
-                yield from _at(inside)
+            here = [*_at(place)]
+            yield from here
+            inside = [] if here else sorted(one for one in place.iterdir() if one.is_dir())
+            for one in inside:
+                yield from _at(one)
 
 
 def _at(place: Path) -> Iterator[tuple[str, str]]:

@@ -19,8 +19,8 @@ from pipelines.show.selection import Chosen
 
 GAP = 2
 """Spaces between two columns."""
-LEAST = 24
-"""The least width of the column whose text is wrapped in a narrow terminal."""
+PROSE, LEAST = 40, 24
+"""A column that is wider than the first is prose, and is not made narrower than the second."""
 SHORT = 8
 """Letters of an id that is cut."""
 _ID = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])")
@@ -111,15 +111,12 @@ def show_table(
 ) -> None:
     """Prints rows under headings. The columns at the indexes ``numbers`` are right-aligned.
 
-    A terminal that is too narrow shows ids by their first letters, then wraps the widest text, then folds each row into
-    a few lines.
+    A terminal that is too narrow shows ids by their first letters, and names without their ids. If that is not enough,
+    it wraps the widest texts, or folds each row into a few lines.
     """
-    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    said = [["" if cell is None else str(cell) for cell in row] for row in rows]
     right = set(numbers)
-    if _names:
-        behind = _behind_short if out.is_terminal else Name.behind
-        cells = [[_with_names(cell, behind) for cell in row] for row in cells]
-    cells = [[*map(harmless, row)] for row in cells]
+    cells = [[*map(harmless, row)] for row in _named(said, _behind_short if out.is_terminal else Name.behind)]
     if not out.is_terminal:
         # Without rich, which takes a second for 20,000 lines.
         out.file.write("".join(line + "\n" for line in _lines([[*columns], *cells], _widths(columns, cells), right)))
@@ -127,17 +124,34 @@ def show_table(
     widths = _widths(columns, cells)
     if _width(widths) > out.width:
         cut = [heading in _WITH_IDS for heading in columns]
+        cells = [[*map(harmless, row)] for row in _named(said, _without_id)]
         cells = [[_cut_ids(cell) if has else cell for cell, has in zip(row, cut, strict=True)] for row in cells]
         widths = _widths(columns, cells)
-    if (excess := _width(widths) - out.width) > 0:
-        widest = max((index for index in range(len(columns)) if index not in right), key=lambda index: widths[index])
-        if widths[widest] - excess < LEAST:
-            _fold(out, columns, cells)
-            return
-        widths[widest] -= excess
+    texts = sorted((index for index in range(1, len(columns)) if index not in right), key=lambda at: -widths[at])
+    for index in texts:
+        excess = max(0, _width(widths) - out.width)
+        widths[index] -= min(excess, max(0, widths[index] - _least([row[index] for row in cells], widths[index])))
+    if _width(widths) > out.width:
+        _fold(out, columns, cells)
+        return
     heading, *lines = _lines([[*columns], *cells], widths, right)
     out.print(Text(heading, "bold"))
     out.file.write("".join(line + "\n" for line in lines))
+
+
+def _least(column: Sequence[str], width: int) -> int:
+    """The least width of a column whose text is wrapped: no word is cut."""
+    if width > PROSE:
+        return LEAST
+    return max((len(word) for cell in column for word in cell.split()), default=0)
+
+
+def _named(cells: list[list[str]], name: Callable[[Name, str], str]) -> list[list[str]]:
+    return [[_with_names(cell, name) for cell in row] for row in cells] if _names else cells
+
+
+def _without_id(name: Name, _directory: str) -> str:
+    return name.path or name.label or ""
 
 
 def _behind_short(name: Name, directory: str) -> str:
@@ -172,7 +186,7 @@ def _lines(cells: Iterable[Sequence[str]], widths: Sequence[int], right: set[int
 def _fold(out: Console, columns: Sequence[str], cells: Iterable[Sequence[str]]) -> None:
     """Each row as its first cell, and the others with their headings on the lines below."""
     for first, *others in cells:
-        out.print(Text(first, "bold"))
+        out.print(Text(f"{columns[0].lower()} {first}" if first.isdigit() else first, "bold"))
         said = ", ".join(
             f"{heading.lower()} {cell}" for heading, cell in zip(columns[1:], others, strict=True) if cell != ""
         )
