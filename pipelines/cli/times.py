@@ -14,7 +14,7 @@ _OLDEST = datetime(2011, 1, 1, tzinfo=UTC)
 """No Kafka log is older, so a smaller number is probably not in milliseconds."""
 _UNITS = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3_600, "hour": 3_600}
 _UNITS |= {"d": 86_400, "day": 86_400, "w": 604_800, "week": 604_800}
-_PART = re.compile(r"(\d{1,9})\s*([a-z]+)\s*")
+_PART = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([a-z]+)\s*")
 _DAY = re.compile(r"(?:(today|yesterday)\s+)?(\d{1,2}):(\d\d)(?::(\d\d))?\s*(local|z|utc|[+-]\d\d:?\d\d)?")
 _HOW = "2026-11-21T02:21:05Z, -10m, 2h ago, yesterday 14:00, or milliseconds since 1970"
 
@@ -65,13 +65,13 @@ def parse_span(option: str, text: str) -> float:
 
 def _span(words: str) -> timedelta | None:
     """``1h30m``, ``10 minutes``; None if the words are not a span."""
-    seconds, at = 0, 0
+    seconds, at = 0.0, 0
     while at < len(words):
         part = _PART.match(words, at)
         unit = None if part is None else _UNITS.get(part[2]) or _UNITS.get(part[2].removesuffix("s"))
         if part is None or unit is None:
             return None
-        seconds += int(part[1]) * unit
+        seconds += float(part[1]) * unit
         at = part.end()
     return timedelta(seconds=seconds) if at and seconds < 10**10 else None
 

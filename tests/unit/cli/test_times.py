@@ -60,7 +60,7 @@ def test_only_a_time_with_a_zone_is_exact() -> None:
     ]
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("5s", 5), ("2m", 120), ("0.5", 0.5), ("1h", 3600)])
+@pytest.mark.parametrize(("text", "seconds"), [("5s", 5), ("2m", 120), ("0.5", 0.5), ("0.2s", 0.2), ("1h", 3600)])
 def test_span_is_in_seconds_unless_it_says_otherwise(text: str, seconds: float) -> None:
     assert parse_span("--watch", text) == seconds
 
