@@ -247,22 +247,25 @@ def _eliminate(lake: Lake, found: Read, known: Sequence[Statement], now: datetim
     said = [*found.statements, *known]
     named = Names.of(said).by_id
     paths = {(one.broker_id, one.path) for one in said if one.path is not None and one.directory_id is not None}
-    ids: dict[int, set[str]] = {}
-    for broker, directory in lake.query(
+    now_there: dict[int, set[str]] = {}
+    ever_there: dict[int, set[str]] = {}
+    for broker, directory, there in lake.query(
         f"""
-        SELECT broker_id, directory_id FROM {lake.at("directories")}
-        UNION
-        SELECT broker_id, directory_id FROM {lake.at("assignments")} WHERE kind = 'assigned'
+        SELECT broker_id, directory_id, true FROM {lake.at("directories")}
+        UNION ALL
+        SELECT broker_id, directory_id, true FROM {lake.at("assignments")} WHERE kind = 'assigned'
+        UNION ALL
+        SELECT broker_id, directory_id, false FROM {lake.until("directories")}
         """
     ):
         if not (name := named.get(directory)) or name.path is None:
-            ids.setdefault(broker, set()).add(directory)
+            (now_there if there else ever_there).setdefault(broker, set()).add(directory)
     left: dict[int, dict[str, str]] = {}
     for broker, path, source in found.left_over:
         if (broker, path) not in paths:
             left.setdefault(broker, {})[path] = source
     for broker, open_paths in left.items():
-        open_ids = ids.get(broker, set())
+        open_ids = now_there.get(broker) or ever_there.get(broker, set())
         if len(open_paths) == len(open_ids) == 1:
             ((path, source),) = open_paths.items()
             (directory,) = open_ids

@@ -76,6 +76,9 @@ def test_failed_disk_gets_the_only_path_of_its_broker_that_is_left(lake: str, tm
     read = read_sources(at_200(lake), [str(config)])
     assert Names.of(read.statements).get(FAILED_OF_1) == Name(f"{DISKS}/disk1b", None)
     assert "the only directory of broker 1 that was left" in read.statements[-1].source
+    # The same after its replicas were recreated elsewhere: the broker had the directory earlier.
+    read = read_sources(Lake.open(lake, at_offset=231), [str(config)])
+    assert Names.of(read.statements).get(FAILED_OF_1) == Name(f"{DISKS}/disk1b", None)
     # With two paths and one id, nothing is guessed.
     config.write_text(f"node.id=1\nlog.dirs={DISKS}/disk1a,{DISKS}/disk1b,{DISKS}/disk1c,/data/new\n")
     read = read_sources(at_200(lake), [str(config)])
