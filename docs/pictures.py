@@ -13,6 +13,8 @@ from rich.terminal_theme import TerminalTheme
 
 from pipelines.ask import Lake, offline
 from pipelines.show.answers import show_offline
+from pipelines.show.columns import OFFLINE
+from pipelines.show.selection import Wanted
 
 # Any monospaced font of the reader's: no font is fetched.
 FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL).replace("Fira Code", "monospace")
@@ -35,7 +37,8 @@ THEME = TerminalTheme(
 def draw(lake: str, offset: int) -> None:
     """Write the picture beside this file."""
     out = Console(record=True, force_terminal=True, width=100, file=io.StringIO(), highlight=False)
-    show_offline(offline(Lake.open(lake, at_offset=offset)), out=out)
+    answer = offline(Lake.open(lake, at_offset=offset))
+    show_offline(answer, Wanted().choose(OFFLINE, answer.replicas), out=out)
     picture = Path(__file__).with_name("offline.svg")
     title = f"jbod offline --at-offset {offset}"
     picture.write_text(out.export_svg(title=title, theme=THEME, code_format=FORMAT), encoding="utf-8")

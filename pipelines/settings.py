@@ -133,6 +133,13 @@ class Alert(_Section):
     tries: int = Field(default=3, ge=1, le=20)
 
 
+class Labels(_Section):
+    """Names of directories (docs/labels.md)."""
+
+    sources: list[str] = []
+    """Mounted disks, server.properties, output of kafka-log-dirs and files of labels. Each replay reads them again."""
+
+
 class Settings(BaseSettings):
     """All settings. Immutable."""
 
@@ -145,6 +152,7 @@ class Settings(BaseSettings):
     ask: Ask = Ask()
     check: Check = Check()
     alert: Alert = Alert()
+    labels: Labels = Labels()
 
     _files: ClassVar[list[dict[str, Any]]] = []
 

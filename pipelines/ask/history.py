@@ -23,6 +23,16 @@ class Event(NamedTuple):
     what: str
 
 
+class PartitionEvent(NamedTuple):
+    """The same, with the name of the partition."""
+
+    topic: str
+    partition: int
+    offset: int
+    time: datetime
+    what: str
+
+
 class State(NamedTuple):
     """A row of the partitions table."""
 
@@ -67,11 +77,31 @@ class History:
     offline: Sequence[OfflineSpell]
     events: Sequence[Event]
 
+    @property
+    def partition_events(self) -> list[PartitionEvent]:
+        """The events with the name of the partition."""
+        topic, _, number = self.name.rpartition("-")
+        return [PartitionEvent(topic, int(number), *event) for event in self.events]
+
 
 def history(lake: Lake, name: str, default_min_isr: int = 1) -> History:
     """The history of ``topic-0``. Raises UsageError, with similar names, if the lake never knew it."""
-    topic, partition = _parse(lake, name)
-    wanted = [topic, partition]
+    return _history(lake, *_parse(lake, name), every_loss(lake, default_min_isr))
+
+
+def histories(lake: Lake, name: str, default_min_isr: int = 1) -> list[History]:
+    """The histories of all partitions of a topic, or of one partition, as ``history``."""
+    numbers = lake.query(
+        f"SELECT DISTINCT partition FROM {lake.until('partitions')} WHERE topic = $1 ORDER BY partition", [name]
+    )
+    if not numbers:
+        return [history(lake, name, default_min_isr)]
+    lost = every_loss(lake, default_min_isr)
+    return [_history(lake, name, number, lost) for (number,) in numbers]
+
+
+def _history(lake: Lake, topic: str, partition: int, losses: Sequence[DataLoss]) -> History:
+    wanted: list[object] = [topic, partition]
     states = [
         State._make([*row[:12], time_of(row[12]), row[13], _time(row[14]), row[15]])
         for row in lake.query(
@@ -105,7 +135,7 @@ def history(lake: Lake, name: str, default_min_isr: int = 1) -> History:
         )
     }
     wording = _Wording(_reserved_names(lake), _online(lake, states))
-    lost = [one for one in every_loss(lake, default_min_isr) if (one.topic, one.partition) == (topic, partition)]
+    lost = [one for one in losses if (one.topic, one.partition) == (topic, partition)]
     # A change of the partition comes before its effects on replicas and data.
     events = sorted(
         [*_state_events(states, wording, missed), *_offline_events(spells), *_loss_events(lake, states, lost)],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -159,6 +159,14 @@ class Losses:
     losses: Sequence[DataLoss]
     """The losses at the lake's offset, by topic and number."""
     at_risk: Sequence[AtRisk]
+
+    def only(self, keeps: Callable[[Any], bool]) -> Losses:
+        """The losses whose partition, and one of whose copies, pass the test ``keeps``."""
+
+        def kept(one: DataLoss | AtRisk) -> bool:
+            return keeps(one) and any(map(keeps, one.copies))
+
+        return Losses([*filter(kept, self.losses)], [*filter(kept, self.at_risk)])
 
     def chosen(self, kind: str) -> list[DataLoss]:
         """The losses of a kind that are not accepted."""

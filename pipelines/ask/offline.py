@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -75,8 +75,14 @@ class Offline:
     data: Losses
     """Data that is lost, even if no replica is offline now, and data at risk."""
 
-    def as_json(self) -> dict[str, Any]:
-        """One JSON object."""
+    def only(self, replicas: Sequence[OfflineReplica], data: Losses, causes: Sequence[Cause]) -> Offline:
+        """The part of the answer that is about some of the replicas."""
+        names = {(one.topic, one.partition) for one in replicas}
+        hit = [one for one in self.partitions if (one.topic, one.partition) in names]
+        return replace(self, replicas=replicas, causes=causes, partitions=hit, data=data)
+
+    def as_json(self, shown: Sequence[OfflineReplica] | None = None) -> dict[str, Any]:
+        """One JSON object. Lists the replicas ``shown``, by default all of them."""
 
         def names(chosen: str) -> list[str]:
             return [partition.name for partition in self.partitions if getattr(partition, chosen)]
@@ -93,7 +99,7 @@ class Offline:
             "partitionsUnderMinIsr": names("under_min_isr"),
             "causes": jsonable(list(self.causes)),
             **self.data.as_json(),
-            "replicas": [one.as_json() for one in self.replicas],
+            "replicas": [one.as_json() for one in (self.replicas if shown is None else shown)],
         }
 
 
@@ -112,17 +118,18 @@ def offline(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> O
     found = [OfflineReplica._make((*row[:8], time_of(row[8]), row[9])) for row in rows]
     hit = troubled(lake, default_min_isr, offline_only=True) if found else []
     data = losses(lake, default_min_isr, accepted_until)
-    return Offline(lake.offset, lake.time, replicas, partitions, found, _causes(lake, found), hit, data)
+    return Offline(lake.offset, lake.time, replicas, partitions, found, causes(lake, found), hit, data)
 
 
-def _causes(lake: Lake, replicas: Sequence[OfflineReplica]) -> list[Cause]:
+def causes(lake: Lake, replicas: Sequence[OfflineReplica]) -> list[Cause]:
+    """The causes of some offline replicas, most replicas first."""
     groups: dict[tuple[str, int, str | None], list[OfflineReplica]] = {}
     for replica in replicas:
         directory = replica.directory_id if replica.reason == "directory offline" else None
         groups.setdefault((replica.reason, replica.broker_id, directory), []).append(replica)
     ends = _directory_ends(lake) if any(directory for _, _, directory in groups) else {}
     stopping = _shutting_down(lake) if any(reason == "broker fenced" for reason, _, _ in groups) else set()
-    causes = []
+    found = []
     for (reason, broker, directory), members in groups.items():
         oldest = min(members, key=attrgetter("since_offset"))
         newest = max(members, key=attrgetter("since_offset"))
@@ -137,7 +144,7 @@ def _causes(lake: Lake, replicas: Sequence[OfflineReplica]) -> list[Cause]:
         else:
             finding = f"broker {broker} said these replicas were in a directory that failed, not in which"
             advice = "run jbod disks on that broker to find the failed directory; repair or replace the disk"
-        causes.append(
+        found.append(
             Cause(
                 reason,
                 broker,
@@ -152,7 +159,7 @@ def _causes(lake: Lake, replicas: Sequence[OfflineReplica]) -> list[Cause]:
                 newest.since_time if newest is not oldest else None,
             )
         )
-    return sorted(causes, key=lambda cause: (-cause.replicas, cause.broker_id, cause.directory_id or ""))
+    return sorted(found, key=lambda cause: (-cause.replicas, cause.broker_id, cause.directory_id or ""))
 
 
 def _about_fenced(broker: int, stopping: bool) -> tuple[str, str]:

@@ -1,7 +1,8 @@
-"""Names of brokers and directories: ``3``, or ``3:r60J`` with the first characters of the directory's id."""
+"""Names of brokers and directories: ``3``, or ``3:r60J`` with the first characters of the id, a path or a label."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jbod_model.errors import UsageError
@@ -68,11 +69,18 @@ def _find_directory(lake: Lake, text: str, broker: int, prefix: str) -> str:
             """
         )
     }
-    matching = sorted(directory for directory in known if directory.startswith(prefix)) if prefix else sorted(known)
+    matching = sorted(one for one in known if prefix in (lake.names.get(one) or ()))
+    if not matching:
+        matching = sorted(directory for directory in known if directory.startswith(prefix))
     if len(matching) == 1:
         return matching[0]
     if not known:
         raise UsageError(f"{text}: broker {broker} never had a directory, up to offset {lake.offset}")
     if not matching:
-        raise UsageError(f"{text}: broker {broker} has no such directory; it has, or had: {', '.join(sorted(known))}")
-    raise UsageError(f"{text}: several directories begin so: {', '.join(matching)}")
+        raise UsageError(f"{text}: broker {broker} has no such directory; it has, or had: {_listed(lake, known)}")
+    raise UsageError(f"{text}: several directories match: {_listed(lake, matching)}")
+
+
+def _listed(lake: Lake, directories: Iterable[str]) -> str:
+    named = ((one, lake.names.get(one)) for one in sorted(directories))
+    return ", ".join(one if name is None else name.behind(one) for one, name in named)

@@ -1,119 +1,96 @@
-"""``jbod image | offline | status | history | directories | dump | version``: the commands that only read."""
+"""``jbod offline | status | directories | history | image | dump | version``: the commands that only read."""
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from jbod_model.errors import UsageError
-from pipelines.cli.afterwards import refusals
-from pipelines.cli.options import All, AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs
-from pipelines.show.incomplete import about, answered
-
-if TYPE_CHECKING:
-    from pipelines.lake.reader import Lake
-    from pipelines.settings import Settings
+from pipelines.cli.lakes import open_lake, print_json
+from pipelines.cli.options import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs
+from pipelines.cli.question import Asked, Reply, question
+from pipelines.show.columns import DIRECTORIES, HISTORY, OFFLINE, STATUS
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    panel = "Questions, answered without a JVM"
     for command in (offline, status, directories, history, image, dump):
-        app.command(command.__name__, rich_help_panel=panel)(command)
+        app.command(command.__name__)(command)
     app.command("version")(show_version)
 
 
-def offline(
-    log_dirs: LogDirs = None,
-    lake: LakePath = None,
-    log: Logs = None,
-    at_offset: AtOffset = None,
-    at_time: AtTime = None,
-    as_json: AsJson = False,
-    every: All = False,
-) -> None:
+@question(OFFLINE, log_argument=True)
+def offline(asked: Asked) -> Reply:
     """Which replicas are offline, why, since when, and what to do. Exit code 0 whatever the answer is."""
+    from pipelines.ask.offline import causes
     from pipelines.ask.offline import offline as ask
-
-    opened, settings = open_lake(lake, at_offset, at_time, log_dirs, log)
-    answer = ask(opened, settings.ask.min_insync_replicas, settings.check.losses_accepted_until)
-    if as_json:
-        print_json(answer.as_json())
-        return
     from pipelines.show.answers import show_offline
 
-    show_offline(answer, every)
+    answer = ask(asked.lake, asked.min_isr, asked.accepted_until)
+    chosen = asked.choose(OFFLINE, answer.replicas)
+    wanted = asked.wanted
+    if wanted.filters:
+        data = answer.data.only(wanted.keeps) if {*wanted.filters} - {"reason"} else answer.data
+        answer = answer.only(chosen.matching, data, causes(asked.lake, chosen.matching))
+    return Reply(
+        chosen,
+        lambda: answer.as_json(chosen.rows if wanted.orders else answer.replicas),
+        lambda: show_offline(answer, chosen, asked.every),
+    )
 
 
-def status(
-    log_dirs: LogDirs = None,
-    lake: LakePath = None,
-    log: Logs = None,
-    at_offset: AtOffset = None,
-    at_time: AtTime = None,
-    as_json: AsJson = False,
-) -> None:
+@question(STATUS, log_argument=True)
+def status(asked: Asked) -> Reply:
     """The lake and its cluster on one screen."""
+    from pipelines.ask.json_values import jsonable
     from pipelines.ask.status import status as ask
-
-    opened, settings = open_lake(lake, at_offset, at_time, log_dirs, log)
-    answer = ask(opened, settings.ask.min_insync_replicas, settings.check.losses_accepted_until)
-    if as_json:
-        print_json(answer)
-        return
     from pipelines.show.answers import show_status
 
-    show_status(answer)
+    answer = ask(asked.lake, asked.min_isr, asked.accepted_until)
+    rows = [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in jsonable(answer).items()]
+    return Reply(asked.choose(STATUS, rows), lambda: answer, lambda: show_status(answer))
 
 
-def directories(
-    log_dirs: LogDirs = None,
-    lake: LakePath = None,
-    log: Logs = None,
-    at_offset: AtOffset = None,
-    at_time: AtTime = None,
-    as_json: AsJson = False,
-) -> None:
+@question(DIRECTORIES, log_argument=True)
+def directories(asked: Asked) -> Reply:
     """Every directory of every broker: whether it is online, since when, and what it holds."""
     from pipelines.ask.directories import directories as ask
-
-    opened, _ = open_lake(lake, at_offset, at_time, log_dirs, log)
-    answer = ask(opened)
-    if as_json:
-        print_json({"offset": opened.offset, "time": opened.time, "directories": answer})
-        return
     from pipelines.show.answers import show_directories
 
-    show_directories(opened.offset, opened.time, answer)
+    answer = ask(asked.lake)
+    chosen = asked.choose(DIRECTORIES, answer)
+    return Reply(
+        chosen,
+        lambda: {**asked.position, "directories": chosen.rows},
+        lambda: show_directories(asked.lake.offset, asked.lake.time, answer, chosen),
+    )
 
 
+@question(HISTORY)
 def history(
-    partition: Annotated[str, typer.Argument(metavar="TOPIC-PARTITION", help="For instance orders-3.")],
-    lake: LakePath = None,
-    log: Logs = None,
-    at_offset: AtOffset = None,
-    at_time: AtTime = None,
-    as_json: AsJson = False,
-) -> None:
-    """The history of one partition, record by record."""
-    from pipelines.ask.history import history as ask
-
-    opened, settings = open_lake(lake, at_offset, at_time, log)
-    answer = ask(opened, partition, settings.ask.min_insync_replicas)
-    if as_json:
-        print_json({"offset": opened.offset, "time": opened.time, "history": answer})
-        return
+    asked: Asked,
+    partition: Annotated[str, typer.Argument(metavar="TOPIC[-PARTITION]", help="For instance orders-3, or orders.")],
+) -> Reply:
+    """The history of one partition, or of all partitions of a topic, record by record."""
+    from pipelines.ask.history import histories
     from pipelines.show.answers import show_history
 
-    show_history(opened.offset, answer)
+    answer = histories(asked.lake, partition, asked.min_isr)
+    events = sorted((event for one in answer for event in one.partition_events), key=lambda event: event.offset)
+    chosen = asked.choose(HISTORY, events)
+    of_topic = len(answer) != 1 or answer[0].name != partition
+    said = {"histories": answer} if of_topic else {"history": answer[0]}
+    if chosen.line:
+        said["events"] = chosen.rows  # type: ignore[assignment]
+    return Reply(
+        chosen,
+        lambda: {**asked.position, **said},
+        lambda: show_history(asked.lake.offset, answer, chosen),
+    )
 
 
 def image(
@@ -161,95 +138,3 @@ def show_version(as_json: AsJson = False) -> None:
         return
     for name, number in found.items():
         typer.echo(f"{name:<12} {number or 'not installed'}")
-
-
-def parse_time(text: str) -> datetime:
-    """Parses an ISO 8601 time (UTC by default) or milliseconds since 1970. Raises UsageError for anything else."""
-    if text.isascii() and text.isdigit():
-        try:
-            time = datetime.fromtimestamp(int(text) / 1000, UTC)
-        except (ValueError, OverflowError, OSError):
-            raise UsageError(f"--at-time {text}: too many milliseconds since 1970") from None
-        if time >= _OLDEST:
-            return time
-        raise UsageError(
-            f"--at-time {text}: as milliseconds since 1970 that is {time:%Y-%m-%dT%H:%M:%SZ}, before there was a Kafka"
-            + _as_seconds(int(text))
-        )
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(
-            f"--at-time {text}: not a time: write 2026-11-21T02:21:05Z, or milliseconds since 1970"
-        ) from None
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
-
-
-_OLDEST = datetime(2011, 1, 1, tzinfo=UTC)
-"""No Kafka log is older, so a smaller number is probably not in milliseconds."""
-
-
-def _as_seconds(number: int) -> str:
-    """The advice if ``number`` seems to be in seconds."""
-    time = datetime.fromtimestamp(number, UTC)
-    if time < _OLDEST:
-        return ": write 2026-11-21T02:21:05Z, or milliseconds since 1970"
-    return f"; if seconds are meant, write {number}000 or {time:%Y-%m-%dT%H:%M:%SZ}"
-
-
-def open_lake(
-    path: str | None, at_offset: int | None, at_time: str | None, *logs: Sequence[str] | None
-) -> tuple[Lake, Settings]:
-    """Opens the lake, or a log that answers like a lake. Also returns the settings of this command.
-
-    If a log is damaged, the answer uses the records before the damage. The command then ends with the log's error, like
-    a replay.
-    """
-    if at_offset is not None and at_time is not None:
-        raise UsageError("--at-offset and --at-time: give one of them")
-    log_dirs = [one for some in logs for one in some or ()]
-    if path is not None and log_dirs:
-        raise UsageError("--lake and --log: give one of them")
-    time = None if at_time is None else parse_time(at_time)
-    from pipelines.settings import load
-
-    settings = load(lake=path)
-    # An answer has many small objects that all stay alive: garbage collection took a third of the time.
-    gc.set_threshold(100_000, 50, 100)
-    if not log_dirs:
-        from pipelines.lake.reader import Lake
-
-        return _told(Lake.open(settings.lake, at_offset, time)), settings
-    from pipelines.start.pandas_import import without_pandas
-
-    without_pandas()
-    from pipelines.replay.log_lake import LogLake
-    from pipelines.source.log_options import Options
-
-    replay = settings.replay
-    options = Options(
-        path=log_dirs[0],
-        more_dirs=tuple(log_dirs[1:]),
-        cut_tail=replay.tail,
-    )
-    found = LogLake.of(options, at_offset, time, profile=replay.profile)
-    if found.log.refusal is not None:
-        typer.echo(f"jbod: answered from the records up to offset {found.published.end_offset - 1}", err=True)
-        refusals.append(found.log.refusal)
-    return _told(found), settings
-
-
-def _told(lake: Lake) -> Lake:
-    """The lake; every question passes here, and its answer says where the lake is incomplete."""
-    about(lake.incomplete_since)
-    return lake
-
-
-def print_json(answer: Any) -> None:
-    """One JSON document on standard output; an object says where it is incomplete (``incompleteSince``)."""
-    from pipelines.ask.json_values import jsonable
-
-    said = jsonable(answer)
-    if answered and isinstance(said, dict):
-        said["incompleteSince"] = answered[0].as_json()
-    sys.stdout.write(json.dumps(said) + "\n")

@@ -14,8 +14,9 @@ from zoneinfo import ZoneInfo
 import typer
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.cli.ask import open_lake, print_json
-from pipelines.cli.options import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs
+from pipelines.cli.options import AsJson
+from pipelines.cli.question import Asked, Reply, question
+from pipelines.show.columns import MOVES
 
 Requests = Annotated[
     list[Path] | None,
@@ -31,7 +32,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     app.command("audit")(audit)
     app.command("control")(control)
-    app.command("moves", rich_help_panel="Questions, answered without a JVM")(moves)
+    app.command("moves")(moves)
 
 
 def audit(
@@ -98,25 +99,19 @@ def control(
         show_control(controller, logs, out)
 
 
-def moves(
-    log_dirs: LogDirs = None,
-    lake: LakePath = None,
-    log: Logs = None,
-    at_offset: AtOffset = None,
-    at_time: AtTime = None,
-    as_json: AsJson = False,
-) -> None:
+@question(MOVES, log_argument=True)
+def moves(asked: Asked) -> Reply:
     """Replicas that moved between the disks of their broker: when asked, accepted, and whether they stayed."""
     from pipelines.ask.moves import moves as ask
-
-    opened, _ = open_lake(lake, at_offset, at_time, log_dirs, log)
-    answer = ask(opened)
-    if as_json:
-        print_json({"offset": opened.offset, "time": opened.time, "moves": answer})
-        return
     from pipelines.show.audit_moves import show_moves
 
-    show_moves(opened.offset, opened.time, answer)
+    answer = ask(asked.lake)
+    chosen = asked.choose(MOVES, answer)
+    return Reply(
+        chosen,
+        lambda: {**asked.position, "moves": chosen.rows},
+        lambda: show_moves(asked.lake.offset, asked.lake.time, answer, chosen),
+    )
 
 
 def static_configs(given: Sequence[str]) -> dict[str, str]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from jbod_model.errors import UsageError
 from pipelines.check.expectations import docs_page, expectations_folder
-from pipelines.cli.ask import open_lake, print_json
-from pipelines.cli.options import All, AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs, Severity
+from pipelines.cli.lakes import print_json
+from pipelines.cli.options import Severity
+from pipelines.cli.question import Asked, Reply, question
+from pipelines.show.columns import CHECK
+from pipelines.show.formats import Format
 
 if TYPE_CHECKING:
     from pipelines.check.expectations.validate import Validation
@@ -21,23 +24,18 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command("check", rich_help_panel="Questions, answered without a JVM")(check)
+    app.command("check")(check)
 
 
+@question(CHECK, log_argument=True)
 def check(
-    log_dirs: LogDirs = None,
-    lake: LakePath = None,
-    log: Logs = None,
+    asked: Asked,
     only: Annotated[
         list[str] | None, typer.Option("--only", help="Ids or names of checks, separated by commas; all of them else.")
     ] = None,
     fail_on: Annotated[
-        Severity, typer.Option("--fail-on", help="Exit with 1 for findings of this severity, or worse.")
+        Severity, typer.Option("--fail-on", help="Exit with 1 for findings at least this severe.")
     ] = Severity.warning,
-    at_offset: AtOffset = None,
-    at_time: AtTime = None,
-    as_json: AsJson = False,
-    every: All = False,
     keep: Annotated[
         bool, typer.Option("--keep/--no-keep", help="Write what is found now to the lake's table findings.")
     ] = True,
@@ -49,59 +47,60 @@ def check(
     docs: Annotated[
         bool, typer.Option("--docs", help="Open the Data Docs, or print where they are; and leave.")
     ] = False,
-) -> None:
+) -> Reply | None:
     """What is wrong with the cluster's disks. Exits with 1 if something is.
 
     Findings of the newest offset are kept in the table findings; those of the past are only shown.
     """
     if catalogue:
-        _show_catalogue(as_json)
-        return
-    from pipelines.check.catalogue import chosen
-    from pipelines.check.definition import at_least
-    from pipelines.check.evaluate import run_checks
-
+        _show_catalogue(asked.given.form is Format.json)
+        return None
     if docs:
         from pipelines.settings import load
 
-        _show_docs(expectations_folder(load(lake=lake)))
-        return
+        _show_docs(expectations_folder(load(lake=asked.given.lake)))
+        return None
+    from pipelines.check.catalogue import chosen as chosen_checks
+    from pipelines.check.definition import at_least
+    from pipelines.check.evaluate import run_checks
+    from pipelines.show.findings import show_findings, show_validation
+
     words = [word.strip() for given in only or () for word in given.split(",")]
-    ran = chosen(words)
-    if validate and (words or at_offset is not None or at_time is not None):
+    ran = chosen_checks(words)
+    if validate and (words or asked.is_past):
         raise UsageError("--validate runs everything at the newest offset: leave out --only, --at-offset and --at-time")
-    if validate and (log_dirs or log):
+    if validate and asked.is_log:
         raise UsageError("--validate reads the tables of a lake with Spark: jbod replay LOG_DIR --lake LAKE first")
-    opened, settings = open_lake(lake, at_offset, at_time, log_dirs, log)
-    validation = _validate(opened, settings) if validate else None
-    found = run_checks(opened, words, settings) if validation is None else validation.findings
-    if as_json:
-        answer = {
-            "offset": opened.offset,
-            "time": opened.time,
+    lake, settings = asked.lake, asked.settings
+    validation = _validate(lake, settings) if validate else None
+    found = run_checks(lake, words, settings) if validation is None else validation.findings
+    chosen = asked.choose(CHECK, found)
+
+    def as_json() -> dict[str, Any]:
+        said = {
+            **asked.position,
             "checks": [one.id for one in ran],
-            "findings": [one.as_json() for one in found],
+            "findings": [one.as_json() for one in chosen.rows],
         }
-        print_json(answer if validation is None else answer | {"expectations": validation.as_json()})
-    else:
-        from pipelines.show.findings import show_findings
+        return said if validation is None else said | {"expectations": validation.as_json()}
 
-        show_findings(opened.offset, opened.time, ran, found, every)
+    def show() -> None:
+        show_findings(lake.offset, lake.time, ran, found, chosen, asked.every)
         if validation is not None:
-            from pipelines.show.findings import show_validation
-
             show_validation(validation)
-    if keep and not (log_dirs or log) and at_offset is None and at_time is None:
+
+    def keep_found() -> None:
         from pipelines.check.findings import record
 
-        if record(opened, ran, found) is None:
-            typer.echo(f"{opened.path}: the lake ends before what findings say: nothing is kept until then", err=True)
+        if record(lake, ran, found) is None:
+            typer.echo(f"{lake.path}: the lake ends before what findings say: nothing is kept until then", err=True)
+
     bad = at_least(fail_on.value)
-    if opened.incomplete_since is not None:  # whatever was asked for, it may be missing
-        raise typer.Exit(1)
     unmet = () if validation is None else validation.failures
-    if any(one.severity in bad for one in found) or any(one.severity in bad for one in unmet):
-        raise typer.Exit(1)
+    # Where the lake is incomplete, whatever was asked for may be missing.
+    failed = lake.incomplete_since is not None or any(one.severity in bad for one in (*chosen.matching, *unmet))
+    kept = keep and not asked.is_log and not asked.is_past
+    return Reply(chosen, as_json, show, exit_code=int(failed), rest=keep_found if kept else None)
 
 
 def _validate(lake: Lake, settings: Settings) -> Validation:

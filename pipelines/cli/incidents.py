@@ -6,48 +6,50 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.ask import open_lake, print_json
-from pipelines.cli.options import All, AsJson, AtOffset, AtTime, LakePath, Logs
+from pipelines.cli.question import Asked, Reply, question
+from pipelines.show.columns import INCIDENTS, OUTAGES
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command("incidents", rich_help_panel="Questions, answered without a JVM")(incidents)
+    app.command("incidents")(incidents)
 
 
+@question(INCIDENTS, OUTAGES)
 def incidents(
+    asked: Asked,
     number: Annotated[int | None, typer.Argument(metavar="[NO]", help="One incident, replica by replica.")] = None,
-    lake: LakePath = None,
-    log: Logs = None,
-    at_offset: AtOffset = None,
-    at_time: AtTime = None,
-    as_json: AsJson = False,
-    every: All = False,
-) -> None:
+) -> Reply:
     """Every failed directory and lost broker so far: what it took, who took over, how it came back. Exit code 0."""
     from pipelines.ask.incidents import details
     from pipelines.ask.incidents import incidents as ask
     from pipelines.ask.move_counts import moving
+    from pipelines.show.incidents import show_details, show_incidents, show_moving
 
-    opened, settings = open_lake(lake, at_offset, at_time, log)
-    default = settings.ask.min_insync_replicas
-    position = {"offset": opened.offset, "time": opened.time}
+    lake = asked.lake
     if number is not None:
-        one = details(opened, number, default)
-        if as_json:
-            print_json({**position, **one.as_json()})
-            return
-        from pipelines.show.incidents import show_details
+        one = details(lake, number, asked.min_isr)
+        chosen = asked.choose(OUTAGES, one.outages)
+        return Reply(
+            chosen,
+            lambda: {**asked.position, **one.as_json(), **({"outages": chosen.rows} if chosen.line else {})},
+            lambda: show_details(one, chosen, lake.time, asked.every),
+        )
+    answer = ask(lake, asked.min_isr)
+    chosen = asked.choose(INCIDENTS, answer)
+    moved, queue = moving(lake)
 
-        show_details(one, opened.time, every)
-        return
-    answer = ask(opened, default)
-    moved, asked = moving(opened)
-    if as_json:
-        stories = [each.as_json() for each in answer]
-        print_json({**position, "incidents": stories, "moves": moved, "assignmentQueue": asked})
-        return
-    from pipelines.show.incidents import show_incidents, show_moving
+    def show() -> None:
+        show_incidents(lake.offset, lake.time, answer, chosen, asked.every)
+        show_moving(moved, queue)
 
-    show_incidents(opened.offset, opened.time, answer, every)
-    show_moving(moved, asked)
+    return Reply(
+        chosen,
+        lambda: {
+            **asked.position,
+            "incidents": [each.as_json() for each in chosen.rows],
+            "moves": moved,
+            "assignmentQueue": queue,
+        },
+        show,
+    )

@@ -32,23 +32,39 @@ from pipelines.start.switch import is_on
 
 MODULES: Mapping[str, Sequence[str]] = {
     "ask": ("offline", "status", "directories", "history", "image", "dump", "version"),
-    "risk": ("risk", "whatif", "safe-to-remove"),
-    "incidents": ("incidents",),
-    "quorum": ("quorum", "upgrade-check"),
     "check": ("check",),
+    "incidents": ("incidents",),
+    "risk": ("risk", "whatif", "safe-to-remove"),
+    "audit": ("audit", "control", "moves"),
     "report": ("report",),
-    "metrics": ("metrics", "alert"),
+    "quorum": ("quorum", "upgrade-check"),
     "requests": ("assignments",),
     "replay": ("replay",),
-    "upkeep": ("optimize", "vacuum", "rebuild", "verify", "upgrade", "warm"),
-    "settings": ("settings",),
+    "label": ("label",),
+    "metrics": ("metrics", "alert"),
     "jobs": ("jobs",),
-    "audit": ("audit", "control", "moves"),
+    "upkeep": ("optimize", "vacuum", "rebuild", "verify", "upgrade", "warm"),
     "storage": ("disks", "format"),
+    "settings": ("settings",),
+    "manual": ("man", "completion"),
     "model": ("conform",),
     "simulate": ("simulate", "explore"),
 }
 """The commands of each ``pipelines/cli/NAME.py``, which adds them with ``register(app)``."""
+PANELS: Mapping[str, Sequence[str]] = {
+    "What is wrong, and why": ("offline", "check", "status", "incidents", "history", "report"),
+    "What may be done": ("risk", "whatif", "safe-to-remove", "upgrade-check"),
+    "The disks and the controllers": ("directories", "moves", "assignments", "quorum"),
+    "Fill a lake": ("replay", "label"),
+    "Monitor a cluster": ("metrics", "alert", "jobs"),
+    "A broker's own disks": ("disks", "format"),
+    "Maintain a lake": ("verify", "optimize", "vacuum", "rebuild", "upgrade"),
+    "This program": ("settings", "version", "man", "completion", "warm"),
+    "For engineers": ("dump", "image", "audit", "control", "conform", "simulate", "explore"),
+}
+"""The panels of the help, in order: the operator's questions first, the engineer's tools last."""
+COMPLETE = "_JBOD_COMPLETE"
+"""The variable that a shell sets to ask for completions."""
 _INTERRUPTED = 130
 _SECRET = re.compile(r"://[^/@\s]*:[^/@\s]*@")
 """A name and a password in a URI."""
@@ -59,20 +75,48 @@ def application(arguments: Sequence[str] = ()) -> typer.Typer:
     app = typer.Typer(
         name="jbod",
         help="What every disk of a Kafka cluster holds, and what is lost when one fails.",
-        no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_for_all_commands)
+    app.callback(invoke_without_command=True)(_for_all_commands)
     wanted = [name for name, commands in MODULES.items() if any(word in commands for word in arguments[:3])]
-    for name in wanted or MODULES:
+    needs_all = COMPLETE in os.environ or any(word in arguments[:3] for word in MODULES["manual"])
+    for name in MODULES if needs_all or not wanted else wanted:
         importlib.import_module(f"pipelines.cli.{name}").register(app)
+    _into_panels(app)
+    if COMPLETE in os.environ:
+        from typer import completion
+
+        completion.completion_init()  # type: ignore[attr-defined]
     return app
 
 
+def _into_panels(app: typer.Typer) -> None:
+    """Sorts the commands into the panels of the help."""
+    places = {command: (panel, at) for panel, commands in PANELS.items() for at, command in enumerate(commands)}
+    order = [*PANELS]
+    for command in app.registered_commands:
+        command.rich_help_panel = places[command.name or ""][0]
+    for group in app.registered_groups:
+        group.rich_help_panel = places[group.name or ""][0]
+    app.registered_commands.sort(key=lambda one: (order.index(places[one.name or ""][0]), places[one.name or ""][1]))
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"jbod {version('jbod')}")
+        raise typer.Exit
+
+
 def _for_all_commands(
+    context: typer.Context,
     conf: Annotated[list[str] | None, typer.Option(help="A file of settings; of several, later ones win.")] = None,
+    _version: Annotated[
+        bool, typer.Option("--version", help="The version of jbod.", is_eager=True, callback=_show_version)
+    ] = False,
 ) -> None:
     if conf:
         os.environ["JBOD_CONF"] = os.pathsep.join(conf)
@@ -84,6 +128,11 @@ def _for_all_commands(
                 f"jbod: settings of {file} in this directory apply; the next release reads it only with --conf {file}",
                 err=True,
             )
+    if context.invoked_subcommand is None:
+        from pipelines.cli.sight import show_sight
+
+        if not show_sight([]):
+            typer.echo(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -92,6 +141,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     refusals.clear()
     try:
         _refuse_secrets(words)
+        if len(words) == 1 and _is_place(words[0]):
+            from pipelines.cli.sight import show_sight
+
+            if show_sight(words):
+                sys.exit(0)
         with told(_long_command(words)):
             run_command = application(words)
             interrupt_by_exception()
@@ -163,6 +217,12 @@ def _long_command(words: Sequence[str]) -> str:
     """The command that may take long, empty for none. Commands that ``jobs`` runs report their own progress."""
     known = {command for commands in MODULES.values() for command in commands} - {"jobs"}
     return next((word for word in words if word in known), "") if "jobs" not in words[:3] else ""
+
+
+def _is_place(word: str) -> bool:
+    """Whether a word is a path of something that exists, and no command."""
+    is_command = any(word in commands for commands in MODULES.values())
+    return not word.startswith("-") and not is_command and Path(word).exists()
 
 
 def _refuse_secrets(words: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.cli import progress
-from pipelines.cli.ask import open_lake, print_json
+from pipelines.cli.lakes import open_lake, print_json
 from pipelines.cli.options import AsJson, LakePath, Logs, Severity
 from pipelines.show.text import many
 

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-LakePath = Annotated[str | None, typer.Option("--lake", help="The lake to ask; settings name another default.")]
+from pipelines.show.formats import Format
+
+_WHAT, _WHICH, _HOW = "What is asked", "Which rows", "How it is printed"
+"""The panels of options in the help of a question."""
+
+LakePath = Annotated[
+    str | None,
+    typer.Option("--lake", help="The lake to ask; settings name another default.", rich_help_panel=_WHAT),
+]
 MaintainedLake = Annotated[
     str | None, typer.Option("--lake", help="The lake to work on; settings name another default.")
 ]
@@ -18,16 +26,60 @@ Logs = Annotated[
         metavar="DIR",
         help="Ask this log in place of a lake: a metadata.log.dir, its __cluster_metadata-0 or a URI. Several for the "
         "directories of several controllers.",
+        rich_help_panel=_WHAT,
     ),
 ]
 LogDirs = Annotated[list[str] | None, typer.Argument(metavar="[LOG_DIR]...", help="The same as --log DIR.")]
-AtOffset = Annotated[int | None, typer.Option("--at-offset", help="As it was after the record at this offset.")]
+AtOffset = Annotated[
+    int | None,
+    typer.Option("--at-offset", help="As it was after the record at this offset.", rich_help_panel=_WHAT),
+]
 AtTime = Annotated[
     str | None,
-    typer.Option("--at-time", help="As it was at this time: 2026-11-21T02:21:05Z, or milliseconds since 1970."),
+    typer.Option(
+        "--at-time",
+        metavar="TIME",
+        help="As it was at this time: 2026-11-21T02:21:05Z, -10m, 2h ago, yesterday 14:00 (UTC).",
+        rich_help_panel=_WHAT,
+    ),
+]
+LabelFiles = Annotated[
+    list[str] | None,
+    typer.Option("--labels", metavar="FILE", help="Names of disks, see jbod label.", rich_help_panel=_WHAT),
+]
+Brokers = Annotated[
+    list[str] | None, typer.Option("--broker", metavar="ID", help="Only of this broker.", rich_help_panel=_WHICH)
+]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="GLOB", help="Only of this topic: orders, or orders*.", rich_help_panel=_WHICH),
+]
+Dirs = Annotated[
+    list[str] | None,
+    typer.Option("--dir", metavar="DIR", help="Only of this disk: its id, path or label.", rich_help_panel=_WHICH),
+]
+Reasons = Annotated[
+    list[str] | None,
+    typer.Option("--reason", metavar="TEXT", help="Only for this reason, state or kind.", rich_help_panel=_WHICH),
+]
+Sort = Annotated[
+    list[str] | None,
+    typer.Option("--sort", metavar="COLUMN", help="By a column; -COLUMN: largest first.", rich_help_panel=_WHICH),
+]
+Limit = Annotated[
+    int | None, typer.Option("--limit", metavar="N", min=0, help="At most so many rows.", rich_help_panel=_WHICH)
+]
+Form = Annotated[
+    Format,
+    typer.Option("--format", help="Columns: docs/columns.md.", show_default=False, rich_help_panel=_HOW),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
-All = Annotated[bool, typer.Option("--all", help="List everything, however long.")]
+QuestionAsJson = Annotated[bool, typer.Option("--json", help="The same as --format json.", rich_help_panel=_HOW)]
+All = Annotated[bool, typer.Option("--all", help="List everything, however long.", rich_help_panel=_HOW)]
+Watch = Annotated[
+    str | None,
+    typer.Option("--watch", metavar="5s", help="Ask again and again, until Ctrl-C.", rich_help_panel=_HOW),
+]
 
 
 class Severity(StrEnum):

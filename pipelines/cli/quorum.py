@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.ask import open_lake, print_json
-from pipelines.cli.options import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs
+from pipelines.cli.question import Asked, Reply, question
+from pipelines.show.columns import QUORUM, UPGRADE
 
 if TYPE_CHECKING:
     from pipelines.settings import Settings
@@ -16,34 +16,24 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    panel = "Questions, answered without a JVM"
-    app.command("quorum", rich_help_panel=panel)(quorum)
-    app.command("upgrade-check", rich_help_panel=panel)(upgrade_check)
+    app.command("quorum")(quorum)
+    app.command("upgrade-check")(upgrade_check)
 
 
-def quorum(
-    log_dirs: LogDirs = None,
-    lake: LakePath = None,
-    log: Logs = None,
-    at_offset: AtOffset = None,
-    at_time: AtTime = None,
-    as_json: AsJson = False,
-) -> None:
+@question(QUORUM, log_argument=True)
+def quorum(asked: Asked) -> Reply:
     """Leader, epoch, voters and observers; controllers registered and gone. Exit code 0 whatever the answer is."""
     from pipelines.ask.quorum import quorum as ask
+    from pipelines.show.quorum import node_rows, show_quorum
 
-    opened, settings = open_lake(lake, at_offset, at_time, log_dirs, log)
-    answer = ask(opened, _ghost_after(settings))
-    if as_json:
-        print_json(answer)
-        return
-    from pipelines.show.quorum import show_quorum
-
-    show_quorum(answer)
+    answer = ask(asked.lake, _ghost_after(asked.settings))
+    chosen = asked.choose(QUORUM, node_rows(answer))
+    return Reply(chosen, lambda: answer, lambda: show_quorum(answer, chosen))
 
 
+@question(UPGRADE, log_argument=True)
 def upgrade_check(
-    log_dirs: LogDirs = None,
+    asked: Asked,
     to: Annotated[
         str | None,
         typer.Option(
@@ -52,24 +42,14 @@ def upgrade_check(
             help="4.4, 4.4-IV2, or a level of one feature: kraft.version=1. Without: what blocks the next levels.",
         ),
     ] = None,
-    lake: LakePath = None,
-    log: Logs = None,
-    at_offset: AtOffset = None,
-    at_time: AtTime = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Reply:
     """Whether all nodes support a feature level, who blocks it, and what to do. Exit code 0: ready, 1: blocked."""
     from pipelines.ask.upgrade import upgrade_check as ask
+    from pipelines.show.quorum import show_upgrade_check
 
-    opened, settings = open_lake(lake, at_offset, at_time, log_dirs, log)
-    answer = ask(opened, to, _ghost_after(settings))
-    if as_json:
-        print_json(answer)
-    else:
-        from pipelines.show.quorum import show_upgrade_check
-
-        show_upgrade_check(answer)
-    raise typer.Exit(0 if answer.ready else 1)
+    answer = ask(asked.lake, to, _ghost_after(asked.settings))
+    chosen = asked.choose(UPGRADE, answer.features)
+    return Reply(chosen, lambda: answer, lambda: show_upgrade_check(answer, chosen), exit_code=0 if answer.ready else 1)
 
 
 def _ghost_after(settings: Settings) -> timedelta:

@@ -102,9 +102,24 @@ def replay(
     ended_well = not interrupts.signal or (runner is not None and runner.has_followed)
     if runner is not None and (as_json or ended_well):
         _report(runner.outcome, settings.lake, time.monotonic() - started, as_json, runner.requests, ended_well)
+    if runner is not None and runner.lake.ledger is not None and settings.labels.sources:
+        _relabel(settings)
     if not ended_well:
         typer.echo(f"jbod: {_interrupted(runner)}", err=True)
         raise Stopped(interrupts.exit_code)
+
+
+def _relabel(settings: Settings) -> None:
+    """Reads the names of directories again. A problem with them is told, and does not fail the replay."""
+    from jbod_model.errors import JbodError
+    from pipelines.cli.label import relabel
+    from pipelines.lake.reader import Lake
+
+    try:
+        for line in relabel(Lake.open(settings.lake), settings.labels.sources):
+            _notice(f"labels: {line}")
+    except JbodError as problem:
+        _notice(f"labels: {problem}")
 
 
 def _run(runner: Runner, settings: Settings, soon: Callable[[], SparkSession] | None, interrupts: Interrupts) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from jbod_model.errors import UsageError
-from pipelines.cli.ask import open_lake, print_json
+from pipelines.cli.lakes import open_lake, print_json
 from pipelines.cli.options import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs
 
 

@@ -2,80 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jbod_model.errors import UsageError
-from pipelines.cli.ask import open_lake, print_json
-from pipelines.cli.options import AsJson, AtOffset, AtTime, LakePath, Logs
+from pipelines.cli.question import Asked, Reply, question
+from pipelines.show.columns import ASSIGNMENTS, QUEUE, REQUESTS
 
 if TYPE_CHECKING:
-    from pipelines.ask.assignment_requests import Asked, Assignments, Queue, Request
+    from pipelines.ask.assignment_requests import Asked as AskedFor
+    from pipelines.ask.assignment_requests import Assignments
+    from pipelines.show.selection import Chosen
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command("assignments", rich_help_panel="Questions, answered without a JVM")(assignments)
+    app.command("assignments")(assignments)
 
 
+@question(ASSIGNMENTS, REQUESTS, QUEUE)
 def assignments(
+    asked: Asked,
     partition: Annotated[
         str | None, typer.Argument(metavar="[TOPIC-PARTITION]", help="Only what was asked about this one.")
     ] = None,
-    lake: LakePath = None,
-    log: Logs = None,
-    at_offset: AtOffset = None,
-    at_time: AtTime = None,
-    every: Annotated[
+    queue: Annotated[
         float | None, typer.Option("--queue", metavar="SECONDS", help="The queue of each broker, in such steps.")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Reply:
     """Replicas whose directory the controller does not know, for how long, and their brokers' last requests.
 
     Needs request logs: jbod replay LOG_DIR --requests FILE.
     """
     from pipelines.ask import assignment_requests as ask
 
-    if every is not None and not 0.001 <= every <= 10**9:
-        raise UsageError(f"--queue {every}: seconds from 0.001 on")
-    if partition is not None and every is not None:
+    if queue is not None and not 0.001 <= queue <= 10**9:
+        raise UsageError(f"--queue {queue}: seconds from 0.001 on")
+    if partition is not None and queue is not None:
         raise UsageError("--queue is about brokers, not about a partition: give one of them")
-    opened, settings = open_lake(lake, at_offset, at_time, log)
     if partition is not None:
-        found = ask.requests_of(opened, partition)
-        if as_json:
-            print_json({"offset": opened.offset, "time": opened.time, "requests": found})
-        else:
-            _show_requests(partition, found)
-    elif every is not None:
-        steps = ask.queue(opened, timedelta(seconds=every))
-        if as_json:
-            print_json({"offset": opened.offset, "time": opened.time, "queue": steps})
-        else:
-            _show_queue(steps)
-    else:
-        window = timedelta(hours=settings.check.window_hours)
-        answer = ask.assignments(opened, settings.check.refusals, window)
-        if as_json:
-            print_json(answer)
-        else:
-            _show(answer)
+        found = asked.choose(REQUESTS, ask.requests_of(asked.lake, partition))
+        return Reply(
+            found,
+            lambda: {**asked.position, "requests": found.rows},
+            lambda: _show_requests(partition, found),
+        )
+    if queue is not None:
+        steps = asked.choose(QUEUE, ask.queue(asked.lake, timedelta(seconds=queue)))
+        return Reply(steps, lambda: {**asked.position, "queue": steps.rows}, lambda: _show_queue(steps))
+    check = asked.settings.check
+    answer = ask.assignments(asked.lake, check.refusals, timedelta(hours=check.window_hours))
+    chosen = asked.choose(ASSIGNMENTS, answer.unassigned)
+    keeps = asked.wanted.keeps
+    shown = replace(
+        answer,
+        unassigned=chosen.rows,
+        refused=[one for one in answer.refused if keeps(one)],
+        retry_loops=[one for one in answer.retry_loops if keeps(one)],
+    )
+    return Reply(chosen, lambda: shown, lambda: _show(shown, chosen))
 
 
-def _show(answer: Assignments) -> None:
+def _show(answer: Assignments, chosen: Chosen) -> None:
     from pipelines.show.text import age, console, many, say, show_table, when
 
     out = console()
-    waiting = many(len(answer.unassigned), "replica")
+    waiting = many(chosen.of, "replica")
     say(
         out,
         f"At offset {answer.offset}, {when(answer.time)}: the controller does not know the directory of {waiting}.",
-        "bold red" if answer.unassigned else "green",
+        "bold red" if chosen.of else "green",
     )
+    if chosen.line:
+        say(out, f"{chosen.line}.", "bold yellow")
     if not answer.seen:
         say(out, "Requests were never read into this lake: jbod replay LOG_DIR --requests FILE tells what was asked.")
     else:
@@ -144,18 +146,18 @@ def _show(answer: Assignments) -> None:
         )
 
 
-def _told(asked: Asked, now: datetime) -> tuple[str, str, str]:
+def _told(asked: AskedFor, now: datetime) -> tuple[str, str, str]:
     from pipelines.show.text import age
 
     again = f", attempt {asked.attempt}" if asked.attempt > 1 else ""
     return f"{age(asked.requested_time, now)} ago", asked.directory_id, (asked.error or asked.outcome) + again
 
 
-def _show_requests(name: str, found: Sequence[Request]) -> None:
+def _show_requests(name: str, found: Chosen) -> None:
     from pipelines.show.text import console, many, say, show_table, when
 
     out = console()
-    say(out, f"{name}: {many(len(found), 'assignment')} requested.", "bold")
+    say(out, f"{name}: {many(len(found.rows), 'assignment')} requested.", "bold")
     show_table(
         out,
         ("TIME", "BROKER", "DIRECTORY", "ATTEMPT", "ANSWER", "RECORD", "AFTER"),
@@ -169,13 +171,13 @@ def _show_requests(name: str, found: Sequence[Request]) -> None:
                 one.asked.realised_offset,
                 None if one.asked.latency_ms is None else f"{one.asked.latency_ms} ms",
             )
-            for one in found
+            for one in found.rows
         ),
         numbers=(1, 3, 5, 6),
     )
 
 
-def _show_queue(steps: Sequence[Queue]) -> None:
+def _show_queue(steps: Chosen) -> None:
     from pipelines.show.text import console, show_table, when
 
     show_table(
@@ -194,7 +196,7 @@ def _show_queue(steps: Sequence[Queue]) -> None:
                 step.latency_ms,
                 step.waiting,
             )
-            for step in steps
+            for step in steps.rows
         ),
         numbers=range(1, 10),
     )

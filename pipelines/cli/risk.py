@@ -2,92 +2,81 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from pipelines.cli.ask import open_lake, print_json
-from pipelines.cli.options import All, AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs
+from pipelines.cli.question import Asked, Reply, question
+from pipelines.show.columns import REMOVAL, RISK, WHATIF
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    panel = "Questions, answered without a JVM"
-    app.command("risk", rich_help_panel=panel)(risk)
-    app.command("whatif", rich_help_panel=panel)(whatif)
-    app.command("safe-to-remove", rich_help_panel=panel)(safe_to_remove)
+    app.command("risk")(risk)
+    app.command("whatif")(whatif)
+    app.command("safe-to-remove")(safe_to_remove)
 
 
-def risk(
-    log_dirs: LogDirs = None,
-    lake: LakePath = None,
-    log: Logs = None,
-    at_offset: AtOffset = None,
-    at_time: AtTime = None,
-    as_json: AsJson = False,
-    every: All = False,
-) -> None:
+@question(RISK, log_argument=True)
+def risk(asked: Asked) -> Reply:
     """For each directory and broker: what would be lost if it failed now, worst first. Exit code 0."""
     from pipelines.ask.risk import risk as ask
-
-    opened, settings = open_lake(lake, at_offset, at_time, log_dirs, log)
-    answer = ask(opened, settings.ask.min_insync_replicas)
-    if as_json:
-        print_json(answer.as_json())
-        return
     from pipelines.show.risk import show_risk
 
-    show_risk(answer, every)
+    answer = ask(asked.lake, asked.min_isr)
+    chosen = asked.choose(RISK, [*answer.brokers, *answer.directories])
+    shown = replace(
+        answer,
+        brokers=[one for one in chosen.rows if one.directory_id is None],
+        directories=[one for one in chosen.rows if one.directory_id is not None],
+    )
+    return Reply(chosen, shown.as_json, lambda: show_risk(answer, shown, chosen, asked.every))
 
 
+@question(WHATIF)
 def whatif(
+    asked: Asked,
     fail: Annotated[
         list[str],
         typer.Option(
-            "--fail", metavar="BROKER[:DIRECTORY]", help="What fails; give it several times. An id may be cut short."
+            "--fail",
+            metavar="BROKER[:DIR]",
+            help="What fails; give it several times. DIR is an id, the beginning of one, a path or a label.",
         ),
     ],
-    lake: LakePath = None,
-    log: Logs = None,
-    at_offset: AtOffset = None,
-    at_time: AtTime = None,
-    as_json: AsJson = False,
-    every: All = False,
-) -> None:
+) -> Reply:
     """What would happen if these brokers and directories failed at once, partition by partition. Exit code 0."""
     from rich.console import Console
 
     from pipelines.ask.whatif import whatif as ask
-
-    opened, settings = open_lake(lake, at_offset, at_time, log)
-    with Console(stderr=True).status("Asking the controller about every partition that is touched"):
-        answer = ask(opened, fail, settings.ask.min_insync_replicas)
-    if as_json:
-        print_json(answer.as_json())
-        return
     from pipelines.show.risk import show_whatif
 
-    show_whatif(answer, every)
+    with Console(stderr=True).status("Asking the controller about every partition that is touched"):
+        answer = ask(asked.lake, fail, asked.min_isr)
+    chosen = asked.choose(WHATIF, answer.changes)
+    shown = replace(answer, changes=chosen.rows)
+    return Reply(
+        chosen,
+        lambda: {**answer.as_json(), "changes": shown.as_json()["changes"]},
+        lambda: show_whatif(answer, chosen, asked.every),
+    )
 
 
+@question(REMOVAL)
 def safe_to_remove(
-    directory: Annotated[str, typer.Argument(metavar="BROKER:DIRECTORY", help="For instance 1:r60J.")],
-    lake: LakePath = None,
-    log: Logs = None,
-    at_offset: AtOffset = None,
-    at_time: AtTime = None,
-    as_json: AsJson = False,
-    every: All = False,
-) -> None:
+    asked: Asked,
+    directory: Annotated[str, typer.Argument(metavar="BROKER:DIR", help="For instance 1:r60J, or 1:/data/disk1b.")],
+) -> Reply:
     """Whether a directory can be removed, and what to do first. Exit code 0: safe, 1: not, 2: no such directory."""
     from pipelines.ask.removal import safe_to_remove as ask
+    from pipelines.show.risk import show_removal
 
-    opened, settings = open_lake(lake, at_offset, at_time, log)
-    answer = ask(opened, directory, settings.ask.min_insync_replicas)
-    if as_json:
-        print_json(answer.as_json())
-    else:
-        from pipelines.show.risk import show_removal
-
-        show_removal(answer, every)
-    raise typer.Exit(0 if answer.safe else 1)
+    answer = ask(asked.lake, directory, asked.min_isr)
+    chosen = asked.choose(REMOVAL, answer.held)
+    return Reply(
+        chosen,
+        lambda: replace(answer, held=chosen.rows).as_json() if chosen.line else answer.as_json(),
+        lambda: show_removal(answer, chosen, asked.every),
+        exit_code=0 if answer.safe else 1,
+    )

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from pipelines.cli import progress
-from pipelines.cli.ask import print_json
+from pipelines.cli.lakes import print_json
 from pipelines.cli.options import AsJson, MaintainedLake
 
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from shlex import quote
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ from jbod_model.errors import UsageError
 from pipelines.lake.delta import connect, data_files, file_list, local_path, open_table, read_parquet, run_query
 from pipelines.lake.incomplete import Incomplete
 from pipelines.lake.ledger import EPOCH, Published, check_known, log_end, open_ledger, read_ledger, time_of
+from pipelines.lake.names import Names, Statement, read_statements
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Lake:
     """When the newest record at or before ``offset`` was appended."""
     tables: Mapping[str, DeltaTable]
     connection: duckdb.DuckDBPyConnection
+    named: Sequence[Statement] = ()
+    """Names of directories for this answer only."""
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], at_offset: int | None = None, at_time: datetime | None = None) -> Lake:
@@ -107,6 +111,15 @@ class Lake:
             return []
         rows: list[dict[str, Any]] = ledger.to_pyarrow_dataset().to_table(columns=list(columns)).to_pylist()
         return rows
+
+    @cached_property
+    def names(self) -> Names:
+        """Paths and labels of directories. They do not depend on the offset."""
+        return Names.of([*self.kept_names(), *self.named])
+
+    def kept_names(self) -> Sequence[Statement]:
+        """What jbod label keeps in the lake."""
+        return read_statements(self.path, self.connection)
 
     def check_files(self) -> None:
         """Raises UsageError if a data file is gone or is not Parquet. Reads only the footer of each file."""

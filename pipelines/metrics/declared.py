@@ -73,6 +73,11 @@ DIRECTORY_REPLICAS = _metric("directory_replicas", "Replicas in the directory.",
 DIRECTORY_LEADERS = _metric(
     "directory_leaders", "Replicas in the directory that lead their partition.", ["broker", "directory"]
 )
+DIRECTORY_INFO = _metric(
+    "directory_info",
+    "Path and label of a directory, as jbod label keeps them, to be joined with the metrics of directories.",
+    ["broker", "directory", "path", "label"],
+)
 OFFLINE_REPLICAS = _metric(
     "offline_replicas",
     "Replicas that are offline, by where they are and why. No sample: none.",

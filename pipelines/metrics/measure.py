@@ -112,6 +112,9 @@ def _brokers_and_directories(lake: Lake) -> Iterator[GaugeMetricFamily]:
     yield gauges(declared.DIRECTORY_ONLINE, online)
     yield gauges(declared.DIRECTORY_REPLICAS, replicas)
     yield gauges(declared.DIRECTORY_LEADERS, leaders)
+    names = {(one.broker_id, one.directory_id): lake.names.get(one.directory_id) for one in disks}
+    known = {(*key, name.path or "", name.label or ""): 1 for key, name in names.items() if name is not None}
+    yield gauges(declared.DIRECTORY_INFO, known)
 
 
 def _offline(lake: Lake) -> Iterator[GaugeMetricFamily]:

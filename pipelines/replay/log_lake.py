@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pipelines.lake.delta import connect
 from pipelines.lake.ledger import Published, check_known
+from pipelines.lake.names import Statement
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME
 from pipelines.replay.in_process import ReplayedLog, replay_log
@@ -63,6 +64,10 @@ class LogLake(Lake):
             return found
         check_known(options.path, [(first, log.end_offset)], at_offset)
         return found._at(at_offset)
+
+    def kept_names(self) -> Sequence[Statement]:
+        """None: a log has only ids."""
+        return ()
 
     def check_files(self) -> None:
         """Nothing is stored."""

@@ -192,7 +192,7 @@ function drawQueue() {
 function drawRisk() {
   if (!one("#picture-risk")) return undefined;
   const of = data.risk[one("#risk-of").value];
-  const names = of.map(it => it.directory ? `broker ${it.broker} · ${it.directory.slice(0, 8)}…` : `broker ${it.broker}`);
+  const names = of.map(it => it.directory ? `broker ${it.broker} · ${it.directory.includes(" (") ? it.directory.split(" (")[0] : `${it.directory.slice(0, 8)}…`}` : `broker ${it.broker}`);
   const hover = of.map(it => `<b>broker ${it.broker}</b>${it.directory ? `<br>${text(it.directory)}` : ", all of it"}<br>${many(it.replicas, "replica")} online`);
   const bars = [["withoutLeader", "without a leader", "failed"], ["lastReplicas", "with no other replica online", "lost"], ["underMinIsr", "under min ISR", "fenced"]];
   const traces = bars.map(([key, label, name]) => ({

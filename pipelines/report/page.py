@@ -25,7 +25,7 @@ from pipelines.check.definition import SEVERITIES, Check, Finding
 from pipelines.report.content import Content
 from pipelines.report.tables import kind_of, tables
 from pipelines.show.incidents import lasted, told_moves, told_queue
-from pipelines.show.text import age, harmless, listed, many, when
+from pipelines.show.text import age, called, harmless, listed, many, plain, when
 
 _LANES = 40
 """The most incidents drawn as lanes, the newest ones."""
@@ -47,7 +47,7 @@ def page(content: Content) -> str:
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {
-        "plain": harmless,
+        "plain": plain,
         "when": when,
         "listed": listed,
         "many": many,
@@ -89,7 +89,7 @@ def pictures(content: Content) -> dict[str, Any]:
         "map": {
             "broker": [cell.directory.broker_id for cell in cells],
             "brokerIs": [cell.directory.broker for cell in cells],
-            "directory": [cell.directory.directory_id for cell in cells],
+            "directory": [called(cell.directory.directory_id) for cell in cells],
             "name": [_name(cell.directory) for cell in cells],
             "is": [cell.directory.state for cell in cells],
             "state": [cell.state for cell in cells],
@@ -114,15 +114,18 @@ def pictures(content: Content) -> dict[str, Any]:
 
 
 def _name(directory: Directory) -> str | None:
-    """What stands in the cell of a directory, None for its id."""
-    return directory.state if directory.state in ("unassigned", "lost", "migrating") else None
+    """What stands in the cell of a directory: its state if it is a reserved id, else its path; None for its id."""
+    if directory.state in ("unassigned", "lost", "migrating"):
+        return directory.state
+    name = called(directory.directory_id)
+    return None if name == directory.directory_id else name.split(" (")[0]
 
 
 def _incident(one: Incident) -> dict[str, Any]:
     return {
         "number": one.number,
         "what": one.what,
-        "directory": one.directory_id,
+        "directory": one.directory_id and called(one.directory_id),
         "kind": kind_of(one),
         "from": _time(one.start_time),
         "to": _time(one.end_time),
@@ -165,7 +168,7 @@ def _queue(content: Content) -> dict[str, Any]:
 def _exposure(one: Exposure) -> dict[str, Any]:
     return {
         "broker": one.broker_id,
-        "directory": one.directory_id,
+        "directory": one.directory_id and called(one.directory_id),
         "replicas": one.replicas,
         "withoutLeader": one.without_leader,
         "lastReplicas": one.last_replicas,

@@ -12,7 +12,7 @@ from pipelines.report.content import MOST_ROWS, Content
 from pipelines.report.over_time import REASONS
 from pipelines.show.audit_moves import outcome
 from pipelines.show.incidents import lasted
-from pipelines.show.text import age, harmless, when
+from pipelines.show.text import age, plain, when
 
 _MOST_OF_A_CHECK = 100
 
@@ -61,7 +61,7 @@ def _table(
     rest: str = "",
 ) -> Table:
     """Without ``in_all``, ``rows`` are all rows."""
-    shown = [["" if cell is None else harmless(str(cell)) for cell in row] for row in rows][:MOST_ROWS]
+    shown = [["" if cell is None else plain(str(cell)) for cell in row] for row in rows][:MOST_ROWS]
     whole = len(shown) if in_all is None else in_all
     return Table(
         name, caption, columns, frozenset(numbers), shown, list(kinds[: len(shown)]), whole, rest * (whole > len(shown))

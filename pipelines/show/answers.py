@@ -12,32 +12,52 @@ from pipelines.ask.history import History
 from pipelines.ask.offline import Offline, OfflineReplica
 from pipelines.ask.status import Status
 from pipelines.show.losses import show_losses, told_losses
-from pipelines.show.text import age, console, listed, many, say, show_table, when
+from pipelines.show.selection import Chosen
+from pipelines.show.text import age, console, listed, many, say, show_selection, show_table, when
 
-SCREENFUL = 40
-"""Rows of a list on a terminal, unless all are asked for."""
+FIRST_ROWS = 10
+"""Rows of the list of offline replicas on a terminal, unless all are asked for."""
 MOST_CAUSES = 8
 """Causes on a terminal, unless all are asked for: the loss of a zone gives thirty causes."""
 
 
-def show_offline(answer: Offline, every: bool = False, out: Console | None = None) -> None:
-    """What is offline."""
+def show_offline(answer: Offline, chosen: Chosen, every: bool = False, out: Console | None = None) -> None:
+    """What is offline. ``answer`` is about the replicas that match the filters of ``chosen``.
+
+    On a terminal the list is short and comes before the causes, so that the answer is on the last lines. In a pipe it
+    comes last, and is complete.
+    """
     out = out or console()
     at = f"At offset {answer.offset}, {when(answer.time)}:"
-    if not answer.replicas:
+    if not chosen.of:
         lost = told_losses(answer.data)
         say(out, f"{at} every replica is online{'; but ' if lost else ''}{lost}.", "bold red" if lost else "green")
         say(out, f"{many(answer.replicas_in_all, 'replica')} of {many(answer.partitions_in_all, 'partition')}.")
         show_losses(out, answer.data, answer.time, every)
         return
-    say(
-        out,
-        f"{at} {len(answer.replicas):,} of {many(answer.replicas_in_all, 'replica')} offline, "
-        f"in {len(answer.partitions):,} of {many(answer.partitions_in_all, 'partition')}.",
-        "bold red",
-    )
-    _show_hurt(out, answer)
+    in_all = many(answer.replicas_in_all, "replica")
+    if chosen.line:
+        say(out, f"{at} {chosen.of:,} of {in_all} offline.", "bold red")
+        show_selection(out, chosen)
+    else:
+        partitions = f"{len(answer.partitions):,} of {many(answer.partitions_in_all, 'partition')}"
+        say(out, f"{at} {chosen.of:,} of {in_all} offline, in {partitions}.", "bold red")
+    if answer.replicas:
+        _show_hurt(out, answer)
+    if out.is_terminal and answer.replicas:
+        say(out)
+        _show_replicas(out, answer, chosen, every)
     show_losses(out, answer.data, answer.time, every)
+    if not answer.replicas:
+        return
+    _show_causes(out, answer, every)
+    if not out.is_terminal:
+        say(out)
+        _show_replicas(out, answer, chosen, every)
+
+
+def _show_causes(out: Console, answer: Offline, every: bool) -> None:
+    """Why, since when, and what to do."""
     say(out)
     say(out, "Why", "bold")
     causes = answer.causes if every or not out.is_terminal else answer.causes[:MOST_CAUSES]
@@ -57,8 +77,13 @@ def show_offline(answer: Offline, every: bool = False, out: Console | None = Non
     for number, advice in enumerate(dict.fromkeys(cause.advice for cause in answer.causes), 1):
         brokers = dict.fromkeys(str(cause.broker_id) for cause in answer.causes if cause.advice == advice)
         say(out, f"  {number}. {'broker' if len(brokers) == 1 else 'brokers'} {listed([*brokers])}: {advice}", hang=5)
-    say(out)
-    shown = answer.replicas if every or not out.is_terminal else _worst_first(answer)[:SCREENFUL]
+
+
+def _show_replicas(out: Console, answer: Offline, chosen: Chosen, every: bool) -> None:
+    rows: Sequence[OfflineReplica] = chosen.rows
+    shown = rows
+    if not every and out.is_terminal and not chosen.wanted.orders:
+        shown = _worst_first(answer)[:FIRST_ROWS]
     show_table(
         out,
         ("PARTITION", "BROKER", "DIRECTORY", "REASON", "SINCE", "FOR"),
@@ -75,8 +100,8 @@ def show_offline(answer: Offline, every: bool = False, out: Console | None = Non
         ),
         numbers=(1, 4, 5),
     )
-    if len(shown) < len(answer.replicas):
-        say(out, f"and {len(answer.replicas) - len(shown):,} more: --all, or --json", "dim")
+    if len(shown) < len(rows):
+        say(out, f"and {len(rows) - len(shown):,} more: --all, or --json", "dim")
 
 
 def _worst_first(answer: Offline) -> Sequence[OfflineReplica]:
@@ -149,7 +174,9 @@ def show_status(answer: Status) -> None:
         say(out, f"{'trouble':<12} none", "green")
 
 
-def show_directories(offset: int, time: datetime, answer: Sequence[Directory], out: Console | None = None) -> None:
+def show_directories(
+    offset: int, time: datetime, answer: Sequence[Directory], chosen: Chosen, out: Console | None = None
+) -> None:
     """The directories, by broker."""
     out = out or console()
     registered = [one for one in answer if one.state == "online"]
@@ -165,6 +192,7 @@ def show_directories(offset: int, time: datetime, answer: Sequence[Directory], o
         held = many(sum(one.replicas for one in gone), "replica")
         said.append(f"{held} in {many(len(gone), 'directory that is gone', 'directories that are gone')}")
     say(out, f"At offset {offset}, {when(time)}: {', '.join(said)}.", "bold")
+    show_selection(out, chosen)
     show_table(
         out,
         ("BROKER", "DIRECTORY", "IS", "REPLICAS", "LEADERS", "SINCE", "FOR"),
@@ -180,21 +208,33 @@ def show_directories(offset: int, time: datetime, answer: Sequence[Directory], o
                 one.since_offset,
                 one.since_time and age(one.since_time, time),
             )
-            for one in answer
+            for one in chosen.rows
         ),
         numbers=(3, 4, 5, 6),
     )
 
 
-def show_history(offset: int, answer: History) -> None:
-    """The history of a partition, oldest first."""
+def show_history(offset: int, answer: Sequence[History], chosen: Chosen) -> None:
+    """The history of a partition, or of all partitions of a topic, oldest first."""
     out = console()
+    for one in answer:
+        say(out, f"{one.name} at offset {offset}: {_now(one)}.", "bold")
+    show_selection(out, chosen)
+    if len(answer) == 1:
+        rows = ((one.offset, when(one.time), one.what) for one in chosen.rows)
+        show_table(out, ("OFFSET", "TIME", "WHAT"), rows, (0,))
+        return
+    say(out)
+    rows4 = ((one.offset, when(one.time), f"{one.topic}-{one.partition}", one.what) for one in chosen.rows)
+    show_table(out, ("OFFSET", "TIME", "PARTITION", "WHAT"), rows4, (0,))
+
+
+def _now(answer: History) -> str:
+    """The state of a partition at the end of its history."""
     last = answer.states[-1]
-    if last.to_offset is None:
-        leader = "no leader" if last.leader == -1 else f"leader {last.leader}"
-        off = [str(spell.broker_id) for spell in answer.offline if spell.to_offset is None]
-        tail = f", offline on {', '.join(off)}" if off else ", all replicas online"
-        say(out, f"{answer.name} at offset {offset}: {leader}, isr {list(last.isr)}{tail}.", "bold")
-    else:
-        say(out, f"{answer.name} at offset {offset}: removed at offset {last.to_offset}.", "bold")
-    show_table(out, ("OFFSET", "TIME", "WHAT"), ((one.offset, when(one.time), one.what) for one in answer.events), (0,))
+    if last.to_offset is not None:
+        return f"removed at offset {last.to_offset}"
+    leader = "no leader" if last.leader == -1 else f"leader {last.leader}"
+    off = [str(spell.broker_id) for spell in answer.offline if spell.to_offset is None]
+    tail = f", offline on {', '.join(off)}" if off else ", all replicas online"
+    return f"{leader}, isr {list(last.isr)}{tail}"

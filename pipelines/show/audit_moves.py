@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from pipelines.ask.moves import RECREATED, Move
-from pipelines.show.text import console, many, say, show_table, when
+from pipelines.show.selection import Chosen
+from pipelines.show.text import console, many, say, show_selection, show_table, when
 
 
-def show_moves(offset: int, time: datetime, moves: Sequence[Move]) -> None:
+def show_moves(offset: int, time: datetime, moves: Sequence[Move], chosen: Chosen) -> None:
     """The number of moves by outcome, then each move."""
     out = console()
     counts = Counter(move.outcome for move in moves)
@@ -20,7 +21,8 @@ def show_moves(offset: int, time: datetime, moves: Sequence[Move]) -> None:
     if recreated:
         told += f"; {many(recreated, 'replica')} recreated empty in another directory"
     say(out, f"At offset {offset}, {when(time)}: {told}.")
-    if moves:
+    show_selection(out, chosen)
+    if chosen.rows:
         show_table(
             out,
             ("PARTITION", "BROKER", "FROM", "TO", "ASKED", "ACCEPTED", "OFFSET", "OUTCOME", "TOOK"),
@@ -36,7 +38,7 @@ def show_moves(offset: int, time: datetime, moves: Sequence[Move]) -> None:
                     outcome(move),
                     "" if move.duration is None else _seconds(move.duration),
                 )
-                for move in moves
+                for move in chosen.rows
             ],
             (1, 6, 8),
         )

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from pipelines.check.catalogue import CHECKS, ELSEWHERE
 from pipelines.check.definition import SEVERITIES, Check, Finding
-from pipelines.show.text import age, console, listed, many, say, show_table, when
+from pipelines.show.selection import Chosen
+from pipelines.show.text import age, console, listed, many, say, show_selection, show_table, when
 
 if TYPE_CHECKING:
     from pipelines.check.expectations.validate import Validation
@@ -23,12 +24,13 @@ _STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
 
 
 def show_findings(
-    offset: int, time: datetime, ran: Sequence[Check], found: Sequence[Finding], every: bool = False
+    offset: int, time: datetime, ran: Sequence[Check], found: Sequence[Finding], chosen: Chosen, every: bool = False
 ) -> None:
-    """The findings by check and by cause, with a few subjects of each, or ``every`` one."""
+    """The chosen findings by check and by cause, with a few subjects of each, or ``every`` one."""
     out = console()
     say(out, f"At offset {offset}, {when(time)}: {_answer(ran, found)}.", "bold")
-    for (severity, check), group in groupby(found, key=lambda one: (one.severity, one.check)):
+    show_selection(out, chosen)
+    for (severity, check), group in groupby(chosen.rows, key=lambda one: (one.severity, one.check)):
         say(out)
         say(out, f"{severity.upper()} {check.id} {check.name}: {check.title}", _STYLES[severity], hang=2)
         causes = _causes(group)

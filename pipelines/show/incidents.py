@@ -12,7 +12,8 @@ from pipelines.ask.incidents_effects import LeaderLoss
 from pipelines.ask.lost_data import LOST, MAY_LACK
 from pipelines.ask.move_counts import Asking, MoveCounts
 from pipelines.ask.moves import RECREATED
-from pipelines.show.text import console, listed, many, say, show_table, when
+from pipelines.show.selection import Chosen
+from pipelines.show.text import console, listed, many, say, short_name, show_selection, show_table, when
 
 SCREENFUL = 40
 """Rows of a list on a terminal, unless all are asked for."""
@@ -21,7 +22,12 @@ STORIES = 12
 
 
 def show_incidents(
-    offset: int, time: datetime, answer: Sequence[Incident], every: bool = False, out: Console | None = None
+    offset: int,
+    time: datetime,
+    answer: Sequence[Incident],
+    chosen: Chosen,
+    every: bool = False,
+    out: Console | None = None,
 ) -> None:
     """All incidents as a table, then each of them in a few lines."""
     out = out or console()
@@ -29,9 +35,10 @@ def show_incidents(
     if not answer:
         say(out, f"{at} no broker and no directory ever failed.", "green")
         return
-    going = [one for one in answer if one.going_on]
+    going = [one for one in chosen.rows if one.going_on]
+    still = sum(one.going_on for one in answer)
     summary = f"{at} {many(len(answer), 'incident')}, "
-    say(out, summary + (f"{len(going):,} still going on." if going else "all over."), "bold red" if going else "green")
+    say(out, summary + (f"{still:,} still going on." if still else "all over."), "bold red" if still else "green")
     lost = sorted({name for one in answer for name in one.data_lost})
     lacking = sorted({name for one in answer for name in one.may_lack_writes})
     for what, names in zip(told_losses(lost, lacking), [names for names in (lost, lacking) if names], strict=True):
@@ -39,8 +46,10 @@ def show_incidents(
     longest = max(answer, key=lambda one: one.longest_offline)
     if longest.replicas:
         say(out, f"The longest time that a replica was offline is {lasted(longest.longest_offline)}: {_name(longest)}.")
+    show_selection(out, chosen)
+    answer = chosen.rows
     say(out)
-    shown = answer if every or not out.is_terminal else answer[-SCREENFUL:]
+    shown = answer if every or not out.is_terminal or chosen.wanted.orders else answer[-SCREENFUL:]
     if len(shown) < len(answer):
         say(out, f"{len(answer) - len(shown):,} earlier ones: --all, or --json", "dim")
     told = answer if every or len(answer) <= STORIES else going[-STORIES:]
@@ -61,7 +70,7 @@ def _row(one: Incident) -> tuple[object, ...]:
         one.number,
         when(one.start_time),
         "still going" if one.end_time is None else lasted(one.end_time - one.start_time),
-        one.what if one.directory_id is None else f"{one.what} {one.directory_id[:8]}",
+        one.what if one.directory_id is None else f"{one.what} {short_name(one.directory_id)}",
         one.replicas,
         lasted(one.longest_offline) if one.replicas else None,
         one.leaders,
@@ -146,7 +155,9 @@ def told_queue(asked: Asking) -> str:
     )
 
 
-def show_details(answer: Details, time: datetime, every: bool = False, out: Console | None = None) -> None:
+def show_details(
+    answer: Details, chosen: Chosen, time: datetime, every: bool = False, out: Console | None = None
+) -> None:
     """One incident with all its replicas and leaders. ``time`` is that of the lake's offset."""
     out = out or console()
     show_story(out, answer.incident)
@@ -164,7 +175,8 @@ def show_details(answer: Details, time: datetime, every: bool = False, out: Cons
     if answer.outages:
         say(out)
         say(out, "Replicas", "bold")
-        outages = answer.outages if every or not out.is_terminal else answer.outages[:SCREENFUL]
+        show_selection(out, chosen)
+        outages = chosen.rows if every or not out.is_terminal else chosen.rows[:SCREENFUL]
         show_table(
             out,
             ("PARTITION", "BROKER", "DIRECTORY", "FROM", "TO", "OFFLINE FOR"),
@@ -181,7 +193,7 @@ def show_details(answer: Details, time: datetime, every: bool = False, out: Cons
             ),
             numbers=(5,),
         )
-        _show_rest(out, len(answer.outages) - len(outages))
+        _show_rest(out, len(chosen.rows) - len(outages))
 
 
 def _next(loss: LeaderLoss, time: datetime) -> tuple[str, str | None, str | None]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from typing import NamedTuple
 
 from rich.console import Console
 
 from jbod_model.formats.metadata_version import METADATA_VERSION
 from pipelines.ask.quorum import ALIVE, GHOST, Moment, Node, Quorum
 from pipelines.ask.upgrade import JBOD, Blocker, UpgradeCheck, named
-from pipelines.show.text import age, console, listed, many, say, show_table, when
+from pipelines.show.selection import Chosen
+from pipelines.show.text import age, console, listed, many, say, show_selection, show_table, when
 
 
-def show_quorum(answer: Quorum) -> None:
+def show_quorum(answer: Quorum, chosen: Chosen) -> None:
     """Leader and voters, then every node."""
     out = console()
     at = f"At offset {answer.offset}, {when(answer.time)}:"
@@ -29,24 +30,9 @@ def show_quorum(answer: Quorum) -> None:
     if ghosts:
         say(out, f"Only the registration is left, as far as the log tells: {listed(ghosts)}.", "bold red")
         say(out, "jbod upgrade-check says whether they block a feature level, and how to get rid of them.")
+    show_selection(out, chosen)
     say(out)
-    directories = {voter.node_id: voter.directory_id for voter in answer.voters}
-    rows = [_row("controller", one, directories.get(one.node_id)) for one in answer.controllers]
-    registered = {one.node_id for one in answer.controllers}
-    rows += [
-        (
-            "controller",
-            one.node_id,
-            "voter, not registered",
-            one.since.offset,
-            None,
-            one.directory_id,
-            _ends(one.endpoints),
-        )
-        for one in answer.voters
-        if one.node_id not in registered
-    ]
-    rows += [_row("broker", one, None) for one in answer.brokers]
+    rows = [(*one[:-1], ", ".join(one.endpoints)) for one in chosen.rows]
     show_table(
         out, ("NODE", "ID", "STATE", "SINCE", "HEARD OF", "METADATA DIRECTORY", "ENDPOINTS"), rows, numbers=(1, 3, 4)
     )
@@ -55,25 +41,54 @@ def show_quorum(answer: Quorum) -> None:
         say(out, f"controller {gone.node_id} was unregistered at offset {gone.gone.offset}, {since}")
 
 
-def _row(kind: str, node: Node, directory: str | None) -> tuple[object, ...]:
+class NodeRow(NamedTuple):
+    """A controller or broker as a row."""
+
+    kind: str
+    node_id: int
+    state: str
+    since_offset: int | None
+    heard_offset: int | None
+    metadata_directory_id: str | None
+    endpoints: tuple[str, ...]
+
+
+def node_rows(answer: Quorum) -> list[NodeRow]:
+    """Controllers, voters that are not registered, then brokers."""
+    directories = {voter.node_id: voter.directory_id for voter in answer.voters}
+    rows = [_row("controller", one, directories.get(one.node_id)) for one in answer.controllers]
+    registered = {one.node_id for one in answer.controllers}
+    rows += [
+        NodeRow(
+            "controller",
+            one.node_id,
+            "voter, not registered",
+            one.since.offset,
+            None,
+            one.directory_id,
+            tuple(one.endpoints),
+        )
+        for one in answer.voters
+        if one.node_id not in registered
+    ]
+    return [*rows, *(_row("broker", one, None) for one in answer.brokers)]
+
+
+def _row(kind: str, node: Node, directory: str | None) -> NodeRow:
     state = node.state
     if kind == "broker" and state == ALIVE:
         state = "observer"
     elif kind == "broker":
         state = f"observer, {state}"
     since = None if node.since is None else node.since.offset
-    return kind, node.node_id, state, since, _heard(node.heard), directory, _ends(node.endpoints)
+    return NodeRow(kind, node.node_id, state, since, _heard(node.heard), directory, tuple(node.endpoints))
 
 
 def _heard(heard: Moment | None) -> int | None:
     return None if heard is None else heard.offset
 
 
-def _ends(endpoints: Sequence[str]) -> str:
-    return ", ".join(endpoints)
-
-
-def show_upgrade_check(answer: UpgradeCheck) -> None:
+def show_upgrade_check(answer: UpgradeCheck, chosen: Chosen) -> None:
     """The answer, who is in the way, what to do, and every feature."""
     out = console()
     say(
@@ -101,7 +116,7 @@ def show_upgrade_check(answer: UpgradeCheck) -> None:
                 None if one.wanted is None else named(one.feature, one.wanted),
                 listed(one.blocked_by),
             )
-            for one in answer.features
+            for one in chosen.rows
         ),
         numbers=(1, 2, 3),
     )

@@ -12,7 +12,8 @@ from pipelines.ask.risk import Exposure, Risk
 from pipelines.ask.whatif import Change, WhatIf
 from pipelines.ask.whatif_places import Place
 from pipelines.show.losses import only_local
-from pipelines.show.text import console, listed, many, say, show_table, when
+from pipelines.show.selection import Chosen
+from pipelines.show.text import console, listed, many, say, show_selection, show_table, when
 
 SCREENFUL = 40
 """Rows of a list on a terminal, unless all are asked for."""
@@ -45,8 +46,8 @@ FIELDS = {"all_offline": "last_replicas"}
 """Fields that have another name in an exposure than in a change."""
 
 
-def show_risk(answer: Risk, every: bool = False, out: Console | None = None) -> None:
-    """The effects of each single failure."""
+def show_risk(answer: Risk, shown: Risk, chosen: Chosen, every: bool = False, out: Console | None = None) -> None:
+    """The effects of each single failure. ``shown`` has only what matches the filters of ``chosen``."""
     out = out or console()
     at = f"At offset {answer.offset}, {when(answer.time)}:"
     bad = [one for one in (*answer.brokers, *answer.directories) if not one.harmless]
@@ -78,7 +79,10 @@ def show_risk(answer: Risk, every: bool = False, out: Console | None = None) -> 
         place = f"{worst.broker_id}" if worst.directory_id is None else f"{worst.broker_id}:{worst.directory_id}"
         lost = {what for what, _ in ADVICE if any(getattr(one, FIELDS.get(what, what), 0) for one in bad)}
         _show_advice(out, lost, f"For the partitions one by one: jbod whatif --fail {place}")
-    for title, exposures in (("Brokers", answer.brokers), ("Directories", answer.directories)):
+    if chosen.line:
+        say(out)
+        show_selection(out, chosen)
+    for title, exposures in (("Brokers", shown.brokers), ("Directories", shown.directories)):
         if exposures:
             say(out)
             _show_exposures(out, title, exposures, every)
@@ -153,7 +157,7 @@ def _show_exposures(out: Console, title: str, exposures: Sequence[Exposure], eve
         say(out, f"and {len(exposures) - len(shown):,} more: --all, or --json", "dim")
 
 
-def show_whatif(answer: WhatIf, every: bool = False, out: Console | None = None) -> None:
+def show_whatif(answer: WhatIf, chosen: Chosen, every: bool = False, out: Console | None = None) -> None:
     """The effects of one set of failures."""
     out = out or console()
     hurt = [change for change in answer.changes if not change.harmless]
@@ -200,7 +204,8 @@ def show_whatif(answer: WhatIf, every: bool = False, out: Console | None = None)
         _show_advice(out, {what for what, _ in ADVICE if _hit(answer, what)})
     if answer.changes:
         say(out)
-        _show_changes(out, answer.changes, every)
+        show_selection(out, chosen)
+        _show_changes(out, chosen.rows, every)
 
 
 def _hit(answer: WhatIf, what: str) -> list[str]:
@@ -271,7 +276,7 @@ def _place(place: Place) -> str:
     return f"directory {place.directory_id} of broker {place.broker_id}"
 
 
-def show_removal(answer: Removal, every: bool = False, out: Console | None = None) -> None:
+def show_removal(answer: Removal, chosen: Chosen, every: bool = False, out: Console | None = None) -> None:
     """Whether a directory can be removed."""
     out = out or console()
     name = f"directory {answer.directory_id} of broker {answer.broker_id}"
@@ -290,6 +295,11 @@ def show_removal(answer: Removal, every: bool = False, out: Console | None = Non
             say(out, f"  {reason.finding}", hang=4)
             if reason.advice:
                 say(out, f"    {reason.advice}", "dim", hang=4)
+    if chosen.line:
+        say(out)
+        show_selection(out, chosen)
+        for one in chosen.rows:
+            say(out, f"  {one.name}")
 
 
 def _show_reasons(out: Console, reasons: Sequence[Reason], every: bool) -> None:

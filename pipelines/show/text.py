@@ -1,17 +1,84 @@
-"""Text for people: aligned columns in a pipe, tables on a terminal, times and counts in words."""
+"""Text for people: aligned columns in a pipe, tables that fit a terminal, times and counts in words."""
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from itertools import zip_longest
+from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from pipelines.lake.names import Name, Names
 from pipelines.show.incomplete import first_line
+from pipelines.show.selection import Chosen
+
+GAP = 2
+"""Spaces between two columns."""
+PROSE, LEAST = 40, 24
+"""A column that is wider than the first is prose, and is not made narrower than the second."""
+SHORT = 8
+"""Letters of an id that is cut."""
+_ID = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])")
+_WITH_IDS = {"DIRECTORY", "FROM", "TO", "RECORDED", "METADATA DIRECTORY", "WHAT"}
+"""Headings of columns whose ids are cut in a narrow terminal. In others, an id could be the name of a partition."""
+_names: list[Names] = []
+"""The names of the directories of the lake that is asked: none or one."""
+
+
+def call_directories(names: Names) -> None:
+    """From now on, text shows these names of directories, with the ids behind them."""
+    _names[:] = [names] if names.by_id else []
+
+
+def called(text: str) -> str:
+    """``text`` with the names of directories that are known: ``/data/disk1b (r60Jqw..., rack 7 slot 3)``."""
+    return _with_names(text, Name.in_full) if _names else text
+
+
+def plain(text: str) -> str:
+    """``text`` with names of directories, and without control characters."""
+    return harmless(called(text))
+
+
+def short_name(directory: str) -> str:
+    """A directory in few letters: ``/data/disk1b (r60JqwAF)``, or the beginning of its id."""
+    name = _names[0].get(directory) if _names else None
+    return directory[:SHORT] if name is None else name.behind(directory, SHORT)
+
+
+def _with_names(text: str, called: Callable[[Name, str], str]) -> str:
+    def name_of(found: re.Match[str]) -> str:
+        name = _names[0].get(found[0])
+        return found[0] if name is None else called(name, found[0])
+
+    return _ID.sub(name_of, text)
+
+
+def with_names(said: Any) -> Any:
+    """A JSON document in which ``directoryPath`` and ``directoryLabel`` follow each ``directoryId`` that has a name.
+
+    The same for ``source`` and ``target`` of moves. The ids themselves do not change.
+    """
+    if not _names:
+        return said
+    if isinstance(said, list):
+        return [with_names(one) for one in said]
+    if not isinstance(said, dict):
+        return said
+    found = {}
+    for key, value in said.items():
+        found[key] = with_names(value)
+        if key in ("directoryId", "source", "target") and isinstance(value, str):
+            name = _names[0].get(value)
+            if name is not None:
+                prefix = key.removesuffix("Id")
+                found |= {f"{prefix}Path": name.path, f"{prefix}Label": name.label}
+    return found
 
 
 def console() -> Console:
@@ -27,31 +94,103 @@ def console() -> Console:
 
 def say(out: Console, text: str = "", style: str = "", hang: int = 0) -> None:
     """Prints text without markup. If it is wrapped, the lines after the first are indented by ``hang``."""
-    text = harmless(text)
+    text = plain(text)
     if out.is_terminal and len(text) > out.width:
         text = textwrap.fill(text, out.width, subsequent_indent=" " * hang, break_on_hyphens=False)
     out.print(Text(text, style))
 
 
+def show_selection(out: Console, chosen: Chosen) -> None:
+    """How many rows are shown because of filters and a limit, if there are any."""
+    if chosen.line:
+        say(out, f"{chosen.line}.", "bold yellow")
+
+
 def show_table(
     out: Console, columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = ()
 ) -> None:
-    """Prints rows under headings. The columns at the indexes ``numbers`` are right-aligned."""
-    cells = [["" if cell is None else harmless(str(cell)) for cell in row] for row in rows]
+    """Prints rows under headings. The columns at the indexes ``numbers`` are right-aligned.
+
+    A terminal that is too narrow shows ids by their first letters, and names without their ids. If that is not enough,
+    it wraps the widest texts, or folds each row into a few lines.
+    """
+    said = [["" if cell is None else str(cell) for cell in row] for row in rows]
     right = set(numbers)
-    if out.is_terminal:
-        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-        for index, column in enumerate(columns):
-            table.add_column(column, justify="right" if index in right else "left", overflow="fold")
-        for row in cells:
-            table.add_row(*(Text(cell) for cell in row))
-        out.print(table)
+    cells = [[*map(harmless, row)] for row in _named(said, _behind_short if out.is_terminal else Name.behind)]
+    if not out.is_terminal:
+        # Without rich, which takes a second for 20,000 lines.
+        out.file.write("".join(line + "\n" for line in _lines([[*columns], *cells], _widths(columns, cells), right)))
         return
-    cells.insert(0, list(columns))
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    line = "  ".join(f"{{:{'>' if index in right else '<'}{width}}}" for index, width in enumerate(widths))
-    # Without rich, which takes a second for 20,000 lines.
-    out.file.write("".join(line.format(*row).rstrip() + "\n" for row in cells))
+    widths = _widths(columns, cells)
+    if _width(widths) > out.width:
+        cut = [heading in _WITH_IDS for heading in columns]
+        cells = [[*map(harmless, row)] for row in _named(said, _without_id)]
+        cells = [[_cut_ids(cell) if has else cell for cell, has in zip(row, cut, strict=True)] for row in cells]
+        widths = _widths(columns, cells)
+    texts = sorted((index for index in range(1, len(columns)) if index not in right), key=lambda at: -widths[at])
+    for index in texts:
+        excess = max(0, _width(widths) - out.width)
+        widths[index] -= min(excess, max(0, widths[index] - _least([row[index] for row in cells], widths[index])))
+    if _width(widths) > out.width:
+        _fold(out, columns, cells)
+        return
+    heading, *lines = _lines([[*columns], *cells], widths, right)
+    out.print(Text(heading, "bold"))
+    out.file.write("".join(line + "\n" for line in lines))
+
+
+def _least(column: Sequence[str], width: int) -> int:
+    """The least width of a column whose text is wrapped: no word is cut."""
+    if width > PROSE:
+        return LEAST
+    return max((len(word) for cell in column for word in cell.split()), default=0)
+
+
+def _named(cells: list[list[str]], name: Callable[[Name, str], str]) -> list[list[str]]:
+    return [[_with_names(cell, name) for cell in row] for row in cells] if _names else cells
+
+
+def _without_id(name: Name, _directory: str) -> str:
+    return name.path or name.label or ""
+
+
+def _behind_short(name: Name, directory: str) -> str:
+    return name.behind(directory, SHORT)
+
+
+def _cut_ids(text: str) -> str:
+    return _ID.sub(lambda found: found[0][:SHORT], text)
+
+
+def _widths(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+
+
+def _width(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _lines(cells: Iterable[Sequence[str]], widths: Sequence[int], right: set[int]) -> list[str]:
+    """The rows as lines. A cell that is wider than its column is wrapped."""
+    line = (" " * GAP).join(f"{{:{'>' if index in right else '<'}{width}}}" for index, width in enumerate(widths))
+    found = []
+    for row in cells:
+        if all(len(cell) <= width for cell, width in zip(row, widths, strict=True)):
+            found.append(line.format(*row).rstrip())
+            continue
+        parts = [textwrap.wrap(cell, width, break_on_hyphens=False) for cell, width in zip(row, widths, strict=True)]
+        found += [line.format(*row).rstrip() for row in zip_longest(*parts, fillvalue="")]
+    return found
+
+
+def _fold(out: Console, columns: Sequence[str], cells: Iterable[Sequence[str]]) -> None:
+    """Each row as its first cell, and the others with their headings on the lines below."""
+    for first, *others in cells:
+        out.print(Text(f"{columns[0].lower()} {first}" if first.isdigit() else first, "bold"))
+        said = ", ".join(
+            f"{heading.lower()} {cell}" for heading, cell in zip(columns[1:], others, strict=True) if cell != ""
+        )
+        out.file.write(textwrap.fill(said, out.width, initial_indent="  ", subsequent_indent="  ") + "\n")
 
 
 def harmless(text: str) -> str:

@@ -11,7 +11,7 @@ class _NotFound:
     """A finder that finds no pandas. Arrow's compiled code does not notice a None in ``sys.modules``."""
 
     @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
+    def find_spec(name: str, *_: object) -> None:
         if name == "pandas":
             raise ModuleNotFoundError(name=name)
 

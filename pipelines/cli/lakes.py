@@ -1,0 +1,94 @@
+"""What a command is about: opens a lake, or a log that answers like a lake; prints JSON."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from jbod_model.errors import UsageError
+from pipelines.cli.afterwards import refusals
+from pipelines.cli.times import is_exact, parse_time
+from pipelines.show.incomplete import about, answered
+from pipelines.show.text import call_directories
+
+if TYPE_CHECKING:
+    from pipelines.lake.reader import Lake
+    from pipelines.settings import Settings
+
+
+def open_lake(
+    path: str | None,
+    at_offset: int | None,
+    at_time: str | None,
+    *logs: Sequence[str] | None,
+    labels: Sequence[str] = (),
+) -> tuple[Lake, Settings]:
+    """Opens the lake, or a log that answers like a lake. Also returns the settings of this command.
+
+    If a log is damaged, the answer uses the records before the damage. The command then ends with the log's error, like
+    a replay. ``labels``: files with names of directories, see ``pipelines.ask.label_sources``.
+    """
+    if at_offset is not None and at_time is not None:
+        raise UsageError("--at-offset and --at-time: give one of them")
+    log_dirs = [one for some in logs for one in some or ()]
+    if path is not None and log_dirs:
+        raise UsageError("--lake and --log: give one of them")
+    time = None if at_time is None else parse_time(at_time)
+    from pipelines.settings import load
+
+    settings = load(lake=path)
+    # An answer has many small objects that all stay alive: garbage collection took a third of the time.
+    gc.set_threshold(100_000, 50, 100)
+    if not log_dirs:
+        from pipelines.lake.reader import Lake
+
+        found = Lake.open(settings.lake, at_offset, time)
+    else:
+        from pipelines.start.pandas_import import without_pandas
+
+        without_pandas()
+        from pipelines.replay.log_lake import LogLake
+        from pipelines.source.log_options import Options
+
+        replay = settings.replay
+        options = Options(
+            path=log_dirs[0],
+            more_dirs=tuple(log_dirs[1:]),
+            cut_tail=replay.tail,
+        )
+        found = LogLake.of(options, at_offset, time, profile=replay.profile)
+        if found.log.refusal is not None:
+            typer.echo(f"jbod: answered from the records up to offset {found.published.end_offset - 1}", err=True)
+            refusals.append(found.log.refusal)
+    sources = [*(settings.labels.sources if log_dirs else ()), *labels]
+    if sources:
+        from pipelines.ask.label_sources import read_sources
+
+        read = read_sources(found, sources, found.kept_names())
+        for line in read.notes:
+            typer.echo(f"jbod: labels: {line}", err=True)
+        found = replace(found, named=read.statements)
+    if at_time is not None and time is not None and not is_exact(at_time):
+        meant = f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        typer.echo(f"jbod: --at-time {at_time} is {meant}: the answer is of offset {found.offset}", err=True)
+    about(found.incomplete_since)
+    call_directories(found.names)
+    return found, settings
+
+
+def print_json(answer: Any) -> None:
+    """One JSON document on standard output; an object says where it is incomplete (``incompleteSince``)."""
+    from pipelines.ask.json_values import jsonable
+    from pipelines.show.text import with_names
+
+    said = with_names(jsonable(answer))
+    if answered and isinstance(said, dict):
+        said["incompleteSince"] = answered[0].as_json()
+    sys.stdout.write(json.dumps(said) + "\n")

@@ -1,0 +1,344 @@
+"""A question on the command line: its options, the lake or log that it asks, and the output of its answer.
+
+A command is a function of `Asked` and of its own parameters. It returns a `Reply`. ``question`` gives it the options of
+all questions, and prints the reply in the form that was asked for.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from jbod_model.errors import JbodError, UsageError
+from pipelines.cli import options
+from pipelines.cli.afterwards import refusals
+from pipelines.cli.lakes import open_lake, print_json
+from pipelines.cli.times import parse_span
+from pipelines.show.formats import Format, write_rows
+from pipelines.show.incomplete import answered
+from pipelines.show.rows import Table
+from pipelines.show.selection import Chosen, Wanted, split
+
+if TYPE_CHECKING:
+    from pipelines.lake.names import Names
+    from pipelines.lake.reader import Lake
+    from pipelines.settings import Settings
+
+
+@dataclass(frozen=True)
+class Given:
+    """The values of the options of all questions."""
+
+    lake: str | None
+    logs: Sequence[str]
+    labels: Sequence[str]
+    at_offset: int | None
+    at_time: str | None
+    wanted: Wanted
+    form: Format
+    every: bool
+    """Whether everything is to be listed, however long."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a question is about. The lake or log is opened at the first use."""
+
+    given: Given
+
+    @cached_property
+    def _opened(self) -> tuple[Lake, Settings]:
+        one = self.given
+        return open_lake(one.lake, one.at_offset, one.at_time, one.logs, labels=one.labels)
+
+    @property
+    def lake(self) -> Lake:
+        """The lake, or the log that answers like a lake."""
+        return self._opened[0]
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of this command."""
+        return self._opened[1]
+
+    @property
+    def every(self) -> bool:
+        """Whether everything is to be listed, however long."""
+        return self.given.every
+
+    @property
+    def wanted(self) -> Wanted:
+        """The filters, the order and the limit."""
+        return self.given.wanted.with_names(self.lake.names)
+
+    @property
+    def is_log(self) -> bool:
+        """Whether a log is asked in place of a lake."""
+        return bool(self.given.logs)
+
+    @property
+    def is_past(self) -> bool:
+        """Whether an offset or a time is named."""
+        return self.given.at_offset is not None or self.given.at_time is not None
+
+    @property
+    def min_isr(self) -> int:
+        """The default of min.insync.replicas."""
+        return self.settings.ask.min_insync_replicas
+
+    @property
+    def accepted_until(self) -> int:
+        """The offset up to which lost data is accepted."""
+        return self.settings.check.losses_accepted_until
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """Offset and time of the answer, for a JSON object."""
+        return {"offset": self.lake.offset, "time": self.lake.time}
+
+    def choose(self, table: Table, rows: Sequence[Any]) -> Chosen:
+        """The rows that the filters of the command line choose."""
+        return self.wanted.choose(table, rows, self.lake)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The answer to a question in every form."""
+
+    chosen: Chosen
+    as_json: Callable[[], Any]
+    show: Callable[[], None]
+    """Prints the answer as text."""
+    exit_code: int = 0
+    rest: Callable[[], None] | None = field(default=None)
+    """Runs after the answer was printed."""
+
+
+_COMMON: tuple[tuple[str, Any, Any], ...] = (
+    ("lake", options.LakePath, None),
+    ("log", options.Logs, None),
+    ("at_offset", options.AtOffset, None),
+    ("at_time", options.AtTime, None),
+    ("labels", options.LabelFiles, None),
+    ("broker", options.Brokers, None),
+    ("topic", options.Topics, None),
+    ("directory", options.Dirs, None),
+    ("reason", options.Reasons, None),
+    ("sort", options.Sort, None),
+    ("limit", options.Limit, None),
+    ("form", options.Form, Format.table),
+    ("as_json", options.QuestionAsJson, False),
+    ("every", options.All, False),
+    ("watch", options.Watch, None),
+)
+"""Name, type and default of the options of all questions."""
+_FILTERS = {"broker": "broker", "topic": "topic", "directory": "dir", "reason": "reason"}
+"""Parameter -> filter."""
+
+
+_Ask = Callable[[Asked], Reply | None]
+"""Answers a question. None: the command printed something else."""
+
+
+def question(
+    *tables: Table, log_argument: bool = False
+) -> Callable[[Callable[..., Reply | None]], Callable[..., None]]:
+    """Makes a command of a question whose rows are those of ``tables``: it has the filters that apply to one of them.
+
+    ``log_argument``: the command takes the directories of a log as its arguments.
+    """
+    filters = {name for table in tables for name in table.filters}
+    taken = [one for one in _COMMON if one[0] not in _FILTERS or _FILTERS[one[0]] in filters]
+    if log_argument:
+        taken.insert(0, ("log_dirs", options.LogDirs, None))
+
+    def decorate(ask: Callable[..., Reply | None]) -> Callable[..., None]:
+        own = [*inspect.signature(ask, eval_str=True).parameters.values()][1:]
+        common = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+            for name, kind, default in taken
+        ]
+        own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+
+        @wraps(ask)
+        def command(**values: Any) -> None:
+            mine = {one.name: values.pop(one.name) for one in own}
+            _run(lambda asked: ask(asked, **mine), values)
+
+        both = [*own, *common]
+        command.__signature__ = inspect.Signature(both)  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in both}
+        del command.__wrapped__
+        return command
+
+    return decorate
+
+
+def _run(ask: _Ask, values: dict[str, Any]) -> None:
+    watch = values.pop("watch")
+    given = _given(values)
+    if watch is None:
+        if code := _answer(ask, given):
+            raise typer.Exit(code)
+        return
+    if given.form is Format.parquet or given.at_offset is not None:
+        raise UsageError("--watch asks about what is new: leave out --at-offset and --format parquet")
+    _watch(ask, given, parse_span("--watch", watch))
+
+
+def _given(values: dict[str, Any]) -> Given:
+    form: Format = values["form"]
+    if values["as_json"]:
+        if form not in (Format.table, Format.json):
+            raise UsageError(f"--json and --format {form}: give one of them")
+        form = Format.json
+    if form is Format.parquet and sys.stdout.isatty():
+        raise UsageError("--format parquet is not for a terminal: write > FILE.parquet")
+    wanted = Wanted(
+        brokers=tuple(map(_broker, split(values.get("broker")))),
+        topics=split(values.get("topic")),
+        directories=split(values.get("directory")),
+        reasons=split(values.get("reason")),
+        sort=split(values["sort"]),
+        limit=values["limit"],
+    )
+    return Given(
+        lake=values["lake"],
+        logs=[*(values.get("log_dirs") or ()), *(values["log"] or ())],
+        labels=values["labels"] or (),
+        at_offset=values["at_offset"],
+        at_time=values["at_time"],
+        wanted=wanted,
+        form=form,
+        every=values["every"],
+    )
+
+
+def _broker(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 11:
+        return int(text)
+    raise UsageError(f"--broker {text}: not the id of a broker, which is a number")
+
+
+def _answer(ask: _Ask, given: Given, *, heading: bool = True) -> int:
+    """Asks, prints the reply, and returns the exit code."""
+    asked = Asked(given)
+    reply = ask(asked)
+    if reply is None:
+        return 0
+    lake = asked.lake
+    if lake.names.conflicts:
+        typer.echo(f"jbod: sources of names disagree about {_directories(lake.names)}: see jbod label", err=True)
+    if given.form is Format.json:
+        said = reply.as_json()
+        print_json(said if not reply.chosen.line else {**_object(said), "selection": reply.chosen.as_json})
+    elif given.form is Format.table:
+        _show(reply.show)
+    else:
+        write_rows(reply.chosen, given.form, lake.names, heading=heading)
+        for line in (*map(str, answered), reply.chosen.line):
+            if line:
+                typer.echo(f"jbod: {line}", err=True)
+    if reply.rest is not None:
+        reply.rest()
+    return reply.exit_code
+
+
+def _directories(names: Names) -> str:
+    """``directory A and 2 more``"""
+    first, *others = names.conflicting
+    return f"directory {first}" + (f" and {len(others)} more" if others else "")
+
+
+def _object(said: Any) -> dict[str, Any]:
+    from pipelines.ask.json_values import jsonable
+
+    found: dict[str, Any] = jsonable(said)
+    return found
+
+
+def _show(show: Callable[[], None]) -> None:
+    """Prints an answer. If it is longer than the terminal, its first line is repeated at the end."""
+    if not sys.stdout.isatty():
+        show()
+        return
+    text = _rendered(show)
+    lines = text.splitlines()
+    sys.stdout.write(text)
+    if len(lines) >= shutil.get_terminal_size().lines and lines:
+        sys.stdout.write("\n" + "\n".join(_first_sentence(lines)) + "\n")
+
+
+def _first_sentence(lines: Sequence[str]) -> Sequence[str]:
+    """The first line, with the lines to which it was wrapped: up to the first that ends a sentence."""
+    for number, line in enumerate(lines[:4], 1):
+        if line.rstrip().removesuffix("\x1b[0m").endswith("."):
+            return lines[:number]
+    return lines[:1]
+
+
+class _Terminal(io.StringIO):
+    """Collects what is printed as on a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def _rendered(show: Callable[[], None]) -> str:
+    text = _Terminal()
+    with redirect_stdout(text):
+        show()
+    return text.getvalue()
+
+
+def _watch(ask: _Ask, given: Given, seconds: float) -> None:
+    """Asks every so many seconds, until Ctrl-C. On a terminal, each answer replaces the one before."""
+    redraws = sys.stdout.isatty() and given.form is Format.table
+    first = True
+    try:
+        while True:
+            began = time.monotonic()
+            refusals.clear()
+            try:
+                if redraws:
+                    _redraw(ask, given, seconds)
+                else:
+                    _answer(ask, given, heading=first)
+                    sys.stdout.flush()
+            except JbodError as problem:
+                if first:
+                    raise
+                typer.echo(f"jbod: {problem}", err=True)
+            first = False
+            time.sleep(max(0.0, seconds - (time.monotonic() - began)))
+    except KeyboardInterrupt:
+        if first:
+            raise
+        refusals.clear()
+
+
+def _redraw(ask: _Ask, given: Given, seconds: float) -> None:
+    text = _Terminal()
+    with redirect_stdout(text), redirect_stderr(text):
+        _answer(ask, given)
+    height = shutil.get_terminal_size().lines - 1
+    lines = text.getvalue().splitlines()
+    more = len(lines) - height
+    said = f"{datetime.now(UTC):%H:%M:%S}Z, every {seconds:g} s, Ctrl-C ends"
+    shown = lines if more <= 0 else lines[:height]
+    if more > 0:
+        said = f"{more} lines more do not fit. {said}"
+    erased = "".join(f"{line}\x1b[K\n" for line in shown)
+    sys.stdout.write(f"\x1b[H{erased}\x1b[2m{said}\x1b[0m\x1b[K\x1b[J")
+    sys.stdout.flush()

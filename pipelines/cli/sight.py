@@ -1,0 +1,72 @@
+"""``jbod`` without a command: the lake or log in sight, and what it can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from shlex import quote
+
+import typer
+
+LOG = "__cluster_metadata-0"
+_QUESTIONS = (
+    ("offline", "which replicas are offline, why, and what to do"),
+    ("check", "what is wrong, or about to be"),
+    ("directories", "what every disk holds"),
+    ("incidents", "what happened so far, failure by failure"),
+    ("risk", "what the next failure would cost"),
+    ("report --out report.html", "all of it on one page"),
+)
+_MOST = 3
+"""Places that are named."""
+
+
+def show_sight(places: Sequence[str]) -> bool:
+    """Says what can be asked of the lakes and logs at ``places``, by default the settings' lake and this directory.
+
+    Returns False, and prints nothing, if there is neither.
+    """
+    found = list(dict.fromkeys(_found(places)))
+    if not found:
+        return False
+    for option, place in found[:_MOST]:
+        kind = "A lake" if option == "--lake" else "A metadata log"
+        typer.echo(f"{kind}: {place}")
+    if len(found) > _MOST:
+        typer.echo(f"and {len(found) - _MOST} more")
+    option, place = found[0]
+    typer.echo("\nAsk:")
+    for question, about in _QUESTIONS:
+        typer.echo(f"  jbod {question} {option} {quote(place)}\n      {about}")
+    if option == "--log":
+        typer.echo(f"\nKeep its history, and ask faster:\n  jbod replay {quote(place)} --lake lake")
+    typer.echo("\njbod --help names all commands.")
+    return True
+
+
+def _found(places: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Option and path of each lake or log: of the places themselves, then one level below them."""
+    if not places:
+        from pipelines.settings import load
+
+        lake = load().lake
+        if _is_lake(Path(lake)):
+            yield "--lake", lake
+    for place in map(Path, places or ["."]):
+        if place.is_dir():
+            here = [*_at(place)]
+            yield from here
+            inside = [] if here else sorted(one for one in place.iterdir() if one.is_dir())
+            for one in inside:
+                yield from _at(one)
+
+
+def _at(place: Path) -> Iterator[tuple[str, str]]:
+    if _is_lake(place):
+        yield "--lake", str(place)
+    elif place.name == LOG or (place / LOG).is_dir():
+        yield "--log", str(place)
+
+
+def _is_lake(place: Path) -> bool:
+    return (place / "ledger" / "_delta_log").is_dir()

@@ -1,0 +1,47 @@
+"""The table ``labels``: paths and labels of directories, and the source of each. ``pipelines.lake.names`` reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from jbod_model.errors import Retriable, UsageError
+from pipelines.lake.names import KINDS, LABELS, Statement
+from pipelines.lake.tables import TIME, Table, column
+
+TABLE = Table(
+    LABELS,
+    "Paths and labels of directories, as their sources say.",
+    pa.schema(
+        [
+            column("kind", pa.string(), f"kind of source: {', '.join(KINDS)}"),
+            column("source", pa.string(), "file that says it, with the line of a labels file"),
+            column("broker_id", pa.int32(), "broker; null for any", null=True),
+            column("directory_id", pa.string(), "id of the directory; null if only a path is known", null=True),
+            column("path", pa.string(), "path of the directory on its broker", null=True),
+            column("label", pa.string(), "label of the directory", null=True),
+            column("read_time", TIME, "when jbod label read the source"),
+        ]
+    ),
+    key=("kind", "source", "broker_id", "directory_id", "path"),
+)
+
+
+def write_statements(root: str, statements: Sequence[Statement]) -> None:
+    """Replaces the statements of a lake in one commit.
+
+    Raises UsageError if that is not possible, and Retriable if another process wrote at the same time.
+    """
+    location = f"{root}/{LABELS}"
+    rows = pa.Table.from_pylist([one._asdict() for one in statements], schema=TABLE.schema)
+    target = location if "://" in location else Path(location).absolute().as_uri()
+    try:
+        write_deltalake(target, rows, mode="overwrite", name=TABLE.name, description=TABLE.comment)
+    except CommitFailedError:
+        raise Retriable(f"{location}: another jbod label wrote at the same time: run again") from None
+    except (DeltaError, OSError) as problem:
+        raise UsageError(f"{location}: cannot be written ({str(problem).splitlines()[0]})") from None

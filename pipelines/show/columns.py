@@ -1,0 +1,336 @@
+"""The rows of every question: their columns, which are stable, and the columns that a filter compares.
+
+CSV, ND-JSON and Parquet have these columns in this order. docs/columns.md is generated from them. A name never changes
+its meaning; new columns come at the end of a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pipelines.show.rows import Column, Table
+
+
+def _shown_events(one: Any) -> list[str]:
+    return [f"{event.offset} {event.what}" for event in one.events]
+
+
+def _last_asked(name: str) -> Callable[[Any], Any]:
+    return lambda one: one.asked and getattr(one.asked, name)
+
+
+_TOPIC = Column("topic", "string", "name of the topic")
+_TOPIC_ID = Column("topic_id", "string", "id of the topic")
+_PARTITION = Column("partition", "int", "number of the partition")
+_BROKER = Column("broker_id", "int", "id of the broker")
+_DIRECTORY = Column("directory_id", "string", "id of the directory")
+_HERE = {"directory_id": "directory"}
+_EXPOSED = (
+    Column("without_leader", "int", "partitions that would have no leader"),
+    Column("last_replicas", "int", "partitions without any other replica online"),
+    Column("unclean", "int", "partitions that would elect a replica that was not in sync"),
+    Column("under_min_isr", "int", "partitions that would fall below min.insync.replicas"),
+    Column("moved", "int", "partitions that another replica would lead"),
+)
+
+OFFLINE = Table(
+    "offline",
+    "a replica that is offline",
+    (
+        _TOPIC,
+        _TOPIC_ID,
+        _PARTITION,
+        Column("replica_index", "int", "position in the partition's replicas"),
+        _BROKER,
+        _DIRECTORY,
+        Column("reason", "string", "broker missing, broker fenced, directory offline or directory lost"),
+        Column("since_offset", "int", "offset of the record that took it offline"),
+        Column("since_time", "time", "append time of that record"),
+        Column("since_snapshot", "bool", "true if it began at or before that offset: a snapshot is the oldest witness"),
+    ),
+    reasons=("reason",),
+    directories=_HERE,
+)
+STATUS = Table(
+    "status",
+    "a figure or a fact",
+    (
+        Column("name", "string", "the name that --json has", lambda one: one[0]),
+        Column("value", "string", "the value as text", lambda one: one[1]),
+    ),
+)
+DIRECTORIES = Table(
+    "directories",
+    "a directory of a broker, or the replicas of a broker whose directory is not known",
+    (
+        _BROKER,
+        Column("broker", "string", "online, fenced or missing"),
+        _DIRECTORY,
+        Column(
+            "state",
+            "string",
+            "online, failed, deregistered, moved, unregistered, unknown, or unassigned, lost, migrating",
+        ),
+        Column("since_offset", "int", "offset of the record since when it is in this state"),
+        Column("since_time", "time", "append time of that record"),
+        Column("replicas", "int", "replicas in it"),
+        Column("leaders", "int", "replicas in it that lead their partition"),
+        Column("cordoned_since_offset", "int", "offset of the record that cordoned it, null if it is not cordoned"),
+        Column("cordoned_since_time", "time", "append time of that record"),
+    ),
+    reasons=("state", "broker"),
+    directories=_HERE,
+)
+HISTORY = Table(
+    "history",
+    "an effect of a record on the partition",
+    (
+        _TOPIC,
+        _PARTITION,
+        Column("offset", "int", "offset of the record"),
+        Column("time", "time", "append time of the record"),
+        Column("what", "string", "the effect in words"),
+    ),
+    reasons=("what",),
+)
+RISK = Table(
+    "risk",
+    "a broker or a directory that could fail",
+    (
+        _BROKER,
+        Column("directory_id", "string", "id of the directory, null for the whole broker"),
+        *_EXPOSED,
+        Column("replicas_held", "int", "replicas in it that are online", "replicas"),
+        Column("leaders", "int", "partitions that it leads"),
+        Column("unplaced", "int", "replicas of the broker whose directory is not known"),
+        Column("only_directory", "bool", "true if it is the last directory of its broker: the broker stops with it"),
+    ),
+    directories=_HERE,
+)
+WHATIF = Table(
+    "whatif",
+    "a partition that would get another leader, or lose something",
+    (
+        _TOPIC,
+        _PARTITION,
+        Column("replicas", "ints", "its brokers"),
+        Column("leader", "int", "its leader, -1 for none"),
+        Column("leader_after", "int", "its leader after the failure, -1 for none"),
+        Column("in_sync", "int", "replicas in sync and online"),
+        Column("in_sync_after", "int", "the same after the failure"),
+        Column("min_isr", "int", "min.insync.replicas"),
+        Column("online_after", "int", "replicas online after the failure"),
+        Column("without_leader", "bool", "true if it would lose its leader"),
+        Column("all_offline", "bool", "true if no replica would be online"),
+        Column("last_complete", "bool", "true if the last complete copy online would fail"),
+        Column("unclean", "bool", "true if the new leader was not in sync"),
+        Column("under_min_isr", "bool", "true if it would fall below min.insync.replicas"),
+        Column("tiered", "bool", "true if only the local part of its data is at stake"),
+    ),
+    brokers="replicas",
+)
+REMOVAL = Table(
+    "safe-to-remove",
+    "a replica that is in the directory, or may be in it",
+    (
+        _TOPIC,
+        _PARTITION,
+        Column("replicas", "ints", "the partition's brokers"),
+        Column("kind", "string", "assigned, or unassigned, migrating, lost: the log does not know its directory"),
+        Column("leads", "bool", "true if it leads"),
+        Column("only_online", "bool", "true if no other replica is online"),
+        Column("last_complete", "bool", "true if no other replica online is complete"),
+        Column("arriving", "bool", "true if a reassignment adds it to the broker"),
+        Column("leaving", "bool", "true if a reassignment removes it from the broker"),
+        Column("tiered", "bool", "true if only the local part of its data is at stake"),
+    ),
+    reasons=("kind",),
+    brokers="replicas",
+)
+INCIDENTS = Table(
+    "incidents",
+    "a failed directory or a lost broker",
+    (
+        Column("number", "int", "counts from 1, in the order in which incidents began"),
+        Column("kind", "string", "directory failed, broker lost and so on"),
+        _BROKER,
+        Column("directory_id", "string", "id of the directory, null if it is about a broker"),
+        Column("start_offset", "int", "offset of its first record"),
+        Column("start_time", "time", "append time of that record"),
+        Column("end_offset", "int", "offset of its last record, null while it lasts"),
+        Column("end_time", "time", "append time of that record"),
+        Column("ending", "string", "how it came back, or what is missing"),
+        Column("replicas_taken", "int", "replicas that went offline", "replicas"),
+        Column("replicas_offline", "int", "those that are still offline"),
+        Column("longest_offline", "seconds", "the longest time that one of them was offline, in seconds"),
+        Column("leaders", "int", "partitions that lost their leader"),
+        Column("without_leader", "int", "those without a new leader at once"),
+        Column("without_leader_now", "int", "those that still have none"),
+        Column("longest_without_leader", "seconds", "the longest time without a leader, in seconds"),
+        Column("data_lost", "strings", "partitions whose last complete copy was given up"),
+        Column("may_lack_writes", "strings", "partitions that went on without a complete copy"),
+        Column("events", "strings", "offset and what happened, oldest first", _shown_events),
+    ),
+    reasons=("kind", "ending"),
+    directories=_HERE,
+)
+OUTAGES = Table(
+    "incidents NO",
+    "a replica that the incident took offline",
+    (
+        _TOPIC,
+        _PARTITION,
+        _BROKER,
+        _DIRECTORY,
+        Column("from_offset", "int", "offset where it went offline"),
+        Column("from_time", "time", "append time of that record"),
+        Column("to_offset", "int", "offset where it came back, null while it is offline"),
+        Column("to_time", "time", "append time of that record"),
+        Column("already", "bool", "true if it was offline before, for another reason"),
+    ),
+    directories=_HERE,
+)
+CHECK = Table(
+    "check",
+    "a finding",
+    (
+        Column("check_id", "string", "id of the check, B-01 and so on", "check.id"),
+        Column("name", "string", "name of the check", "check.name"),
+        Column("severity", "string", "critical, warning or info"),
+        Column("subject", "string", "what it is about, in words"),
+        _BROKER,
+        _DIRECTORY,
+        _TOPIC,
+        _TOPIC_ID,
+        _PARTITION,
+        Column("replica_index", "int", "position in the partition's replicas"),
+        Column("offset", "int", "offset of the record that caused it"),
+        Column("time", "time", "append time of that record"),
+        Column("message", "string", "what is wrong"),
+        Column("todo", "string", "what to do next"),
+    ),
+    reasons=("check_id", "name", "severity"),
+    directories=_HERE,
+)
+MOVES = Table(
+    "moves",
+    "a replica that moved between two directories of its broker",
+    (
+        _TOPIC,
+        _TOPIC_ID,
+        _PARTITION,
+        _BROKER,
+        Column("source_id", "string", "id of the directory that it left", "source"),
+        Column("target_id", "string", "id of the directory that it moved to", "target"),
+        Column("asked_time", "time", "when the broker first requested it, null without a request log"),
+        Column("requests", "int", "how often it was requested"),
+        Column("refused", "int", "how often it was refused"),
+        Column("accepted_offset", "int", "offset of the record that accepted it"),
+        Column("accepted_time", "time", "append time of that record"),
+        Column("outcome", "string", "promoted, accepted, reverted or recreated"),
+        Column("reverted_offset", "int", "offset of the record that reverted it"),
+        Column("reverted_time", "time", "append time of that record"),
+        Column("flips", "int", "how often it went back and came again"),
+        Column("duration", "seconds", "from the first request to the outcome, in seconds"),
+    ),
+    reasons=("outcome",),
+    directories={"source_id": "source", "target_id": "target"},
+)
+ASSIGNMENTS = Table(
+    "assignments",
+    "a replica whose directory the controller does not know",
+    (
+        _TOPIC,
+        _TOPIC_ID,
+        _PARTITION,
+        _BROKER,
+        Column("broker", "string", "online, fenced or missing"),
+        Column("since_offset", "int", "offset since when the directory is not known"),
+        Column("since_time", "time", "append time of that record"),
+        Column("state", "string", "not requested; refused; or requested, not yet recorded"),
+        Column("directory_id", "string", "directory that the broker last requested", _last_asked("directory_id")),
+        Column("asked_time", "time", "when it did", _last_asked("requested_time")),
+        Column("attempt", "int", "how often it did", _last_asked("attempt")),
+        Column("error", "string", "the controller's error, empty for none", _last_asked("error")),
+    ),
+    reasons=("state", "error"),
+    directories=_HERE,
+)
+REQUESTS = Table(
+    "assignments TOPIC-PARTITION",
+    "an assignment that a broker requested",
+    (
+        Column("time", "time", "when it was requested", "asked.requested_time"),
+        _BROKER,
+        Column("directory_id", "string", "id of the directory", "asked.directory_id"),
+        Column("attempt", "int", "how often it was requested", "asked.attempt"),
+        Column("outcome", "string", "refused, recorded, already true, pending or not in the log", "asked.outcome"),
+        Column("error", "string", "the controller's error, empty for none", "asked.error"),
+        Column("realised_offset", "int", "offset of the record that carried it out", "asked.realised_offset"),
+        Column("latency_ms", "int", "milliseconds from the request to that record", "asked.latency_ms"),
+    ),
+    reasons=("outcome", "error"),
+    directories=_HERE,
+)
+QUEUE = Table(
+    "assignments --queue",
+    "a broker in a step of time",
+    (
+        Column("start", "time", "beginning of the step"),
+        _BROKER,
+        Column("requests", "int", "requests that it sent"),
+        Column("entries", "int", "assignments in them"),
+        Column("largest", "int", "assignments in the largest of them"),
+        Column("retries", "int", "assignments that were requested before"),
+        Column("refused", "int", "assignments that were refused"),
+        Column("answer_ms", "int", "milliseconds to the controller's answer"),
+        Column("latency_ms", "int", "milliseconds to the record"),
+        Column("waiting", "int", "replicas that wait at the end of the step"),
+    ),
+)
+QUORUM = Table(
+    "quorum",
+    "a controller or a broker",
+    (
+        Column("kind", "string", "controller or broker"),
+        Column("node_id", "int", "id of the node"),
+        Column("state", "string", "its state in words: leader, voter, observer, ghost, fenced"),
+        Column("since_offset", "int", "offset since when, as far as the log tells"),
+        Column("heard_offset", "int", "offset of the newest record that shows it alive"),
+        Column("metadata_directory_id", "string", "id of its metadata directory"),
+        Column("endpoints", "strings", "LISTENER://HOST:PORT"),
+    ),
+    reasons=("kind", "state"),
+    brokers="node_id",
+)
+UPGRADE = Table(
+    "upgrade-check",
+    "a feature",
+    (
+        Column("feature", "string", "name of the feature"),
+        Column("finalized", "int", "its level"),
+        Column("supported_by_all", "int", "the level that all nodes support"),
+        Column("wanted", "int", "the level asked for, or the next one"),
+        Column("blocked_by", "strings", "nodes that do not support it"),
+    ),
+    reasons=("feature",),
+)
+TABLES = (
+    OFFLINE,
+    STATUS,
+    DIRECTORIES,
+    HISTORY,
+    RISK,
+    WHATIF,
+    REMOVAL,
+    INCIDENTS,
+    OUTAGES,
+    CHECK,
+    MOVES,
+    ASSIGNMENTS,
+    REQUESTS,
+    QUEUE,
+    QUORUM,
+    UPGRADE,
+)

@@ -1,0 +1,247 @@
+"""What all questions share: filters, order, limit, formats, --watch, and the shape on a terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from datetime import UTC, datetime
+from fcntl import ioctl
+from typing import AnyStr
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.ask.assignment_requests import Asked, Request
+from pipelines.cli import main
+from pipelines.cli.afterwards import refusals
+from pipelines.lake.names import Names
+from pipelines.show.columns import REQUESTS, TABLES
+from pipelines.show.rows import Table
+from tests.support.lakes import write_lake
+from tests.support.logs import read_log
+from tests.support.paths import ROOT, metadata_dir
+
+AT = ("--at-offset", "200")
+QUESTIONS = {
+    "offline": ["offline"],
+    "status": ["status"],
+    "directories": ["directories"],
+    "history": ["history", "solo-6"],
+    "risk": ["risk"],
+    "whatif": ["whatif", "--fail", "3"],
+    "safe-to-remove": ["safe-to-remove", "3:"],
+    "incidents": ["incidents"],
+    "incidents NO": ["incidents", "1"],
+    "check": ["check", "--no-keep", "--fail-on", "critical"],
+    "moves": ["moves"],
+    "assignments": ["assignments"],
+    "assignments TOPIC-PARTITION": ["assignments", "solo-6"],
+    "assignments --queue": ["assignments", "--queue", "60"],
+    "quorum": ["quorum"],
+    "upgrade-check": ["upgrade-check"],
+}
+"""Table -> a question with its rows."""
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("question") / "lake"
+    write_lake(path, read_log(metadata_dir("kafka-4.1.2")), cluster_id="JBODtestCluster0123456")
+    return str(path)
+
+
+def leave(capsys: pytest.CaptureFixture[AnyStr], *words: str) -> tuple[int, AnyStr, AnyStr]:
+    """Exit code, standard output and standard error of a command."""
+    refusals.clear()
+    with pytest.raises(SystemExit) as left:
+        main.main(words)
+    said = capsys.readouterr()
+    return int(left.value.code or 0), said.out, said.err
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda one: one.name)
+def test_every_question_has_its_documented_columns_in_every_format(
+    lake: str, capsysbinary: pytest.CaptureFixture[bytes], table: Table
+) -> None:
+    place = (*QUESTIONS[table.name], "--lake", lake, *AT)
+    code, out, problem = leave(capsysbinary, *place, "--format", "csv")
+    if table is REQUESTS:  # this lake has none; the columns are read below
+        assert (code, b"no requests in this lake" in problem) == (2, True)
+        one = Request(1, Asked("dir", datetime(2026, 11, 21, tzinfo=UTC), "recorded", "", 1, 9, 20))
+        assert table.values([one], Names())["realised_offset"] == [9]
+        return
+    said = out.decode()
+    names = [column.name for column in table.all_columns]
+    rows = [*csv.DictReader(io.StringIO(said))]
+    assert said.splitlines()[0].split(",") == names
+    lines = [json.loads(line) for line in leave(capsysbinary, *place, "--format", "ndjson")[1].splitlines()]
+    assert len(lines) == len(rows)
+    assert all([*line] == names for line in lines)
+    stored = pq.read_table(io.BytesIO(leave(capsysbinary, *place, "--format", "parquet")[1]))
+    assert stored.column_names == names
+    assert stored.num_rows == len(rows)
+    assert json.loads(leave(capsysbinary, *place, "--format", "json")[1])
+    if table.name in ("offline", "directories", "history", "risk", "whatif", "incidents", "check", "quorum"):
+        assert rows
+
+
+def test_filters_come_before_the_totals_that_are_said(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, said, _ = leave(capsys, "offline", "--lake", lake, *AT, "--broker", "1", "--topic", "o*")
+    lines = said.splitlines()
+    assert lines[0].endswith("Z: 13 of 89 replicas offline.")
+    assert lines[1] == "3 of 13 shown: broker 1, topic o*."
+    assert lines[2] == "All of these partitions still have a leader and enough in-sync replicas."
+    assert [line.split()[0] for line in lines if line.startswith("orders")] == ["orders-3", "orders-4", "orders-11"]
+    answer = json.loads(leave(capsys, "offline", "--lake", lake, *AT, "--broker", "1", "--topic", "o*", "--json")[1])
+    assert (len(answer["replicas"]), answer["offlineReplicas"]) == (3, 3)
+    assert [cause["replicas"] for cause in answer["causes"]] == [3]
+    assert answer["selection"] == {
+        "filters": {"broker": [1], "topic": ["o*"]},
+        "of": 13,
+        "matching": 3,
+        "shown": 3,
+    }
+
+
+def test_order_and_limit_choose_the_rows(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("directories", "--lake", lake, *AT, "--sort", "-replicas,directory_id", "--limit", "2", "--format", "csv")
+    code, said, problem = leave(capsys, *words)
+    assert (code, [row["replicas"] for row in csv.DictReader(io.StringIO(said))]) == (0, ["21", "11"])
+    assert problem == "jbod: 2 of 10 shown\n"
+
+
+def test_filter_that_matches_nothing_says_so(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said, _ = leave(capsys, "offline", "--lake", lake, *AT, "--broker", "4")
+    assert code == 0
+    assert said.splitlines()[1] == "0 of 13 shown: broker 4."
+    assert "Why" not in said
+
+
+def test_filter_keeps_lost_data_that_may_concern_it(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A reason of offline replicas says nothing about lost data; a topic does."""
+    lost = "the data is lost"
+    assert lost in leave(capsys, "offline", "--lake", lake, "--reason", "missing")[1]
+    assert lost in leave(capsys, "offline", "--lake", lake, "--topic", "solo")[1]
+    assert lost not in leave(capsys, "offline", "--lake", lake, "--topic", "orders")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--topic", "oders"], "--topic oders: no such topic up to offset 200 (offline): did you mean orders?"),
+        (["--broker", "9"], "--broker 9: no such broker up to offset 200 (offline): known: 1, 2, 3, 4"),
+        (["--dir", "r61J"], "--dir r61J: no such directory up to offset 200"),
+        (["--broker", "one"], "--broker one: not the id of a broker"),
+        (
+            ["--sort", "brokr_id"],
+            "--sort brokr_id: no such column in the rows of jbod offline: did you mean broker_id",
+        ),
+        (["--json", "--format", "csv"], "--json and --format csv: give one of them"),
+        (["--watch", "5s"], "--watch asks about what is new: leave out --at-offset"),
+    ],
+)
+def test_filter_that_names_nothing_known_is_refused_with_similar_names(
+    lake: str, capsys: pytest.CaptureFixture[str], words: list[str], problem: str
+) -> None:
+    code, said, told = leave(capsys, "offline", "--lake", lake, *AT, *words)
+    assert (code, said) == (2, "")
+    assert told.startswith(f"jbod: {problem}")
+    assert told.count("\n") == 1
+
+
+def test_question_has_only_the_filters_of_its_columns(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert leave(capsys, "directories", "--lake", lake, "--topic", "orders")[0] == 2
+    assert leave(capsys, "incidents", "1", "--lake", lake, "--reason", "failed")[0] == 2
+    assert leave(capsys, "directories", "--lake", lake, "--reason", "online", "--broker", "1")[0] == 0
+
+
+def test_history_of_a_topic_has_all_its_partitions(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = leave(capsys, "history", "clicks", "--lake", lake)[1].splitlines()
+    assert [line.split()[0] for line in said[:9]] == [f"clicks-{number}" for number in range(9)]
+    whole = json.loads(leave(capsys, "history", "clicks", "--lake", lake, "--json")[1])
+    one = json.loads(leave(capsys, "history", "clicks-3", "--lake", lake, "--json")[1])
+    assert whole["histories"][3] == one["history"]
+
+
+def test_time_that_is_not_exact_is_told_as_it_was_understood(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    problem = leave(capsys, "status", "--lake", lake, "--at-time", "2026-11-21 02:22")[2]
+    assert problem == "jbod: --at-time 2026-11-21 02:22 is 2026-11-21T02:22:00Z: the answer is of offset 175\n"
+    assert leave(capsys, "status", "--lake", lake, "--at-time", "2026-11-21T02:22:00Z")[2] == ""
+
+
+def on_terminal(*words: str, columns: int = 80, lines: int = 24, seconds: float = 60) -> tuple[int, str]:
+    """Exit code and output of a command on a terminal, which gets Ctrl-C after so many seconds."""
+    child, terminal = pty.fork()
+    if child == 0:
+        for stream in (0, 1, 2):
+            ioctl(stream, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        os.chdir(ROOT)
+        # readline sets COLUMNS behind Python's back, so the environment is given whole.
+        env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        command = [sys.executable, "-m", "pipelines.cli.main", *words]
+        os.execve(sys.executable, command, env | {"TERM": "xterm", "NO_COLOR": "1"})
+    said, until, stopped = b"", time.monotonic() + seconds, False
+    while True:
+        ready, *_ = select.select([terminal], [], [], 0.2)
+        if ready:
+            try:
+                part = os.read(terminal, 65_536)
+            except OSError:  # how Linux says that the other end is closed
+                break
+            if not part:
+                break
+            said += part
+        if not stopped and (time.monotonic() > until or said.count(b"Ctrl-C ends") >= 2):
+            stopped = True
+            os.kill(child, signal.SIGINT)
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [(60, ("offline", *AT)), (60, ("incidents",)), (80, ("directories", *AT)), (160, ("risk", *AT))],
+)
+def test_answer_fits_the_terminal(lake: str, columns: int, words: tuple[str, ...]) -> None:
+    code, said = on_terminal(*words, "--lake", lake, columns=columns)
+    assert code == 0
+    assert max(len(re.sub("\x1b\\[[0-9;]*m", "", line)) for line in said.splitlines()) <= columns
+
+
+def test_answer_that_is_longer_than_the_screen_ends_with_its_first_line(lake: str) -> None:
+    _, said = on_terminal("offline", "--lake", lake, lines=24, columns=120)
+    lines = [re.sub("\x1b\\[[0-9;]*m", "", line) for line in said.splitlines()]
+    assert lines[0] == lines[-1]
+    assert lines.index("and 89 more: --all, or --json") < lines.index("Why") < lines.index("What to do")
+    assert len(lines) - lines.index("Why") < 24
+
+
+def test_watch_redraws_on_a_terminal_until_ctrl_c(lake: str) -> None:
+    code, said = on_terminal("status", "--lake", lake, "--watch", "0.2s", lines=10)
+    assert code == 0
+    first, second = said.split("\x1b[H")[1:3]
+    assert first.count("\n") <= 10
+    assert first.startswith("cluster") and second.startswith("cluster")
+    assert "lines more do not fit" in first
+
+
+def test_watch_appends_elsewhere_and_repeats_no_heading(lake: str) -> None:
+    command = [sys.executable, "-m", "pipelines.cli.main", "directories", "--lake", lake]
+    command += ["--watch", "0.2", "--format", "csv", "--limit", "1"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as watching:
+        assert watching.stdout is not None
+        lines = [watching.stdout.readline() for _ in range(4)]
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(30) == 0
+    assert [line.split(",")[0] for line in lines] == ["broker_id", "1", "1", "1"]

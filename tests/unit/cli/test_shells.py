@@ -1,0 +1,125 @@
+"""Completion in real shells, the manual page, --version, and jbod without a command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.cli import main
+from pipelines.cli.manual import manual
+from tests.support.paths import ROOT, metadata_dir
+
+BIN = Path(sys.executable).parent
+PATH = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+
+BASH = """
+eval "$(jbod completion bash)"
+COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+_jbod_completion jbod
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+ZSH = """
+autoload -U compinit; compinit -u -D
+eval "$(jbod completion zsh)"
+[[ $_comps[jbod] == _jbod_completion ]] || {{ echo not registered; exit 1 }}
+_arguments() {{ print -r -- "$@" }}
+words=({words}); CURRENT=$#words
+_jbod_completion
+"""
+FISH = """
+jbod completion fish | source
+complete -C '{line}'
+"""
+
+
+def in_shell(shell: str, script: str) -> str:
+    done = subprocess.run(
+        [shell, *(["-f"] if shell == "zsh" else []), "-c", script],
+        env=os.environ | {"PATH": PATH},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("jbod offl", "offline"), ("jbod offline --brok", "--broker"), ("jbod offline --format nd", "ndjson")],
+)
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shell_completes_commands_options_and_values(shell: str, words: str, found: str) -> None:
+    if shutil.which(shell) is None:
+        assert shell != "bash"
+        pytest.skip(f"no {shell} here: its completion is not tested (apt-get install {shell})")
+    script = {"bash": BASH, "zsh": ZSH, "fish": FISH}[shell].format(words=words, line=words)
+    assert found in in_shell(shell, script)
+
+
+def test_manual_page_has_every_command_and_no_error(tmp_path: Path) -> None:
+    from typer.main import get_command
+
+    page = "".join(f"{line}\n" for line in manual(get_command(main.application(["man"]))))
+    for commands in main.MODULES.values():
+        for command in commands:
+            name = command.replace("-", "\\-")
+            assert f"\n.SS jbod {name}" in page
+    assert page.index(".SS jbod offline") < page.index(".SS jbod replay") < page.index(".SS jbod explore")
+    file = tmp_path / "jbod.1"
+    file.write_text(page, encoding="utf-8")
+    tools = {"groff": ["-man", "-ww", "-Tutf8", "-z"], "mandoc": ["-Tlint", "-Werror"], "man": ["-l", "--warnings"]}
+    for tool, options in tools.items():
+        if shutil.which(tool) is None:
+            continue
+        command_line = [tool, *options, str(file)]
+        env = os.environ | {"MANPAGER": "cat", "LC_ALL": "C.UTF-8"}
+        done = subprocess.run(command_line, capture_output=True, text=True, env=env, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), tool
+
+
+def leave(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as left:
+        main.main(words)
+    return int(left.value.code or 0), capsys.readouterr().out
+
+
+def test_every_command_has_one_place_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    placed = [command for commands in main.PANELS.values() for command in commands]
+    assert sorted(placed) == sorted(command for commands in main.MODULES.values() for command in commands)
+    said = leave(capsys, "--help")[1]
+    assert said.index(" offline ") < said.index(" replay ") < said.index(" explore ")
+
+
+def test_version_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = leave(capsys, "--version")
+    assert (code, said.startswith("jbod "), said.count("\n")) == (0, True, 1)
+
+
+def test_jbod_without_a_command_says_what_it_can_tell_of_the_log_in_sight(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = metadata_dir("kafka-4.1.2")
+    (tmp_path / "some where").symlink_to(log)
+    monkeypatch.chdir(tmp_path)
+    code, said = leave(capsys)
+    assert code == 0
+    assert said.splitlines()[0] == "A metadata log: some where"
+    assert "jbod offline --log 'some where'" in said
+    assert leave(capsys, str(log)) == (0, said.replace("'some where'", str(log)).replace("some where", str(log)))
+
+
+def test_jbod_without_a_command_and_nothing_in_sight_prints_the_help(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, said = leave(capsys)
+    assert code == 0
+    assert "Usage: jbod" in said
+    assert leave(capsys, str(tmp_path))[0] == 2
