@@ -20,14 +20,14 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jbod_model.errors import UsageError
-from pipelines.lake import FORMAT_VERSION, files
+from pipelines.lake import FORMAT_VERSION, changes, files
 from pipelines.lake.commit import LakeConflict, LiveFile, Overtaken, commit_files, live_files
 from pipelines.lake.create import Identity, add_checks, cannot_be_opened, create_table, described
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import DataFile, lake_filesystem
-from pipelines.lake.foreign import PUBLISHED, RESTORED, VERSION, Since, last_own, misfit_of, since
+from pipelines.lake.foreign import PUBLISHED, REBUILT, RESTORED, VERSION, Since, last_own, misfit_of, since
 from pipelines.lake.lock import LOCK, RUN, alone
-from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, REQUESTS, TABLES, Table
+from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, TABLES, Table
 
 TRIES = 3
 """How often a publication is retried if another engine commits between its read and its own commit."""
@@ -64,6 +64,8 @@ class LakeWriter:
     ledger: dict[str, Any] | None = None
     made: int = 0
     """The number of tables that this run created."""
+    half: int | None = None
+    """End offset of a batch of which ``changes`` has the rows and the ledger not yet."""
 
     @classmethod
     def create_or_open(cls, location: str, identity: Identity) -> LakeWriter:
@@ -203,9 +205,28 @@ class LakeWriter:
             if found.refused:
                 raise self._conflict(table, found)
         for table, found in judged:
-            if found.restore_to is not None:
+            if found.restore_to is not None and table is CHANGES:
+                self._settle()
+            elif found.restore_to is not None:
                 self._restore(table, found.restore_to)
         return any(found.foreign for _, found in judged)
+
+    def _settle(self) -> None:
+        """Takes back rows of ``changes`` that a dead run left, by more rows: a stream may have read them."""
+        delta, version = self.tables[CHANGES.name], self._versions.get(CHANGES.name)
+        if self.half is None:
+            end = max(self.end_offset, 0)
+            added = changes.settled(self.location, delta, version, self._end_time, end)
+            self.commit(CHANGES, added, (), end, end)
+
+    @property
+    def generation(self) -> int:
+        """That of new rows of ``changes`` (R-CHANGE-8)."""
+        return changes.generation_of(self.location, self.tables[CHANGES.name])
+
+    @property
+    def _end_time(self) -> datetime:
+        return datetime.fromtimestamp(0, UTC) if self.ledger is None else self.ledger["end_time"]
 
     def _restore(self, table: Table, version: int, *, emptied: bool = False) -> None:
         """Restores a table to a version. ``emptied``: its files do not matter, as the current batch replaces them."""
@@ -240,6 +261,15 @@ class LakeWriter:
         if misfit_of(self.tables[table.name], table):
             self._restore(table, self._versions[table.name], emptied=True)
 
+    def rebuild_changes(self, wanted: Sequence[DataFile]) -> None:
+        """Appends rows to ``changes`` after which the rows of ``wanted`` are in force, and deletes these files."""
+        delta, end = self.tables[CHANGES.name], max(self.end_offset, 0)
+        added = changes.rebuilt(self.location, delta, wanted, self._end_time, end)
+        commit_files(self.location, CHANGES, delta, added, (), marks={REBUILT: "true"})
+        fs, root = lake_filesystem(self.location)
+        for file in wanted:
+            fs.delete_file(f"{root}/{CHANGES.name}/{file.path}")
+
     def discard(self, *more: str) -> None:
         """Removes a lake that this run created and did not publish to, with the folders ``more``."""
         if self.ledger is not None or self.made < len(TABLES):
@@ -259,7 +289,7 @@ class LakeWriter:
         if batch.end_offset <= self.end_offset:
             return {}
         return self._published(
-            lambda: self._publish(replace(batch, unknown={**batch.unknown, **self.unknown}), (RECORDS, *HISTORY))
+            lambda: self._publish(replace(batch, unknown={**batch.unknown, **self.unknown}), (RECORDS, *DERIVED))
         )
 
     def publish_requests(self, files: Sequence[DataFile], replaced: frozenset[tuple[str, int]]) -> Rows:
@@ -285,7 +315,7 @@ class LakeWriter:
         ``unknown``: the kinds of records that are still not known, where that was looked for again.
         """
         here = self.here() if unknown is None else replace(self.here(), unknown=unknown)
-        known = [table for table in (RECORDS, *HISTORY, *REQUESTS) if table.name in self.tables]
+        known = [table for table in (RECORDS, *DERIVED, *REQUESTS) if table.name in self.tables]
         self._publish(here, known)
 
     def mark_log_end(self, log_end: int | None) -> None:
@@ -339,7 +369,10 @@ class LakeWriter:
         for table in tables:
             files = [file for file in batch.files if file.table == table.name]
             shards = [shard for name, shard in batch.touched if name == table.name]
-            self._commit(table, files, shards, batch)
+            if table is not CHANGES or self.half != batch.end_offset:
+                self._commit(table, files, shards, batch)
+            if table is CHANGES and files:
+                self.half = batch.end_offset
             rows[table.name] = sum(file.rows for file in files)
             versions[table.name] = self.tables[table.name].version()
         self.append_ledger(batch, versions, rows)
@@ -387,4 +420,4 @@ class LakeWriter:
         }
         row = files.write(self.location, LEDGER.name, pa.Table.from_pylist([entry], schema=LEDGER.schema))
         self.commit(LEDGER, [row], (), batch.start_offset, batch.end_offset)
-        self.ledger = entry
+        self.ledger, self.half = entry, None

@@ -33,7 +33,7 @@ def _is_absent(directories: Any, start: int, size: int, default: int) -> bool:
 
 
 @helper
-def _same_list(values: Any, starts: Any, sizes: Any, one: int, other: int) -> bool:
+def same_list(values: Any, starts: Any, sizes: Any, one: int, other: int) -> bool:
     """Whether two references name equal lists (null, EMPTY and [] are equal)."""
     if one == other:
         return True
@@ -123,7 +123,7 @@ def repeats(lists: Lists, versions: Any, draft: int, before: int) -> bool:
         if versions[draft, k] != versions[before, k]:
             return False
     for k in range(DIRECTORIES):
-        if not _same_list(
+        if not same_list(
             lists.values,
             lists.starts[k],
             lists.sizes[k],
@@ -134,7 +134,7 @@ def repeats(lists: Lists, versions: Any, draft: int, before: int) -> bool:
     one, other = versions[draft, c.V_LISTS + DIRECTORIES], versions[before, c.V_LISTS + DIRECTORIES]
     if one < 0 or other < 0:
         return bool(one == other)
-    return _same_list(lists.directories, lists.dir_starts, lists.dir_sizes, one, other)
+    return same_list(lists.directories, lists.dir_starts, lists.dir_sizes, one, other)
 
 
 @helper

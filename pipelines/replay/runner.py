@@ -229,7 +229,7 @@ class Runner:
             self._log.follow(self.lake.end_offset)
 
     def _job(self, *, seeded: bool = False) -> Job:
-        return Job(self.wanted.lake, self.lake.identity.shards, self.rules, seeded)
+        return Job(self.wanted.lake, self.lake.identity.shards, self.rules, seeded, self.lake.generation)
 
     def _options(self) -> dict[str, str]:
         """The data source's options for this run."""

@@ -10,16 +10,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, Self
 
+from jbod_model.formats.control_records import (
+    ControlRecord,
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    VotersRecord,
+)
 from jbod_model.formats.records import (
-    BrokerRegistrationChangeRecord,
     Record,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
 )
 from jbod_model.ids import KAFKA_IDS, IdTable
 from jbod_model.profiles import KAFKA, Profile
+from jbod_model.replay.changes import Change, changes_between, why_gone
 from jbod_model.replay.image import Image
 from jbod_model.replay.offline import offline_replicas
+from jbod_model.replay.quorum import QUORUM_RECORDS, Controller, Moment, QuorumState
 from jbod_model.replay.registrations import BrokerRegistration, Partition
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,8 +52,16 @@ class Entry(Protocol):
         """Its place in the snapshot, None for a record of the log."""
 
     @property
+    def batch_offset(self) -> int:
+        """Base offset of its batch."""
+
+    @property
     def record(self) -> Record | None:
         """The decoded record, None for a control record."""
+
+    @property
+    def control_record(self) -> ControlRecord | None:
+        """The decoded control record, None for a metadata record."""
 
 
 def time_of(micros: int) -> datetime:
@@ -92,6 +109,10 @@ class History:
         self.partitions = _Intervals(["topic_id", "partition"], ended_by=False)
         self.assignments = _Intervals(["topic_id", "partition", "replica_index"])
         self.offline = _Intervals(["topic_id", "partition", "replica_index"], ended_by=False)
+        self.controllers = _Intervals(["controller_id"])
+        self.voters = _Intervals(["node_id"])
+        self.changes: list[Row] = []
+        self.quorum = QuorumState()
         self._states: dict[tuple[str, int], Partition] = {}
         self._registrations: dict[int, BrokerRegistration] = {}
 
@@ -99,22 +120,27 @@ class History:
         """Replays entries. The entries of a snapshot are one step that replaces everything."""
         loading: Image | None = None
         last: Entry | None = None
+        said: list[Record | ControlRecord] = []
         for entry in entries:
             if loading is not None and entry.snapshot_index is None:
                 assert last is not None
                 self._add_state(loading, last)
-                loading = None
+                self._quorum(said, last)
+                loading, said = None, []
             if entry.snapshot_index is not None:
                 if loading is None:
                     loading = self.image.emptied()
                 loading = self._applied(loading, entry)
+                said += [record for record in (entry.record, entry.control_record) if record is not None]
                 if entry.record is not None:
                     last = entry
             else:
                 self._add_state(self._applied(self.image, entry), entry)
+                self._quorum([record for record in (entry.record, entry.control_record) if record is not None], entry)
         if loading is not None:
             assert last is not None
             self._add_state(loading, last)
+            self._quorum(said, last)
         return self
 
     @property
@@ -126,6 +152,9 @@ class History:
             "partitions": self.partitions.rows,
             "assignments": self.assignments.rows,
             "offline_replicas": self.offline.rows,
+            "controllers": self.controllers.rows,
+            "voters": self.voters.rows,
+            "changes": self.changes,
         }
 
     def _applied(self, image: Image, entry: Entry) -> Image:
@@ -135,9 +164,49 @@ class History:
         before, self.image = self.image, image
         if before is image:
             return
+        snapshot = at.snapshot_index is not None
+        for change in changes_between(before, image, None if snapshot else at.record, profile=self.profile):
+            self.changes.append(_change_row(change, at))
         self._brokers(image, at)
         self._partitions(image, at)
         self._offline(image, at)
+
+    def _quorum(self, records: Sequence[Record | ControlRecord], at: Entry) -> None:
+        """Follows the quorum, and ends and starts the rows of what is another afterwards."""
+        if not any(isinstance(record, QUORUM_RECORDS) for record in records):
+            return
+        resync = at.snapshot_index is not None
+        now = Moment(at.offset, at.time)
+        before, record = self.quorum, records[0]
+        self.quorum = before.load(records, now) if resync else before.follow(record, now)
+        why = (
+            "resync"
+            if resync
+            else {
+                RegisterControllerRecord: "registered",
+                UnregisterControllerRecord: "unregistered",
+                LeaderChangeMessage: "election",
+                VotersRecord: "voters",
+                KRaftVersionRecord: "kraft version",
+            }[type(record)]
+        )
+        for one in sorted({*before.controllers, *self.quorum.controllers}):
+            was, now_is = before.controllers.get(one), self.quorum.controllers.get(one)
+            if was != now_is:
+                self._change_row_of(
+                    self.controllers, one, was and _controller_row(was), now_is and _controller_row(now_is), at, why
+                )
+        for one in sorted({*before.members, *self.quorum.members}):
+            old, new = _voter_row(before, one), _voter_row(self.quorum, one)
+            if old != new:
+                self._change_row_of(self.voters, one, old, new, at, why)
+
+    @staticmethod
+    def _change_row_of(rows: _Intervals, key: int, old: Row | None, new: Row | None, at: Entry, why: str) -> None:
+        if old is not None:
+            rows.end((key,), at, why)
+        if new is not None:
+            rows.start(new, at)
 
     def _brokers(self, image: Image, at: Entry) -> None:
         why = {RegisterBrokerRecord: "registered", UnregisterBrokerRecord: "unregistered"}.get(
@@ -154,7 +223,11 @@ class History:
             listed_before = set(old.directories) if old else set()
             listed = set(new.directories) if new else set()
             for directory in sorted(listed_before - listed):
-                self.directories.end((broker_id, str(directory)), at, _why_gone(at, image, directory))
+                self.directories.end(
+                    (broker_id, str(directory)),
+                    at,
+                    why_gone(None if at.snapshot_index is not None else at.record, image, directory),
+                )
             for directory in sorted(listed - listed_before):
                 assert new is not None
                 row = {"broker_id": broker_id, "directory_id": str(directory), "broker_epoch": new.epoch}
@@ -237,6 +310,60 @@ class History:
             self.offline.start(row, at)
 
 
+def _change_row(change: Change, at: Entry) -> Row:
+    snapshot = at.snapshot_index is not None
+    return {
+        "log_offset": at.offset,
+        "batch_offset": at.offset if snapshot else at.batch_offset,
+        "append_time": time_of(at.time),
+        "what": change.what,
+        "topic_id": None if change.topic_id is None else str(change.topic_id),
+        "topic": change.topic,
+        "partition": change.partition,
+        "broker_id": change.broker_id,
+        "directory_id": None if change.directory_id is None else str(change.directory_id),
+        "before": change.before,
+        "after": change.after,
+        "why": change.why,
+        "from_snapshot": snapshot,
+        "retraction": False,
+        "generation": 0,
+    }
+
+
+def _controller_row(controller: Controller) -> Row:
+    return {
+        "controller_id": controller.controller_id,
+        "incarnation_id": controller.incarnation_id,
+        "zk_migration_ready": controller.zk_migration_ready,
+        "endpoints": list(controller.endpoints),
+        "features": [name for name, *_ in controller.features],
+        "lowest_levels": [lowest for _, lowest, _ in controller.features],
+        "highest_levels": [highest for *_, highest in controller.features],
+    }
+
+
+def _voter_row(quorum: QuorumState, node_id: int) -> Row | None:
+    member = quorum.members.get(node_id)
+    if member is None:
+        return None
+    lowest, highest = member.kraft or (None, None)
+    elected = quorum.elected if quorum.leader_id == node_id else None
+    row: Row = {
+        "node_id": node_id,
+        "directory_id": member.directory_id,
+        "endpoints": list(member.endpoints),
+        "kraft_lowest": lowest,
+        "kraft_highest": highest,
+        "role": quorum.role(node_id),
+        "kraft_version": quorum.kraft_version,
+    }
+    for name, moment in (("role", member.since), ("elected", elected), ("heard", member.heard)):
+        row[f"{name}_offset"] = None if moment is None else moment.offset
+        row[f"{name}_time"] = None if moment is None else time_of(moment.time)
+    return row
+
+
 def _slots(partition: Partition | None) -> list[tuple[int, Any]]:
     return [] if partition is None else list(zip(partition.replicas, partition.directories, strict=True))
 
@@ -250,17 +377,6 @@ def _slot_row(key: tuple[str, int], topic: str, index: int, slot: tuple[int, Any
         "broker_id": slot[0],
         "directory_id": str(slot[1]),
     }
-
-
-def _why_gone(at: Entry, image: Image, directory: Any) -> str:
-    if at.snapshot_index is not None:
-        return "resync"
-    if isinstance(at.record, BrokerRegistrationChangeRecord):
-        return "failed"
-    if isinstance(at.record, UnregisterBrokerRecord):
-        return "unregistered"
-    elsewhere = any(directory in broker.directories for broker in image.brokers.values())
-    return "moved" if elsewhere else "deregistered"
 
 
 def _broker_row(broker: BrokerRegistration | None) -> Row | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ def replay(
     job = Job(str(lake_dir), lake.identity.shards, rules("kafka", "kafka"))
     discard_checkpoint(str(lake_dir))
     done = reconcile(lake, job, Planner(log), has_checkpoint=False, replace=replace)
+    job = dataclasses.replace(job, generation=lake.generation)
     planner = Planner(log, settle=lag)
     position = seed_position(str(lake_dir)) or planner.begin()
     states = {shard: seed_state(str(lake_dir), shard) for shard in range(job.shards + 1)}

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from jbod_model.formats.batch import read_control
 from jbod_model.formats.codec import decode
+from jbod_model.formats.control_records import CONTROL_TYPES, ControlRecord
 from jbod_model.formats.records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -46,6 +48,12 @@ class Entry:
     def record(self) -> Record | None:
         """What it says, None for a control record."""
         return None if self.versioned is None else self.versioned.record
+
+    @property
+    def control_record(self) -> ControlRecord | None:
+        """The same of a control record, None for a metadata record."""
+        number = CONTROL_NAMES.index(self.control) if self.control in CONTROL_NAMES else 0
+        return read_control(number, self.value) if number in CONTROL_TYPES else None
 
 
 def read_file(path: Path) -> Iterator[Entry]:

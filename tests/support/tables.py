@@ -8,11 +8,11 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, RECORDS
+from pipelines.lake.tables import BY_NAME, DERIVED, LEDGER, RECORDS
 from pipelines.upkeep.verify_reference import Row
 from tests.support.lakes import Reference
 
-COMPARED = (RECORDS, *HISTORY)
+COMPARED = (RECORDS, *DERIVED)
 
 
 def rows_of(lake: Path | str) -> dict[str, list[Row]]:

@@ -23,7 +23,7 @@ from jbod_model.replay.history import images
 from jbod_model.replay.image import Image
 from jbod_model.replay.offline import image_as_json
 from jbod_model.replay.snapshot import snapshot_records
-from pipelines.lake.tables import HISTORY
+from pipelines.lake.tables import DERIVED
 from pipelines.replay import fold_columns as fold
 from pipelines.replay.collect import batch_of
 from pipelines.replay.stages import error_row
@@ -93,7 +93,7 @@ def reference_of(log_dir: Path, start: str = "earliest", profile: Profile = KAFK
 
 
 def sorted_rows(tables: Mapping[str, list[dict[str, Any]]]) -> Tables:
-    return {table.name: in_order(table.name, tables[table.name]) for table in HISTORY}
+    return {table.name: in_order(table.name, tables[table.name]) for table in DERIVED}
 
 
 def of_history(reference: Reference) -> Tables:
