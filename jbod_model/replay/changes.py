@@ -40,8 +40,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class _Replica:
-    directory: Uuid
+    directory: Uuid | None
     offline: str | None
+
+
+_NOWHERE = _Replica(None, None)
 
 
 def changes_between(
@@ -88,8 +91,8 @@ def _of_replicas(
     """The directory of each broker's replica (R-CHANGE-2), and whether it is offline (R-CHANGE-3)."""
     why = _why_of_partition(was, now, record)
     for broker_id in sorted({*old, *new}):
-        left, came = old.get(broker_id), new.get(broker_id)
-        before, after = left and left.directory, came and came.directory
+        left, came = old.get(broker_id, _NOWHERE), new.get(broker_id, _NOWHERE)
+        before, after = left.directory, came.directory
         if before != after:
             yield Change(
                 what="assignment",
@@ -98,7 +101,7 @@ def _of_replicas(
                 after=_text(after),
                 why=why or _why_moved(before, after, ids),
             )
-        reason_before, reason_after = left and left.offline, came and came.offline
+        reason_before, reason_after = left.offline, came.offline
         if reason_before != reason_after:
             yield Change(
                 what="offline",
@@ -170,9 +173,9 @@ def _of_broker(before: Image, after: Image, broker_id: int, record: Record | Non
     old, new = before.brokers.get(broker_id), after.brokers.get(broker_id)
     why = cause_of(record)
     for what, was, now in (
-        ("registration", old and str(old.epoch), new and str(new.epoch)),
-        ("fencing", old and _fencing(old), new and _fencing(new)),
-        ("controlled shutdown", old and _shutdown(old), new and _shutdown(new)),
+        ("registration", _epoch(old), _epoch(new)),
+        ("fencing", _fencing(old), _fencing(new)),
+        ("controlled shutdown", _shutdown(old), _shutdown(new)),
     ):
         if was != now:
             yield Change(what=what, broker_id=broker_id, before=was, after=now, why=why)
@@ -219,12 +222,16 @@ def why_gone(record: Record | None, image: Image, directory: Uuid) -> str:
     return "moved" if elsewhere else "deregistered"
 
 
-def _fencing(broker: BrokerRegistration) -> str:
-    return "fenced" if broker.fenced else "unfenced"
+def _epoch(broker: BrokerRegistration | None) -> str | None:
+    return None if broker is None else str(broker.epoch)
 
 
-def _shutdown(broker: BrokerRegistration) -> str | None:
-    return "shutting down" if broker.in_controlled_shutdown else None
+def _fencing(broker: BrokerRegistration | None) -> str | None:
+    return None if broker is None else "fenced" if broker.fenced else "unfenced"
+
+
+def _shutdown(broker: BrokerRegistration | None) -> str | None:
+    return "shutting down" if broker is not None and broker.in_controlled_shutdown else None
 
 
 def _text(directory: Uuid | None) -> str | None:

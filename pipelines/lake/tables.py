@@ -287,7 +287,7 @@ CHANGES = Table(
             column("after", pa.string(), "value after, null for none", null=True),
             column("why", pa.string(), "why, where there is more than one way", null=True),
             column("from_snapshot", pa.bool_(), "a snapshot is the witness: it happened at or before log_offset"),
-            column("retraction", pa.bool_(), "takes back the earlier row of the same key; before and after are swapped"),
+            column("retraction", pa.bool_(), "takes back the earlier row of its key; before and after are swapped"),
             column("generation", pa.int32(), "how often history was taken back or rebuilt before the row was written"),
         ]
     ),

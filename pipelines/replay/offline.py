@@ -39,8 +39,9 @@ class Timeline(NamedTuple):
     """The registrations of every broker over a batch, as steps in log order.
 
     ``brokers`` int32[b] ascending; broker i has the steps ``step_ends[i]:step_ends[i + 1]``. Each step has: ``offsets``
-    and ``times`` int64 of its beginning, the base offset of its batch in ``batches`` int64, ``states`` int8 (BROKER_*), ``snapshot`` bool, and its directory numbers
-    ``directories[dir_ends[s]:dir_ends[s + 1]]``. The first step of each broker is its state before the batch.
+    and ``times`` int64 of its beginning, ``states`` int8 (BROKER_*), ``snapshot`` bool, ``batches`` int64 (base offset
+    of its batch), and its directory numbers ``directories[dir_ends[s]:dir_ends[s + 1]]``. The first step of each broker
+    is its state before the batch.
     """
 
     brokers: Any

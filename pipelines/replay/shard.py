@@ -67,9 +67,9 @@ class Step:
 
     @property
     def first_offset(self) -> int:
-        """The first offset of the batch at which something changed in this shard or in a broker."""
+        """The first offset of the batch at which a record changed this shard or a broker, or one beyond all."""
         offsets, _, _ = self._known_offsets
-        return int(offsets[0]) if len(offsets) else -1
+        return int(offsets[0]) if len(offsets) else np.iinfo(np.int64).max
 
     def batches_at(self, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For offsets of the batch: base offset of their batch of the log, and whether a snapshot is their witness."""

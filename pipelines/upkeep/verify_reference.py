@@ -191,22 +191,13 @@ class History:
             }[type(record)]
         )
         for one in sorted({*before.controllers, *self.quorum.controllers}):
-            was, now_is = before.controllers.get(one), self.quorum.controllers.get(one)
-            if was != now_is:
-                self._change_row_of(
-                    self.controllers, one, was and _controller_row(was), now_is and _controller_row(now_is), at, why
-                )
+            was, will = before.controllers.get(one), self.quorum.controllers.get(one)
+            if was != will:
+                _exchange(self.controllers, one, _controller_row(was), _controller_row(will), at, why)
         for one in sorted({*before.members, *self.quorum.members}):
             old, new = _voter_row(before, one), _voter_row(self.quorum, one)
             if old != new:
-                self._change_row_of(self.voters, one, old, new, at, why)
-
-    @staticmethod
-    def _change_row_of(rows: _Intervals, key: int, old: Row | None, new: Row | None, at: Entry, why: str) -> None:
-        if old is not None:
-            rows.end((key,), at, why)
-        if new is not None:
-            rows.start(new, at)
+                _exchange(self.voters, one, old, new, at, why)
 
     def _brokers(self, image: Image, at: Entry) -> None:
         why = {RegisterBrokerRecord: "registered", UnregisterBrokerRecord: "unregistered"}.get(
@@ -331,7 +322,16 @@ def _change_row(change: Change, at: Entry) -> Row:
     }
 
 
-def _controller_row(controller: Controller) -> Row:
+def _exchange(rows: _Intervals, key: int, old: Row | None, new: Row | None, at: Entry, why: str) -> None:
+    if old is not None:
+        rows.end((key,), at, why)
+    if new is not None:
+        rows.start(new, at)
+
+
+def _controller_row(controller: Controller | None) -> Row | None:
+    if controller is None:
+        return None
     return {
         "controller_id": controller.controller_id,
         "incarnation_id": controller.incarnation_id,
