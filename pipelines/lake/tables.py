@@ -71,6 +71,7 @@ _TOPIC = [
     column("topic", pa.string(), "name of the topic"),
     column("partition", pa.int32(), "index of the partition"),
 ]
+_NO_STREAM = " Open rows are replaced: to follow what happens, stream from the table changes."
 _INTERVAL_CHECK = {"interval_is_ordered": "to_offset IS NULL OR to_offset > from_offset"}
 
 RECORDS = Table(
@@ -99,7 +100,7 @@ RECORDS = Table(
 
 BROKERS = Table(
     "brokers",
-    "A broker's registration over time.",
+    "A broker's registration over time." + _NO_STREAM,
     pa.schema(
         [
             column("broker_id", pa.int32(), "id of the broker"),
@@ -121,7 +122,7 @@ BROKERS = Table(
 
 DIRECTORIES = Table(
     "directories",
-    "A directory online on a broker.",
+    "A directory online on a broker." + _NO_STREAM,
     pa.schema(
         [
             column("broker_id", pa.int32(), "id of the broker"),
@@ -138,7 +139,7 @@ DIRECTORIES = Table(
 
 PARTITIONS = Table(
     "partitions",
-    "A partition's state between two records that touch it.",
+    "A partition's state between two records that touch it." + _NO_STREAM,
     pa.schema(
         [
             *_TOPIC,
@@ -163,7 +164,7 @@ PARTITIONS = Table(
 
 ASSIGNMENTS = Table(
     "assignments",
-    "A replica in a directory.",
+    "A replica in a directory." + _NO_STREAM,
     pa.schema(
         [
             *_TOPIC,
@@ -192,7 +193,7 @@ ASSIGNMENTS = Table(
 
 OFFLINE_REPLICAS = Table(
     "offline_replicas",
-    "A replica that is offline, and why.",
+    "A replica that is offline, and why." + _NO_STREAM,
     pa.schema(
         [
             *_TOPIC,
@@ -213,7 +214,7 @@ OFFLINE_REPLICAS = Table(
 
 CONTROLLERS = Table(
     "controllers",
-    "A controller's registration over time.",
+    "A controller's registration over time." + _NO_STREAM,
     pa.schema(
         [
             column("controller_id", pa.int32(), "id of the controller"),
@@ -234,7 +235,7 @@ CONTROLLERS = Table(
 
 VOTERS = Table(
     "voters",
-    "A node of the KRaft quorum as control records of the log name it. A former voter is an observer.",
+    "A node of the KRaft quorum as control records of the log name it. A former voter is an observer." + _NO_STREAM,
     pa.schema(
         [
             column("node_id", pa.int32(), "id of the node"),
@@ -245,6 +246,7 @@ VOTERS = Table(
             column("kraft_lowest", pa.int16(), "lowest level of kraft.version that it supports", null=True),
             column("kraft_highest", pa.int16(), "highest level of kraft.version that it supports", null=True),
             column("role", pa.string(), "leader, voter or observer"),
+            column("voter", pa.bool_(), "whether it votes: a leader that was removed from the voters does not"),
             column("role_offset", pa.int64(), "offset of the record that made it a voter, or (observer) no voter"),
             column("role_time", TIME, "append time of that record"),
             column("elected_offset", pa.int64(), "offset of the record that made it the leader", null=True),
@@ -395,7 +397,9 @@ LEDGER = Table(
     key=("end_offset",),
 )
 
-HISTORY = (BROKERS, DIRECTORIES, PARTITIONS, ASSIGNMENTS, OFFLINE_REPLICAS, CONTROLLERS, VOTERS)
+OF_REPLICAS = (BROKERS, DIRECTORIES, PARTITIONS, ASSIGNMENTS, OFFLINE_REPLICAS)
+"""Where replicas are, and what is offline: what checks and contracts look at."""
+HISTORY = (*OF_REPLICAS, CONTROLLERS, VOTERS)
 DERIVED = (*HISTORY, CHANGES)
 """The tables that follow from the records."""
 TABLES = (RECORDS, *DERIVED, LEDGER)

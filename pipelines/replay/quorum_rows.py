@@ -154,6 +154,7 @@ def voter_rows(state: QuorumState) -> dict[int, Row]:
             "kraft_lowest": one.kraft and one.kraft[0],
             "kraft_highest": one.kraft and one.kraft[1],
             "role": state.role(one.node_id),
+            "voter": one.voter,
             "role_offset": one.since.offset,
             "role_time": one.since.time,
             **_of("elected", state.elected if one.node_id == state.leader_id else None),

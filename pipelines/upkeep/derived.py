@@ -2,20 +2,21 @@
 
 The records are folded again, as by a rebuild, and only the new tables are written. They count once a row of the ledger
 names them. That row also names the records that were not known when they were published (R-REC-4): an earlier jbod may
-have kept such records without marking the lake. The checkpoint is discarded, as its states lack the quorum.
+have kept such records without marking the lake. The descriptions of the history tables then say that a stream reads
+``changes`` instead. The checkpoint is discarded, as its states lack the quorum.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
 
 from pipelines.lake.commit import commit_files, live_files
 from pipelines.lake.create import Identity, create_table, described
-from pipelines.lake.foreign import PUBLISHED
+from pipelines.lake.foreign import PUBLISHED, REWRITTEN
 from pipelines.lake.publish import LakeWriter
-from pipelines.lake.tables import CHANGES, CONTROLLERS, RECORDS, VOTERS
+from pipelines.lake.tables import CHANGES, CONTROLLERS, HISTORY, RECORDS, VOTERS
 from pipelines.replay.seed import discard_checkpoint
 from pipelines.upkeep.known_again import unknown_in
 from pipelines.upkeep.partitioning import open_old
@@ -49,5 +50,10 @@ def add_derived(location: str) -> None:
             marks = {PUBLISHED: str(lake.end_offset)}
             commit_files(location, table, delta, made[table.name], there, marks=marks)
         versions[table.name] = delta.version()
+    for table in HISTORY:
+        delta = lake.tables[table.name]
+        if delta.metadata().description != table.comment:
+            delta.alter.set_table_description(table.comment, commit_properties=CommitProperties({REWRITTEN: "true"}))
+            delta.update_incremental()
     rows = {name: sum(file.rows for file in files) for name, files in made.items()}
     lake.append_ledger(replace(lake.here(), unknown=unknown_in(lake)), versions, rows)

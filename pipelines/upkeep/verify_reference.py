@@ -356,6 +356,7 @@ def _voter_row(quorum: QuorumState, node_id: int) -> Row | None:
         "kraft_lowest": lowest,
         "kraft_highest": highest,
         "role": quorum.role(node_id),
+        "voter": member.voter,
         "kraft_version": quorum.kraft_version,
     }
     for name, moment in (("role", member.since), ("elected", elected), ("heard", member.heard)):
