@@ -3,7 +3,8 @@
     spark-submit examples/consume_changes.py LAKE TARGET [--follow]
 
 TARGET gets two Delta tables. ``events`` has the newest row of each event; those with ``retraction`` were taken back.
-``state`` has the newest value of every subject: the directory of each replica, why it is offline, leaders, in-sync sets, brokers, directories, cordons.
+``state`` has the newest value of every subject: the directory of each replica, why it is offline, leaders, in-sync
+sets, brokers, directories, cordons.
 
 A micro-batch may be delivered twice, after a crash between a write and the checkpoint. So both writes are merges that
 change nothing the second time: a row is taken if it is newer than the one that is there. Order does not matter either.
