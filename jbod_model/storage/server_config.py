@@ -28,7 +28,7 @@ class ServerConfig:
     node_id: int | None = None
     failure_timeout_ms: int = DEFAULT_FAILURE_TIMEOUT_MS
     cordoned_log_dirs: tuple[str, ...] = ()
-    """Those of ``log_dirs`` that the file cordons in effect. A dynamic configuration of the broker counts before the file."""
+    """Those of ``log_dirs`` that the file cordons in effect. A dynamic configuration of the broker wins over it."""
 
     @property
     def directories(self) -> tuple[str, ...]:

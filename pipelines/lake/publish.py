@@ -22,7 +22,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from jbod_model.errors import UsageError
 from pipelines.lake import FORMAT_VERSION, changes, files
 from pipelines.lake.commit import LakeConflict, LiveFile, Overtaken, commit_files, live_files
-from pipelines.lake.create import Identity, add_checks, cannot_be_opened, create_table, described
+from pipelines.lake.create import Identity, add_checks, cannot_be_opened, create_table, described, keeps_changes
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import PUBLISHED, REBUILT, RESTORED, VERSION, Since, last_own, misfit_of, since
@@ -64,15 +64,20 @@ class LakeWriter:
     ledger: dict[str, Any] | None = None
     made: int = 0
     """The number of tables that this run created."""
+    keeps_changes: bool = True
+    """Whether the table ``changes`` has rows."""
     half: int | None = None
     """End offset of a batch of which ``changes`` has the rows and the ledger not yet."""
 
     @classmethod
-    def create_or_open(cls, location: str, identity: Identity) -> LakeWriter:
-        """Opens the lake at ``location``, or creates it. Raises UsageError if it is the lake of another cluster."""
+    def create_or_open(cls, location: str, identity: Identity, *, keeps_changes: bool = True) -> LakeWriter:
+        """Opens the lake at ``location``, or creates it. Raises UsageError if it is the lake of another cluster.
+
+        ``keeps_changes``: whether a new lake has rows in ``changes``. An existing lake stays as it was made.
+        """
         if "[" in location or "]" in location:
             raise UsageError(f"{location}: delta-rs cannot write to a path with brackets: choose another --lake")
-        lake = cls(location, identity)
+        lake = cls(location, identity, keeps_changes=keeps_changes)
         with alone(location):
             lake._load()
         return lake
@@ -120,7 +125,7 @@ class LakeWriter:
             try:
                 self.tables[table.name] = DeltaTable(uri)
             except TableNotFoundError:
-                self.tables[table.name] = create_table(uri, table, self.identity)
+                self.tables[table.name] = create_table(uri, table, self.identity, changes=self.keeps_changes)
                 self.made += 1
             except (DeltaError, OSError) as problem:
                 raise cannot_be_opened(self.location, table, problem) from None
@@ -140,6 +145,7 @@ class LakeWriter:
                 f"{self.location}: lake of format {said['format']}, this is {FORMAT_VERSION}: jbod upgrade, or a new "
                 "--lake"
             )
+        self.keeps_changes = keeps_changes(said)
         for name in ("profile", "ids", "cluster_id"):
             mine, theirs = getattr(self.identity, name), said.get(name)
             if mine != theirs and not (name == "cluster_id" and "" in (mine, theirs)):
@@ -220,8 +226,10 @@ class LakeWriter:
             self.commit(CHANGES, added, (), end, end)
 
     @property
-    def generation(self) -> int:
-        """That of new rows of ``changes`` (R-CHANGE-8)."""
+    def generation(self) -> int | None:
+        """That of new rows of ``changes`` (R-CHANGE-8), None if the lake does not keep them."""
+        if not self.keeps_changes:
+            return None
         return changes.generation_of(self.location, self.tables[CHANGES.name])
 
     @property
@@ -264,8 +272,9 @@ class LakeWriter:
     def rebuild_changes(self, wanted: Sequence[DataFile]) -> None:
         """Appends rows to ``changes`` after which the rows of ``wanted`` are in force, and deletes these files."""
         delta, end = self.tables[CHANGES.name], max(self.end_offset, 0)
-        added = changes.rebuilt(self.location, delta, wanted, self._end_time, end)
-        commit_files(self.location, CHANGES, delta, added, (), marks={REBUILT: "true"})
+        if self.keeps_changes:
+            added = changes.rebuilt(self.location, delta, wanted, self._end_time, end)
+            commit_files(self.location, CHANGES, delta, added, (), marks={REBUILT: "true"})
         fs, root = lake_filesystem(self.location)
         for file in wanted:
             fs.delete_file(f"{root}/{CHANGES.name}/{file.path}")

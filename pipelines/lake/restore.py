@@ -56,7 +56,9 @@ def take_back(lake: LakeWriter, cut: Cut, shards_of: ShardsOf) -> None:
                 added, gone = _cut_history(lake, table, cut.offset, shards_of)
             lake.commit(table, added, gone, cut.offset, cut.offset)
             rows[table.name] = sum(file.rows for file in added)
-        told = taken_back(lake.location, lake.tables[CHANGES.name], cut.offset, before, _last_time(lake))
+        told = []
+        if lake.keeps_changes:
+            told = taken_back(lake.location, lake.tables[CHANGES.name], cut.offset, before, _last_time(lake))
         lake.commit(CHANGES, told, (), cut.offset, cut.offset)
         rows[CHANGES.name] = sum(file.rows for file in told)
         rows |= reopen_requests(lake, cut.offset, _last_time(lake))

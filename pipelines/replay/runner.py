@@ -63,6 +63,7 @@ class Runner:
         self.lake = LakeWriter.create_or_open(
             wanted.lake,
             Identity(log.cluster_id(), wanted.profile, wanted.ids, wanted.shards or shards_for(size)),
+            keeps_changes=wanted.changes,
         )
         self._publisher = Publisher(self.lake, wanted.requests, self._say, self._notice)
         self._limit: int | None = None

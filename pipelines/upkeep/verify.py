@@ -25,6 +25,7 @@ from jbod_model.profiles import PROFILES
 from pipelines.formats.record_names import CONTROL_NAMES
 from pipelines.lake import files
 from pipelines.lake.changes import KEY, in_force
+from pipelines.lake.create import described, keeps_changes
 from pipelines.lake.delta import data_files, open_table, read_parquet
 from pipelines.lake.files import lake_filesystem
 from pipelines.lake.foreign import last_own, since
@@ -88,7 +89,8 @@ def verify(location: str, *, by: By | None = None) -> Verdict:
             _by_engine(lake, folder)
         for table in HISTORY:
             verdict.differences += _compared(lake, table, folder)
-        verdict.differences += _compared_changes(lake, folder)
+        if keeps_changes(described(lake.path)):
+            verdict.differences += _compared_changes(lake, folder)
     return verdict
 
 

@@ -264,5 +264,7 @@ def test_cordoned_log_dirs_are_entries_of_log_dirs(cordoned: str, expected: tupl
 def test_cordoned_log_dirs_that_log_dirs_does_not_list_are_refused(cordoned: str) -> None:
     """R-STORE-23."""
     text = f"log.dirs=/a,/b\ncordoned.log.dirs={cordoned}\n"
-    with pytest.raises(UsageError, match="server.properties: cordoned.log.dirs names .*, which log.dirs does not list"):
+    with pytest.raises(
+        UsageError, match=r"server\.properties: cordoned\.log\.dirs names .*, which log.dirs does not list"
+    ):
         parse_server_config(text.encode(), "server.properties")
