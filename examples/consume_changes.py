@@ -25,7 +25,7 @@ EVENT = [*SUBJECT, "directory_id", "log_offset"]
 
 
 def order() -> Column:
-    """The order of rows (R-CHANGE-8): by generation; in one, retractions from the newest offset down, then others."""
+    """The order of rows (R-EVENT-8): by generation; in one, retractions from the newest offset down, then others."""
     position = F.when(F.col("retraction"), -1 - F.col("log_offset")).otherwise(F.col("log_offset"))
     return F.struct("generation", position.alias("position"))
 

@@ -50,7 +50,7 @@ _NOWHERE = _Replica(None, None)
 def changes_between(
     before: Image, after: Image, record: Record | None, *, profile: Profile = KAFKA
 ) -> Iterator[Change]:
-    """What changed from one image to the next (R-CHANGE-1). ``record``: what changed it, None for a snapshot."""
+    """What changed from one image to the next (R-EVENT-1). ``record``: what changed it, None for a snapshot."""
     for broker_id in sorted({*before.brokers, *after.brokers}):
         yield from _of_broker(before, after, broker_id, record)
     brokers_differ = before.brokers != after.brokers
@@ -70,7 +70,7 @@ def changes_between(
 
 
 def _of_partition(was: Partition | None, now: Partition | None, record: Record | None) -> Iterator[Change]:
-    """The leader and the in-sync replicas (R-CHANGE-4)."""
+    """The leader and the in-sync replicas (R-EVENT-4)."""
     why = _why_of_partition(was, now, record)
     for what, old, new in (
         ("leader", _leader(was), _leader(now)),
@@ -88,7 +88,7 @@ def _of_replicas(
     ids: IdTable,
     record: Record | None,
 ) -> Iterator[Change]:
-    """The directory of each broker's replica (R-CHANGE-2), and whether it is offline (R-CHANGE-3)."""
+    """The directory of each broker's replica (R-EVENT-2), and whether it is offline (R-EVENT-3)."""
     why = _why_of_partition(was, now, record)
     for broker_id in sorted({*old, *new}):
         left, came = old.get(broker_id, _NOWHERE), new.get(broker_id, _NOWHERE)
@@ -169,7 +169,7 @@ def _about(change: Change, topic_id: Uuid, topic: str, number: int) -> Change:
 
 
 def _of_broker(before: Image, after: Image, broker_id: int, record: Record | None) -> Iterator[Change]:
-    """The registration and its state (R-CHANGE-5), its directories and cordons (R-CHANGE-6)."""
+    """The registration and its state (R-EVENT-5), its directories and cordons (R-EVENT-6)."""
     old, new = before.brokers.get(broker_id), after.brokers.get(broker_id)
     why = cause_of(record)
     for what, was, now in (

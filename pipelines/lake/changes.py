@@ -1,26 +1,44 @@
 """The table ``changes``: what is in force, and how history is taken back without removing a row (docs/spec/changes.md).
 
 A stream reads this table, so a row that was committed stays. Where tables are rolled back, restored after a dead run
-or rebuilt, rows are appended that retract what no longer holds (R-CHANGE-7), in a new generation (R-CHANGE-8).
+or rebuilt, rows are appended that retract what no longer holds (R-EVENT-7), in a new generation (R-EVENT-8).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from pipelines.lake import files
-from pipelines.lake.commit import LiveFile, live_files
+from pipelines.lake.commit import LiveFile, commit_files, live_files
 from pipelines.lake.delta import connect, read_parquet
-from pipelines.lake.files import DataFile
-from pipelines.lake.tables import CHANGES
+from pipelines.lake.files import DataFile, lake_filesystem
+from pipelines.lake.foreign import REBUILT
+from pipelines.lake.tables import CHANGES, Table
 
-if TYPE_CHECKING:
-    from datetime import datetime
 
+class Writer(Protocol):
+    """What is needed of a lake that is open for writing."""
+
+    location: str
+    tables: dict[str, DeltaTable]
+    ledger: dict[str, Any] | None
+    keeps_changes: bool
+    half: int | None
+
+    @property
+    def end_offset(self) -> int:
+        """Offset after the last record published."""
+
+    def commit(self, table: Table, files: Sequence[DataFile], gone: Sequence[LiveFile], start: int, end: int) -> None:
+        """Commits one version."""
+
+
+EPOCH = datetime.fromtimestamp(0, UTC)
 KEY = ("log_offset", "what", "topic_id", "partition", "broker_id", "directory_id")
 """What happened. The newest row of a key counts, by generation; in one generation a retraction comes first."""
 _CONTENT = [name for name in CHANGES.schema.names if name not in ("retraction", "generation")]
@@ -29,7 +47,7 @@ HISTORY = "history"
 
 
 def in_force(rows: str) -> str:
-    """SQL for the rows of ``changes`` that were not taken back, given SQL for all of its rows (R-CHANGE-7)."""
+    """SQL for the rows of ``changes`` that were not taken back, given SQL for all of its rows (R-EVENT-7)."""
     newest = f"row_number() OVER (PARTITION BY {', '.join(KEY)} ORDER BY generation DESC, retraction) = 1"
     return f"(FROM (FROM {rows} WHERE what <> '{HISTORY}' QUALIFY {newest}) WHERE NOT retraction)"
 
@@ -83,6 +101,35 @@ def rebuilt(
     listed = read_parquet(location, CHANGES.name, delta, [file.path for file in wanted])
     have = _all(location, delta, live_files(delta))
     return _difference(location, delta, have, listed, end_offset, "rebuilt", at, always=True)
+
+
+def next_generation(lake: Writer) -> int | None:
+    """The generation of new rows, None for a lake without them."""
+    return generation_of(lake.location, lake.tables[CHANGES.name]) if lake.keeps_changes else None
+
+
+def settle_changes(lake: Writer) -> None:
+    """Takes back the rows that a dead run left, by more rows: a stream may have read them."""
+    if lake.half is None:
+        version = None if lake.ledger is None else lake.ledger["versions"].get(CHANGES.name)
+        added = settled(lake.location, lake.tables[CHANGES.name], version, *_end(lake))
+        lake.commit(CHANGES, added, (), *2 * (_end(lake)[1],))
+
+
+def rebuild_changes(lake: Writer, wanted: Sequence[DataFile]) -> None:
+    """Appends rows after which the rows of ``wanted`` are in force, and deletes these files."""
+    delta = lake.tables[CHANGES.name]
+    if lake.keeps_changes:
+        added = rebuilt(lake.location, delta, wanted, *_end(lake))
+        commit_files(lake.location, CHANGES, delta, added, (), marks={REBUILT: "true"})
+    fs, root = lake_filesystem(lake.location)
+    for file in wanted:
+        fs.delete_file(f"{root}/{CHANGES.name}/{file.path}")
+
+
+def _end(lake: Writer) -> tuple[datetime, int]:
+    """Time of the lake's last record, and its end offset."""
+    return (EPOCH, 0) if lake.ledger is None else (lake.ledger["end_time"], lake.end_offset)
 
 
 def _difference(

@@ -20,12 +20,13 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jbod_model.errors import UsageError
-from pipelines.lake import FORMAT_VERSION, changes, files
+from pipelines.lake import FORMAT_VERSION, files
+from pipelines.lake.changes import settle_changes
 from pipelines.lake.commit import LakeConflict, LiveFile, Overtaken, commit_files, live_files
 from pipelines.lake.create import Identity, add_checks, cannot_be_opened, create_table, described, keeps_changes
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import DataFile, lake_filesystem
-from pipelines.lake.foreign import PUBLISHED, REBUILT, RESTORED, VERSION, Since, last_own, misfit_of, since
+from pipelines.lake.foreign import PUBLISHED, RESTORED, VERSION, Since, last_own, misfit_of, since
 from pipelines.lake.lock import LOCK, RUN, alone
 from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, TABLES, Table
 
@@ -64,17 +65,12 @@ class LakeWriter:
     ledger: dict[str, Any] | None = None
     made: int = 0
     """The number of tables that this run created."""
-    keeps_changes: bool = True
-    """Whether the table ``changes`` has rows."""
-    half: int | None = None
-    """End offset of a batch of which ``changes`` has the rows and the ledger not yet."""
+    keeps_changes: bool = True  # whether ``changes`` has rows
+    half: int | None = None  # end offset of a batch that ``changes`` has and the ledger not yet
 
     @classmethod
     def create_or_open(cls, location: str, identity: Identity, *, keeps_changes: bool = True) -> LakeWriter:
-        """Opens the lake at ``location``, or creates it. Raises UsageError if it is the lake of another cluster.
-
-        ``keeps_changes``: whether a new lake has rows in ``changes``. An existing lake stays as it was made.
-        """
+        """Opens the lake at ``location``, or creates it (``keeps_changes``). UsageError if it is of another cluster."""
         if "[" in location or "]" in location:
             raise UsageError(f"{location}: delta-rs cannot write to a path with brackets: choose another --lake")
         lake = cls(location, identity, keeps_changes=keeps_changes)
@@ -212,29 +208,10 @@ class LakeWriter:
                 raise self._conflict(table, found)
         for table, found in judged:
             if found.restore_to is not None and table is CHANGES:
-                self._settle()
+                settle_changes(self)
             elif found.restore_to is not None:
                 self._restore(table, found.restore_to)
         return any(found.foreign for _, found in judged)
-
-    def _settle(self) -> None:
-        """Takes back rows of ``changes`` that a dead run left, by more rows: a stream may have read them."""
-        delta, version = self.tables[CHANGES.name], self._versions.get(CHANGES.name)
-        if self.half is None:
-            end = max(self.end_offset, 0)
-            added = changes.settled(self.location, delta, version, self._end_time, end)
-            self.commit(CHANGES, added, (), end, end)
-
-    @property
-    def generation(self) -> int | None:
-        """That of new rows of ``changes`` (R-CHANGE-8), None if the lake does not keep them."""
-        if not self.keeps_changes:
-            return None
-        return changes.generation_of(self.location, self.tables[CHANGES.name])
-
-    @property
-    def _end_time(self) -> datetime:
-        return datetime.fromtimestamp(0, UTC) if self.ledger is None else self.ledger["end_time"]
 
     def _restore(self, table: Table, version: int, *, emptied: bool = False) -> None:
         """Restores a table to a version. ``emptied``: its files do not matter, as the current batch replaces them."""
@@ -268,16 +245,6 @@ class LakeWriter:
         """Restores the schema and properties of a table whose files will all be replaced."""
         if misfit_of(self.tables[table.name], table):
             self._restore(table, self._versions[table.name], emptied=True)
-
-    def rebuild_changes(self, wanted: Sequence[DataFile]) -> None:
-        """Appends rows to ``changes`` after which the rows of ``wanted`` are in force, and deletes these files."""
-        delta, end = self.tables[CHANGES.name], max(self.end_offset, 0)
-        if self.keeps_changes:
-            added = changes.rebuilt(self.location, delta, wanted, self._end_time, end)
-            commit_files(self.location, CHANGES, delta, added, (), marks={REBUILT: "true"})
-        fs, root = lake_filesystem(self.location)
-        for file in wanted:
-            fs.delete_file(f"{root}/{CHANGES.name}/{file.path}")
 
     def discard(self, *more: str) -> None:
         """Removes a lake that this run created and did not publish to, with the folders ``more``."""

@@ -15,8 +15,7 @@ import pyarrow as pa
 
 TIME = pa.timestamp("us", tz="UTC")
 INTS = pa.list_(pa.field("element", pa.int32(), nullable=False))
-IDS = pa.list_(pa.field("element", pa.string(), nullable=False))
-TEXTS = IDS
+IDS = TEXTS = pa.list_(pa.field("element", pa.string(), nullable=False))
 
 
 OPEN_SHARD = "open_shard"
@@ -274,12 +273,7 @@ CHANGES = Table(
             column("log_offset", pa.int64(), "offset of the record that did it"),
             column("batch_offset", pa.int64(), "base offset of the record's batch; log_offset where it is a snapshot"),
             column("append_time", TIME, "append time of the batch"),
-            column(
-                "what",
-                pa.string(),
-                "assignment, offline, leader, isr, registration, fencing, controlled shutdown, directory, cordon; "
-                "history: history was taken back or rebuilt",
-            ),
+            column("what", pa.string(), "kind of change, such as assignment or leader (docs/spec/changes.md)"),
             column("topic_id", pa.string(), "id of the topic", null=True),
             column("topic", pa.string(), "name of the topic", null=True),
             column("partition", pa.int32(), "index of the partition", null=True),
@@ -293,10 +287,8 @@ CHANGES = Table(
             column("generation", pa.int32(), "how often history was taken back or rebuilt before the row was written"),
         ]
     ),
-    key=(
-        "log_offset", "what", "topic_id", "partition", "broker_id", "directory_id", "generation", "retraction",
-    ),
-)  # fmt: skip
+    key=("log_offset", "what", "topic_id", "partition", "broker_id", "directory_id", "generation", "retraction"),
+)
 
 ASSIGNMENT_REQUESTS = Table(
     "assignment_requests",
@@ -400,8 +392,7 @@ LEDGER = Table(
 OF_REPLICAS = (BROKERS, DIRECTORIES, PARTITIONS, ASSIGNMENTS, OFFLINE_REPLICAS)
 """Where replicas are, and what is offline: what checks and contracts look at."""
 HISTORY = (*OF_REPLICAS, CONTROLLERS, VOTERS)
-DERIVED = (*HISTORY, CHANGES)
-"""The tables that follow from the records."""
+DERIVED = (*HISTORY, CHANGES)  # what follows from the records
 TABLES = (RECORDS, *DERIVED, LEDGER)
 REQUESTS = (ASSIGNMENT_REQUESTS, REQUEST_REJECTS)
 """The tables of the request stream. The first ``jbod replay --requests`` creates them."""

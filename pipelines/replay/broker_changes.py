@@ -12,7 +12,7 @@ Row = dict[str, Any]
 
 
 def broker_changes(change: Change, gone: Mapping[str, str], generation: int) -> Iterator[Row]:
-    """Rows for the change of a broker (R-CHANGE-5, R-CHANGE-6). ``gone``: directories that left, and why."""
+    """Rows for the change of a broker (R-EVENT-5, R-EVENT-6). ``gone``: directories that left, and why."""
     old, new = change.before, change.after
     place = dict.fromkeys(CHANGES.schema.names) | {
         "log_offset": change.offset,

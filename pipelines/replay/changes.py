@@ -82,7 +82,7 @@ def _compare(
     r_new = np.int64(versions[new, c.V_LISTS + REPLICAS]) if new >= 0 else np.int64(_NONE)
     d_old = np.int64(versions[old, c.V_LISTS + DIRECTORIES]) if old >= 0 else np.int64(_NONE)
     d_new = np.int64(versions[new, c.V_LISTS + DIRECTORIES]) if new >= 0 else np.int64(_NONE)
-    # R-CHANGE-2
+    # R-EVENT-2
     if old < 0 or new < 0 or r_old != r_new or d_old != d_new:
         n_old, n_new = _size(lists, REPLICAS, r_old), _size(lists, REPLICAS, r_new)
         for k in range(n_old):
@@ -105,7 +105,7 @@ def _compare(
                     why = _why_moved(before, after) if all_why < 0 else all_why
                     _put(out, at, part, broker, moment, ASSIGNMENT, before, after, why)
                     at += 1
-    # R-CHANGE-4
+    # R-EVENT-4
     l_old = max(versions[old, c.V_SCALARS + LEADER], _NONE) if old >= 0 else _NONE
     l_new = max(versions[new, c.V_SCALARS + LEADER], _NONE) if new >= 0 else _NONE
     if l_old != l_new:
@@ -305,7 +305,7 @@ def _list_texts(lists: Lists, references: np.ndarray) -> pa.Array:
 
 
 def _of_intervals(step: Step, reasons: int) -> _Columns | None:
-    """Replicas that went offline, came back or have another reason (R-CHANGE-3), by broker."""
+    """Replicas that went offline, came back or have another reason (R-EVENT-3), by broker."""
     spans = step.intervals
     spans = spans[spans[:, o.O_TO] != spans[:, o.O_FROM]]
     began = spans[spans[:, o.O_FROM] >= step.first_offset]

@@ -19,7 +19,7 @@ class Job:
     seeded: bool = False
     """Whether a shard without state takes its state from the checkpoint's seed (pipelines.replay.seed)."""
     generation: int | None = None
-    """That of the rows of ``changes`` (R-CHANGE-8); without it, none are made."""
+    """That of the rows of ``changes`` (R-EVENT-8); without it, none are made."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lake", self.lake and for_all(self.lake))

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from deltalake import CommitProperties, DeltaTable
 
+from pipelines.lake.changes import rebuild_changes
 from pipelines.lake.commit import commit_files, live_files
 from pipelines.lake.create import Identity, create_table, described
 from pipelines.lake.foreign import PUBLISHED, REWRITTEN
@@ -45,7 +46,7 @@ def add_derived(location: str) -> None:
         delta = lake.tables[table.name]
         there = live_files(delta)
         if table is CHANGES and there:
-            lake.rebuild_changes(made[table.name])
+            rebuild_changes(lake, made[table.name])
         elif made[table.name] or there:
             marks = {PUBLISHED: str(lake.end_offset)}
             commit_files(location, table, delta, made[table.name], there, marks=marks)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from pipelines.lake import files
+from pipelines.lake.changes import rebuild_changes
 from pipelines.lake.commit import live_files
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.publish import LakeWriter
@@ -49,7 +50,7 @@ def rebuild(location: str, *, say: Say, most: int = CHUNK) -> dict[str, int]:
             lake.fit(table)
             replace_files(lake, table, made[table.name], live_files(lake.tables[table.name]), rebuilt=True)
         say("comparing changes")
-        lake.rebuild_changes(made[CHANGES.name])
+        rebuild_changes(lake, made[CHANGES.name])
         if names:
             say("naming records that are known now")
             replace_files(lake, RECORDS, names, unnamed, rebuilt=True)

@@ -7,7 +7,6 @@ code with the engine that fills the tables.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, Self
 
 from jbod_model.formats.control_records import (
@@ -25,15 +24,16 @@ from jbod_model.formats.records import (
 )
 from jbod_model.ids import KAFKA_IDS, IdTable
 from jbod_model.profiles import KAFKA, Profile
-from jbod_model.replay.changes import Change, changes_between, why_gone
+from jbod_model.replay.changes import changes_between, why_gone
 from jbod_model.replay.image import Image
 from jbod_model.replay.offline import offline_replicas
-from jbod_model.replay.quorum import QUORUM_RECORDS, Controller, Moment, QuorumState
+from jbod_model.replay.quorum import QUORUM_RECORDS, Moment, QuorumState
 from jbod_model.replay.registrations import BrokerRegistration, Partition
+from pipelines.upkeep.verify_rows import Row, change_row, controller_row, time_of, voter_row
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+__all__ = ["Entry", "History", "Row", "time_of"]
+
 RECOVERY = {0: "RECOVERED", 1: "RECOVERING"}
-Row = dict[str, Any]
 
 
 class Entry(Protocol):
@@ -62,11 +62,6 @@ class Entry(Protocol):
     @property
     def control_record(self) -> ControlRecord | None:
         """The decoded control record, None for a metadata record."""
-
-
-def time_of(micros: int) -> datetime:
-    """A time in UTC from microseconds since 1970."""
-    return EPOCH + timedelta(microseconds=micros)
 
 
 class _Intervals:
@@ -166,7 +161,7 @@ class History:
             return
         snapshot = at.snapshot_index is not None
         for change in changes_between(before, image, None if snapshot else at.record, profile=self.profile):
-            self.changes.append(_change_row(change, at))
+            self.changes.append(change_row(change, at.offset, at.batch_offset, at.time, snapshot=snapshot))
         self._brokers(image, at)
         self._partitions(image, at)
         self._offline(image, at)
@@ -193,9 +188,9 @@ class History:
         for one in sorted({*before.controllers, *self.quorum.controllers}):
             was, will = before.controllers.get(one), self.quorum.controllers.get(one)
             if was != will:
-                _exchange(self.controllers, one, _controller_row(was), _controller_row(will), at, why)
+                _exchange(self.controllers, one, controller_row(was), controller_row(will), at, why)
         for one in sorted({*before.members, *self.quorum.members}):
-            old, new = _voter_row(before, one), _voter_row(self.quorum, one)
+            old, new = voter_row(before, one), voter_row(self.quorum, one)
             if old != new:
                 _exchange(self.voters, one, old, new, at, why)
 
@@ -301,68 +296,11 @@ class History:
             self.offline.start(row, at)
 
 
-def _change_row(change: Change, at: Entry) -> Row:
-    snapshot = at.snapshot_index is not None
-    return {
-        "log_offset": at.offset,
-        "batch_offset": at.offset if snapshot else at.batch_offset,
-        "append_time": time_of(at.time),
-        "what": change.what,
-        "topic_id": None if change.topic_id is None else str(change.topic_id),
-        "topic": change.topic,
-        "partition": change.partition,
-        "broker_id": change.broker_id,
-        "directory_id": None if change.directory_id is None else str(change.directory_id),
-        "before": change.before,
-        "after": change.after,
-        "why": change.why,
-        "from_snapshot": snapshot,
-        "retraction": False,
-        "generation": 0,
-    }
-
-
 def _exchange(rows: _Intervals, key: int, old: Row | None, new: Row | None, at: Entry, why: str) -> None:
     if old is not None:
         rows.end((key,), at, why)
     if new is not None:
         rows.start(new, at)
-
-
-def _controller_row(controller: Controller | None) -> Row | None:
-    if controller is None:
-        return None
-    return {
-        "controller_id": controller.controller_id,
-        "incarnation_id": controller.incarnation_id,
-        "zk_migration_ready": controller.zk_migration_ready,
-        "endpoints": list(controller.endpoints),
-        "features": [name for name, *_ in controller.features],
-        "lowest_levels": [lowest for _, lowest, _ in controller.features],
-        "highest_levels": [highest for *_, highest in controller.features],
-    }
-
-
-def _voter_row(quorum: QuorumState, node_id: int) -> Row | None:
-    member = quorum.members.get(node_id)
-    if member is None:
-        return None
-    lowest, highest = member.kraft or (None, None)
-    elected = quorum.elected if quorum.leader_id == node_id else None
-    row: Row = {
-        "node_id": node_id,
-        "directory_id": member.directory_id,
-        "endpoints": list(member.endpoints),
-        "kraft_lowest": lowest,
-        "kraft_highest": highest,
-        "role": quorum.role(node_id),
-        "voter": member.voter,
-        "kraft_version": quorum.kraft_version,
-    }
-    for name, moment in (("role", member.since), ("elected", elected), ("heard", member.heard)):
-        row[f"{name}_offset"] = None if moment is None else moment.offset
-        row[f"{name}_time"] = None if moment is None else time_of(moment.time)
-    return row
 
 
 def _slots(partition: Partition | None) -> list[tuple[int, Any]]:

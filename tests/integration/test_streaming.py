@@ -1,4 +1,4 @@
-"""A stream on ``changes`` never breaks, and its consumer has each event once (R-CHANGE-7, R-CHANGE-8)."""
+"""A stream on ``changes`` never breaks, and its consumer has each event once (R-EVENT-7, R-EVENT-8)."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def rows_of(lake: Path | str) -> dict[str, list[Row]]:
 
 
 def in_force(changes: list[Row]) -> list[Row]:
-    """The rows of ``changes`` that were not taken back, without their generation (R-CHANGE-7)."""
+    """The rows of ``changes`` that were not taken back, without their generation (R-EVENT-7)."""
     newest: dict[tuple[Any, ...], Row] = {}
     for row in sorted(changes, key=lambda row: (row["generation"], not row["retraction"])):
         if row["what"] != "history":

@@ -52,7 +52,7 @@ def plain(rows: list[dict[str, Any]], offset: int) -> list[tuple[Any, ...]]:
 
 
 def test_records_are_told_as_changes_with_their_values(tmp_path: Path) -> None:
-    """R-CHANGE-1, R-CHANGE-2, R-CHANGE-3, R-CHANGE-4, R-CHANGE-5, R-CHANGE-6."""
+    """R-EVENT-1, R-EVENT-2, R-EVENT-3, R-EVENT-4, R-EVENT-5, R-EVENT-6."""
     local.replay(write(tmp_path / "log", [*BEGIN, MOVED, FAILED]), tmp_path / "lake")
     rows = told(tmp_path / "lake")
     zero, one, two = str(D0), str(D1), str(D2)
@@ -74,7 +74,7 @@ def test_records_are_told_as_changes_with_their_values(tmp_path: Path) -> None:
 
 
 def test_rollback_retracts_and_no_row_goes(tmp_path: Path) -> None:
-    """R-CHANGE-7, R-CHANGE-8."""
+    """R-EVENT-7, R-EVENT-8."""
     log, lake = tmp_path / "log", tmp_path / "lake"
     local.replay(write(log, [*BEGIN, MOVED]), lake)
     before = told(lake)
@@ -98,7 +98,7 @@ def test_rollback_retracts_and_no_row_goes(tmp_path: Path) -> None:
 def test_rows_of_a_batch_that_died_before_the_ledger_are_retracted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: list[Batch]
 ) -> None:
-    """R-CHANGE-7: the next run publishes them again, or what the log has by then."""
+    """R-EVENT-7: the next run publishes them again, or what the log has by then."""
     log, lake = tmp_path / "log", tmp_path / "lake"
     local.replay(write(log, BEGIN), lake)
 

@@ -105,7 +105,7 @@ def of_history(reference: Reference) -> Tables:
 def test_any_legal_history_in_any_split_gives_the_tables_of_the_reference(
     history: list[Record], most: int, shards: int, batch: int
 ) -> None:
-    """docs/spec/replay.md; R-INV-27, R-CHANGE-1, R-VOTER-1."""
+    """docs/spec/replay.md; R-INV-27, R-EVENT-1, R-VOTER-1."""
     with tempfile.TemporaryDirectory() as made:
         directory = Path(made)
         records = [VersionedRecord(record, LAST[type(record)]) for record in history]
