@@ -55,9 +55,9 @@ def in_force(rows: str) -> str:
 def generation_of(location: str, delta: DeltaTable) -> int:
     """The generation of the newest row, 0 for a table without rows."""
     found = live_files(delta)
-    bounds = [file.statistics.get("max.generation") for file in found]
+    bounds: list[Any] = [file.statistics.get("max.generation") for file in found]
     if None not in bounds:
-        return max(map(int, bounds), default=0)  # type: ignore[call-overload]
+        return max(map(int, bounds), default=0)
     with connect() as connection:
         rows = connection.execute(f"SELECT max(generation) FROM {_all(location, delta, found)}").fetchall()
     return int(rows[0][0] or 0)

@@ -34,17 +34,17 @@ _PART, _BROKER, _MOMENT, _WHAT, _BEFORE, _AFTER, _WHY = range(7)
 
 
 @helper
-def _directory_at(lists: Lists, reference: int, k: int, default: int) -> int:
+def _directory_at(lists: Lists, reference: Any, k: Any, default: Any) -> Any:
     return np.int64(lists.directories[lists.dir_starts[reference] + k]) if reference >= 0 else np.int64(default)
 
 
 @helper
-def _size(lists: Lists, column: int, reference: int) -> int:
+def _size(lists: Lists, column: Any, reference: Any) -> Any:
     return np.int64(max(lists.sizes[column, reference], 0)) if reference >= 0 else np.int64(0)
 
 
 @helper
-def _place(lists: Lists, replicas: int, count: int, broker: int) -> int:
+def _place(lists: Lists, replicas: Any, count: Any, broker: Any) -> Any:
     """The place of a broker in a list of replicas, -1 if it is not there."""
     for k in range(count):
         if lists.values[lists.starts[REPLICAS, replicas] + k] == broker:
@@ -53,7 +53,7 @@ def _place(lists: Lists, replicas: int, count: int, broker: int) -> int:
 
 
 @helper
-def _why_moved(before: int, after: int) -> int:
+def _why_moved(before: Any, after: Any) -> Any:
     if after == c.DIR_LOST:
         return LOST
     if after in (c.DIR_UNASSIGNED, c.DIR_MIGRATING):
@@ -62,7 +62,7 @@ def _why_moved(before: int, after: int) -> int:
 
 
 @helper
-def _put(out: Any, at: int, part: int, broker: int, moment: int, what: int, before: int, after: int, why: int) -> None:
+def _put(out: Any, at: Any, part: Any, broker: Any, moment: Any, what: Any, before: Any, after: Any, why: Any) -> None:
     out[at, _PART] = part
     out[at, _BROKER] = broker
     out[at, _MOMENT] = moment
@@ -74,8 +74,8 @@ def _put(out: Any, at: int, part: int, broker: int, moment: int, what: int, befo
 
 @helper
 def _compare(
-    lists: Lists, versions: Any, old: int, new: int, moment: int, all_why: int, default: int, out: Any, at: int
-) -> int:
+    lists: Lists, versions: Any, old: Any, new: Any, moment: Any, all_why: Any, default: Any, out: Any, at: Any
+) -> Any:
     """Writes what differs between two versions of a partition, or between one and none (-1). Returns the next row."""
     part = versions[max(old, new), c.V_PARTITION]
     r_old = np.int64(versions[old, c.V_LISTS + REPLICAS]) if old >= 0 else np.int64(_NONE)
@@ -122,7 +122,7 @@ def _compare(
 
 
 @njit(cache=True, nogil=True)
-def _changes(lists: Lists, versions: Any, parts: int, old: int, moments: Any, default: int) -> Any:
+def _changes(lists: Lists, versions: Any, parts: Any, old: Any, moments: Any, default: Any) -> Any:
     """(Changes of all partitions int32[*, 7] in the order of the versions, removals last; how many)."""
     latest = np.full(parts, -1, np.int32)
     out = np.empty((256, 7), np.int32)
@@ -200,7 +200,7 @@ def _number_lists(references: Any, values: Any, starts: Any, sizes: Any, out: An
 
 
 @helper
-def _hash_of(values: Any, starts: Any, sizes: Any, reference: int) -> int:
+def _hash_of(values: Any, starts: Any, sizes: Any, reference: Any) -> Any:
     word = np.uint64(0)
     if reference >= 0:
         for k in range(sizes[reference]):
@@ -264,7 +264,7 @@ def _nullable(numbers: np.ndarray) -> pa.Array:
 def _of_versions(step: Step, directories: pa.Array) -> tuple[_Columns, pa.Array]:
     """Assignments, leaders and in-sync sets; and the texts: directories, reasons, leaders, in-sync sets."""
     lists = step.lists
-    table, count = _changes(lists, step.versions, len(step.parts), step.old, step.moments, np.int64(step.default))
+    table, count = _changes(lists, step.versions, len(step.parts), step.old, step.moments, step.default)
     part, broker, moment, what, before, after, why = columns_of(table, np.arange(count))
     reasons = len(directories)
     leaders = reasons + len(o.REASONS)

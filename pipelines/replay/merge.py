@@ -33,7 +33,7 @@ def _is_absent(directories: Any, start: int, size: int, default: int) -> bool:
 
 
 @helper
-def same_list(values: Any, starts: Any, sizes: Any, one: int, other: int) -> bool:
+def same_list(values: Any, starts: Any, sizes: Any, one: Any, other: Any) -> bool:
     """Whether two references name equal lists (null, EMPTY and [] are equal)."""
     if one == other:
         return True

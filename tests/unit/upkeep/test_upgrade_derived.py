@@ -16,6 +16,7 @@ from jbod_model.errors import UsageError
 from jbod_model.formats.records import UnknownRecord, VersionedRecord
 from pipelines import ask
 from pipelines.lake import FORMAT_VERSION
+from pipelines.lake.commit import commit_files
 from pipelines.lake.create import described
 from pipelines.lake.foreign import PUBLISHED, REWRITTEN
 from pipelines.lake.publish import LakeWriter
@@ -88,7 +89,7 @@ def test_upgrade_that_died_is_done_by_the_next(
         return dies
 
     with monkeypatch.context() as broken:
-        broken.setattr(derived, "commit_files", dying(derived.commit_files))
+        broken.setattr(derived, "commit_files", dying(commit_files))
         broken.setattr(LakeWriter, "append_ledger", dying(LakeWriter.append_ledger))
         with pytest.raises(UsageError, match="the power is gone: run it again"):
             upgrade(str(lake))
