@@ -46,6 +46,8 @@ class Replay(_Section):
     """What to do about an incomplete batch at the end of the log."""
     keep_unknown: bool = False
     follow_seconds: float = Field(default=1.0, gt=0)
+    changes: bool = True
+    """Whether a new lake has the table ``changes``, which makes it about a fifth larger (docs/streaming.md)."""
 
 
 class Requests(_Section):

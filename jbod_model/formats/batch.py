@@ -219,6 +219,11 @@ def _read_control(key: bytes | None, value: bytes | None) -> ControlRecord:
     key_version, number = _CONTROL_KEY.unpack_from(key)
     if key_version < 0 or number not in CONTROL_TYPES:
         raise Undecodable(f"control record type {number} (key version {key_version}) has no place in this log")
+    return read_control(number, value)
+
+
+def read_control(number: int, value: bytes) -> ControlRecord:
+    """The control record of a known type in ``value``; Undecodable where it is none (R-FMT-20)."""
     name = CONTROL_TYPES[number].__name__
     version = int.from_bytes(value[:2], "big", signed=True)
     if not 0 <= version <= SCHEMAS[name].max_version:

@@ -15,6 +15,7 @@ from jbod_model.errors import UsageError
 from jbod_model.storage.properties import parse_properties
 
 DEFAULT_FAILURE_TIMEOUT_MS, LEAST_FAILURE_TIMEOUT_MS = 30_000, 1
+ALL_LOG_DIRS = "*"
 DEFAULT_LOG_DIR = "/tmp/kafka-logs"  # noqa: S108 - Kafka's own default
 
 
@@ -26,6 +27,8 @@ class ServerConfig:
     metadata_dir: str
     node_id: int | None = None
     failure_timeout_ms: int = DEFAULT_FAILURE_TIMEOUT_MS
+    cordoned_log_dirs: tuple[str, ...] = ()
+    """Those of ``log_dirs`` that the file cordons in effect. A dynamic configuration of the broker wins over it."""
 
     @property
     def directories(self) -> tuple[str, ...]:
@@ -54,7 +57,24 @@ def parse_server_config(data: bytes, source: str) -> ServerConfig:
         metadata_dir=metadata_dir,
         node_id=node_id,
         failure_timeout_ms=_failure_timeout(settings, source),
+        cordoned_log_dirs=_cordoned(settings, log_dirs, source),
     )
+
+
+def _cordoned(settings: Mapping[str, str], log_dirs: tuple[str, ...], source: str) -> tuple[str, ...]:
+    """cordoned.log.dirs: entries of log.dirs as they stand there, or * for all (R-STORE-23)."""
+    listed = [part.strip() for part in settings.get("cordoned.log.dirs", "").split(",")]
+    cordoned = tuple(path for path in listed if path)
+    if cordoned == (ALL_LOG_DIRS,):
+        return log_dirs
+    for path in cordoned:
+        if path not in log_dirs:
+            raise UsageError(
+                f"{source}: cordoned.log.dirs names {path!r}, which log.dirs does not list: name it as log.dirs does, "
+                "or * alone for all"
+            )
+    # Kafka accepts a relative path, and does not cordon it (KAFKA-20901).
+    return tuple(path for path in cordoned if Path(path).is_absolute())
 
 
 def _failure_timeout(settings: Mapping[str, str], source: str) -> int:

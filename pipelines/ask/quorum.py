@@ -8,27 +8,20 @@ of since the newest leader was elected, is called a ghost.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from jbod_model.errors import UsageError
-from jbod_model.formats.codec import decode, read_struct
-from jbod_model.formats.control_records import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
+from jbod_model.formats.codec import decode
 from jbod_model.formats.records import (
     TYPE_NAMES,
     BrokerRegistrationChangeRecord,
     FenceBrokerRecord,
     Record,
     RegisterBrokerRecord,
-    RegisterControllerRecord,
-    Struct,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
-    UnregisterControllerRecord,
 )
-from jbod_model.ids import ZERO
-from jbod_model.wire import Undecodable
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
@@ -43,14 +36,7 @@ LEADER, VOTER, OBSERVER, GHOST, ALIVE, FENCED, UNKNOWN = (
 )
 """States of controllers (the first four, and ``unknown`` where the log names no voters), and of brokers."""
 
-_CONTROL = {
-    "LEADER_CHANGE": LeaderChangeMessage,
-    "KRAFT_VERSION": KRaftVersionRecord,
-    "KRAFT_VOTERS": VotersRecord,
-}
 _TYPES = (
-    RegisterControllerRecord,
-    UnregisterControllerRecord,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
     BrokerRegistrationChangeRecord,
@@ -145,32 +131,24 @@ class Quorum:
 
 
 @dataclass(frozen=True)
-class _Known:
-    """What the records up to some offset say."""
+class _Voters:
+    """What the table ``voters`` says at an offset."""
 
-    controllers: Mapping[int, Node] = field(default_factory=dict)
-    brokers: Mapping[int, Node] = field(default_factory=dict)
-    voters: Mapping[int, Voter] = field(default_factory=dict)
-    removed: Mapping[int, Moment] = field(default_factory=dict)
-    """Controllers that were voters and are not, and since when."""
-    heard: Mapping[int, Moment] = field(default_factory=dict)
-    gone: tuple[Gone, ...] = ()
-    leader_id: int | None = None
-    leader_since: Moment | None = None
-    kraft_version: int = 0
+    voters: Mapping[int, Voter]
+    left: Mapping[int, Moment]
+    """Nodes that were voters and are not, and since when."""
+    heard: Mapping[int, Moment]
+    leader_id: int | None
+    leader_since: Moment | None
+    kraft_version: int
 
 
 def quorum(lake: Lake, ghost_after: timedelta = GHOST_AFTER) -> Quorum:
-    """The quorum at the lake's offset. A broker that was fenced for ``ghost_after`` is a ghost.
-
-    UsageError where a control record of the lake cannot be read.
-    """
-    known = _Known()
-    for moment, in_snapshot, name, value in _records(lake):
-        if name is None:
-            known = replace(known, controllers={}, brokers={})
-        else:
-            known = _follow(known, moment, in_snapshot, _read(lake, moment.offset, name, value))
+    """The quorum at the lake's offset. A broker that was fenced for ``ghost_after`` is a ghost."""
+    known = _voters(lake)
+    controllers = [_controller(known, node) for node in _controllers(lake)]
+    there = {node.node_id for node in controllers}
+    brokers = _brokers(lake)
     ((epoch,),) = lake.query(f"SELECT coalesce(max(epoch), -1) FROM {lake.setting_records()}")
     return Quorum(
         offset=lake.offset,
@@ -180,14 +158,87 @@ def quorum(lake: Lake, ghost_after: timedelta = GHOST_AFTER) -> Quorum:
         leader_since=known.leader_since,
         kraft_version=known.kraft_version,
         voters=tuple(known.voters[one] for one in sorted(known.voters)),
-        controllers=tuple(_controller(known, known.controllers[one]) for one in sorted(known.controllers)),
-        gone=tuple(one for one in known.gone if one.node_id not in known.controllers),
-        brokers=tuple(_broker(known.brokers[one], lake.time - ghost_after) for one in sorted(known.brokers)),
+        controllers=tuple(controllers),
+        gone=tuple(one for one in _gone(lake) if one.node_id not in there),
+        brokers=tuple(_broker(brokers[one], lake.time - ghost_after) for one in sorted(brokers)),
     )
 
 
+def _voters(lake: Lake) -> _Voters:
+    rows = lake.query(
+        f"""
+        SELECT node_id, directory_id, endpoints, kraft_lowest, kraft_highest, role, voter, kraft_version,
+            role_offset, epoch_us(role_time), elected_offset, epoch_us(elected_time), heard_offset, epoch_us(heard_time)
+        FROM {lake.at("voters")} ORDER BY node_id
+        """
+    )
+    found = _Voters({}, {}, {}, None, None, 0)
+    for node, directory, endpoints, lowest, highest, role, votes, version, *moments in rows:
+        since, elected, heard = (_moment(*moments[at : at + 2]) for at in (0, 2, 4))
+        assert since is not None
+        if role == LEADER:
+            found = replace(found, leader_id=node, leader_since=elected)
+        levels = None if lowest is None else Levels(lowest, highest)
+        voter = Voter(node, directory, tuple(endpoints), levels, since)
+        found = replace(
+            found,
+            voters={**found.voters, node: voter} if votes else found.voters,
+            left=found.left if votes else {**found.left, node: since},
+            heard={**found.heard, node: heard} if heard is not None else found.heard,
+            kraft_version=version,
+        )
+    return found
+
+
+def _controllers(lake: Lake) -> Iterable[Node]:
+    """The registrations, and the newest registration of each controller that the log itself has."""
+    rows = lake.query(
+        f"""
+        SELECT controller_id, incarnation_id, endpoints, features, lowest_levels, highest_levels,
+            from_offset, epoch_us(from_time), from_snapshot, heard.log_offset, epoch_us(heard.time)
+        FROM {lake.at("controllers")} LEFT JOIN (
+            SELECT controller_id, max(from_offset) AS log_offset, arg_max(from_time, from_offset) AS time
+            FROM {lake.until("controllers")} WHERE NOT from_snapshot GROUP BY controller_id
+        ) heard USING (controller_id)
+        ORDER BY controller_id
+        """
+    )
+    for node, incarnation, endpoints, names, lowest, highest, offset, micros, in_snapshot, *heard in rows:
+        levels = {name: Levels(*pair) for name, *pair in zip(names, lowest, highest, strict=True)}
+        registered = Moment(offset, time_of(micros))
+        yield Node(
+            node, incarnation, tuple(endpoints), levels, registered, in_snapshot, heard=_moment(*heard)
+        )  # fmt: skip
+
+
+def _gone(lake: Lake) -> Iterable[Gone]:
+    rows = lake.query(
+        f"""
+        SELECT controller_id, incarnation_id, from_offset, epoch_us(from_time), to_offset, epoch_us(to_time)
+        FROM {lake.until("controllers")} WHERE ended_by = 'unregistered' ORDER BY to_offset
+        """
+    )
+    for node, incarnation, *moments in rows:
+        yield Gone(node, incarnation, *(Moment(moments[at], time_of(moments[at + 1])) for at in (0, 2)))
+
+
+def _moment(offset: int | None, micros: int | None) -> Moment | None:
+    return None if offset is None or micros is None else Moment(offset, time_of(micros))
+
+
+def _brokers(lake: Lake) -> dict[int, Node]:
+    """Registrations of brokers from their records: the table ``brokers`` has neither endpoints nor features."""
+    known: dict[int, Node] = {}
+    for moment, in_snapshot, name, value in _records(lake):
+        if name is None:
+            known = {}
+        else:
+            known = _follow(known, moment, in_snapshot, decode(value, file=lake.path, offset=moment.offset).record)
+    return known
+
+
 def _records(lake: Lake) -> Iterable[tuple[Moment, bool, str | None, bytes]]:
-    """The records of the quorum and of registrations, in order; a row without a name where a snapshot begins."""
+    """The records of registrations, in order; a row without a name where a snapshot begins."""
     rows = lake.query(
         f"""
         SELECT log_offset, epoch_us(append_time), snapshot, record_type, value, snapshot_index
@@ -197,45 +248,20 @@ def _records(lake: Lake) -> Iterable[tuple[Moment, bool, str | None, bytes]]:
         FROM {lake.setting_records()} WHERE snapshot GROUP BY log_offset
         ORDER BY log_offset, snapshot_index NULLS FIRST
         """,
-        [[*_CONTROL, *(TYPE_NAMES[one] for one in _TYPES)]],
+        [[TYPE_NAMES[one] for one in _TYPES]],
     )
     for offset, micros, in_snapshot, name, value, _ in rows:
         yield Moment(offset, time_of(micros)), in_snapshot, name, bytes(value or b"")
 
 
-def _read(lake: Lake, offset: int, name: str, value: bytes) -> Struct:
-    if name not in _CONTROL:
-        return decode(value, file=lake.path, offset=offset).record
-    try:
-        return read_struct(_CONTROL[name].__name__, int.from_bytes(value[:2], "big"), value, 0)[0]
-    except (Undecodable, IndexError, KeyError) as problem:
-        raise UsageError(f"{lake.path}: the {name} record at offset {offset} cannot be read: {problem}") from None
-
-
-def _follow(known: _Known, now: Moment, in_snapshot: bool, record: Record | Struct) -> _Known:
+def _follow(known: dict[int, Node], now: Moment, in_snapshot: bool, record: Record) -> dict[int, Node]:
     match record:
-        case LeaderChangeMessage():
-            return _led(known, now, record)
-        case KRaftVersionRecord():
-            return replace(known, kraft_version=record.k_raft_version)
-        case VotersRecord():
-            return _voted(known, now, record)
-        case RegisterControllerRecord():
-            node = _registered(record.controller_id, record, now, in_snapshot)
-            heard = known.heard if in_snapshot else {**known.heard, node.node_id: now}
-            return replace(known, controllers={**known.controllers, node.node_id: node}, heard=heard)
-        case UnregisterControllerRecord():
-            left = known.controllers.get(record.controller_id)
-            if left is None:
-                return known
-            gone = Gone(left.node_id, left.incarnation_id, left.registered, now)
-            return replace(known, controllers=_without(known.controllers, left.node_id), gone=(*known.gone, gone))
         case RegisterBrokerRecord():
-            node = _registered(record.broker_id, record, now, in_snapshot)
+            node = _registered(record, now, in_snapshot)
             node = replace(node, state=FENCED if record.fenced else ALIVE, since=now)
-            return replace(known, brokers={**known.brokers, node.node_id: node})
+            return {**known, node.node_id: node}
         case UnregisterBrokerRecord():
-            return replace(known, brokers=_without(known.brokers, record.broker_id))
+            return {one: node for one, node in known.items() if one != record.broker_id}
         case BrokerRegistrationChangeRecord() if record.fenced:
             return _fenced(known, now, record.broker_id, record.fenced > 0)
         case FenceBrokerRecord() | UnfenceBrokerRecord():
@@ -243,83 +269,30 @@ def _follow(known: _Known, now: Moment, in_snapshot: bool, record: Record | Stru
     return known
 
 
-def _registered(
-    node_id: int, record: RegisterControllerRecord | RegisterBrokerRecord, now: Moment, in_snapshot: bool
-) -> Node:
+def _registered(record: RegisterBrokerRecord, now: Moment, in_snapshot: bool) -> Node:
+    told = [(one.name, one.min_supported_version, one.max_supported_version) for one in record.features]
     return Node(
-        node_id=node_id,
+        node_id=record.broker_id,
         incarnation_id=str(record.incarnation_id),
         endpoints=tuple(f"{one.name}://{one.host}:{one.port}" for one in record.end_points),
-        features=_supported(record),
+        features={name: Levels(lowest, highest) for name, lowest, highest in sorted(told)},
         registered=now,
         from_snapshot=in_snapshot,
         heard=now,
     )
 
 
-def _supported(record: RegisterControllerRecord | RegisterBrokerRecord) -> dict[str, Levels]:
-    """Feature -> levels, by name."""
-    if isinstance(record, RegisterControllerRecord):
-        told = [(one.name, one.min_supported_version, one.max_supported_version) for one in record.features]
-    else:
-        told = [(one.name, one.min_supported_version, one.max_supported_version) for one in record.features]
-    return {name: Levels(lowest, highest) for name, lowest, highest in sorted(told)}
-
-
-def _led(known: _Known, now: Moment, record: LeaderChangeMessage) -> _Known:
-    """A new epoch: who leads, who voted for it, and which voters it names."""
-    voters = {
-        one.voter_id: known.voters.get(one.voter_id)
-        or Voter(one.voter_id, None if one.voter_directory_id == ZERO else str(one.voter_directory_id), (), None, now)
-        for one in record.voters
-    }
-    granted = {record.leader_id, *(one.voter_id for one in record.granting_voters)}
-    return replace(
-        _with_voters(known, now, voters),
-        leader_id=record.leader_id,
-        leader_since=now,
-        heard={**known.heard, **dict.fromkeys(granted, now)},
-    )
-
-
-def _voted(known: _Known, now: Moment, record: VotersRecord) -> _Known:
-    """The voters of a dynamic quorum, all of them."""
-    voters = {}
-    heard = dict(known.heard)
-    for one in record.voters:
-        before = known.voters.get(one.voter_id)
-        same = before is not None and before.directory_id in (None, str(one.voter_directory_id))
-        if not same:
-            heard[one.voter_id] = now
-        levels = one.k_raft_version_feature
-        voters[one.voter_id] = Voter(
-            one.voter_id,
-            str(one.voter_directory_id),
-            tuple(f"{end.name}://{end.host}:{end.port}" for end in one.endpoints),
-            Levels(levels.min_supported_version, levels.max_supported_version),
-            before.since if before is not None and same else now,
-        )
-    return replace(_with_voters(known, now, voters), heard=heard)
-
-
-def _with_voters(known: _Known, now: Moment, voters: Mapping[int, Voter]) -> _Known:
-    removed = {one: when for one, when in known.removed.items() if one not in voters}
-    removed |= {one: now for one in known.voters if one not in voters}
-    return replace(known, voters=voters, removed=removed)
-
-
-def _fenced(known: _Known, now: Moment, broker_id: int, fenced: bool) -> _Known:
-    broker = known.brokers.get(broker_id)
+def _fenced(known: dict[int, Node], now: Moment, broker_id: int, fenced: bool) -> dict[int, Node]:
+    broker = known.get(broker_id)
     if broker is None or (broker.state == FENCED) == fenced:
         return known
     heard = broker.heard if fenced else now
-    changed = replace(broker, state=FENCED if fenced else ALIVE, since=now, heard=heard)
-    return replace(known, brokers={**known.brokers, broker_id: changed})
+    return {**known, broker_id: replace(broker, state=FENCED if fenced else ALIVE, since=now, heard=heard)}
 
 
-def _controller(known: _Known, node: Node) -> Node:
+def _controller(known: _Voters, node: Node) -> Node:
     """The registration with its state."""
-    heard = known.heard.get(node.node_id)
+    heard = max(filter(None, (node.heard, known.heard.get(node.node_id))), default=None)
     node = replace(node, heard=heard)
     if node.node_id == known.leader_id:
         return replace(node, state=LEADER, since=known.leader_since)
@@ -328,7 +301,7 @@ def _controller(known: _Known, node: Node) -> Node:
     if not known.voters:
         return replace(node, state=UNKNOWN, since=node.registered)
     last = -1 if heard is None else heard.offset
-    for left in (known.removed.get(node.node_id), known.leader_since):
+    for left in (known.left.get(node.node_id), known.leader_since):
         if left is not None and left.offset > last:
             return replace(node, state=GHOST, since=left)
     return replace(node, state=OBSERVER, since=heard or node.registered)
@@ -337,7 +310,3 @@ def _controller(known: _Known, node: Node) -> Node:
 def _broker(node: Node, ghost_before: datetime) -> Node:
     old = node.state == FENCED and node.since is not None and node.since.time <= ghost_before
     return replace(node, state=GHOST) if old else node
-
-
-def _without(nodes: Mapping[int, Node], node_id: int) -> dict[int, Node]:
-    return {one: node for one, node in nodes.items() if one != node_id}

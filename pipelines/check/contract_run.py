@@ -14,9 +14,9 @@ from pipelines.check.contracts import CONTRACTS, Contract
 from pipelines.lake.delta import data_files, open_table, read_parquet, run_query
 from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
-from pipelines.lake.tables import HISTORY, LEDGER, RECORDS
+from pipelines.lake.tables import DERIVED, LEDGER, OF_REPLICAS, RECORDS
 
-TABLE_VERSIONS = (RECORDS, *HISTORY)
+TABLE_VERSIONS = (RECORDS, *DERIVED)
 SLOTS = """
     SELECT topic_id, partition, from_offset, to_offset, generate_subscripts(replicas, 1) - 1 AS replica_index,
            unnest(replicas) AS broker_id, unnest(directories) AS directory_id
@@ -78,7 +78,7 @@ def newest_versions(lake: Lake) -> dict[str, int]:
 def _with_views(lake: Lake) -> duckdb.DuckDBPyConnection:
     connection = lake.connection.cursor()
     tables = {**lake.tables, LEDGER.name: open_ledger(lake.path)}
-    for table in (RECORDS, *HISTORY, LEDGER):
+    for table in (RECORDS, *OF_REPLICAS, LEDGER):
         delta = tables[table.name]
         rows = read_parquet(lake.path, table.name, delta, [file["path"] for file in data_files(delta)])
         name = f"{table.name}_history" if table.history else table.name

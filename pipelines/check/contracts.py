@@ -17,8 +17,8 @@ from pipelines.lake.tables import (
     ASSIGNMENTS,
     BROKERS,
     DIRECTORIES,
-    HISTORY,
     LEDGER,
+    OF_REPLICAS,
     OFFLINE_REPLICAS,
     PARTITIONS,
     Table,
@@ -305,7 +305,7 @@ _RECORDS_ARE_COMPLETE = """
 
 
 def _for_each(id_: str, title: str, sql: Callable[[Table], str], *tables: Table) -> Iterator[Contract]:
-    for table in tables or HISTORY:
+    for table in tables or OF_REPLICAS:
         yield Contract(id_, table.name, title, "critical", sql(table))
 
 

@@ -89,12 +89,15 @@ NOT_AVAILABLE = Check(
             GROUP BY w.topic_id, w.partition
         )
         SELECT b.topic_id, b.topic, b.partition, s.since_offset, s.since_time,
-               CASE WHEN b.kind = 'offline' THEN 'every replica is offline'
+               CASE WHEN b.kind = 'offline' AND t.topic IS NOT NULL
+                    THEN 'every replica is offline; the topic is tiered: what was copied to remote storage is safe'
+                    WHEN b.kind = 'offline' THEN 'every replica is offline'
                     WHEN b.kind = 'leaderless' THEN 'no replica leads it'
                     ELSE concat(CAST(b.in_sync AS VARCHAR), ' in sync and online, min.insync.replicas is ',
                                 CAST(b.wanted AS VARCHAR)) END AS what
         FROM bad b
         JOIN since s ON s.topic_id = b.topic_id AND s.partition = b.partition
+        LEFT JOIN tiered t ON t.topic = b.topic
     """,
     message="{what}",
     todo="bring back a broker or disk that holds a replica (jbod offline says which)",

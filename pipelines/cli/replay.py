@@ -88,6 +88,7 @@ def replay(
                 start=start,
                 cut_tail=settings.replay.tail,
                 max_records=settings.replay.max_records,
+                changes=settings.replay.changes,
                 follow_seconds=settings.replay.follow_seconds if follow else None,
                 shards=shards,
                 requests=_requests(requests, settings.requests),

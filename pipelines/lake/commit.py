@@ -73,7 +73,8 @@ def commit_files(
     """
     now = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [
-        AddAction(file.path, file.size, file.partition_values, now, changes, file.stats) for file in added
+        AddAction(file.path, file.size, file.partition_values, file.modified or now, changes, file.stats)
+        for file in added
     ]
     actions += [
         RemoveAction(file.path, changes, now, file.size, partition_values(table.name, file.shard)) for file in gone

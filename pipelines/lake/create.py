@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -16,7 +17,9 @@ from pipelines.lake import FORMAT_VERSION
 from pipelines.lake.delta import local_path
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.foreign import last_own
-from pipelines.lake.tables import LEDGER, Table
+from pipelines.lake.tables import CHANGES, LEDGER, Table
+
+_CHANGES = "changes"
 
 
 @dataclass(frozen=True)
@@ -56,11 +59,21 @@ def _parsed(ledger: DeltaTable) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and "format" in found else None
 
 
-def create_table(uri: str, table: Table, identity: Identity) -> DeltaTable:
-    """Creates an empty table with its comments and constraints. The ledger's description holds the identity."""
+def keeps_changes(said: Mapping[str, Any]) -> bool:
+    """Whether a lake with this description has rows in ``changes``."""
+    return bool(said.get(_CHANGES, True))
+
+
+def create_table(uri: str, table: Table, identity: Identity, *, changes: bool = True) -> DeltaTable:
+    """Creates an empty table with its comments and constraints. The ledger's description holds the identity.
+
+    ``changes``: whether the lake will have rows in the table ``changes``. Its description and the ledger's say so.
+    """
     comment = table.comment
     if table is LEDGER:
-        comment = json.dumps({"format": FORMAT_VERSION, **vars(identity)})
+        comment = json.dumps({"format": FORMAT_VERSION, **vars(identity), **({} if changes else {_CHANGES: False})})
+    if table is CHANGES and not changes:
+        comment = "Not kept in this lake: replay.changes was off when it was made."
     try:
         delta = DeltaTable.create(
             uri,

@@ -24,7 +24,7 @@ from pipelines.lake.tables import BY_NAME, IDS, LEDGER, Table
 from pipelines.lake.uris import for_all
 
 # Columns with bounds in the file statistics, by which readers skip files.
-_BOUNDED = ("log_offset", "from_offset", "to_offset", "broker_id", "topic_id", "directory_id")
+_BOUNDED = ("generation", "log_offset", "from_offset", "to_offset", "broker_id", "topic_id", "directory_id")
 _BOUNDED_IN_LEDGER = ("start_offset", "end_offset")
 # Columns whose values mostly rise: delta encoding halves their size and their compression time.
 _RISING = ("log_offset", "from_offset", "from_time", "to_offset", "to_time")
@@ -43,6 +43,8 @@ class DataFile:
     rows: int
     stats: str
     shard: int = -1
+    modified: int | None = None
+    """Modification time in Delta's log, in milliseconds since 1970; None for that of the commit."""
 
     @property
     def partition_values(self) -> dict[str, str | None]:

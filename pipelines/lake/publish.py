@@ -21,13 +21,14 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jbod_model.errors import UsageError
 from pipelines.lake import FORMAT_VERSION, files
+from pipelines.lake.changes import settle_changes
 from pipelines.lake.commit import LakeConflict, LiveFile, Overtaken, commit_files, live_files
-from pipelines.lake.create import Identity, add_checks, cannot_be_opened, create_table, described
+from pipelines.lake.create import Identity, add_checks, cannot_be_opened, create_table, described, keeps_changes
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import PUBLISHED, RESTORED, VERSION, Since, last_own, misfit_of, since
 from pipelines.lake.lock import LOCK, RUN, alone
-from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, REQUESTS, TABLES, Table
+from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, TABLES, Table
 
 TRIES = 3
 """How often a publication is retried if another engine commits between its read and its own commit."""
@@ -64,13 +65,15 @@ class LakeWriter:
     ledger: dict[str, Any] | None = None
     made: int = 0
     """The number of tables that this run created."""
+    keeps_changes: bool = True  # whether ``changes`` has rows
+    half: int | None = None  # end offset of a batch that ``changes`` has and the ledger not yet
 
     @classmethod
-    def create_or_open(cls, location: str, identity: Identity) -> LakeWriter:
-        """Opens the lake at ``location``, or creates it. Raises UsageError if it is the lake of another cluster."""
+    def create_or_open(cls, location: str, identity: Identity, *, keeps_changes: bool = True) -> LakeWriter:
+        """Opens the lake at ``location``, or creates it (``keeps_changes``). UsageError if it is of another cluster."""
         if "[" in location or "]" in location:
             raise UsageError(f"{location}: delta-rs cannot write to a path with brackets: choose another --lake")
-        lake = cls(location, identity)
+        lake = cls(location, identity, keeps_changes=keeps_changes)
         with alone(location):
             lake._load()
         return lake
@@ -118,7 +121,7 @@ class LakeWriter:
             try:
                 self.tables[table.name] = DeltaTable(uri)
             except TableNotFoundError:
-                self.tables[table.name] = create_table(uri, table, self.identity)
+                self.tables[table.name] = create_table(uri, table, self.identity, changes=self.keeps_changes)
                 self.made += 1
             except (DeltaError, OSError) as problem:
                 raise cannot_be_opened(self.location, table, problem) from None
@@ -138,6 +141,7 @@ class LakeWriter:
                 f"{self.location}: lake of format {said['format']}, this is {FORMAT_VERSION}: jbod upgrade, or a new "
                 "--lake"
             )
+        self.keeps_changes = keeps_changes(said)
         for name in ("profile", "ids", "cluster_id"):
             mine, theirs = getattr(self.identity, name), said.get(name)
             if mine != theirs and not (name == "cluster_id" and "" in (mine, theirs)):
@@ -203,7 +207,9 @@ class LakeWriter:
             if found.refused:
                 raise self._conflict(table, found)
         for table, found in judged:
-            if found.restore_to is not None:
+            if found.restore_to is not None and table is CHANGES:
+                settle_changes(self)
+            elif found.restore_to is not None:
                 self._restore(table, found.restore_to)
         return any(found.foreign for _, found in judged)
 
@@ -259,7 +265,7 @@ class LakeWriter:
         if batch.end_offset <= self.end_offset:
             return {}
         return self._published(
-            lambda: self._publish(replace(batch, unknown={**batch.unknown, **self.unknown}), (RECORDS, *HISTORY))
+            lambda: self._publish(replace(batch, unknown={**batch.unknown, **self.unknown}), (RECORDS, *DERIVED))
         )
 
     def publish_requests(self, files: Sequence[DataFile], replaced: frozenset[tuple[str, int]]) -> Rows:
@@ -285,7 +291,7 @@ class LakeWriter:
         ``unknown``: the kinds of records that are still not known, where that was looked for again.
         """
         here = self.here() if unknown is None else replace(self.here(), unknown=unknown)
-        known = [table for table in (RECORDS, *HISTORY, *REQUESTS) if table.name in self.tables]
+        known = [table for table in (RECORDS, *DERIVED, *REQUESTS) if table.name in self.tables]
         self._publish(here, known)
 
     def mark_log_end(self, log_end: int | None) -> None:
@@ -339,7 +345,10 @@ class LakeWriter:
         for table in tables:
             files = [file for file in batch.files if file.table == table.name]
             shards = [shard for name, shard in batch.touched if name == table.name]
-            self._commit(table, files, shards, batch)
+            if table is not CHANGES or self.half != batch.end_offset:
+                self._commit(table, files, shards, batch)
+            if table is CHANGES and files:
+                self.half = batch.end_offset
             rows[table.name] = sum(file.rows for file in files)
             versions[table.name] = self.tables[table.name].version()
         self.append_ledger(batch, versions, rows)
@@ -387,4 +396,4 @@ class LakeWriter:
         }
         row = files.write(self.location, LEDGER.name, pa.Table.from_pylist([entry], schema=LEDGER.schema))
         self.commit(LEDGER, [row], (), batch.start_offset, batch.end_offset)
-        self.ledger = entry
+        self.ledger, self.half = entry, None

@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.lake import files
+from pipelines.lake.changes import taken_back
 from pipelines.lake.commit import LiveFile, live_files
 from pipelines.lake.files import DataFile
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.restore_requests import reopen_requests
-from pipelines.lake.tables import BROKERS, DIRECTORIES, HISTORY, LEDGER, RECORDS, REQUESTS, Table
+from pipelines.lake.tables import CHANGES, DERIVED, HISTORY, LEDGER, RECORDS, REQUESTS, Table
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,11 @@ def take_back(lake: LakeWriter, cut: Cut, shards_of: ShardsOf) -> None:
                 added, gone = _cut_history(lake, table, cut.offset, shards_of)
             lake.commit(table, added, gone, cut.offset, cut.offset)
             rows[table.name] = sum(file.rows for file in added)
+        told = []
+        if lake.keeps_changes:
+            told = taken_back(lake.location, lake.tables[CHANGES.name], cut.offset, before, _last_time(lake))
+        lake.commit(CHANGES, told, (), cut.offset, cut.offset)
+        rows[CHANGES.name] = sum(file.rows for file in told)
         rows |= reopen_requests(lake, cut.offset, _last_time(lake))
         _cut_ledger(lake, cut, before, rows)
 
@@ -108,7 +114,7 @@ def _reopened(rows: pa.Table) -> pa.Table:
 
 def shards_of_rows(shards: int, table: Table, rows: pa.Table, shards_of: ShardsOf) -> np.ndarray:
     """Shard of each row: that of its topic, or the broker shard for tables about brokers."""
-    if table in (BROKERS, DIRECTORIES):
+    if "topic_id" not in table.schema.names:
         return np.full(rows.num_rows, shards, np.int32)
     topics = rows["topic_id"].combine_chunks().dictionary_encode()
     texts = topics.dictionary.to_pylist()
@@ -153,7 +159,7 @@ def _cut_ledger(lake: LakeWriter, cut: Cut, before: int, written: dict[str, int]
 
 
 def _versions(lake: LakeWriter) -> dict[str, int]:
-    known = [table for table in (RECORDS, *HISTORY, *REQUESTS) if table.name in lake.tables]
+    known = [table for table in (RECORDS, *DERIVED, *REQUESTS) if table.name in lake.tables]
     return {table.name: lake.tables[table.name].version() for table in known}
 
 

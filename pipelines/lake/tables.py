@@ -15,7 +15,7 @@ import pyarrow as pa
 
 TIME = pa.timestamp("us", tz="UTC")
 INTS = pa.list_(pa.field("element", pa.int32(), nullable=False))
-IDS = pa.list_(pa.field("element", pa.string(), nullable=False))
+IDS = TEXTS = pa.list_(pa.field("element", pa.string(), nullable=False))
 
 
 OPEN_SHARD = "open_shard"
@@ -70,6 +70,7 @@ _TOPIC = [
     column("topic", pa.string(), "name of the topic"),
     column("partition", pa.int32(), "index of the partition"),
 ]
+_NO_STREAM = " Open rows are replaced: to follow what happens, stream from the table changes."
 _INTERVAL_CHECK = {"interval_is_ordered": "to_offset IS NULL OR to_offset > from_offset"}
 
 RECORDS = Table(
@@ -98,7 +99,7 @@ RECORDS = Table(
 
 BROKERS = Table(
     "brokers",
-    "A broker's registration over time.",
+    "A broker's registration over time." + _NO_STREAM,
     pa.schema(
         [
             column("broker_id", pa.int32(), "id of the broker"),
@@ -120,7 +121,7 @@ BROKERS = Table(
 
 DIRECTORIES = Table(
     "directories",
-    "A directory online on a broker.",
+    "A directory online on a broker." + _NO_STREAM,
     pa.schema(
         [
             column("broker_id", pa.int32(), "id of the broker"),
@@ -137,7 +138,7 @@ DIRECTORIES = Table(
 
 PARTITIONS = Table(
     "partitions",
-    "A partition's state between two records that touch it.",
+    "A partition's state between two records that touch it." + _NO_STREAM,
     pa.schema(
         [
             *_TOPIC,
@@ -162,7 +163,7 @@ PARTITIONS = Table(
 
 ASSIGNMENTS = Table(
     "assignments",
-    "A replica in a directory.",
+    "A replica in a directory." + _NO_STREAM,
     pa.schema(
         [
             *_TOPIC,
@@ -191,7 +192,7 @@ ASSIGNMENTS = Table(
 
 OFFLINE_REPLICAS = Table(
     "offline_replicas",
-    "A replica that is offline, and why.",
+    "A replica that is offline, and why." + _NO_STREAM,
     pa.schema(
         [
             *_TOPIC,
@@ -208,6 +209,85 @@ OFFLINE_REPLICAS = Table(
         "reason_is_known": "reason IN ('broker missing', 'broker fenced', 'directory offline', 'directory lost')",
     },
     has_open_rows=True,
+)
+
+CONTROLLERS = Table(
+    "controllers",
+    "A controller's registration over time." + _NO_STREAM,
+    pa.schema(
+        [
+            column("controller_id", pa.int32(), "id of the controller"),
+            column("incarnation_id", pa.string(), "id of the controller process"),
+            column("zk_migration_ready", pa.bool_(), "whether it is ready for a migration from ZooKeeper"),
+            column("endpoints", TEXTS, "its listeners, NAME://HOST:PORT"),
+            column("features", TEXTS, "names of the features that it supports, ascending"),
+            column("lowest_levels", INTS, "lowest supported level of each feature, parallel to features"),
+            column("highest_levels", INTS, "highest supported level of each feature, parallel to features"),
+            *_INTERVAL,
+            column("ended_by", pa.string(), "why the row ended: registered, unregistered, resync", null=True),
+        ]
+    ),
+    key=("controller_id", "from_offset"),
+    checks=_INTERVAL_CHECK,
+    has_open_rows=True,
+)
+
+VOTERS = Table(
+    "voters",
+    "A node of the KRaft quorum as control records of the log name it. A former voter is an observer." + _NO_STREAM,
+    pa.schema(
+        [
+            column("node_id", pa.int32(), "id of the node"),
+            column(
+                "directory_id", pa.string(), "id of its metadata directory; null while voters are static", null=True
+            ),
+            column("endpoints", TEXTS, "its listeners, NAME://HOST:PORT; none while voters are static"),
+            column("kraft_lowest", pa.int16(), "lowest level of kraft.version that it supports", null=True),
+            column("kraft_highest", pa.int16(), "highest level of kraft.version that it supports", null=True),
+            column("role", pa.string(), "leader, voter or observer"),
+            column("voter", pa.bool_(), "whether it votes: a leader that was removed from the voters does not"),
+            column("role_offset", pa.int64(), "offset of the record that made it a voter, or (observer) no voter"),
+            column("role_time", TIME, "append time of that record"),
+            column("elected_offset", pa.int64(), "offset of the record that made it the leader", null=True),
+            column("elected_time", TIME, "append time of that record", null=True),
+            column(
+                "heard_offset", pa.int64(), "newest record that shows it alive: elected, voted or joined", null=True
+            ),
+            column("heard_time", TIME, "append time of that record", null=True),
+            column("kraft_version", pa.int16(), "level of kraft.version of the quorum, 0 where no record says"),
+            *_INTERVAL,
+            column("ended_by", pa.string(), "why the row ended: election, voters, kraft version, resync", null=True),
+        ]
+    ),
+    key=("node_id", "from_offset"),
+    checks={**_INTERVAL_CHECK, "role_is_known": "role IN ('leader', 'voter', 'observer')"},
+    has_open_rows=True,
+)
+
+CHANGES = Table(
+    "changes",
+    "Everything that happened, a row each, in log order. Rows are only appended: stream from this table. Where history "
+    "was taken back, rows say so (column retraction).",
+    pa.schema(
+        [
+            column("log_offset", pa.int64(), "offset of the record that did it"),
+            column("batch_offset", pa.int64(), "base offset of the record's batch; log_offset where it is a snapshot"),
+            column("append_time", TIME, "append time of the batch"),
+            column("what", pa.string(), "kind of change, such as assignment or leader (docs/spec/changes.md)"),
+            column("topic_id", pa.string(), "id of the topic", null=True),
+            column("topic", pa.string(), "name of the topic", null=True),
+            column("partition", pa.int32(), "index of the partition", null=True),
+            column("broker_id", pa.int32(), "broker of the replica, or that changed", null=True),
+            column("directory_id", pa.string(), "directory that changed, or of the offline replica", null=True),
+            column("before", pa.string(), "value before, null for none", null=True),
+            column("after", pa.string(), "value after, null for none", null=True),
+            column("why", pa.string(), "why, where there is more than one way", null=True),
+            column("from_snapshot", pa.bool_(), "a snapshot is the witness: it happened at or before log_offset"),
+            column("retraction", pa.bool_(), "takes back the earlier row of its key; before and after are swapped"),
+            column("generation", pa.int32(), "how often history was taken back or rebuilt before the row was written"),
+        ]
+    ),
+    key=("log_offset", "what", "topic_id", "partition", "broker_id", "directory_id", "generation", "retraction"),
 )
 
 ASSIGNMENT_REQUESTS = Table(
@@ -309,8 +389,11 @@ LEDGER = Table(
     key=("end_offset",),
 )
 
-HISTORY = (BROKERS, DIRECTORIES, PARTITIONS, ASSIGNMENTS, OFFLINE_REPLICAS)
-TABLES = (RECORDS, *HISTORY, LEDGER)
+OF_REPLICAS = (BROKERS, DIRECTORIES, PARTITIONS, ASSIGNMENTS, OFFLINE_REPLICAS)
+"""Where replicas are, and what is offline: what checks and contracts look at."""
+HISTORY = (*OF_REPLICAS, CONTROLLERS, VOTERS)
+DERIVED = (*HISTORY, CHANGES)  # what follows from the records
+TABLES = (RECORDS, *DERIVED, LEDGER)
 REQUESTS = (ASSIGNMENT_REQUESTS, REQUEST_REJECTS)
 """The tables of the request stream. The first ``jbod replay --requests`` creates them."""
 BY_NAME: Mapping[str, Table] = {table.name: table for table in (*TABLES, *REQUESTS)}

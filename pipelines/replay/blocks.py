@@ -81,8 +81,10 @@ def events_of(
     directories, directory_sizes[hits] = _lists(named.directories, part.directory_ends, part.present[INT_LISTS], at)
     names, name_ends = take_lists(records.data, records.name_at, records.name_sizes, rows)
     topic_of, topics = renumber(named.topic_of[rows], named.topics)
+    offsets = records.offsets[rows] if snapshot is None else np.full(m, snapshot, np.int64)
     return Events(
-        offsets=records.offsets[rows] if snapshot is None else np.full(m, snapshot, np.int64),
+        offsets=offsets,
+        batches=records.headers["base_offset"][records.batch[rows]] if snapshot is None else offsets,
         times=records.headers["timestamp"][records.batch[rows]] * 1000,
         kinds=records.types[rows].astype(np.uint8),
         snapshot=np.full(m, snapshot is not None, np.bool_),

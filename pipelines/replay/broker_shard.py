@@ -1,4 +1,4 @@
-"""The broker shard: tables of brokers and directories, features, and the checks that need the whole cluster.
+"""The broker shard: tables of brokers, directories and the quorum, features, checks that need the whole cluster.
 
 It sees every broker record, feature level and topic name. By the names it refuses a topic that is created twice and a
 ClearElrRecord of a topic that does not exist. A shard of topics cannot detect either.
@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import pyarrow as pa
-
 from jbod_model.errors import ReplayViolation
 from jbod_model.ids import Uuid
 from pipelines.lake import tables
+from pipelines.replay.broker_changes import broker_changes
 from pipelines.replay.brokers import Change, Registration, load_brokers
 from pipelines.replay.events import CLEAR_ELR, REMOVE_TOPIC, SNAPSHOT_END, TOPIC, Events
-from pipelines.replay.rows import Rows
+from pipelines.replay.quorum_rows import Quorum
+from pipelines.replay.rows import Rows, row_table
 
 METADATA_VERSION = "metadata.version"
 
@@ -34,13 +34,14 @@ class Since:
 
 @dataclass
 class BrokerShardState:
-    """Registrations, the start of each open row, online directories, feature levels, and topic ids by name."""
+    """Registrations, the start of each open row, online directories, feature levels, topic ids by name, the quorum."""
 
     brokers: dict[int, Registration] = field(default_factory=dict)
     broker_since: dict[int, Since] = field(default_factory=dict)
     directory_since: dict[tuple[int, str], tuple[int, Since]] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
     topics: dict[str, str] = field(default_factory=dict)
+    quorum: Quorum = field(default_factory=Quorum)
 
     def dump(self) -> bytes:
         """Returns the state as JSON, for the state store."""
@@ -51,6 +52,7 @@ class BrokerShardState:
                 "directory_since": [[*key, epoch, asdict(at)] for key, (epoch, at) in self.directory_since.items()],
                 "features": self.features,
                 "topics": self.topics,
+                "quorum": self.quorum.dump(),
             }
         ).encode()
 
@@ -64,6 +66,7 @@ class BrokerShardState:
             directory_since={(b, d): (epoch, Since(**at)) for b, d, epoch, at in raw["directory_since"]},
             features=raw["features"],
             topics=raw["topics"],
+            quorum=Quorum.load(raw["quorum"]),
         )
 
     @property
@@ -103,10 +106,11 @@ def check_topics(topics: dict[str, str], events: Events) -> dict[str, str]:
     return now
 
 
-def broker_rows(state: BrokerShardState, changes: Sequence[Change]) -> dict[str, Rows]:
-    """Rows of ``brokers`` and ``directories`` for the changes. Updates ``state``."""
+def broker_rows(state: BrokerShardState, changes: Sequence[Change], generation: int | None = None) -> dict[str, Rows]:
+    """Rows of ``brokers`` and ``directories`` for the changes, and of ``changes``. Updates ``state``."""
     closed: list[dict[str, Any]] = []
     closed_dirs: list[dict[str, Any]] = []
+    happened: list[dict[str, Any]] = []
     for change in changes:
         if change.before is not None and change.after is not None and change.before.same_row(change.after):
             state.brokers[change.broker_id] = change.after
@@ -123,6 +127,9 @@ def broker_rows(state: BrokerShardState, changes: Sequence[Change]) -> dict[str,
             closed_dirs.append(
                 {**_directory_row(change.broker_id, directory, epoch, since), **_end(at), "ended_by": why}
             )
+        if generation is not None:
+            gone = {one: _why_gone(state, change, one) for one in before - after}
+            happened += broker_changes(change, gone, generation)
         if change.after is None:
             state.brokers.pop(change.broker_id, None)
             continue
@@ -135,9 +142,11 @@ def broker_rows(state: BrokerShardState, changes: Sequence[Change]) -> dict[str,
         _directory_row(broker, directory, epoch, since)
         for (broker, directory), (epoch, since) in sorted(state.directory_since.items(), key=lambda item: item[0])
     ]
+    told = row_table(tables.CHANGES, happened)
     return {
-        "brokers": Rows(_table(tables.BROKERS, closed), _table(tables.BROKERS, open_rows)),
-        "directories": Rows(_table(tables.DIRECTORIES, closed_dirs), _table(tables.DIRECTORIES, open_dirs)),
+        **({} if generation is None else {"changes": Rows(told, told.slice(0, 0))}),
+        "brokers": Rows(row_table(tables.BROKERS, closed), row_table(tables.BROKERS, open_rows)),
+        "directories": Rows(row_table(tables.DIRECTORIES, closed_dirs), row_table(tables.DIRECTORIES, open_dirs)),
     }
 
 
@@ -183,13 +192,3 @@ def _broker_row(broker: Registration, since: Since) -> dict[str, Any]:
 
 def _directory_row(broker_id: int, directory: str, epoch: int, since: Since) -> dict[str, Any]:
     return {"broker_id": broker_id, "directory_id": directory, "broker_epoch": epoch, **_start(since)}
-
-
-def _table(table: tables.Table, rows: list[dict[str, Any]]) -> pa.Table:
-    columns = [
-        pa.array([row[name] for row in rows], pa.int64()).cast(tables.TIME)
-        if kind == tables.TIME
-        else pa.array([row[name] for row in rows], kind)
-        for name, kind in zip(table.schema.names, table.schema.types, strict=True)
-    ]
-    return pa.table(columns, schema=table.schema)

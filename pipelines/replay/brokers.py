@@ -64,10 +64,12 @@ class Registration:
 
 @dataclass(frozen=True)
 class Event:
-    """A record that changes registrations, with its offset and time. ``record`` None: the end of a snapshot."""
+    """A record that changes registrations, with its offset, time and the base offset of its batch. ``record`` None: the
+    end of a snapshot."""
 
     offset: int
     time: int
+    batch: int
     snapshot: bool
     record: Record | None
 
@@ -78,6 +80,7 @@ class Change:
 
     offset: int
     time: int
+    batch: int
     snapshot: bool
     broker_id: int
     before: Registration | None
@@ -197,9 +200,9 @@ def fold_brokers(
     for event in events:
         if event.record is None:
             changes += [
-                Change(event.offset, event.time, True, broker_id, now.get(broker_id), loading.get(broker_id), "resync")
+                Change(event.offset, event.time, event.batch, True, broker_id, before, after, "resync")
                 for broker_id in sorted({*now, *loading})
-                if now.get(broker_id) != loading.get(broker_id)
+                if (before := now.get(broker_id)) != (after := loading.get(broker_id))
             ]
             now, loading = loading, {}
             continue
@@ -220,7 +223,7 @@ def fold_brokers(
             del now[broker_id]
         else:
             now[broker_id] = after
-        changes.append(Change(event.offset, event.time, False, broker_id, before, after, cause))
+        changes.append(Change(event.offset, event.time, event.batch, False, broker_id, before, after, cause))
     return FoldedBrokers(now, changes, rewrites)
 
 
@@ -232,12 +235,12 @@ def timeline(
     ``directory_ids`` are those that the shard has numbered. Returns the timeline and the ids, with those of the brokers
     appended.
     """
-    steps: dict[int, list[tuple[int, int, bool, Registration | None]]] = {
-        broker_id: [(-1, -1, False, broker)] for broker_id, broker in brokers.items()
+    steps: dict[int, list[tuple[int, int, int, bool, Registration | None]]] = {
+        broker_id: [(-1, -1, -1, False, broker)] for broker_id, broker in brokers.items()
     }
     for change in changes:
-        steps.setdefault(change.broker_id, [(-1, -1, False, None)]).append(
-            (change.offset, change.time, change.snapshot, change.after)
+        steps.setdefault(change.broker_id, [(-1, -1, -1, False, None)]).append(
+            (change.offset, change.time, change.batch, change.snapshot, change.after)
         )
     flat = [step for broker_id in sorted(steps) for step in steps[broker_id]]
     texts = [text for *_, broker in flat if broker is not None for text in broker.directories]
@@ -250,7 +253,8 @@ def timeline(
         offsets=np.array([offset for offset, *_ in flat], np.int64),
         times=np.array([time for _, time, *_ in flat], np.int64),
         states=np.array([_state(broker) for *_, broker in flat], np.int8),
-        snapshot=np.array([snapshot for _, _, snapshot, _ in flat], np.bool_),
+        snapshot=np.array([snapshot for *_, snapshot, _ in flat], np.bool_),
+        batches=np.array([batch for _, _, batch, *_ in flat], np.int64),
         directories=numbers,
         directory_ends=np.cumsum([0, *sizes], dtype=np.int64),
     )

@@ -13,7 +13,7 @@ from jbod_model.errors import JbodError, MalformedLog, ReplayViolation, restored
 from pipelines.lake import files
 from pipelines.lake.files import DataFile
 from pipelines.lake.publish import Batch
-from pipelines.lake.tables import BY_NAME
+from pipelines.lake.tables import BY_NAME, CHANGES
 from pipelines.replay.stages import ERROR, FILE, ROWS, SUMMARY, read_rows
 
 
@@ -51,6 +51,8 @@ def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Batch | N
         return None
     for name in sorted(small):
         rows_of_table = pa.concat_tables([part.cast(BY_NAME[name].schema) for part in small[name]])
+        if name == CHANGES.name:
+            rows_of_table = rows_of_table.sort_by("log_offset")
         written.append(files.write(lake, name, rows_of_table))
     files.check_there(lake, written)
     last = max(slices, key=lambda piece: (piece["end"], piece["snapshot"] < 0))

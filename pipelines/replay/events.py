@@ -38,7 +38,8 @@ _MILLISECOND = 1000
 class Events:
     """Columns of ``m`` events.
 
-    ``offsets`` int64, ``times`` int64 (microseconds UTC), ``kinds`` uint8 (apiKey), ``snapshot`` bool; ``topic_of``
+    ``offsets`` int64, ``batches`` int64 (base offset of the batch; of a snapshot's record its offset), ``times`` int64
+    (microseconds UTC), ``kinds`` uint8 (apiKey), ``snapshot`` bool; ``topic_of``
     int32 into ``topics`` uint64[t, 2] (-1: none); ``partitions`` int32, ``scalars`` int32[4, m]; ``int_values`` int32
     holds the values of six columns of lists, with ``int_starts``, ``int_sizes`` int32[6, m] (size -1: null);
     ``directories`` int32[*] into ``directory_ids`` uint64[d, 2] with ``directory_starts``, ``directory_sizes``
@@ -46,6 +47,7 @@ class Events:
     """
 
     offsets: np.ndarray
+    batches: np.ndarray
     times: np.ndarray
     kinds: np.ndarray
     snapshot: np.ndarray
@@ -88,6 +90,7 @@ class Events:
         int_sizes = self.int_sizes[:, rows]
         return Events(
             offsets=self.offsets[rows],
+            batches=self.batches[rows],
             times=self.times[rows],
             kinds=self.kinds[rows],
             snapshot=self.snapshot[rows],
@@ -119,6 +122,7 @@ class Events:
                 "cuts": self._cuts(np.array([0, len(self)]) if bounds is None else bounds),
                 "first": first,
                 "offsets": narrow(self.offsets - first if len(self) else self.offsets),
+                "in_batch": narrow(self.offsets - self.batches),
                 "began": began,
                 "times": narrow(self.times // _MILLISECOND - began if len(self) else self.times),
                 "kinds": self.kinds,
@@ -215,9 +219,11 @@ def join(parts: Sequence[Part]) -> Events:
     directory_sizes = column("directory_sizes", _ROWS, np.int32)
     name_sizes = column("name_sizes", _ROWS, np.int32)
     times = column("times", _ROWS, np.int64, "began")
+    offsets = column("offsets", _ROWS, np.int64, "first")
     times *= _MILLISECOND
     return Events(
-        offsets=column("offsets", _ROWS, np.int64, "first"),
+        offsets=offsets,
+        batches=offsets - column("in_batch", _ROWS, np.int64),
         times=times,
         kinds=column("kinds", _ROWS, np.uint8),
         snapshot=column("snapshot", _ROWS, np.bool_),
@@ -265,6 +271,7 @@ def end_of_snapshot(offset: int, time: int) -> Events:
     """The event that closes a snapshot, at its last contained offset."""
     return Events(
         offsets=np.array([offset], np.int64),
+        batches=np.array([offset], np.int64),
         times=np.array([time], np.int64),
         kinds=np.array([SNAPSHOT_END], np.uint8),
         snapshot=np.ones(1, np.bool_),

@@ -10,30 +10,46 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jbod_model.formats.control_records import CONTROL_TYPE_NAMES
-from pipelines.formats.records import Records, decode_values
+from jbod_model.formats.control_records import (
+    CONTROL_TYPE_NAMES,
+    CONTROL_TYPE_OF,
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    SnapshotFooterRecord,
+    VotersRecord,
+)
+from pipelines.formats.records import CONTROL_BASE, Records, decode_values
 from pipelines.lake.delta import connect, data_files, read_parquet
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import RECORDS
 from pipelines.replay.job import Job
 from pipelines.replay.rows import Rows
-from pipelines.replay.stages import Row, fold_rows, shard_rows
+from pipelines.replay.stages import QUORUM, Row, fold_rows, packed_values, shard_rows
 from pipelines.source.positions import Slice
 
 CHUNK = 1 << 20
+SNAPSHOT_FOOTER = CONTROL_TYPE_OF[SnapshotFooterRecord]
+_QUORUM = {
+    CONTROL_TYPE_NAMES[number]: number
+    for number in (CONTROL_TYPE_OF[kind] for kind in (LeaderChangeMessage, KRaftVersionRecord, VotersRecord))
+}
+"""Control records that the quorum follows from: number by name."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive data records of the log, or of one snapshot. ``closes``: the snapshot ends with them."""
+    """Consecutive data records of the log, or of one snapshot, and the control records between them that the quorum
+    follows from. ``closes``: the snapshot ends with them."""
 
     records: Records
+    control: pa.Table
     snapshot: int
     closes: bool
 
 
 def states_at(lake: LakeWriter, job: Job, offset: int, *, most: int = CHUNK) -> dict[int, bytes]:
     """Returns the state of each shard after all published records below ``offset``, folded from their values only."""
+    job = replace(job, generation=None)
     return {shard: state for shard, state, _ in folded(lake, job, offset, most=most)}
 
 
@@ -63,6 +79,7 @@ def folded(
             closes=chunk.closes,
         )
         rows += shard_rows(job, number, piece, chunk.records, np.ones(n, np.bool_))
+        rows += _control_rows(job, number, chunk)
         # A snapshot replaces everything at once, so it is folded in one step.
         if chunk.snapshot >= 0 and not chunk.closes:
             continue
@@ -85,13 +102,15 @@ def chunks(lake: LakeWriter, offset: int, *, most: int = CHUNK, known_again: boo
 def _batches(lake: LakeWriter, offset: int, most: int, known_again: bool) -> Iterator[pa.Table]:
     delta = lake.tables[RECORDS.name]
     names = [file["path"] for file in data_files(delta)]
-    footer = CONTROL_TYPE_NAMES[4]
-    unread = ", ".join(f"'{name}'" for name in CONTROL_TYPE_NAMES.values() if name != footer)
+    footer = CONTROL_TYPE_NAMES[SNAPSHOT_FOOTER]
+    read = (footer, *_QUORUM)
+    unread = ", ".join(f"'{name}'" for name in CONTROL_TYPE_NAMES.values() if name not in read)
     skipped = "UNKNOWN_CONTROL_" if known_again else "UNKNOWN_"
     with connect() as connection:
         reader = connection.sql(
             f"""
-            SELECT log_offset, snapshot, record_type = '{footer}' AS footer, epoch_ms(append_time) AS time, value
+            SELECT log_offset, snapshot, record_type = '{footer}' AS footer, epoch_ms(append_time) AS time, value,
+                batch_offset, {_numbers()} AS control
             FROM {read_parquet(lake.location, RECORDS.name, delta, names)}
             WHERE log_offset < {offset} AND record_type NOT IN ({unread}) AND NOT starts_with(record_type, '{skipped}')
             ORDER BY log_offset, snapshot, snapshot_index
@@ -111,6 +130,7 @@ def _batches(lake: LakeWriter, offset: int, most: int, known_again: bool) -> Ite
 def _chunk(rows: pa.Table, snapshot: int) -> Chunk:
     last = rows.slice(len(rows) - 1).to_pylist()[0]
     rows = rows.filter(pc.invert(rows["footer"]))
+    control, rows = rows.filter(pc.is_valid(rows["control"])), rows.filter(pc.is_null(rows["control"]))
     values = pa.chunked_array(rows["value"].chunks, rows["value"].type).cast(pa.large_binary()).combine_chunks()
     _, ends, data = values.buffers() if len(rows) else (None, pa.py_buffer(bytes(8)), None)
     records = decode_values(
@@ -123,4 +143,29 @@ def _chunk(rows: pa.Table, snapshot: int) -> Chunk:
     # A snapshot ends at the time of its footer, which is not a data record.
     end = np.zeros(1, records.headers.dtype)
     end["timestamp"] = last["time"]
-    return Chunk(replace(records, headers=np.concatenate([records.headers, end])), snapshot, last["footer"])
+    headers = np.concatenate([records.headers, end])
+    headers["base_offset"][: len(records)] = rows["batch_offset"].to_numpy()
+    return Chunk(replace(records, headers=headers), control, snapshot, last["footer"])
+
+
+def _numbers() -> str:
+    """SQL for the number of a control record that the quorum follows from, null for other records."""
+    cases = " ".join(f"WHEN '{name}' THEN {number}" for name, number in _QUORUM.items())
+    return f"CASE record_type {cases} END"
+
+
+def _control_rows(job: Job, sequence: int, chunk: Chunk) -> list[Row]:
+    """The rows of a chunk's control records for the broker shard."""
+    rows = chunk.control
+    if not rows.num_rows:
+        return []
+    snapshot = None if chunk.snapshot < 0 else chunk.snapshot - 1
+    payload = packed_values(
+        offsets=rows["log_offset"].to_numpy(),
+        batches=rows["batch_offset"].to_numpy(),
+        types=rows["control"].to_numpy() + CONTROL_BASE,
+        times=rows["time"].to_numpy() * 1000,
+        values=rows["value"].to_pylist(),
+        snapshot=snapshot,
+    )
+    return [(job.broker_shard, sequence, QUORUM, payload)]

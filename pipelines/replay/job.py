@@ -18,6 +18,8 @@ class Job:
     rules: EngineRules
     seeded: bool = False
     """Whether a shard without state takes its state from the checkpoint's seed (pipelines.replay.seed)."""
+    generation: int | None = None
+    """That of the rows of ``changes`` (R-EVENT-8); without it, none are made."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lake", self.lake and for_all(self.lake))

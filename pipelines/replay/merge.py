@@ -33,7 +33,7 @@ def is_absent(directories: Any, start: int, size: int, absent_directory: int) ->
 
 
 @helper
-def _same_list(values: Any, starts: Any, sizes: Any, one: int, other: int) -> bool:
+def same_list(values: Any, starts: Any, sizes: Any, one: Any, other: Any) -> bool:
     """Whether two references name equal lists (null, EMPTY and [] are equal)."""
     if one == other:
         return True
@@ -135,7 +135,7 @@ def repeats(lists: Lists, versions: Any, draft: int, before: int) -> bool:
         if versions[draft, k] != versions[before, k]:
             return False
     for k in range(DIRECTORIES):
-        if not _same_list(
+        if not same_list(
             lists.values,
             lists.starts[k],
             lists.sizes[k],
@@ -146,7 +146,7 @@ def repeats(lists: Lists, versions: Any, draft: int, before: int) -> bool:
     one, other = versions[draft, c.V_LISTS + DIRECTORIES], versions[before, c.V_LISTS + DIRECTORIES]
     if one < 0 or other < 0:
         return bool(one == other)
-    return _same_list(lists.directories, lists.directory_starts, lists.directory_sizes, one, other)
+    return same_list(lists.directories, lists.directory_starts, lists.directory_sizes, one, other)
 
 
 @helper

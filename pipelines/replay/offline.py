@@ -40,9 +40,9 @@ class Timeline(NamedTuple):
     """The registrations of every broker over a batch, as steps in log order.
 
     ``brokers`` int32[b] ascending; broker i has the steps ``step_ends[i]:step_ends[i + 1]``. Each step has: ``offsets``
-    and ``times`` int64 of its beginning, ``states`` int8 (BROKER_*), ``snapshot`` bool, and its directory numbers
-    ``directories[directory_ends[s]:directory_ends[s + 1]]``. The first step of each broker is its state before the
-    batch.
+    and ``times`` int64 of its beginning, ``states`` int8 (BROKER_*), ``snapshot`` bool, ``batches`` int64 (base offset
+    of its batch), and its directory numbers ``directories[directory_ends[s]:directory_ends[s + 1]]``. The first step of
+    each broker is its state before the batch.
     """
 
     brokers: Any
@@ -51,6 +51,7 @@ class Timeline(NamedTuple):
     times: Any
     states: Any
     snapshot: Any
+    batches: Any
     directories: Any
     directory_ends: Any
 

@@ -28,6 +28,8 @@ class Replay:
     start: str = "auto"
     cut_tail: str = "wait"
     max_records: int = 10_000_000
+    changes: bool = True
+    """Whether a new lake has the table ``changes``."""
     follow_seconds: float | None = None
     shards: int | None = None
     requests: Requests | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ from pipelines.formats.partitions import (
 from pipelines.lake import tables
 from pipelines.replay import fold_columns as c
 from pipelines.replay import offline as o
+from pipelines.replay.changes import change_rows
 from pipelines.replay.shard import Step
 
 # Indexed by the numbers of the fold.
@@ -43,6 +45,17 @@ class Rows:
 
     closed: pa.Table
     open: pa.Table
+
+
+def row_table(table: tables.Table, rows: list[dict[str, Any]]) -> pa.Table:
+    """Rows of a table, from dicts with times in microseconds. For tables of few rows."""
+    columns = [
+        pa.array([row[name] for row in rows], pa.int64()).cast(tables.TIME)
+        if kind == tables.TIME
+        else pa.array([row[name] for row in rows], kind)
+        for name, kind in zip(table.schema.names, table.schema.types, strict=True)
+    ]
+    return pa.table(columns, schema=table.schema)
 
 
 class _Columns:
@@ -144,15 +157,23 @@ def _offline_rows(build: _Columns, intervals: np.ndarray, still: bool) -> pa.Tab
     return pa.table(columns, names=tables.OFFLINE_REPLICAS.schema.names)
 
 
-def rows_of(step: Step) -> dict[str, Rows]:
-    """Rows of ``partitions``, ``assignments`` and ``offline_replicas``, by table name."""
+def rows_of(step: Step, generation: int | None = None) -> dict[str, Rows]:
+    """Rows of ``partitions``, ``assignments``, ``offline_replicas`` and ``changes``, by table name.
+
+    ``generation`` of the rows of ``changes``; there are none without it.
+    """
     build = _Columns(step)
     intervals = step.intervals
     still = intervals[:, o.O_TO] == c.OPEN
     done = ~still & (intervals[:, o.O_TO] != intervals[:, o.O_FROM])
     ended_versions, open_versions = step.version_rows
     ended_slots, open_slots = step.slot_rows
+    changed = {}
+    if generation is not None:
+        happened = change_rows(step, build.topic_ids, build.names, build.directories, generation)
+        changed["changes"] = Rows(happened, happened.slice(0, 0))
     return {
+        **changed,
         "partitions": Rows(_partition_rows(build, ended_versions, False), _partition_rows(build, open_versions, True)),
         "assignments": Rows(_assignment_rows(build, ended_slots, False), _assignment_rows(build, open_slots, True)),
         "offline_replicas": Rows(

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation
+from pipelines.lake.changes import next_generation
 from pipelines.lake.create import Identity
 from pipelines.lake.folder import check_folder
 from pipelines.lake.lock import only_run
@@ -63,6 +64,7 @@ class Runner:
         self.lake = LakeWriter.create_or_open(
             wanted.lake,
             Identity(log.cluster_id(), wanted.profile, wanted.ids, wanted.shards or shards_for(size)),
+            keeps_changes=wanted.changes,
         )
         self._publisher = Publisher(self.lake, wanted.requests, self._say, self._notice)
         self._limit: int | None = None
@@ -229,7 +231,7 @@ class Runner:
             self._log.follow(self.lake.end_offset)
 
     def _job(self, *, seeded: bool = False) -> Job:
-        return Job(self.wanted.lake, self.lake.identity.shards, self.rules, seeded)
+        return Job(self.wanted.lake, self.lake.identity.shards, self.rules, seeded, next_generation(self.lake))
 
     def _options(self) -> dict[str, str]:
         """The data source's options for this run."""

@@ -23,7 +23,7 @@ from pipelines.replay import fold_columns as c
 from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, REGISTER_BROKER, TOPIC, Events, starts_of
 from pipelines.replay.fold import fold
 from pipelines.replay.fold_columns import Batch, EventColumns, Lists
-from pipelines.replay.offline import H_SLOT, offline_intervals
+from pipelines.replay.offline import H_SLOT, Timeline, offline_intervals
 from pipelines.replay.rewrites import rewrite_columns
 from pipelines.replay.state import Moments, ShardState
 
@@ -36,6 +36,8 @@ class Step:
     likewise for assignments, ``intervals`` int64[o, 7] for offline replicas. List references point into ``lists``, FROM
     and TO of versions and slots into ``moments``. ``version_rows`` and ``slot_rows`` are (ended rows, open rows). A row
     that begins and ends at the same offset, as when a snapshot repeats a record, is in neither. ``parts`` int32[p, 8].
+    The first ``old`` versions were there before the batch. ``batches`` int64: the base offset of the batch of each
+    moment, -1 for those of the state.
     """
 
     state: ShardState
@@ -51,6 +53,32 @@ class Step:
     moments: Moments
     lists: Lists
     absent_directory: int
+    old: int
+    batches: np.ndarray
+    timeline: Timeline
+
+    @cached_property
+    def _known_offsets(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Offsets of the batch's events and broker changes, ascending; their batches; whether they are a snapshot's."""
+        new = self.batches >= 0
+        steps = self.timeline.offsets >= 0
+        offsets = np.concatenate([self.moments.offsets[new], self.timeline.offsets[steps]])
+        order = np.argsort(offsets, kind="stable")
+        batches = np.concatenate([self.batches[new], self.timeline.batches[steps]])
+        snapshot = np.concatenate([self.moments.snapshot[new], self.timeline.snapshot[steps]])
+        return offsets[order], batches[order], snapshot[order]
+
+    @property
+    def first_offset(self) -> int:
+        """The first offset of the batch at which a record changed this shard or a broker, or one beyond all."""
+        offsets, _, _ = self._known_offsets
+        return int(offsets[0]) if len(offsets) else np.iinfo(np.int64).max
+
+    def batches_at(self, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For offsets of the batch: base offset of their batch of the log, and whether a snapshot is their witness."""
+        known, batches, snapshot = self._known_offsets
+        at = np.searchsorted(known, offsets)
+        return batches[at], snapshot[at]
 
     @cached_property
     def _used(self) -> list[bool]:
@@ -154,6 +182,9 @@ def step(
         moments=moments,
         lists=folded.lists,
         absent_directory=absent_directory,
+        old=old,
+        batches=np.concatenate([np.full(len(state.when_offsets), -1, np.int64), events.batches]),
+        timeline=timeline,
     )
     return replace(done, state=_next_state(done, alive, held[:still]))
 

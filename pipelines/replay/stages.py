@@ -17,13 +17,16 @@ import pyarrow as pa
 
 from jbod_model.errors import JbodError, marked
 from jbod_model.formats import codec
-from jbod_model.formats.records import FeatureLevelRecord
+from jbod_model.formats.batch import read_control
+from jbod_model.formats.control_records import ControlRecord
+from jbod_model.formats.records import FeatureLevelRecord, Record
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.registrations import Rewrite
 from pipelines.formats.api_keys import KEY_OF
 from pipelines.formats.record_names import unknown_kinds
-from pipelines.formats.records import Records
+from pipelines.formats.records import CONTROL_BASE, Records
 from pipelines.lake import files
+from pipelines.lake.tables import BY_NAME
 from pipelines.replay.blocks import by_shard, events_of, rows_of_events
 from pipelines.replay.broker_shard import BrokerShardState, broker_rows, check_topics
 from pipelines.replay.brokers import (
@@ -48,6 +51,7 @@ from pipelines.replay.events import (
 from pipelines.replay.job import Job
 from pipelines.replay.keys import keys_of
 from pipelines.replay.pack import compress, decompress, pack, unpack
+from pipelines.replay.quorum_rows import QUORUM_TYPES, QuorumEvent
 from pipelines.replay.record_rows import record_rows
 from pipelines.replay.rows import Rows, rows_of
 from pipelines.replay.shard import step
@@ -66,8 +70,8 @@ STAGE_SCHEMA = pa.schema(
     ]
 )
 # Kinds of rows: for the state machine, and (the last four) for the driver.
-EVENTS, STAGED, END, BROKERS, FEATURES, TOPICS, FILE, ROWS, SUMMARY, ERROR = (
-    "events", "staged", "end", "brokers", "features", "topics", "file", "rows", "summary", "error",
+EVENTS, STAGED, END, BROKERS, FEATURES, TOPICS, QUORUM, FILE, ROWS, SUMMARY, ERROR = (
+    "events", "staged", "end", "brokers", "features", "topics", "quorum", "file", "rows", "summary", "error",
 )  # fmt: skip
 _OF_EVENTS = (EVENTS, STAGED, END)
 FEATURE_LEVEL = KEY_OF[FeatureLevelRecord]
@@ -129,6 +133,9 @@ def shard_rows(
     features = _values(records, known & (records.types == FEATURE_LEVEL), snapshot, False)
     if features is not None:
         yield job.broker_shard, sequence, FEATURES, features
+    of_quorum = _values(records, known & np.isin(records.types, QUORUM_TYPES), snapshot, piece.closes)
+    if of_quorum is not None:
+        yield job.broker_shard, sequence, QUORUM, of_quorum
     yield -1, sequence, SUMMARY, json.dumps(_summary(records, kept, piece, snapshot)).encode()
 
 
@@ -148,16 +155,39 @@ def _values(records: Records, mask: np.ndarray, snapshot: int | None, closes: bo
     rows = np.flatnonzero(mask)
     if not len(rows) and not closes:
         return None
-    values = [records.value(row) for row in rows.tolist()]
     offsets = records.offsets[rows] if snapshot is None else np.full(len(rows), snapshot, np.int64)
+    return packed_values(
+        offsets=offsets,
+        batches=records.headers["base_offset"][records.batch[rows]] if snapshot is None else offsets,
+        types=records.types[rows],
+        times=records.headers["timestamp"][records.batch[rows]] * 1000,
+        values=[records.value(row) for row in rows.tolist()],
+        snapshot=snapshot,
+        end_time=int(records.headers["timestamp"][-1]) * 1000 if closes else None,
+    )
+
+
+def packed_values(
+    *,
+    offsets: np.ndarray,
+    batches: np.ndarray,
+    types: np.ndarray,
+    times: np.ndarray,
+    values: Sequence[bytes],
+    snapshot: int | None,
+    end_time: int | None = None,
+) -> bytes:
+    """Packs record values with their offsets, batches, types and times. ``end_time``: when the snapshot ends."""
     return pack(
         {
             "offsets": offsets,
-            "times": records.headers["timestamp"][records.batch[rows]] * 1000,
+            "batches": batches,
+            "types": types,
+            "times": times,
             "values": np.frombuffer(b"".join(values), np.uint8),
             "ends": np.cumsum([0, *map(len, values)], dtype=np.int64),
-            "snapshot": np.array([-1 if snapshot is None else snapshot, closes], np.int64),
-            "end_time": records.headers["timestamp"][-1:] * 1000,
+            "snapshot": np.array([-1 if snapshot is None else snapshot, end_time is not None], np.int64),
+            "end_time": np.array([end_time or 0], np.int64),
         }
     )
 
@@ -166,10 +196,32 @@ def _events_of_values(payload: bytes) -> Iterator[Event]:
     arrays = unpack(payload)
     raw, ends = arrays["values"].tobytes(), arrays["ends"].tolist()
     snapshot, closes = arrays["snapshot"].tolist()
-    for row, (offset, time) in enumerate(zip(arrays["offsets"].tolist(), arrays["times"].tolist(), strict=True)):
-        yield Event(offset, time, snapshot >= 0, codec.decode(raw[ends[row] : ends[row + 1]]).record)
+    columns = (arrays[name].tolist() for name in ("offsets", "times", "batches"))
+    for row, (offset, time, batch) in enumerate(zip(*columns, strict=True)):
+        yield Event(offset, time, batch, snapshot >= 0, codec.decode(raw[ends[row] : ends[row + 1]]).record)
     if closes:
-        yield Event(snapshot, int(arrays["end_time"][0]), True, None)
+        yield Event(snapshot, int(arrays["end_time"][0]), snapshot, True, None)
+
+
+def _quorum_events(ordered: list[Row]) -> list[QuorumEvent]:
+    """The quorum's events in log order. Those of a rebuild come in two rows: metadata records, control records."""
+    found = []
+    for _, sequence, kind, payload in ordered:
+        if kind == QUORUM:
+            arrays = unpack(payload)
+            raw, ends = arrays["values"].tobytes(), arrays["ends"].tolist()
+            snapshot, closes = arrays["snapshot"].tolist()
+            columns = (arrays[name].tolist() for name in ("offsets", "times", "types"))
+            for row, (offset, time, number) in enumerate(zip(*columns, strict=True)):
+                record = _quorum_record(number, raw[ends[row] : ends[row + 1]])
+                found.append((sequence, False, QuorumEvent(offset, time, snapshot >= 0, record)))
+            if closes:
+                found.append((sequence, True, QuorumEvent(snapshot, int(arrays["end_time"][0]), True, None)))
+    return [event for *_, event in sorted(found, key=lambda one: (one[0], one[1], one[2].offset))]
+
+
+def _quorum_record(number: int, value: bytes) -> Record | ControlRecord:
+    return read_control(number - CONTROL_BASE, value) if number >= CONTROL_BASE else codec.decode(value).record
 
 
 def _summary(records: Records, kept: np.ndarray, piece: Slice, snapshot: int | None) -> dict[str, Any]:
@@ -216,7 +268,7 @@ def fold_rows(
         rewrites=folded.rewrites,
     )
     packed = pack({"brokers": np.frombuffer(folded.after, np.uint8), **done.state.arrays()})
-    return compress(packed), rows_of(done), []
+    return compress(packed), rows_of(done, job.generation), []
 
 
 def _part(job: Job, shard: int, kind: str, payload: bytes) -> Part:
@@ -261,7 +313,10 @@ def _fold_broker_shard(
             for event in _events_of_values(payload):
                 brokers.features[event.record.name] = event.record.feature_level  # type: ignore[union-attr]
     said = json.dumps({"metadata_version": brokers.metadata_version}).encode()
-    tables = broker_rows(brokers, changes) if changes else {}
+    tables = broker_rows(brokers, changes, job.generation) if changes else {}
+    quorum = _quorum_events(ordered)
+    if quorum:
+        tables |= brokers.quorum.follow(quorum)
     return compress(brokers.dump()), tables, [(job.broker_shard, -1, SUMMARY, said)]
 
 
@@ -272,7 +327,8 @@ def _write(job: Job, shard: int, tables: dict[str, Rows]) -> list[Row]:
         if rows.open.num_rows:
             written = files.write(job.lake, name, rows.open, shard=shard)
             out.append((shard, -1, FILE, written.to_json().encode()))
-        out.append((shard, -1, SUMMARY, json.dumps({"touched": [name, shard]}).encode()))
+        if BY_NAME[name].has_open_rows:
+            out.append((shard, -1, SUMMARY, json.dumps({"touched": [name, shard]}).encode()))
         if rows.closed.num_rows >= SMALL:
             out.append((shard, -1, FILE, files.write(job.lake, name, rows.closed).to_json().encode()))
         elif rows.closed.num_rows:

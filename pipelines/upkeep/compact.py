@@ -11,7 +11,7 @@ rows: readers ignore them, and the next publication builds on them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,7 +25,7 @@ from pipelines.lake.commit import LiveFile, commit_files, live_files
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import REBUILT, REWRITTEN
 from pipelines.lake.publish import LakeWriter
-from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, REQUESTS, Table
+from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, Table
 
 TARGET_BYTES = 32 << 20
 """Larger files stay, and merged files grow to about this size. Their uncompressed rows are held in memory."""
@@ -61,13 +61,14 @@ def optimize(location: str, *, target: int = TARGET_BYTES) -> list[Merged]:
     done = []
     with LakeWriter.held(location) as lake:
         rewritten = False
-        for table in (RECORDS, *HISTORY, *REQUESTS):
+        for table in (RECORDS, *DERIVED, *REQUESTS):
             if table.name not in lake.tables:
                 continue
             there = live_files(lake.tables[table.name])
             added: list[DataFile] = []
             gone: list[LiveFile] = []
-            for group in _groups(_closed_files(there), target):
+            oldest_first = _by_commit(there) if table is CHANGES else _closed_files(there)
+            for group in _groups(oldest_first, target):
                 added.append(_merged(location, table, group))
                 gone += group
             if gone:
@@ -102,6 +103,16 @@ def _closed_files(found: Iterable[LiveFile]) -> list[LiveFile]:
     return sorted((file for file in found if file.shard < 0), key=age)
 
 
+def _by_commit(found: Iterable[LiveFile]) -> list[LiveFile]:
+    """The files in the order of their commits, which is the order in which a stream reads them."""
+    return sorted(found, key=lambda file: (_modified(file), file.path))
+
+
+def _modified(file: LiveFile) -> int:
+    time = file.statistics["modification_time"]
+    return int(time.timestamp() * 1000) if isinstance(time, datetime) else int(time)
+
+
 def _groups(found: Iterable[LiveFile], target: int) -> Iterator[list[LiveFile]]:
     """Runs of neighbours that are worth merging."""
     group: list[LiveFile] = []
@@ -119,6 +130,9 @@ def _groups(found: Iterable[LiveFile], target: int) -> Iterator[list[LiveFile]]:
 
 def _merged(location: str, table: Table, group: Sequence[LiveFile]) -> DataFile:
     rows = files.read(location, table, [file.path for file in group])
+    if table is CHANGES:
+        # A new stream reads files by their modification time: the merged file takes the place of its last part.
+        return replace(files.write(location, table.name, rows), modified=_modified(group[-1]))
     order = pc.sort_indices(rows.select(table.key), [(name, "ascending") for name in table.key])
     return files.write(location, table.name, rows.take(order))
 

@@ -30,7 +30,7 @@ def partition(location: str) -> None:
     """Converts a lake of format 1 to format 2, or completes the conversion."""
     said = described(location)
     lake = LakeWriter(location, Identity(*(said[name] for name in ("cluster_id", "profile", "ids", "shards"))))
-    _open(lake)
+    open_old(lake)
     published = dict((lake.ledger or {}).get("versions", {}))
     versions = dict(published)
     for table in (*HISTORY, ASSIGNMENT_REQUESTS):
@@ -45,7 +45,8 @@ def partition(location: str) -> None:
         lake.append_ledger(lake.here(), versions, {})
 
 
-def _open(lake: LakeWriter) -> None:
+def open_old(lake: LakeWriter) -> None:
+    """Opens the tables that a lake of an earlier format has, and its newest ledger row."""
     for table in (*TABLES, *REQUESTS):
         if DeltaTable.is_deltatable(f"{lake.location}/{table.name}"):
             lake.tables[table.name] = DeltaTable(f"{lake.location}/{table.name}")

@@ -9,15 +9,16 @@ publication may build on them. The next vacuum deletes the files that it did not
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from pipelines.lake import files
+from pipelines.lake.changes import rebuild_changes
 from pipelines.lake.commit import live_files
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.publish import LakeWriter
-from pipelines.lake.tables import HISTORY, RECORDS, REQUESTS
+from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, RECORDS, REQUESTS, Table
 from pipelines.replay.from_records import CHUNK, folded
 from pipelines.replay.job import Job
 from pipelines.replay.rules import rules
@@ -48,6 +49,8 @@ def rebuild(location: str, *, say: Say, most: int = CHUNK) -> dict[str, int]:
             say(f"replacing {table.name}")
             lake.fit(table)
             replace_files(lake, table, made[table.name], live_files(lake.tables[table.name]), rebuilt=True)
+        say("comparing changes")
+        rebuild_changes(lake, made[CHANGES.name])
         if names:
             say("naming records that are known now")
             replace_files(lake, RECORDS, names, unnamed, rebuilt=True)
@@ -56,22 +59,31 @@ def rebuild(location: str, *, say: Say, most: int = CHUNK) -> dict[str, int]:
 
 
 def recompute(
-    lake: LakeWriter, end_offset: int, into: str, *, most: int = CHUNK, known_again: bool = False
+    lake: LakeWriter,
+    end_offset: int,
+    into: str,
+    *,
+    most: int = CHUNK,
+    known_again: bool = False,
+    tables: Sequence[Table] = DERIVED,
 ) -> dict[str, list[DataFile]]:
-    """Write the history that follows from a lake's records below ``end_offset`` to the folder or lake ``into``.
+    """Writes the rows of ``tables`` that follow from a lake's records below ``end_offset`` to the folder or lake
+    ``into``.
 
     ``known_again``: also from those whose type was not known when they were published.
     """
-    job = Job(lake.location, lake.identity.shards, rules(lake.identity.profile, lake.identity.ids))
+    job = Job(lake.location, lake.identity.shards, rules(lake.identity.profile, lake.identity.ids), generation=0)
     fs, root = lake_filesystem(into)
-    made: dict[str, list[DataFile]] = {table.name: [] for table in HISTORY}
+    made: dict[str, list[DataFile]] = {table.name: [] for table in tables}
     for name in made:
         fs.create_dir(f"{root}/{name}")
     opened: dict[tuple[str, int], pa.Table] = {}
     closed: dict[str, list[pa.Table]] = defaultdict(list)
-    for shard, _, tables in folded(lake, job, end_offset, most=most, known_again=known_again):
-        for name, rows in tables.items():
-            opened[name, shard] = rows.open
+    for shard, _, found in folded(lake, job, end_offset, most=most, known_again=known_again):
+        for name in made.keys() & found.keys():
+            rows = found[name]
+            if BY_NAME[name].has_open_rows:
+                opened[name, shard] = rows.open
             closed[name].append(rows.closed)
             if sum(map(len, closed[name])) >= most:
                 made[name] += _write(into, name, closed.pop(name))
@@ -83,5 +95,8 @@ def recompute(
 
 
 def _write(into: str, name: str, parts: list[pa.Table], shard: int = -1) -> list[DataFile]:
+    if len({part.schema for part in parts}) > 1:
+        # The broker shard's rows have no dictionaries.
+        parts = [part.cast(BY_NAME[name].schema) for part in parts]
     rows = pa.concat_tables(parts)
     return [files.write(into, name, rows, shard=shard)] if len(rows) else []

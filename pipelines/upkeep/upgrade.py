@@ -21,6 +21,7 @@ from pipelines.lake.create import Identity, create_table, described
 from pipelines.lake.foreign import REWRITTEN
 from pipelines.lake.lock import alone
 from pipelines.lake.tables import LEDGER, Table
+from pipelines.upkeep.derived import add_derived
 from pipelines.upkeep.partitioning import partition
 
 
@@ -55,7 +56,10 @@ def add_column(table: Table, name: str) -> Callable[[str], None]:
     return do
 
 
-STEPS: Sequence[Step] = (Step(2, "open rows in a partition for each shard", partition),)
+STEPS: Sequence[Step] = (
+    Step(2, "open rows in a partition for each shard", partition),
+    Step(3, "tables changes, controllers and voters", add_derived),
+)
 """The steps in order, one or more for each format after the first. FORMAT_VERSION is ``to`` of the last step."""
 
 

@@ -17,16 +17,19 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from jbod_model.formats import codec
-from jbod_model.formats.control_records import CONTROL_TYPE_NAMES
+from jbod_model.formats.batch import read_control
+from jbod_model.formats.control_records import CONTROL_TYPE_NAMES, CONTROL_TYPES, ControlRecord
 from jbod_model.formats.records import Record
 from jbod_model.ids import ID_TABLES
 from jbod_model.profiles import PROFILES
 from pipelines.lake import files
+from pipelines.lake.changes import KEY, in_force
+from pipelines.lake.create import described, keeps_changes
 from pipelines.lake.delta import data_files, open_table, read_parquet
 from pipelines.lake.files import lake_filesystem
 from pipelines.lake.foreign import last_own, since
 from pipelines.lake.reader import Lake
-from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, Table
+from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, LEDGER, Table
 from pipelines.upkeep.verify_reference import History, Row
 
 By = Literal["model", "engine"]
@@ -85,6 +88,8 @@ def verify(location: str, *, by: By | None = None) -> Verdict:
             _by_engine(lake, folder)
         for table in HISTORY:
             verdict.differences += _compared(lake, table, folder)
+        if keeps_changes(described(lake.path)):
+            verdict.differences += _compared_changes(lake, folder)
     return verdict
 
 
@@ -146,14 +151,16 @@ class _Entry:
 
     offset: int
     time: int
+    batch_offset: int
     snapshot_index: int | None
     record: Record | None
+    control_record: ControlRecord | None
 
 
 def _by_model(lake: Lake, folder: str) -> None:
     published = lake.published
     history = History(PROFILES[published.profile], ID_TABLES[published.ids]).add(_entries(lake))
-    for table in HISTORY:
+    for table in DERIVED:
         Path(folder, table.name).mkdir()
         rows: Sequence[Row] = history.tables[table.name]
         files.write(folder, table.name, pa.Table.from_pylist(list(rows), schema=table.schema))
@@ -161,13 +168,15 @@ def _by_model(lake: Lake, folder: str) -> None:
 
 def _entries(lake: Lake) -> Iterator[_Entry]:
     rows = lake.query(
-        "SELECT log_offset, epoch_us(append_time), snapshot_index, record_type, value "
+        "SELECT log_offset, epoch_us(append_time), batch_offset, snapshot_index, record_type, value "
         f"FROM {_rows(lake, 'records')} ORDER BY log_offset, snapshot, snapshot_index"
     )
-    controls = set(CONTROL_TYPE_NAMES.values())
-    for offset, time, index, kind, value in rows:
+    controls = {name: number for number, name in CONTROL_TYPE_NAMES.items()}
+    for offset, time, batch, index, kind, value in rows:
         read = kind not in controls and not kind.startswith("UNKNOWN_")
-        yield _Entry(offset, time, index, codec.decode(value, file="records", offset=offset).record if read else None)
+        record = codec.decode(value, file="records", offset=offset).record if read else None
+        control = read_control(controls[kind], value) if controls.get(kind) in CONTROL_TYPES else None
+        yield _Entry(offset, time, batch, index, record, control)
 
 
 def _by_engine(lake: Lake, folder: str) -> None:
@@ -201,6 +210,23 @@ def _compared(lake: Lake, table: Table, folder: str) -> Iterator[Difference]:
     for row in rows:
         key, (mine, theirs, *values) = row[: len(table.key)], row[len(table.key) :]
         yield _difference(table, key, _told(mine, theirs, dict(zip(others, _pairs(values), strict=True))))
+
+
+def _compared_changes(lake: Lake, folder: str) -> Iterator[Difference]:
+    """The rows of ``changes`` that are in force against those that follow from the records."""
+    columns = ", ".join(name for name in CHANGES.schema.names if name not in ("retraction", "generation"))
+    made = f"(FROM read_parquet('{folder}/{CHANGES.name}/*.parquet'))"
+    if not any(Path(folder, CHANGES.name).glob("*.parquet")):
+        made = f"(FROM {_rows(lake, CHANGES.name)} WHERE false)"
+    mine, theirs = (f"(SELECT {columns} FROM {rows})" for rows in (in_force(_rows(lake, CHANGES.name)), made))
+    for have, lack, what in (
+        (mine, theirs, "is in the table, but does not follow from the records"),
+        (theirs, mine, "follows from the records, but is not in the table"),
+    ):
+        sql = f"SELECT {', '.join(KEY)} FROM (FROM {have} EXCEPT ALL FROM {lack}) ORDER BY ALL LIMIT {MOST}"
+        for row in lake.query(sql):
+            said = ", ".join(f"{name} {value}" for name, value in zip(KEY, row, strict=True) if value is not None)
+            yield Difference(CHANGES.name, said, row[0], what)
 
 
 def _pairs(values: Sequence[str | None]) -> list[tuple[str | None, str | None]]:

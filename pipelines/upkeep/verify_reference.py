@@ -8,24 +8,33 @@ tables.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, Self
 
+from jbod_model.formats.control_records import (
+    ControlRecord,
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    VotersRecord,
+)
 from jbod_model.formats.records import (
-    BrokerRegistrationChangeRecord,
     Record,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
 )
 from jbod_model.ids import KAFKA_IDS, IdTable
 from jbod_model.profiles import KAFKA, Profile
+from jbod_model.replay.changes import changes_between, why_gone
 from jbod_model.replay.image import Image
 from jbod_model.replay.offline import offline_replicas
+from jbod_model.replay.quorum import QUORUM_RECORDS, Moment, QuorumState
 from jbod_model.replay.registrations import BrokerRegistration, Partition
+from pipelines.upkeep.verify_rows import Row, change_row, controller_row, time_of, voter_row
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+__all__ = ["Entry", "History", "Row", "time_of"]
+
 RECOVERY = {0: "RECOVERED", 1: "RECOVERING"}
-Row = dict[str, Any]
 
 
 class Entry(Protocol):
@@ -44,13 +53,16 @@ class Entry(Protocol):
         """Its place in the snapshot, None for a record of the log."""
 
     @property
+    def batch_offset(self) -> int:
+        """Base offset of its batch."""
+
+    @property
     def record(self) -> Record | None:
         """The decoded record, None for a control record."""
 
-
-def time_of(micros: int) -> datetime:
-    """A time in UTC from microseconds since 1970."""
-    return EPOCH + timedelta(microseconds=micros)
+    @property
+    def control_record(self) -> ControlRecord | None:
+        """The decoded control record, None for a metadata record."""
 
 
 class _Intervals:
@@ -93,6 +105,10 @@ class History:
         self.partitions = _Intervals(["topic_id", "partition"], ended_by=False)
         self.assignments = _Intervals(["topic_id", "partition", "replica_index"])
         self.offline = _Intervals(["topic_id", "partition", "replica_index"], ended_by=False)
+        self.controllers = _Intervals(["controller_id"])
+        self.voters = _Intervals(["node_id"])
+        self.changes: list[Row] = []
+        self.quorum = QuorumState()
         self._states: dict[tuple[str, int], Partition] = {}
         self._registrations: dict[int, BrokerRegistration] = {}
 
@@ -100,22 +116,27 @@ class History:
         """Replays entries. The entries of a snapshot are one step that replaces everything."""
         loading: Image | None = None
         last: Entry | None = None
+        said: list[Record | ControlRecord] = []
         for entry in entries:
             if loading is not None and entry.snapshot_index is None:
                 assert last is not None
                 self._add_state(loading, last)
-                loading = None
+                self._quorum(said, last)
+                loading, said = None, []
             if entry.snapshot_index is not None:
                 if loading is None:
                     loading = self.image.emptied()
                 loading = self._applied(loading, entry)
+                said += [record for record in (entry.record, entry.control_record) if record is not None]
                 if entry.record is not None:
                     last = entry
             else:
                 self._add_state(self._applied(self.image, entry), entry)
+                self._quorum([record for record in (entry.record, entry.control_record) if record is not None], entry)
         if loading is not None:
             assert last is not None
             self._add_state(loading, last)
+            self._quorum(said, last)
         return self
 
     @property
@@ -127,6 +148,9 @@ class History:
             "partitions": self.partitions.rows,
             "assignments": self.assignments.rows,
             "offline_replicas": self.offline.rows,
+            "controllers": self.controllers.rows,
+            "voters": self.voters.rows,
+            "changes": self.changes,
         }
 
     def _applied(self, image: Image, entry: Entry) -> Image:
@@ -136,11 +160,42 @@ class History:
         before, self.image = self.image, image
         if before is image:
             return
+        snapshot = at.snapshot_index is not None
+        for change in changes_between(before, image, None if snapshot else at.record, profile=self.profile):
+            self.changes.append(change_row(change, at.offset, at.batch_offset, at.time, snapshot=snapshot))
         if image.brokers is not before.brokers:
             self._brokers(image, at)
         if image.topics is not before.topics:
             self._partitions(image, at)
         self._offline(before, image, at)
+
+    def _quorum(self, records: Sequence[Record | ControlRecord], at: Entry) -> None:
+        """Follows the quorum, and ends and starts the rows of what is another afterwards."""
+        if not any(isinstance(record, QUORUM_RECORDS) for record in records):
+            return
+        resync = at.snapshot_index is not None
+        now = Moment(at.offset, at.time)
+        before, record = self.quorum, records[0]
+        self.quorum = before.load(records, now) if resync else before.follow(record, now)
+        why = (
+            "resync"
+            if resync
+            else {
+                RegisterControllerRecord: "registered",
+                UnregisterControllerRecord: "unregistered",
+                LeaderChangeMessage: "election",
+                VotersRecord: "voters",
+                KRaftVersionRecord: "kraft version",
+            }[type(record)]
+        )
+        for one in sorted({*before.controllers, *self.quorum.controllers}):
+            was, will = before.controllers.get(one), self.quorum.controllers.get(one)
+            if was != will:
+                _exchange(self.controllers, one, controller_row(was), controller_row(will), at, why)
+        for one in sorted({*before.members, *self.quorum.members}):
+            old, new = voter_row(before, one), voter_row(self.quorum, one)
+            if old != new:
+                _exchange(self.voters, one, old, new, at, why)
 
     def _brokers(self, image: Image, at: Entry) -> None:
         why = {RegisterBrokerRecord: "registered", UnregisterBrokerRecord: "unregistered"}.get(
@@ -159,7 +214,11 @@ class History:
             listed_before = set(old.directories) if old else set()
             listed = set(new.directories) if new else set()
             for directory in sorted(listed_before - listed):
-                self.directories.end((broker_id, str(directory)), at, _why_gone(at, image, directory))
+                self.directories.end(
+                    (broker_id, str(directory)),
+                    at,
+                    why_gone(None if at.snapshot_index is not None else at.record, image, directory),
+                )
             for directory in sorted(listed - listed_before):
                 assert new is not None
                 row = {"broker_id": broker_id, "directory_id": str(directory), "broker_epoch": new.epoch}
@@ -249,6 +308,13 @@ class History:
             self.offline.start(row, at)
 
 
+def _exchange(rows: _Intervals, key: int, old: Row | None, new: Row | None, at: Entry, why: str) -> None:
+    if old is not None:
+        rows.end((key,), at, why)
+    if new is not None:
+        rows.start(new, at)
+
+
 def _slots(partition: Partition | None) -> list[tuple[int, Any]]:
     return [] if partition is None else list(zip(partition.replicas, partition.directories, strict=True))
 
@@ -262,17 +328,6 @@ def _slot_row(key: tuple[str, int], topic: str, index: int, slot: tuple[int, Any
         "broker_id": slot[0],
         "directory_id": str(slot[1]),
     }
-
-
-def _why_gone(at: Entry, image: Image, directory: Any) -> str:
-    if at.snapshot_index is not None:
-        return "resync"
-    if isinstance(at.record, BrokerRegistrationChangeRecord):
-        return "failed"
-    if isinstance(at.record, UnregisterBrokerRecord):
-        return "unregistered"
-    elsewhere = any(directory in broker.directories for broker in image.brokers.values())
-    return "moved" if elsewhere else "deregistered"
 
 
 def _broker_row(broker: BrokerRegistration | None) -> Row | None:

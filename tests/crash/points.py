@@ -15,7 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-TABLES = ("records", "brokers", "directories", "partitions", "assignments", "offline_replicas")
+TABLES = ("records", "brokers", "directories", "partitions", "assignments", "offline_replicas", "changes")
+"""Tables that every publication here commits to, in its order. Controllers and voters change seldom."""
 COMMITS = tuple(f"{when} {name}" for name in (*TABLES, "ledger") for when in ("before", "after"))
 """Before and after each Delta commit of a publication."""
 TAKING_BACK = (

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.lake.tables import HISTORY
+from pipelines.lake.tables import DERIVED
 from pipelines.replay.job import Job
 from pipelines.replay.rules import rules
 from pipelines.replay.stages import fold_rows, shard_rows
@@ -34,7 +34,7 @@ class Run:
         states: Mapping[int, bytes] | None = None,
     ) -> None:
         """``states``: those of a checkpoint, by shard."""
-        self._job = Job("", shards, rules(profile, ids))
+        self._job = Job("", shards, rules(profile, ids), generation=0)
         self._states: dict[int, bytes] = dict(states or {})
         self._closed: dict[str, list[pa.Table]] = defaultdict(list)
         self._open: dict[tuple[str, int], pa.Table] = {}
@@ -65,7 +65,7 @@ class Run:
                 ]
                 for row in part.to_pylist()
             ]
-            for table in HISTORY
+            for table in DERIVED
         }
 
 

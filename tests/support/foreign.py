@@ -20,7 +20,7 @@ from pipelines.lake.commit import live_files
 from pipelines.lake.create import Identity
 from pipelines.lake.publish import Batch, LakeWriter
 from pipelines.lake.restore import shards_of_rows
-from pipelines.lake.tables import BY_NAME, HISTORY, TABLES
+from pipelines.lake.tables import BY_NAME, CHANGES, HISTORY, TABLES
 from pipelines.replay.blocks import shards_of
 from tests.support.lakes import Reference
 from tests.support.logs import read_log
@@ -34,6 +34,7 @@ NAMES = [table.name for table in TABLES]
 _SOME = {
     "ledger": ("metadata_version", "metadata_version + 1"),
     "records": ("epoch", "epoch + 1"),
+    "changes": ("generation", "generation + 1"),
 }
 """A column of each table that an UPDATE can change, and to what."""
 Operation = Callable[[str, random.Random], None]
@@ -105,7 +106,9 @@ def _append_only(uri: str, _: random.Random) -> None:
 
 
 def _offset(uri: str) -> str:
-    return {"ledger": "start_offset", "records": "log_offset"}.get(Path(uri).name, "from_offset")
+    return {"ledger": "start_offset", "records": "log_offset", "changes": "log_offset"}.get(
+        Path(uri).name, "from_offset"
+    )
 
 
 KEEPING: Mapping[str, Operation] = {
@@ -161,7 +164,8 @@ def parts() -> Parts:
         part = [entry for entry in entries if begin <= entry.offset < end]
         reference.add(part)
         records = pa.Table.from_pylist(reference.records[-len(part) :], schema=BY_NAME["records"].schema)
-        closed, opened = {"records": records}, {}
+        happened = [row for row in reference.changes if begin <= row["log_offset"] < end]
+        closed, opened = {"records": records, "changes": pa.Table.from_pylist(happened, schema=CHANGES.schema)}, {}
         for table in HISTORY:
             rows = reference.tables[table.name]
             gone = [row for row in rows if row["to_offset"] is not None and row["to_offset"] >= begin]

@@ -19,7 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 from jbod_model.formats.records import TYPE_NAMES, Record, UnknownRecord
 from jbod_model.profiles import KAFKA, Profile
 from pipelines.formats.record_names import kind_of, type_name
-from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, HISTORY, LEDGER, RECORDS
+from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, DERIVED, LEDGER, RECORDS
 from pipelines.upkeep.verify_reference import History, Row, time_of
 from tests.support.logs import Entry
 
@@ -91,7 +91,7 @@ def write_lake(
         asked = pa.Table.from_pylist(list(requests), schema=ASSIGNMENT_REQUESTS.schema)
         write_deltalake((path / ASSIGNMENT_REQUESTS.name).as_uri(), asked)
     copytree(_empty_lake(), path, dirs_exist_ok=True)
-    made = {table.name: DeltaTable((path / table.name).as_uri()) for table in (RECORDS, *HISTORY, LEDGER)}
+    made = {table.name: DeltaTable((path / table.name).as_uri()) for table in (RECORDS, *DERIVED, LEDGER)}
     unknown: dict[str, int] = {}
     end = 0
     for part in parts:
@@ -135,6 +135,6 @@ def _empty_lake() -> Path:
     """Tables without a row, to copy: made once, they take no longer than one of them."""
     path = Path(mkdtemp(prefix="jbod-empty-lake-"))
     atexit.register(rmtree, path, ignore_errors=True)
-    for table in (RECORDS, *HISTORY, LEDGER):
+    for table in (RECORDS, *DERIVED, LEDGER):
         DeltaTable.create((path / table.name).as_uri(), table.schema)
     return path

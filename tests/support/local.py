@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jbod_model.errors import JbodError
+from pipelines.lake.changes import next_generation
 from pipelines.lake.create import Identity
 from pipelines.lake.publish import LakeWriter
 from pipelines.replay.collect import batch_of
@@ -44,6 +46,7 @@ def replay(
     job = Job(str(lake_dir), lake.identity.shards, rules(profile, "kafka"))
     discard_checkpoint(str(lake_dir))
     done = reconcile(lake, job, Planner(log), has_checkpoint=False, replace=replace)
+    job = dataclasses.replace(job, generation=next_generation(lake))
     planner = Planner(log, settle=lag)
     position = seed_position(str(lake_dir)) or planner.begin()
     states = {shard: seed_state(str(lake_dir), shard) for shard in range(job.shards + 1)}

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from jbod_model.formats.batch import read_control
 from jbod_model.formats.codec import decode
-from jbod_model.formats.control_records import CONTROL_TYPE_NAMES
+from jbod_model.formats.control_records import CONTROL_TYPE_NAMES, CONTROL_TYPES, ControlRecord
 from jbod_model.formats.records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -18,6 +19,7 @@ from jbod_model.formats.records import (
     VersionedRecord,
 )
 
+_CONTROL_NUMBERS = {name: number for number, name in CONTROL_TYPE_NAMES.items()}
 _BATCH = struct.Struct(">qiibIhiqqqhii")
 
 
@@ -38,6 +40,12 @@ class Entry:
     def record(self) -> Record | None:
         """What it says, None for a control record."""
         return None if self.versioned is None else self.versioned.record
+
+    @property
+    def control_record(self) -> ControlRecord | None:
+        """The same of a control record, None for a metadata record."""
+        number = _CONTROL_NUMBERS.get(self.control or "", 0)
+        return read_control(number, self.value) if number in CONTROL_TYPES else None
 
 
 def read_file(path: Path) -> Iterator[Entry]:

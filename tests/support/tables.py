@@ -8,11 +8,11 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, RECORDS
+from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, LEDGER, RECORDS
 from pipelines.upkeep.verify_reference import Row
 from tests.support.lakes import Reference
 
-COMPARED = (RECORDS, *HISTORY)
+COMPARED = (RECORDS, *DERIVED)
 
 
 def rows_of(lake: Path | str) -> dict[str, list[Row]]:
@@ -21,10 +21,18 @@ def rows_of(lake: Path | str) -> dict[str, list[Row]]:
     newest_last = [("end_offset", "ascending"), ("published_time", "ascending")]
     ledger = DeltaTable(str(root / LEDGER.name)).to_pyarrow_table().sort_by(newest_last).to_pylist()
     versions = dict(ledger[-1]["versions"])
-    return {
-        table.name: in_order(table.name, plain(DeltaTable(str(root / table.name), version=versions[table.name])))
-        for table in COMPARED
-    }
+    found = {table.name: plain(DeltaTable(str(root / table.name), version=versions[table.name])) for table in COMPARED}
+    found[CHANGES.name] = in_force(found[CHANGES.name])
+    return {name: in_order(name, rows) for name, rows in found.items()}
+
+
+def in_force(changes: list[Row]) -> list[Row]:
+    """The rows of ``changes`` that were not taken back, without their generation (R-EVENT-7)."""
+    newest: dict[tuple[Any, ...], Row] = {}
+    for row in sorted(changes, key=lambda row: (row["generation"], not row["retraction"])):
+        if row["what"] != "history":
+            newest[tuple(row[name] for name in CHANGES.key if name not in ("generation", "retraction"))] = row
+    return [{**row, "generation": 0} for row in newest.values() if not row["retraction"]]
 
 
 def plain(delta: DeltaTable) -> list[Row]:

@@ -20,7 +20,7 @@ from pipelines.check.views import DERIVED, held_back_rows, inputs, loss_rows, ti
 from pipelines.lake.delta import data_files
 from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
-from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, HISTORY, LEDGER, RECORDS
+from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, LEDGER, OF_REPLICAS, RECORDS
 from pipelines.settings import Settings
 
 if TYPE_CHECKING:
@@ -57,10 +57,10 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
     deltas = {**lake.tables, LEDGER.name: open_ledger(lake.path)}
     tables = {
         table.name: _read(spark, lake, table.name, deltas.get(table.name)).persist()
-        for table in (RECORDS, *HISTORY, LEDGER, ASSIGNMENT_REQUESTS)
+        for table in (RECORDS, *OF_REPLICAS, LEDGER, ASSIGNMENT_REQUESTS)
     }
     try:
-        for table in HISTORY:
+        for table in OF_REPLICAS:
             view(f"{table.name}_history", tables[table.name])
             true_now = f"from_offset <= {lake.offset} AND (to_offset IS NULL OR to_offset > {lake.offset})"
             view(table.name, tables[table.name].where(true_now))

@@ -14,12 +14,12 @@ from great_expectations.expectations.metadata_types import FailureSeverity
 from pipelines.check.catalogue import CHECKS
 from pipelines.check.contracts import CONTRACTS, Contract
 from pipelines.check.definition import SEVERITIES, Check, Severity
-from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, Table
+from pipelines.lake.tables import LEDGER, OF_REPLICAS, RECORDS, Table
 
 # The package does not mark its exports, which strict mypy refuses.
 gxe: Any = great_expectations.expectations
 
-VALIDATED = (RECORDS, *HISTORY, LEDGER)
+VALIDATED = (RECORDS, *OF_REPLICAS, LEDGER)
 CONTRACTS_SUITE = "contracts"
 CHECKS_SUITE = "checks"
 

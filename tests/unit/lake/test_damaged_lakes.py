@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from pipelines.cli import main
+from pipelines.lake import tables
 from tests.unit.check.story import Story, disk
 
-TABLES = ("assignments", "brokers", "directories", "ledger", "offline_replicas", "partitions", "records")
+TABLES = tuple(sorted(table.name for table in tables.TABLES))
 
 
 def _data(table: Path) -> list[Path]:

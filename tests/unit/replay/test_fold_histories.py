@@ -23,7 +23,7 @@ from jbod_model.replay.history import images
 from jbod_model.replay.image import Image
 from jbod_model.replay.offline import image_as_json
 from jbod_model.replay.snapshot import snapshot_records
-from pipelines.lake.tables import HISTORY
+from pipelines.lake.tables import DERIVED
 from pipelines.replay import fold_columns as fold
 from pipelines.replay.collect import batch_of
 from pipelines.replay.stages import error_row
@@ -89,7 +89,7 @@ def reference_of(log_dir: Path, start: str = "earliest", profile: Profile = KAFK
 
 
 def sorted_rows(tables: Mapping[str, list[dict[str, Any]]]) -> Tables:
-    return {table.name: in_order(table.name, tables[table.name]) for table in HISTORY}
+    return {table.name: in_order(table.name, tables[table.name]) for table in DERIVED}
 
 
 def of_history(reference: Reference) -> Tables:
@@ -101,7 +101,7 @@ def of_history(reference: Reference) -> Tables:
 def test_any_legal_history_in_any_split_gives_the_tables_of_the_reference(
     history: list[Record], most: int, shards: int, batch: int
 ) -> None:
-    """docs/spec/replay.md; R-INV-27."""
+    """docs/spec/replay.md; R-INV-27, R-EVENT-1, R-VOTER-1."""
     with tempfile.TemporaryDirectory() as made:
         directory = Path(made)
         records = [VersionedRecord(record, LAST[type(record)]) for record in history]

@@ -20,7 +20,7 @@ from pipelines import ask
 from pipelines.lake import FORMAT_VERSION
 from pipelines.lake.create import described as read_described
 from pipelines.lake.publish import LakeWriter
-from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BROKERS, HISTORY, LEDGER, TABLES
+from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BROKERS, LEDGER, OF_REPLICAS, TABLES
 from pipelines.upkeep import partitioning
 from pipelines.upkeep.compact import optimize
 from pipelines.upkeep.upgrade import STEPS, Step, add_column, add_table, upgrade
@@ -88,7 +88,7 @@ def test_upgrade_that_died_between_its_commits_is_done_by_the_next(
         with pytest.raises(UsageError, match="the power is gone: run it again"):
             upgrade(str(lake))
     assert described(lake)["format"] == 1
-    with pytest.raises(UsageError, match=r"lake of format 1, this is 2: jbod upgrade"):
+    with pytest.raises(UsageError, match=rf"lake of format 1, this is {FORMAT_VERSION}: jbod upgrade"):
         local.replay(metadata_dir(KAFKA), lake)
     upgrade(str(lake))
     assert verify(str(lake)).differences == []
@@ -98,7 +98,7 @@ def test_upgrade_makes_rows_single_that_a_compaction_had_doubled(tmp_path: Path)
     """A foreign engine merged the open files, and the batch after it did not find what it should have removed."""
     lake = copytree(FIXTURES / "lakes" / "format-1", tmp_path / "lake")
     versions = {}
-    for table in HISTORY:
+    for table in OF_REPLICAS:
         uri = str(lake / table.name)
         before = DeltaTable(uri, version=len(table.checks) + 1).to_pyarrow_table()
         stale = before.filter(pc.is_null(before["to_offset"]))

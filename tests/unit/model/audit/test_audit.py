@@ -200,6 +200,26 @@ def test_a_replica_written_to_another_directory_than_asked_differs() -> None:
     assert any(one.cause == "unexplained PartitionChangeRecord" for one in own)
 
 
+@pytest.mark.parametrize("cordoned", [None, (), (ELSEWHERE,)])
+def test_a_cordon_written_other_than_the_heartbeat_said_differs(cordoned: tuple[Uuid, ...] | None) -> None:
+    """R-CORDON-2: left out, lifted, and of another directory."""
+    lines = list(RequestLog(CLUSTERS / "kafka-4.4.0" / "requests-102.log.gz").requests())
+    first = next(
+        one
+        for one in _audit("kafka-4.4.0", lines)[0]
+        if one.line.api == "BROKER_HEARTBEAT" and any(getattr(two.record, "cordoned_log_dirs", ()) for two in one.found)
+    )
+
+    def change(entry: LogEntry) -> LogEntry | None:
+        if entry.offset != first.from_offset:
+            return entry
+        return None if cordoned is None else _with_record(entry, cordoned_log_dirs=cordoned)
+
+    judged, _ = _audit("kafka-4.4.0", lines, change)
+    (wrong,) = [one for one in judged if one.line == first.line]
+    assert wrong.verdict is Verdict.DIFFERS
+
+
 def test_a_request_whose_records_are_missing_differs() -> None:
     last = _an_assignment("kafka-3.7.2", -1)
     assert last.from_offset is not None

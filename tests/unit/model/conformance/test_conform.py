@@ -236,6 +236,46 @@ def change_metadata_version(lines: list[Line]) -> None:
     lines[0]["metadataVersion"] = "3.6-IV2"
 
 
+def _cordon(lines: list[Line]) -> Line:
+    """The first operation that cordons a directory."""
+    return first(lines, lambda line: any(r["data"].get("cordonedLogDirs") for r in line.get("records", [])))
+
+
+def change_cordon(lines: list[Line]) -> None:
+    _cordon(lines)["records"][-1]["data"]["cordonedLogDirs"] = ["AAAAAAAAAAAAAAAAAAAAbw"]
+
+
+def drop_cordon(lines: list[Line]) -> None:
+    _cordon(lines)["records"].pop()
+
+
+def cordon_in_an_old_version(lines: list[Line]) -> None:
+    record = _cordon(lines)["records"][-1]
+    record["version"] = 2
+    del record["data"]["cordonedLogDirs"]
+
+
+def change_cordon_request(lines: list[Line]) -> None:
+    _cordon(lines)["request"]["cordonedLogDirs"] = []
+
+
+def lift_image_cordon(lines: list[Line]) -> None:
+    image = first(lines, lambda line: line["op"] == "image")
+    first(image["brokers"], lambda broker: bool(broker["cordonedLogDirs"]))["cordonedLogDirs"] = []
+
+
+OF_CORDONS = [change_cordon, drop_cordon, cordon_in_an_old_version, change_cordon_request, lift_image_cordon]
+
+
+@pytest.mark.parametrize("tamper", [None, *OF_CORDONS], ids=lambda tamper: tamper and tamper.__name__)
+def test_conform_tampered_cordon_is_caught(tmp_path: Path, tamper: Callable[[list[Line]], None] | None) -> None:
+    """R-CORDON-1, R-CORDON-2: in the record, its version, the request, the image; the trace itself is fine."""
+    lines = read_lines("seed41", 60)
+    lines = lines[: 1 + max(number for number, line in enumerate(lines) if line["op"] == "image")]
+    report = tampered(tmp_path, lines, tamper or (lambda _lines: None))
+    assert report.ok == (tamper is None)
+
+
 TAMPERINGS = [
     *(change_leader, change_directory, change_version, drop_record, repeat_record, swap_records),
     *(registration_before_partitions, change_top_error, change_error_name, hide_error, change_partition_error),

@@ -248,3 +248,23 @@ def test_server_config_that_is_broken_is_bad_usage(data: bytes) -> None:
 def test_server_config_that_is_missing_is_bad_usage(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none\.properties"):
         read_server_config(str(tmp_path / "none.properties"))
+
+
+@pytest.mark.parametrize(
+    ("cordoned", "expected"),
+    [("", ()), ("/a", ("/a",)), (" /b , /a ", ("/b", "/a")), ("*", ("/a", "/b", "c")), ("c,/b", ("/b",))],
+)
+def test_cordoned_log_dirs_are_entries_of_log_dirs(cordoned: str, expected: tuple[str, ...]) -> None:
+    """R-STORE-23: a relative path is accepted and has no effect."""
+    text = f"log.dirs=/a,/b,c\ncordoned.log.dirs={cordoned}\n"
+    assert parse_server_config(text.encode(), "server.properties").cordoned_log_dirs == expected
+
+
+@pytest.mark.parametrize("cordoned", ["/c", "/a/", "*,/a", "/a,/c"])
+def test_cordoned_log_dirs_that_log_dirs_does_not_list_are_refused(cordoned: str) -> None:
+    """R-STORE-23."""
+    text = f"log.dirs=/a,/b\ncordoned.log.dirs={cordoned}\n"
+    with pytest.raises(
+        UsageError, match=r"server\.properties: cordoned\.log\.dirs names .*, which log.dirs does not list"
+    ):
+        parse_server_config(text.encode(), "server.properties")

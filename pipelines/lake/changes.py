@@ -1,0 +1,192 @@
+"""The table ``changes``: what is in force, and how history is taken back without removing a row (docs/spec/changes.md).
+
+A stream reads this table, so a row that was committed stays. Where tables are rolled back, restored after a dead run
+or rebuilt, rows are appended that retract what no longer holds (R-EVENT-7), in a new generation (R-EVENT-8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from pipelines.lake import files
+from pipelines.lake.commit import LiveFile, commit_files, live_files
+from pipelines.lake.delta import connect, read_parquet
+from pipelines.lake.files import DataFile, lake_filesystem
+from pipelines.lake.foreign import REBUILT
+from pipelines.lake.tables import CHANGES, Table
+
+
+class Writer(Protocol):
+    """What is needed of a lake that is open for writing."""
+
+    location: str
+    tables: dict[str, DeltaTable]
+    ledger: dict[str, Any] | None
+    keeps_changes: bool
+    half: int | None
+
+    @property
+    def end_offset(self) -> int:
+        """Offset after the last record published."""
+
+    def commit(self, table: Table, files: Sequence[DataFile], gone: Sequence[LiveFile], start: int, end: int) -> None:
+        """Commits one version."""
+
+
+EPOCH = datetime.fromtimestamp(0, UTC)
+KEY = ("log_offset", "what", "topic_id", "partition", "broker_id", "directory_id")
+"""What happened. The newest row of a key counts, by generation; in one generation a retraction comes first."""
+_CONTENT = [name for name in CHANGES.schema.names if name not in ("retraction", "generation")]
+HISTORY = "history"
+"""``what`` of a row that says that history was taken back: from ``log_offset`` on, ``why``."""
+
+
+def in_force(rows: str) -> str:
+    """SQL for the rows of ``changes`` that were not taken back, given SQL for all of its rows (R-EVENT-7)."""
+    newest = f"row_number() OVER (PARTITION BY {', '.join(KEY)} ORDER BY generation DESC, retraction) = 1"
+    return f"(FROM (FROM {rows} WHERE what <> '{HISTORY}' QUALIFY {newest}) WHERE NOT retraction)"
+
+
+def generation_of(location: str, delta: DeltaTable) -> int:
+    """The generation of the newest row, 0 for a table without rows."""
+    found = live_files(delta)
+    bounds: list[Any] = [file.statistics.get("max.generation") for file in found]
+    if None not in bounds:
+        return max(map(int, bounds), default=0)
+    with connect() as connection:
+        rows = connection.execute(f"SELECT max(generation) FROM {_all(location, delta, found)}").fetchall()
+    return int(rows[0][0] or 0)
+
+
+def taken_back(location: str, delta: DeltaTable, offset: int, before: int, at: datetime) -> list[DataFile]:
+    """Writes rows that retract everything from ``offset`` on. The lake ended at ``before`` and then at ``offset``."""
+    found = [file for file in live_files(delta) if not _ends_before(file, offset)]
+    wanted = f"(FROM {in_force(_all(location, delta, found))} WHERE log_offset >= {offset})"
+    generation = generation_of(location, delta) + 1
+    with connect() as connection:
+        rows = connection.sql(_retractions(wanted, generation)).to_arrow_table()
+    return [_write(location, [_said(offset, before, offset, "rolled back", at, generation), rows])]
+
+
+def settled(location: str, delta: DeltaTable, version: int | None, at: datetime, end_offset: int) -> list[DataFile]:
+    """Writes rows after which the same is in force as at ``version`` (None: nothing), none if it is so already.
+
+    A run that died between its commit to this table and its row of the ledger leaves rows that do not count.
+    """
+    now = live_files(delta)
+    then = [] if version is None else live_files(DeltaTable(delta.table_uri, version=version))
+    known = {file.path for file in then}
+    new = [file for file in now if file.path not in known]
+    old = _all(location, delta, then)
+    late = _all(location, delta, new)
+    # Only keys that the new files name can differ.
+    touched = f"(SELECT DISTINCT {', '.join(KEY)} FROM {late} WHERE what <> '{HISTORY}')"
+    same = " AND ".join(f"a.{name} IS NOT DISTINCT FROM b.{name}" for name in KEY)
+    before = f"(SELECT a.* FROM {old} a SEMI JOIN {touched} b ON {same})"
+    return _difference(
+        location, delta, f"(SELECT * FROM {before} UNION ALL BY NAME SELECT * FROM {late})", before, end_offset,
+        "not published", at,
+    )  # fmt: skip
+
+
+def rebuilt(
+    location: str, delta: DeltaTable, wanted: Sequence[DataFile], at: datetime, end_offset: int
+) -> list[DataFile]:
+    """Writes rows after which exactly the rows of the files ``wanted`` are in force, and one that says so."""
+    listed = read_parquet(location, CHANGES.name, delta, [file.path for file in wanted])
+    have = _all(location, delta, live_files(delta))
+    return _difference(location, delta, have, listed, end_offset, "rebuilt", at, always=True)
+
+
+def next_generation(lake: Writer) -> int | None:
+    """The generation of new rows, None for a lake without them."""
+    return generation_of(lake.location, lake.tables[CHANGES.name]) if lake.keeps_changes else None
+
+
+def settle_changes(lake: Writer) -> None:
+    """Takes back the rows that a dead run left, by more rows: a stream may have read them."""
+    if lake.half is None:
+        version = None if lake.ledger is None else lake.ledger["versions"].get(CHANGES.name)
+        added = settled(lake.location, lake.tables[CHANGES.name], version, *_end(lake))
+        lake.commit(CHANGES, added, (), *2 * (_end(lake)[1],))
+
+
+def rebuild_changes(lake: Writer, wanted: Sequence[DataFile]) -> None:
+    """Appends rows after which the rows of ``wanted`` are in force, and deletes these files."""
+    delta = lake.tables[CHANGES.name]
+    if lake.keeps_changes:
+        added = rebuilt(lake.location, delta, wanted, *_end(lake))
+        commit_files(lake.location, CHANGES, delta, added, (), marks={REBUILT: "true"})
+    fs, root = lake_filesystem(lake.location)
+    for file in wanted:
+        fs.delete_file(f"{root}/{CHANGES.name}/{file.path}")
+
+
+def _end(lake: Writer) -> tuple[datetime, int]:
+    """Time of the lake's last record, and its end offset."""
+    return (EPOCH, 0) if lake.ledger is None else (lake.ledger["end_time"], lake.end_offset)
+
+
+def _difference(
+    location: str, delta: DeltaTable, have: str, wanted: str, end: int, why: str, at: datetime, *, always: bool = False
+) -> list[DataFile]:
+    generation = generation_of(location, delta) + 1
+    columns = ", ".join(_CONTENT)
+    with connect() as connection:
+        connection.execute(f"CREATE TEMP TABLE have AS SELECT {columns} FROM {in_force(have)}")
+        connection.execute(f"CREATE TEMP TABLE due AS SELECT {columns} FROM {in_force(wanted)}")
+        gone = connection.sql(_retractions("(FROM have EXCEPT ALL FROM due)", generation)).to_arrow_table()
+        made = connection.sql(
+            f"SELECT *, false AS retraction, {generation}::INTEGER AS generation FROM (FROM due EXCEPT ALL FROM have) "
+            "ORDER BY log_offset"
+        ).to_arrow_table()
+    if not gone.num_rows and not made.num_rows and not always:
+        return []
+    firsts = [table["log_offset"][0].as_py() for table in (gone.slice(max(len(gone) - 1, 0)), made) if len(table)]
+    return [_write(location, [_said(min(firsts, default=end), end, end, why, at, generation), gone, made])]
+
+
+def _retractions(rows: str, generation: int) -> str:
+    """SQL for the rows that take back ``rows``, the newest first."""
+    return (
+        f"SELECT * REPLACE (after AS before, before AS after), true AS retraction, {generation}::INTEGER AS generation "
+        f"FROM (SELECT {', '.join(_CONTENT)} FROM {rows}) ORDER BY log_offset DESC"
+    )
+
+
+def _said(offset: int, before: int, after: int, why: str, at: datetime, generation: int) -> pa.Table:
+    """The row that says that history was taken back from ``offset`` on."""
+    row = dict.fromkeys(CHANGES.schema.names) | {
+        "log_offset": offset,
+        "batch_offset": offset,
+        "append_time": at,
+        "what": HISTORY,
+        "before": str(before),
+        "after": str(after),
+        "why": why,
+        "from_snapshot": False,
+        "retraction": False,
+        "generation": generation,
+    }
+    return pa.Table.from_pylist([row], schema=CHANGES.schema)
+
+
+def _write(location: str, parts: Sequence[pa.Table]) -> DataFile:
+    names = CHANGES.schema.names
+    return files.write(
+        location, CHANGES.name, pa.concat_tables([part.select(names).cast(CHANGES.schema) for part in parts])
+    )
+
+
+def _all(location: str, delta: DeltaTable, found: Sequence[LiveFile]) -> str:
+    return read_parquet(location, CHANGES.name, delta, [file.path for file in found])
+
+
+def _ends_before(file: LiveFile, offset: int) -> bool:
+    bound = file.statistics.get("max.log_offset")
+    return bound is not None and bound < offset

@@ -1,0 +1,181 @@
+"""A stream on ``changes`` never breaks, and its consumer has each event once (R-EVENT-7, R-EVENT-8)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+from deltalake import DeltaTable
+
+from jbod_model.formats import records as r
+from jbod_model.formats.records import Record
+from jbod_model.ids import Uuid
+from pipelines.lake.tables import CHANGES, HISTORY
+from pipelines.upkeep.compact import optimize, vacuum
+from pipelines.upkeep.rebuild import rebuild
+from tests.support import local
+from tests.support.paths import ROOT
+from tests.support.tables import in_force, rows_of
+from tests.unit.replay.test_rollback import write
+
+PUBLICATIONS = 50
+KEY = [name for name in CHANGES.key if name not in ("generation", "retraction")]
+D = {broker: (Uuid(broker, 1), Uuid(broker, 2)) for broker in (1, 2, 3)}
+
+
+def history(seed: int, steps: int, topics: int) -> list[list[Record]]:
+    """Batches of a small cluster that moves replicas, loses disks and brokers, and cordons."""
+    chance = Random(seed)
+    batches: list[list[Record]] = [
+        [r.RegisterBrokerRecord(broker_id=one, broker_epoch=one, fenced=False, log_dirs=D[one])] for one in D
+    ]
+    for topic in range(topics):
+        made: list[Record] = [r.TopicRecord(name=f"t{topic}", topic_id=Uuid(9, 100 + topic))]
+        made += [
+            r.PartitionRecord(
+                topic_id=Uuid(9, 100 + topic),
+                partition_id=number,
+                replicas=(1, 2, 3),
+                isr=(1, 2, 3),
+                leader=1,
+                directories=tuple(D[one][number % 2] for one in D),
+            )
+            for number in range(3)
+        ]
+        batches.append(made)
+    for _ in range(steps):
+        broker, topic = chance.choice((1, 2, 3)), chance.randrange(topics)
+        change = r.PartitionChangeRecord(topic_id=Uuid(9, 100 + topic), partition_id=chance.randrange(3))
+        isr = tuple(one for one in D if one == broker or chance.random() < 0.5)
+        batches.append(
+            chance.choice(
+                [
+                    [r.FenceBrokerRecord(id=broker, epoch=broker)],
+                    [r.UnfenceBrokerRecord(id=broker, epoch=broker)],
+                    [r.BrokerRegistrationChangeRecord(broker_id=broker, broker_epoch=broker, log_dirs=D[broker][:1])],
+                    [
+                        r.BrokerRegistrationChangeRecord(
+                            broker_id=broker, broker_epoch=broker, log_dirs=D[broker], cordoned_log_dirs=D[broker][1:]
+                        )
+                    ],
+                    [
+                        r.PartitionChangeRecord(
+                            topic_id=change.topic_id,
+                            partition_id=change.partition_id,
+                            directories=tuple(chance.choice(D[one]) for one in D),
+                        )
+                    ],
+                    [
+                        r.PartitionChangeRecord(
+                            topic_id=change.topic_id, partition_id=change.partition_id, isr=isr, leader=broker
+                        )
+                    ],
+                ]
+            )
+        )
+    return batches
+
+
+def consume(lake: Path, target: Path, *options: str) -> None:
+    """One run of the example, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.changes_consumer", str(lake), str(target), *options],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def publications(lake: Path) -> int:
+    return sum(1 for row in DeltaTable(str(lake / "ledger")).history() if row["operation"] == "WRITE")
+
+
+def test_consumer_has_each_event_once_over_publications_rollbacks_optimize_and_rebuild(tmp_path: Path) -> None:
+    log, lake, target = tmp_path / "log", tmp_path / "lake", tmp_path / "target"
+
+    def replay(*parts: tuple[int, Sequence[Sequence[Record]]]) -> None:
+        local.replay(write(log, [(epoch, records) for epoch, batches in parts for records in batches]), lake, most=4)
+
+    first, second, third = (history(seed, steps, 3) for seed, steps in ((1, 60), (2, 90), (3, 120)))
+    replay((1, first))
+    consume(lake, target)
+    replay((1, first[:40]), (2, second[6:60]))  # the first rollback
+    optimize(str(lake))
+    # A file at a time, and the process dies between its two writes.
+    consume(lake, target, "--files", "1", "--die")
+    replay((1, first[:40]), (2, second[6:30]), (3, third[6:]))  # the second one
+    consume(lake, target)
+    optimize(str(lake))
+    rebuild(str(lake), say=lambda _line: None)
+    vacuum(str(lake), timedelta(days=7))
+    replay((1, first[:40]), (2, second[6:30]), (3, third[6:] + second[60:]))
+    consume(lake, target, "--files", "1")
+    assert publications(lake) >= PUBLICATIONS
+
+    told = DeltaTable(str(lake / "changes")).to_pyarrow_table().sort_by("generation").to_pylist()
+    assert [row["why"] for row in told if row["what"] == "history"] == ["rolled back", "rolled back", "rebuilt"]
+    assert any(row["retraction"] for row in told)
+    events = DeltaTable(str(target / "events")).to_pyarrow_table().drop_columns(["version"]).to_pylist()
+    assert len(events) == len({tuple(row[name] for name in KEY) for row in events})
+
+    def ordered(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+        return sorted(rows, key=lambda row: str([row[name] for name in KEY]))
+
+    assert ordered(in_force(events)) == ordered(in_force(told)) == ordered(rows_of(lake)["changes"])
+    state = DeltaTable(str(target / "state")).to_pyarrow_table().to_pylist()
+    assert {of: {row for row in found if row} for of, found in values(state).items()} == of_tables(lake)
+
+
+def values(state: list[dict[str, object]]) -> dict[str, set[tuple[object, ...]]]:
+    """The consumer's state, without what has no value."""
+    found: dict[str, set[tuple[object, ...]]] = {}
+    for row in state:
+        if row["value"] is not None:
+            subject = (row[name] for name in ("topic_id", "partition", "broker_id", "directory_id"))
+            key = tuple(one for one in subject if one is not None)
+            found.setdefault(str(row["what"]), set()).add((*key, row["value"]))
+    return found
+
+
+def of_tables(lake: Path) -> dict[str, set[tuple[object, ...]]]:
+    """The same from the history tables."""
+    tables = rows_of(lake)
+    now = {table.name: [row for row in tables[table.name] if row["to_offset"] is None] for table in HISTORY}
+    found: dict[str, set[tuple[object, ...]]] = {
+        "assignment": {(a["topic_id"], a["partition"], a["broker_id"], a["directory_id"]) for a in now["assignments"]},
+        "offline": {(o["topic_id"], o["partition"], o["broker_id"], o["reason"]) for o in now["offline_replicas"]},
+        "leader": {(p["topic_id"], p["partition"], str(p["leader"])) for p in now["partitions"] if p["leader"] >= 0},
+        "isr": {(p["topic_id"], p["partition"], f"[{','.join(map(str, p['isr']))}]") for p in now["partitions"]},
+        "registration": {(b["broker_id"], str(b["broker_epoch"])) for b in now["brokers"]},
+        "fencing": {(b["broker_id"], "fenced" if b["fenced"] else "unfenced") for b in now["brokers"]},
+        "directory": {(d["broker_id"], d["directory_id"], "online") for d in now["directories"]},
+        "cordon": {(b["broker_id"], one, "cordoned") for b in now["brokers"] for one in b["cordoned_log_dirs"] or ()},
+    }
+    return {what: rows for what, rows in found.items() if rows}
+
+
+@pytest.mark.parametrize("name", ["assignments", "brokers"])
+def test_stream_on_a_history_table_fails_after_a_replay_and_its_description_says_what_to_use(
+    tmp_path: Path, name: str
+) -> None:
+    log, lake = tmp_path / "log", tmp_path / "lake"
+    batches = history(1, 40, 2)
+    local.replay(write(log, [(1, records) for records in batches[:30]]), lake)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.changes_consumer",
+        str(lake / name),
+        str(tmp_path / "out"),
+        "--plain",
+    ]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0
+    local.replay(write(log, [(1, records) for records in batches]), lake)
+    failed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert failed.returncode != 0
+    assert "DELTA_SOURCE" in failed.stderr
+    assert "stream from the table changes" in str(DeltaTable(str(lake / name)).metadata().description)
