@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from pipelines.spark.catalog import register
 from pipelines.spark.lake import open_lake
 from tests.support.foreign import parts
 from tests.support.logs import read_log
-from tests.support.paths import EVERY_KAFKA, metadata_dir
+from tests.support.paths import EVERY_KAFKA, ROOT, metadata_dir
 from tests.support.spark_engine import SparkEngine, spark_engine
 
 PUBLICATIONS = 6
@@ -156,6 +158,29 @@ def test_lake_in_a_catalog_has_comments_views_and_a_readable_history(
         assert_equal(folder, Lake.open(lake, offset), "past", "assignments")
     # Registering wrote nothing to the lake.
     parts().publish(lake, 3)
+
+
+OTHERS = """
+import os, sys
+from pyspark.sql import SparkSession
+
+os.environ["PYSPARK_PYTHON"] = sys.executable
+theirs = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+before = dict(theirs.conf.getAll)
+from pipelines.settings import Spark
+from pipelines.spark.session import spark_session
+
+ours = spark_session(Spark(shuffle_partitions=2, conf={"spark.sql.session.timeZone": "Asia/Tokyo"}))
+assert ours is not theirs and ours.sparkContext is theirs.sparkContext
+assert ours.conf.get("spark.sql.shuffle.partitions") == "2"
+assert ours.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+assert "RocksDB" in ours.conf.get("spark.sql.streaming.stateStore.providerClass")
+assert dict(theirs.conf.getAll) == before and SparkSession.getActiveSession() is theirs
+"""
+
+
+def test_session_of_others_keeps_its_settings() -> None:
+    subprocess.run([sys.executable, "-c", OTHERS], check=True, cwd=ROOT)
 
 
 @pytest.mark.spark
