@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from great_expectations.render.view import DefaultJinjaIndexPageView, DefaultJinjaPageView
-from jinja2 import ChoiceLoader, PackageLoader
+from great_expectations.render.view.view import DefaultJinjaIndexPageView, DefaultJinjaPageView
+from jinja2 import ChoiceLoader, Environment, PackageLoader
 
 _OURS = PackageLoader("pipelines.check.expectations", "templates")
+
+
+def _prefer_ours(env: Environment) -> None:
+    env.loader = ChoiceLoader([_OURS, *filter(None, [env.loader])])
 
 
 class PageView(DefaultJinjaPageView):
@@ -19,7 +23,7 @@ class PageView(DefaultJinjaPageView):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.env.loader = ChoiceLoader([_OURS, self.env.loader])
+        _prefer_ours(self.env)
 
 
 class IndexPageView(DefaultJinjaIndexPageView):
@@ -27,7 +31,7 @@ class IndexPageView(DefaultJinjaIndexPageView):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.env.loader = ChoiceLoader([_OURS, self.env.loader])
+        _prefer_ours(self.env)
 
 
 def _view(name: str) -> dict[str, str]:

@@ -96,7 +96,8 @@ def validate(lake: Lake, settings: Settings, folder: Path) -> Validation:
     with project(folder) as context, batches(lake, settings) as made:
         forget_old_runs(folder, settings.check.keep_validations - 1)
         run = RunIdentifier(run_name=f"offset-{lake.offset}", run_time=datetime.now(UTC))
-        expectations, failures, pages = 0, [], []
+        expectations, failures = 0, []
+        pages: list[Any] = []
         for name, checkpoint in checkpoints(context, made.engine).items():
             # A table at a time: its rows are freed before the next ones are read.
             outcome = checkpoint.run(batch_parameters={"dataframe": _batch(made, name)}, run_id=run)
@@ -144,11 +145,11 @@ def project(folder: Path) -> Iterator[FileDataContext]:
 
 def checkpoints(context: FileDataContext, engine: Engine) -> dict[str, Checkpoint]:
     """A checkpoint for each suite. A checkpoint whose definition and engine have not changed keeps its ids."""
-    add = {"spark": context.data_sources.add_spark, "duckdb": context.data_sources.add_pandas}[engine]
+    sources, name = context.data_sources, SOURCES[engine]
     try:
-        source = context.data_sources.get(SOURCES[engine])
+        source = sources.get(name)
     except KeyError:
-        source = add(SOURCES[engine])
+        source = sources.add_spark(name) if engine == "spark" else sources.add_pandas(name)
     return {name: _checkpoint(context, source, suite) for name, suite in suites().items()}
 
 
