@@ -121,6 +121,8 @@ class Check(_Section):
     """Lost data up to this offset is accepted: it is shown, but no longer fails a check."""
     expectations: str = ""
     """The folder for suites, results and Data Docs of --validate, LAKE/expectations if empty."""
+    engine: Literal["auto", "duckdb", "spark"] = "auto"
+    """What --validate decides rules with: DuckDB in this process, or Spark; auto: Spark above 5,000,000 rows."""
     keep_validations: int = Field(default=50, ge=1)
     """The number of runs to keep."""
 

@@ -42,7 +42,7 @@ def check(
     catalogue: Annotated[bool, typer.Option("--list", help="Name the checks, and leave.")] = False,
     validate: Annotated[
         bool,
-        typer.Option("--validate", help="Run contracts and checks as Great Expectations on Spark; keeps Data Docs."),
+        typer.Option("--validate", help="Run contracts and checks as Great Expectations; keeps Data Docs."),
     ] = False,
     docs: Annotated[
         bool, typer.Option("--docs", help="Open the Data Docs, or print where they are; and leave.")
@@ -70,7 +70,7 @@ def check(
     if validate and (words or asked.is_past):
         raise UsageError("--validate runs everything at the newest offset: leave out --only, --at-offset and --at-time")
     if validate and asked.is_log:
-        raise UsageError("--validate reads the tables of a lake with Spark: jbod replay LOG_DIR --lake LAKE first")
+        raise UsageError("--validate reads the tables of a lake: jbod replay LOG_DIR --lake LAKE first")
     lake, settings = asked.lake, asked.settings
     validation = _validate(lake, settings) if validate else None
     found = run_checks(lake, words, settings) if validation is None else validation.findings
@@ -104,10 +104,10 @@ def check(
 
 
 def _validate(lake: Lake, settings: Settings) -> Validation:
-    lake.check_files()  # Spark would need a minute to fail, with a page of text
-    from pipelines.check.expectations.validate import session, validate
+    lake.check_files()  # an engine would fail with a page of text
+    from pipelines.check.expectations.validate import validate
 
-    return validate(session(lake, settings), lake, settings, expectations_folder(settings))
+    return validate(lake, settings, expectations_folder(settings))
 
 
 def _show_docs(folder: Path) -> None:

@@ -16,6 +16,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from jbod_model.errors import JbodError, Retriable
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import DataFile, partition_values
+from pipelines.lake.foreign import commit_info
 from pipelines.lake.tables import OPEN_SHARD, Table
 
 _SHARD = f"partition.{OPEN_SHARD}"
@@ -80,7 +81,7 @@ def commit_files(
         RemoveAction(file.path, changes, now, file.size, partition_values(table.name, file.shard)) for file in gone
     ]
     before = delta.version()
-    properties = CommitProperties(dict(marks), max_commit_retries=0, app_transactions=list(transactions))
+    properties = CommitProperties(commit_info(marks), max_commit_retries=0, app_transactions=list(transactions))
     try:
         delta.create_write_transaction(
             actions, "append", table.delta_schema, partition_by=table.partition_by, commit_properties=properties

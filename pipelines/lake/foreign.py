@@ -31,6 +31,8 @@ RESTORED = "jbod.restored"
 VERSION = "jbod/version"
 """Application id of a transaction. Its version is the last version of the ledger that jbod published."""
 _OWN = (PUBLISHED, REWRITTEN, REBUILT, RESTORED)
+STARTED = "jbod.start_offset"
+"""The first offset of a batch, beside PUBLISHED."""
 _LONGEST = 80
 # The features of Delta's protocol that the readers (DuckDB on files, deltalake on the log) and the writer support.
 _READER_FEATURES = {"timestampNtz", "vacuumProtocolCheck"}
@@ -75,6 +77,20 @@ class Since:
     """Why the table does not hold the rows of the ledger's version, empty if it does."""
     restore_to: int | None = None
     """The version before a batch of jbod that did not reach the ledger, None if there is no such batch."""
+
+
+def commit_info(marks: Mapping[str, str]) -> dict[str, str]:
+    """The commit info of a commit of jbod: its marks, and what they mean as ``userMetadata`` of DESCRIBE HISTORY."""
+    if PUBLISHED in marks and STARTED in marks:
+        first, last = int(marks[STARTED]), int(marks[PUBLISHED]) - 1
+        said = f"jbod: published offsets {first} to {last}" if first <= last else "jbod: published, no new offsets"
+    elif RESTORED in marks or PUBLISHED in marks:
+        said = f"jbod: took the table back to version {marks.get(RESTORED, marks.get(PUBLISHED))}"
+    elif REBUILT in marks:
+        said = "jbod: rebuilt the table from the records"
+    else:
+        said = "jbod: rewrote files, all rows are the same"
+    return {**marks, "userMetadata": said}
 
 
 def since(location: str, table: Table, delta: DeltaTable, published: int) -> Since:

@@ -26,7 +26,7 @@ from pipelines.lake.commit import LakeConflict, LiveFile, Overtaken, commit_file
 from pipelines.lake.create import Identity, add_checks, cannot_be_opened, create_table, described, keeps_changes
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import DataFile, lake_filesystem
-from pipelines.lake.foreign import PUBLISHED, RESTORED, VERSION, Since, last_own, misfit_of, since
+from pipelines.lake.foreign import PUBLISHED, RESTORED, STARTED, VERSION, Since, commit_info, last_own, misfit_of, since
 from pipelines.lake.lock import LOCK, RUN, alone
 from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, TABLES, Table
 
@@ -216,7 +216,9 @@ class LakeWriter:
     def _restore(self, table: Table, version: int, *, emptied: bool = False) -> None:
         """Restores a table to a version. ``emptied``: its files do not matter, as the current batch replaces them."""
         delta = self.tables[table.name]
-        properties = CommitProperties({PUBLISHED if emptied else RESTORED: str(version)}, max_commit_retries=0)
+        properties = CommitProperties(
+            commit_info({PUBLISHED if emptied else RESTORED: str(version)}), max_commit_retries=0
+        )
         try:
             delta.restore(
                 version,
@@ -370,7 +372,7 @@ class LakeWriter:
         elif table not in REQUESTS:
             # Rows of requests identify themselves, and several of their commits share an offset.
             transactions = [Transaction(f"jbod/{self.identity.cluster_id}/{table.name}", end)]
-        marks = {PUBLISHED: str(end), "jbod.start_offset": str(start)}
+        marks = {PUBLISHED: str(end), STARTED: str(start)}
         commit_files(self.location, table, delta, files, gone, marks=marks, transactions=transactions)
 
     def append_ledger(self, batch: Batch, versions: dict[str, int], rows: Rows) -> None:

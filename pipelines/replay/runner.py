@@ -35,6 +35,7 @@ from pipelines.replay.seed import (
 from pipelines.replay.staged import clear_staged
 from pipelines.source.first_batch import plan_ahead
 from pipelines.source.plan import Planner
+from pipelines.spark.session import check_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,6 +127,7 @@ class Runner:
 
         If the log was rewritten, the run first rolls the lake back (``rollback.reconcile``).
         """
+        check_version(spark.version)
         with only_run(self.wanted.lake):
             clear_staged(self.wanted.lake)
             try:

@@ -28,6 +28,22 @@ if TYPE_CHECKING:
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
+_LEAST = (4, 2)
+_OF_SESSIONS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # With simplified tracebacks the workers of mapInArrow and of the stateful stage have different parents.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+    # A retried task writes new file names with identical contents, so a checksum mismatch is harmless. Spark would fail
+    # the query where the task had already finished.
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
+}
+"""The settings that every session of jbod has, beside those of its JVM."""
+
 # A socket's path has at most about a hundred bytes, and Spark appends a name to the temporary directory.
 _SOCKET_FOLDER = 50
 # Each partition of the state costs a task and a state store, even if it has little to do.
@@ -44,6 +60,9 @@ def spark_session(
 ) -> SparkSession:
     """The session of this process, created at the first call. ``delta`` adds Delta Lake, fetched at the first use.
 
+    If others started a session in this process (a notebook, a job of Databricks), jbod works in a new session beside
+    it, on the same SparkContext: theirs keeps its settings, and decides about ``delta`` and the JVM.
+
     ``brief``: the session serves one command and ends with it (pipelines.start.session). ``archive``: load Spark's
     classes from the archive of pipelines.upkeep.warm if it exists. ``preload``: a module whose ``warm()`` the parent of
     the Python workers calls before it forks. Raises UsageError if there is no Java, or no cluster. Workers run this
@@ -52,6 +71,9 @@ def spark_session(
     from pipelines.settings import Spark
 
     wanted = settings or Spark()
+    theirs = _theirs()
+    if theirs is not None:
+        return _beside(theirs, wanted)
     return _session(
         wanted, _options(wanted, use_java(), brief=brief, archive=archive, preload=preload), None, delta=delta
     )
@@ -73,7 +95,46 @@ def _session(wanted: Spark, options: dict[str, str], jvm: Jvm | None, *, delta: 
         builder = builder.config(name, value)
     session = _made(builder, wanted.master, jvm)
     session.sparkContext.setLogLevel(wanted.log_level)
+    _MADE.append(session)
     return session
+
+
+_MADE: list[SparkSession] = []
+"""The sessions that jbod started in this process."""
+
+
+def _theirs() -> SparkSession | None:
+    """The active session, if it was not jbod that started it."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is None:
+        return None
+    ours = any(made.sparkContext is active.sparkContext for made in _MADE)
+    return None if ours else active
+
+
+def _beside(theirs: SparkSession, wanted: Spark) -> SparkSession:
+    """A new session on the context of ``theirs``, with the settings of jbod that a session can have of its own."""
+    session = theirs.newSession()
+    for name, value in {**_OF_SESSIONS, **wanted.conf}.items():
+        if session.conf.isModifiable(name):
+            session.conf.set(name, value)
+    if wanted.shuffle_partitions:
+        session.conf.set("spark.sql.shuffle.partitions", str(wanted.shuffle_partitions))
+    return session
+
+
+def check_version(version: str) -> None:
+    """Raises UsageError for a Spark that cannot replay."""
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers < _LEAST:
+        raise UsageError(
+            f"Spark {version}: a replay needs Spark 4.2 or later, where a Python source can limit its batches; "
+            "questions to a lake or a log need no Spark"
+        )
 
 
 def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True, preload: str = "") -> dict[str, str]:
@@ -100,19 +161,9 @@ def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True, pr
         "spark.driver.memory": wanted.driver_memory,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
+        **_OF_SESSIONS,
         "spark.sql.shuffle.partitions": str(wanted.shuffle_partitions or _partitions(wanted.master)),
-        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        "spark.sql.streaming.minBatchesToRetain": "10",
-        "spark.databricks.delta.snapshotPartitions": "2",
-        # With simplified tracebacks the workers of mapInArrow and of the stateful stage have different parents.
-        "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
         "spark.python.unix.domain.socket.enabled": str(_sockets_fit(wanted.master)).lower(),
-        # A retried task writes new file names with identical contents, so a checksum mismatch is harmless. Spark
-        # would fail the query where the task had already finished.
-        "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
-        "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
         "spark.buffer.size": str(1 << 20),
         "spark.driver.extraJavaOptions": " ".join(ours),
         "spark.executor.extraJavaOptions": " ".join(options),
@@ -137,6 +188,9 @@ def spark_session_soon(wanted: Spark, preload: str = "") -> Callable[[], SparkSe
 
     The JVM ends with this process, even if the function is never called.
     """
+    theirs = _theirs()
+    if theirs is not None:
+        return lambda: _beside(theirs, wanted)
     java = use_java()
     options = _options(wanted, java, brief=True, preload=preload)
     jvm = start_jvm(java, options, _log()) if is_local(wanted.master) and is_on("command") else None

@@ -23,7 +23,7 @@ from deltalake.exceptions import DeltaError
 from pipelines.lake import files
 from pipelines.lake.commit import LiveFile, commit_files, live_files
 from pipelines.lake.files import DataFile, lake_filesystem
-from pipelines.lake.foreign import REBUILT, REWRITTEN
+from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, Table
 
@@ -140,7 +140,7 @@ def _merged(location: str, table: Table, group: Sequence[LiveFile]) -> DataFile:
 def _optimize_ledger(ledger: DeltaTable) -> Merged:
     """Merges the ledger's files with delta-rs. Readers always read its newest version, so this is safe."""
     before = len(ledger.file_uris())
-    ledger.optimize.compact(commit_properties=CommitProperties({REWRITTEN: "true"}, max_commit_retries=0))
+    ledger.optimize.compact(commit_properties=CommitProperties(commit_info({REWRITTEN: "true"}), max_commit_retries=0))
     ledger.update_incremental()
     return Merged(LEDGER.name, before, len(ledger.file_uris()))
 

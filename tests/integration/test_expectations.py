@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from pipelines.check.catalogue import CHECKS, chosen
 from pipelines.check.contract_run import run_contracts
 from pipelines.check.contracts import CONTRACTS
 from pipelines.check.evaluate import run_checks
-from pipelines.check.expectations import docs_page, validate
+from pipelines.check.expectations import batches, docs_page, validate
 from pipelines.check.expectations.on_spark import spark_checks, spark_contracts
 from pipelines.check.expectations.spark_views import spark_sql, spark_views
 from pipelines.check.expectations.suites import suites
@@ -119,6 +120,9 @@ def test_rules_on_spark_multiply_no_tables(spark: SparkSession, tampered: Path) 
     assert [plan for plan in plans if "CartesianProduct" in plan] == []
 
 
+LOADS = r"<link[^>]*>|<script[^>]+src[^>]*>|<img[^>]*>|url\([^)]*\)|@import[^;]*"
+
+
 def run(capfd: pytest.CaptureFixture[str], *arguments: Any) -> tuple[object, str, str]:
     with pytest.raises(SystemExit) as left:
         main.main(["check", *map(str, arguments)])
@@ -126,10 +130,19 @@ def run(capfd: pytest.CaptureFixture[str], *arguments: Any) -> tuple[object, str
     return left.value.code, printed.out, printed.err
 
 
+@pytest.fixture(params=["duckdb", "spark"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The engine of the setting; Spark is the session of the tests."""
+    if request.param == "spark":
+        session = request.getfixturevalue("small")
+        monkeypatch.setattr(batches, "session", lambda *_: session)
+    monkeypatch.setenv("JBOD_CHECK__ENGINE", request.param)
+    return str(request.param)
+
+
 def test_validation_of_a_right_lake_meets_all_that_is_about_its_tables(
-    small: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    engine: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(validate, "session", lambda *_: small)
     lake = tmp_path / "lake"
     write_lake(lake, read_log(metadata_dir("kafka-4.1.2")))
     code, _, err = run(capfd, "--lake", lake, "--docs")
@@ -143,6 +156,7 @@ def test_validation_of_a_right_lake_meets_all_that_is_about_its_tables(
     assert answer["findings"] == [one.as_json() for one in found]
     assert {row["key"] for row in findings(str(lake))} == {one.key for one in found}
     verdicts = answer["expectations"]
+    assert verdicts["engine"] == engine
     assert verdicts["broken"] == []
     assert {(one["suite"], one["severity"], one["rule"]) for one in verdicts["notMet"]} == {
         ("checks", one.severity, f"{one.check.id} {one.check.name}") for one in found
@@ -155,17 +169,20 @@ def test_validation_of_a_right_lake_meets_all_that_is_about_its_tables(
     for name in suites():
         (result,) = page.parent.glob(f"validations/{name}/offset-629/*/*.html")
         assert "Evaluated Expectations" in result.read_text()
+    # No page loads anything, from the network or from another file.
+    pages = [*page.parent.rglob("*.html")]
+    assert len(pages) > 2 * len(suites())
+    assert {found for one in pages for found in re.findall(LOADS, one.read_text())} == set()
     assert "analytics_enabled: false" in (lake / "expectations" / "gx" / "great_expectations.yml").read_text()
 
 
 def test_validation_of_a_lake_that_is_wrong_says_where(
-    small: SparkSession,
+    engine: str,
     tampered: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(validate, "session", lambda *_: small)
     monkeypatch.setenv("JBOD_CHECK__EXPECTATIONS", str(tmp_path / "kept"))
     code, out, _ = run(capfd, "--lake", tampered, "--validate", "--no-keep")
     assert code == 1
@@ -178,11 +195,11 @@ def test_validation_of_a_lake_that_is_wrong_says_where(
 
 
 def test_checkpoints_made_again_are_the_same_and_follow_a_changed_definition(
-    small: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ids() -> dict[str, list[str | None]]:
+    def ids(engine: batches.Engine = "duckdb") -> dict[str, list[str | None]]:
         with validate.project(tmp_path) as context:
-            made = validate.checkpoints(context)
+            made = validate.checkpoints(context, engine)
         return {
             name: [one.id, *(expectation.id for expectation in one.validation_definitions[0].suite.expectations)]
             for name, one in made.items()

@@ -30,6 +30,8 @@ CHANGING = {
     "UPDATE": "UPDATE {t} SET {offset} = {offset} - 1",
     "DELETE": "DELETE FROM {t}",
     "INSERT": "INSERT INTO {t} SELECT * FROM {t} LIMIT 1",
+    "MERGE": "MERGE INTO {t} t USING (SELECT min({offset}) AS least FROM {t}) s ON t.{offset} = s.least "
+    "WHEN MATCHED THEN UPDATE SET t.{offset} = t.{offset} - 1",
     "RESTORE": "RESTORE TABLE {t} TO VERSION AS OF {old}",
     "ADD COLUMN": "ALTER TABLE {t} ADD COLUMN (seen_by STRING)",
     "DELETION VECTORS": "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",

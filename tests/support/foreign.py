@@ -155,12 +155,12 @@ class Parts:
 
 
 @cache
-def parts() -> Parts:
-    """Those of a real cluster's log."""
+def parts(kafka: str = KAFKA, ends: tuple[int, ...] = ENDS) -> Parts:
+    """Those of a real cluster's log, up to each of some offsets."""
     made = Parts()
-    entries = read_log(metadata_dir(KAFKA), "log")
+    entries = read_log(metadata_dir(kafka), "log")
     reference, begin = Reference(), 0
-    for end in ENDS:
+    for end in ends:
         part = [entry for entry in entries if begin <= entry.offset < end]
         reference.add(part)
         records = pa.Table.from_pylist(reference.records[-len(part) :], schema=BY_NAME["records"].schema)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 from tests.support.paths import ROOT
 
@@ -26,6 +29,16 @@ class SparkEngine:
         assert line, "Spark died"
         errors = [error for error in json.loads(line) if error]
         assert not errors, errors[0]
+
+    def call(self, function: str, *arguments: object) -> Any:
+        """What ``module:function`` returns there, called with the session and with arguments that are JSON."""
+        assert self._process.stdin and self._process.stdout
+        print(json.dumps({"function": function, "arguments": arguments}), file=self._process.stdin, flush=True)
+        line = self._process.stdout.readline()
+        assert line, "Spark died"
+        answer = json.loads(line)
+        assert "error" not in answer, answer["error"]
+        return answer["result"]
 
 
 @contextmanager
@@ -52,8 +65,8 @@ def main() -> None:
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         "spark.sql.session.timeZone": "America/New_York",
     }
-    wanted = Spark(master="local[2]", driver_memory="1g", shuffle_partitions=1, conf=conf)
-    session = spark_session(wanted, delta=True, brief=True)
+    settings = Spark(master="local[2]", driver_memory="1g", shuffle_partitions=1, conf=conf)
+    session = spark_session(settings, delta=True, brief=True)
 
     def run(statement: str) -> str:
         try:
@@ -62,9 +75,18 @@ def main() -> None:
             return f"{statement}: {problem}"
         return ""
 
+    def call(function: str, arguments: list[Any]) -> dict[str, Any]:
+        module, _, name = function.partition(":")
+        try:
+            return {"result": getattr(importlib.import_module(module), name)(session, *arguments)}
+        except Exception:
+            return {"error": traceback.format_exc()}
+
     with ThreadPoolExecutor(4) as pool:
         for line in sys.stdin:
-            print(json.dumps(list(pool.map(run, json.loads(line)))), flush=True)
+            wanted = json.loads(line)
+            answer = call(**wanted) if isinstance(wanted, dict) else list(pool.map(run, wanted))
+            print(json.dumps(answer), flush=True)
     session.stop()
 
 

@@ -1,4 +1,4 @@
-"""Validates the published tables of a lake with Great Expectations on Spark, and keeps results and Data Docs.
+"""Validates the published tables of a lake with Great Expectations, and keeps results and Data Docs.
 
 The project of Great Expectations is a folder. Each run updates it from jbod's definitions. The folder keeps the results
 of the runs and the Data Docs.
@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import great_expectations as gx
-import pyarrow as pa
 from filelock import FileLock, Timeout
-from great_expectations.checkpoint.actions import UpdateDataDocsAction
 from great_expectations.checkpoint.checkpoint import Checkpoint
 from great_expectations.core.run_identifier import RunIdentifier
 from great_expectations.data_context.types.base import ProgressBarsConfig
+from great_expectations.data_context.types.resource_identifiers import ExpectationSuiteIdentifier
 from great_expectations.exceptions.exceptions import DataContextError, GreatExpectationsError
 from yaml import YAMLError
 
@@ -32,37 +31,22 @@ from pipelines.ask.json_values import jsonable
 from pipelines.check.contract_run import Broken
 from pipelines.check.definition import Finding, Severity
 from pipelines.check.expectations import docs_page
-from pipelines.check.expectations.on_spark import spark_checks, spark_contracts
-from pipelines.check.expectations.spark_views import spark_views
-from pipelines.check.expectations.suites import CHECKS_SUITE, CONTRACTS_SUITE, suites
+from pipelines.check.expectations.batches import Batches, Engine, batches
+from pipelines.check.expectations.pages import SITE
+from pipelines.check.expectations.suites import (
+    CHECKS_SUITE,
+    CONTRACTS_SUITE,
+    check_results,
+    contract_results,
+    suites,
+)
 from pipelines.lake.reader import Lake
-from pipelines.lake.tables import TIME
 from pipelines.settings import Settings
-from pipelines.spark.session import spark_session
 
 if TYPE_CHECKING:
     from great_expectations.data_context.data_context.file_data_context import FileDataContext
-    from pyspark.sql import SparkSession
 
-SOURCE = "lake"
-SMALL = 200_000
-_FINDINGS = pa.schema(
-    [
-        ("check", pa.string()),
-        ("severity", pa.string()),
-        ("subject", pa.string()),
-        ("broker_id", pa.int32()),
-        ("directory_id", pa.string()),
-        ("topic_id", pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("time", TIME),
-        ("message", pa.string()),
-        ("todo", pa.string()),
-    ]
-)
-_BROKEN = pa.schema([("contract", pa.string()), ("about", pa.string()), ("what", pa.string())])
+SOURCES: Mapping[Engine, str] = {"duckdb": "pandas", "spark": "lake"}
 
 
 @dataclass(frozen=True)
@@ -82,6 +66,7 @@ class Validation:
 
     offset: int
     time: datetime
+    engine: Engine
     expectations: int
     failures: Sequence[Failure]
     broken: Sequence[Broken]
@@ -92,6 +77,7 @@ class Validation:
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
         return {
+            "engine": self.engine,
             "expectations": self.expectations,
             "notMet": jsonable(list(self.failures)),
             "broken": [
@@ -101,39 +87,34 @@ class Validation:
         }
 
 
-def session(lake: Lake, settings: Settings) -> SparkSession:
-    """The session for a lake. For a small lake it uses one partition, less planning and no code generation."""
-    small = lake.published.end_offset < SMALL
-    spark = spark_session(settings.spark.model_copy(update={"shuffle_partitions": 1} if small else {}), brief=small)
-    spark.conf.set("spark.sql.adaptive.enabled", str(not small).lower())
-    if not small:
-        # Brokers and directories should be broadcast. For other tables, file sizes say little about sizes in memory.
-        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "1m")
-    return spark
-
-
-def validate(spark: SparkSession, lake: Lake, settings: Settings, folder: Path) -> Validation:
+def validate(lake: Lake, settings: Settings, folder: Path) -> Validation:
     """Runs every suite on the published tables. Results and Data Docs stay in the project at ``folder``.
 
     ``lake`` is at its newest offset. Raises UsageError if the folder cannot be written to or holds no usable project,
     and JbodError while another run uses it.
     """
-    with project(folder) as context, spark_views(spark, lake, settings) as tables:
-        broken, found = spark_contracts(spark), spark_checks(spark)
-        batches = {
-            **tables,
-            CONTRACTS_SUITE: spark.createDataFrame(_broken_rows(broken)),
-            CHECKS_SUITE: spark.createDataFrame(_finding_rows(found)),
-        }
+    with project(folder) as context, batches(lake, settings) as made:
         forget_old_runs(folder, settings.check.keep_validations - 1)
         run = RunIdentifier(run_name=f"offset-{lake.offset}", run_time=datetime.now(UTC))
         expectations, failures = 0, []
-        for name, checkpoint in checkpoints(context).items():
-            outcome = checkpoint.run(batch_parameters={"dataframe": batches[name]}, run_id=run)
+        pages: list[Any] = []
+        for name, checkpoint in checkpoints(context, made.engine).items():
+            # A table at a time: its rows are freed before the next ones are read.
+            outcome = checkpoint.run(batch_parameters={"dataframe": _batch(made, name)}, run_id=run)
+            pages += [*outcome.run_results, ExpectationSuiteIdentifier(name)]
             for suite_result in outcome.run_results.values():
                 expectations += len(suite_result.results)
                 failures += [_failure(name, one) for one in suite_result.results if not one.success]
-    return Validation(lake.offset, lake.time, expectations, failures, broken, found, docs_page(folder))
+        # The pages of this run, and the index once. As an action of each checkpoint it would be written nine times.
+        context.build_data_docs(resource_identifiers=pages)
+    docs = docs_page(folder)
+    return Validation(lake.offset, lake.time, made.engine, expectations, failures, made.broken, made.found, docs)
+
+
+def _batch(made: Batches, suite: str) -> Any:
+    if suite == CONTRACTS_SUITE:
+        return made.frame(contract_results(made.broken))
+    return made.frame(check_results(made.found)) if suite == CHECKS_SUITE else made.table(suite)
 
 
 @contextlib.contextmanager
@@ -146,8 +127,9 @@ def project(folder: Path) -> Iterator[FileDataContext]:
                 context = gx.get_context(mode="file", project_root_dir=folder)
                 context.variables.analytics_enabled = False
                 context.variables.progress_bars = ProgressBarsConfig(globally=False)
-                for site in (context.variables.data_docs_sites or {}).values():
-                    site |= {"show_how_to_buttons": False}
+                # What is read of the variables is a copy.
+                sites = context.variables.data_docs_sites or {}
+                context.variables.data_docs_sites = {name: {**site, **SITE} for name, site in sites.items()}
                 context.variables.save()
                 yield context
         except Timeout:
@@ -161,17 +143,18 @@ def project(folder: Path) -> Iterator[FileDataContext]:
             raise UsageError(f"{folder}: the expectations cannot be kept there: {problem.strerror}") from None
 
 
-def checkpoints(context: FileDataContext) -> dict[str, Checkpoint]:
-    """A checkpoint for each suite. A checkpoint whose definition has not changed keeps its ids."""
+def checkpoints(context: FileDataContext, engine: Engine) -> dict[str, Checkpoint]:
+    """A checkpoint for each suite. A checkpoint whose definition and engine have not changed keeps its ids."""
+    sources, name = context.data_sources, SOURCES[engine]
     try:
-        source = context.data_sources.get(SOURCE)
+        source = sources.get(name)
     except KeyError:
-        source = context.data_sources.add_spark(SOURCE)
+        source = sources.add_spark(name) if engine == "spark" else sources.add_pandas(name)
     return {name: _checkpoint(context, source, suite) for name, suite in suites().items()}
 
 
 def _checkpoint(context: FileDataContext, source: Any, suite: gx.ExpectationSuite) -> Checkpoint:
-    definition = json.dumps(suite.to_json_dict()["expectations"], sort_keys=True)
+    definition = json.dumps([source.name, suite.to_json_dict()["expectations"]], sort_keys=True)
     suite.meta = {"definition": hashlib.sha256(definition.encode()).hexdigest()}
     with contextlib.suppress(DataContextError):
         known: Checkpoint = context.checkpoints.get(suite.name)
@@ -185,7 +168,7 @@ def _checkpoint(context: FileDataContext, source: Any, suite: gx.ExpectationSuit
         Checkpoint(
             name=suite.name,
             validation_definitions=[gx.ValidationDefinition(name=suite.name, data=batch, suite=suite)],
-            actions=[UpdateDataDocsAction(name="data docs")],
+            actions=[],
             result_format={"result_format": "COMPLETE"},
         )
     )
@@ -217,13 +200,3 @@ def _problems(info: Mapping[str, Any]) -> list[str]:
     """Messages of the exceptions raised by the expectation itself, or by its metrics."""
     raised = [one for one in (info, *info.values()) if isinstance(one, Mapping) and one.get("raised_exception")]
     return [str(one.get("exception_message")) for one in raised]
-
-
-def _broken_rows(broken: Sequence[Broken]) -> pa.Table:
-    rows = [{"contract": one.contract.id, "about": one.contract.table, "what": one.what} for one in broken]
-    return pa.Table.from_pylist(rows, schema=_BROKEN)
-
-
-def _finding_rows(found: Sequence[Finding]) -> pa.Table:
-    rows = [{**vars(one), "check": one.check.id, "subject": one.subject} for one in found]
-    return pa.Table.from_pylist(rows, schema=_FINDINGS)

@@ -1,0 +1,98 @@
+"""What the suites are validated on, by engine: DuckDB with pandas in this process, or Spark.
+
+Both decide the rules first, and hand their results to Great Expectations as batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from pipelines.check.contract_run import Broken, run_contracts
+from pipelines.check.definition import Finding
+from pipelines.check.evaluate import run_checks
+from pipelines.lake.delta import reading
+from pipelines.lake.ledger import open_ledger
+from pipelines.lake.reader import Lake
+from pipelines.lake.tables import BY_NAME, LEDGER
+from pipelines.settings import Settings
+from pipelines.spark.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL = 200_000
+"""Offsets of a lake for which Spark plans little."""
+MOST_IN_PROCESS = 5_000_000
+"""Rows of all tables up to which the engine is DuckDB, if the setting does not say. pandas holds a table at a time."""
+
+Engine = Literal["duckdb", "spark"]
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The results of the rules, and the rows of every table for a data source of Great Expectations."""
+
+    engine: Engine
+    broken: Sequence[Broken]
+    found: Sequence[Finding]
+    table: Callable[[str], Any]
+    """All rows of a table by its name, as the data frame of the source."""
+    frame: Callable[[pa.Table], Any]
+    """A data frame of the source, of a few rows."""
+
+
+@contextmanager
+def batches(lake: Lake, settings: Settings) -> Iterator[Batches]:
+    """The batches of a lake at its newest offset, from the engine that the settings name, or that fits its size."""
+    engine = settings.check.engine
+    if engine == "auto":
+        rows = sum(
+            sum(table.get_add_actions(flatten=True)["num_records"].to_pylist()) for table in lake.tables.values()
+        )
+        engine = "duckdb" if rows <= MOST_IN_PROCESS else "spark"
+    if engine == "spark":
+        with _in_spark(session(lake, settings), lake, settings) as found:
+            yield found
+    else:
+        yield _in_process(lake, settings)
+
+
+def _in_process(lake: Lake, settings: Settings) -> Batches:
+    import pandas as pd
+
+    def frame(rows: pa.Table) -> pd.DataFrame:
+        # Arrow's columns: those of numpy would turn null offsets into floats, and lists into objects.
+        return rows.to_pandas(types_mapper=pd.ArrowDtype)
+
+    def table(name: str) -> pd.DataFrame:
+        delta = open_ledger(lake.path) if name == LEDGER.name else lake.tables[name]
+        with reading(lake.path):
+            return frame(delta.to_pyarrow_table(columns=BY_NAME[name].schema.names))
+
+    return Batches("duckdb", run_contracts(lake), run_checks(lake, (), settings), table, frame)
+
+
+def session(lake: Lake, settings: Settings) -> SparkSession:
+    """The session for a lake. For a small lake it uses one partition, less planning and no code generation."""
+    small = lake.published.end_offset < SMALL
+    spark = spark_session(settings.spark.model_copy(update={"shuffle_partitions": 1} if small else {}), brief=small)
+    spark.conf.set("spark.sql.adaptive.enabled", str(not small).lower())
+    if not small:
+        # Brokers and directories should be broadcast. For other tables, file sizes say little about sizes in memory.
+        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "1m")
+    return spark
+
+
+@contextmanager
+def _in_spark(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator[Batches]:
+    from pipelines.check.expectations.on_spark import spark_checks, spark_contracts
+    from pipelines.check.expectations.spark_views import spark_views
+
+    with spark_views(spark, lake, settings) as tables:
+        broken, found = spark_contracts(spark), spark_checks(spark)
+        yield Batches("spark", broken, found, tables.__getitem__, spark.createDataFrame)

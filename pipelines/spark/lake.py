@@ -1,0 +1,166 @@
+"""A lake in a Spark session: its tables as DataFrames and in SQL, at the versions that the ledger names.
+
+``open_lake`` takes the session that is given, or the active one, and changes none of its settings::
+
+    from pipelines.spark.lake import open_lake
+
+    lake = open_lake("/srv/jbod/lake", at_offset=231)
+    lake.at("assignments").where("broker_id = 3").show()
+    lake.create_views()
+    spark.sql("SELECT reason, count(*) FROM offline_now GROUP BY reason").show()
+
+The tables and their columns are declared in pipelines.lake.tables; docs/spark.md shows more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from jbod_model.errors import UsageError
+from pipelines.lake.delta import data_files
+from pipelines.lake.ledger import open_ledger
+from pipelines.lake.reader import Lake
+from pipelines.lake.tables import BY_NAME, LEDGER
+from pipelines.lake.uris import for_spark
+from pipelines.spark.sql import Bounds, functions, rows_until, true_at, views
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def open_lake(
+    path: str | os.PathLike[str],
+    at_offset: int | None = None,
+    at_time: datetime | None = None,
+    *,
+    spark: SparkSession | None = None,
+) -> SparkLake:
+    """The lake at ``path`` after the record at ``at_offset``, or after the last one appended by ``at_time`` (UTC).
+
+    Without either, after the newest published record. Without ``spark``, in the active session; if there is none, jbod
+    starts one with Delta Lake. This process reads the ledger, so it must reach the lake as Spark does. Raises
+    UsageError if there is no lake, or if it does not know that offset or time.
+    """
+    lake = Lake.open(path, at_offset, at_time)
+    return SparkLake(lake, spark or _session())
+
+
+def _session() -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    from pipelines.settings import load
+    from pipelines.spark.session import spark_session
+
+    return SparkSession.getActiveSession() or spark_session(load().spark, delta=True)
+
+
+@dataclass(frozen=True)
+class SparkLake:
+    """A lake as of one offset in a Spark session. All DataFrames and views of it are consistent with each other."""
+
+    lake: Lake
+    spark: SparkSession
+
+    @property
+    def offset(self) -> int:
+        """The offset of the last record that the answers include."""
+        return self.lake.offset
+
+    @property
+    def time(self) -> datetime:
+        """When that record was appended."""
+        return self.lake.time
+
+    @cached_property
+    def _deltas(self) -> Mapping[str, DeltaTable]:
+        found = {**self.lake.tables, LEDGER.name: open_ledger(self.lake.path)}
+        return {name: delta for name, delta in found.items() if name in BY_NAME}
+
+    @property
+    def versions(self) -> Mapping[str, int]:
+        """The Delta version of every table that the newest publication names, and of the ledger."""
+        return {name: delta.version() for name, delta in self._deltas.items()}
+
+    def table(self, name: str) -> DataFrame:
+        """All rows of a table at its version, whatever the offset, with the columns of pipelines.lake.tables.
+
+        Through Delta Lake if the session has it. Otherwise Spark reads the Parquet files of that version, which hold
+        the same rows. Raises UsageError for a table that the lake does not have.
+        """
+        delta = self._deltas.get(name)
+        if delta is None:
+            raise UsageError(f"{self.lake.path}: no table {name}: there are {', '.join(sorted(self._deltas))}")
+        if self.has_delta:
+            rows = self.spark.read.format("delta").option("versionAsOf", delta.version()).load(self._location(name))
+        else:
+            rows = files_of(self.spark, self.lake.path, name, delta)
+        # A lake of an earlier jbod may lack columns.
+        return rows.select(*(column for column in BY_NAME[name].schema.names if column in rows.columns))
+
+    def at(self, name: str) -> DataFrame:
+        """The rows of a history table that are true at the offset. Raises UsageError for any other table."""
+        rows = self.table(name)
+        if not BY_NAME[name].history:
+            raise UsageError(f"{name}: its rows are not true for a while: ask table() or until() for them")
+        return rows.where(true_at(str(self.offset)))
+
+    def until(self, name: str) -> DataFrame:
+        """The rows of a table as they were at the offset: without later rows, and with later ends shown as null.
+
+        Requests and their rejects do not have offsets of the log; they are returned as they are.
+        """
+        rows = self.table(name)
+        where, columns = rows_until(BY_NAME[name], str(self.offset))
+        return rows.where(where).selectExpr(*(name for name in columns if name.split()[-1] in rows.columns))
+
+    def create_views(self, prefix: str = "") -> list[str]:
+        """Creates temporary views and table functions as of the offset. Returns their names, sorted.
+
+        ``T`` for each table: its rows until the offset. For each history table also ``T_now``, ``T_at(offset)`` and
+        ``T_at_time(time)``: the rows that are true then. ``offline_now`` is ``offline_replicas_now``. Each name begins
+        with ``prefix``. Functions need Spark 4.
+        """
+        relations = {name: f"{prefix}{name}" for name in self.versions}
+        for name, view in relations.items():
+            self.until(name).createOrReplaceTempView(view)
+        made = [*relations.values()]
+        for name, _, query in views(relations):
+            self.spark.sql(query).createOrReplaceTempView(f"{prefix}{name}")
+            made.append(f"{prefix}{name}")
+        bounds = Bounds(str(self.lake.first), str(self.offset))
+        for signature, query in functions(relations, bounds):
+            self.spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {prefix}{signature} RETURN {query}")
+            made.append(f"{prefix}{signature.partition('(')[0]}")
+        return sorted(made)
+
+    @cached_property
+    def has_delta(self) -> bool:
+        """Whether the session can read Delta tables."""
+        from pyspark.errors import AnalysisException
+
+        try:
+            self.spark.read.format("delta").load(self._location(LEDGER.name)).schema  # noqa: B018  Connect is lazy
+        except AnalysisException:
+            return False
+        return True
+
+    def _location(self, name: str) -> str:
+        return for_spark(f"{self.lake.path}/{name}")
+
+
+def files_of(spark: SparkSession, root: str, name: str, table: DeltaTable) -> DataFrame:
+    """All rows of a table's version, read as Parquet. Its files are those that Delta's log names."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = BY_NAME[name].schema
+    paths = [f"{root}/{name}/{file['path']}" for file in data_files(table)]
+    if not paths:
+        return spark.createDataFrame(schema.empty_table())
+    return spark.read.schema(from_arrow_schema(schema)).parquet(*paths)

@@ -1,0 +1,204 @@
+"""The tables through delta-spark, delta-rs, DuckDB and polars; a lake as DataFrames, as views and in a catalog."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from jbod_model.errors import UsageError
+from pipelines.lake.delta import connect, data_files, read_parquet
+from pipelines.lake.foreign import last_own
+from pipelines.lake.reader import Lake
+from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER
+from pipelines.spark.catalog import register
+from pipelines.spark.lake import open_lake
+from tests.support.foreign import parts
+from tests.support.logs import read_log
+from tests.support.paths import EVERY_KAFKA, ROOT, metadata_dir
+from tests.support.spark_engine import SparkEngine, spark_engine
+
+PUBLICATIONS = 6
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[SparkEngine]:
+    with spark_engine() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A lake of each bundled cluster, published in six parts."""
+    made = {}
+    for kafka in EVERY_KAFKA:
+        made[kafka] = tmp_path_factory.mktemp("delta") / "lake"
+        end = read_log(metadata_dir(kafka), "log")[-1].offset + 1
+        ends = tuple(end * part // PUBLICATIONS for part in range(1, PUBLICATIONS + 1))
+        for number in range(PUBLICATIONS):
+            parts(kafka, ends).publish(made[kafka], number)
+    return made
+
+
+def published(lake: Path) -> list[dict[str, int]]:
+    """The versions of all tables that each row of the ledger names, and the ledger's own that holds the row."""
+    ledger = DeltaTable(str(lake / LEDGER.name))
+    rows = sorted(ledger.to_pyarrow_table().to_pylist(), key=lambda row: row["end_offset"])
+    own = last_own(str(lake), ledger)
+    assert own is not None
+    return [{**dict(row["versions"]), "ledger": own - len(rows) + 1 + at} for at, row in enumerate(rows)]
+
+
+def same_rows(relations: dict[str, str], **tables: pa.Table) -> dict[str, int]:
+    """The number of rows in each relation that the first one does not have, or has more often; both ways."""
+    connection = connect()
+    for name, table in tables.items():
+        connection.register(name, table)
+    first, *others = relations.values()
+    found = {}
+    for name, other in zip([*relations][1:], others, strict=True):
+        both = f"(FROM {first} EXCEPT ALL FROM {other}) UNION ALL (FROM {other} EXCEPT ALL FROM {first})"
+        found[name] = connection.execute(f"SELECT count(*) FROM ({both})").fetchall()[0][0]
+    return found
+
+
+@pytest.mark.parametrize("kafka", EVERY_KAFKA)
+def test_every_engine_reads_the_same_rows_at_every_publication(
+    engine: SparkEngine, lakes: dict[str, Path], tmp_path: Path, kafka: str
+) -> None:
+    lake = lakes[kafka]
+    root, at = str(lake), published(lake)
+    assert len(at) == PUBLICATIONS
+    asked = {name: [(f"{root}/{name}", versions[name], str(versions[name])) for versions in at] for name in at[0]}
+    engine.call("tests.support.delta_calls:write_versions", asked, str(tmp_path))
+    compared = 0
+    for name, wanted in asked.items():
+        columns = ", ".join(BY_NAME[name].schema.names)
+        for path, version, label in wanted:
+            delta = DeltaTable(path, version=version)
+            files = [file["path"] for file in data_files(delta)]
+            rows = delta.to_pyarrow_table()
+            other = same_rows(
+                {
+                    "delta-rs": f"(SELECT {columns} FROM rs)",
+                    "DuckDB": f"(SELECT {columns} FROM {read_parquet(root, name, delta, files)})",
+                    "polars": f"(SELECT {columns} FROM polars)",
+                    "delta-spark": f"(SELECT {columns} FROM '{tmp_path / name}/*.parquet' WHERE label = '{label}')",
+                },
+                rs=rows,
+                polars=pl.read_delta(path, version=version).to_arrow(),
+            )
+            assert other == {"DuckDB": 0, "polars": 0, "delta-spark": 0}, (name, label)
+            compared += rows.num_rows
+    assert compared > 1_000
+
+
+def test_lake_opened_in_spark_answers_as_without_it(
+    engine: SparkEngine, lakes: dict[str, Path], tmp_path: Path
+) -> None:
+    lake = lakes["kafka-4.1.2"]
+    newest = Lake.open(lake).offset
+    offsets = [162, 264]
+    said = engine.call("tests.support.delta_calls:write_lake_at", str(lake), offsets, str(tmp_path))
+    assert said["same settings"]
+    assert f"this lake knows the offsets 0 to {newest}" in said["unknown"]
+    there = sorted(tmp_path.iterdir())
+    assert len(there) == len(offsets) * (7 + 3 * len(HISTORY) + 1) + 2
+    for folder in there:
+        kind, name, offset = folder.name.split("-")
+        assert_equal(folder, Lake.open(lake, int(offset)), kind, {"offline": "offline_replicas"}.get(name, name))
+
+
+def assert_equal(folder: Path, lake: Lake, kind: str, name: str) -> None:
+    columns = ", ".join(BY_NAME[name].schema.names)
+    if kind == "until" and BY_NAME[name].history:
+        expected = lake.until(name)
+    elif kind == "until":
+        expected = lake.records() if name == "records" else "ledger"
+    else:
+        expected = lake.at(name)
+    ledger = DeltaTable(f"{lake.path}/ledger").to_pyarrow_table()
+    ends = [column for column in ("to_offset", "to_time", "ended_by") if column in columns]
+    # What is true now in a view has no end yet; Lake.at says how it ended later.
+    hidden = f" EXCLUDE ({', '.join(ends)})" if kind in ("now", "called", "past", "timed") and ends else ""
+    spark = f"(SELECT {columns} FROM '{folder}/*.parquet')"
+    cut = f"FROM ledger WHERE start_offset <= {lake.offset}" if expected == "ledger" else f"FROM {expected}"
+    asked = {"DuckDB": f"(SELECT *{hidden} FROM (SELECT {columns} {cut}))", "Spark": f"(SELECT *{hidden} FROM {spark})"}
+    assert same_rows(asked, ledger=ledger) == {"Spark": 0}, folder.name
+
+
+def test_lake_in_a_catalog_has_comments_views_and_a_readable_history(
+    engine: SparkEngine, lakes: dict[str, Path], tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    for number in range(3):
+        parts().publish(lake, number)
+    parts().publish(tmp_path / "other", 0)
+    said = engine.call("tests.support.delta_calls:write_catalog", str(lake), [162, 264], str(tmp_path / "out"))
+    for table in HISTORY:
+        assert {table.name, f"{table.name}_now", f"{table.name}_at", f"{table.name}_published"} <= {*said["names"]}
+    assert said["comment"] == "A replica in a directory."
+    assert said["columns"]["reason"].startswith("broker missing, broker fenced")
+    assert said["history"][-3:] == [
+        ["WRITE", f"jbod: published offsets {first} to {last}"] for first, last in ((0, 209), (210, 275), (276, 419))
+    ]
+    assert "is a table of" in said["other"]
+    assert_equal(tmp_path / "out" / "now", Lake.open(lake), "now", "offline_replicas")
+    for offset in (162, 264):
+        folder = tmp_path / "out" / f"assignments-{offset}"
+        assert pq.read_table(folder).num_rows > 50
+        assert_equal(folder, Lake.open(lake, offset), "past", "assignments")
+    # Registering wrote nothing to the lake.
+    parts().publish(lake, 3)
+
+
+OTHERS = """
+import os, sys
+from pyspark.sql import SparkSession
+
+os.environ["PYSPARK_PYTHON"] = sys.executable
+theirs = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+before = dict(theirs.conf.getAll)
+from pipelines.settings import Spark
+from pipelines.spark.session import spark_session
+
+ours = spark_session(Spark(shuffle_partitions=2, conf={"spark.sql.session.timeZone": "Asia/Tokyo"}))
+assert ours is not theirs and ours.sparkContext is theirs.sparkContext
+assert ours.conf.get("spark.sql.shuffle.partitions") == "2"
+assert ours.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+assert "RocksDB" in ours.conf.get("spark.sql.streaming.stateStore.providerClass")
+assert dict(theirs.conf.getAll) == before and SparkSession.getActiveSession() is theirs
+"""
+
+
+def test_session_of_others_keeps_its_settings() -> None:
+    subprocess.run([sys.executable, "-c", OTHERS], check=True, cwd=ROOT)
+
+
+@pytest.mark.spark
+def test_session_without_delta_reads_the_files_of_the_same_versions(
+    spark: SparkSession, lakes: dict[str, Path]
+) -> None:
+    path = lakes["kafka-3.7.2"]
+    lake = open_lake(path, 264, spark=spark)
+    assert not lake.has_delta
+    plain = Lake.open(path, 264)
+    for name in ("assignments", "offline_replicas"):
+        found = lake.at(name).toArrow()
+        expected = f"(SELECT {', '.join(BY_NAME[name].schema.names)} FROM {plain.at(name)})"
+        assert same_rows({"Spark": "spark", "DuckDB": expected}, spark=found) == {"DuckDB": 0}
+        assert found.num_rows
+    with pytest.raises(UsageError, match=r"no table nothing: there are assignments, brokers"):
+        lake.table("nothing")
+    with pytest.raises(UsageError, match="records: its rows are not true for a while"):
+        lake.at("records")
+    with pytest.raises(UsageError, match="cannot read Delta tables: start it with delta-spark"):
+        register(path, "jbod_test", spark=spark)

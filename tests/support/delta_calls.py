@@ -1,0 +1,104 @@
+"""What the tests of delta-spark run in the process of the session (tests.support.spark_engine)."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from pipelines.lake.tables import HISTORY
+from pipelines.spark.catalog import register
+from pipelines.spark.lake import open_lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Asked = list[tuple[str, int, str]]
+"""(a table's path, a version, a label)."""
+
+
+def write_versions(spark: SparkSession, tables: dict[str, Asked], out: str) -> None:
+    """Writes all rows of versions of tables, read by Delta Lake, to a Parquet folder for each key; with their label."""
+
+    def write(name: str) -> None:
+        read = [
+            spark.read.format("delta").option("versionAsOf", version).load(path).withColumn("label", F.lit(label))
+            for path, version, label in tables[name]
+        ]
+        reduce(lambda left, right: left.unionByName(right), read).coalesce(1).write.parquet(f"{out}/{name}")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, tables))
+
+
+def write_lake_at(spark: SparkSession, lake: str, offsets: list[int], out: str) -> dict[str, object]:
+    """Opens a lake at offsets and writes every answer of it to a Parquet folder of its name. Returns what it saw."""
+    before = dict(spark.conf.getAll)
+    wanted = {}
+    for offset in offsets:
+        opened = open_lake(lake, offset, spark=spark)
+        assert opened.has_delta
+        assert opened.offset == offset
+        names = opened.create_views("j_")
+        for name in opened.versions:
+            wanted[f"until-{name}-{offset}"] = opened.until(name)
+            assert f"j_{name}" in names
+        for table in HISTORY:
+            wanted[f"at-{table.name}-{offset}"] = opened.at(table.name)
+            wanted[f"now-{table.name}-{offset}"] = spark.table(f"j_{table.name}_now")
+            wanted[f"called-{table.name}-{offset}"] = spark.sql(f"SELECT * FROM j_{table.name}_at({offset})")
+    last = offsets[-1]
+    newest = open_lake(lake, spark=spark)
+    newest.create_views("j_")
+    for offset in offsets:
+        wanted[f"past-assignments-{offset}"] = spark.sql(f"SELECT * FROM j_assignments_at({offset})")
+    time = newest.lake.time.isoformat()
+    asked = f"SELECT * FROM j_offline_replicas_at((SELECT j_offset_at(TIMESTAMP '{time}')))"
+    wanted[f"timed-offline_replicas-{newest.offset}"] = spark.sql(asked)
+    wanted[f"now-offline-{newest.offset}"] = spark.table("j_offline_now")
+
+    def write(name: str) -> None:
+        wanted[name].coalesce(1).write.parquet(f"{out}/{name}")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, wanted))
+    unknown = _error(spark, f"SELECT * FROM j_assignments_at({newest.offset + 1})")
+    return {"same settings": before == dict(spark.conf.getAll), "unknown": unknown, "last": last}
+
+
+def write_catalog(spark: SparkSession, lake: str, offsets: list[int], out: str) -> dict[str, object]:
+    """Registers a lake twice, and writes what the catalog answers."""
+    names = register(lake, "jbod_test", spark=spark)
+    assert register(lake, "jbod_test", spark=spark) == names
+    spark.table("jbod_test.offline_now").coalesce(1).write.parquet(f"{out}/now")
+    for offset in offsets:
+        asked = spark.sql(f"SELECT * FROM jbod_test.assignments_at({offset})")
+        asked.coalesce(1).write.parquet(f"{out}/assignments-{offset}")
+    history = spark.sql("DESCRIBE HISTORY jbod_test.assignments").orderBy("version").collect()
+    said = spark.sql("DESCRIBE TABLE EXTENDED jbod_test.assignments").collect()
+    view = spark.sql("DESCRIBE TABLE EXTENDED jbod_test.offline_now").collect()
+    return {
+        "names": names,
+        "history": [[row.operation, row.userMetadata] for row in history],
+        "comment": next(row.data_type for row in said if row.col_name == "Comment"),
+        "columns": {row.col_name: row.comment for row in view if row.comment},
+        "other": _refused(spark, lake.replace("/lake", "/other")),
+    }
+
+
+def _refused(spark: SparkSession, lake: str) -> str:
+    try:
+        register(lake, "jbod_test", spark=spark)
+    except Exception as problem:
+        return str(problem)
+    return ""
+
+
+def _error(spark: SparkSession, sql: str) -> str:
+    try:
+        spark.sql(sql).collect()
+    except Exception as problem:
+        return str(problem)
+    return ""
