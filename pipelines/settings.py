@@ -46,6 +46,8 @@ class Replay(_Section):
     """What to do about an incomplete batch at the end of the log."""
     keep_unknown: bool = False
     follow_seconds: float = Field(default=1.0, gt=0)
+    checkpoints: str = ""
+    """The folder for Spark's checkpoints of lakes on S3, the user's cache if empty. Not on S3, which cannot rename."""
 
 
 class Requests(_Section):

@@ -14,8 +14,10 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from jbod_model.errors import JbodError, Retriable
+from pipelines.lake.delta import delta_at
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import DataFile, partition_values
+from pipelines.lake.lock import check_held
 from pipelines.lake.tables import OPEN_SHARD, Table
 
 _SHARD = f"partition.{OPEN_SHARD}"
@@ -71,6 +73,7 @@ def commit_files(
 
     Raises Overtaken if that version exists already, and LakeConflict if Delta refuses the commit for another reason.
     """
+    check_held(location)
     now = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [
         AddAction(file.path, file.size, file.partition_values, now, changes, file.stats) for file in added
@@ -89,7 +92,7 @@ def commit_files(
         if disk is not None:
             raise disk from None
         where = f"{location}/{table.name}"
-        if DeltaTable(where).version() != before:
+        if delta_at(where).version() != before:
             raise Overtaken(f"{where}: something else wrote at the same time: run again") from None
         raise LakeConflict(f"{where}: cannot be written to ({problem})") from None
     delta.update_incremental()

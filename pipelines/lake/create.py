@@ -13,10 +13,11 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jbod_model.errors import UsageError
 from pipelines.lake import FORMAT_VERSION
-from pipelines.lake.delta import local_path
+from pipelines.lake.delta import delta_at, local_path
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.foreign import last_own
 from pipelines.lake.tables import LEDGER, Table
+from pipelines.storage.objects import storage_options
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,10 @@ def described(location: str, ledger: DeltaTable | None = None) -> dict[str, Any]
     """
     uri = f"{location}/{LEDGER.name}"
     try:
-        ledger = ledger or DeltaTable(uri)
+        ledger = ledger or delta_at(uri)
         found = _parsed(ledger)
         if found is None:
-            found = _parsed(DeltaTable(uri, version=last_own(location, ledger) or 0))
+            found = _parsed(delta_at(uri, last_own(location, ledger) or 0))
     except (DeltaError, OSError) as problem:
         what = str(problem).splitlines()[0]
         raise UsageError(f"{location}: no lake there ({what}): make one with jbod replay LOG_DIR") from None
@@ -69,6 +70,7 @@ def create_table(uri: str, table: Table, identity: Identity) -> DeltaTable:
             name=table.name,
             description=comment,
             configuration={"delta.enableDeletionVectors": "false"},
+            storage_options=storage_options(uri),
         )
         add_checks(delta, table)
     except (DeltaError, OSError) as problem:
@@ -90,7 +92,7 @@ def cannot_be_opened(location: str, table: Table, problem: Exception) -> UsageEr
 def nothing_published(location: str) -> bool:
     """Whether the ledger, which is created last, is missing or has only its first version."""
     try:
-        return DeltaTable(f"{location}/{LEDGER.name}").version() == 0
+        return delta_at(f"{location}/{LEDGER.name}").version() == 0
     except TableNotFoundError:
         return True
     except (DeltaError, OSError):

@@ -9,7 +9,7 @@ batches, so a run reads the tables' state again before it publishes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -19,15 +19,18 @@ import pyarrow.fs as pafs
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from jbod_model.errors import UsageError
+from jbod_model.errors import JbodError, UsageError
 from pipelines.lake import FORMAT_VERSION, files
 from pipelines.lake.commit import LakeConflict, LiveFile, Overtaken, commit_files, live_files
 from pipelines.lake.create import Identity, add_checks, cannot_be_opened, create_table, described
+from pipelines.lake.delta import delta_at
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import PUBLISHED, RESTORED, VERSION, Since, last_own, misfit_of, since
 from pipelines.lake.lock import LOCK, RUN, alone
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, REQUESTS, TABLES, Table
+from pipelines.lake.uris import home_of
+from pipelines.storage.objects import is_object
 
 TRIES = 3
 """How often a publication is retried if another engine commits between its read and its own commit."""
@@ -64,13 +67,20 @@ class LakeWriter:
     ledger: dict[str, Any] | None = None
     made: int = 0
     """The number of tables that this run created."""
+    home: str = ""
+    """Where the checkpoints of its runs are: the lake, or a folder for a lake on S3."""
+    appended: Callable[[], None] = lambda: None
+    """Called after each row of the ledger."""
+
+    def __post_init__(self) -> None:
+        self.home = self.home or home_of(self.location)
 
     @classmethod
-    def create_or_open(cls, location: str, identity: Identity) -> LakeWriter:
+    def create_or_open(cls, location: str, identity: Identity, home: str = "") -> LakeWriter:
         """Opens the lake at ``location``, or creates it. Raises UsageError if it is the lake of another cluster."""
         if "[" in location or "]" in location:
             raise UsageError(f"{location}: delta-rs cannot write to a path with brackets: choose another --lake")
-        lake = cls(location, identity)
+        lake = cls(location, identity, home=home)
         with alone(location):
             lake._load()
         return lake
@@ -116,7 +126,7 @@ class LakeWriter:
         for table in tables:
             uri = f"{self.location}/{table.name}"
             try:
-                self.tables[table.name] = DeltaTable(uri)
+                self.tables[table.name] = delta_at(uri)
             except TableNotFoundError:
                 self.tables[table.name] = create_table(uri, table, self.identity)
                 self.made += 1
@@ -241,10 +251,25 @@ class LakeWriter:
             self._restore(table, self._versions[table.name], emptied=True)
 
     def discard(self, *more: str) -> None:
-        """Removes a lake that this run created and did not publish to, with the folders ``more``."""
-        if self.ledger is not None or self.made < len(TABLES):
-            return
+        """Removes a lake that this run created and did not publish to, with the folders ``more`` of its home.
+
+        Raises nothing, so that the error which ended the run is the one that is reported.
+        """
+        if self.ledger is None and self.made >= len(TABLES):
+            with suppress(OSError, JbodError):
+                self._discard(more)
+
+    def _discard(self, more: Sequence[str]) -> None:
+        if self.home != self.location:
+            fs, root = lake_filesystem(self.home)
+            for name in more:
+                if fs.get_file_info(f"{root}/{name}").type == pafs.FileType.Directory:
+                    fs.delete_dir(f"{root}/{name}")
         fs, root = lake_filesystem(self.location)
+        if is_object(self.location):
+            for table in TABLES:
+                fs.delete_dir(f"{root}/{table.name}")
+            return
         for name in (LOCK, RUN):
             if fs.get_file_info(f"{root}/{name}").type == pafs.FileType.File:
                 fs.delete_file(f"{root}/{name}")
@@ -388,3 +413,4 @@ class LakeWriter:
         row = files.write(self.location, LEDGER.name, pa.Table.from_pylist([entry], schema=LEDGER.schema))
         self.commit(LEDGER, [row], (), batch.start_offset, batch.end_offset)
         self.ledger = entry
+        self.appended()

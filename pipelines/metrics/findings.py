@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from pipelines.lake.delta import data_files, open_table, read_parquet
+from pipelines.lake.delta import data_files, is_table, open_table, read_parquet
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
@@ -59,7 +58,7 @@ class Recorded:
 
 def recorded(lake: Lake) -> Recorded | None:
     """The findings of a lake, None if no run of checks was kept yet."""
-    if not Path(lake.path, TABLE, "_delta_log").is_dir():
+    if not is_table(f"{lake.path}/{TABLE}"):
         return None
     table = open_table(lake.path, TABLE, None)
     files = [file["path"] for file in data_files(table)]

@@ -88,7 +88,7 @@ def _batches(lake: LakeWriter, offset: int, most: int, known_again: bool) -> Ite
     footer = CONTROL_NAMES[4]
     unread = ", ".join(f"'{name}'" for name in CONTROL_NAMES.values() if name != footer)
     skipped = "UNKNOWN_CONTROL_" if known_again else "UNKNOWN_"
-    with connect() as connection:
+    with connect(lake.location) as connection:
         reader = connection.sql(
             f"""
             SELECT log_offset, snapshot, record_type = '{footer}' AS footer, epoch_ms(append_time) AS time, value

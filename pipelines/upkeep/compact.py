@@ -22,6 +22,7 @@ from deltalake.exceptions import DeltaError
 
 from pipelines.lake import files
 from pipelines.lake.commit import LiveFile, commit_files, live_files
+from pipelines.lake.delta import delta_at
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import REBUILT, REWRITTEN
 from pipelines.lake.publish import LakeWriter
@@ -144,7 +145,7 @@ def vacuum(location: str, keep: timedelta, *, dry_run: bool = False, now: dateti
     done = []
     with LakeWriter.held(location) as lake:
         for name, versions in _kept_versions(lake, now - keep).items():
-            needed = {file.path for file in live_files(DeltaTable(f"{location}/{name}"))}
+            needed = {file.path for file in live_files(delta_at(f"{location}/{name}"))}
             for version in versions:
                 needed |= _files_of(f"{location}/{name}", version)
             done.append(_delete(location, name, needed, now - max(keep, YOUNG), dry_run))
@@ -166,7 +167,7 @@ def _kept_versions(lake: LakeWriter, since: datetime) -> dict[str, set[int]]:
 
 def _files_of(table: str, version: int) -> set[str]:
     try:
-        return {file.path for file in live_files(DeltaTable(table, version=version))}
+        return {file.path for file in live_files(delta_at(table, version))}
     except DeltaError:
         # Delta's log no longer has this version, so no reader can open it.
         return set()
