@@ -76,6 +76,7 @@ def replay(
         try:
             soon = _soon(settings, log_dir[0])
             from pipelines.replay.options import Replay
+            from pipelines.replay.nothing_new import nothing_new
             from pipelines.replay.runner import Runner
             from pipelines.source.tail import Settle
 
@@ -95,6 +96,10 @@ def replay(
                 replace_history=replace_history,
                 checkpoints=settings.replay.checkpoints,
             )
+            if (outcome := nothing_new(wanted, _notice)) is not None:
+                progress.say("")
+                _report(outcome, settings.lake, time.monotonic() - started, as_json, None, True)
+                return
             runner = Runner(wanted, progress=progress.say, notice=_notice)
             _run(runner, settings, soon, interrupts)
         except KeyboardInterrupt:

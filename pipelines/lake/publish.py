@@ -27,7 +27,9 @@ from pipelines.lake.delta import delta_at
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import PUBLISHED, RESTORED, VERSION, Since, last_own, misfit_of, since
+from pipelines.lake.head import HEAD, write_head
 from pipelines.lake.lock import LOCK, RUN, alone
+from pipelines.lake.object_commit import Checkpoints, refresh
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, REQUESTS, TABLES, Table
 from pipelines.lake.uris import home_of
 from pipelines.storage.objects import is_object
@@ -71,6 +73,8 @@ class LakeWriter:
     """Where the checkpoints of its runs are: the lake, or a folder for a lake on S3."""
     appended: Callable[[], None] = lambda: None
     """Called after each row of the ledger."""
+
+    _checkpoints: Checkpoints = field(default_factory=Checkpoints)
 
     def __post_init__(self) -> None:
         self.home = self.home or home_of(self.location)
@@ -267,6 +271,7 @@ class LakeWriter:
                     fs.delete_dir(f"{root}/{name}")
         fs, root = lake_filesystem(self.location)
         if is_object(self.location):
+            fs.delete_file(f"{root}/{HEAD}")
             for table in TABLES:
                 fs.delete_dir(f"{root}/{table.name}")
             return
@@ -296,7 +301,7 @@ class LakeWriter:
     def _published(self, publish: Callable[[], Rows]) -> Rows:
         """Publishes on top of the current versions, and retries if another engine commits in between."""
         for left in reversed(range(TRIES)):
-            with self.writing():
+            with self.writing(anew=left < TRIES - 1):
                 try:
                     return publish()
                 except Overtaken:
@@ -340,23 +345,29 @@ class LakeWriter:
         )
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self, *, anew: bool = True) -> Iterator[None]:
         """Holds the lock until the end of the block, and reads what upkeep has changed since the lake was opened."""
         with alone(self.location):
-            self._look_again()
+            self._look_again(anew=anew)
             yield
 
-    def _look_again(self) -> None:
-        """Raises LakeConflict if another run published, or another engine changed data."""
+    def _look_again(self, *, anew: bool) -> None:
+        """Raises LakeConflict if another run published, or another engine changed data.
+
+        On S3, where a look is a request, only the ledger is looked at unless ``anew``: what changed in a table refuses
+        the next commit to it, and then the publication is tried anew.
+        """
         end = self.end_offset
-        for delta in self.tables.values():
-            delta.update_incremental()
-        self.read_ledger()
+        names = self.tables if anew or not is_object(self.location) else (LEDGER.name,)
+        newer = [name for name in names if refresh(f"{self.location}/{name}", self.tables[name])]
+        if LEDGER.name in newer:
+            self.read_ledger()
         if self.end_offset != end:
             raise Overtaken(
                 f"{self.location}: another run published up to offset {self.end_offset - 1} meanwhile: run again, alone"
             )
-        self._compare()
+        if newer:
+            self._compare()
 
     def _publish(self, batch: Batch, tables: Sequence[Table]) -> Rows:
         rows: Rows = {}
@@ -413,4 +424,7 @@ class LakeWriter:
         row = files.write(self.location, LEDGER.name, pa.Table.from_pylist([entry], schema=LEDGER.schema))
         self.commit(LEDGER, [row], (), batch.start_offset, batch.end_offset)
         self.ledger = entry
+        if is_object(self.location):
+            write_head(self, self.tables[LEDGER.name].version())
+            self._checkpoints.write_due(self.location, self.tables)
         self.appended()

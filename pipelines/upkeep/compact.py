@@ -27,6 +27,7 @@ from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import REBUILT, REWRITTEN
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, REQUESTS, Table
+from pipelines.storage.objects import is_object
 
 TARGET_BYTES = 32 << 20
 """Larger files stay, and merged files grow to about this size. Their uncompressed rows are held in memory."""
@@ -78,6 +79,11 @@ def optimize(location: str, *, target: int = TARGET_BYTES) -> list[Merged]:
         if rewritten:
             lake.publish_rewritten()
         done.append(_optimize_ledger(lake.tables[LEDGER.name]))
+        if is_object(location):
+            # Elsewhere, delta-rs does this with every hundredth commit.
+            for delta in lake.tables.values():
+                delta.create_checkpoint()
+                delta.cleanup_metadata()
     return done
 
 
