@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -144,6 +145,15 @@ def read_commit(location: str, table: str, version: int) -> Commit | None:
         any("metaData" in action or "protocol" in action for action in actions),
         int(str(restores)) if str(restores).isdigit() else None,
     )
+
+
+def files_added(location: str, table: str, version: int) -> set[str] | None:
+    """The paths of the files that a commit added. Returns None if its file was cleaned up."""
+    text = _read_text(location, f"{table}/_delta_log/{version:020d}.json")
+    if text is None:
+        return None
+    actions = [json.loads(line) for line in text.splitlines() if line.strip()]
+    return {unquote(action["add"]["path"]) for action in actions if "add" in action}
 
 
 def _misfit_at(location: str, table: Table, delta: DeltaTable, version: int | None) -> str:

@@ -5,11 +5,13 @@ Settings and credentials come from the ``AWS_*`` variables, as for delta-rs: bot
 
 from __future__ import annotations
 
+import configparser
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
     from obstore.store import S3Store
 
 SCHEME = "s3://"
+_KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+_CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
 PATIENCE = 60
 """Seconds for which a request is repeated while the store does not answer or is overloaded."""
 RETRIES = 10
@@ -48,7 +57,7 @@ def storage_options(location: str) -> dict[str, str] | None:
     """delta-rs' options for a table at ``location``: how long it repeats a request. None for a local path."""
     if not is_object(location):
         return None
-    _allow_http()
+    _prepare()
     return {
         "max_retries": str(RETRIES),
         "retry_timeout": f"{PATIENCE}s",
@@ -176,7 +185,7 @@ def _place(location: str) -> tuple[S3Store, str]:
 def _store(bucket: str, _process: int) -> S3Store:
     from obstore.store import S3Store
 
-    _allow_http()
+    _prepare()
     return S3Store(
         bucket,
         retry_config={
@@ -192,8 +201,25 @@ def _store(bucket: str, _process: int) -> S3Store:
     )
 
 
-def _allow_http() -> None:
-    """An endpoint that is named with http:// is meant so. delta-rs reads the variable, too."""
+def forget_stores() -> None:
+    """Takes the ``AWS_*`` variables as they are now."""
+    _store.cache_clear()
+
+
+def _prepare() -> None:
+    """Completes the variables ``AWS_*`` of this process, from which this module and delta-rs take everything.
+
+    An endpoint that is named with http:// is meant so. Keys of a profile come from the shared credentials file.
+    """
+    if not any(os.environ.get(name) for name in _CREDENTIALS):
+        shared = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or Path.home() / ".aws" / "credentials")
+        found = configparser.ConfigParser(interpolation=None)
+        with suppress(OSError, configparser.Error):
+            found.read(shared)
+        profile = os.environ.get("AWS_PROFILE") or "default"
+        for name in _KEYS if found.has_section(profile) else ():
+            if value := found.get(profile, name, fallback=""):
+                os.environ[name.upper()] = value
     named = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     if named.startswith("http://"):
         os.environ.setdefault("AWS_ALLOW_HTTP", "true")

@@ -24,7 +24,8 @@ from pipelines.lake import files
 from pipelines.lake.commit import LiveFile, commit_files, live_files
 from pipelines.lake.delta import delta_at
 from pipelines.lake.files import DataFile, lake_filesystem
-from pipelines.lake.foreign import REBUILT, REWRITTEN
+from pipelines.lake.foreign import REBUILT, REWRITTEN, files_added
+from pipelines.lake.head import write_head
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, REQUESTS, Table
 from pipelines.storage.objects import is_object
@@ -80,6 +81,7 @@ def optimize(location: str, *, target: int = TARGET_BYTES) -> list[Merged]:
             lake.publish_rewritten()
         done.append(_optimize_ledger(lake.tables[LEDGER.name]))
         if is_object(location):
+            write_head(lake, lake.tables[LEDGER.name].version())
             # Elsewhere, delta-rs does this with every hundredth commit.
             for delta in lake.tables.values():
                 delta.create_checkpoint()
@@ -151,9 +153,7 @@ def vacuum(location: str, keep: timedelta, *, dry_run: bool = False, now: dateti
     done = []
     with LakeWriter.held(location) as lake:
         for name, versions in _kept_versions(lake, now - keep).items():
-            needed = {file.path for file in live_files(delta_at(f"{location}/{name}"))}
-            for version in versions:
-                needed |= _files_of(f"{location}/{name}", version)
+            needed = _needed(location, name, versions)
             done.append(_delete(location, name, needed, now - max(keep, YOUNG), dry_run))
     return done
 
@@ -169,6 +169,24 @@ def _kept_versions(lake: LakeWriter, since: datetime) -> dict[str, set[int]]:
         if row is not lake.ledger and row["published_time"] < since:
             break
     return kept
+
+
+def _needed(location: str, name: str, versions: set[int]) -> set[str]:
+    """The files of a table's present version and of ``versions``.
+
+    They are the files of the oldest of them, and those that later commits added: a request for each commit on S3, where
+    to open a version takes many.
+    """
+    present = delta_at(f"{location}/{name}")
+    needed = {file.path for file in live_files(present)}
+    if not versions:
+        return needed
+    first = min(versions)
+    needed |= _files_of(f"{location}/{name}", first)
+    for version in range(first + 1, present.version() + 1):
+        added = files_added(location, name, version)
+        needed |= _files_of(f"{location}/{name}", version) if added is None else added
+    return needed
 
 
 def _files_of(table: str, version: int) -> set[str]:

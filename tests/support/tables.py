@@ -8,6 +8,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from pipelines.lake.delta import delta_at
 from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, RECORDS
 from pipelines.upkeep.verify_reference import Row
 from tests.support.lakes import Reference
@@ -17,12 +18,11 @@ COMPARED = (RECORDS, *HISTORY)
 
 def rows_of(lake: Path | str) -> dict[str, list[Row]]:
     """Every table of a lake at the version that the newest row of its ledger names, rows in the order of the key."""
-    root = Path(lake)
     newest_last = [("end_offset", "ascending"), ("published_time", "ascending")]
-    ledger = DeltaTable(str(root / LEDGER.name)).to_pyarrow_table().sort_by(newest_last).to_pylist()
+    ledger = delta_at(f"{lake}/{LEDGER.name}").to_pyarrow_table().sort_by(newest_last).to_pylist()
     versions = dict(ledger[-1]["versions"])
     return {
-        table.name: in_order(table.name, plain(DeltaTable(str(root / table.name), version=versions[table.name])))
+        table.name: in_order(table.name, plain(delta_at(f"{lake}/{table.name}", versions[table.name])))
         for table in COMPARED
     }
 
