@@ -75,8 +75,8 @@ def replay(
         runner = None
         try:
             soon = _soon(settings, log_dir[0])
-            from pipelines.replay.options import Replay
             from pipelines.replay.nothing_new import nothing_new
+            from pipelines.replay.options import Replay
             from pipelines.replay.runner import Runner
             from pipelines.source.tail import Settle
 

@@ -11,7 +11,7 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from jbod_model.errors import UsageError
+from jbod_model.errors import JbodError, UsageError
 from pipelines.lake import FORMAT_VERSION
 from pipelines.lake.delta import delta_at, local_path
 from pipelines.lake.faults import fault_of_disk
@@ -42,6 +42,8 @@ def described(location: str, ledger: DeltaTable | None = None) -> dict[str, Any]
         if found is None:
             found = _parsed(delta_at(uri, last_own(location, ledger) or 0))
     except (DeltaError, OSError) as problem:
+        if fault := fault_of_disk(location, problem):
+            raise fault from None
         what = str(problem).splitlines()[0]
         raise UsageError(f"{location}: no lake there ({what}): make one with jbod replay LOG_DIR") from None
     if found is None:
@@ -78,8 +80,10 @@ def create_table(uri: str, table: Table, identity: Identity) -> DeltaTable:
     return delta
 
 
-def cannot_be_opened(location: str, table: Table, problem: Exception) -> UsageError:
+def cannot_be_opened(location: str, table: Table, problem: Exception) -> JbodError:
     """Returns the error for a table whose log cannot be read. A run that is killed during creation may leave one."""
+    if fault := fault_of_disk(location, problem):
+        return fault
     if nothing_published(location):
         advice = f"nothing was published into this lake yet: delete {quote(location)} and run again"
     elif table is LEDGER:

@@ -17,6 +17,12 @@ from pipelines.storage import objects
 
 CHECKPOINT_AFTER = 7
 """Commits after which a table's log gets a checkpoint: whoever opens the table reads the commits after the last one."""
+CHECKPOINT_AT_LAST = 100
+"""Commits after which it gets one in any case."""
+MOST = 60
+"""The requests of a publication that touches few tables, with a checkpoint."""
+_FOR_CHECKPOINT = 17
+"""The requests of a checkpoint, besides two for each commit since the last one."""
 
 
 def put_version(
@@ -55,17 +61,25 @@ def put_version(
 
 
 class Checkpoints:
-    """Writes the checkpoints of a lake's tables on S3: at most one with each publication, as one takes 20 requests."""
+    """Writes the checkpoints of a lake's tables on S3, each with a publication that made few requests itself."""
 
     def __init__(self) -> None:
         self._last: dict[str, int] = {}
         """The version of each table's newest checkpoint."""
 
-    def write_due(self, location: str, tables: Mapping[str, DeltaTable]) -> None:
-        """Writes the checkpoint of the table that has the most commits since its last one, if it has enough."""
+    def write_due(self, location: str, tables: Mapping[str, DeltaTable], spent: int) -> None:
+        """Writes the checkpoint of the table that has waited longest, of those that leave the requests below MOST.
+
+        ``spent``: the requests of the publication so far.
+        """
         ages = {name: delta.version() - self._version(f"{location}/{name}") for name, delta in tables.items()}
-        name = max(ages, key=lambda one: ages[one])
-        if ages[name] >= CHECKPOINT_AFTER:
+        due = {
+            name: age
+            for name, age in ages.items()
+            if (age >= CHECKPOINT_AFTER and spent + _FOR_CHECKPOINT + 2 * age <= MOST) or age >= CHECKPOINT_AT_LAST
+        }
+        if due:
+            name = max(due, key=lambda one: due[one])
             tables[name].create_checkpoint()
             self._last[f"{location}/{name}"] = tables[name].version()
 

@@ -422,9 +422,11 @@ class LakeWriter:
             "rows": rows,
         }
         row = files.write(self.location, LEDGER.name, pa.Table.from_pylist([entry], schema=LEDGER.schema))
+        before = self._versions
         self.commit(LEDGER, [row], (), batch.start_offset, batch.end_offset)
         self.ledger = entry
         if is_object(self.location):
             write_head(self, self.tables[LEDGER.name].version())
-            self._checkpoints.write_due(self.location, self.tables)
+            touched = sum(version != before.get(name) for name, version in versions.items())
+            self._checkpoints.write_due(self.location, self.tables, 4 * touched + len(batch.files) + 10)
         self.appended()

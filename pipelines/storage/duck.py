@@ -63,10 +63,12 @@ class ObjectsOfDuckdb(fsspec.AbstractFileSystem):  # type: ignore[misc]  # fsspe
         """Name and size, without a request where the object is kept."""
         with _lock:
             content = _kept.get(path)
-        size = len(content) if content is not None else (objects.head(path) or {}).get("size")
-        if size is None:
+        if content is not None:
+            return {"name": path, "size": len(content), "type": "file"}
+        found = objects.head(path)
+        if found is None:
             raise FileNotFoundError(path)
-        return {"name": path, "size": size, "type": "file"}
+        return {"name": path, "size": found["size"], "type": "file"}
 
     def modified(self, path: str) -> datetime:  # noqa: ARG002
         """Always the same, as a data file never changes."""

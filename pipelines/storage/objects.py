@@ -57,6 +57,7 @@ def storage_options(location: str) -> dict[str, str] | None:
     """delta-rs' options for a table at ``location``: how long it repeats a request. None for a local path."""
     if not is_object(location):
         return None
+    parts(location)
     _prepare()
     return {
         "max_retries": str(RETRIES),

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-
 from pyarrow.fs import FileType
 
 from jbod_model.errors import UsageError

@@ -105,7 +105,9 @@ def _without(text: str, names: tuple[str, ...]) -> object:
             return {name: clean(one) for name, one in value.items() if name not in names}
         return [clean(one) for one in value] if isinstance(value, list) else value
 
-    return [clean(json.loads(line)) for line in text.splitlines()] if text[:1] in "{[" and "\n" in text.strip() else text
+    return (
+        [clean(json.loads(line)) for line in text.splitlines()] if text[:1] in "{[" and "\n" in text.strip() else text
+    )
 
 
 def test_upkeep(lake: str, tmp_path: Path, s3: Proxy) -> None:
@@ -163,9 +165,7 @@ def test_a_replay_with_nothing_new_makes_at_most_15_requests(
         optimize(lake)
 
 
-def test_a_small_publication_makes_at_most_60_requests(
-    lake: str, s3: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_publication_makes_at_most_60_requests(lake: str, s3: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
     publish = Publisher.publish
 
@@ -193,9 +193,9 @@ def test_a_second_run_is_refused_in_one_line_that_names_the_first(
     first = lease.Lease(f"{lake}/{lock.RUN}")
     first.acquire(0)
     began = time.monotonic()
-    with pytest.raises(UsageError, match=rf"process {os.getpid()} of \w+ on .* a jbod replay runs on this lake"):
-        with lock.only_run(lake):
-            pass
+    second = rf"process {os.getpid()} of \w+ on .* a jbod replay runs on this lake"
+    with pytest.raises(UsageError, match=second), lock.only_run(lake):
+        pass
     assert time.monotonic() - began < 10, "the first renewal shows that the owner lives"
     first.release()
     with lock.only_run(lake):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import duckdb
 import pyarrow.fs as pafs
@@ -22,7 +21,7 @@ AT = "s3://bucket/lake"
 
 
 @pytest.fixture(autouse=True)
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryStore]:
+def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     memory = MemoryStore()
     monkeypatch.setattr(objects, "_store", lambda *_: memory)
     monkeypatch.setattr(lease, "POLL", 0.01)
@@ -75,9 +74,9 @@ def test_duckdb_reads_small_objects_whole_and_large_ones_in_parts(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("d") / "rows.parquet"
-    duckdb.sql(f"COPY (SELECT range AS n, hash(range) AS h FROM range(100000)) TO '{path}'")
+    duckdb.execute(f"COPY (SELECT range AS n, hash(range) AS h FROM range(100000)) TO '{path}'")
     objects.put(f"{AT}/a*b.parquet", path.read_bytes())
-    expected = duckdb.sql(f"SELECT count(*), sum(n), max(h) FROM '{path}'").fetchall()
+    expected = duckdb.execute(f"SELECT count(*), sum(n), max(h) FROM '{path}'").fetchall()
     for whole in (1 << 30, 1 << 10):
         monkeypatch.setattr(duck, "WHOLE", whole)
         duck._kept.clear()
@@ -174,7 +173,11 @@ def test_a_checkpoint_is_in_the_lake_or_for_s3_on_a_disk(monkeypatch: pytest.Mon
         ("403 Forbidden: <Code>AccessDenied</Code>", UsageError, "access denied"),
         ("request to http://169.254.169.254/latest/api/token: error sending request", UsageError, "no credentials"),
         ("301 Moved: <Code>PermanentRedirect</Code>", UsageError, "set AWS_REGION"),
-        ("after 10 retries: 503 Service Unavailable: <Code>SlowDown</Code>", Retriable, "overloaded or fails (status 503)"),
+        (
+            "after 10 retries: 503 Service Unavailable: <Code>SlowDown</Code>",
+            Retriable,
+            "overloaded or fails (status 503)",
+        ),
         ("error sending request for url: client error (Connect): refused", Retriable, "does not answer"),
     ],
 )
