@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -105,9 +107,13 @@ def _without(text: str, names: tuple[str, ...]) -> object:
             return {name: clean(one) for name, one in value.items() if name not in names}
         return [clean(one) for one in value] if isinstance(value, list) else value
 
-    return (
-        [clean(json.loads(line)) for line in text.splitlines()] if text[:1] in "{[" and "\n" in text.strip() else text
-    )
+    text = re.sub(r"[0-9,]+ seconds", "some seconds", text)
+    if text[:1] not in ("{", "["):
+        return text
+    try:
+        return clean(json.loads(text))
+    except ValueError:
+        return [clean(json.loads(line)) for line in text.splitlines()]
 
 
 def test_upkeep(lake: str, tmp_path: Path, s3: Proxy) -> None:
@@ -377,13 +383,31 @@ def test_a_storage_without_conditional_puts_is_refused(lake: str, monkeypatch: p
         LakeWriter.create_or_open(lake, Identity("", "kafka", "kafka", 2))
 
 
-def test_a_first_run_that_fails_says_why_and_leaves_nothing(lake: str, tmp_path: Path) -> None:
-    """The log breaks a rule in its first batch, and the clean-up fails, too: the first error is raised."""
-    log = segments(metadata_dir("kafka-3.7.2"), tmp_path / "log")
-    path = max((log / "__cluster_metadata-0").glob("*.log"))
-    path.write_bytes(b"\0" * 100)
-    with pytest.raises(JbodError, match="log: offset 0"):
-        replay(log, lake)
+def test_the_first_error_is_told_not_that_of_the_clean_up(
+    lake: str, s3: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first run removes the lake that it made; here the storage fails then, too."""
+
+    def fail(_self: object, _spark: object) -> None:
+        monkeypatch.setattr(s3, "failing", True)
+        raise JbodError("the cause")
+
+    monkeypatch.setattr(objects, "PATIENCE", 1)
+    monkeypatch.setattr(objects, "RETRIES", 1)
+    objects.forget_stores()
+    monkeypatch.setattr(local.LocalRunner, "_run", fail)
+    with pytest.raises(JbodError, match="the cause"):
+        replay(LOG, lake)
+    monkeypatch.undo()
+    objects.forget_stores()
+    replay(LOG, lake)
+
+
+def test_a_first_run_that_fails_leaves_no_lake(lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local.LocalRunner, "_run", Mock(side_effect=JbodError("the cause")))
+    with pytest.raises(JbodError, match="the cause"):
+        replay(LOG, lake)
+    assert {key.rpartition("/")[2] for key in keys(lake)} == {"_lock", "_run"}
 
 
 # -- crashes, and Spark -----------------------------------------------------------------------------------------------
