@@ -7,29 +7,27 @@ after the one that the head names, which one request tells.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipelines.lake import FORMAT_VERSION
+from pipelines.lake.create import Identity
 from pipelines.storage import objects
-
-if TYPE_CHECKING:
-    from pipelines.lake.publish import LakeWriter
 
 HEAD = "_head"
 _KEPT = ("end_offset", "epoch", "fingerprint", "log_end")
 
 
-def write_head(lake: LakeWriter, version: int) -> None:
-    """Writes the head of a lake on S3, after the commit of ``version`` of its ledger."""
-    if lake.ledger is not None:
-        said = {
-            "format": FORMAT_VERSION,
-            "ledger": version,
-            "identity": asdict(lake.identity),
-            "row": {name: lake.ledger.get(name) for name in _KEPT},
-        }
-        objects.put(f"{lake.location}/{HEAD}", json.dumps(said).encode())
+def write_head(location: str, identity: Identity, row: Mapping[str, Any], version: int) -> None:
+    """Writes the head of a lake on S3. ``row``: the newest one, of ``version`` of the ledger, which is committed."""
+    said = {
+        "format": FORMAT_VERSION,
+        "ledger": version,
+        "identity": asdict(identity),
+        "row": {name: row.get(name) for name in _KEPT},
+    }
+    objects.put(f"{location}/{HEAD}", json.dumps(said).encode())
 
 
 def read_head(location: str) -> dict[str, Any] | None:

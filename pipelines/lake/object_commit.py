@@ -21,6 +21,8 @@ CHECKPOINT_AT_LAST = 100
 """Commits after which it gets one in any case."""
 MOST = 60
 """The requests of a publication that touches few tables, with a checkpoint."""
+_FOR_TABLE = 5
+"""The requests of a table's commit, with one of its one or two data files."""
 _FOR_CHECKPOINT = 17
 """The requests of a checkpoint, besides two for each commit since the last one."""
 
@@ -67,11 +69,12 @@ class Checkpoints:
         self._last: dict[str, int] = {}
         """The version of each table's newest checkpoint."""
 
-    def write_due(self, location: str, tables: Mapping[str, DeltaTable], spent: int) -> None:
+    def write_due(self, location: str, tables: Mapping[str, DeltaTable], *, touched: int) -> None:
         """Writes the checkpoint of the table that has waited longest, of those that leave the requests below MOST.
 
-        ``spent``: the requests of the publication so far.
+        ``touched``: the tables that the publication touched.
         """
+        spent = 10 + _FOR_TABLE * touched
         ages = {name: delta.version() - self._version(f"{location}/{name}") for name, delta in tables.items()}
         due = {
             name: age

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -25,10 +24,11 @@ from pipelines.lake.commit import LakeConflict, LiveFile, Overtaken, commit_file
 from pipelines.lake.create import Identity, add_checks, cannot_be_opened, create_table, described
 from pipelines.lake.delta import delta_at
 from pipelines.lake.faults import fault_of_disk
-from pipelines.lake.files import DataFile, lake_filesystem
+from pipelines.lake.files import DataFile
+from pipelines.lake.folder import remove_lake
 from pipelines.lake.foreign import PUBLISHED, RESTORED, VERSION, Since, last_own, misfit_of, since
-from pipelines.lake.head import HEAD, write_head
-from pipelines.lake.lock import LOCK, RUN, alone
+from pipelines.lake.head import write_head
+from pipelines.lake.lock import alone
 from pipelines.lake.object_commit import Checkpoints, refresh
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, REQUESTS, TABLES, Table
 from pipelines.lake.uris import home_of
@@ -69,11 +69,8 @@ class LakeWriter:
     ledger: dict[str, Any] | None = None
     made: int = 0
     """The number of tables that this run created."""
-    home: str = ""
-    """Where the checkpoints of its runs are: the lake, or a folder for a lake on S3."""
-    appended: Callable[[], None] = lambda: None
-    """Called after each row of the ledger."""
-
+    home: str = ""  # where the checkpoints of its runs are: the lake, or a folder for a lake on S3
+    appended: Callable[[], None] = lambda: None  # called after each row of the ledger
     _checkpoints: Checkpoints = field(default_factory=Checkpoints)
 
     def __post_init__(self) -> None:
@@ -255,34 +252,10 @@ class LakeWriter:
             self._restore(table, self._versions[table.name], emptied=True)
 
     def discard(self, *more: str) -> None:
-        """Removes a lake that this run created and did not publish to, with the folders ``more`` of its home.
-
-        Raises nothing, so that the error which ended the run is the one that is reported.
-        """
+        """Removes a lake that this run created and did not publish to, with the folders ``more`` of its home."""
         if self.ledger is None and self.made >= len(TABLES):
-            with suppress(OSError, JbodError):
-                self._discard(more)
-
-    def _discard(self, more: Sequence[str]) -> None:
-        if self.home != self.location:
-            fs, root = lake_filesystem(self.home)
-            for name in more:
-                if fs.get_file_info(f"{root}/{name}").type == pafs.FileType.Directory:
-                    fs.delete_dir(f"{root}/{name}")
-        fs, root = lake_filesystem(self.location)
-        if is_object(self.location):
-            fs.delete_file(f"{root}/{HEAD}")
-            for table in TABLES:
-                fs.delete_dir(f"{root}/{table.name}")
-            return
-        for name in (LOCK, RUN):
-            if fs.get_file_info(f"{root}/{name}").type == pafs.FileType.File:
-                fs.delete_file(f"{root}/{name}")
-        for name in (*(table.name for table in TABLES), *more):
-            if fs.get_file_info(f"{root}/{name}").type == pafs.FileType.Directory:
-                fs.delete_dir(f"{root}/{name}")
-        if not fs.get_file_info(pafs.FileSelector(root, allow_not_found=True)):
-            fs.delete_dir(root)
+            with suppress(OSError, JbodError):  # it would hide the error that ended the run
+                remove_lake(self.location, self.home, more)
 
     def publish(self, batch: Batch) -> Rows:
         """Commits every table, then the ledger. Returns rows written per table, none if it was published already."""
@@ -352,12 +325,9 @@ class LakeWriter:
             yield
 
     def _look_again(self, *, anew: bool) -> None:
-        """Raises LakeConflict if another run published, or another engine changed data.
-
-        On S3, where a look is a request, only the ledger is looked at unless ``anew``: what changed in a table refuses
-        the next commit to it, and then the publication is tried anew.
-        """
+        """Raises LakeConflict if another run published, or another engine changed data."""
         end = self.end_offset
+        # On S3 a look is a request. A table that changed refuses the next commit, which is then tried anew.
         names = self.tables if anew or not is_object(self.location) else (LEDGER.name,)
         newer = [name for name in names if refresh(f"{self.location}/{name}", self.tables[name])]
         if LEDGER.name in newer:
@@ -422,11 +392,9 @@ class LakeWriter:
             "rows": rows,
         }
         row = files.write(self.location, LEDGER.name, pa.Table.from_pylist([entry], schema=LEDGER.schema))
-        before = self._versions
         self.commit(LEDGER, [row], (), batch.start_offset, batch.end_offset)
         self.ledger = entry
         if is_object(self.location):
-            write_head(self, self.tables[LEDGER.name].version())
-            touched = sum(version != before.get(name) for name, version in versions.items())
-            self._checkpoints.write_due(self.location, self.tables, 4 * touched + len(batch.files) + 10)
+            write_head(self.location, self.identity, entry, self.tables[LEDGER.name].version())
+            self._checkpoints.write_due(self.location, self.tables, touched=sum(map(bool, rows.values())))
         self.appended()
