@@ -1,6 +1,6 @@
 # make setup | demo | test | lint | bench | clean.   PYTHON=python3.12 chooses another interpreter.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration exhaustive live cluster defects tla kafka-schema lint bench clean
+.PHONY: help setup demo test unit integration exhaustive live cluster defects tla s3 kafka-schema lint bench clean
 MAKEFLAGS += --no-print-directory
 
 VENV := .venv
@@ -17,6 +17,7 @@ help:
 	@echo "make live    follow a real Kafka while its disks break (needs Maven)"
 	@echo "make cluster the main job on a Spark cluster of three processes, while executors and workers are killed"
 	@echo "make defects every known defect of Kafka, tried on the classes of seven releases (needs Maven)"
+	@echo "make s3      logs and lakes on a real S3 server, while runs are killed (needs Go, or S3_SERVER=PATH)"
 	@echo "make kafka-schema JAR=kafka-metadata-4.4.0.jar   what a Kafka's records have that is not known here"
 	@echo "make bench   speed, side by side with Kafka's own reader"
 
@@ -102,6 +103,18 @@ defects: setup
 
 cluster: setup
 	SPARK_CLUSTER=1 $(BIN)/python -m pytest -q -s tests/cluster
+
+# A server is built once; S3_SERVER names another one: versitygw, or rclone.
+VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
+S3_SERVER ?= build/go/bin/versitygw
+KILLS ?= 60
+s3: setup $(S3_SERVER)
+	S3_SERVER=$(abspath $(S3_SERVER)) $(BIN)/python -m pytest -q -s -n 0 tests/s3
+	@[ $(KILLS) = 0 ] || S3_SERVER=$(abspath $(S3_SERVER)) $(BIN)/python -m tests.s3.crash --kills $(KILLS)
+
+build/go/bin/versitygw:
+	@command -v go >/dev/null || { echo "make s3 builds an S3 server: install Go 1.24 or later, or set S3_SERVER" >&2; exit 1; }
+	GOPATH=$(CURDIR)/build/go/path GOBIN=$(CURDIR)/build/go/bin GOFLAGS=-modcacherw go install $(VERSITYGW)
 
 bench: setup
 	$(BIN)/python -m benchmarks.run $(BENCH)

@@ -48,6 +48,8 @@ class Replay(_Section):
     follow_seconds: float = Field(default=1.0, gt=0)
     changes: bool = True
     """Whether a new lake has the table ``changes``, which makes it about a fifth larger (docs/streaming.md)."""
+    checkpoints: str = ""
+    """The folder for Spark's checkpoints of lakes on S3, the user's cache if empty. Not on S3, which cannot rename."""
 
 
 class Requests(_Section):

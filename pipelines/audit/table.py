@@ -15,7 +15,7 @@ from shlex import quote
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jbod_model.audit import Judged, Verdict
@@ -24,7 +24,9 @@ from jbod_model.formats import json_values
 from jbod_model.formats.records import TYPE_NAMES, VersionedRecord
 from jbod_model.formats.request_log import RequestLine
 from jbod_model.formats.requests import BrokerHeartbeatRequest
+from pipelines.lake.delta import delta_at
 from pipelines.lake.tables import TIME, Table, column
+from pipelines.storage.objects import storage_options
 
 AUDIT = Table(
     "audit",
@@ -76,9 +78,10 @@ def write_audit(lake: str, judged: Iterable[Judged]) -> int:
             written += len(some)
             yield pa.RecordBatch.from_pylist(some, schema=AUDIT.schema)
 
-    location = Path(lake, AUDIT.name).absolute().as_uri()
+    root = lake if "://" in lake else Path(lake).absolute().as_uri()
+    location = f"{root}/{AUDIT.name}"
     try:
-        DeltaTable(Path(lake, "ledger").absolute().as_uri())
+        delta_at(f"{root}/ledger")
     except (TableNotFoundError, DeltaError, OSError):
         raise UsageError(f"{lake}: no lake there: make one with jbod replay LOG_DIR --lake {quote(lake)}") from None
     try:
@@ -89,6 +92,7 @@ def write_audit(lake: str, judged: Iterable[Judged]) -> int:
             schema_mode="overwrite",
             name=AUDIT.name,
             description=AUDIT.comment,
+            storage_options=storage_options(location),
         )
     except (DeltaError, OSError) as problem:
         raise UsageError(f"{lake}/{AUDIT.name}: cannot be written ({str(problem).splitlines()[0]})") from None

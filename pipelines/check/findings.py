@@ -19,8 +19,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from jbod_model.errors import Retriable, UsageError
 from pipelines.check.definition import SEVERITIES, Check, Finding
+from pipelines.lake.delta import delta_at
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import TIME, Table, column
+from pipelines.storage.objects import storage_options
 
 FINDINGS = Table(
     "findings",
@@ -109,7 +111,7 @@ def record(lake: Lake, ran: Iterable[Check], found: Sequence[Finding]) -> Record
 def findings(lake: str, *, only_open: bool = False) -> list[dict[str, Any]]:
     """The rows of the table in the order of first seen. Empty if no check ran yet."""
     try:
-        table = DeltaTable(_uri(f"{lake}/{FINDINGS.name}"))
+        table = delta_at(_uri(f"{lake}/{FINDINGS.name}"))
     except TableNotFoundError:
         return []
     wanted = pc.field("cleared_offset").is_null() if only_open else None
@@ -149,6 +151,8 @@ def _row(lake: Lake, one: Finding) -> dict[str, Any]:
 
 
 def _uri(location: str) -> str:
+    if "://" in location:
+        return location
     return Path(location).absolute().as_uri()
 
 
@@ -161,7 +165,7 @@ def _kept(location: str, table: DeltaTable) -> pa.Table:
 
 def _open_or_create(location: str) -> DeltaTable:
     try:
-        table = DeltaTable(_uri(location))
+        table = delta_at(_uri(location))
     except TableNotFoundError:
         return _create(location)
     except (DeltaError, OSError) as problem:
@@ -179,6 +183,7 @@ def _create(location: str) -> DeltaTable:
             name=FINDINGS.name,
             description=FINDINGS.comment,
             configuration={"delta.enableDeletionVectors": "false"},
+            storage_options=storage_options(location),
         )
         for name, expression in FINDINGS.checks.items():
             table.alter.add_constraint({name: expression})

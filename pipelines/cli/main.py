@@ -29,6 +29,7 @@ from pipelines.cli.interrupts import Stopped, interrupt_by_exception, interrupt_
 from pipelines.cli.pipe import READER_GONE, output, reader_gone
 from pipelines.cli.progress import told
 from pipelines.start.switch import is_on
+from pipelines.storage.faults import fault_of_storage
 
 MODULES: Mapping[str, Sequence[str]] = {
     "ask": ("offline", "status", "directories", "history", "image", "dump", "version"),
@@ -169,13 +170,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except JbodError as problem:
         _refuse(str(problem))
     except OSError as problem:
+        if (fault := _fault_of_s3(words, problem)) is not None:
+            _refuse(str(fault), 3 if isinstance(fault, Retriable) else 2)
         _refuse(f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem))
     except Exception as problem:
         if _damaged_table(problem):
             _refuse(f"a file of a table is damaged ({str(problem).splitlines()[0]}): restore it, or rebuild the lake")
+        if (fault := _fault_of_s3(words, problem)) is not None:
+            _refuse(str(fault), 3 if isinstance(fault, Retriable) else 2)
         # Python's exit code for this is 1, but jbod's 1 means that a check found something.
         traceback.print_exc()
         sys.exit(3)
+
+
+def _fault_of_s3(words: Sequence[str], problem: Exception) -> JbodError | None:
+    """The fault of S3 behind an error that no module expected. The error does not name the lake or log."""
+    if "S3" not in str(problem):
+        return None
+    return fault_of_storage(next((word for word in words if word.startswith("s3://")), "s3://"), problem)
 
 
 def _damaged_table(problem: Exception) -> bool:

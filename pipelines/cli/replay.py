@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from jbod_model.errors import UsageError
 from pipelines.cli import progress
 from pipelines.cli.interrupts import Interrupts, Stopped
 from pipelines.settings import Settings, load
@@ -74,6 +75,7 @@ def replay(
         runner = None
         try:
             soon = _soon(settings, log_dir[0])
+            from pipelines.replay.nothing_new import nothing_new
             from pipelines.replay.options import Replay
             from pipelines.replay.runner import Runner
             from pipelines.source.tail import Settle
@@ -93,7 +95,12 @@ def replay(
                 shards=shards,
                 requests=_requests(requests, settings.requests),
                 replace_history=replace_history,
+                checkpoints=settings.replay.checkpoints,
             )
+            if (outcome := nothing_new(wanted, _notice)) is not None:
+                progress.say("")
+                _report(outcome, settings.lake, time.monotonic() - started, as_json, None, True)
+                return
             runner = Runner(wanted, progress=progress.say, notice=_notice)
             _run(runner, settings, soon, interrupts)
         except KeyboardInterrupt:
@@ -126,8 +133,15 @@ def _relabel(settings: Settings) -> None:
 def _run(runner: Runner, settings: Settings, soon: Callable[[], SparkSession] | None, interrupts: Interrupts) -> None:
     if runner.up_to_date():
         return
-    from pipelines.spark.session import spark_session
+    from pipelines.spark.session import is_local, spark_session
+    from pipelines.storage.objects import is_object
 
+    if settings.replay.checkpoints.startswith(("s3://", "s3a://")):
+        raise UsageError("replay.checkpoints: Spark renames its checkpoints, which S3 cannot do: name another folder")
+    if is_object(settings.lake) and not (is_local(settings.spark.master) or settings.replay.checkpoints):
+        raise UsageError(
+            "replay.checkpoints: on a cluster, a lake on S3 needs a folder or URI (not on S3) that all executors share"
+        )
     progress.say("starting Spark")
     try:
         if is_on("first_batch"):

@@ -16,6 +16,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from jbod_model.errors import UsageError
+from pipelines.storage.lease import Held, Lease
+from pipelines.storage.objects import is_object
 
 
 class Busy(UsageError):
@@ -23,7 +25,7 @@ class Busy(UsageError):
 
 
 def lock_folder(lake: str | None) -> Path:
-    """The folder for the locks of a lake's jobs: in the lake, or on this machine for object storage or no lake."""
+    """The folder for the locks of a lake's jobs: in the lake, or on this machine for a lake at a URI or for none."""
     if lake and "://" not in lake:
         return Path(lake, "_jobs")
     name = hashlib.sha256((lake or "").encode()).hexdigest()[:16]
@@ -34,8 +36,12 @@ def lock_folder(lake: str | None) -> Path:
 def held(job: str, lake: str | None, most: int) -> Iterator[None]:
     """Holds one of the ``most`` places of a job. Raises Busy, which names the holders, if none is free.
 
-    The operating system frees the place of a process that dies.
+    The operating system frees the place of a process that dies; on S3, its lease ends.
     """
+    if lake and is_object(lake):
+        with _leased(job, lake, most):
+            yield
+        return
     folder = lock_folder(lake)
     folder.mkdir(parents=True, exist_ok=True)
     holders = []
@@ -64,6 +70,25 @@ def held(job: str, lake: str | None, most: int) -> Iterator[None]:
             lock.release()
         return
     raise Busy(f"job {job} is running on {lake or 'this machine'}: {'; '.join(holders)}: wait for it, or end it")
+
+
+@contextmanager
+def _leased(job: str, lake: str, most: int) -> Iterator[None]:
+    """The same on S3: a process that dies loses its lease."""
+    holders = []
+    for place in range(most):
+        lease = Lease(f"{lake}/_jobs/{job}-{place}")
+        try:
+            lease.acquire(0)
+        except Held as busy:
+            holders.append(str(busy))
+            continue
+        try:
+            yield
+        finally:
+            lease.release()
+        return
+    raise Busy(f"job {job} is running on {lake}: {'; '.join(holders)}: wait for it, or end it")
 
 
 def _holder(owner: Path) -> str:

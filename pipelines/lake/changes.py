@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from pipelines.lake import files
 from pipelines.lake.commit import LiveFile, commit_files, live_files
-from pipelines.lake.delta import connect, read_parquet
+from pipelines.lake.delta import connect, delta_at, read_parquet
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import REBUILT
 from pipelines.lake.tables import CHANGES, Table
@@ -79,7 +79,7 @@ def settled(location: str, delta: DeltaTable, version: int | None, at: datetime,
     A run that died between its commit to this table and its row of the ledger leaves rows that do not count.
     """
     now = live_files(delta)
-    then = [] if version is None else live_files(DeltaTable(delta.table_uri, version=version))
+    then = [] if version is None else live_files(delta_at(delta.table_uri, version))
     known = {file.path for file in then}
     new = [file for file in now if file.path not in known]
     old = _all(location, delta, then)

@@ -14,10 +14,14 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from jbod_model.errors import JbodError, Retriable
+from pipelines.lake.delta import delta_at
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import DataFile, partition_values
 from pipelines.lake.foreign import commit_info
+from pipelines.lake.lock import check_held
+from pipelines.lake.object_commit import put_version
 from pipelines.lake.tables import OPEN_SHARD, Table
+from pipelines.storage.objects import is_object
 
 _SHARD = f"partition.{OPEN_SHARD}"
 
@@ -72,7 +76,49 @@ def commit_files(
 
     Raises Overtaken if that version exists already, and LakeConflict if Delta refuses the commit for another reason.
     """
+    check_held(location)
     now = int(time.time() * 1000)
+    where = f"{location}/{table.name}"
+    if is_object(location):
+        before = delta.version()
+        lines = [
+            {
+                "add": {
+                    "path": file.path,
+                    "partitionValues": file.partition_values,
+                    "size": file.size,
+                    "modificationTime": now,
+                    "dataChange": changes,
+                    "stats": file.stats,
+                }
+            }
+            for file in added
+        ]
+        lines += [
+            {
+                "remove": {
+                    "path": file.path,
+                    "deletionTimestamp": now,
+                    "dataChange": changes,
+                    "extendedFileMetadata": True,
+                    "partitionValues": partition_values(table.name, file.shard),
+                    "size": file.size,
+                }
+            }
+            for file in gone
+        ]
+        if not put_version(
+            where,
+            before + 1,
+            lines,
+            now=now,
+            partition_by=table.partition_by,
+            marks=marks,
+            transactions=transactions,
+        ):
+            raise Overtaken(f"{where}: something else wrote at the same time: run again")
+        delta.update_incremental()
+        return
     actions: list[AddAction | RemoveAction] = [
         AddAction(file.path, file.size, file.partition_values, file.modified or now, changes, file.stats)
         for file in added
@@ -90,8 +136,7 @@ def commit_files(
         disk = fault_of_disk(location, problem)
         if disk is not None:
             raise disk from None
-        where = f"{location}/{table.name}"
-        if DeltaTable(where).version() != before:
+        if delta_at(where).version() != before:
             raise Overtaken(f"{where}: something else wrote at the same time: run again") from None
         raise LakeConflict(f"{where}: cannot be written to ({problem})") from None
     delta.update_incremental()

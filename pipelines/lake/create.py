@@ -12,12 +12,13 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from jbod_model.errors import UsageError
+from jbod_model.errors import JbodError, UsageError
 from pipelines.lake import FORMAT_VERSION
-from pipelines.lake.delta import local_path
+from pipelines.lake.delta import delta_at, local_path
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.foreign import last_own
 from pipelines.lake.tables import CHANGES, LEDGER, Table
+from pipelines.storage.objects import storage_options
 
 _CHANGES = "changes"
 
@@ -39,11 +40,13 @@ def described(location: str, ledger: DeltaTable | None = None) -> dict[str, Any]
     """
     uri = f"{location}/{LEDGER.name}"
     try:
-        ledger = ledger or DeltaTable(uri)
+        ledger = ledger or delta_at(uri)
         found = _parsed(ledger)
         if found is None:
-            found = _parsed(DeltaTable(uri, version=last_own(location, ledger) or 0))
+            found = _parsed(delta_at(uri, last_own(location, ledger) or 0))
     except (DeltaError, OSError) as problem:
+        if fault := fault_of_disk(location, problem):
+            raise fault from None
         what = str(problem).splitlines()[0]
         raise UsageError(f"{location}: no lake there ({what}): make one with jbod replay LOG_DIR") from None
     if found is None:
@@ -82,6 +85,7 @@ def create_table(uri: str, table: Table, identity: Identity, *, changes: bool = 
             name=table.name,
             description=comment,
             configuration={"delta.enableDeletionVectors": "false"},
+            storage_options=storage_options(uri),
         )
         add_checks(delta, table)
     except (DeltaError, OSError) as problem:
@@ -89,8 +93,10 @@ def create_table(uri: str, table: Table, identity: Identity, *, changes: bool = 
     return delta
 
 
-def cannot_be_opened(location: str, table: Table, problem: Exception) -> UsageError:
+def cannot_be_opened(location: str, table: Table, problem: Exception) -> JbodError:
     """Returns the error for a table whose log cannot be read. A run that is killed during creation may leave one."""
+    if fault := fault_of_disk(location, problem):
+        return fault
     if nothing_published(location):
         advice = f"nothing was published into this lake yet: delete {quote(location)} and run again"
     elif table is LEDGER:
@@ -103,7 +109,7 @@ def cannot_be_opened(location: str, table: Table, problem: Exception) -> UsageEr
 def nothing_published(location: str) -> bool:
     """Whether the ledger, which is created last, is missing or has only its first version."""
     try:
-        return DeltaTable(f"{location}/{LEDGER.name}").version() == 0
+        return delta_at(f"{location}/{LEDGER.name}").version() == 0
     except TableNotFoundError:
         return True
     except (DeltaError, OSError):

@@ -13,7 +13,9 @@ import duckdb
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from jbod_model.errors import UsageError
+from jbod_model.errors import JbodError, UsageError
+from pipelines.storage.faults import fault_of_storage
+from pipelines.storage.objects import is_object, storage_options
 
 _SQL_TYPES = {
     "string": "VARCHAR",
@@ -49,10 +51,22 @@ def _uri(path: str) -> str:
     return path if "://" in path else Path(path).absolute().as_uri()
 
 
+def delta_at(location: str, version: int | None = None) -> DeltaTable:
+    """Opens the table at a path or URI, at its newest version or at ``version``. Raises delta-rs' errors."""
+    return DeltaTable(location, version=version, storage_options=storage_options(location))
+
+
+def is_table(location: str) -> bool:
+    """Whether there is a table at a path or URI."""
+    return DeltaTable.is_deltatable(location, storage_options(location))
+
+
 def open_table(root: str, name: str, version: int | None) -> DeltaTable:
     try:
-        return DeltaTable(_uri(f"{root}/{name}"), version=version)
+        return delta_at(_uri(f"{root}/{name}"), version)
     except (TableNotFoundError, DeltaError, OSError) as problem:
+        if fault := fault_of_storage(root, problem):
+            raise fault from None
         if name == "ledger":
             raise UsageError(f"{root}: no lake there: make one with jbod replay LOG_DIR --lake {quote(root)}") from None
         what = str(problem).splitlines()[0]
@@ -62,9 +76,16 @@ def open_table(root: str, name: str, version: int | None) -> DeltaTable:
         ) from None
 
 
-def connect() -> duckdb.DuckDBPyConnection:
-    """Opens DuckDB so that it and its cursors take times without a zone, as Spark writes them, for UTC."""
+def connect(root: str = "") -> duckdb.DuckDBPyConnection:
+    """Opens DuckDB, for the files of the lake at ``root`` if it reads any.
+
+    It and its cursors take times without a zone, as Spark writes them, for UTC.
+    """
     connection = duckdb.connect()
+    if is_object(root):
+        from pipelines.storage.duck import register
+
+        register(connection)
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     return connection
 
@@ -126,7 +147,11 @@ def reading(root: str) -> Iterator[None]:
     """Raises UsageError if a file that the block reads is damaged or gone. DuckDB also opens files to create a view."""
     try:
         yield
-    except (duckdb.IOException, duckdb.InvalidInputException) as problem:
+    except (duckdb.Error, JbodError) as problem:
+        if fault := fault_of_storage(root, problem):
+            raise fault from None
+        if not isinstance(problem, (duckdb.IOException, duckdb.InvalidInputException)):
+            raise
         what = str(problem).splitlines()[0]
         raise UsageError(
             f"{root}: a file of the lake is damaged or gone ({what}): ask again; if it stays, jbod optimize looks for "

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
-from jbod_model.errors import UsageError
+from jbod_model.errors import JbodError, UsageError
+from pipelines.storage.faults import fault_of_storage
 
 _ADVICE = {
     errno.ENOSPC: "make room",
@@ -18,8 +19,8 @@ _ADVICE = {
 }
 
 
-def fault_of_disk(location: str, problem: BaseException) -> UsageError | None:
-    """Returns the error for a disk fault that delta-rs, Arrow, Hadoop or Spark reports, None for any other problem.
+def fault_of_disk(location: str, problem: BaseException) -> JbodError | None:
+    """Returns the error for a fault of a disk, or of S3, that delta-rs, Arrow, Hadoop or Spark reports, otherwise None.
 
     Their messages contain the system's message. The error number would be better, but Spark does not pass it on.
     """
@@ -29,4 +30,4 @@ def fault_of_disk(location: str, problem: BaseException) -> UsageError | None:
             return UsageError(
                 f"{location}: {os.strerror(number)}: {advice} and run again; what was published is whole and stays"
             )
-    return None
+    return fault_of_storage(location, problem)

@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 
 from jbod_model.errors import UsageError
 from pipelines.lake.tables import BY_NAME, IDS, LEDGER, Table
-from pipelines.lake.uris import for_all
+from pipelines.storage.filesystem import filesystem_of
+from pipelines.storage.objects import is_object
 
 # Columns with bounds in the file statistics, by which readers skip files.
 _BOUNDED = ("generation", "log_offset", "from_offset", "to_offset", "broker_id", "topic_id", "directory_id")
@@ -67,11 +68,8 @@ def partition_values(table: str, shard: int) -> dict[str, str | None]:
 
 
 def lake_filesystem(lake: str) -> tuple[pafs.FileSystem, str]:
-    """The file system of a lake (a path or a URI of pyarrow.fs) and the lake's root in it."""
-    if "://" in lake:
-        fs, root = pafs.FileSystem.from_uri(lake)
-        return fs, root
-    return pafs.LocalFileSystem(), for_all(lake)
+    """The file system of a lake (a path or a URI) and the lake's root in it."""
+    return filesystem_of(lake)
 
 
 def write(lake: str, table: str, rows: pa.Table, *, shard: int = -1) -> DataFile:
@@ -138,6 +136,9 @@ def read(lake: str, table: Table, paths: Sequence[str], columns: Sequence[str] |
 
 def check_there(lake: str, written: Sequence[DataFile]) -> None:
     """Raises UsageError if a file is not in the lake: then the executor's lake is on another storage."""
+    if is_object(lake):
+        # What was written is there for everyone.
+        return
     fs, root = lake_filesystem(lake)
     found = fs.get_file_info([f"{root}/{file.table}/{file.path}" for file in written])
     for file, info in zip(written, found, strict=True):

@@ -1,12 +1,17 @@
-"""Refuses a new lake in a folder that holds other files."""
+"""The folder of a lake: refuses a new lake among other files, and removes one that nothing was published to."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pyarrow.fs as pafs
 
 from jbod_model.errors import UsageError
 from pipelines.lake.files import lake_filesystem
+from pipelines.lake.head import HEAD
+from pipelines.lake.lock import LOCK, RUN
 from pipelines.lake.tables import LEDGER, REQUESTS, TABLES
+from pipelines.storage.objects import is_object
 
 _NAMED = 3
 
@@ -28,3 +33,26 @@ def check_folder(lake: str) -> None:
         raise UsageError(
             f"{lake}: is no lake and not empty: it holds {', '.join(foreign[:_NAMED])}{more}: use another --lake"
         )
+
+
+def remove_lake(lake: str, home: str, more: Sequence[str]) -> None:
+    """Removes the tables and locks of a lake, and the folders ``more`` of ``home``, where its checkpoints are."""
+    fs, root = lake_filesystem(home)
+    for name in more:
+        if fs.get_file_info(f"{root}/{name}").type == pafs.FileType.Directory:
+            fs.delete_dir(f"{root}/{name}")
+    fs, root = lake_filesystem(lake)
+    if is_object(lake):
+        # The locks stay: this run still holds one.
+        fs.delete_file(f"{root}/{HEAD}")
+        for table in TABLES:
+            fs.delete_dir(f"{root}/{table.name}")
+        return
+    for name in (LOCK, RUN):
+        if fs.get_file_info(f"{root}/{name}").type == pafs.FileType.File:
+            fs.delete_file(f"{root}/{name}")
+    for table in TABLES:
+        if fs.get_file_info(f"{root}/{table.name}").type == pafs.FileType.Directory:
+            fs.delete_dir(f"{root}/{table.name}")
+    if not fs.get_file_info(pafs.FileSelector(root, allow_not_found=True)):
+        fs.delete_dir(root)

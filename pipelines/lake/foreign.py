@@ -13,9 +13,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+
+from pipelines.lake.delta import delta_at
 
 if TYPE_CHECKING:
     from pipelines.lake.tables import Table
@@ -160,10 +163,19 @@ def read_commit(location: str, table: str, version: int) -> Commit | None:
     )
 
 
+def files_added(location: str, table: str, version: int) -> set[str] | None:
+    """The paths of the files that a commit added. Returns None if its file was cleaned up."""
+    text = _read_text(location, f"{table}/_delta_log/{version:020d}.json")
+    if text is None:
+        return None
+    actions = [json.loads(line) for line in text.splitlines() if line.strip()]
+    return {unquote(action["add"]["path"]) for action in actions if "add" in action}
+
+
 def _misfit_at(location: str, table: Table, delta: DeltaTable, version: int | None) -> str:
     """The same for the version that a rollback would restore, if there is one."""
     try:
-        return misfit_of(delta if version is None else DeltaTable(f"{location}/{table.name}", version=version), table)
+        return misfit_of(delta if version is None else delta_at(f"{location}/{table.name}", version), table)
     except (DeltaError, OSError) as problem:
         return f"version {version}, to be taken back to, cannot be opened ({_plain(problem)})"
 
@@ -217,7 +229,7 @@ def _same_files(location: str, table: str, version: int, other: int) -> bool:
     """Whether both versions have the same files."""
     try:
         mine, theirs = (
-            set(DeltaTable(f"{location}/{table}", version=at).get_add_actions().column("path").to_pylist())
+            set(delta_at(f"{location}/{table}", at).get_add_actions().column("path").to_pylist())
             for at in (version, other)
         )
     except (DeltaError, OSError):

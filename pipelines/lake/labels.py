@@ -12,6 +12,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from jbod_model.errors import Retriable, UsageError
 from pipelines.lake.names import KINDS, LABELS, Statement
 from pipelines.lake.tables import TIME, Table, column
+from pipelines.storage.objects import storage_options
 
 TABLE = Table(
     LABELS,
@@ -40,7 +41,14 @@ def write_statements(root: str, statements: Sequence[Statement]) -> None:
     rows = pa.Table.from_pylist([one._asdict() for one in statements], schema=TABLE.schema)
     target = location if "://" in location else Path(location).absolute().as_uri()
     try:
-        write_deltalake(target, rows, mode="overwrite", name=TABLE.name, description=TABLE.comment)
+        write_deltalake(
+            target,
+            rows,
+            mode="overwrite",
+            name=TABLE.name,
+            description=TABLE.comment,
+            storage_options=storage_options(target),
+        )
     except CommitFailedError:
         raise Retriable(f"{location}: another jbod label wrote at the same time: run again") from None
     except (DeltaError, OSError) as problem:

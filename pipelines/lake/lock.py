@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,8 @@ from filelock import FileLock, Timeout
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.lake.faults import fault_of_disk
+from pipelines.storage.lease import Held, Lease
+from pipelines.storage.objects import is_object
 
 LOCK = "_lock"
 RUN = "_run"
@@ -21,9 +24,14 @@ PATIENCE = 600.0
 def alone(lake: str) -> Iterator[None]:
     """Holds the lock of a lake. Raises UsageError if another process holds it for more than PATIENCE seconds.
 
-    The lock is reentrant. A lake on object storage has no lock: Delta refuses one of two concurrent commits, and
-    readers do not see its other tables, because the ledger does not name them.
+    The lock is reentrant. On S3 it is an object with a lease (pipelines.storage.lease). A lake at another URI has no
+    lock: Delta refuses one of two concurrent commits, and readers do not see its other tables, because the ledger does
+    not name them.
     """
+    if is_object(lake):
+        with _leased(f"{lake}/{LOCK}", PATIENCE):
+            yield
+        return
     if "://" in lake:
         yield
         return
@@ -47,8 +55,13 @@ def alone(lake: str) -> Iterator[None]:
 def only_run(lake: str) -> Iterator[None]:
     """Ensures that only one replay runs on a lake. Raises UsageError at once if another one runs.
 
-    Two runs would share a checkpoint. The operating system releases the lock of a process that dies.
+    Two runs would share a checkpoint. The operating system releases the lock of a process that dies. On S3, such a
+    process loses its lease.
     """
+    if is_object(lake):
+        with _leased(f"{lake}/{RUN}", 0):
+            yield
+        return
     if "://" in lake:
         yield
         return
@@ -62,6 +75,41 @@ def only_run(lake: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def check_held(lake: str) -> None:
+    """Raises Lost if a lock that this process holds on a lake on S3 may be another one's now."""
+    for location, (lease, holders) in _leases.items():
+        if holders and location.startswith(f"{lake}/"):
+            lease.check()
+
+
+_leases: dict[str, tuple[Lease, int]] = {}
+"""The leases of this process, each with the number of blocks that hold it."""
+_of_leases = threading.RLock()
+
+
+@contextmanager
+def _leased(location: str, patience: float) -> Iterator[None]:
+    with _of_leases:
+        lease, holders = _leases.get(location) or (Lease(location), 0)
+        if not holders:
+            try:
+                lease.acquire(patience)
+            except Held as held:
+                what = f"after {patience:.0f} s" if patience else "a jbod replay runs on this lake"
+                raise UsageError(
+                    f"{location.rpartition('/')[0]}: {held}, {what}: end it, try again later, or use another --lake"
+                ) from None
+        _leases[location] = lease, holders + 1
+    try:
+        yield
+    finally:
+        with _of_leases:
+            lease, holders = _leases[location]
+            _leases[location] = lease, holders - 1
+            if holders == 1:
+                lease.release()
 
 
 @contextmanager

@@ -9,26 +9,31 @@ batches, so a run reads the tables' state again before it publishes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from jbod_model.errors import UsageError
+from jbod_model.errors import JbodError, UsageError
 from pipelines.lake import FORMAT_VERSION, files
 from pipelines.lake.changes import settle_changes
 from pipelines.lake.commit import LakeConflict, LiveFile, Overtaken, commit_files, live_files
 from pipelines.lake.create import Identity, add_checks, cannot_be_opened, create_table, described, keeps_changes
+from pipelines.lake.delta import delta_at
 from pipelines.lake.faults import fault_of_disk
-from pipelines.lake.files import DataFile, lake_filesystem
+from pipelines.lake.files import DataFile
+from pipelines.lake.folder import remove_lake
 from pipelines.lake.foreign import PUBLISHED, RESTORED, STARTED, VERSION, Since, commit_info, last_own, misfit_of, since
-from pipelines.lake.lock import LOCK, RUN, alone
+from pipelines.lake.head import write_head
+from pipelines.lake.lock import alone
+from pipelines.lake.object_commit import Checkpoints, refresh
 from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, TABLES, Table
+from pipelines.lake.uris import home_of
+from pipelines.storage.objects import is_object
 
 TRIES = 3
 """How often a publication is retried if another engine commits between its read and its own commit."""
@@ -67,13 +72,21 @@ class LakeWriter:
     """The number of tables that this run created."""
     keeps_changes: bool = True  # whether ``changes`` has rows
     half: int | None = None  # end offset of a batch that ``changes`` has and the ledger not yet
+    home: str = ""  # where the checkpoints of its runs are: the lake, or a folder for a lake on S3
+    appended: Callable[[], None] = lambda: None  # called after each row of the ledger
+    _checkpoints: Checkpoints = field(default_factory=Checkpoints)
+
+    def __post_init__(self) -> None:
+        self.home = self.home or home_of(self.location)
 
     @classmethod
-    def create_or_open(cls, location: str, identity: Identity, *, keeps_changes: bool = True) -> LakeWriter:
+    def create_or_open(
+        cls, location: str, identity: Identity, home: str = "", *, keeps_changes: bool = True
+    ) -> LakeWriter:
         """Opens the lake at ``location``, or creates it (``keeps_changes``). UsageError if it is of another cluster."""
         if "[" in location or "]" in location:
             raise UsageError(f"{location}: delta-rs cannot write to a path with brackets: choose another --lake")
-        lake = cls(location, identity, keeps_changes=keeps_changes)
+        lake = cls(location, identity, home=home, keeps_changes=keeps_changes)
         with alone(location):
             lake._load()
         return lake
@@ -119,7 +132,7 @@ class LakeWriter:
         for table in tables:
             uri = f"{self.location}/{table.name}"
             try:
-                self.tables[table.name] = DeltaTable(uri)
+                self.tables[table.name] = delta_at(uri)
             except TableNotFoundError:
                 self.tables[table.name] = create_table(uri, table, self.identity, changes=self.keeps_changes)
                 self.made += 1
@@ -249,18 +262,10 @@ class LakeWriter:
             self._restore(table, self._versions[table.name], emptied=True)
 
     def discard(self, *more: str) -> None:
-        """Removes a lake that this run created and did not publish to, with the folders ``more``."""
-        if self.ledger is not None or self.made < len(TABLES):
-            return
-        fs, root = lake_filesystem(self.location)
-        for name in (LOCK, RUN):
-            if fs.get_file_info(f"{root}/{name}").type == pafs.FileType.File:
-                fs.delete_file(f"{root}/{name}")
-        for name in (*(table.name for table in TABLES), *more):
-            if fs.get_file_info(f"{root}/{name}").type == pafs.FileType.Directory:
-                fs.delete_dir(f"{root}/{name}")
-        if not fs.get_file_info(pafs.FileSelector(root, allow_not_found=True)):
-            fs.delete_dir(root)
+        """Removes a lake that this run created and did not publish to, with the folders ``more`` of its home."""
+        if self.ledger is None and self.made >= len(TABLES):
+            with suppress(OSError, JbodError):  # it would hide the error that ended the run
+                remove_lake(self.location, self.home, more)
 
     def publish(self, batch: Batch) -> Rows:
         """Commits every table, then the ledger. Returns rows written per table, none if it was published already."""
@@ -279,7 +284,7 @@ class LakeWriter:
     def _published(self, publish: Callable[[], Rows]) -> Rows:
         """Publishes on top of the current versions, and retries if another engine commits in between."""
         for left in reversed(range(TRIES)):
-            with self.writing():
+            with self.writing(anew=left < TRIES - 1):
                 try:
                     return publish()
                 except Overtaken:
@@ -323,23 +328,26 @@ class LakeWriter:
         )
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self, *, anew: bool = True) -> Iterator[None]:
         """Holds the lock until the end of the block, and reads what upkeep has changed since the lake was opened."""
         with alone(self.location):
-            self._look_again()
+            self._look_again(anew=anew)
             yield
 
-    def _look_again(self) -> None:
+    def _look_again(self, *, anew: bool) -> None:
         """Raises LakeConflict if another run published, or another engine changed data."""
         end = self.end_offset
-        for delta in self.tables.values():
-            delta.update_incremental()
-        self.read_ledger()
+        # On S3 a look is a request. A table that changed refuses the next commit, which is then tried anew.
+        names = self.tables if anew or not is_object(self.location) else (LEDGER.name,)
+        newer = [name for name in names if refresh(f"{self.location}/{name}", self.tables[name])]
+        if LEDGER.name in newer:
+            self.read_ledger()
         if self.end_offset != end:
             raise Overtaken(
                 f"{self.location}: another run published up to offset {self.end_offset - 1} meanwhile: run again, alone"
             )
-        self._compare()
+        if newer:
+            self._compare()
 
     def _publish(self, batch: Batch, tables: Sequence[Table]) -> Rows:
         rows: Rows = {}
@@ -399,3 +407,7 @@ class LakeWriter:
         row = files.write(self.location, LEDGER.name, pa.Table.from_pylist([entry], schema=LEDGER.schema))
         self.commit(LEDGER, [row], (), batch.start_offset, batch.end_offset)
         self.ledger, self.half = entry, None
+        if is_object(self.location):
+            write_head(self.location, self.identity, entry, self.tables[LEDGER.name].version())
+            self._checkpoints.write_due(self.location, self.tables, touched=sum(map(bool, rows.values())))
+        self.appended()

@@ -49,7 +49,7 @@ class Lake:
         know that offset or time.
         """
         root = local_path(os.fspath(path)).rstrip("/")
-        connection = connect()
+        connection = connect(root)
         ledger = open_ledger(root)
         newest, ranges = read_ledger(root, ledger, connection)
         if newest is None:

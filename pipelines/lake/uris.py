@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 
 
 def for_all(location: str) -> str:
     """Returns a path or URI that does not depend on the working directory, as executors have another one."""
     return location if "://" in location else str(Path(location).absolute())
+
+
+def home_of(lake: str, named: str = "") -> str:
+    """Where Spark's checkpoints of a lake are: in the lake, or, for a lake on S3, in a folder below ``named``.
+
+    A checkpoint is renamed and deleted as a folder, which S3 cannot do. Nothing in it is needed: if it is lost, or the
+    next run is on another machine, the lake's records give the state again. ``named`` is by default the user's cache on
+    this machine; on a cluster it must be a folder or URI that all executors share.
+    """
+    if not lake.startswith("s3://"):
+        return lake
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    name = hashlib.sha256(lake.rstrip("/").encode()).hexdigest()[:16]
+    return f"{(named or str(Path(cache, 'jbod', 'checkpoints'))).rstrip('/')}/{name}"
 
 
 def for_spark(location: str) -> str:

@@ -24,6 +24,9 @@ from pipelines.ask.json_values import camel_case, jsonable
 from pipelines.check.definition import Severity, at_least, subject
 from pipelines.metrics.destinations import Destination, Undelivered
 from pipelines.metrics.findings import Recorded
+from pipelines.storage import objects
+from pipelines.storage.lease import Held, Lease
+from pipelines.storage.objects import is_object
 
 FOLDER = "alerts"
 PER_MESSAGE = 200
@@ -75,7 +78,7 @@ def alert(
 
     Raises UsageError if the lake cannot be written to, and JbodError while another run sends to the same destination.
     """
-    with _only_one(Path(found.lake.path, FOLDER), to) as file:
+    with _only_one(f"{found.lake.path}/{FOLDER}", to) as file:
         newest = found.offset
         state = _read(file)
         if state is None:
@@ -162,13 +165,21 @@ def _send(to: Destination, message: dict[str, Any], patience: Patience, sleep: C
 
 
 @contextmanager
-def _only_one(folder: Path, to: Destination) -> Iterator[Path]:
+def _only_one(folder: str, to: Destination) -> Iterator[str]:
     """Opens the file of a destination, locked against other runs."""
     try:
-        folder.mkdir(exist_ok=True)
-        with FileLock(folder / f"{to.id}.lock", timeout=0):
-            yield folder / f"{to.id}.json"
-    except Timeout:
+        if is_object(folder):
+            lease = Lease(f"{folder}/{to.id}.lock")
+            lease.acquire(0)
+            try:
+                yield f"{folder}/{to.id}.json"
+            finally:
+                lease.release()
+            return
+        Path(folder).mkdir(exist_ok=True)
+        with FileLock(Path(folder, f"{to.id}.lock"), timeout=0):
+            yield f"{folder}/{to.id}.json"
+    except (Timeout, Held):
         raise JbodError(f"{folder}: another run is sending to {to.shown}: nothing to do") from None
     except OSError as problem:
         raise UsageError(
@@ -176,9 +187,9 @@ def _only_one(folder: Path, to: Destination) -> Iterator[Path]:
         ) from None
 
 
-def _read(file: Path) -> State | None:
+def _read(file: str) -> State | None:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(objects.get(file) if is_object(file) else Path(file).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except ValueError:
@@ -189,11 +200,15 @@ def _read(file: Path) -> State | None:
     raise UsageError(f"{file}: does not say what was delivered: remove it, and all open findings are sent again")
 
 
-def _write(file: Path, state: State) -> None:
+def _write(file: str, state: State) -> None:
     """Replaces the file in one step: a reader, or a run after a crash, sees the old content or the new one."""
-    fresh = file.with_suffix(".new")
+    text = json.dumps({"format": _FORMAT, "settled": state.since, "told": state.told})
+    if is_object(file):
+        objects.put(file, text.encode())
+        return
+    fresh = Path(file).with_suffix(".new")
     with fresh.open("w", encoding="utf-8") as out:
-        json.dump({"format": _FORMAT, "settled": state.since, "told": state.told}, out)
+        out.write(text)
         out.flush()
         os.fsync(out.fileno())
     fresh.replace(file)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from pipelines.lake.delta import data_files, open_table, read_parquet
+from pipelines.lake.delta import data_files, is_table, open_table, read_parquet
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
@@ -59,16 +58,12 @@ class Recorded:
 
 def version(root: str) -> int | None:
     """The version of the findings of the lake at ``root``, None if no run of checks was kept yet."""
-    return open_table(root, TABLE, None).version() if _kept(root) else None
-
-
-def _kept(root: str) -> bool:
-    return Path(root, TABLE, "_delta_log").is_dir()
+    return open_table(root, TABLE, None).version() if is_table(f"{root}/{TABLE}") else None
 
 
 def recorded(lake: Lake) -> Recorded | None:
     """The findings of a lake, None if no run of checks was kept yet."""
-    if not _kept(lake.path):
+    if not is_table(f"{lake.path}/{TABLE}"):
         return None
     table = open_table(lake.path, TABLE, None)
     files = [file["path"] for file in data_files(table)]

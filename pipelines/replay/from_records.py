@@ -106,7 +106,7 @@ def _batches(lake: LakeWriter, offset: int, most: int, known_again: bool) -> Ite
     read = (footer, *_QUORUM)
     unread = ", ".join(f"'{name}'" for name in CONTROL_TYPE_NAMES.values() if name not in read)
     skipped = "UNKNOWN_CONTROL_" if known_again else "UNKNOWN_"
-    with connect() as connection:
+    with connect(lake.location) as connection:
         reader = connection.sql(
             f"""
             SELECT log_offset, snapshot, record_type = '{footer}' AS footer, epoch_ms(append_time) AS time, value,

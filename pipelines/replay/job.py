@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.lake.uris import for_all
+from pipelines.lake.uris import for_all, home_of
 from pipelines.replay.rules import EngineRules
 
 
@@ -20,9 +20,12 @@ class Job:
     """Whether a shard without state takes its state from the checkpoint's seed (pipelines.replay.seed)."""
     generation: int | None = None
     """That of the rows of ``changes`` (R-EVENT-8); without it, none are made."""
+    home: str = ""
+    """Where the checkpoint is, the lake if empty."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lake", self.lake and for_all(self.lake))
+        object.__setattr__(self, "home", for_all(self.home) if self.home else home_of(self.lake))
 
     @property
     def broker_shard(self) -> int:

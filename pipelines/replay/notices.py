@@ -18,6 +18,12 @@ def end_of_log(log: LogDir, offset: int) -> tuple[Tail | None, list[str]]:
     """
     planner = Planner(log)
     planner.refresh(Position(offset, base=offset - 1))
+    return lines_of_end(planner)
+
+
+def lines_of_end(planner: Planner) -> tuple[Tail | None, list[str]]:
+    """The same for a planner that has scanned the end of its log."""
+    log = planner.log
     if planner.tail is not None:
         tail = planner.tail
         return tail, [

@@ -38,6 +38,8 @@ class Replay:
     """More directories of the same log. The run reads what all of them settle together."""
     replace_history: bool = False
     """Whether a log that has nothing in common with the lake replaces its history."""
+    checkpoints: str = ""
+    """Where the checkpoints of lakes on S3 are, the user's cache if empty."""
 
 
 @dataclass

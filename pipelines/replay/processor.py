@@ -65,7 +65,7 @@ class ShardProcessor(StatefulProcessor):
             return None
         from pipelines.replay.seed import seed_state
 
-        return seed_state(self._job.lake, shard)
+        return seed_state(self._job.home, shard)
 
     def close(self) -> None:
         """Does nothing: no resource is open."""

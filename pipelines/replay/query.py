@@ -50,8 +50,8 @@ class Query:
         from pipelines.start.session import wake_workers
 
         register(spark)
-        lake = self._publisher.lake.location
-        seed = seed_position(lake)
+        home = self._publisher.lake.home
+        seed = seed_position(home)
         source = (
             spark.readStream.format("kraft_metadata")
             .options(**options)
@@ -61,11 +61,11 @@ class Query:
         )
         slices = source.load()
         wake_workers(spark)
-        mark_keys(lake)
+        mark_keys(home)
         writer = (
             state_machine(slices, job)
             .writeStream.foreachBatch(self._publisher.publish)
-            .option("checkpointLocation", f"{for_spark(lake)}/{CHECKPOINT}")
+            .option("checkpointLocation", f"{for_spark(home)}/{CHECKPOINT}")
             .outputMode("append")
         )
         if follows:

@@ -101,8 +101,8 @@ class RequestStream:
 
     def _start(self, spark: SparkSession, follow_seconds: float | None) -> StreamingQuery:
         spark.dataSource.register(KafkaRequestLog)
-        if not is_readable(self.lake.location, OF_REQUESTS):
-            discard_checkpoint(self.lake.location, OF_REQUESTS)
+        if not is_readable(self.lake.home, OF_REQUESTS):
+            discard_checkpoint(self.lake.home, OF_REQUESTS)
         source = (
             spark.readStream.format("kafka_request_log")
             .option("paths", json.dumps(self.wanted.paths))
@@ -114,7 +114,7 @@ class RequestStream:
         writer = (
             source.load()
             .writeStream.foreachBatch(self._batch)
-            .option("checkpointLocation", f"{for_spark(self.lake.location)}/{OF_REQUESTS}")
+            .option("checkpointLocation", f"{for_spark(self.lake.home)}/{OF_REQUESTS}")
         )
         if follow_seconds is None:
             return writer.trigger(availableNow=True).start()

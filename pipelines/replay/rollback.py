@@ -191,7 +191,7 @@ def _outside_transactions(lake: LakeWriter, offset: int) -> int:
 def _query(lake: LakeWriter, sql: str) -> pa.Table:
     delta = lake.tables[RECORDS.name]
     names = [file["path"] for file in data_files(delta)]
-    with connect() as connection:
+    with connect(lake.location) as connection:
         records = read_parquet(lake.location, RECORDS.name, delta, names)
         return connection.sql(sql.format(records=records)).to_arrow_table()
 
@@ -238,7 +238,7 @@ def reconcile(
         there = whole.position(offset, -1)
         known = offset > whole.first_offset() and there.base >= 0
         epoch, crc = (there.epoch, there.crc) if known else (_epoch_before(lake, offset), -1)
-        discard_checkpoint(lake.location)
+        discard_checkpoint(lake.home)
         take_back(lake, Cut(offset, epoch, crc, level), shards_of)
     else:
         end = _log_end(planner)
@@ -247,8 +247,8 @@ def reconcile(
             return None
         states = states_at(lake, job, before)
     if lake.ledger is not None:
-        write_seed(lake.location, states, _position(lake, planner))
-        take_seed(lake.location)
+        write_seed(lake.home, states, _position(lake, planner))
+        take_seed(lake.home)
     else:
         _forget_checkpoints(lake)
     return RolledBack(offset, before) if offset < before else None
@@ -290,8 +290,8 @@ def _log_end(planner: Planner) -> int:
 
 def _forget_checkpoints(lake: LakeWriter) -> None:
     """Removes the checkpoints of a lake without a publication: the tables hold nothing that they have read."""
-    discard_checkpoint(lake.location)
-    discard_checkpoint(lake.location, OF_REQUESTS)
+    discard_checkpoint(lake.home)
+    discard_checkpoint(lake.home, OF_REQUESTS)
 
 
 def _begins(lake: LakeWriter) -> int:

@@ -17,6 +17,7 @@ from pipelines.lake.create import Identity
 from pipelines.lake.folder import check_folder
 from pipelines.lake.lock import only_run
 from pipelines.lake.publish import LakeWriter
+from pipelines.lake.uris import home_of
 from pipelines.replay.job import Job
 from pipelines.replay.options import Replay, RunOutcome, shards_for
 from pipelines.replay.publisher import Publisher
@@ -27,10 +28,13 @@ from pipelines.replay.rules import EngineRules, rules
 from pipelines.replay.run_log import RunLog
 from pipelines.replay.seed import (
     CHECKPOINT,
+    OF_REQUESTS,
     checkpoint_fits,
     discard_checkpoint,
+    is_stamped,
     lake_has_checkpoint,
     seed_position,
+    stamp,
 )
 from pipelines.replay.staged import clear_staged
 from pipelines.source.first_batch import plan_ahead
@@ -65,6 +69,7 @@ class Runner:
         self.lake = LakeWriter.create_or_open(
             wanted.lake,
             Identity(log.cluster_id(), wanted.profile, wanted.ids, wanted.shards or shards_for(size)),
+            home_of(wanted.lake, wanted.checkpoints),
             keeps_changes=wanted.changes,
         )
         self._publisher = Publisher(self.lake, wanted.requests, self._say, self._notice)
@@ -97,7 +102,7 @@ class Runner:
     def up_to_date(self) -> bool:
         """Whether a run that does not follow has nothing to do. Reads the last segment, without Spark."""
         ledger = self.lake.ledger
-        if ledger is None or self.wanted.follow_seconds is not None or not lake_has_checkpoint(self.wanted.lake):
+        if ledger is None or self.wanted.follow_seconds is not None or not lake_has_checkpoint(self.lake.home):
             return False
         if self.requests is not None:
             return False
@@ -112,7 +117,7 @@ class Runner:
 
         Raises the log's error if nothing of it can be read.
         """
-        if self.lake.ledger is None and not self._log.has_several_dirs and not lake_has_checkpoint(self.wanted.lake):
+        if self.lake.ledger is None and not self._log.has_several_dirs and not lake_has_checkpoint(self.lake.home):
             with suppress(LogChanged):
                 self._ahead = plan_ahead(self._log.planner(), self.wanted.start, self.wanted.max_records or None)
 
@@ -160,16 +165,16 @@ class Runner:
                 if failures > ATTEMPTS or self._stop.is_set():
                     raise
                 # A batch that was planned and not executed may be gone from the log.
-                discard_checkpoint(self.wanted.lake)
+                discard_checkpoint(self.lake.home)
             except (MalformedLog, ReplayViolation) as problem:
                 self._narrow(problem)
             except Exception as problem:
                 if self.outcome.batches > began or not self._inherits or not is_sparks(problem):
                     raise
                 # The checkpoint is unusable. The records hold everything that it held.
-                discard_checkpoint(self.wanted.lake)
+                discard_checkpoint(self.lake.home)
                 self._notice(
-                    f"{self.wanted.lake}/{CHECKPOINT}: Spark cannot resume from it: it is rebuilt from the records"
+                    f"{self.lake.home}/{CHECKPOINT}: Spark cannot resume from it: it is rebuilt from the records"
                 )
             self._publisher.problem = None
         if self._refusal is not None and not self._stop.is_set():
@@ -179,11 +184,18 @@ class Runner:
         return self.outcome
 
     def _reconcile(self) -> None:
-        fits = lake_has_checkpoint(self.wanted.lake) and checkpoint_fits(self.wanted.lake, self.lake.end_offset)
+        lake = self.lake
+        known = is_stamped(lake)
+        if not known:
+            # Another machine may have published requests that this one has not read.
+            discard_checkpoint(lake.home, OF_REQUESTS)
+        fits = known and lake_has_checkpoint(lake.home) and checkpoint_fits(lake.home, lake.end_offset)
         planner = Planner(self._log.agreed(self.lake.end_offset, self._stop))
         replace = self.wanted.replace_history
         done = reconcile(self.lake, self._job(), planner, has_checkpoint=fits, replace=replace)
         self._inherits = fits and done is None
+        stamp(lake)
+        lake.appended = lambda: stamp(lake)
         outcome = self.outcome
         if done is not None:
             outcome.rolled_back.append(done)
@@ -206,7 +218,7 @@ class Runner:
             raise problem
         self._limit, self._refusal = offset, problem
         self._log.patience = 0.0
-        discard_checkpoint(self.wanted.lake)
+        discard_checkpoint(self.lake.home)
 
     def _run(self, spark: SparkSession) -> None:
         query = Query(
@@ -219,7 +231,7 @@ class Runner:
         ahead = "" if self._limit is not None else self._ahead
         self._ahead = ""  # valid for one attempt
         try:
-            job = self._job(seeded=seed_position(self.wanted.lake) is not None)
+            job = self._job(seeded=seed_position(self.lake.home) is not None)
             # A run that ends with an error does not follow the log.
             follows = self.wanted.follow_seconds is not None and self._refusal is None
             query.start(spark, job, self._options(), ahead=ahead, follows=follows)
@@ -233,7 +245,8 @@ class Runner:
             self._log.follow(self.lake.end_offset)
 
     def _job(self, *, seeded: bool = False) -> Job:
-        return Job(self.wanted.lake, self.lake.identity.shards, self.rules, seeded, next_generation(self.lake))
+        rules, home = self.rules, self.lake.home
+        return Job(self.wanted.lake, self.lake.identity.shards, rules, seeded, next_generation(self.lake), home)
 
     def _options(self) -> dict[str, str]:
         """The data source's options for this run."""

@@ -11,6 +11,8 @@ import pyarrow.fs as pafs
 
 from jbod_model.errors import LogChanged, UsageError
 from pipelines.source.sniff import check_first_batch, read_head, what_file, what_folder
+from pipelines.storage.filesystem import filesystem_of, read_at
+from pipelines.storage.objects import is_object
 
 LOG_NAME = "__cluster_metadata-0"
 _SEGMENT = re.compile(r"^(\d{20})\.log$")
@@ -47,7 +49,8 @@ class LogDir:
 
     def __init__(self, location: str) -> None:
         self.location = location
-        self._fs, root = _filesystem(location)
+        self._properties: dict[str, str] = {}
+        self._fs, root = filesystem_of(location)
         try:
             self.root = self._root(root)
             segments, snapshots = self.files()
@@ -62,6 +65,12 @@ class LogDir:
 
     def _root(self, root: str) -> str:
         """Returns the folder of the log. Either path may name it (R-LOG-1)."""
+        if is_object(self.location):
+            # One listing, where asking for both folders would make four requests.
+            there = self._fs.get_file_info(pafs.FileSelector(root, allow_not_found=True))
+            if there:
+                inner = str(PurePosixPath(root) / LOG_NAME)
+                return inner if any(info.path == inner for info in there) else root
         info = self._fs.get_file_info(root)
         if info.type == pafs.FileType.NotFound:
             raise UsageError(f"{self.location}: no such directory; give a metadata.log.dir or its {LOG_NAME}")
@@ -110,9 +119,12 @@ class LogDir:
             raise UsageError(f"{self.location}: is the log of another topic (topic_id {topic}), not {LOG_NAME}")
 
     def _property(self, path: str, key: str, separator: str) -> str:
-        if self._fs.get_file_info(path).type != pafs.FileType.File:
-            return ""
-        text = self.read(path, 0, 1 << 16).tobytes().decode("utf-8", "replace")
+        if path not in self._properties:
+            try:
+                self._properties[path] = self.read(path, 0, 1 << 16).tobytes().decode("utf-8", "replace")
+            except LogChanged:
+                self._properties[path] = ""
+        text = self._properties[path]
         for line in text.splitlines():
             name, _, value = line.partition(separator)
             if name.strip() == key:
@@ -122,26 +134,13 @@ class LogDir:
 
 def read_bytes(location: str, path: str, start: int, end: int) -> np.ndarray:
     """Bytes ``[start, end)`` of a file of the log at ``location``: uint8. For workers, which do not list the log."""
-    return _read(_filesystem(location)[0], path, start, end)
+    return _read(filesystem_of(location)[0], path, start, end)
 
 
 def _read(fs: pafs.FileSystem, path: str, start: int, end: int) -> np.ndarray:
     try:
-        with fs.open_input_file(path) as file:
-            return np.frombuffer(file.read_at(max(end - start, 0), start), np.uint8)
+        return np.frombuffer(read_at(fs, path, start, end), np.uint8)
     except FileNotFoundError:
         raise LogChanged(path, -1, _GONE) from None
     except OSError as problem:
         raise UsageError(f"{path}: cannot be read ({problem})") from None
-
-
-def _filesystem(location: str) -> tuple[pafs.FileSystem, str]:
-    if "://" in location:
-        try:
-            fs, path = pafs.FileSystem.from_uri(location)
-        except (ValueError, OSError) as problem:
-            raise UsageError(f"{location}: cannot be opened ({problem})") from None
-        return fs, path
-    from pathlib import Path
-
-    return pafs.LocalFileSystem(), str(Path(location).absolute())

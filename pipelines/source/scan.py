@@ -14,8 +14,11 @@ from pipelines.source.markers import is_idle
 from pipelines.source.positions import Position, Tail
 from pipelines.source.sound_prefix import sound
 from pipelines.source.transactions import Transactions
+from pipelines.storage.objects import is_object
 
 _WINDOW = 4 << 20
+_WINDOW_ON_S3 = 16 << 20
+"""Bytes read at once: each is a request on S3."""
 
 
 @dataclass
@@ -101,7 +104,7 @@ class Scan:
             self._scan(known, segment.size, floor, last=index == len(wanted) - 1)
 
     def _scan(self, file: _File, size: int, floor: int, *, last: bool) -> None:
-        path, window = file.segment.path, _WINDOW
+        path, window = file.segment.path, _WINDOW_ON_S3 if is_object(self._log.location) else _WINDOW
         while file.scanned < size:
             wanted = min(file.scanned + window, size)
             data = self._log.read(path, file.scanned, wanted)

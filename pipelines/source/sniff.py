@@ -9,6 +9,7 @@ import pyarrow.fs as pafs
 
 from jbod_model.errors import MalformedLog
 from jbod_model.formats.batch import read_header
+from pipelines.storage.filesystem import read_at
 
 _HEAD = 4096
 _HEADER = 61
@@ -45,9 +46,7 @@ def is_batch(head: bytes) -> bool:
 def read_head(fs: pafs.FileSystem, path: str, size: int = _HEAD) -> bytes:
     """The first bytes of a file, empty if it cannot be read."""
     try:
-        with fs.open_input_file(path) as file:
-            head: bytes = file.read(size)
-            return head
+        return read_at(fs, path, 0, size)
     except OSError:
         return b""
 

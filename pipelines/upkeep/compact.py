@@ -22,10 +22,13 @@ from deltalake.exceptions import DeltaError
 
 from pipelines.lake import files
 from pipelines.lake.commit import LiveFile, commit_files, live_files
+from pipelines.lake.delta import delta_at
 from pipelines.lake.files import DataFile, lake_filesystem
-from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info
+from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info, files_added
+from pipelines.lake.head import write_head
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, Table
+from pipelines.storage.objects import is_object
 
 TARGET_BYTES = 32 << 20
 """Larger files stay, and merged files grow to about this size. Their uncompressed rows are held in memory."""
@@ -78,6 +81,12 @@ def optimize(location: str, *, target: int = TARGET_BYTES) -> list[Merged]:
         if rewritten:
             lake.publish_rewritten()
         done.append(_optimize_ledger(lake.tables[LEDGER.name]))
+        if is_object(location):
+            write_head(location, lake.identity, lake.ledger or {}, lake.tables[LEDGER.name].version())
+            # Elsewhere, delta-rs does this with every hundredth commit.
+            for delta in lake.tables.values():
+                delta.create_checkpoint()
+                delta.cleanup_metadata()
     return done
 
 
@@ -158,9 +167,7 @@ def vacuum(location: str, keep: timedelta, *, dry_run: bool = False, now: dateti
     done = []
     with LakeWriter.held(location) as lake:
         for name, versions in _kept_versions(lake, now - keep).items():
-            needed = {file.path for file in live_files(DeltaTable(f"{location}/{name}"))}
-            for version in versions:
-                needed |= _files_of(f"{location}/{name}", version)
+            needed = _needed(location, name, versions)
             done.append(_delete(location, name, needed, now - max(keep, YOUNG), dry_run))
     return done
 
@@ -178,9 +185,27 @@ def _kept_versions(lake: LakeWriter, since: datetime) -> dict[str, set[int]]:
     return kept
 
 
+def _needed(location: str, name: str, versions: set[int]) -> set[str]:
+    """The files of a table's present version and of ``versions``.
+
+    They are the files of the oldest of them, and those that later commits added: a request for each commit on S3, where
+    to open a version takes many.
+    """
+    present = delta_at(f"{location}/{name}")
+    needed = {file.path for file in live_files(present)}
+    if not versions:
+        return needed
+    first = min(versions)
+    needed |= _files_of(f"{location}/{name}", first)
+    for version in range(first + 1, present.version() + 1):
+        added = files_added(location, name, version)
+        needed |= _files_of(f"{location}/{name}", version) if added is None else added
+    return needed
+
+
 def _files_of(table: str, version: int) -> set[str]:
     try:
-        return {file.path for file in live_files(DeltaTable(table, version=version))}
+        return {file.path for file in live_files(delta_at(table, version))}
     except DeltaError:
         # Delta's log no longer has this version, so no reader can open it.
         return set()

@@ -26,7 +26,7 @@ def unknown_in(lake: LakeWriter) -> dict[str, int]:
     """The kinds of records of a lake that are not known, each with the offset of the first."""
     delta = lake.tables[RECORDS.name]
     source = read_parquet(lake.location, RECORDS.name, delta, [file["path"] for file in data_files(delta)])
-    with connect() as connection:
+    with connect(lake.location) as connection:
         rows = connection.execute(
             f"SELECT record_type, record_version, min(log_offset) FROM {source} GROUP BY ALL ORDER BY ALL"
         ).fetchall()

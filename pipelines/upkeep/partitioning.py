@@ -19,6 +19,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from pipelines.lake import files
 from pipelines.lake.commit import commit_files, live_files
 from pipelines.lake.create import Identity, described
+from pipelines.lake.delta import delta_at, is_table
 from pipelines.lake.files import DataFile
 from pipelines.lake.foreign import PUBLISHED, REWRITTEN, last_own
 from pipelines.lake.publish import LakeWriter
@@ -37,7 +38,7 @@ def partition(location: str) -> None:
         if table.name not in lake.tables:
             continue
         version = published.get(table.name)
-        before = DeltaTable(f"{location}/{table.name}", version=version)
+        before = delta_at(f"{location}/{table.name}", version)
         if before.metadata().partition_columns != table.partition_by:
             _convert(lake, table, before)
             versions[table.name] = lake.tables[table.name].version()
@@ -48,8 +49,8 @@ def partition(location: str) -> None:
 def open_old(lake: LakeWriter) -> None:
     """Opens the tables that a lake of an earlier format has, and its newest ledger row."""
     for table in (*TABLES, *REQUESTS):
-        if DeltaTable.is_deltatable(f"{lake.location}/{table.name}"):
-            lake.tables[table.name] = DeltaTable(f"{lake.location}/{table.name}")
+        if is_table(f"{lake.location}/{table.name}"):
+            lake.tables[table.name] = delta_at(f"{lake.location}/{table.name}")
     ledger = lake.tables[LEDGER.name]
     there = {column.name for column in ledger.schema().fields}
     missing = pa.schema([column for column in LEDGER.schema if column.name not in there])

@@ -44,7 +44,7 @@ def rebuild(location: str, *, say: Say, most: int = CHUNK) -> dict[str, int]:
         made = recompute(lake, lake.end_offset, location, most=most, known_again=True)
         names, unnamed = renamed(lake)
         # A state that was folded by other rules than these tables must not be resumed.
-        discard_checkpoint(location)
+        discard_checkpoint(lake.home)
         for table in HISTORY:
             say(f"replacing {table.name}")
             lake.fit(table)

@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake import CommitProperties, Schema
 from deltalake.exceptions import DeltaError
 
 from jbod_model.errors import UsageError
 from pipelines.lake import FORMAT_VERSION
 from pipelines.lake.create import Identity, create_table, described
+from pipelines.lake.delta import delta_at, is_table
 from pipelines.lake.foreign import REWRITTEN
 from pipelines.lake.lock import alone
 from pipelines.lake.tables import LEDGER, Table
@@ -39,7 +40,7 @@ def add_table(table: Table) -> Callable[[str], None]:
 
     def do(location: str) -> None:
         uri = f"{location}/{table.name}"
-        if not DeltaTable.is_deltatable(uri):
+        if not is_table(uri):
             create_table(uri, table, Identity("", "", "", 0))
 
     return do
@@ -49,7 +50,7 @@ def add_column(table: Table, name: str) -> Callable[[str], None]:
     """A step that adds a column of the table's schema. It is null in existing rows."""
 
     def do(location: str) -> None:
-        delta = DeltaTable(f"{location}/{table.name}")
+        delta = delta_at(f"{location}/{table.name}")
         if name not in {column.name for column in delta.schema().fields}:
             delta.alter.add_columns(Schema.from_arrow(pa.schema([table.schema.field(name)])).fields)
 
@@ -76,7 +77,7 @@ def upgrade(location: str, *, steps: Sequence[Step] = STEPS, to: int = FORMAT_VE
             try:
                 step.do(location)
                 said["format"] = step.to
-                DeltaTable(f"{location}/{LEDGER.name}").alter.set_table_description(
+                delta_at(f"{location}/{LEDGER.name}").alter.set_table_description(
                     json.dumps(said), commit_properties=CommitProperties({REWRITTEN: "true"}, max_commit_retries=0)
                 )
             except (DeltaError, OSError) as problem:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deltalake import DeltaTable
+from pyarrow.fs import FileType
 
 from jbod_model.errors import UsageError
 from pipelines import ask
+from pipelines.lake.delta import delta_at
+from pipelines.storage.filesystem import filesystem_of
 from pipelines.upkeep.verify_reference import Row
 from tests.support import engine, local
 from tests.support.tables import differences, rows_of
@@ -33,13 +35,13 @@ class History:
         return tables
 
 
-def uninterrupted(log_dir: Path, lake: Path) -> History:
+def uninterrupted(log_dir: Path, lake: Path | str) -> History:
     """Replay a log in one go, in this process."""
     local.replay(log_dir, lake)
     return History(rows_of(lake), ask.Lake.open(lake).offset + 1)
 
 
-def readable(lake: Path, histories: Sequence[History]) -> int:
+def readable(lake: Path | str, histories: Sequence[History]) -> int:
     """The offset up to which a lake can be read, 0 if nothing was published; AssertionError where it tells a lie.
 
     Every version that the ledger names is there, and what is readable is the beginning of one of the histories.
@@ -51,9 +53,11 @@ def readable(lake: Path, histories: Sequence[History]) -> int:
         assert "no lake" in said or "nothing" in said, said
         return 0
     end = opened.offset + 1
-    for row in DeltaTable(str(lake / "ledger")).to_pyarrow_table().to_pylist():
+    fs, root = filesystem_of(str(lake))
+    for row in delta_at(f"{lake}/ledger").to_pyarrow_table().to_pylist():
         for name, version in row["versions"]:
-            assert (lake / name / "_delta_log" / f"{version:020d}.json").is_file(), (name, version)
+            commit = fs.get_file_info(f"{root}/{name}/_delta_log/{version:020d}.json")
+            assert commit.type == FileType.File, (name, version)
     found = rows_of(lake)
     wrong = [differences(found, history.until(end)) for history in histories if end <= history.end]
     assert [] in wrong, wrong
@@ -62,7 +66,7 @@ def readable(lake: Path, histories: Sequence[History]) -> int:
     return end
 
 
-def complete(lake: Path, history: History) -> None:
+def complete(lake: Path | str, history: History) -> None:
     """The lake is, row for row, that of the uninterrupted run."""
     assert readable(lake, [history]) == history.end
     assert differences(rows_of(lake), history.tables) == []

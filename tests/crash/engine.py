@@ -16,7 +16,9 @@ from tests.support import local
 warm()
 
 
-def run(log_dir: Path, lake: Path, most: int | None, point: str | None, first: Callable[[], object] | None) -> None:
+def run(
+    log_dir: Path, lake: Path | str, most: int | None, point: str | None, first: Callable[[], object] | None
+) -> None:
     """Replay to the end of the log; exit code 2, with a line on standard error, where the run is refused.
 
     ``first`` is called before: it sets limits, changes the user, or sends standard error elsewhere.

@@ -19,6 +19,8 @@ from jbod_model.formats.batch import write_batch
 from jbod_model.formats.codec import encode
 from jbod_model.formats.records import TopicRecord, VersionedRecord
 from jbod_model.ids import Uuid
+from pipelines.lake.uris import home_of
+from pipelines.storage.filesystem import filesystem_of
 from tests.crash.check import History, complete, readable, uninterrupted
 from tests.crash.points import CHECKPOINT
 from tests.crash.runs import forked, spark_run
@@ -35,7 +37,7 @@ STORIES = {
     "retention": "what was not read yet of a log from 0 on is deleted: a snapshot stands in",
 }
 
-Run = Callable[[Path, Path], bool]
+Run = Callable[[Path, str], bool]
 """Starts a run on (log, lake) and kills it; False if it ended first."""
 
 
@@ -60,9 +62,13 @@ class Counts:
 class Killer:
     """One loop on one log."""
 
-    def __init__(self, log_dir: Path, root: Path, seed: int, *, spark: bool, story: str = "rewritten") -> None:
+    def __init__(
+        self, log_dir: Path, root: Path, seed: int, *, spark: bool, story: str = "rewritten", lakes: str = ""
+    ) -> None:
+        """``lakes``: where the lakes that are killed are, ``root`` if empty."""
         self._chance = random.Random(seed)
         self._root = root
+        self._lakes = lakes or str(root)
         self._spark = spark
         self.counts = Counts()
         self._start_seconds = 10.0
@@ -81,7 +87,7 @@ class Killer:
         chain = 0
         while self.counts.kills < kills:
             chain += 1
-            lake = self._root / f"lake-{chain}"
+            lake = f"{self._lakes}/lake-{chain}"
             said = [self._history]
             self._kills(self._before, lake, said, self._some(kills))
             if self._is_rewritten:
@@ -93,7 +99,7 @@ class Killer:
             self._finish(self._after, lake)
             complete(lake, said[1])
             self.counts.compared += 1
-            rmtree(lake)
+            remove(lake)
         return self.counts
 
     def _some(self, kills: int) -> int:
@@ -108,12 +114,13 @@ class Killer:
             self._then[end] = uninterrupted(self._after, lake)
         return self._then[end]
 
-    def _kills(self, log: Path, lake: Path, said: list[History], most: int) -> None:
+    def _kills(self, log: Path, lake: str, said: list[History], most: int) -> None:
         end = readable(lake, said)
         done = self.counts.kills
         while self.counts.kills - done < most:
-            if self._chance.random() < 0.1 and (lake / "_checkpoint").is_dir():
-                rmtree(lake / "_checkpoint")
+            checkpoint = Path(home_of(lake), "_checkpoint")
+            if self._chance.random() < 0.1 and checkpoint.is_dir():
+                rmtree(checkpoint)
                 self.counts.lost_checkpoints += 1
             if not (self._kill_spark if self._spark else self._kill_forked)(log, lake):
                 self.counts.ended_first += 1
@@ -125,7 +132,7 @@ class Killer:
             self.counts.published += end > before
             print(f"\r{self.counts}", end="", file=sys.stderr, flush=True)
 
-    def _kill_forked(self, log: Path, lake: Path) -> bool:
+    def _kill_forked(self, log: Path, lake: str) -> bool:
         started = time.monotonic()
         process = forked(log, lake, self._chance.choice(BATCHES))
         process.join(self._chance.uniform(0, self._run_seconds))
@@ -138,7 +145,7 @@ class Killer:
         self._run_seconds *= 1.02
         return self._killed("process")
 
-    def _kill_spark(self, log: Path, lake: Path) -> bool:
+    def _kill_spark(self, log: Path, lake: str) -> bool:
         started = time.monotonic()
         whom = self._chance.choice(("driver", "group", "session"))
         point = self._chance.choice(CHECKPOINT) if self._chance.random() < 0.25 else None
@@ -168,7 +175,7 @@ class Killer:
         self.counts.by[what] = self.counts.by.get(what, 0) + 1
         return True
 
-    def _finish(self, log: Path, lake: Path) -> None:
+    def _finish(self, log: Path, lake: str) -> None:
         """A run to the end."""
         if self._spark:
             with spark_run(log, lake, 1000) as run:
@@ -178,6 +185,13 @@ class Killer:
         process = forked(log, lake, None)
         process.join(600)
         assert process.exitcode == 0, process.exitcode
+
+
+def remove(lake: str) -> None:
+    """Deletes a lake, on a disk or on S3, and its checkpoints."""
+    fs, root = filesystem_of(lake)
+    fs.delete_dir(root)
+    rmtree(home_of(lake), ignore_errors=True)
 
 
 def segments(source: Path, target: Path) -> Path:

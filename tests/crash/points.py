@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pipelines.lake.uris import home_of
+
 TABLES = ("records", "brokers", "directories", "partitions", "assignments", "offline_replicas", "changes")
 """Tables that every publication here commits to, in its order. Controllers and voters change seldom."""
 COMMITS = tuple(f"{when} {name}" for name in (*TABLES, "ledger") for when in ("before", "after"))
@@ -46,7 +48,7 @@ def arm(point: str, lake: str, *, death: Callable[[], None] = die) -> None:
     """Make this process die at a point; at its second publication, so that there is a first."""
     when, what = point.split()
     if when == "file":
-        folder = Path(lake, "_checkpoint")
+        folder = Path(home_of(lake), "_checkpoint")
         done = max((int(path.name) for path in folder.glob("commits/[0-9]*")), default=-1)
         pattern = re.compile(_FILES[what](done + 2))
         threading.Thread(target=_watch, args=(folder, pattern, death), daemon=True).start()

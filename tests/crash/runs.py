@@ -24,7 +24,7 @@ _FORKED.set_forkserver_preload(["tests.crash.engine"])
 
 def forked(
     log_dir: Path,
-    lake: Path,
+    lake: Path | str,
     most: int | None,
     point: str | None = None,
     first: Callable[[], object] | None = None,
@@ -41,7 +41,7 @@ class SparkRun:
     """``jbod replay`` with Spark: a session of processes (driver, JVM, workers' parents, workers)."""
 
     def __init__(
-        self, log_dir: Path, lake: Path, most: int, temporary: Path, point: str | None, *, bound: bool = False
+        self, log_dir: Path, lake: Path | str, most: int, temporary: Path, point: str | None, *, bound: bool = False
     ) -> None:
         die = [] if point is None else ["--die", point]
         replay = ["replay", str(log_dir), "--lake", str(lake), "--max-records", str(most)]
@@ -114,7 +114,7 @@ class SparkRun:
 
 @contextmanager
 def spark_run(
-    log_dir: Path, lake: Path, most: int, point: str | None = None, *, bound: bool = False
+    log_dir: Path, lake: Path | str, most: int, point: str | None = None, *, bound: bool = False
 ) -> Iterator[SparkRun]:
     """A run that was started; nothing of it is left afterwards, its temporary files neither.
 

@@ -29,7 +29,7 @@ from pipelines.source.tail import Settle
 
 def replay(
     log_dir: Path,
-    lake_dir: Path,
+    lake_dir: Path | str,
     *,
     most: int | None = None,
     shards: int = 2,
@@ -44,12 +44,12 @@ def replay(
     log = LogDir(str(log_dir))
     lake = LakeWriter.create_or_open(str(lake_dir), Identity(log.cluster_id(), profile, "kafka", shards))
     job = Job(str(lake_dir), lake.identity.shards, rules(profile, "kafka"))
-    discard_checkpoint(str(lake_dir))
+    discard_checkpoint(lake.home)
     done = reconcile(lake, job, Planner(log), has_checkpoint=False, replace=replace)
     job = dataclasses.replace(job, generation=next_generation(lake))
     planner = Planner(log, settle=lag)
-    position = seed_position(str(lake_dir)) or planner.begin()
-    states = {shard: seed_state(str(lake_dir), shard) for shard in range(job.shards + 1)}
+    position = seed_position(lake.home) or planner.begin()
+    states = {shard: seed_state(lake.home, shard) for shard in range(job.shards + 1)}
     while (end := planner.advance(position, most)) != position:
         rows = [
             row
@@ -91,7 +91,7 @@ class LocalRunner(Runner):
         return self.run(None)  # type: ignore[arg-type]
 
     def _run(self, spark: Any) -> None:
-        lake = self.wanted.lake
+        lake = self.lake.home
         job = self._job()
         planner = planner_of(Options.read(self._options()))
         planner.freeze()

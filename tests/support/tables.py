@@ -8,6 +8,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from pipelines.lake.delta import delta_at
 from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, LEDGER, RECORDS
 from pipelines.upkeep.verify_reference import Row
 from tests.support.lakes import Reference
@@ -17,11 +18,10 @@ COMPARED = (RECORDS, *DERIVED)
 
 def rows_of(lake: Path | str) -> dict[str, list[Row]]:
     """Every table of a lake at the version that the newest row of its ledger names, rows in the order of the key."""
-    root = Path(lake)
     newest_last = [("end_offset", "ascending"), ("published_time", "ascending")]
-    ledger = DeltaTable(str(root / LEDGER.name)).to_pyarrow_table().sort_by(newest_last).to_pylist()
+    ledger = delta_at(f"{lake}/{LEDGER.name}").to_pyarrow_table().sort_by(newest_last).to_pylist()
     versions = dict(ledger[-1]["versions"])
-    found = {table.name: plain(DeltaTable(str(root / table.name), version=versions[table.name])) for table in COMPARED}
+    found = {table.name: plain(delta_at(f"{lake}/{table.name}", versions[table.name])) for table in COMPARED}
     found[CHANGES.name] = in_force(found[CHANGES.name])
     return {name: in_order(name, rows) for name, rows in found.items()}
 

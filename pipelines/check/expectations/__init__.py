@@ -10,10 +10,11 @@ if TYPE_CHECKING:
 
 
 def expectations_folder(settings: Settings) -> Path:
-    """The folder for suites, results and Data Docs of a lake."""
+    """The folder for suites, results and Data Docs of a lake. For a lake on S3 it is on this machine."""
     from pipelines.lake.delta import local_path
+    from pipelines.lake.uris import home_of
 
-    return Path(settings.check.expectations or f"{local_path(settings.lake)}/expectations")
+    return Path(settings.check.expectations or f"{local_path(home_of(settings.lake))}/expectations")
 
 
 def docs_page(folder: Path) -> Path:

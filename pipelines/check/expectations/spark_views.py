@@ -17,11 +17,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from pipelines.check.contract_run import about, newest_versions
 from pipelines.check.views import DERIVED, held_back_rows, inputs, loss_rows, tiered_rows
+from pipelines.lake import files
 from pipelines.lake.delta import data_files
 from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, LEDGER, OF_REPLICAS, RECORDS
 from pipelines.settings import Settings
+from pipelines.storage.objects import is_object
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,6 +93,11 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
 def _read(spark: SparkSession, lake: Lake, name: str, table: DeltaTable | None) -> DataFrame:
     """All rows of a table, empty if the lake does not have it."""
     schema = BY_NAME[name].schema
+    if is_object(lake.path):
+        # Spark alone cannot read S3.
+        return spark.createDataFrame(
+            files.read(lake.path, BY_NAME[name], [file["path"] for file in (data_files(table) if table else ())])
+        )
     paths = [f"{lake.path}/{name}/{file['path']}" for file in (data_files(table) if table else ())]
     if not paths:
         return spark.createDataFrame(schema.empty_table())

@@ -31,6 +31,7 @@ LAYERS = (
     {"jbod_model.audit"},
     {"pipelines.java"},
     {"pipelines.start"},
+    {"pipelines.storage"},
     {"pipelines.settings"},
     {"pipelines.formats", "pipelines.lake"},
     {"pipelines.spark"},

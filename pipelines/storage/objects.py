@@ -1,0 +1,234 @@
+"""Objects of S3 by URI: read, write, list, delete. One request each, and one line for each fault.
+
+Settings and credentials come from the ``AWS_*`` variables, as for delta-rs: both use the Rust crate object_store.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from jbod_model.errors import UsageError
+from pipelines.storage.faults import fault_of_storage
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import S3Store
+
+SCHEME = "s3://"
+_KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+_CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+PATIENCE = 60
+"""Seconds for which a request is repeated while the store does not answer or is overloaded."""
+RETRIES = 10
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 8.0
+"""Seconds before the second attempt, doubled for each further one, and at most."""
+
+
+def is_object(location: str) -> bool:
+    """Whether a location is on object storage."""
+    return location.startswith(SCHEME)
+
+
+def parts(location: str) -> tuple[str, str]:
+    """Bucket and key of a URI. Raises UsageError if it names no bucket, or has a query."""
+    found = urlsplit(location)
+    if not found.netloc or found.query or found.username:
+        raise UsageError(
+            f"{location.partition('?')[0]}: is not s3://BUCKET/PREFIX; endpoint, region and credentials come from the "
+            "variables AWS_* (docs/object-storage.md)"
+        )
+    return found.netloc, found.path.strip("/")
+
+
+def storage_options(location: str) -> dict[str, str] | None:
+    """delta-rs' options for a table at ``location``: how long it repeats a request. None for a local path."""
+    if not is_object(location):
+        return None
+    parts(location)
+    _prepare()
+    return {
+        "max_retries": str(RETRIES),
+        "retry_timeout": f"{PATIENCE}s",
+        "backoff_config.init_backoff": f"{FIRST_PAUSE}s",
+        "backoff_config.max_backoff": f"{LONGEST_PAUSE}s",
+    }
+
+
+def get(location: str) -> bytes:
+    """The content of an object. Raises FileNotFoundError if it is not there."""
+    store, key = _place(location)
+    with told(location):
+        return bytes(_obstore().get(store, key).bytes())
+
+
+def get_range(location: str, start: int, end: int) -> bytes:
+    """Bytes ``[start, end)`` of an object, fewer if it ends before. Raises FileNotFoundError if it is not there."""
+    if end <= start:
+        return b""
+    store, key = _place(location)
+    with told(location):
+        try:
+            return bytes(_obstore().get_range(store, key, start=start, end=end))
+        except _obstore().exceptions.GenericError as problem:
+            if "416" in str(problem) or "InvalidRange" in str(problem):
+                return b""
+            raise
+
+
+Tag = dict[str, str]
+"""The version of an object, as the store names it: the condition of the next ``put``."""
+
+
+def put(location: str, content: bytes, *, only: Literal["new"] | Tag | None = None) -> Tag:
+    """Writes an object and returns its tag. ``only``: if there is none yet, or if it is still the version of a tag.
+
+    Raises obstore's AlreadyExistsError or PreconditionError if that does not hold.
+    """
+    store, key = _place(location)
+    with told(location):
+        return _tag(_obstore().put(store, key, content, mode="create" if only == "new" else only))
+
+
+def head(location: str) -> ObjectMeta | None:
+    """Size, time and tag of an object, None if it is not there."""
+    store, key = _place(location)
+    with told(location):
+        try:
+            found: ObjectMeta = _obstore().head(store, key)
+            return found
+        except FileNotFoundError:
+            return None
+
+
+def get_tagged(location: str) -> tuple[bytes, Tag]:
+    """The content of an object with its tag. Raises FileNotFoundError if it is not there."""
+    store, key = _place(location)
+    with told(location):
+        found = _obstore().get(store, key)
+        return bytes(found.bytes()), _tag(found.meta)
+
+
+def _tag(said: Any) -> Tag:
+    return {name: said[name] for name in ("e_tag", "version") if said.get(name)}
+
+
+def get_small(location: str, most: int) -> tuple[bytes | None, int]:
+    """The content of an object, None if it is larger than ``most``, and its size: one request."""
+    store, key = _place(location)
+    with told(location):
+        found = _obstore().get(store, key)
+        size = int(found.meta["size"])
+        return (bytes(found.bytes()) if size <= most else None), size
+
+
+def listed(location: str) -> Iterator[ObjectMeta]:
+    """All objects below a prefix, a request for each thousand. Paths are keys of the bucket."""
+    store, key = _place(location)
+    with told(location):
+        for chunk in _obstore().list(store, prefix=f"{key}/" if key else None):
+            yield from chunk
+
+
+def children(location: str) -> tuple[list[str], list[ObjectMeta]]:
+    """The prefixes and objects directly below a prefix, as keys of the bucket: one request for each thousand."""
+    store, key = _place(location)
+    with told(location):
+        found = _obstore().list_with_delimiter(store, prefix=f"{key}/" if key else None)
+    return list(found["common_prefixes"]), [one for one in found["objects"] if one["path"] != key]
+
+
+def exists_below(location: str) -> bool:
+    """Whether any object is below a prefix."""
+    prefixes, objects = children(location)
+    return bool(prefixes or objects)
+
+
+def delete(locations: Sequence[str]) -> None:
+    """Deletes objects of one bucket, a request for each thousand. An object that is not there is no error."""
+    if not locations:
+        return
+    store, _ = _place(locations[0])
+    with told(locations[0]):
+        _obstore().delete(store, [parts(location)[1] for location in locations])
+
+
+@contextmanager
+def told(location: str) -> Iterator[None]:
+    """Raises the one-line error for a fault of the storage. FileNotFoundError passes if only the object is missing."""
+    try:
+        yield
+    except Exception as problem:
+        fault = fault_of_storage(location, problem)
+        if fault is None:
+            raise
+        raise fault from None
+
+
+def _place(location: str) -> tuple[S3Store, str]:
+    bucket, key = parts(location)
+    return _store(bucket, os.getpid()), key
+
+
+@cache
+def _store(bucket: str, _process: int) -> S3Store:
+    from obstore.store import S3Store
+
+    _prepare()
+    return S3Store(
+        bucket,
+        retry_config={
+            "max_retries": RETRIES,
+            "retry_timeout": timedelta(seconds=PATIENCE),
+            "backoff": {
+                "init_backoff": timedelta(seconds=FIRST_PAUSE),
+                "max_backoff": timedelta(seconds=LONGEST_PAUSE),
+                "base": 2,
+            },
+        },
+        client_options={"allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")},
+    )
+
+
+def forget_stores() -> None:
+    """Takes the ``AWS_*`` variables as they are now."""
+    _store.cache_clear()
+
+
+def _prepare() -> None:
+    """Completes the variables ``AWS_*`` of this process, from which this module and delta-rs take everything.
+
+    An endpoint that is named with http:// is meant so. Keys of a profile come from the shared credentials file.
+    """
+    if not any(os.environ.get(name) for name in _CREDENTIALS):
+        shared = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or Path.home() / ".aws" / "credentials")
+        found = configparser.ConfigParser(interpolation=None)
+        with suppress(OSError, configparser.Error):
+            found.read(shared)
+        profile = os.environ.get("AWS_PROFILE") or "default"
+        for name in _KEYS if found.has_section(profile) else ():
+            if value := found.get(profile, name, fallback=""):
+                os.environ[name.upper()] = value
+    named = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    if named.startswith("http://"):
+        os.environ.setdefault("AWS_ALLOW_HTTP", "true")
+    if named:
+        os.environ.setdefault("AWS_ENDPOINT_URL", named)
+
+
+def _obstore() -> Any:
+    import obstore
+
+    return obstore

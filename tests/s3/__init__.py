@@ -1,0 +1,1 @@
+"""Logs and lakes on a real S3 server: ``make s3``."""
