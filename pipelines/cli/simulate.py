@@ -11,7 +11,8 @@ import typer
 
 from jbod_model.errors import UsageError
 from jbod_model.explore.invariants import check_state
-from jbod_model.explore.search import Bounds, Findings, explore
+from jbod_model.explore.bounds import Bounds
+from jbod_model.explore.search import Findings, explore
 from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.offline import offline_replicas
@@ -75,6 +76,10 @@ def explore_command(
     moves: Annotated[bool, typer.Option("--moves", help="Replicas also move between disks.")] = False,
     elr: Annotated[bool, typer.Option("--elr", help="With eligible leader replicas.")] = False,
     literal: Annotated[bool, typer.Option("--literal", help="Elect by the rule for what clients are shown.")] = False,
+    symmetry: Annotated[bool, typer.Option(help="States that differ only in names are one.")] = True,
+    liveness: Annotated[
+        bool, typer.Option(help="Also what must happen in the end, where the search is complete.")
+    ] = True,
     profile: ProfileName = "kafka",
     ids: IdsName = "kafka",
     as_json: AsJson = False,
@@ -96,6 +101,8 @@ def explore_command(
         moves=moves,
         elr=elr,
         literal=literal,
+        symmetry=symmetry,
+        liveness=liveness,
         ids=ids,
     )
     findings = explore(PROFILES[profile], bounds, None if as_json and sys.stderr.isatty() else _print_progress)
@@ -103,7 +110,7 @@ def explore_command(
         typer.echo(json.dumps(_findings(findings), indent=2))
     else:
         _print_findings(findings)
-    if findings.counterexamples:
+    if findings.counterexamples or findings.runs:
         raise typer.Exit(1)
 
 
@@ -171,9 +178,14 @@ def _findings(findings: Findings) -> dict[str, Any]:
         "complete": findings.complete,
         "seconds": round(findings.seconds, 3),
         "statesPerSecond": round(findings.states / max(findings.seconds, 1e-9)),
+        "kinds": dict(sorted(findings.kinds.items())),
         "counterexamples": [
             {"invariant": number, "problem": found.breach.problem, "steps": list(found.steps)}
             for number, found in sorted(findings.counterexamples.items())
+        ],
+        "runs": [
+            {"property": run.property, "problem": run.problem, "steps": list(run.steps), "cycle": list(run.cycle)}
+            for _, run in sorted(findings.runs.items())
         ],
     }
 
@@ -191,6 +203,13 @@ def _print_findings(findings: Findings) -> None:
         typer.echo(f"invariant {number} breaks: {found.breach.problem}")
         for i, step in enumerate(found.steps, 1):
             typer.echo(f"  {i}. {step}")
+    for name, run in sorted(findings.runs.items()):
+        typer.echo(f"leads-to {name!r} breaks: {run.problem} for ever")
+        for i, step in enumerate(run.steps, 1):
+            typer.echo(f"  {i}. {step}")
+        typer.echo("  then nothing more happens" if not run.cycle else "  then again and again")
+        for step in run.cycle:
+            typer.echo(f"  - {step}")
     speed = findings.states / max(findings.seconds, 1e-9)
     reach = "every state" if findings.complete else f"every state within {findings.depth} steps"
     typer.echo(f"{reach}: {findings.states} states, {findings.steps} steps, {speed:.0f} states a second")
