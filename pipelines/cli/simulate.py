@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from jbod_model.errors import UsageError
-from jbod_model.explore.invariants import check_state
 from jbod_model.explore.bounds import Bounds
+from jbod_model.explore.invariants import check_state
 from jbod_model.explore.search import Findings, explore
 from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.profiles import PROFILES
