@@ -1,7 +1,7 @@
 """The controller as the explorer sees it: states by number, each request answered once per state (R-EXPLORE-2).
 
-Epochs, offsets and incarnations grow without end: they are set to one value each (:mod:`jbod_model.explore.machine`), so
-that states which differ only in them are one.
+Epochs, offsets and incarnations grow without end: they are set to one value each (:mod:`jbod_model.explore.machine`),
+so that states which differ only in them are one.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class Metadata:
 
     image: Image
     listed: Listed = field(default_factory=dict)
+    acknowledged: Mapping[Replica, int] = field(default_factory=dict)
+    """The offset up to which records of a partition were acknowledged: nobody's knowledge, but a fact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +77,24 @@ class ControllerPart:
         self._views: dict[tuple[int, int], int] = {}
         self._view_numbers: dict[object, int] = {}
 
-    def number(self, image: Image, listed: Listed | None = None) -> int:
+    def number(
+        self, image: Image, listed: Listed | None = None, acknowledged: Mapping[Replica, int] | None = None
+    ) -> int:
         """The number of a state."""
         known = {b: each for b, each in (listed or {}).items() if each is not None}
-        key = (_key(image), tuple((b, tuple(sorted(each))) for b, each in sorted(known.items())))
+        written = {} if acknowledged is None else acknowledged
+        key = (
+            _key(image),
+            tuple((b, tuple(sorted(each))) for b, each in sorted(known.items())),
+            tuple(sorted(written.items())),
+        )
         found = self._numbers.get(key)
         if found is None:
             found = len(self.images)
             self._numbers[key] = found
             compact = _compact(image)
             self.images.append(compact)
-            self.states.append(Metadata(compact, known))
+            self.states.append(Metadata(compact, known, written))
             self.breaches.append(check_state(compact))
         return found
 
@@ -132,9 +141,21 @@ class ControllerPart:
             image = metadata.image
             gone = replace(image.brokers[broker_id], incarnation_id=OLD)
             image = replace(image, brokers={**image.brokers, broker_id: gone})
-            found = self.number(image, {b: each for b, each in metadata.listed.items() if b != broker_id})
+            listed = {b: each for b, each in metadata.listed.items() if b != broker_id}
+            found = self.number(image, listed, metadata.acknowledged)
             self._aged[state, broker_id] = found
         return found
+
+    def forgotten(self, state: int) -> int:
+        """The state of a new controller that has the log, from a snapshot on (R-FAIL-4)."""
+        metadata = self.states[state]
+        return self.number(metadata.image, {}, metadata.acknowledged)
+
+    def acknowledged(self, state: int, replica: Replica, end: int) -> int:
+        """The state once the records of a partition are acknowledged up to ``end``."""
+        metadata = self.states[state]
+        most = max(end, metadata.acknowledged.get(replica, 0))
+        return self.number(metadata.image, metadata.listed, {**metadata.acknowledged, replica: most})
 
     def _handle(self, metadata: Metadata, request: Request) -> Answered:
         image = metadata.image
@@ -148,7 +169,7 @@ class ControllerPart:
             lowest_active_offset=NEVER,
             has_valid_session=registration is not None and not registration.fenced,
         )
-        before = self.number(image, metadata.listed)
+        before = self.number(image, metadata.listed, metadata.acknowledged)
         try:
             result = Controller(self.profile).handle(image, request, context)
         except ControllerFault as fault:
@@ -174,8 +195,9 @@ class ControllerPart:
         )
         if registered and isinstance(request, BrokerRegistrationRequest):
             listed[broker_id] = frozenset(request.log_dirs)
+        kept = {r: end for r, end in metadata.acknowledged.items() if r.topic_id in after.topics}
         return Answered(
-            self.number(after, listed),
+            self.number(after, listed, kept),
             self._answer(result.response),
             breaches,
             _changed(result.records),

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from jbod_model.broker.assignments import Replica
+from jbod_model.broker.lifecycle import BrokerState
 from jbod_model.explore.actions import Action
 from jbod_model.explore.cluster import Cluster, serves
 from jbod_model.explore.graph import Graph
+from jbod_model.explore.invariants import partitions
 from jbod_model.explore.machine import Machine
-from jbod_model.explore.physical import dead_log
+from jbod_model.explore.physical import dead_log, led_from_dead_disks
 from jbod_model.replay.image import Image
 
 Fairness = tuple[str, int, Replica | None]
@@ -44,43 +46,39 @@ class Lasso:
 
 def leader_on_dead_disk(image: Image, machine: Machine) -> Iterator[str]:
     """A process runs that leads a partition whose log there lies on a dead disk."""
-    if machine.broker is None:
-        return
-    for topic_id, topic in image.topics.items():
-        for number, partition in topic.partitions.items():
-            replica = Replica(topic_id, number)
-            if partition.leader == machine.broker_id and dead_log(machine, replica) is not None:
-                yield f"partition {number}: leader {machine.broker_id} is on a dead disk"
+    for replica in led_from_dead_disks(image, machine):
+        yield f"partition {replica.partition}: leader {machine.broker_id} is on a dead disk"
 
 
 def leader_without_log(image: Image, machine: Machine) -> Iterator[str]:
     """A process runs that leads a partition and has no log of it, on no disk."""
     if machine.broker is None:
         return
-    for topic_id, topic in image.topics.items():
-        for number, partition in topic.partitions.items():
-            replica = Replica(topic_id, number)
-            if partition.leader == machine.broker_id and not serves(machine, replica):
-                if dead_log(machine, replica) is None:
-                    yield f"partition {number}: leader {machine.broker_id} has no log"
+    for (topic_id, number), partition in partitions(image):
+        replica = Replica(topic_id, number)
+        leads = partition.leader == machine.broker_id
+        if leads and not serves(machine, replica) and dead_log(machine, replica) is None:
+            yield f"partition {number}: leader {machine.broker_id} has no log"
 
 
 def fenced(image: Image, machine: Machine) -> Iterator[str]:
-    """A process runs with a directory that works, and its broker is fenced."""
-    if machine.broker is not None and machine.broker.replicas.disks.online:
-        if image.brokers[machine.broker_id].fenced:
-            yield f"broker {machine.broker_id} is fenced"
+    """A process runs with a directory that works, it was not asked to stop, and its broker is fenced."""
+    broker = machine.broker
+    if broker is None or not broker.replicas.disks.online:
+        return
+    stops = broker.life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN
+    if image.brokers[machine.broker_id].fenced and not stops:
+        yield f"broker {machine.broker_id} is fenced"
 
 
 def unassigned(image: Image, machine: Machine) -> Iterator[str]:
     """A process runs, and the metadata has no directory for one of its replicas."""
     if machine.broker is None:
         return
-    for topic in image.topics.values():
-        for number, partition in topic.partitions.items():
-            if machine.broker_id in partition.replicas:
-                if partition.directory(machine.broker_id) == image.ids.unassigned:
-                    yield f"partition {number} of broker {machine.broker_id} is unassigned"
+    unknown = (image.ids.unassigned, image.ids.migrating)
+    for (_, number), partition in partitions(image):
+        if machine.broker_id in partition.replicas and partition.directory(machine.broker_id) in unknown:
+            yield f"partition {number} of broker {machine.broker_id} is unassigned"
 
 
 def queued(image: Image, machine: Machine) -> Iterator[str]:
@@ -99,22 +97,42 @@ def moving(image: Image, machine: Machine) -> Iterator[str]:
 
 
 def unreported(image: Image, machine: Machine) -> Iterator[str]:
-    """A process runs, and the metadata has a directory of it online that failed."""
-    if machine.broker is not None:
-        registered = image.brokers[machine.broker_id]
-        if registered.epoch == machine.broker.life.epoch:
-            for _ in set(registered.directories) & machine.broker.replicas.disks.failed:
-                yield f"a failed directory of broker {machine.broker_id} is online in the metadata"
-                return
+    """A registered process runs, and the metadata has a directory of it online that failed."""
+    broker = machine.broker
+    if broker is None or not broker.life.registered:
+        return
+    if set(image.brokers[machine.broker_id].directories) & broker.replicas.disks.failed:
+        yield f"a failed directory of broker {machine.broker_id} is online in the metadata"
+
+
+def misplaced(image: Image, machine: Machine) -> Iterator[str]:
+    """A process has a replica in a directory that works, the metadata has it in another."""
+    broker = machine.broker
+    if broker is None:
+        return
+    for (topic_id, number), partition in partitions(image):
+        where = broker.replicas.disks.current.get(Replica(topic_id, number))
+        hosted = where is not None and machine.broker_id in partition.replicas
+        if hosted and partition.directory(machine.broker_id) != where:
+            yield f"partition {number} of broker {machine.broker_id} is not where the metadata has it"
+
+
+def stopping(image: Image, machine: Machine) -> Iterator[str]:
+    """A process that was asked to stop runs on."""
+    del image
+    if machine.broker is not None and machine.broker.life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+        yield f"broker {machine.broker_id} does not stop"
 
 
 def leaderless(image: Image, machine: Machine) -> Iterator[str]:
-    """A process serves a replica that is in sync, and the partition has no leader."""
-    for topic_id, topic in image.topics.items():
-        for number, partition in topic.partitions.items():
-            if partition.leader < 0 and machine.broker_id in (partition.isr or partition.eligible_leader_replicas):
-                if serves(machine, Replica(topic_id, number)):
-                    yield f"partition {number} has no leader, though broker {machine.broker_id} could lead"
+    """A process that is not stopping serves a replica that is in sync, and the partition has no leader."""
+    broker = machine.broker
+    if broker is None or broker.life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+        return
+    for (topic_id, number), partition in partitions(image):
+        could = machine.broker_id in (partition.isr or partition.eligible_leader_replicas)
+        if partition.leader < 0 and could and serves(machine, Replica(topic_id, number)):
+            yield f"partition {number} has no leader, though broker {machine.broker_id} could lead"
 
 
 PROPERTIES: tuple[LeadsTo, ...] = (
@@ -125,6 +143,8 @@ PROPERTIES: tuple[LeadsTo, ...] = (
     LeadsTo("queue", "assignments that wait lead to an empty queue", queued),
     LeadsTo("move", "a move leads to its end", moving),
     LeadsTo("unreported", "a failed directory leads to a registration without it", unreported),
+    LeadsTo("misplaced", "a replica that is not where the metadata has it leads to one that is", misplaced),
+    LeadsTo("stopping", "a broker that was asked to stop leads to a dead one", stopping),
     LeadsTo("leaderless", "a replica that is in sync and served leads to a leader", leaderless),
 )
 
@@ -262,7 +282,7 @@ def _cycle(
 
     settle(at)
     while owed:
-        way = _way(at, lambda state, action: fairness[action] in owed, members, following)
+        way = _way(at, lambda _, action: fairness[action] in owed, members, following)
         other = _way(
             at,
             lambda state, _: bool(owed - {fairness[a] for _, a in following.get(state, ())}),
@@ -295,7 +315,7 @@ def _way(
     known = {start}
 
     def back(state: int) -> list[tuple[int, int, int]]:
-        way = []
+        way: list[tuple[int, int, int]] = []
         while state != start or not way:
             if state not in parents:
                 break

@@ -1,7 +1,7 @@
 """A machine as the explorer sees it: its disks and, while it runs, the broker of :mod:`jbod_model.broker.process`.
 
-Time is a choice (R-EXPLORE-3). Now is always 0, and a timer that runs is due at :data:`FAR`; to let it be due, it is set
-to 0 and the broker ticks. What grows without end, times, failures in a row and epochs, is set back after every event.
+Time is a choice (R-EXPLORE-3). Now is always 0, and a timer that runs is due at :data:`FAR`; to let it be due, it is
+set to 0 and the broker ticks. What grows without end (times, failures in a row, epochs) is set back after every event.
 """
 
 from __future__ import annotations
@@ -13,10 +13,16 @@ from typing import NamedTuple
 from jbod_model.broker import process
 from jbod_model.broker.assignments import Assignment, Reason, Replica
 from jbod_model.broker.disks import Disks
-from jbod_model.broker.lifecycle import BrokerState, Lifecycle
+from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown
 from jbod_model.broker.local_changes import assigned_directories, local_changes
 from jbod_model.broker.process import Broker
 from jbod_model.broker.replicas import Replicas
+from jbod_model.formats.requests import (
+    AssignReplicasToDirsRequest,
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+    Request,
+)
 from jbod_model.ids import IdTable, Uuid
 from jbod_model.profiles.broker_rules import BrokerRules
 from jbod_model.replay.image import Image, Partition, Topic
@@ -48,6 +54,14 @@ class Seen(NamedTuple):
     behind: bool
 
 
+class UnderWay(NamedTuple):
+    """A request of the broker that is under way, and its answer; ``awaited``: the process that sent it still waits."""
+
+    request: Request
+    answer: int | None
+    awaited: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """``log_dirs`` is the configuration, ``working`` the disks that work, ``broker`` the process or None.
@@ -63,6 +77,11 @@ class Machine:
     clean: bool = False
     broker: Broker | None = None
     seen: tuple[Seen, ...] = ()
+    wire: tuple[UnderWay, ...] = ()
+    ends: frozenset[tuple[Log, int]] = frozenset()
+    """The log end offset of each log that is not empty, wherever it lies."""
+    spares: tuple[Uuid, ...] = ()
+    """Ids for disks to come, those that were longest out of use first."""
     timed: bool = False
     """Whether the checks that failures were reported run (R-LIFE-7); else what only they ask for is left out."""
 
@@ -96,6 +115,17 @@ def running(machine: Machine, rules: BrokerRules, ids: IdTable) -> Machine:
     return replace(machine, broker=normal(broker, machine.timed))
 
 
+def upgraded(machine: Machine, image: Image) -> Machine:
+    """A process whose logs exist since before directories were recorded, each in the first directory in turn."""
+    broker = machine.broker
+    assert broker is not None
+    replicas = [Replica(topic_id, number) for topic_id, topic in image.topics.items() for number in topic.partitions]
+    own = [r for r in replicas if machine.broker_id in image.topics[r.topic_id].partitions[r.partition].replicas]
+    current = {replica: machine.log_dirs[i % len(machine.log_dirs)] for i, replica in enumerate(own)}
+    disks = replace(broker.replicas.disks, current=current)
+    return replace(machine, broker=replace(broker, replicas=replace(broker.replicas, disks=disks)))
+
+
 def start(machine: Machine, rules: BrokerRules, ids: IdTable) -> Machine:
     """A process on the disks that work. Its first registration counts as one that is still to be sent."""
     readable = tuple(directory for directory in machine.log_dirs if directory in machine.working)
@@ -127,12 +157,33 @@ def stop(machine: Machine, *, clean: bool = False) -> Machine:
     """The process is gone; its logs are on the disks."""
     if machine.broker is None:
         return machine
-    return replace(machine, stored=machine.stored | _in_hand(machine), clean=clean, broker=None, seen=())
+    stored = machine.stored | in_hand(machine)
+    return replace(machine, stored=stored, clean=clean, broker=None, seen=(), wire=_abandoned(machine.wire))
+
+
+def _abandoned(wire: tuple[UnderWay, ...]) -> tuple[UnderWay, ...]:
+    """What is under way when the process that sent it is gone: requests that may still arrive."""
+    return tuple(
+        sorted(
+            (
+                UnderWay(
+                    replace(each.request, incarnation_id=OLD)
+                    if isinstance(each.request, BrokerRegistrationRequest)
+                    else each.request,
+                    None,
+                    False,
+                )
+                for each in wire
+                if each.answer is None
+            ),
+            key=repr,
+        )
+    )
 
 
 def fail(machine: Machine, directory: Uuid) -> Machine:
     """A disk fails, with what is on it."""
-    lost = frozenset(log for log in _in_hand(machine) if log[1] == directory)
+    lost = frozenset(log for log in in_hand(machine) if log[1] == directory)
     machine = replace(machine, working=machine.working - {directory})
     if machine.broker is None:
         return machine
@@ -145,7 +196,7 @@ def after(machine: Machine, broker: Broker, actions: Iterable[process.Action] = 
     """The machine once its process has come to ``broker``; one that shuts down is gone."""
     machine = replace(machine, broker=normal(broker, machine.timed))
     for action in actions:
-        if isinstance(action, process.Shutdown):
+        if isinstance(action, Shutdown):
             return stop(machine, clean=action.allowed)
     return machine
 
@@ -216,6 +267,8 @@ def fall_behind(machine: Machine, changed: frozenset[Replica]) -> Machine:
 
 def superseded(machine: Machine, *, same_process: bool) -> Machine:
     """The controller took a registration of the broker, which its process has not read yet."""
+    if not same_process:
+        machine = outdated(machine)
     broker = machine.broker
     if broker is None:
         return machine
@@ -228,6 +281,50 @@ def superseded(machine: Machine, *, same_process: bool) -> Machine:
             registration_epoch=min(broker.registration_epoch, STALE_EPOCH),
         )
     return replace(machine, broker=broker)
+
+
+def outdated(machine: Machine) -> Machine:
+    """What is under way names an epoch of the broker that has passed."""
+    wire = tuple(
+        sorted(
+            (
+                each._replace(request=replace(each.request, broker_epoch=min(each.request.broker_epoch, STALE_EPOCH)))
+                if isinstance(each.request, (BrokerHeartbeatRequest, AssignReplicasToDirsRequest))
+                else each
+                for each in machine.wire
+            ),
+            key=repr,
+        )
+    )
+    return replace(machine, wire=wire)
+
+
+# RECORDS
+
+
+def end_of(machine: Machine, log: Log) -> int:
+    """The log end offset of a log."""
+    return next((end for each, end in machine.ends if each == log), 0)
+
+
+def with_end(machine: Machine, log: Log, end: int) -> Machine:
+    """The machine with another log end offset of a log."""
+    others = frozenset(each for each in machine.ends if each[0] != log)
+    return replace(machine, ends=others | {(log, end)} if end else others)
+
+
+def settled(machine: Machine) -> Machine:
+    """The machine with the records of the logs that there are; a future log that was promoted keeps its own."""
+    if not machine.ends:
+        return machine
+    known = dict(machine.ends)
+    ends = {}
+    for log in machine.stored | in_hand(machine):
+        replica, directory, future = log
+        end = known.get(log, 0 if future else known.get((replica, directory, True), 0))
+        if end:
+            ends[log] = end
+    return replace(machine, ends=frozenset(ends.items()))
 
 
 # NORMAL FORM
@@ -280,7 +377,15 @@ def _plain(waiting: Mapping[Replica, Assignment], rules: BrokerRules) -> dict[Re
 def key(machine: Machine) -> object:
     """Everything that tells two machines apart."""
     broker = machine.broker
-    base = (machine.log_dirs, machine.working, machine.stored, machine.clean)
+    base = (
+        machine.log_dirs,
+        machine.working,
+        machine.stored,
+        machine.clean,
+        machine.wire,
+        machine.ends,
+        machine.spares,
+    )
     if broker is None:
         return base
     life, queue, replicas = broker.life, broker.queue, broker.replicas
@@ -303,7 +408,7 @@ def _waiting(assignments: Mapping[Replica, Assignment]) -> tuple[object, ...]:
     return tuple((each.replica, each.directory, each.reason, each.untold) for each in assignments.values())
 
 
-def _in_hand(machine: Machine) -> frozenset[Log]:
+def in_hand(machine: Machine) -> frozenset[Log]:
     """The logs that the process has on disks that work."""
     if machine.broker is None:
         return frozenset()

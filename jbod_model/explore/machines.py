@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from jbod_model.broker import process
 from jbod_model.broker.assignments import GlobalFailure, Replica
-from jbod_model.broker.lifecycle import BrokerState
-from jbod_model.broker.moves import MoveState
-from jbod_model.broker.replicas import Hosted
+from jbod_model.broker.lifecycle import BrokerState, Shutdown
 from jbod_model.explore import machine as machines
 from jbod_model.explore.actions import Action
 from jbod_model.explore.bounds import Bounds
-from jbod_model.explore.machine import NOW, READ, Machine
+from jbod_model.explore.disk_work import events
+from jbod_model.explore.machine import NOW, READ, Log, Machine
 from jbod_model.formats.kafka_errors import RequestRefused
 from jbod_model.formats.requests import (
     AssignReplicasToDirsRequest,
@@ -60,6 +59,7 @@ class Machines:
 
     def number(self, machine: Machine) -> int:
         """The number of a state."""
+        machine = machines.settled(machine)
         key = (machine.broker_id, machines.key(machine))
         found = self._numbers.get(key)
         if found is None:
@@ -72,7 +72,8 @@ class Machines:
         """The state after the event that ``key`` stands for."""
         found = self._events.get((machine, key))
         if found is None:
-            found = self.number(event(self.states[machine]))
+            state = self.states[machine]
+            found = self.number(event(state))
             self._events[machine, key] = found
         return found
 
@@ -90,7 +91,7 @@ class Machines:
             else:
                 broker = replace(broker, life=replace(broker.life, next_communication=NOW))
             broker, actions = process.tick(broker, NOW)
-            requests = [_complete(each) for each in actions if not isinstance(each, process.Shutdown)]
+            requests = [_complete(each) for each in actions if not isinstance(each, Shutdown)]
             after = machines.after(state, broker, actions)
             found = (self.number(after), requests[0] if requests else None)
             self._sent[machine, timer] = found
@@ -149,45 +150,24 @@ class Machines:
         """What can happen to the machine without anybody else, with the state it leads to."""
         found = self._options.get(machine)
         if found is None:
-            found = tuple((action, self.number(after)) for action, after in self._own_actions(self.states[machine]))
+            state = self.states[machine]
+            found = tuple(
+                (action, self.number(after)) for action, after in events(state, self.bounds, self.rules, self.ids)
+            )
             self._options[machine] = found
         return found
 
-    def _own_actions(self, machine: Machine) -> Iterator[tuple[Action, Machine]]:
-        broker_id = machine.broker_id
-        if self.bounds.failures:
-            for directory in machine.log_dirs:
-                if directory in machine.working:
-                    yield Action("fail", broker_id, directory=directory), machines.fail(machine, directory)
-        broker = machine.broker
-        if broker is None:
-            if machine.working & set(machine.log_dirs):
-                yield Action("start", broker_id), machines.start(machine, self.rules, self.ids)
-            return
-        if self.bounds.crashes:
-            yield Action("crash", broker_id), machines.stop(machine)
-        for replica, move in broker.replicas.moves.items():
-            disks = broker.replicas.disks
-            if replica in disks.current and replica in disks.future and move.state is not MoveState.EFFECTIVE:
-                yield (
-                    Action("catch up", broker_id, replica),
-                    machines.after(machine, process.catch_up(broker, replica, NOW)),
-                )
-        if self.bounds.moves:
-            yield from self._moves(machine, broker)
+    # RECORDS
 
-    def _moves(self, machine: Machine, broker: process.Broker) -> Iterator[tuple[Action, Machine]]:
-        """Every replica to every other directory; one that is on its way also back to its own."""
-        disks = broker.replicas.disks
-        if disks.has_offline:
-            return
-        for replica, hosted in broker.replicas.hosted.items():
-            current, future = disks.current.get(replica), disks.future.get(replica)
-            if hosted is Hosted.ONLINE:
-                for directory in disks.online:
-                    if directory != future and (directory != current or future is not None):
-                        moved, _ = process.alter_replica_log_dir(broker, replica, directory, NOW)
-                        yield Action("move", machine.broker_id, replica, directory), machines.after(machine, moved)
+    def log_of(self, machine: int, replica: Replica) -> Log | None:
+        """The log that the machine's process serves a replica from."""
+        broker = self.states[machine].broker
+        where = None if broker is None else broker.replicas.disks.current.get(replica)
+        return None if where is None else (replica, where, False)
+
+    def ended(self, machine: int, log: Log, end: int) -> int:
+        """The state with another log end offset."""
+        return self.after(machine, ("end", log, end), lambda state: machines.with_end(state, log, end))
 
 
 def _complete(request: Request) -> Request:

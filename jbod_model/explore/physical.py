@@ -1,17 +1,18 @@
-"""What must hold of disks and logs as they are, whatever anybody believes (R-INV-31, R-INV-36, R-INV-37).
+"""What must hold of disks and logs as they are, whatever anybody believes (R-INV-31, R-INV-36 to R-INV-39).
 
 The logs on a machine are those that its process has in hand and those stored where none has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from jbod_model.broker.assignments import Replica
-from jbod_model.explore.invariants import Breach
-from jbod_model.explore.machine import READ, Machine, seen_in
+from jbod_model.explore.controller_part import Metadata
+from jbod_model.explore.invariants import Breach, partitions
+from jbod_model.explore.machine import READ, Machine, end_of, seen_in
 from jbod_model.ids import Uuid
-from jbod_model.replay.image import Image, Partition
+from jbod_model.replay.image import Image
 
 
 def dead_log(machine: Machine, replica: Replica) -> Uuid | None:
@@ -24,21 +25,19 @@ def dead_log(machine: Machine, replica: Replica) -> Uuid | None:
     return min((where for where in lying if where not in machine.working), default=None)
 
 
-def on_dead_disk(image: Image, machine: Machine) -> Iterator[tuple[Replica, Partition]]:
+def led_from_dead_disks(image: Image, machine: Machine) -> Iterator[Replica]:
     """The partitions that the metadata has a running broker lead, whose log there lies on a dead disk."""
-    if machine.broker is None:
-        return
-    for topic_id, topic in image.topics.items():
-        for number, partition in topic.partitions.items():
+    if machine.broker is not None:
+        for (topic_id, number), partition in partitions(image):
             replica = Replica(topic_id, number)
             if partition.leader == machine.broker_id and dead_log(machine, replica) is not None:
-                yield replica, partition
+                yield replica
 
 
 def at_rest(image: Image, machine: Machine) -> bool:
     """Whether the broker has nothing left to do or to say: registered, all read, all reported."""
     broker = machine.broker
-    if broker is None or not broker.life.registered or broker.life.in_flight:
+    if broker is None or not broker.life.registered or broker.life.in_flight or machine.wire:
         return False
     done = broker.metadata_offset == READ and machine.seen == seen_in(image, machine.broker_id)
     if not done or broker.queue.pending or broker.replicas.moves:
@@ -47,9 +46,7 @@ def at_rest(image: Image, machine: Machine) -> bool:
     return not registered.fenced and not set(registered.directories) & broker.replicas.disks.failed
 
 
-def check_machine(machine: Machine) -> tuple[Breach, ...]:
-    """Breaches of one machine: R-INV-37."""
-    return tuple(Breach(37, problem) for problem in one_log_per_replica(machine))
+# STATES
 
 
 def check_pair(image: Image, machine: Machine) -> tuple[Breach, ...]:
@@ -59,7 +56,7 @@ def check_pair(image: Image, machine: Machine) -> tuple[Breach, ...]:
     found = [Breach(31, problem) for problem in replicas_are_where_they_are_said(image, machine)]
     found += [
         Breach(36, f"partition {replica.partition}: leader {machine.broker_id} is on a dead disk, and nobody tells")
-        for replica, _ in on_dead_disk(image, machine)
+        for replica in led_from_dead_disks(image, machine)
     ]
     return tuple(found)
 
@@ -67,20 +64,66 @@ def check_pair(image: Image, machine: Machine) -> tuple[Breach, ...]:
 def replicas_are_where_they_are_said(image: Image, machine: Machine) -> Iterator[str]:
     """R-INV-31: a broker with nothing left to do has its replicas where the metadata says."""
     assert machine.broker is not None
-    disks = machine.broker.replicas.disks
-    for topic_id, topic in image.topics.items():
-        for number, partition in topic.partitions.items():
-            replica = Replica(topic_id, number)
-            if machine.broker_id in partition.replicas and replica in disks.current:
-                if disks.current[replica] != partition.directory(machine.broker_id):
-                    yield f"broker {machine.broker_id}: partition {number} is elsewhere, and nobody tells"
+    current = machine.broker.replicas.disks.current
+    for (topic_id, number), partition in partitions(image):
+        replica = Replica(topic_id, number)
+        hosted = machine.broker_id in partition.replicas and replica in current
+        if hosted and current[replica] != partition.directory(machine.broker_id):
+            yield f"broker {machine.broker_id}: partition {number} is elsewhere, and nobody tells"
 
 
-def one_log_per_replica(machine: Machine) -> Iterator[str]:
-    """R-INV-37: a log is not created again while the one before lies on a disk of the broker."""
-    broker = machine.broker
-    if broker is None:
-        return
-    stored = {replica for replica, where, future in machine.stored if not future and where in machine.log_dirs}
-    for replica in sorted(stored & broker.replicas.disks.current.keys()):
-        yield f"broker {machine.broker_id}: partition {replica.partition} was created again, its log is on a dead disk"
+def check_records(metadata: Metadata, machines: Sequence[Machine]) -> tuple[Breach, ...]:
+    """R-INV-38: a leader that serves has every acknowledged record that a disk of the cluster still has."""
+    found = []
+    for (topic_id, number), partition in partitions(metadata.image):
+        replica = Replica(topic_id, number)
+        acknowledged = metadata.acknowledged.get(replica, 0)
+        leader = next((each for each in machines if each.broker_id == partition.leader), None)
+        broker = None if leader is None else leader.broker
+        if leader is None or broker is None or replica not in broker.replicas.disks.current:
+            continue
+        end = end_of(leader, (replica, broker.replicas.disks.current[replica], False))
+        kept = max((end for each in machines for log, end in each.ends if log[0] == replica), default=0)
+        if end < min(acknowledged, kept):
+            found.append(Breach(38, f"partition {number}: leader {leader.broker_id} lacks acknowledged records"))
+    return tuple(found)
+
+
+# STEPS
+
+
+def check_delivery(image: Image, before: Machine, after: Machine) -> tuple[Breach, ...]:
+    """R-INV-37: the log of a replica that was assigned is not created while one lies on a disk of the broker.
+
+    An unassigned replica is created whatever the disks may hold, by the page and by Kafka (R-DECIDE-5).
+    """
+    if before.broker is None or after.broker is None:
+        return ()
+    found = []
+    for replica in after.broker.replicas.disks.current.keys() - before.broker.replicas.disks.current.keys():
+        topic = image.topics.get(replica.topic_id)
+        if topic is None or replica in before.broker.replicas.disks.future:
+            continue
+        assigned = topic.partitions[replica.partition].directory(after.broker_id)
+        lies = any(log == replica and not future and where in after.log_dirs for log, where, future in before.stored)
+        if lies and assigned != image.ids.unassigned:
+            problem = f"broker {after.broker_id}: partition {replica.partition} is created again, its log is on a disk"
+            found.append(Breach(37, problem))
+    return tuple(found)
+
+
+def check_swap(image: Image, before: Machine, after: Machine) -> tuple[Breach, ...]:
+    """R-INV-39: a move swaps only where the metadata has its target."""
+    if before.broker is None or after.broker is None:
+        return ()
+    found = []
+    for replica, move in before.broker.replicas.moves.items():
+        topic = image.topics.get(replica.topic_id)
+        partition = None if topic is None else topic.partitions.get(replica.partition)
+        if partition is None or before.broker_id not in partition.replicas:
+            continue
+        swapped = after.broker.replicas.disks.current.get(replica) == move.target != move.original
+        if swapped and partition.directory(before.broker_id) != move.target:
+            problem = f"broker {before.broker_id}: partition {replica.partition} swaps before the controller knows"
+            found.append(Breach(39, problem))
+    return tuple(found)

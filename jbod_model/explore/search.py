@@ -23,7 +23,7 @@ from jbod_model.explore.machine import Machine
 from jbod_model.explore.machines import Machines
 from jbod_model.explore.start import directory_ids, first_image
 from jbod_model.explore.telling import describe, plain_names
-from jbod_model.ids import ID_TABLES
+from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.profiles import Profile
 from jbod_model.simulation.deciding import deciding
 
@@ -70,9 +70,11 @@ class Search:
         self.bounds = bounds
         controller = ControllerPart(profile if bounds.literal else deciding(profile))
         self.cluster = Cluster(controller, Machines(profile.broker, bounds, ID_TABLES[bounds.ids]))
-        self.names = {b: directory_ids(b, bounds.directories) for b in range(1, bounds.brokers + 1)}
+        spare = bounds.add + (1 if bounds.replace else 0)
+        self.names = {b: directory_ids(b, bounds.directories + spare) for b in range(1, bounds.brokers + 1)}
         self.canonical = Canonical(self.cluster, self.names)
         self.graph = Graph()
+        self._symmetric = bounds.symmetry and not (bounds.late or spare)
 
     def run(self, on_depth: Callable[[Findings], None] | None = None) -> Findings:
         """Search up to the bounds; ``on_depth`` is called after each depth."""
@@ -101,16 +103,34 @@ class Search:
         """Every broker runs, is registered and unfenced; the partitions were just created, nothing is delivered."""
         bounds, ids = self.bounds, ID_TABLES[self.bounds.ids]
         controller, parts = self.cluster.controller, self.cluster.machines
-        image = first_image(controller.profile, self.names, bounds.partitions, elr=bounds.elr, ids=ids)
-        states = [
-            machines.running(Machine(broker_id=b, log_dirs=own, working=frozenset(own)), parts.rules, ids)
-            for b, own in self.names.items()
-        ]
-        listed = {b: frozenset(own) for b, own in self.names.items()}
+        image = first_image(
+            controller.profile,
+            {b: own[: bounds.directories] for b, own in self.names.items()},
+            bounds.partitions,
+            elr=bounds.elr,
+            ids=ids,
+            replication=bounds.replication,
+            migrating=bounds.migrating,
+        )
+        states = [machines.running(self._machine(b, own), parts.rules, ids) for b, own in self.names.items()]
+        if bounds.migrating:
+            states = [machines.upgraded(machine, image) for machine in states]
+        listed = {b: frozenset(own[: bounds.directories]) for b, own in self.names.items()}
         return (controller.number(image, listed), *map(parts.number, states))
 
+    def _machine(self, broker_id: int, own: tuple[Uuid, ...]) -> Machine:
+        """A machine whose disks are empty; ids beyond those of its directories are for disks to come."""
+        count = self.bounds.directories
+        return Machine(
+            broker_id=broker_id,
+            log_dirs=own[:count],
+            working=frozenset(own[:count]),
+            spares=own[count:],
+            timed=self.bounds.timeouts,
+        )
+
     def _canonical(self, state: State) -> tuple[State, Orders]:
-        return self.canonical(state) if self.bounds.symmetry else (state, ())
+        return self.canonical(state) if self._symmetric else (state, ())
 
     def _expand(self, frontier: list[State], findings: Findings) -> list[State]:
         """The states one step further that were not met before."""

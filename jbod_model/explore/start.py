@@ -28,9 +28,19 @@ def directory_ids(broker_id: int, count: int) -> tuple[Uuid, ...]:
 
 
 def first_image(
-    profile: Profile, names: Mapping[int, tuple[Uuid, ...]], partitions: int, *, elr: bool, ids: IdTable = KAFKA_IDS
+    profile: Profile,
+    names: Mapping[int, tuple[Uuid, ...]],
+    partitions: int,
+    *,
+    elr: bool,
+    ids: IdTable = KAFKA_IDS,
+    replication: int = 0,
+    migrating: bool = False,
 ) -> Image:
-    """Brokers registered and unfenced, one topic on all of them with the directories that the profile gives."""
+    """Brokers registered and unfenced, one topic on all of them with the directories that the profile gives.
+
+    ``replication`` has each partition on so many brokers; ``migrating`` is a cluster that knows no directories yet.
+    """
     image = Image(ids=ids)
     rules = profile.controller
     features = [FeatureLevelRecord(name=METADATA_VERSION, feature_level=VERSION)]
@@ -48,17 +58,23 @@ def first_image(
                 broker_epoch=broker_id,
                 incarnation_id=NEW,
                 fenced=False,
-                log_dirs=own,
+                log_dirs=() if migrating else own,
                 features=ranges,
             )
         )
     records.append(TopicRecord(name="t", topic_id=TOPIC))
     brokers = tuple(names)
     directories = tuple(
-        own[0] if len(own) == 1 and rules.preselects_single_directory else ids.unassigned for own in names.values()
+        ids.migrating
+        if migrating
+        else own[0]
+        if len(own) == 1 and rules.preselects_single_directory
+        else ids.unassigned
+        for own in names.values()
     )
     for number in range(partitions):
         order = brokers[number % len(brokers) :] + brokers[: number % len(brokers)]
+        order = order[: replication or len(order)]
         placed = tuple(directories[brokers.index(b)] for b in order)
         records.append(
             PartitionRecord(
