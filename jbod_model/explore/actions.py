@@ -62,6 +62,7 @@ KINDS: dict[str, Kind] = {
     "assign, request lost": Kind("broker {broker} reports its assignments, and nobody hears it", False),
     "give up": Kind("broker {broker} waits no longer for the answer to its {detail}", False),
     "handle twice": Kind("the controller handles {detail} of broker {broker}, which will arrive again", False),
+    "cut off": Kind("broker {broker} is cut off from the controller", False),
     "fail over": Kind("another controller takes over", False),
     "repair": Kind("directory {directory} of broker {broker} works again", False),
     # OPERATORS

@@ -37,6 +37,8 @@ class Bounds:
     """The checks that failures were reported in time end a process (R-LIFE-7, R-LIFE-8)."""
     lost: bool = False
     """Every request and every answer gets lost; else only answers to assignments."""
+    cut: bool = False
+    """A broker is cut off from the controller for good."""
     late: int = 0
     """Requests that the broker gave up may still arrive, so many of a broker at a time; sending, handling and hearing
     are steps of their own."""
@@ -67,6 +69,8 @@ class Bounds:
 
     # HOW
 
+    first: bool = False
+    """The first breach ends the search."""
     literal: bool = False
     """The controller elects by the rule for what clients are shown (R-SIM-7)."""
     free_choice: bool = True

@@ -16,7 +16,7 @@ from jbod_model.explore.invariants import Breach
 from jbod_model.explore.machine import PRESENT, Machine
 from jbod_model.explore.machines import Machines, lives
 from jbod_model.explore.operators import Operators
-from jbod_model.explore.physical import check_delivery, check_pair, check_records, check_swap
+from jbod_model.explore.physical import check_delivery, check_move, check_pair, check_records, check_swap
 from jbod_model.formats.requests import (
     AlterPartitionPartition,
     AlterPartitionRequest,
@@ -104,10 +104,12 @@ class Cluster:
             outcome = exchanges.alone(action, controller, number, after)
             if action.kind == "catch up":
                 outcome = outcome._replace(breaches=check_swap(image, machine, parts.states[after]))
+            elif action.kind == "move":
+                outcome = outcome._replace(breaches=check_move(machine, parts.states[after]))
             yield outcome
         if broker_id in image.brokers and not image.brokers[broker_id].fenced:
             yield from self._expire(controller, number, machine)
-        if machine.broker is not None:
+        if machine.broker is not None and not machine.cut:
             view = self.controller.view(controller, broker_id)
             for directory, after in parts.deliver(number, view, image):
                 breaches = check_delivery(image, machine, parts.states[after])
@@ -176,6 +178,8 @@ class Cluster:
 
 def serves(machine: Machine, replica: Replica) -> bool:
     """Whether a process runs that has the replica's log in a directory that works."""
+    if machine.cut:
+        return False
     return machine.broker is not None and replica in machine.broker.replicas.disks.current
 
 

@@ -34,6 +34,8 @@ def events(machine: Machine, bounds: Bounds, rules: BrokerRules, ids: IdTable) -
         return
     if bounds.crashes:
         yield Action("crash", machine.broker_id), machines.stop(machine)
+    if bounds.cut and not machine.cut:
+        yield Action("cut off", machine.broker_id), replace(machine, cut=True, wire=())
     yield from _copies(machine, broker)
     if bounds.moves or bounds.wishes:
         yield from _moves(machine, broker, wishes=bounds.wishes)
@@ -70,7 +72,7 @@ def _moves(machine: Machine, broker: Broker, *, wishes: bool) -> Iterator[Event]
             continue
         current, future = disks.current.get(replica), disks.future.get(replica)
         for directory in disks.configured:
-            if directory != future and (directory != current or future is not None):
+            if directory != future and (wishes or directory != current or future is not None):
                 moved, _ = process.alter_replica_log_dir(broker, replica, directory, NOW)
                 yield Action("move", machine.broker_id, replica, directory), machines.after(machine, moved)
 

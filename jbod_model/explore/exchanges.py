@@ -71,6 +71,9 @@ class Exchanges:
         if request is None:
             yield self.alone(action, controller, number, sent)
             return
+        if self.machines.states[number].cut:
+            yield Outcome(action, controller, self.machines.answer(sent, request, -1, None))
+            return
         if self.bounds.late:
             put = self.machines.after(
                 sent, ("put", request), _wire(lambda wire: (*wire, UnderWay(request, None, True)))

@@ -32,6 +32,8 @@ class LeadsTo:
     name: str
     sentence: str
     holds: Callable[[Image, Machine], Iterator[str]]
+    alone: bool = False
+    """It must come true also where the broker is cut off from the controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def fenced(image: Image, machine: Machine) -> Iterator[str]:
     broker = machine.broker
     if broker is None or not broker.replicas.disks.online:
         return
-    stops = broker.life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN
+    stops = broker.life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN or machine.cut
     if image.brokers[machine.broker_id].fenced and not stops:
         yield f"broker {machine.broker_id} is fenced"
 
@@ -117,6 +119,26 @@ def misplaced(image: Image, machine: Machine) -> Iterator[str]:
             yield f"partition {number} of broker {machine.broker_id} is not where the metadata has it"
 
 
+def gone(image: Image, machine: Machine) -> Iterator[str]:
+    """No process runs, and the metadata has its broker lead."""
+    if machine.broker is None:
+        for (_, number), partition in partitions(image):
+            if partition.leader == machine.broker_id:
+                yield f"partition {number}: leader {machine.broker_id} is dead"
+
+
+def undelivered(image: Image, machine: Machine) -> Iterator[str]:
+    """A process leads in a directory that failed, as far as it has read, and has not reported it (R-LIFE-8)."""
+    del image
+    broker = machine.broker
+    if broker is None or not machine.timed:
+        return
+    untold = {directory for directory, told in broker.life.offline if not told}
+    for replica in broker.replicas.leading:
+        if broker.assigned.get(replica) in untold:
+            yield f"broker {machine.broker_id} leads partition {replica.partition} where nobody knows of the failure"
+
+
 def stopping(image: Image, machine: Machine) -> Iterator[str]:
     """A process that was asked to stop runs on."""
     del image
@@ -136,7 +158,9 @@ def leaderless(image: Image, machine: Machine) -> Iterator[str]:
 
 
 PROPERTIES: tuple[LeadsTo, ...] = (
-    LeadsTo("dead leader", "a leader on a dead disk leads to another leader or a dead broker", leader_on_dead_disk),
+    LeadsTo(
+        "dead leader", "a leader on a dead disk leads to another or a dead broker", leader_on_dead_disk, True
+    ),
     LeadsTo("missing log", "a leader without a log leads to one with a log, another, or none", leader_without_log),
     LeadsTo("fenced", "a fenced broker with a disk that works leads to an unfenced or a dead one", fenced),
     LeadsTo("unassigned", "an unassigned replica of a live broker leads to an assigned one", unassigned),
@@ -144,6 +168,10 @@ PROPERTIES: tuple[LeadsTo, ...] = (
     LeadsTo("move", "a move leads to its end", moving),
     LeadsTo("unreported", "a failed directory leads to a registration without it", unreported),
     LeadsTo("misplaced", "a replica that is not where the metadata has it leads to one that is", misplaced),
+    LeadsTo("gone leader", "a leader whose process is gone leads to another, or to a process", gone, True),
+    LeadsTo(
+        "undelivered", "an unreported failure where the broker leads leads to its end", undelivered, True
+    ),
     LeadsTo("stopping", "a broker that was asked to stop leads to a dead one", stopping),
     LeadsTo("leaderless", "a replica that is in sync and served leads to a leader", leaderless),
 )
@@ -173,6 +201,8 @@ class Marks:
         image, machine = self.cluster.controller.images[controller], self.cluster.machines.states[number]
         bits = 0
         for each in PROPERTIES:
+            if machine.cut and not each.alone:
+                continue
             for problem in each.holds(image, machine):
                 instance = (each, problem)
                 if instance not in self._bits:

@@ -80,6 +80,8 @@ class Machine:
     wire: tuple[UnderWay, ...] = ()
     ends: frozenset[tuple[Log, int]] = frozenset()
     """The log end offset of each log that is not empty, wherever it lies."""
+    cut: bool = False
+    """It reaches the controller no more."""
     spares: tuple[Uuid, ...] = ()
     """Ids for disks to come, those that were longest out of use first."""
     timed: bool = False
@@ -377,15 +379,8 @@ def _plain(waiting: Mapping[Replica, Assignment], rules: BrokerRules) -> dict[Re
 def key(machine: Machine) -> object:
     """Everything that tells two machines apart."""
     broker = machine.broker
-    base = (
-        machine.log_dirs,
-        machine.working,
-        machine.stored,
-        machine.clean,
-        machine.wire,
-        machine.ends,
-        machine.spares,
-    )
+    disks_ = (machine.log_dirs, machine.working, machine.stored, machine.clean)
+    base = (disks_, machine.wire, machine.ends, machine.spares, machine.cut)
     if broker is None:
         return base
     life, queue, replicas = broker.life, broker.queue, broker.replicas

@@ -202,4 +202,6 @@ def registers(machine: Machine) -> bool:
 def lives(machine: Machine) -> bool:
     """Whether a process runs that the controller may have heard of."""
     broker = machine.broker
+    if machine.cut:
+        return False
     return broker is not None and broker.life.registered and broker.life.state is not BrokerState.NOT_RUNNING

@@ -62,14 +62,19 @@ def check_pair(image: Image, machine: Machine) -> tuple[Breach, ...]:
 
 
 def replicas_are_where_they_are_said(image: Image, machine: Machine) -> Iterator[str]:
-    """R-INV-31: a broker with nothing left to do has its replicas where the metadata says."""
+    """R-INV-31: a broker with nothing left to do has its replicas, and no others, where the metadata says."""
     assert machine.broker is not None
     current = machine.broker.replicas.disks.current
-    for (topic_id, number), partition in partitions(image):
+    for (topic_id, number), each in partitions(image):
         replica = Replica(topic_id, number)
-        hosted = machine.broker_id in partition.replicas and replica in current
-        if hosted and current[replica] != partition.directory(machine.broker_id):
+        hosted = machine.broker_id in each.replicas and replica in current
+        if hosted and current[replica] != each.directory(machine.broker_id):
             yield f"broker {machine.broker_id}: partition {number} is elsewhere, and nobody tells"
+    for replica in current:
+        topic = image.topics.get(replica.topic_id)
+        partition = None if topic is None else topic.partitions.get(replica.partition)
+        if partition is None or machine.broker_id not in partition.replicas:
+            yield f"broker {machine.broker_id}: partition {replica.partition} is not its any more, and its log stays"
 
 
 def check_records(metadata: Metadata, machines: Sequence[Machine]) -> tuple[Breach, ...]:
@@ -95,7 +100,8 @@ def check_records(metadata: Metadata, machines: Sequence[Machine]) -> tuple[Brea
 def check_delivery(image: Image, before: Machine, after: Machine) -> tuple[Breach, ...]:
     """R-INV-37: the log of a replica that was assigned is not created while one lies on a disk of the broker.
 
-    An unassigned replica is created whatever the disks may hold, by the page and by Kafka (R-DECIDE-5).
+    A replica that is unassigned, or assigned to a directory that works, is created there whatever the other disks may
+    hold, by the page and by Kafka (R-DECIDE-1, R-DECIDE-5).
     """
     if before.broker is None or after.broker is None:
         return ()
@@ -106,10 +112,20 @@ def check_delivery(image: Image, before: Machine, after: Machine) -> tuple[Breac
             continue
         assigned = topic.partitions[replica.partition].directory(after.broker_id)
         lies = any(log == replica and not future and where in after.log_dirs for log, where, future in before.stored)
-        if lies and assigned != image.ids.unassigned:
+        if lies and assigned != image.ids.unassigned and assigned not in before.broker.replicas.disks.online:
             problem = f"broker {after.broker_id}: partition {replica.partition} is created again, its log is on a disk"
             found.append(Breach(37, problem))
     return tuple(found)
+
+
+def check_move(before: Machine, after: Machine) -> tuple[Breach, ...]:
+    """R-INV-40: no future log is created while a directory is offline, for there may be one in it."""
+    if before.broker is None or after.broker is None or not before.broker.replicas.disks.has_offline:
+        return ()
+    return tuple(
+        Breach(40, f"broker {after.broker_id}: a copy of partition {replica.partition} begins beside an offline disk")
+        for replica in after.broker.replicas.disks.future.keys() - before.broker.replicas.disks.future.keys()
+    )
 
 
 def check_swap(image: Image, before: Machine, after: Machine) -> tuple[Breach, ...]:

@@ -14,7 +14,7 @@ from jbod_model.explore import machine as machines
 from jbod_model.explore.actions import Action
 from jbod_model.explore.bounds import Bounds
 from jbod_model.explore.canonical import Canonical, Orders
-from jbod_model.explore.cluster import Cluster, State
+from jbod_model.explore.cluster import Cluster, State, Step
 from jbod_model.explore.controller_part import ControllerPart
 from jbod_model.explore.graph import Graph
 from jbod_model.explore.invariants import Breach
@@ -85,7 +85,7 @@ class Search:
         frontier = [first]
         for breach in self.cluster.breaches(first):
             findings.counterexamples.setdefault(breach.number, Counterexample(breach, ()))
-        while frontier and findings.depth < self.bounds.depth and len(self.graph) < self.bounds.states:
+        while frontier and self._goes_on(findings):
             frontier = self._expand(frontier, findings)
             findings.depth += 1
             findings.states = len(self.graph)
@@ -98,6 +98,10 @@ class Search:
                 findings.runs[lasso.property.name] = self._run(lasso)
         findings.seconds = time.perf_counter() - began
         return findings
+
+    def _goes_on(self, findings: Findings) -> bool:
+        bounds = self.bounds
+        return findings.depth < bounds.depth and len(self.graph) < bounds.states and not self._enough(findings)
 
     def first(self) -> State:
         """Every broker runs, is registered and unfenced; the partitions were just created, nothing is delivered."""
@@ -138,7 +142,7 @@ class Search:
         graph, cluster, kinds = self.graph, self.cluster, findings.kinds
         for state in frontier:
             source = graph.numbers[state]
-            for action, successor, breaches in cluster.steps(state):
+            for action, successor, breaches in self._steps(state, findings):
                 findings.steps += 1
                 kinds[action.kind] = kinds.get(action.kind, 0) + 1
                 target, orders = self._canonical(successor)
@@ -149,9 +153,24 @@ class Search:
                     if breach.number not in findings.counterexamples:
                         way = [*graph.way(source), (state, action, orders)]
                         findings.counterexamples[breach.number] = Counterexample(breach, tuple(self._told(way)))
-            if len(graph) >= self.bounds.states:
+            if len(graph) >= self.bounds.states or self._enough(findings):
                 break
         return following
+
+    def _steps(self, state: State, findings: Findings) -> list[Step]:
+        """The steps from a state; code of the controller or a broker that raises is a breach by itself."""
+        try:
+            return list(self.cluster.steps(state))
+        except Exception as raised:  # whatever a broken rule raises
+            if 0 not in findings.counterexamples:
+                breach = Breach(0, f"a step fails: {type(raised).__name__}: {raised}")
+                told = tuple(self._told(self.graph.way(self.graph.numbers[state])))
+                findings.counterexamples[0] = Counterexample(breach, told)
+            return []
+
+    def _enough(self, findings: Findings) -> bool:
+        """Whether the first breach ends the search, and was met."""
+        return self.bounds.first and bool(findings.counterexamples)
 
     # TELLING
 
