@@ -74,7 +74,9 @@ class Cluster:
             if broken:
                 found += broken
         if self.machines.bounds.records:
-            found += check_records(self.controller.states[state[0]], [self.machines.states[n] for n in state[1:]])
+            bounds, parts = self.machines.bounds, [self.machines.states[number] for number in state[1:]]
+            thrown_away = bounds.replace or bounds.remove
+            found += check_records(self.controller.states[state[0]], parts, thrown_away=thrown_away)
         return found
 
     # STEPS

@@ -158,9 +158,7 @@ def leaderless(image: Image, machine: Machine) -> Iterator[str]:
 
 
 PROPERTIES: tuple[LeadsTo, ...] = (
-    LeadsTo(
-        "dead leader", "a leader on a dead disk leads to another or a dead broker", leader_on_dead_disk, True
-    ),
+    LeadsTo("dead leader", "a leader on a dead disk leads to another or a dead broker", leader_on_dead_disk, True),
     LeadsTo("missing log", "a leader without a log leads to one with a log, another, or none", leader_without_log),
     LeadsTo("fenced", "a fenced broker with a disk that works leads to an unfenced or a dead one", fenced),
     LeadsTo("unassigned", "an unassigned replica of a live broker leads to an assigned one", unassigned),
@@ -169,9 +167,7 @@ PROPERTIES: tuple[LeadsTo, ...] = (
     LeadsTo("unreported", "a failed directory leads to a registration without it", unreported),
     LeadsTo("misplaced", "a replica that is not where the metadata has it leads to one that is", misplaced),
     LeadsTo("gone leader", "a leader whose process is gone leads to another, or to a process", gone, True),
-    LeadsTo(
-        "undelivered", "an unreported failure where the broker leads leads to its end", undelivered, True
-    ),
+    LeadsTo("undelivered", "an unreported failure where the broker leads leads to its end", undelivered, True),
     LeadsTo("stopping", "a broker that was asked to stop leads to a dead one", stopping),
     LeadsTo("leaderless", "a replica that is in sync and served leads to a leader", leaderless),
 )

@@ -77,8 +77,11 @@ def replicas_are_where_they_are_said(image: Image, machine: Machine) -> Iterator
             yield f"broker {machine.broker_id}: partition {replica.partition} is not its any more, and its log stays"
 
 
-def check_records(metadata: Metadata, machines: Sequence[Machine]) -> tuple[Breach, ...]:
-    """R-INV-38: a leader that serves has every acknowledged record that a disk of the cluster still has."""
+def check_records(metadata: Metadata, machines: Sequence[Machine], *, thrown_away: bool) -> tuple[Breach, ...]:
+    """R-INV-38: a leader that serves has every acknowledged record.
+
+    Where operators throw disks away (``thrown_away``), every one that a disk of the cluster still has.
+    """
     found = []
     for (topic_id, number), partition in partitions(metadata.image):
         replica = Replica(topic_id, number)
@@ -89,7 +92,7 @@ def check_records(metadata: Metadata, machines: Sequence[Machine]) -> tuple[Brea
             continue
         end = end_of(leader, (replica, broker.replicas.disks.current[replica], False))
         kept = max((end for each in machines for log, end in each.ends if log[0] == replica), default=0)
-        if end < min(acknowledged, kept):
+        if end < (min(acknowledged, kept) if thrown_away else acknowledged):
             found.append(Breach(38, f"partition {number}: leader {leader.broker_id} lacks acknowledged records"))
     return tuple(found)
 

@@ -71,38 +71,88 @@ def explore_command(
     brokers: Annotated[int, typer.Option("--brokers", min=1, max=4)] = 1,
     dirs: Annotated[int, typer.Option("--dirs", min=1, max=4, help="Directories per broker.")] = 2,
     partitions: Annotated[int, typer.Option("--partitions", min=1, max=4)] = 1,
+    replication: Annotated[int, typer.Option("--replication", min=0, help="Replicas; 0: on every broker.")] = 0,
     depth: Annotated[int, typer.Option("--depth", min=1, help="How many steps from the beginning.")] = 6,
     states: Annotated[int, typer.Option("--states", min=1, help="Stop after so many states.")] = 2_000_000,
+    failures: Annotated[bool, typer.Option(help="Disks fail.")] = True,
+    crashes: Annotated[bool, typer.Option(help="Brokers are killed and start again.")] = True,
+    expiry: Annotated[bool, typer.Option(help="Sessions of live brokers expire.")] = True,
     moves: Annotated[bool, typer.Option("--moves", help="Replicas also move between disks.")] = False,
+    wishes: Annotated[bool, typer.Option("--wishes", help="Also moves that are refused.")] = False,
     elr: Annotated[bool, typer.Option("--elr", help="With eligible leader replicas.")] = False,
+    timeouts: Annotated[bool, typer.Option("--timeouts", help="Failures that are not reported in time.")] = False,
+    lost: Annotated[bool, typer.Option("--lost", help="Requests and answers get lost.")] = False,
+    cut: Annotated[bool, typer.Option("--cut", help="A broker is cut off from the controller for good.")] = False,
+    late: Annotated[int, typer.Option("--late", min=0, max=2, help="Late requests of a broker at a time.")] = 0,
+    doubled: Annotated[bool, typer.Option("--doubled", help="Requests arrive twice; needs --late.")] = False,
+    failover: Annotated[bool, typer.Option("--failover", help="Another controller, with its log alone.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Dead disks come back.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Dead disks are replaced.")] = False,
+    add: Annotated[int, typer.Option("--add", min=0, max=2, help="Directories that may be added.")] = 0,
+    remove: Annotated[bool, typer.Option("--remove", help="Directories of dead disks are removed.")] = False,
+    shutdown: Annotated[bool, typer.Option("--shutdown", help="Brokers are stopped in order.")] = False,
+    reassign: Annotated[bool, typer.Option("--reassign", help="Partitions are reassigned.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="The topic is deleted.")] = False,
+    shrink: Annotated[bool, typer.Option("--shrink", help="Leaders give up replicas nobody serves.")] = False,
+    migrating: Annotated[bool, typer.Option("--migrating", help="Begin just after an upgrade.")] = False,
+    records: Annotated[int, typer.Option("--records", min=0, max=3, help="Records written to a partition.")] = 0,
     literal: Annotated[bool, typer.Option("--literal", help="Elect by the rule for what clients are shown.")] = False,
+    free_choice: Annotated[bool, typer.Option(help="Any of the emptiest directories, else the first.")] = True,
     symmetry: Annotated[bool, typer.Option(help="States that differ only in names are one.")] = True,
-    liveness: Annotated[
-        bool, typer.Option(help="Also what must happen in the end, where the search is complete.")
-    ] = True,
+    liveness: Annotated[bool, typer.Option(help="What must happen in the end, if the search is complete.")] = True,
+    first: Annotated[bool, typer.Option("--first", help="Stop at the first broken invariant.")] = False,
     profile: ProfileName = "kafka",
     ids: IdsName = "kafka",
     as_json: AsJson = False,
 ) -> None:
-    """Try all possible events in a small cluster, and print the shortest way to break each invariant.
+    """Try all possible events in a small cluster, and print the shortest way to break each property.
 
-    Exit 0 if none can be broken within the bounds, 1 if one can.
+    Invariants hold in every state. Leads-to properties say what must happen in the end if the protocol goes on and
+    faults end; they are looked at where the search is complete. Exit 0 if nothing can be broken within the bounds, 1 if
+    something can.
     """
     if profile not in PROFILES:
         raise UsageError(f"profile {profile!r} is not known; known are {', '.join(PROFILES)}")
     if ids not in ID_TABLES:
         raise UsageError(f"table of ids {ids!r} is not known; known are {', '.join(ID_TABLES)}")
+    if doubled and not late:
+        raise UsageError("--doubled needs --late: a request that arrives twice is late once")
+    if replication > brokers:
+        raise UsageError(f"--replication {replication} needs as many --brokers")
     bounds = Bounds(
         brokers=brokers,
         directories=dirs,
         partitions=partitions,
+        replication=replication,
         depth=depth,
         states=states,
+        failures=failures,
+        crashes=crashes,
+        expiry=expiry,
         moves=moves,
+        wishes=wishes,
         elr=elr,
+        timeouts=timeouts,
+        lost=lost,
+        cut=cut,
+        late=late,
+        doubled=doubled,
+        failover=failover,
+        repair=repair,
+        replace=replace,
+        add=add,
+        remove=remove,
+        shutdown=shutdown,
+        reassign=reassign,
+        delete=delete,
+        shrink=shrink,
+        migrating=migrating,
+        records=records,
         literal=literal,
+        free_choice=free_choice,
         symmetry=symmetry,
         liveness=liveness,
+        first=first,
         ids=ids,
     )
     findings = explore(PROFILES[profile], bounds, None if as_json and sys.stderr.isatty() else _print_progress)
@@ -215,3 +265,5 @@ def _print_findings(findings: Findings) -> None:
     typer.echo(f"{reach}: {findings.states} states, {findings.steps} steps, {speed:.0f} states a second")
     if not findings.counterexamples:
         typer.echo("no invariant breaks")
+    if findings.complete and not findings.runs:
+        typer.echo("what must happen in the end does")
