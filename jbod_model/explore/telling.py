@@ -20,6 +20,7 @@ def describe(action: Action, after: Image, names: Mapping[Uuid, str]) -> str:
         broker=action.broker_id,
         partition=None if action.replica is None else action.replica.partition,
         directory=None if action.directory is None else names[action.directory],
+        detail=action.detail,
     )
     return f"{what}: {summary(after, names)}"
 

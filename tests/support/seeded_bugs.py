@@ -225,7 +225,7 @@ BUGS = (
             "    if disks.has_offline:\n        raise",
             "    if disks.has_offline and disks.unreadable > 1:\n        raise",
         ),
-        {**ALIVE, "wishes": True, "directories": 3},
+        {**ALIVE, "wishes": True, "directories": 3, "states": 300},
     ),
     Bug(
         "a confirmed move never swaps",
@@ -254,7 +254,7 @@ BUGS = (
         "a copy takes the place of a log before it has caught up",
         38,
         edit(replicas, "if state.rules.promote_future_at_start or current is None:", "if True:"),
-        {"expiry": False, "failures": False, "moves": True, "records": 2},
+        {"expiry": False, "failures": False, "moves": True, "records": 1},
     ),
     Bug(
         "the log of a deleted topic stays",
@@ -348,8 +348,8 @@ BUGS = (
         9,
         edit(
             leader_updates,
-            "        updates += leader_and_isr_updates(cluster, cluster.partitions_in(directory), remove=broker_id)\n    left",
-            "        updates += ()\n    left",
+            "leader_and_isr_updates(cluster, cluster.partitions_in(directory), remove=broker_id)\n    left",
+            "()\n    left",
         ),
         ALIVE,
     ),
@@ -458,8 +458,8 @@ BUGS = (
         "stopping",
         edit(
             leader_updates,
-            "    records += leader_and_isr_updates(cluster, cluster.partitions_in_sync_on(broker_id), remove=broker_id)\n    return records",
-            "    return records",
+            "remove=broker_id)\n    return records\n\n\ndef broker_unreg",
+            "remove=NO_LEADER)\n    return records\n\n\ndef broker_unreg",
         ),
         {**ALIVE, "failures": False, "shutdown": True},
     ),

@@ -61,7 +61,7 @@ def test_explorer_finds_the_two_in_one_heartbeat_by_itself() -> None:
     steps = findings.counterexamples[9].steps
     assert len(steps) == 5
     assert steps[-1].startswith("heartbeat of broker 1: broker 1 unfenced with 1b; partition 0 leader 1")
-    assert sum("the session of broker 1 expires" in step for step in steps) == 1
+    assert sum("the session of broker 1, which lives, expires" in step for step in steps) == 1
     assert sum(step.startswith("directory 1a of broker 1 fails") for step in steps) == 1
     assert "leader 1" in steps[-1]
     assert "leader -1" in steps[-2]
@@ -153,6 +153,7 @@ def test_states_that_differ_only_in_epochs_are_one() -> None:
     names = {1: directory_ids(1, 2)}
     image = first_image(KAFKA, names, 1, elr=False)
     later = with_broker(with_partition(image, leader_epoch=7, partition_epoch=9), epoch=55, incarnation_id=Uuid(3, 3))
+    later = with_broker(later, incarnation_id=image.brokers[1].incarnation_id)
     assert part.number(image) == part.number(later)
     assert part.number(with_broker(image, fenced=True)) != part.number(image)
 
@@ -173,7 +174,8 @@ def test_renaming_directories_and_back_is_the_identity() -> None:
     state = start(cluster, 1)
     rng = random.Random(1)
     for _ in range(60):
-        state = rng.choice(list(cluster.steps(state)))[1]
+        steps = list(cluster.steps(state)) or list(cluster.steps(start(cluster, 1)))
+        state = rng.choice(steps)[1]
         machine = cluster.machines.states[state[1]]
         assert symmetry.rename_machine(symmetry.rename_machine(machine, swap), swap) == machine
 
