@@ -55,7 +55,6 @@ KINDS: dict[str, Kind] = {
     "crash": Kind("broker {broker} is killed", False),
     "fail": Kind("directory {directory} of broker {broker} fails", False),
     "assign, answer lost": Kind("broker {broker} reports its assignments and does not hear the answer", False),
-    "register, request lost": Kind("broker {broker} registers, and nobody hears it", False),
     "register, answer lost": Kind("broker {broker} registers, and does not hear the answer", False),
     "heartbeat, request lost": Kind("heartbeat of broker {broker}, which nobody hears", False),
     "heartbeat, answer lost": Kind("heartbeat of broker {broker}, which does not hear the answer", False),

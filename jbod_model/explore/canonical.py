@@ -67,7 +67,7 @@ class Canonical:
                 for b, each in metadata.listed.items()
             }
             image = symmetry.rename_image(metadata.image, mapping)
-            self._renamed[key] = self.cluster.controller.number(image, listed)
+            self._renamed[key] = self.cluster.controller.number(image, listed, metadata.acknowledged)
         return self._renamed[key]
 
     def _marks_of(self, of_image: bool, number: int, broker_id: int) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ class Exchanges:
         if self.bounds.lost or kind == "assign":
             deaf = self.machines.answer(sent, request, -1, None)
             yield self.told(Action(f"{kind}, answer lost", broker_id), deaf, answered)
-        if self.bounds.lost:
+        if self.bounds.lost and kind != "register":  # a registration that nobody hears changes nothing
             deaf = self.machines.answer(sent, request, -1, None)
             yield Outcome(Action(f"{kind}, request lost", broker_id), controller, deaf)
 

@@ -21,8 +21,8 @@ from jbod_model.explore.machine import Machine
 from jbod_model.explore.physical import dead_log, led_from_dead_disks
 from jbod_model.replay.image import Image
 
-Fairness = tuple[str, int, Replica | None]
-"""A step of the protocol as fairness counts it: its kind, its broker, its replica."""
+Fairness = tuple[str, int, Replica | None, str]
+"""A step of the protocol as fairness counts it: its kind, its broker, its replica, what is handled or heard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ def find_lassos(graph: Graph, cluster: Cluster) -> Iterator[Lasso]:
     """The shortest run that breaks each property, if there is one."""
     marks = Marks(cluster)
     bits = [marks.of(state) for state in graph.states]
-    fairness = [(a.kind, a.broker_id, a.replica) if a.fair else None for a in graph.actions]
+    fairness = [(a.kind, a.broker_id, a.replica, a.detail) if a.fair else None for a in graph.actions]
     following: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for source, target, action in graph.edges():
         if bits[source] and fairness[action] is not None:

@@ -33,6 +33,7 @@ def machine_marks(machine: Machine, directory: Uuid) -> tuple[object, ...]:
         seen,
         directory not in machine.working,
         sorted((replica, future) for replica, where, future in machine.stored if where == directory),
+        sorted((replica, future, end) for (replica, where, future), end in machine.ends if where == directory),
     ]
     if machine.broker is not None:
         broker = machine.broker
@@ -116,6 +117,7 @@ def rename_machine(machine: Machine, names: Names) -> Machine:
         log_dirs=tuple(sorted(map(to, machine.log_dirs))),
         working=frozenset(map(to, machine.working)),
         stored=frozenset((replica, to(where), future) for replica, where, future in machine.stored),
+        ends=frozenset(((replica, to(where), future), end) for (replica, where, future), end in machine.ends),
         broker=broker,
         seen=tuple(
             entry._replace(directories=None if entry.directories is None else tuple(map(to, entry.directories)))

@@ -17,7 +17,7 @@ QUIET = {"crashes": False, "expiry": False, "failures": False}
 
 WORLDS: dict[str, dict[str, Any]] = {
     "moves": {"moves": True, "expiry": False},
-    "lost": {"lost": True, "crashes": False, "expiry": False},
+    "lost": {"lost": True, **QUIET, "crashes": True, "moves": True},
     "late": {"late": 1, "doubled": True, **QUIET, "directories": 1, "expiry": True},
     "cut": {"cut": True, "timeouts": True, "crashes": False, "expiry": False},
     "disks": {"directories": 1, "add": 1, "replace": True, "remove": True, "repair": True, "expiry": False},
