@@ -376,33 +376,6 @@ def _plain(waiting: Mapping[Replica, Assignment], rules: BrokerRules) -> dict[Re
     }
 
 
-def key(machine: Machine) -> object:
-    """Everything that tells two machines apart."""
-    broker = machine.broker
-    disks_ = (machine.log_dirs, machine.working, machine.stored, machine.clean)
-    base = (disks_, machine.wire, machine.ends, machine.spares, machine.cut)
-    if broker is None:
-        return base
-    life, queue, replicas = broker.life, broker.queue, broker.replicas
-    disks = replicas.disks
-    return (
-        base,
-        machine.seen,
-        (life.log_dirs, life.previous_epoch, life.state, life.epoch, life.ready_to_unfence, life.unfence_asked),
-        (life.registered, life.ever_registered, life.in_flight, life.next_at_once, life.shutdown_answered),
-        (life.offline, life.next_communication, life.failure_checks, life.overdue),
-        (broker.metadata_offset, broker.registration_epoch, broker.published, frozenset(broker.assigned.items())),
-        (_waiting(queue.ready), _waiting(queue.in_flight), queue.deadline),
-        (disks.configured, disks.unreadable, disks.failed),
-        (frozenset(disks.current.items()), frozenset(disks.future.items()), frozenset(disks.preferred.items())),
-        (frozenset(replicas.hosted.items()), frozenset(replicas.moves.items()), replicas.leading),
-    )
-
-
-def _waiting(assignments: Mapping[Replica, Assignment]) -> tuple[object, ...]:
-    return tuple((each.replica, each.directory, each.reason, each.untold) for each in assignments.values())
-
-
 def in_hand(machine: Machine) -> frozenset[Log]:
     """The logs that the process has on disks that work."""
     if machine.broker is None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from jbod_model.broker import process
-from jbod_model.broker.assignments import GlobalFailure, Replica
+from jbod_model.broker.assignments import Assignment, GlobalFailure, Replica
 from jbod_model.broker.lifecycle import BrokerState, Shutdown
 from jbod_model.explore import machine as machines
 from jbod_model.explore.actions import Action
@@ -60,7 +60,7 @@ class Machines:
     def number(self, machine: Machine) -> int:
         """The number of a state."""
         machine = machines.settled(machine)
-        key = (machine.broker_id, machines.key(machine))
+        key = (machine.broker_id, _key(machine))
         found = self._numbers.get(key)
         if found is None:
             found = len(self.states)
@@ -205,3 +205,30 @@ def lives(machine: Machine) -> bool:
     if machine.cut:
         return False
     return broker is not None and broker.life.registered and broker.life.state is not BrokerState.NOT_RUNNING
+
+
+def _key(machine: Machine) -> object:
+    """Everything that tells two machines apart."""
+    broker = machine.broker
+    disks_ = (machine.log_dirs, machine.working, machine.stored, machine.clean)
+    base = (disks_, machine.wire, machine.ends, machine.spares, machine.cut)
+    if broker is None:
+        return base
+    life, queue, replicas = broker.life, broker.queue, broker.replicas
+    disks = replicas.disks
+    return (
+        base,
+        machine.seen,
+        (life.log_dirs, life.previous_epoch, life.state, life.epoch, life.ready_to_unfence, life.unfence_asked),
+        (life.registered, life.ever_registered, life.in_flight, life.next_at_once, life.shutdown_answered),
+        (life.offline, life.next_communication, life.failure_checks, life.overdue),
+        (broker.metadata_offset, broker.registration_epoch, broker.published, frozenset(broker.assigned.items())),
+        (_waiting(queue.ready), _waiting(queue.in_flight), queue.deadline),
+        (disks.configured, disks.unreadable, disks.failed),
+        (frozenset(disks.current.items()), frozenset(disks.future.items()), frozenset(disks.preferred.items())),
+        (frozenset(replicas.hosted.items()), frozenset(replicas.moves.items()), replicas.leading),
+    )
+
+
+def _waiting(assignments: Mapping[Replica, Assignment]) -> tuple[object, ...]:
+    return tuple((each.replica, each.directory, each.reason, each.untold) for each in assignments.values())
