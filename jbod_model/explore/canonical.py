@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 from jbod_model.explore import symmetry
@@ -19,7 +20,6 @@ class Canonical:
         self.cluster = cluster
         self.names = names
         self._marks: dict[tuple[bool, int, int], tuple[str, ...]] = {}
-        self._orders: dict[tuple[object, ...], Order | None] = {}
         self._renamed: dict[tuple[object, ...], int] = {}
 
     def __call__(self, state: State) -> tuple[State, Orders]:
@@ -34,17 +34,12 @@ class Canonical:
 
     def _order(self, state: State, broker_id: int) -> Order | None:
         """The order of the broker's directories by their marks, None if they are in it."""
-        key = (broker_id, state)
-        found = self._orders.get(key, ())
-        if found == ():
-            marks = [self._marks_of(True, state[0], broker_id)]
-            marks += [self._marks_of(False, number, broker_id) for number in state[1:]]
-            by_directory = list(zip(*marks, strict=True))
-            order = tuple(sorted(range(len(by_directory)), key=by_directory.__getitem__))
-            found = None if order == tuple(range(len(order))) else order
-            if len(state) == 2:
-                self._orders[key] = found
-        return found
+        marks = [self._marks_of(True, state[0], broker_id)]
+        marks += [self._marks_of(False, number, broker_id) for number in state[1:]]
+        by_directory = list(zip(*marks, strict=True))
+        if all(one <= other for one, other in itertools.pairwise(by_directory)):
+            return None
+        return tuple(sorted(range(len(by_directory)), key=by_directory.__getitem__))
 
     def _ordered(self, state: State, broker_id: int, order: Order) -> State:
         names = self.names[broker_id]

@@ -134,7 +134,9 @@ class Search:
         )
 
     def _canonical(self, state: State) -> tuple[State, Orders]:
-        return self.canonical(state) if self._symmetric else (state, ())
+        if not self._symmetric or state in self.graph.numbers:  # what was kept is in its order already
+            return state, ()
+        return self.canonical(state)
 
     def _expand(self, frontier: list[State], findings: Findings) -> list[State]:
         """The states one step further that were not met before."""
