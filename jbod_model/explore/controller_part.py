@@ -1,42 +1,62 @@
 """The controller as the explorer sees it: states by number, each request answered once per state (R-EXPLORE-2).
 
-Epochs, offsets and incarnations grow without end and decide nothing here, since no request is late: they are set to
-one value, so that states which differ only in them are one.
+Epochs, offsets and incarnations grow without end: they are set to one value each (:mod:`jbod_model.explore.machine`),
+so that states which differ only in them are one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from jbod_model.broker.assignments import Replica
 from jbod_model.controller import Context, Controller
 from jbod_model.controller.broker_requests import state_of
 from jbod_model.controller.context import NEVER
 from jbod_model.explore.invariants import Breach, Step, check_state, check_step
+from jbod_model.explore.machine import NEW, OLD, PRESENT, READ
 from jbod_model.formats.kafka_errors import ControllerFault, RequestRefused
-from jbod_model.formats.records import BrokerRegistrationChangeRecord
-from jbod_model.formats.requests import BrokerHeartbeatRequest, Request
+from jbod_model.formats.records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    VersionedRecord,
+)
+from jbod_model.formats.requests import BrokerHeartbeatRequest, BrokerRegistrationRequest, Request
 from jbod_model.formats.responses import Response
 from jbod_model.ids import Uuid
 from jbod_model.profiles import Profile
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
 
-OLD, NEW = Uuid(7, 1), Uuid(7, 2)
-"""Incarnations: of every registered process, and of one that registers."""
+Listed = Mapping[int, frozenset[Uuid] | None]
+"""Broker -> the directories that its registered process listed; None where the controller cannot know (R-FAIL-4)."""
 
-View = tuple[tuple[Replica, Uuid, int, tuple[int, ...]], ...]
-"""What a broker reads of its partitions: replica, its own directory, leader, in-sync set."""
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The image, and what a controller knows besides."""
+
+    image: Image
+    listed: Listed = field(default_factory=dict)
+    acknowledged: Mapping[Replica, int] = field(default_factory=dict)
+    """The offset up to which records of a partition were acknowledged: nobody's knowledge, but a fact."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The state after a request, what the controller said, and the invariants that do not hold."""
+    """What a request led to: the state after it, the answer by number, the invariants that do not hold.
+
+    ``changed`` are the partitions with a record. ``registered`` says that the broker that asked has a new registration,
+    ``same_process`` that it is of the process that had one already.
+    """
 
     state: int
-    response: Response | RequestRefused
-    breaches: tuple[Breach, ...]
-    records: tuple[str, ...]
+    answer: int
+    breaches: tuple[Breach, ...] = ()
+    changed: frozenset[Replica] = frozenset()
+    registered: bool = False
+    same_process: bool = False
 
 
 class ControllerPart:
@@ -45,61 +65,118 @@ class ControllerPart:
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
         self.images: list[Image] = []
-        self._numbers: dict[object, int] = {}
-        self._answers: dict[tuple[int, object], Answered] = {}
-        self._views: dict[tuple[int, int], View] = {}
+        self.states: list[Metadata] = []
         self.breaches: list[tuple[Breach, ...]] = []
+        self.requests: list[Request] = []
+        self.answers: list[Response | RequestRefused] = []
+        self._numbers: dict[object, int] = {}
+        self._request_numbers: dict[Request, int] = {}
+        self._answer_numbers: dict[object, int] = {}
+        self._asked: dict[tuple[int, int], Answered] = {}
+        self._aged: dict[tuple[int, int], int] = {}
+        self._views: dict[tuple[int, int], int] = {}
+        self._view_numbers: dict[object, int] = {}
 
-    def number(self, image: Image) -> int:
+    def number(
+        self, image: Image, listed: Listed | None = None, acknowledged: Mapping[Replica, int] | None = None
+    ) -> int:
         """The number of a state."""
-        key = _key(image)
+        known = {b: each for b, each in (listed or {}).items() if each is not None}
+        written = {} if acknowledged is None else acknowledged
+        key = (
+            _key(image),
+            tuple((b, tuple(sorted(each))) for b, each in sorted(known.items())),
+            tuple(sorted(written.items())),
+        )
         found = self._numbers.get(key)
         if found is None:
             found = len(self.images)
             self._numbers[key] = found
-            self.images.append(_compact(image))
-            self.breaches.append(check_state(image))
+            compact = _compact(image)
+            self.images.append(compact)
+            self.states.append(Metadata(compact, known, written))
+            self.breaches.append(check_state(compact))
         return found
 
-    def ask(self, state: int, key: object, request: Callable[[], Request]) -> Answered:
-        """What the controller does with the request that ``key`` stands for."""
-        found = self._answers.get((state, key))
+    def request(self, request: Request) -> int:
+        """The number of a request."""
+        found = self._request_numbers.get(request)
         if found is None:
-            found = self._handle(self.images[state], request())
-            self._answers[state, key] = found
+            found = len(self.requests)
+            self._request_numbers[request] = found
+            self.requests.append(request)
         return found
 
-    def view(self, state: int, broker_id: int) -> View:
-        """What the metadata says about a broker's replicas."""
+    def ask(self, state: int, request: int) -> Answered:
+        """What the controller does with a request."""
+        found = self._asked.get((state, request))
+        if found is None:
+            found = self._handle(self.states[state], self.requests[request])
+            self._asked[state, request] = found
+        return found
+
+    def view(self, state: int, broker_id: int) -> int:
+        """The number of what a broker reads in a state: its partitions, that others exist, its registration."""
         found = self._views.get((state, broker_id))
         if found is None:
-            found = tuple(
-                (Replica(topic_id, number), partition.directory(broker_id), partition.leader, partition.isr)
-                for topic_id, topic in self.images[state].topics.items()
-                for number, partition in topic.partitions.items()
-                if broker_id in partition.replicas
+            image = self.images[state]
+            key = (
+                broker_id,
+                image.brokers[broker_id].directories if broker_id in image.brokers else None,
+                tuple(
+                    (topic_id, n, (p.directories, p.leader == broker_id) if broker_id in p.replicas else None)
+                    for topic_id, topic in image.topics.items()
+                    for n, p in topic.partitions.items()
+                ),
             )
+            found = self._view_numbers.setdefault(key, len(self._view_numbers))
             self._views[state, broker_id] = found
         return found
 
-    def _handle(self, image: Image, request: Request) -> Answered:
+    def aged(self, state: int, broker_id: int) -> int:
+        """The state once the process that a broker is registered with is gone."""
+        found = self._aged.get((state, broker_id))
+        if found is None:
+            metadata = self.states[state]
+            image = metadata.image
+            gone = replace(image.brokers[broker_id], incarnation_id=OLD)
+            image = replace(image, brokers={**image.brokers, broker_id: gone})
+            listed = {b: each for b, each in metadata.listed.items() if b != broker_id}
+            found = self.number(image, listed, metadata.acknowledged)
+            self._aged[state, broker_id] = found
+        return found
+
+    def forgotten(self, state: int) -> int:
+        """The state of a new controller that has the log, from a snapshot on (R-FAIL-4)."""
+        metadata = self.states[state]
+        return self.number(metadata.image, {}, metadata.acknowledged)
+
+    def acknowledged(self, state: int, replica: Replica, end: int) -> int:
+        """The state once the records of a partition are acknowledged up to ``end``."""
+        metadata = self.states[state]
+        most = max(end, metadata.acknowledged.get(replica, 0))
+        return self.number(metadata.image, metadata.listed, {**metadata.acknowledged, replica: most})
+
+    def _handle(self, metadata: Metadata, request: Request) -> Answered:
+        image = metadata.image
         broker_id = getattr(request, "broker_id", -1)
         registration = image.brokers.get(broker_id)
         context = Context(
             next_offset=broker_id,
-            register_broker_record_offset=0,
+            register_broker_record_offset=READ,
             state=None if registration is None else state_of(registration),
-            registered_log_dirs=_all_directories(image, broker_id),
+            registered_log_dirs=metadata.listed.get(broker_id),
             lowest_active_offset=NEVER,
-            has_valid_session=False,
+            has_valid_session=registration is not None and not registration.fenced,
         )
+        before = self.number(image, metadata.listed, metadata.acknowledged)
         try:
             result = Controller(self.profile).handle(image, request, context)
         except ControllerFault as fault:
-            return Answered(self.number(image), fault, (Breach(0, f"the controller fails: {fault.problem}"),), ())
+            return Answered(before, self._answer(fault), (Breach(0, f"the controller fails: {fault.problem}"),))
         except RequestRefused as refused:
             step = Step(before=image, request=request, records=(), response=refused, after=image, profile=self.profile)
-            return Answered(self.number(image), refused, check_step(step), ())
+            return Answered(before, self._answer(refused), check_step(step))
         after = image
         for each in result.records:
             after = after.apply(each.record, 0, profile=self.profile)
@@ -112,8 +189,30 @@ class ControllerPart:
             profile=self.profile,
         )
         breaches = check_step(step) + self._repeated(after, request, context)
-        records = tuple(_short(each.record) for each in result.records)
-        return Answered(self.number(after), result.response, breaches, records)
+        listed = dict(metadata.listed)
+        registered = isinstance(request, BrokerRegistrationRequest) and any(
+            isinstance(each.record, RegisterBrokerRecord) for each in result.records
+        )
+        if registered and isinstance(request, BrokerRegistrationRequest):
+            listed[broker_id] = frozenset(request.log_dirs)
+        kept = {r: end for r, end in metadata.acknowledged.items() if r.topic_id in after.topics}
+        return Answered(
+            self.number(after, listed, kept),
+            self._answer(result.response),
+            breaches,
+            _changed(result.records),
+            registered,
+            registration is not None and registration.incarnation_id == NEW,
+        )
+
+    def _answer(self, answer: Response | RequestRefused) -> int:
+        key: object = (RequestRefused, answer.code) if isinstance(answer, RequestRefused) else answer
+        found = self._answer_numbers.get(key)
+        if found is None:
+            found = len(self.answers)
+            self._answer_numbers[key] = found
+            self.answers.append(answer)
+        return found
 
     def _repeated(self, after: Image, request: Request, context: Context) -> tuple[Breach, ...]:
         """R-INV-19: a heartbeat that reports the same directories again does not change the registration again."""
@@ -126,31 +225,39 @@ class ControllerPart:
         return ()
 
 
-def _all_directories(image: Image, broker_id: int) -> frozenset[Uuid]:
-    """Every directory that the broker ever has: the explorer gives them ids by broker."""
-    assigned = {d for topic in image.topics.values() for p in topic.partitions.values() for d in p.directories}
-    registered = {d for broker in image.brokers.values() for d in broker.directories}
-    return frozenset(Uuid(1000 + broker_id, 1000 + i) for i in range(8)) | assigned | registered
+def _changed(records: tuple[VersionedRecord, ...]) -> frozenset[Replica]:
+    """The partitions that records changed."""
+    return frozenset(
+        Replica(each.record.topic_id, each.record.partition_id)
+        for each in records
+        if isinstance(each.record, (PartitionRecord, PartitionChangeRecord))
+    )
 
 
 def _key(image: Image) -> object:
-    brokers = tuple((b.broker_id, b.fenced, b.in_controlled_shutdown, b.directories) for b in image.brokers.values())
-    partitions = tuple(
-        (p.leader, p.isr, p.directories, p.eligible_leader_replicas, p.last_known_elr, p.leader_recovery_state)
-        for topic in image.topics.values()
-        for p in topic.partitions.values()
+    brokers = tuple(
+        (b.broker_id, b.fenced, b.in_controlled_shutdown, b.directories, b.incarnation_id)
+        for _, b in sorted(image.brokers.items())
     )
-    return tuple(sorted(brokers)), partitions
+    partitions = tuple(
+        (
+            (topic_id, number, p.replicas, p.leader, p.isr, p.directories, p.leader_recovery_state),
+            (p.eligible_leader_replicas, p.last_known_elr, p.adding_replicas, p.removing_replicas),
+        )
+        for topic_id, topic in image.topics.items()
+        for number, p in topic.partitions.items()
+    )
+    return brokers, partitions
 
 
 def _compact(image: Image) -> Image:
-    """The same state with every epoch and incarnation at its one value, brokers in their order."""
+    """The same state with every epoch at its one value, brokers in their order."""
 
     def broker(each: BrokerRegistration) -> BrokerRegistration:
-        return replace(each, epoch=each.broker_id, incarnation_id=OLD)
+        return replace(each, epoch=each.broker_id)
 
     def partition(each: Partition) -> Partition:
-        return replace(each, leader_epoch=0, partition_epoch=0)
+        return replace(each, leader_epoch=0, partition_epoch=PRESENT)
 
     topics = {
         topic_id: Topic(
@@ -159,13 +266,3 @@ def _compact(image: Image) -> Image:
         for topic_id, topic in image.topics.items()
     }
     return replace(image, brokers={b: broker(image.brokers[b]) for b in sorted(image.brokers)}, topics=topics)
-
-
-def _short(record: object) -> str:
-    """A record for people: its type, and the fields that say something."""
-    name = type(record).__name__
-    fields = ("leader", "isr", "directories", "fenced", "log_dirs", "eligible_leader_replicas", "leader_recovery_state")
-    silent: dict[str, object] = {"leader": -2, "isr": None, "directories": None, "fenced": 0, "log_dirs": ()}
-    silent |= {"eligible_leader_replicas": None, "leader_recovery_state": -1}
-    values = {field: getattr(record, field, silent[field]) for field in fields}
-    return f"{name}({', '.join(f'{field}={value}' for field, value in values.items() if value != silent[field])})"

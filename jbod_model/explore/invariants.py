@@ -14,6 +14,7 @@ from jbod_model.controller.context import Context
 from jbod_model.formats.kafka_errors import RequestRefused
 from jbod_model.formats.records import PartitionChangeRecord, RegisterBrokerRecord, VersionedRecord
 from jbod_model.formats.requests import (
+    AlterPartitionRequest,
     AssignReplicasToDirsRequest,
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
@@ -208,7 +209,12 @@ def failures_leave_a_leader(step: Step) -> Iterator[str]:
 
 
 def unclean_leaders_recover(step: Step) -> Iterator[str]:
-    """R-INV-12: a new leader that was not in sync, nor eligible once nobody was, is marked as recovering."""
+    """R-INV-12: a new leader that was not in sync, nor eligible once nobody was, is marked as recovering.
+
+    A request for another in-sync set may bring the new leader in, where it completes a reassignment (R-ISR-4).
+    """
+    if isinstance(step.request, AlterPartitionRequest):
+        return
     after = dict(partitions(step.after))
     for place, before in partitions(step.before):
         now = after.get(place)

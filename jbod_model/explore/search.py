@@ -10,34 +10,22 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from jbod_model.explore import broker_part, symmetry
-from jbod_model.explore.broker_part import Machine
-from jbod_model.explore.cluster import Cluster, State, directory_ids, first_image
+from jbod_model.explore import machine as machines
+from jbod_model.explore.actions import Action
+from jbod_model.explore.bounds import Bounds
+from jbod_model.explore.canonical import Canonical, Orders
+from jbod_model.explore.cluster import Cluster, State, Step
 from jbod_model.explore.controller_part import ControllerPart
+from jbod_model.explore.graph import Graph
 from jbod_model.explore.invariants import Breach
-from jbod_model.explore.machines import Action, Machines
-from jbod_model.ids import ID_TABLES
+from jbod_model.explore.liveness import Lasso, find_lassos
+from jbod_model.explore.machine import Machine
+from jbod_model.explore.machines import Machines
+from jbod_model.explore.start import directory_ids, first_image
+from jbod_model.explore.telling import describe, plain_names
+from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.profiles import Profile
 from jbod_model.simulation.deciding import deciding
-
-Order = tuple[int, ...]
-Orders = tuple[Order | None, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """How large a cluster, how far, and what may happen in it."""
-
-    brokers: int = 2
-    directories: int = 2
-    partitions: int = 1
-    depth: int = 6
-    states: int = 2_000_000
-    moves: bool = False
-    elr: bool = False
-    literal: bool = False
-    ids: str = "kafka"
-    """The table of reserved ids (R-SIM-10)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +36,31 @@ class Counterexample:
     steps: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that breaks a leads-to: the steps to a cycle, and the steps of it, none where nothing more happens."""
+
+    property: str
+    problem: str
+    steps: tuple[str, ...]
+    cycle: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class Findings:
-    """What the search met. ``complete`` says that there is no state beyond those."""
+    """What the search met. ``complete`` says that there is no state beyond those.
+
+    ``kinds`` counts the steps of each kind. Leads-to properties are looked at in complete searches only.
+    """
 
     states: int = 0
     steps: int = 0
     depth: int = 0
     complete: bool = False
     seconds: float = 0.0
+    kinds: dict[str, int] = field(default_factory=dict)
     counterexamples: dict[int, Counterexample] = field(default_factory=dict)
+    runs: dict[str, Run] = field(default_factory=dict)
 
 
 class Search:
@@ -65,122 +68,136 @@ class Search:
 
     def __init__(self, profile: Profile, bounds: Bounds) -> None:
         self.bounds = bounds
-        rules = profile.broker
         controller = ControllerPart(profile if bounds.literal else deciding(profile))
-        self.cluster = Cluster(controller, Machines(rules, moves=bounds.moves, ids=ID_TABLES[bounds.ids]))
-        self.names = {b: directory_ids(b, bounds.directories) for b in range(1, bounds.brokers + 1)}
-        self._marks: dict[tuple[bool, int, int], tuple[object, ...]] = {}
-        self._orders: dict[tuple[int, int, int], Order | None] = {}
-        self._parents: dict[State, tuple[State, Action, Orders] | None] = {}
+        self.cluster = Cluster(controller, Machines(profile.broker, bounds, ID_TABLES[bounds.ids]))
+        spare = bounds.add + (1 if bounds.replace else 0)
+        self.names = {b: directory_ids(b, bounds.directories + spare) for b in range(1, bounds.brokers + 1)}
+        self.canonical = Canonical(self.cluster, self.names)
+        self.graph = Graph()
+        self._symmetric = bounds.symmetry and not (bounds.late or spare)
 
     def run(self, on_depth: Callable[[Findings], None] | None = None) -> Findings:
         """Search up to the bounds; ``on_depth`` is called after each depth."""
         began = time.perf_counter()
         findings = Findings()
-        first, _ = self._canonical(self._first())
-        self._parents = {first: None}
+        first, _ = self._canonical(self.first())
+        self.graph.add(first)
         frontier = [first]
-        while frontier and findings.depth < self.bounds.depth and len(self._parents) < self.bounds.states:
+        for breach in self.cluster.breaches(first):
+            findings.counterexamples.setdefault(breach.number, Counterexample(breach, ()))
+        while frontier and self._goes_on(findings):
             frontier = self._expand(frontier, findings)
             findings.depth += 1
-            findings.states = len(self._parents)
+            findings.states = len(self.graph)
             findings.seconds = time.perf_counter() - began
             if on_depth is not None:
                 on_depth(findings)
         findings.complete = not frontier
+        if findings.complete and self.bounds.liveness:
+            for lasso in find_lassos(self.graph, self.cluster):
+                findings.runs[lasso.property.name] = self._run(lasso)
+        findings.seconds = time.perf_counter() - began
         return findings
 
-    def _first(self) -> State:
+    def _goes_on(self, findings: Findings) -> bool:
+        bounds = self.bounds
+        return findings.depth < bounds.depth and len(self.graph) < bounds.states and not self._enough(findings)
+
+    def first(self) -> State:
         """Every broker runs, is registered and unfenced; the partitions were just created, nothing is delivered."""
+        bounds, ids = self.bounds, ID_TABLES[self.bounds.ids]
+        controller, parts = self.cluster.controller, self.cluster.machines
         image = first_image(
-            self.cluster.controller.profile,
-            self.names,
-            self.bounds.partitions,
-            elr=self.bounds.elr,
-            ids=ID_TABLES[self.bounds.ids],
+            controller.profile,
+            {b: own[: bounds.directories] for b, own in self.names.items()},
+            bounds.partitions,
+            elr=bounds.elr,
+            ids=ids,
+            replication=bounds.replication,
+            migrating=bounds.migrating,
         )
-        rules, ids = self.cluster.machines.rules, self.cluster.machines.ids
-        formatted = [Machine(broker_id=b, directories=own, working=frozenset(own)) for b, own in self.names.items()]
-        machines = [broker_part.accept(broker_part.start(machine, rules, ids)) for machine in formatted]
-        return (self.cluster.controller.number(image), *map(self.cluster.machines.number, machines))
+        states = [machines.running(self._machine(b, own), parts.rules, ids) for b, own in self.names.items()]
+        if bounds.migrating:
+            states = [machines.upgraded(machine, image) for machine in states]
+        listed = {b: frozenset(own[: bounds.directories]) for b, own in self.names.items()}
+        return (controller.number(image, listed), *map(parts.number, states))
+
+    def _machine(self, broker_id: int, own: tuple[Uuid, ...]) -> Machine:
+        """A machine whose disks are empty; ids beyond those of its directories are for disks to come."""
+        count = self.bounds.directories
+        return Machine(
+            broker_id=broker_id,
+            log_dirs=own[:count],
+            working=frozenset(own[:count]),
+            spares=own[count:],
+            timed=self.bounds.timeouts,
+        )
+
+    def _canonical(self, state: State) -> tuple[State, Orders]:
+        if not self._symmetric or state in self.graph.numbers:  # what was kept is in its order already
+            return state, ()
+        return self.canonical(state)
 
     def _expand(self, frontier: list[State], findings: Findings) -> list[State]:
         """The states one step further that were not met before."""
         following = []
+        graph, cluster, kinds = self.graph, self.cluster, findings.kinds
         for state in frontier:
-            for action, successor, breaches in self.cluster.steps(state):
+            source = graph.numbers[state]
+            for action, successor, breaches in self._steps(state, findings):
                 findings.steps += 1
+                kinds[action.kind] = kinds.get(action.kind, 0) + 1
                 target, orders = self._canonical(successor)
-                if target not in self._parents:
-                    self._parents[target] = (state, action, orders)
+                if graph.step(source, action, target, orders):
                     following.append(target)
-                    breaches = (*breaches, *self.cluster.breaches(target))
+                    breaches = (*breaches, *cluster.breaches(target))
                 for breach in breaches:
                     if breach.number not in findings.counterexamples:
-                        steps = tuple(self._way(state, action))
-                        findings.counterexamples[breach.number] = Counterexample(breach, steps)
-            if len(self._parents) >= self.bounds.states:
+                        way = [*graph.way(source), (state, action, orders)]
+                        findings.counterexamples[breach.number] = Counterexample(breach, tuple(self._told(way)))
+            if len(graph) >= self.bounds.states or self._enough(findings):
                 break
         return following
 
-    # SYMMETRY
+    def _steps(self, state: State, findings: Findings) -> list[Step]:
+        """The steps from a state; code of the controller or a broker that raises is a breach by itself."""
+        try:
+            return list(self.cluster.steps(state))
+        except Exception as raised:  # whatever a broken rule raises
+            if 0 not in findings.counterexamples:
+                breach = Breach(0, f"a step fails: {type(raised).__name__}: {raised}")
+                told = tuple(self._told(self.graph.way(self.graph.numbers[state])))
+                findings.counterexamples[0] = Counterexample(breach, told)
+            return []
 
-    def _canonical(self, state: State) -> tuple[State, Orders]:
-        """The state with each broker's directories in the order of their marks, and those orders (R-EXPLORE-4)."""
-        controller, *machines = state
-        orders: list[Order | None] = []
-        for i, broker_id in enumerate(self.names):
-            order = self._order(controller, machines[i], broker_id)
-            orders.append(order)
-            if order is not None:
-                names = self.names[broker_id]
-                mapping = {names[old]: names[new] for new, old in enumerate(order)}
-                controller = self.cluster.renamed_controller(controller, broker_id, order, mapping)
-                machines[i] = self.cluster.renamed_machine(machines[i], order, mapping)
-        return (controller, *machines), tuple(orders)
+    def _enough(self, findings: Findings) -> bool:
+        """Whether the first breach ends the search, and was met."""
+        return self.bounds.first and bool(findings.counterexamples)
 
-    def _order(self, controller: int, machine: int, broker_id: int) -> Order | None:
-        """The order of the broker's directories by their marks, None if they are in it."""
-        key = (controller, machine, broker_id)
-        if key not in self._orders:
-            of_image = self._marks_of(True, controller, broker_id)
-            of_machine = self._marks_of(False, machine, broker_id)
-            order = tuple(sorted(range(len(of_image)), key=lambda i: repr((of_image[i], of_machine[i]))))
-            self._orders[key] = None if order == tuple(range(len(order))) else order
-        return self._orders[key]
+    # TELLING
 
-    def _marks_of(self, of_image: bool, number: int, broker_id: int) -> tuple[object, ...]:
-        key = (of_image, number, broker_id)
-        if key not in self._marks:
-            names = self.names[broker_id]
-            if of_image:
-                image = self.cluster.controller.images[number]
-                self._marks[key] = tuple(symmetry.image_marks(image, name) for name in names)
-            else:
-                machine = self.cluster.machines.states[number]
-                self._marks[key] = tuple(symmetry.machine_marks(machine, name) for name in names)
-        return self._marks[key]
+    def _run(self, lasso: Lasso) -> Run:
+        steps = [*self.graph.way(lasso.entry)]
+        cycle = []
+        for source, action in lasso.cycle:
+            state = self.graph.states[source]
+            orders = next(self._canonical(after)[1] for each, after, _ in self.cluster.steps(state) if each == action)
+            cycle.append((state, action, orders))
+        told = tuple(self._told([*steps, *cycle]))
+        return Run(lasso.property.name, lasso.problem, told[: len(steps)], told[len(steps) :])
 
-    # WAYS
-
-    def _way(self, state: State, last: Action) -> Iterator[str]:
-        """The steps to ``state`` and one more, with the directories named as at the beginning."""
-        steps: list[tuple[State, Action, Orders]] = [(state, last, ())]
-        while (parent := self._parents[steps[-1][0]]) is not None:
-            steps.append(parent)
-        names = {name: self._plain(b, i) for b, each in self.names.items() for i, name in enumerate(each)}
-        for before, action, orders in reversed(steps):
-            yield self.cluster.describe(before, action, names)
-            for (_broker_id, each), order in zip(self.names.items(), orders, strict=False):
+    def _told(self, way: list[tuple[State, Action, Orders]]) -> Iterator[str]:
+        """The steps of a way, with the directories named as at the beginning."""
+        names = plain_names(self.names)
+        for state, action, orders in way:
+            after = next(after for each, after, _ in self.cluster.steps(state) if each == action)
+            yield describe(action, self.cluster.controller.images[after[0]], names)
+            for (_, each), order in zip(self.names.items(), orders, strict=False):
                 if order is not None:
                     moved = [names[each[old]] for old in order]
                     names |= dict(zip(each, moved, strict=True))
 
-    @staticmethod
-    def _plain(broker_id: int, index: int) -> str:
-        return f"{broker_id}{chr(ord('a') + index)}"
-
 
 def explore(profile: Profile, bounds: Bounds, on_depth: Callable[[Findings], None] | None = None) -> Findings:
-    """Search every behaviour within the bounds for breaches of the invariants (R-EXPLORE-1)."""
+    """Search every behaviour within the bounds for breaches of the invariants and the leads-to (R-EXPLORE-1)."""
     return Search(profile, bounds).run(on_depth)

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from jbod_model.broker.moves import Move
-from jbod_model.broker.replicas import Report
-from jbod_model.explore.broker_part import Machine
+from jbod_model.explore.machine import Machine
 from jbod_model.ids import Uuid
 from jbod_model.replay.image import Image
 
@@ -26,25 +25,34 @@ def image_marks(image: Image, directory: Uuid) -> tuple[object, ...]:
 
 
 def machine_marks(machine: Machine, directory: Uuid) -> tuple[object, ...]:
-    """What the broker knows about a directory, and what its disk holds."""
+    """What a broker knows about a directory, and what its disk holds."""
+    seen = tuple(directory in (entry.directories or ()) for entry in machine.seen)
+    if directory not in machine.log_dirs:
+        return seen
     marks: list[object] = [
+        seen,
         directory not in machine.working,
         sorted((replica, future) for replica, where, future in machine.stored if where == directory),
-        directory in machine.registered,
-        machine.offline.index(directory) if directory in machine.offline else -1,
-        [report.replica for report in machine.queue if report.directory == directory],
-        [entry[0] for entry in machine.view or () if entry[1] == directory],
+        sorted((replica, future, end) for (replica, where, future), end in machine.ends if where == directory),
     ]
-    if machine.process is not None:
-        disks = machine.process.disks
+    if machine.broker is not None:
+        broker = machine.broker
+        disks, life = broker.replicas.disks, broker.life
+        waiting = (*broker.queue.ready.values(), *broker.queue.in_flight.values())
         marks += [
+            directory in life.log_dirs,
+            [reported for known, reported in life.offline if known == directory],
+            directory in life.overdue,
+            [due for due, known in life.failure_checks if known == directory],
+            sorted((each.replica, each.reason.value, each.untold) for each in waiting if each.directory == directory),
+            sorted(replica for replica, where in broker.assigned.items() if where == directory),
             directory in disks.failed,
             *(
                 sorted(replica for replica, where in logs.items() if where == directory)
                 for logs in (disks.current, disks.future, disks.preferred)
             ),
-            sorted((r, m.state.value) for r, m in machine.process.moves.items() if m.original == directory),
-            sorted((r, m.state.value) for r, m in machine.process.moves.items() if m.target == directory),
+            sorted((r, m.state.value) for r, m in broker.replicas.moves.items() if m.original == directory),
+            sorted((r, m.state.value) for r, m in broker.replicas.moves.items() if m.target == directory),
         ]
     return tuple(marks)
 
@@ -70,32 +78,51 @@ def rename_image(image: Image, names: Names) -> Image:
 
 
 def rename_machine(machine: Machine, names: Names) -> Machine:
-    """The machine with its directories renamed."""
+    """The machine with directories renamed, its own or those of another broker."""
     to = _renaming(names)
-    process = machine.process
-    if process is not None:
-        disks = process.disks
-        process = replace(
-            process,
-            disks=replace(
-                disks,
-                configured=tuple(sorted(map(to, disks.configured))),
-                failed=frozenset(map(to, disks.failed)),
-                current={replica: to(where) for replica, where in disks.current.items()},
-                future={replica: to(where) for replica, where in disks.future.items()},
-                preferred={replica: to(where) for replica, where in disks.preferred.items()},
+    broker = machine.broker
+    if broker is not None:
+        disks, life, queue = broker.replicas.disks, broker.life, broker.queue
+        renamed = replace(
+            disks,
+            configured=tuple(sorted(map(to, disks.configured))),
+            failed=frozenset(map(to, disks.failed)),
+            current={replica: to(where) for replica, where in disks.current.items()},
+            future={replica: to(where) for replica, where in disks.future.items()},
+            preferred={replica: to(where) for replica, where in disks.preferred.items()},
+        )
+        broker = replace(
+            broker,
+            life=replace(
+                life,
+                log_dirs=tuple(sorted(map(to, life.log_dirs))),
+                offline=tuple(sorted((to(directory), reported) for directory, reported in life.offline)),
+                overdue=frozenset(map(to, life.overdue)),
+                failure_checks=tuple(sorted((due, to(directory)) for due, directory in life.failure_checks)),
             ),
-            moves={r: Move(to(m.original), to(m.target), m.state) for r, m in process.moves.items()},
+            queue=replace(
+                queue,
+                ready={r: replace(each, directory=to(each.directory)) for r, each in queue.ready.items()},
+                in_flight={r: replace(each, directory=to(each.directory)) for r, each in queue.in_flight.items()},
+            ),
+            replicas=replace(
+                broker.replicas,
+                disks=renamed,
+                moves={r: Move(to(m.original), to(m.target), m.state) for r, m in broker.replicas.moves.items()},
+            ),
+            assigned={replica: to(directory) for replica, directory in broker.assigned.items()},
         )
     return replace(
         machine,
+        log_dirs=tuple(sorted(map(to, machine.log_dirs))),
         working=frozenset(map(to, machine.working)),
         stored=frozenset((replica, to(where), future) for replica, where, future in machine.stored),
-        process=process,
-        registered=tuple(sorted(map(to, machine.registered))),
-        offline=tuple(map(to, machine.offline)),
-        queue=tuple(Report(report.replica, to(report.directory), report.reason) for report in machine.queue),
-        view=None if machine.view is None else tuple((e[0], to(e[1]), *e[2:]) for e in machine.view),
+        ends=frozenset(((replica, to(where), future), end) for (replica, where, future), end in machine.ends),
+        broker=broker,
+        seen=tuple(
+            entry._replace(directories=None if entry.directories is None else tuple(map(to, entry.directories)))
+            for entry in machine.seen
+        ),
     )
 
 

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from jbod_model.errors import UsageError
+from jbod_model.explore.bounds import Bounds
 from jbod_model.explore.invariants import check_state
-from jbod_model.explore.search import Bounds, Findings, explore
+from jbod_model.explore.search import Findings, explore
 from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.offline import offline_replicas
@@ -70,32 +71,88 @@ def explore_command(
     brokers: Annotated[int, typer.Option("--brokers", min=1, max=4)] = 1,
     dirs: Annotated[int, typer.Option("--dirs", min=1, max=4, help="Directories per broker.")] = 2,
     partitions: Annotated[int, typer.Option("--partitions", min=1, max=4)] = 1,
+    replication: Annotated[int, typer.Option("--replication", min=0, help="Replicas; 0: on every broker.")] = 0,
     depth: Annotated[int, typer.Option("--depth", min=1, help="How many steps from the beginning.")] = 6,
     states: Annotated[int, typer.Option("--states", min=1, help="Stop after so many states.")] = 2_000_000,
+    failures: Annotated[bool, typer.Option(help="Disks fail.")] = True,
+    crashes: Annotated[bool, typer.Option(help="Brokers are killed and start again.")] = True,
+    expiry: Annotated[bool, typer.Option(help="Sessions of live brokers expire.")] = True,
     moves: Annotated[bool, typer.Option("--moves", help="Replicas also move between disks.")] = False,
+    wishes: Annotated[bool, typer.Option("--wishes", help="Also moves that are refused.")] = False,
     elr: Annotated[bool, typer.Option("--elr", help="With eligible leader replicas.")] = False,
+    timeouts: Annotated[bool, typer.Option("--timeouts", help="Failures that are not reported in time.")] = False,
+    lost: Annotated[bool, typer.Option("--lost", help="Requests and answers get lost.")] = False,
+    cut: Annotated[bool, typer.Option("--cut", help="A broker is cut off from the controller for good.")] = False,
+    late: Annotated[int, typer.Option("--late", min=0, max=2, help="Late requests of a broker at a time.")] = 0,
+    doubled: Annotated[bool, typer.Option("--doubled", help="Requests arrive twice; needs --late.")] = False,
+    failover: Annotated[bool, typer.Option("--failover", help="Another controller, with its log alone.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Dead disks come back.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Dead disks are replaced.")] = False,
+    add: Annotated[int, typer.Option("--add", min=0, max=2, help="Directories that may be added.")] = 0,
+    remove: Annotated[bool, typer.Option("--remove", help="Directories of dead disks are removed.")] = False,
+    shutdown: Annotated[bool, typer.Option("--shutdown", help="Brokers are stopped in order.")] = False,
+    reassign: Annotated[bool, typer.Option("--reassign", help="Partitions are reassigned.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="The topic is deleted.")] = False,
+    shrink: Annotated[bool, typer.Option("--shrink", help="Leaders give up replicas nobody serves.")] = False,
+    migrating: Annotated[bool, typer.Option("--migrating", help="Begin just after an upgrade.")] = False,
+    records: Annotated[int, typer.Option("--records", min=0, max=3, help="Records written to a partition.")] = 0,
     literal: Annotated[bool, typer.Option("--literal", help="Elect by the rule for what clients are shown.")] = False,
+    free_choice: Annotated[bool, typer.Option(help="Any of the emptiest directories, else the first.")] = True,
+    symmetry: Annotated[bool, typer.Option(help="States that differ only in names are one.")] = True,
+    liveness: Annotated[bool, typer.Option(help="What must happen in the end, if the search is complete.")] = True,
+    first: Annotated[bool, typer.Option("--first", help="Stop at the first broken invariant.")] = False,
     profile: ProfileName = "kafka",
     ids: IdsName = "kafka",
     as_json: AsJson = False,
 ) -> None:
-    """Try all possible events in a small cluster, and print the shortest way to break each invariant.
+    """Try all possible events in a small cluster, and print the shortest way to break each property.
 
-    Exit 0 if none can be broken within the bounds, 1 if one can.
+    Invariants hold in every state. Leads-to properties say what must happen in the end if the protocol goes on and
+    faults end; they are looked at where the search is complete. Exit 0 if nothing can be broken within the bounds, 1 if
+    something can.
     """
     if profile not in PROFILES:
         raise UsageError(f"profile {profile!r} is not known; known are {', '.join(PROFILES)}")
     if ids not in ID_TABLES:
         raise UsageError(f"table of ids {ids!r} is not known; known are {', '.join(ID_TABLES)}")
+    if doubled and not late:
+        raise UsageError("--doubled needs --late: a request that arrives twice is late once")
+    if replication > brokers:
+        raise UsageError(f"--replication {replication} needs as many --brokers")
     bounds = Bounds(
         brokers=brokers,
         directories=dirs,
         partitions=partitions,
+        replication=replication,
         depth=depth,
         states=states,
+        failures=failures,
+        crashes=crashes,
+        expiry=expiry,
         moves=moves,
+        wishes=wishes,
         elr=elr,
+        timeouts=timeouts,
+        lost=lost,
+        cut=cut,
+        late=late,
+        doubled=doubled,
+        failover=failover,
+        repair=repair,
+        replace=replace,
+        add=add,
+        remove=remove,
+        shutdown=shutdown,
+        reassign=reassign,
+        delete=delete,
+        shrink=shrink,
+        migrating=migrating,
+        records=records,
         literal=literal,
+        free_choice=free_choice,
+        symmetry=symmetry,
+        liveness=liveness,
+        first=first,
         ids=ids,
     )
     findings = explore(PROFILES[profile], bounds, None if as_json and sys.stderr.isatty() else _print_progress)
@@ -103,7 +160,7 @@ def explore_command(
         typer.echo(json.dumps(_findings(findings), indent=2))
     else:
         _print_findings(findings)
-    if findings.counterexamples:
+    if findings.counterexamples or findings.runs:
         raise typer.Exit(1)
 
 
@@ -171,9 +228,14 @@ def _findings(findings: Findings) -> dict[str, Any]:
         "complete": findings.complete,
         "seconds": round(findings.seconds, 3),
         "statesPerSecond": round(findings.states / max(findings.seconds, 1e-9)),
+        "kinds": dict(sorted(findings.kinds.items())),
         "counterexamples": [
             {"invariant": number, "problem": found.breach.problem, "steps": list(found.steps)}
             for number, found in sorted(findings.counterexamples.items())
+        ],
+        "runs": [
+            {"property": run.property, "problem": run.problem, "steps": list(run.steps), "cycle": list(run.cycle)}
+            for _, run in sorted(findings.runs.items())
         ],
     }
 
@@ -191,8 +253,17 @@ def _print_findings(findings: Findings) -> None:
         typer.echo(f"invariant {number} breaks: {found.breach.problem}")
         for i, step in enumerate(found.steps, 1):
             typer.echo(f"  {i}. {step}")
+    for name, run in sorted(findings.runs.items()):
+        typer.echo(f"leads-to {name!r} breaks: {run.problem} for ever")
+        for i, step in enumerate(run.steps, 1):
+            typer.echo(f"  {i}. {step}")
+        typer.echo("  then nothing more happens" if not run.cycle else "  then again and again")
+        for step in run.cycle:
+            typer.echo(f"  - {step}")
     speed = findings.states / max(findings.seconds, 1e-9)
     reach = "every state" if findings.complete else f"every state within {findings.depth} steps"
     typer.echo(f"{reach}: {findings.states} states, {findings.steps} steps, {speed:.0f} states a second")
     if not findings.counterexamples:
         typer.echo("no invariant breaks")
+    if findings.complete and not findings.runs:
+        typer.echo("what must happen in the end does")

@@ -20,6 +20,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.lake import FORMAT_VERSION, files
+from pipelines.lake.batch import Batch
 from pipelines.lake.changes import settle_changes
 from pipelines.lake.commit import LakeConflict, LiveFile, Overtaken, commit_files, live_files
 from pipelines.lake.create import Identity, add_checks, cannot_be_opened, create_table, described, keeps_changes
@@ -38,26 +39,6 @@ from pipelines.storage.objects import is_object
 TRIES = 3
 """How often a publication is retried if another engine commits between its read and its own commit."""
 Rows = dict[str, int]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The publication of one micro-batch: its range of offsets, the files, and the ledger's other columns."""
-
-    start_offset: int
-    end_offset: int
-    epoch: int
-    fingerprint: int
-    end_time: int
-    files: Sequence[DataFile]
-    touched: frozenset[tuple[str, int]]
-    metadata_version: int
-    from_snapshot: int | None
-    dropped: int
-    log_end: int | None = None
-    """The log's end offset, if it is before the lake's end."""
-    unknown: Mapping[str, int] = field(default_factory=dict)
-    """The kinds of records that are not known, each with the offset of the first (R-REC-4)."""
 
 
 @dataclass

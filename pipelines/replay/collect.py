@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from jbod_model.errors import JbodError, MalformedLog, ReplayViolation, restored
 from pipelines.lake import files
+from pipelines.lake.batch import Batch
 from pipelines.lake.files import DataFile
-from pipelines.lake.publish import Batch
 from pipelines.lake.tables import BY_NAME, CHANGES
 from pipelines.replay.stages import ERROR, FILE, ROWS, SUMMARY, read_rows
 

@@ -13,11 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from jbod_model.broker.assignments import Replica
 from jbod_model.explore import symmetry
-from jbod_model.explore.cluster import TOPIC, Cluster, State, directory_ids, first_image
+from jbod_model.explore.bounds import Bounds
+from jbod_model.explore.cluster import Cluster, State
 from jbod_model.explore.controller_part import ControllerPart
 from jbod_model.explore.invariants import STATE_INVARIANTS, STEP_INVARIANTS, Step, check_state, check_step
 from jbod_model.explore.machines import Machines
-from jbod_model.explore.search import Bounds, Findings, Search, explore
+from jbod_model.explore.search import Findings, Search, explore
+from jbod_model.explore.start import TOPIC, directory_ids, first_image
 from jbod_model.formats.kafka_errors import InvalidRequest
 from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
@@ -56,11 +58,11 @@ def found(profile: Profile, **bounds: Any) -> Findings:
 def test_explorer_finds_the_two_in_one_heartbeat_by_itself() -> None:
     """R-EXPLORE-1, R-INV-9: five steps at least; the last heartbeat unfences and reports a dead disk."""
     findings = found(KAFKA, brokers=1, depth=30)
-    assert set(findings.counterexamples) == {9, 10}
+    assert set(findings.counterexamples) == {9, 10, 36}
     steps = findings.counterexamples[9].steps
     assert len(steps) == 5
     assert steps[-1].startswith("heartbeat of broker 1: broker 1 unfenced with 1b; partition 0 leader 1")
-    assert sum("the session of broker 1 expires" in step for step in steps) == 1
+    assert sum("the session of broker 1, which lives, expires" in step for step in steps) == 1
     assert sum(step.startswith("directory 1a of broker 1 fails") for step in steps) == 1
     assert "leader 1" in steps[-1]
     assert "leader -1" in steps[-2]
@@ -76,17 +78,18 @@ SIZES = [{"directories": 2}, {"directories": 3}, {"directories": 2, "elr": True}
 
 @pytest.mark.parametrize("bounds", SIZES)
 def test_explorer_finds_nothing_under_the_kip_in_every_state_of_one_broker(bounds: dict[str, int]) -> None:
-    """Complete: there are no more states."""
-    findings = found(KIP858, brokers=1, depth=100, **bounds)
+    """Complete: there are no more states, and what must happen in the end does."""
+    findings = found(KIP858, brokers=1, depth=100, **{"crashes": bounds.get("directories", 2) < 3, **bounds})
     assert findings.complete
     assert findings.counterexamples == {}
+    assert findings.runs == {}
 
 
 @pytest.mark.parametrize("profile", [KIP858, DRAFT])
 def test_explorer_meets_the_same_states_with_the_ids_of_the_page(profile: Profile) -> None:
     """R-SIM-10."""
-    kafka = found(profile, brokers=1, depth=100)
-    page = explore(profile, Bounds(brokers=1, depth=100, ids="kip858"))
+    kafka = found(profile, brokers=1, depth=100, crashes=False)
+    page = explore(profile, Bounds(brokers=1, depth=100, crashes=False, ids="kip858"))
     assert kafka.complete
     assert (page.states, page.steps, page.depth) == (kafka.states, kafka.steps, kafka.depth)
     assert set(page.counterexamples) == set(kafka.counterexamples)
@@ -99,23 +102,16 @@ def test_explorer_finds_what_the_drafts_do_without_records() -> None:
     assert set(findings.counterexamples) == {4}
 
 
-def test_explorer_finds_nothing_under_the_kip_with_moves_in_every_state_of_one_broker() -> None:
-    findings = found(KIP858, brokers=1, depth=100, moves=True)
-    assert findings.complete
-    assert findings.counterexamples == {}
-    assert findings.states > 1000
-
-
 def test_explorer_finds_nothing_under_the_kip_with_two_brokers() -> None:
-    findings = found(KIP858, brokers=2, depth=7)
+    findings = found(KIP858, brokers=2, depth=4)
     assert findings.counterexamples == {}
-    assert findings.states > 15_000
+    assert findings.states > 500
 
 
 def test_explorer_finds_a_move_that_kafka_forgets() -> None:
-    """R-INV-31 with R-MOVE-7: a move put back to its beginning is not reverted when its destination fails."""
-    findings = found(KAFKA, brokers=1, depth=10, moves=True)
-    assert set(findings.counterexamples) == {9, 10, 31}
+    """R-INV-31 with R-MOVE-7: a move put back to its beginning is not reverted when it ends."""
+    findings = found(KAFKA, brokers=1, depth=10, moves=True, crashes=False, expiry=False, failures=False)
+    assert set(findings.counterexamples) == {31}
     assert any("is asked to move" in step for step in findings.counterexamples[31].steps)
 
 
@@ -140,19 +136,16 @@ def test_explorer_stops_at_its_bounds() -> None:
     assert found(KAFKA, brokers=2, depth=50, states=300).states < 700
 
 
-def test_explorer_finds_the_same_without_symmetry_only_in_more_states() -> None:
+@pytest.mark.parametrize("profile", [KAFKA, KIP858])
+def test_explorer_finds_the_same_without_symmetry_only_in_more_states(profile: Profile) -> None:
     """R-EXPLORE-4."""
-
-    class Plain(Search):
-        def _canonical(self, state: State) -> tuple[State, tuple[None, ...]]:
-            return state, (None,) * len(self.names)
-
-    bounds = Bounds(brokers=1, directories=2, depth=30)
-    plain, reduced = Plain(KAFKA, bounds).run(), Search(KAFKA, bounds).run()
+    plain = found(profile, brokers=1, depth=30, crashes=False, symmetry=False)
+    reduced = found(profile, brokers=1, depth=30, crashes=False)
     assert plain.states > reduced.states
     assert {n: len(c.steps) for n, c in plain.counterexamples.items()} == {
         n: len(c.steps) for n, c in reduced.counterexamples.items()
     }
+    assert {n: len(r.steps) for n, r in plain.runs.items()} == {n: len(r.steps) for n, r in reduced.runs.items()}
 
 
 def test_states_that_differ_only_in_epochs_are_one() -> None:
@@ -161,15 +154,16 @@ def test_states_that_differ_only_in_epochs_are_one() -> None:
     names = {1: directory_ids(1, 2)}
     image = first_image(KAFKA, names, 1, elr=False)
     later = with_broker(with_partition(image, leader_epoch=7, partition_epoch=9), epoch=55, incarnation_id=Uuid(3, 3))
+    later = with_broker(later, incarnation_id=image.brokers[1].incarnation_id)
     assert part.number(image) == part.number(later)
     assert part.number(with_broker(image, fenced=True)) != part.number(image)
 
 
 def test_steps_wait_for_no_timer() -> None:
-    """R-EXPLORE-3: at once after the start the session may expire, a disk fail, a heartbeat come, an image arrive."""
+    """R-EXPLORE-3: at once after the start the session may expire, a disk fail, an image arrive."""
     cluster = small(KAFKA)
     kinds = {action.kind for action, _, _ in cluster.steps(start(cluster, 1))}
-    assert kinds == {"fail", "crash", "expire", "heartbeat", "deliver"}
+    assert kinds == {"fail", "crash", "expire early", "deliver"}
 
 
 def test_renaming_directories_and_back_is_the_identity() -> None:
@@ -179,11 +173,12 @@ def test_renaming_directories_and_back_is_the_identity() -> None:
     assert symmetry.rename_image(symmetry.rename_image(image, swap), swap) == image
     cluster = small(KAFKA)
     state = start(cluster, 1)
-    machine = cluster.machines.states[cluster.machines.deliver(state[1], cluster.controller.view(state[0], 1))]
-    machine = cluster.machines.states[
-        cluster.machines.apply(cluster.machines.number(machine), next(iter(cluster.machines.options(state[1]))))
-    ]
-    assert symmetry.rename_machine(symmetry.rename_machine(machine, swap), swap) == machine
+    rng = random.Random(1)
+    for _ in range(60):
+        steps = list(cluster.steps(state)) or list(cluster.steps(start(cluster, 1)))
+        state = rng.choice(steps)[1]
+        machine = cluster.machines.states[state[1]]
+        assert symmetry.rename_machine(symmetry.rename_machine(machine, swap), swap) == machine
 
 
 # The invariants themselves: each is broken by hand once.
@@ -302,14 +297,14 @@ def test_registration_change_is_no_breach() -> None:
 
 
 def small(profile: Profile) -> Cluster:
-    return Cluster(ControllerPart(deciding(profile)), Machines(profile.broker, moves=True))
+    return Cluster(ControllerPart(deciding(profile)), Machines(profile.broker, Bounds(moves=True)))
 
 
 def start(cluster: Cluster, brokers: int, partitions: int = 1) -> State:
     bounds = Bounds(brokers=brokers, partitions=partitions)
     search = Search(cluster.controller.profile, bounds)
     search.cluster = cluster
-    return search._first()
+    return search.first()
 
 
 class Walk(RuleBasedStateMachine):
@@ -320,7 +315,7 @@ class Walk(RuleBasedStateMachine):
         self.profile = profile
         self.cluster = small(PROFILES[profile])
         self.state = start(self.cluster, 2, 2)
-        self.allowed = {"kafka": {9, 10, 31}, "kip858": set(), "draft": {4}}[profile]
+        self.allowed = {"kafka": {9, 10, 31, 36}, "kip858": set(), "draft": {4}}[profile]
 
     @rule(choice=st.randoms(use_true_random=False))
     @precondition(lambda self: hasattr(self, "cluster"))
@@ -342,4 +337,4 @@ class Walk(RuleBasedStateMachine):
 
 
 TestWalk = Walk.TestCase
-TestWalk.settings = settings(max_examples=amount(8, 50), stateful_step_count=12, deadline=None)
+TestWalk.settings = settings(max_examples=amount(4, 10), stateful_step_count=8, deadline=None)

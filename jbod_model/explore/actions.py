@@ -1,0 +1,76 @@
+"""Everything that can happen to a small cluster, by kind (R-EXPLORE-1, R-EXPLORE-6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from jbod_model.broker.assignments import Replica
+from jbod_model.ids import Uuid
+
+
+class Action(NamedTuple):
+    """Something that can happen; ``kind`` names it (:data:`KINDS`), the rest says to whom."""
+
+    kind: str
+    broker_id: int
+    replica: Replica | None = None
+    directory: Uuid | None = None
+    detail: str = ""
+
+    @property
+    def fair(self) -> bool:
+        """Whether the protocol takes the step sooner or later where it stays possible (R-EXPLORE-6)."""
+        return KINDS[self.kind].fair
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of action: how to say it, and whether weak fairness holds for it.
+
+    What is not fair is a fault, an operator or a moment too early: it may never happen, and a run ends without it.
+    """
+
+    sentence: str
+    fair: bool
+
+
+KINDS: dict[str, Kind] = {
+    # THE PROTOCOL
+    "register": Kind("broker {broker} registers", True),
+    "heartbeat": Kind("heartbeat of broker {broker}", True),
+    "deliver": Kind("broker {broker} applies the metadata", True),
+    "assign": Kind("broker {broker} reports its assignments", True),
+    "catch up": Kind("the copy of partition {partition} on broker {broker} has caught up", True),
+    "rejoin": Kind("partition {partition} of broker {broker} is in sync again", True),
+    "expire": Kind("the session of broker {broker}, which is gone, expires", True),
+    "shrink": Kind("the leader of partition {partition} gives up the replica on broker {broker}", True),
+    "handle": Kind("the controller handles {detail} of broker {broker}", True),
+    "hear": Kind("broker {broker} hears the answer to its {detail}", True),
+    "failure timeout": Kind("the failure of directory {directory} of broker {broker} should be reported by now", True),
+    "assignment timeout": Kind("an assignment of broker {broker} should be reported by now", True),
+    # FAULTS AND TIME
+    "expire early": Kind("the session of broker {broker}, which lives, expires", False),
+    "start": Kind("broker {broker} starts", False),
+    "crash": Kind("broker {broker} is killed", False),
+    "fail": Kind("directory {directory} of broker {broker} fails", False),
+    "assign, answer lost": Kind("broker {broker} reports its assignments and does not hear the answer", False),
+    "register, answer lost": Kind("broker {broker} registers, and does not hear the answer", False),
+    "heartbeat, request lost": Kind("heartbeat of broker {broker}, which nobody hears", False),
+    "heartbeat, answer lost": Kind("heartbeat of broker {broker}, which does not hear the answer", False),
+    "assign, request lost": Kind("broker {broker} reports its assignments, and nobody hears it", False),
+    "give up": Kind("broker {broker} waits no longer for the answer to its {detail}", False),
+    "handle twice": Kind("the controller handles {detail} of broker {broker}, which will arrive again", False),
+    "cut off": Kind("broker {broker} is cut off from the controller", False),
+    "fail over": Kind("another controller takes over", False),
+    "repair": Kind("directory {directory} of broker {broker} works again", False),
+    # OPERATORS
+    "replace": Kind("the disk of directory {directory} of broker {broker} is replaced", False),
+    "add": Kind("directory {directory} is added to broker {broker}", False),
+    "remove": Kind("directory {directory} is removed from broker {broker}", False),
+    "stop": Kind("broker {broker} is asked to stop", False),
+    "reassign": Kind("partition {partition} is reassigned to {detail}", False),
+    "delete": Kind("the topic is deleted", False),
+    "write": Kind("a record is written to partition {partition} and acknowledged", False),
+    "move": Kind("broker {broker} is asked to move partition {partition} to directory {directory}", False),
+}

@@ -1,0 +1,386 @@
+"""A machine as the explorer sees it: its disks and, while it runs, the broker of :mod:`jbod_model.broker.process`.
+
+Time is a choice (R-EXPLORE-3). Now is always 0, and a timer that runs is due at :data:`FAR`; to let it be due, it is
+set to 0 and the broker ticks. What grows without end (times, failures in a row, epochs) is set back after every event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from jbod_model.broker import process
+from jbod_model.broker.assignments import Assignment, Reason, Replica
+from jbod_model.broker.disks import Disks
+from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown
+from jbod_model.broker.local_changes import assigned_directories, local_changes
+from jbod_model.broker.process import Broker
+from jbod_model.broker.replicas import Replicas
+from jbod_model.formats.requests import (
+    AssignReplicasToDirsRequest,
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+    Request,
+)
+from jbod_model.ids import IdTable, Uuid
+from jbod_model.profiles.broker_rules import BrokerRules
+from jbod_model.replay.image import Image, Partition, Topic
+
+NOW, FAR = 0, 1 << 40
+"""The time, and when a timer that runs is due."""
+
+OLD, NEW = Uuid(7, 1), Uuid(7, 2)
+"""Incarnations: of a process that is gone, and of the one that runs."""
+
+NO_EPOCH, STALE_EPOCH = -1, 0
+"""Broker epochs: of nobody, and of any registration that was replaced. The present one has the broker's id."""
+
+UNREAD, READ = 0, 1
+"""Metadata offsets: before the broker's registration, and from it on."""
+
+PRESENT, BEHIND = 1, 0
+"""Partition epochs: the one in the metadata, and any before it."""
+
+Log = tuple[Replica, Uuid, bool]
+"""A log on a disk: of which replica, in which directory, whether it is a future one."""
+
+
+class Seen(NamedTuple):
+    """A partition as a broker applied it last; ``directories`` is None where it had no replica of it."""
+
+    replica: Replica
+    directories: tuple[Uuid, ...] | None
+    behind: bool
+
+
+class UnderWay(NamedTuple):
+    """A request of the broker that is under way, and its answer; ``awaited``: the process that sent it still waits."""
+
+    request: Request
+    answer: int | None
+    awaited: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """``log_dirs`` is the configuration, ``working`` the disks that work, ``broker`` the process or None.
+
+    ``stored`` are the logs on its disks where no process has them in hand: all of them without one, those of failed
+    disks with one. ``clean``: the last process ended with the controller's leave.
+    """
+
+    broker_id: int
+    log_dirs: tuple[Uuid, ...]
+    working: frozenset[Uuid]
+    stored: frozenset[Log] = frozenset()
+    clean: bool = False
+    broker: Broker | None = None
+    seen: tuple[Seen, ...] = ()
+    wire: tuple[UnderWay, ...] = ()
+    ends: frozenset[tuple[Log, int]] = frozenset()
+    """The log end offset of each log that is not empty, wherever it lies."""
+    cut: bool = False
+    """It reaches the controller no more."""
+    spares: tuple[Uuid, ...] = ()
+    """Ids for disks to come, those that were longest out of use first."""
+    timed: bool = False
+    """Whether the checks that failures were reported run (R-LIFE-7); else what only they ask for is left out."""
+
+
+# PROCESSES
+
+
+def running(machine: Machine, rules: BrokerRules, ids: IdTable) -> Machine:
+    """A process that is registered, unfenced and has applied the metadata, on disks that hold nothing."""
+    life = Lifecycle(
+        node_id=machine.broker_id,
+        cluster_id="",
+        incarnation_id=NEW,
+        log_dirs=machine.log_dirs,
+        rules=rules,
+        state=BrokerState.RUNNING,
+        epoch=machine.broker_id,
+        ready_to_unfence=True,
+        unfence_asked=True,
+        registered=True,
+        ever_registered=True,
+        next_communication=FAR,
+    )
+    broker = Broker(
+        life=life,
+        replicas=Replicas(disks=Disks(configured=machine.log_dirs), rules=rules, ids=ids),
+        metadata_offset=READ,
+        registration_epoch=machine.broker_id,
+        published=True,
+    )
+    return replace(machine, broker=normal(broker, machine.timed))
+
+
+def upgraded(machine: Machine, image: Image) -> Machine:
+    """A process whose logs exist since before directories were recorded, each in the first directory in turn."""
+    broker = machine.broker
+    assert broker is not None
+    replicas = [Replica(topic_id, number) for topic_id, topic in image.topics.items() for number in topic.partitions]
+    own = [r for r in replicas if machine.broker_id in image.topics[r.topic_id].partitions[r.partition].replicas]
+    current = {replica: machine.log_dirs[i % len(machine.log_dirs)] for i, replica in enumerate(own)}
+    disks = replace(broker.replicas.disks, current=current)
+    return replace(machine, broker=replace(broker, replicas=replace(broker.replicas, disks=disks)))
+
+
+def start(machine: Machine, rules: BrokerRules, ids: IdTable) -> Machine:
+    """A process on the disks that work. Its first registration counts as one that is still to be sent."""
+    readable = tuple(directory for directory in machine.log_dirs if directory in machine.working)
+    on_disk: dict[bool, dict[Replica, Uuid]] = {True: {}, False: {}}
+    for replica, directory, future in machine.stored:
+        if directory in readable:
+            on_disk[future][replica] = directory
+    disks = Disks(
+        configured=readable,
+        unreadable=len(machine.log_dirs) - len(readable),
+        current=on_disk[False],
+        future=on_disk[True],
+    )
+    life = Lifecycle(
+        node_id=machine.broker_id,
+        cluster_id="",
+        incarnation_id=NEW,
+        log_dirs=readable,
+        previous_epoch=machine.broker_id if machine.clean else NO_EPOCH,
+        rules=rules,
+    )
+    broker, _ = process.start(Broker(life=life, replicas=Replicas(disks=disks, rules=rules, ids=ids)), NOW)
+    broker = process.answer_registration(broker, None, NOW)
+    kept = frozenset(log for log in machine.stored if log[1] not in readable)
+    return replace(machine, stored=kept, clean=False, broker=normal(broker, machine.timed), seen=())
+
+
+def stop(machine: Machine, *, clean: bool = False) -> Machine:
+    """The process is gone; its logs are on the disks."""
+    if machine.broker is None:
+        return machine
+    stored = machine.stored | in_hand(machine)
+    return replace(machine, stored=stored, clean=clean, broker=None, seen=(), wire=_abandoned(machine.wire))
+
+
+def _abandoned(wire: tuple[UnderWay, ...]) -> tuple[UnderWay, ...]:
+    """What is under way when the process that sent it is gone: requests that may still arrive."""
+    return tuple(
+        sorted(
+            (
+                UnderWay(
+                    replace(each.request, incarnation_id=OLD)
+                    if isinstance(each.request, BrokerRegistrationRequest)
+                    else each.request,
+                    None,
+                    False,
+                )
+                for each in wire
+                if each.answer is None
+            ),
+            key=repr,
+        )
+    )
+
+
+def fail(machine: Machine, directory: Uuid) -> Machine:
+    """A disk fails, with what is on it."""
+    lost = frozenset(log for log in in_hand(machine) if log[1] == directory)
+    machine = replace(machine, working=machine.working - {directory})
+    if machine.broker is None:
+        return machine
+    broker, actions = process.fail_directory(machine.broker, directory, NOW)
+    machine = replace(machine, stored=machine.stored | lost)
+    return after(machine, broker, actions)
+
+
+def after(machine: Machine, broker: Broker, actions: Iterable[process.Action] = ()) -> Machine:
+    """The machine once its process has come to ``broker``; one that shuts down is gone."""
+    machine = replace(machine, broker=normal(broker, machine.timed))
+    for action in actions:
+        if isinstance(action, Shutdown):
+            return stop(machine, clean=action.allowed)
+    return machine
+
+
+# METADATA
+
+
+def deliver(machine: Machine, image: Image) -> Machine:
+    """The process applies the newest metadata (R-LOCAL-1, R-PROC-1)."""
+    broker = machine.broker
+    assert broker is not None
+    broker_id = machine.broker_id
+    changes, deletes = local_changes(_applied(machine), image, broker_id, broker.life.rules)
+    registration = image.brokers.get(broker_id)
+    broker = process.apply_metadata(
+        broker,
+        offset=READ,
+        changes=changes,
+        deletes=deletes,
+        assigned=assigned_directories(image, broker_id),
+        registration=None if registration is None else (registration.epoch, registration.directories),
+        registration_changed=True,
+        directories_supported=True,
+        now=NOW,
+    )
+    return replace(machine, broker=normal(broker, machine.timed), seen=seen_in(image, broker_id))
+
+
+def in_order(machine: Machine, order: tuple[Uuid, ...]) -> Machine:
+    """The machine with the directories of its process in another order, which only decides between equally empty."""
+    assert machine.broker is not None
+    state = machine.broker.replicas
+    disks = replace(state.disks, configured=order)
+    return replace(machine, broker=replace(machine.broker, replicas=replace(state, disks=disks)))
+
+
+def seen_in(image: Image, broker_id: int) -> tuple[Seen, ...]:
+    """What a broker that has applied ``image`` remembers of it."""
+    return tuple(
+        Seen(Replica(topic_id, number), partition.directories, False)
+        if broker_id in partition.replicas
+        else Seen(Replica(topic_id, number), None, True)
+        for topic_id, topic in image.topics.items()
+        for number, partition in topic.partitions.items()
+    )
+
+
+def _applied(machine: Machine) -> Image:
+    """What the process applied last, as an image: as much of it as :func:`local_changes` reads."""
+    topics: dict[Uuid, dict[int, Partition]] = {}
+    for replica, directories, behind in machine.seen:
+        topics.setdefault(replica.topic_id, {})[replica.partition] = Partition(
+            replicas=() if directories is None else (machine.broker_id,),
+            isr=(),
+            leader=-1,
+            leader_epoch=0,
+            partition_epoch=BEHIND if behind else PRESENT,
+            directories=directories or (),
+        )
+    return Image(topics={t: Topic(name=str(t), topic_id=t, partitions=each) for t, each in topics.items()})
+
+
+def fall_behind(machine: Machine, changed: frozenset[Replica]) -> Machine:
+    """The metadata of these partitions changed after the process applied it."""
+    seen = tuple(entry._replace(behind=True) if entry.replica in changed else entry for entry in machine.seen)
+    return replace(machine, seen=seen)
+
+
+def superseded(machine: Machine, *, same_process: bool) -> Machine:
+    """The controller took a registration of the broker, which its process has not read yet."""
+    if not same_process:
+        machine = outdated(machine)
+    broker = machine.broker
+    if broker is None:
+        return machine
+    broker = replace(broker, metadata_offset=min(broker.metadata_offset, UNREAD))
+    if not same_process:
+        life = broker.life
+        broker = replace(
+            broker,
+            life=replace(life, epoch=min(life.epoch, STALE_EPOCH)),
+            registration_epoch=min(broker.registration_epoch, STALE_EPOCH),
+        )
+    return replace(machine, broker=broker)
+
+
+def outdated(machine: Machine) -> Machine:
+    """What is under way names an epoch of the broker that has passed."""
+    wire = tuple(
+        sorted(
+            (
+                each._replace(request=replace(each.request, broker_epoch=min(each.request.broker_epoch, STALE_EPOCH)))
+                if isinstance(each.request, (BrokerHeartbeatRequest, AssignReplicasToDirsRequest))
+                else each
+                for each in machine.wire
+            ),
+            key=repr,
+        )
+    )
+    return replace(machine, wire=wire)
+
+
+# RECORDS
+
+
+def end_of(machine: Machine, log: Log) -> int:
+    """The log end offset of a log."""
+    return next((end for each, end in machine.ends if each == log), 0)
+
+
+def with_end(machine: Machine, log: Log, end: int) -> Machine:
+    """The machine with another log end offset of a log."""
+    others = frozenset(each for each in machine.ends if each[0] != log)
+    return replace(machine, ends=others | {(log, end)} if end else others)
+
+
+def settled(machine: Machine) -> Machine:
+    """The machine with the records of the logs that there are; a future log that was promoted keeps its own."""
+    if not machine.ends:
+        return machine
+    known = dict(machine.ends)
+    ends = {}
+    for log in machine.stored | in_hand(machine):
+        replica, directory, future = log
+        end = known.get(log, 0 if future else known.get((replica, directory, True), 0))
+        if end:
+            ends[log] = end
+    return replace(machine, ends=frozenset(ends.items()))
+
+
+# NORMAL FORM
+
+
+def normal(broker: Broker, timed: bool) -> Broker:
+    """The broker with everything that time made set back, and in one order (R-EXPLORE-2)."""
+    life, queue = broker.life, broker.queue
+    reported = {directory: told and timed for directory, told in life.offline}
+    waits = queue.deadline is not None and bool(queue.ready)
+    life = replace(
+        life,
+        previous_epoch=NO_EPOCH if life.registered else life.previous_epoch,
+        next_communication=_running(life.next_communication),
+        registration_limit=None,
+        failure_checks=_checks(life) if timed else (),
+        overdue=life.overdue if timed else frozenset(),
+        offline=tuple(sorted(reported.items())),
+    )
+    queue = replace(
+        queue,
+        ready=_plain(queue.ready, broker.life.rules),
+        in_flight=_plain(queue.in_flight, broker.life.rules),
+        failures=0,
+        deadline=FAR if waits else None,
+    )
+    return replace(broker, life=life, queue=queue)
+
+
+def _checks(life: Lifecycle) -> tuple[tuple[int, Uuid], ...]:
+    """The checks that may still end the process: those of failures that were not reported."""
+    reported = dict(life.offline)
+    return tuple(sorted((FAR, directory) for _, directory in life.failure_checks if not reported.get(directory)))
+
+
+def _running(timer: int | None) -> int | None:
+    return None if timer is None else FAR
+
+
+def _plain(waiting: Mapping[Replica, Assignment], rules: BrokerRules) -> dict[Replica, Assignment]:
+    """Assignments without their time; ``untold`` counts where a move can be withdrawn (R-MOVE-10)."""
+    return {
+        replica: replace(
+            each, submitted=NOW, untold=each.untold and rules.withdraws_queued_moves and each.reason is Reason.PROMOTION
+        )
+        for replica, each in sorted(waiting.items())
+    }
+
+
+def in_hand(machine: Machine) -> frozenset[Log]:
+    """The logs that the process has on disks that work."""
+    if machine.broker is None:
+        return frozenset()
+    disks = machine.broker.replicas.disks
+    logs = [(replica, where, False) for replica, where in disks.current.items()]
+    logs += [(replica, where, True) for replica, where in disks.future.items()]
+    return frozenset(log for log in logs if log[1] in machine.working)
