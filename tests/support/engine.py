@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +25,10 @@ FOREVER = np.iinfo(np.int64).max
 class Run:
     """Micro-batches into the state of every shard; ``tables`` are all history rows so far, by table."""
 
-    def __init__(
-        self,
-        *,
-        shards: int = 3,
-        profile: str = "kafka",
-        ids: str = "kafka",
-        states: Mapping[int, bytes] | None = None,
-    ) -> None:
-        """``states``: those of a checkpoint, by shard."""
+    def __init__(self, *, shards: int = 3, profile: str = "kafka", ids: str = "kafka") -> None:
         self._job = Job("", shards, rules(profile, ids), generation=0)
-        self._states: dict[int, bytes] = dict(states or {})
+        self.states: dict[int, bytes] = {}
+        """Those of a checkpoint, by shard."""
         self._closed: dict[str, list[pa.Table]] = defaultdict(list)
         self._open: dict[tuple[str, int], pa.Table] = {}
 
@@ -48,7 +41,7 @@ class Run:
         ]
         for shard in sorted({row[0] for row in rows if row[0] >= 0}):
             mine = [row for row in rows if row[0] == shard]
-            self._states[shard], tables, _ = fold_rows(self._job, shard, self._states.get(shard), reversed(mine))
+            self.states[shard], tables, _ = fold_rows(self._job, shard, self.states.get(shard), reversed(mine))
             for name, found in tables.items():
                 self._closed[name].append(found.closed)
                 self._open[(name, shard)] = found.open

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from jbod_model.errors import JbodError
@@ -88,7 +89,7 @@ class LocalRunner(Runner):
 
     def go(self) -> RunOutcome:
         """The run."""
-        return self.run(None)  # type: ignore[arg-type]
+        return self.run(SimpleNamespace(version="4.2.0"))  # type: ignore[arg-type]
 
     def _run(self, spark: Any) -> None:
         lake = self.lake.home

@@ -29,7 +29,7 @@ from jbod_model.formats.records import (
 from jbod_model.ids import Uuid
 from jbod_model.wire import write_varlong
 from tests.support.paths import metadata_dir
-from tests.support.volume import amount
+from tests.support.volume import amount, exhaustive
 from tests.support.written import EVERY_TYPE, TIME
 from tests.unit.formats.decoded import Row, fast, outcome, plain
 
@@ -85,7 +85,7 @@ def test_log_cut_at_every_byte_ends_alike(tmp_path: Path) -> None:
         found = agreed(tmp_path)
         assert isinstance(found, list)
         seen.add(len(found))
-    assert seen == {0, 1, 3, 5, 6}
+    assert seen == {0, 1, 3, 5, 6} if exhaustive() else seen <= {0, 1, 3, 5, 6} and len(seen) > 3
 
 
 def test_segment_cut_off_before_another_ends_alike(tmp_path: Path) -> None:
