@@ -65,7 +65,7 @@ Elect(ldr, isr, p, Acc(_)) ==
 Remove(m, b, p) ==
     LET rest == SelectSeq(m.isr[p], LAMBDA x : x # b)
         isr == IF rest = <<>> THEN m.isr[p] ELSE rest
-        Acc(x) == x # b /\ Acceptable(m, x, p)
+        Acc(x) == (x # b \/ Bug = "an election asks nothing of the broker") /\ Acceptable(m, x, p)
     IN  [m EXCEPT !.isr[p] = isr, !.leader[p] = Elect(m.leader[p], isr, p, Acc)]
 
 RECURSIVE RemoveAll(_, _, _)
@@ -533,43 +533,48 @@ NoCopyBesideOffline ==
 -----------------------------------------------------------------------------
 (* WHAT HAPPENS IN THE END (R-EXPLORE-6) *)
 
-\* Under FairSpec. What begins ends.
-Ends(P) == P ~> ~P
+\* Under FairSpec, each is "P leads to not P", for each broker and each partition.
 
 Lives(b) == proc[b] # Down
+Leads(b, p) == meta.leader[p] = b
 
 \* A leader on a dead disk leads to another leader, or to a dead broker.
-DeadLeaderEnds == \A b \in Brokers, p \in Partitions : Ends(LedFromDeadDisk(b, p))
+DeadLeaderEnds == \A b \in Brokers, p \in Partitions : LedFromDeadDisk(b, p) ~> ~LedFromDeadDisk(b, p)
 
 \* A leader without any log leads to one with a log, to another, or to none.
-MissingLogEnds == \A b \in Brokers, p \in Partitions :
-    Ends(Lives(b) /\ meta.leader[p] = b /\ proc[b].cur[p] = None /\ ~DeadLog(b, p))
+LeadsWithoutLog(b, p) == Lives(b) /\ Leads(b, p) /\ proc[b].cur[p] = None /\ ~DeadLog(b, p)
+MissingLogEnds == \A b \in Brokers, p \in Partitions : LeadsWithoutLog(b, p) ~> ~LeadsWithoutLog(b, p)
 
 \* A fenced broker with a disk that works leads to an unfenced or a dead one.
-FencedEnds == \A b \in Brokers : Ends(Lives(b) /\ meta.fenced[b])
+Fenced(b) == Lives(b) /\ meta.fenced[b]
+FencedEnds == \A b \in Brokers : Fenced(b) ~> ~Fenced(b)
 
 \* An unassigned replica of a live broker leads to an assigned one.
-UnassignedEnds == \A b \in Brokers, p \in Partitions : Ends(Lives(b) /\ meta.dir[p][b] = Unassigned)
+IsUnassigned(b, p) == Lives(b) /\ meta.dir[p][b] = Unassigned
+UnassignedEnds == \A b \in Brokers, p \in Partitions : IsUnassigned(b, p) ~> ~IsUnassigned(b, p)
 
 \* A queue leads to an empty queue.
-QueueEnds == \A b \in Brokers : Ends(Lives(b) /\ Waiting(proc[b]) # {})
+Queued(b) == Lives(b) /\ Waiting(proc[b]) # {}
+QueueEnds == \A b \in Brokers : Queued(b) ~> ~Queued(b)
 
 \* A move leads to its end.
-MoveEnds == \A b \in Brokers, p \in Partitions : Ends(Lives(b) /\ proc[b].move[p] # "absent")
+Moving(b, p) == Lives(b) /\ proc[b].move[p] # "absent"
+MoveEnds == \A b \in Brokers, p \in Partitions : Moving(b, p) ~> ~Moving(b, p)
 
 \* A failed directory leads to a registration without it.
-UnreportedEnds == \A b \in Brokers :
-    Ends(Lives(b) /\ proc[b].phase # "new" /\ meta.online[b] \cap proc[b].failed # {})
+Unreported(b) == Lives(b) /\ proc[b].phase # "new" /\ meta.online[b] \cap proc[b].failed # {}
+UnreportedEnds == \A b \in Brokers : Unreported(b) ~> ~Unreported(b)
 
 \* A replica that is not where the metadata has it leads to one that is.
-MisplacedEnds == \A b \in Brokers, p \in Partitions :
-    Ends(Lives(b) /\ proc[b].cur[p] # None /\ proc[b].cur[p] # meta.dir[p][b])
+Misplaced(b, p) == Lives(b) /\ proc[b].cur[p] # None /\ proc[b].cur[p] # meta.dir[p][b]
+MisplacedEnds == \A b \in Brokers, p \in Partitions : Misplaced(b, p) ~> ~Misplaced(b, p)
 
 \* A leader whose process is gone leads to another, or to a process.
-GoneLeaderEnds == \A b \in Brokers, p \in Partitions : Ends(~Lives(b) /\ meta.leader[p] = b)
+LedByNobody(b, p) == ~Lives(b) /\ Leads(b, p)
+GoneLeaderEnds == \A b \in Brokers, p \in Partitions : LedByNobody(b, p) ~> ~LedByNobody(b, p)
 
 \* A replica that is in sync and served leads to a leader.
-LeaderlessEnds == \A b \in Brokers, p \in Partitions :
-    Ends(Lives(b) /\ meta.leader[p] = NoLeader /\ b \in Range(meta.isr[p]) /\ proc[b].cur[p] # None)
+CouldLead(b, p) == Lives(b) /\ Leads(NoLeader, p) /\ b \in Range(meta.isr[p]) /\ proc[b].cur[p] # None
+LeaderlessEnds == \A b \in Brokers, p \in Partitions : CouldLead(b, p) ~> ~CouldLead(b, p)
 
 =============================================================================
