@@ -86,7 +86,9 @@ Changed(m, n) == {p \in Partitions : m.leader[p] # n.leader[p] \/ m.isr[p] # n.i
 
 Usable(pr) == pr.conf \ pr.failed
 
-Ready(pr) == pr.phase \in {"recovery", "asked", "running"}
+Ready(pr) == \/ pr.phase = "running"
+             \/ /\ pr.phase \in {"recovery", "asked"}
+                /\ Bug # "a broker that has caught up is not ready to be unfenced"
 Asked(pr) == pr.phase \in {"asked", "running"}
 
 InHand(pr) == {<<p, pr.cur[p], FALSE>> : p \in {q \in Partitions : pr.cur[q] # None}}
@@ -262,8 +264,7 @@ Heartbeat(b) ==
              ELSE meta
         newly == meta.online[b] \cap Told(pr)                                                   \* R-FAIL-2
         n == IF newly = {} THEN m ELSE ReportFailures(meta, m, b, newly)
-        caughtUp == pr.read = "now" /\ Bug # "a broker that has caught up is not ready to be unfenced"
-        phase == IF pr.phase = "registered" THEN (IF caughtUp THEN "recovery" ELSE "registered")  \* R-LIFE-4
+        phase == IF pr.phase = "registered" THEN (IF pr.read = "now" THEN "recovery" ELSE "registered")  \* R-LIFE-4
                  ELSE IF pr.phase \in {"recovery", "asked"}
                       THEN (IF ~n.fenced[b] THEN "running" ELSE IF ~wantFence THEN "asked" ELSE pr.phase)
                  ELSE pr.phase

