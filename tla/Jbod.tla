@@ -46,13 +46,10 @@ Range(s) == {s[i] : i \in DOMAIN s}
 \* The replicas of p: all brokers, the first one rotated by p.
 Replica(p, i) == ((i - 1 + p) % Cardinality(Brokers)) + 1
 
-InOnline(m, b, p) == m.dir[p][b] = Unassigned \/ m.dir[p][b] \in m.online[b]
-
-DirOnline(m, b, p) == InOnline(m, b, p) \/ Bug = "an election asks nothing of the directory"
-Active(m, b) == ~m.fenced[b] \/ Bug = "an election asks nothing of the broker"
+DirOnline(m, b, p) == m.dir[p][b] = Unassigned \/ m.dir[p][b] \in m.online[b]
 
 \* R-ELECT-1
-Acceptable(m, b, p) == Active(m, b) /\ DirOnline(m, b, p)
+Acceptable(m, b, p) == ~m.fenced[b] /\ DirOnline(m, b, p)
 
 \* The leader stays if it may. Else the first replica that is in sync and acceptable leads (R-ELECT-2).
 Elect(ldr, isr, p, Acc(_)) ==
@@ -65,7 +62,7 @@ Elect(ldr, isr, p, Acc(_)) ==
 Remove(m, b, p) ==
     LET rest == SelectSeq(m.isr[p], LAMBDA x : x # b)
         isr == IF rest = <<>> THEN m.isr[p] ELSE rest
-        Acc(x) == (x # b \/ Bug = "an election asks nothing of the broker") /\ Acceptable(m, x, p)
+        Acc(x) == x # b /\ Acceptable(m, x, p)
     IN  [m EXCEPT !.isr[p] = isr, !.leader[p] = Elect(m.leader[p], isr, p, Acc)]
 
 RECURSIVE RemoveAll(_, _, _)
@@ -352,7 +349,7 @@ Deliver(b) ==
 \* R-ASSIGN-3, R-ASSIGN-5. In Kafka the election sees the directory from before (R-ASSIGN-6).
 AssignOne(m, b, p, d) ==
     LET n == [m EXCEPT !.dir[p][b] = d]
-        Acc(x) == IF x = b THEN Active(m, b) /\ DirOnline(IF Kip THEN n ELSE m, b, p) ELSE Acceptable(m, x, p)
+        Acc(x) == IF x = b THEN ~m.fenced[b] /\ DirOnline(IF Kip THEN n ELSE m, b, p) ELSE Acceptable(m, x, p)
         elected == [n EXCEPT !.leader[p] = Elect(m.leader[p], m.isr[p], p, Acc)]
         done == IF d \in m.online[b] THEN elected ELSE Remove(IF Kip THEN n ELSE elected, b, p)
     IN  IF Bug = "an assignment is confirmed and not written" THEN m
@@ -465,7 +462,7 @@ LeaderInSync == \A p \in Partitions : meta.leader[p] # NoLeader => meta.leader[p
 
 \* R-INV-9: a leader is unfenced, and its directory is online by the metadata.
 LeaderOnline ==
-    \A p \in Partitions : LET l == meta.leader[p] IN l # NoLeader => ~meta.fenced[l] /\ InOnline(meta, l, p)
+    \A p \in Partitions : LET l == meta.leader[p] IN l # NoLeader => Acceptable(meta, l, p)
 
 \* The log of p on b lies on dead disks only.
 DeadLog(b, p) ==

@@ -69,8 +69,6 @@ SEEDED = (
     "a broker is unfenced before its assignments are known",
     "a session that expires fences nobody",
     "an assignment is confirmed and not written",
-    "an election asks nothing of the directory",
-    "an election asks nothing of the broker",
     "a change of a registration leaves its directories",
     "a change of a partition leaves its directories",
 )
