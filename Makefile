@@ -18,6 +18,7 @@ help:
 	@echo "make cluster the main job on a Spark cluster of three processes, while executors and workers are killed"
 	@echo "make defects every known defect of Kafka, tried on the classes of seven releases (needs Maven)"
 	@echo "make s3      logs and lakes on a real S3 server, while runs are killed (needs Go, or S3_SERVER=PATH)"
+	@echo "make tla     the TLA+ module through TLC, beside the explorer (needs Maven)"
 	@echo "make kafka-schema JAR=kafka-metadata-4.4.0.jar   what a Kafka's records have that is not known here"
 	@echo "make bench   speed, side by side with Kafka's own reader"
 
@@ -86,6 +87,9 @@ test: lint
 	command -v prometheus >/dev/null && command -v promtool >/dev/null || { \
 	  echo "no Prometheus here: tests/integration/test_monitoring.py is left out (apt-get install prometheus)"; \
 	  left_out="$$left_out --ignore tests/integration/test_monitoring.py"; }; \
+	command -v mvn >/dev/null || { \
+	  echo "no Maven here: tests/integration/test_tla.py is left out (apt-get install maven)"; \
+	  left_out="$$left_out --ignore tests/integration/test_tla.py"; }; \
 	$(BIN)/python -m pytest $(UNIT) && $(BIN)/python -m pytest $(INTEGRATION) $$left_out
 
 KAFKA_LIBS := build/kafka/libs
@@ -96,6 +100,10 @@ $(KAFKA_LIBS): tests/live/pom.xml
 	@command -v mvn >/dev/null || { echo "make live starts a real Kafka: install Maven and a JDK 17" >&2; exit 1; }
 	mvn -q -B -f tests/live/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(KAFKA_LIBS)
 	@touch $@
+
+# TLC is fetched with Maven.
+tla: setup
+	$(BIN)/python -m tests.tla.check $(TLA)
 
 # Kafka's classes of seven releases are fetched with Maven.
 defects: setup
