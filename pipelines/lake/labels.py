@@ -1,4 +1,4 @@
-"""The table ``labels``: paths and labels of directories, and the source of each. ``pipelines.lake.names`` reads it."""
+"""Writes the table ``labels``: paths and labels of directories, and the source of each."""
 
 from __future__ import annotations
 

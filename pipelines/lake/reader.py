@@ -21,7 +21,8 @@ from jbod_model.errors import UsageError
 from pipelines.lake.delta import connect, data_files, file_list, local_path, open_table, read_parquet, run_query
 from pipelines.lake.incomplete import Incomplete
 from pipelines.lake.ledger import EPOCH, Published, check_known, log_end, open_ledger, read_ledger, time_of
-from pipelines.lake.names import Names, Statement, read_statements
+from pipelines.lake.names import Names, Statement
+from pipelines.lake.read_labels import read_statements
 
 
 @dataclass(frozen=True)

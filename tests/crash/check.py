@@ -28,9 +28,11 @@ class History:
 
     def until(self, offset: int) -> dict[str, list[Row]]:
         """What a run had published that ended there: no row that began later, no end that came later."""
-        tables = {"records": [row for row in self.tables["records"] if row["log_offset"] < offset]}
+        tables = {}
         for name, rows in self.tables.items():
-            if name != "records":
+            if name in ("records", "changes"):
+                tables[name] = [row for row in rows if row["log_offset"] < offset]
+            else:
                 tables[name] = [_known(row, offset) for row in rows if row["from_offset"] < offset]
         return tables
 

@@ -83,7 +83,10 @@ def test_settings_file_of_the_directory_is_told_where_it_changes_something_unnam
         ("replay: {max_records: many}", "bad.yaml: replay.max_records: 'many' is invalid: input should be a valid int"),
         ("replay: {max_records: 0}", "bad.yaml: replay.max_records: 0 is invalid: input should be greater than or"),
         ("replay: {profil: kafka}", "bad.yaml: replay.profil: no such setting; did you mean profile?"),
-        ("replay: {profile: drafts}", "bad.yaml: replay.profile: 'drafts' is invalid: input should be 'kafka' or"),
+        (
+            "replay: {profile: drafts}",
+            "bad.yaml: replay.profile: 'drafts' is invalid: input should be 'kafka',",
+        ),
         ("spark: 7", "bad.yaml: spark: 7 is invalid"),
         ("lake: [", "bad.yaml: line 1: not valid YAML"),
         ("- lake", "bad.yaml: settings are a mapping of names to values, not a list"),

@@ -57,7 +57,7 @@ def test_check_of_a_log_leaves_with_1_for_findings_and_keeps_nothing(
     ("words", "line"),
     [
         (["offline", SOURCE, "--lake", "lake"], "jbod: --lake and --log: give one of them\n"),
-        (["check", SOURCE, "--validate"], "jbod: --validate reads the tables of a lake with Spark"),
+        (["check", SOURCE, "--validate"], "jbod: --validate reads the tables of a lake: jbod replay"),
         (["offline", "nowhere"], "jbod: nowhere"),
     ],
 )

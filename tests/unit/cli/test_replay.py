@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copy, copytree
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,8 +37,9 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run a command without Spark: exit code, standard output, standard error."""
-    monkeypatch.setattr(SOON, lambda *_: lambda: None)
-    monkeypatch.setattr("pipelines.spark.session.spark_session", lambda *_, **__: None)
+    monkeypatch.setattr(SOON, lambda *_: lambda: session)
+    session = SimpleNamespace(version="4.2.0")
+    monkeypatch.setattr("pipelines.spark.session.spark_session", lambda *_, **__: session)
     monkeypatch.setattr(Runner, "_run", local.LocalRunner._run)
 
     def command(*words: Any) -> tuple[int, str, str]:

@@ -52,7 +52,7 @@ def test_verify_of_a_good_lake_leaves_with_0_and_says_who_recomputed(
 ) -> None:
     code, out, _ = run(capsys, "verify", "--lake", str(lake))
     assert code == 0
-    assert out.splitlines()[0] == f"{lake} is what its records say, up to offset 275, by the model: 20 files"
+    assert out.splitlines()[0] == f"{lake} is what its records say, up to offset 275, by the model: 23 files"
 
 
 def test_verify_of_a_damaged_lake_leaves_with_1_and_names_the_file(

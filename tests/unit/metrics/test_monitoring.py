@@ -179,6 +179,7 @@ def test_every_metric_worth_a_look_is_on_the_dashboard() -> None:
         "jbod_partitions",
         "jbod_replicas",
         "jbod_findings_offset",
+        "jbod_directory_info",
     }
     assert shown | counted_elsewhere == set(DECLARED)
 

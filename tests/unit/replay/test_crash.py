@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -149,7 +150,7 @@ def test_second_replay_of_a_lake_is_refused_until_the_first_is_dead(tmp_path: Pa
     while not (tmp_path / "held").exists():
         assert os.waitpid(holder, os.WNOHANG) == (0, 0)
     with pytest.raises(UsageError, match="another jbod replay runs on this lake"):
-        second.run(None)  # type: ignore[arg-type]
+        second.run(SimpleNamespace(version="4.2.0"))  # type: ignore[arg-type]
     os.kill(holder, signal.SIGKILL)
     os.waitpid(holder, 0)
     with only_run(lake):
