@@ -189,7 +189,7 @@ def test_whatif_where_kafka_itself_would_fail_says_so_and_answers_as_if_repaired
         ("-1", "write BROKER or BROKER:DIRECTORY"),
         ("9", "broker 9 is not registered at offset 250; registered: 1, 2, 3, 4"),
         ("1:zz", "has no such directory; it has, or had: KowJ"),
-        ("1:", "several directories begin so: KowJ"),
+        ("1:", "several directories match: KowJ"),
         ("9:a", "broker 9 never had a directory"),
     ],
 )

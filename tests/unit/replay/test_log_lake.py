@@ -25,7 +25,7 @@ from pipelines.ask.risk import risk
 from pipelines.ask.status import status
 from pipelines.check.evaluate import run_checks
 from pipelines.lake.reader import Lake
-from pipelines.lake.tables import BY_NAME, HISTORY, RECORDS
+from pipelines.lake.tables import BY_NAME, CHANGES, HISTORY, RECORDS
 from pipelines.replay.log_lake import LogLake
 from pipelines.settings import load
 from pipelines.source.log_dir import LOG_NAME as LOG
@@ -105,6 +105,7 @@ def test_log_of_a_random_history_has_the_tables_of_the_engine_in_small_batches(r
             assert str(refusal) == str(problem)
             return
         found = _tables(LogLake.of(Options(path=str(log))))
+        expected.pop(CHANGES.name, None)  # for streams, not for questions
         assert differences(found | {RECORDS.name: []}, {n: in_order(n, rows) for n, rows in expected.items()}) == []
 
 
