@@ -111,7 +111,7 @@ def test_lake_opened_in_spark_answers_as_without_it(
     assert said["same settings"]
     assert f"this lake knows the offsets 0 to {newest}" in said["unknown"]
     there = sorted(tmp_path.iterdir())
-    assert len(there) == len(offsets) * (7 + 3 * len(HISTORY) + 1) + 2
+    assert len(there) == len(offsets) * (10 + 3 * len(HISTORY) + 1) + 2
     for folder in there:
         kind, name, offset = folder.name.split("-")
         assert_equal(folder, Lake.open(lake, int(offset)), kind, {"offline": "offline_replicas"}.get(name, name))
@@ -145,7 +145,7 @@ def test_lake_in_a_catalog_has_comments_views_and_a_readable_history(
     said = engine.call("tests.support.delta_calls:write_catalog", str(lake), [162, 264], str(tmp_path / "out"))
     for table in HISTORY:
         assert {table.name, f"{table.name}_now", f"{table.name}_at", f"{table.name}_published"} <= {*said["names"]}
-    assert said["comment"] == "A replica in a directory."
+    assert said["comment"].startswith("A replica in a directory.")
     assert said["columns"]["reason"].startswith("broker missing, broker fenced")
     assert said["history"][-3:] == [
         ["WRITE", f"jbod: published offsets {first} to {last}"] for first, last in ((0, 209), (210, 275), (276, 419))
