@@ -19,7 +19,7 @@ from tests.support.foreign import NAMES, answers, parts
 from tests.support.spark_engine import SparkEngine, spark_engine
 from tests.support.volume import exhaustive
 
-_OFFSETS = {"ledger": "end_offset", "records": "log_offset"}
+_OFFSETS = {"ledger": "end_offset", "records": "log_offset", "changes": "log_offset"}
 KEEPING = {
     "OPTIMIZE": "OPTIMIZE {t}",
     "ZORDER": "OPTIMIZE {t} ZORDER BY ({offset})",
