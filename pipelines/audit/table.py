@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from pathlib import Path
 from shlex import quote
 from typing import Any
 
@@ -24,7 +23,7 @@ from jbod_model.formats import json_values
 from jbod_model.formats.records import TYPE_NAMES, VersionedRecord
 from jbod_model.formats.request_log import RequestLine
 from jbod_model.formats.requests import BrokerHeartbeatRequest
-from pipelines.lake.delta import delta_at
+from pipelines.lake.delta import delta_at, uri_of
 from pipelines.lake.tables import TIME, Table, column
 from pipelines.storage.objects import storage_options
 
@@ -78,7 +77,7 @@ def write_audit(lake: str, judged: Iterable[Judged]) -> int:
             written += len(some)
             yield pa.RecordBatch.from_pylist(some, schema=AUDIT.schema)
 
-    root = lake if "://" in lake else Path(lake).absolute().as_uri()
+    root = uri_of(lake)
     location = f"{root}/{AUDIT.name}"
     try:
         delta_at(f"{root}/ledger")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from jbod_model.errors import Retriable, UsageError
 from pipelines.check.definition import SEVERITIES, Check, Finding
-from pipelines.lake.delta import delta_at
+from pipelines.lake.delta import delta_at, uri_of
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import TIME, Table, column
 from pipelines.storage.objects import storage_options
@@ -111,7 +110,7 @@ def record(lake: Lake, ran: Iterable[Check], found: Sequence[Finding]) -> Record
 def findings(lake: str, *, only_open: bool = False) -> list[dict[str, Any]]:
     """The rows of the table in the order of first seen. Empty if no check ran yet."""
     try:
-        table = delta_at(_uri(f"{lake}/{FINDINGS.name}"))
+        table = delta_at(uri_of(f"{lake}/{FINDINGS.name}"))
     except TableNotFoundError:
         return []
     wanted = pc.field("cleared_offset").is_null() if only_open else None
@@ -150,12 +149,6 @@ def _row(lake: Lake, one: Finding) -> dict[str, Any]:
     }
 
 
-def _uri(location: str) -> str:
-    if "://" in location:
-        return location
-    return Path(location).absolute().as_uri()
-
-
 def _kept(location: str, table: DeltaTable) -> pa.Table:
     try:
         return table.to_pyarrow_dataset().to_table()
@@ -165,7 +158,7 @@ def _kept(location: str, table: DeltaTable) -> pa.Table:
 
 def _open_or_create(location: str) -> DeltaTable:
     try:
-        table = delta_at(_uri(location))
+        table = delta_at(uri_of(location))
     except TableNotFoundError:
         return _create(location)
     except (DeltaError, OSError) as problem:
@@ -178,7 +171,7 @@ def _open_or_create(location: str) -> DeltaTable:
 def _create(location: str) -> DeltaTable:
     try:
         table = DeltaTable.create(
-            _uri(location),
+            uri_of(location),
             FINDINGS.schema,
             name=FINDINGS.name,
             description=FINDINGS.comment,

@@ -79,46 +79,6 @@ def commit_files(
     check_held(location)
     now = int(time.time() * 1000)
     where = f"{location}/{table.name}"
-    if is_object(location):
-        before = delta.version()
-        lines = [
-            {
-                "add": {
-                    "path": file.path,
-                    "partitionValues": file.partition_values,
-                    "size": file.size,
-                    "modificationTime": now,
-                    "dataChange": changes,
-                    "stats": file.stats,
-                }
-            }
-            for file in added
-        ]
-        lines += [
-            {
-                "remove": {
-                    "path": file.path,
-                    "deletionTimestamp": now,
-                    "dataChange": changes,
-                    "extendedFileMetadata": True,
-                    "partitionValues": partition_values(table.name, file.shard),
-                    "size": file.size,
-                }
-            }
-            for file in gone
-        ]
-        if not put_version(
-            where,
-            before + 1,
-            lines,
-            now=now,
-            partition_by=table.partition_by,
-            marks=marks,
-            transactions=transactions,
-        ):
-            raise Overtaken(f"{where}: something else wrote at the same time: run again")
-        delta.update_incremental()
-        return
     actions: list[AddAction | RemoveAction] = [
         AddAction(file.path, file.size, file.partition_values, file.modified or now, changes, file.stats)
         for file in added
@@ -126,8 +86,13 @@ def commit_files(
     actions += [
         RemoveAction(file.path, changes, now, file.size, partition_values(table.name, file.shard)) for file in gone
     ]
-    before = delta.version()
-    properties = CommitProperties(commit_info(marks), max_commit_retries=0, app_transactions=list(transactions))
+    before, info = delta.version(), commit_info(marks)
+    if is_object(location):
+        if not put_version(where, before + 1, actions, now=now, table=table, info=info, transactions=transactions):
+            raise Overtaken(f"{where}: something else wrote at the same time: run again")
+        delta.update_incremental()
+        return
+    properties = CommitProperties(info, max_commit_retries=0, app_transactions=list(transactions))
     try:
         delta.create_write_transaction(
             actions, "append", table.delta_schema, partition_by=table.partition_by, commit_properties=properties

@@ -46,7 +46,7 @@ def local_path(path: str) -> str:
     return unquote(urlsplit(path).path) if path.startswith("file://") else path
 
 
-def _uri(path: str) -> str:
+def uri_of(path: str) -> str:
     """A local path as a URI. In a URI, delta-rs accepts characters that it refuses in a path."""
     return path if "://" in path else Path(path).absolute().as_uri()
 
@@ -63,7 +63,7 @@ def is_table(location: str) -> bool:
 
 def open_table(root: str, name: str, version: int | None) -> DeltaTable:
     try:
-        return delta_at(_uri(f"{root}/{name}"), version)
+        return delta_at(uri_of(f"{root}/{name}"), version)
     except (TableNotFoundError, DeltaError, OSError) as problem:
         if fault := fault_of_storage(root, problem):
             raise fault from None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from jbod_model.errors import Retriable, UsageError
+from pipelines.lake.delta import uri_of
 from pipelines.lake.names import KINDS, LABELS, Statement
 from pipelines.lake.tables import TIME, Table, column
 from pipelines.storage.objects import storage_options
@@ -39,7 +39,7 @@ def write_statements(root: str, statements: Sequence[Statement]) -> None:
     """
     location = f"{root}/{LABELS}"
     rows = pa.Table.from_pylist([one._asdict() for one in statements], schema=TABLE.schema)
-    target = location if "://" in location else Path(location).absolute().as_uri()
+    target = uri_of(location)
     try:
         write_deltalake(
             target,

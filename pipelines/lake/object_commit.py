@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deltalake import DeltaTable, Transaction
+from deltalake.transaction import AddAction, RemoveAction
 
+from pipelines.lake.tables import Table
 from pipelines.storage import objects
 
 CHECKPOINT_AFTER = 7
@@ -30,27 +32,27 @@ _FOR_CHECKPOINT = 17
 def put_version(
     location: str,
     version: int,
-    actions: Sequence[Mapping[str, Any]],
+    actions: Sequence[AddAction | RemoveAction],
     *,
     now: int,
-    partition_by: Sequence[str],
-    marks: Mapping[str, str],
+    table: Table,
+    info: Mapping[str, str],
     transactions: Sequence[Transaction],
 ) -> bool:
     """Puts the commit of a version of the table at ``location``. Returns False if there is another one already.
 
-    ``actions``: Delta's add and remove actions. ``now`` in milliseconds.
+    ``now`` in milliseconds since 1970; ``info``: further columns of the commit info.
     """
     from obstore.exceptions import AlreadyExistsError
 
-    info = {
+    commit_info = {
         "timestamp": now,
         "operation": "WRITE",
-        "operationParameters": {"mode": "Append", "partitionBy": json.dumps(list(partition_by))},
+        "operationParameters": {"mode": "Append", "partitionBy": json.dumps(list(table.partition_by))},
         "engineInfo": "jbod",
-        **marks,
+        **info,
     }
-    lines: list[Mapping[str, Any]] = [{"commitInfo": info}, *actions]
+    lines: list[Mapping[str, Any]] = [{"commitInfo": commit_info}, *map(_line_of, actions)]
     lines += [{"txn": {"appId": one.app_id, "version": one.version, "lastUpdated": now}} for one in transactions]
     content = "\n".join(json.dumps(line) for line in lines).encode()
     commit = _commit_of(location, version)
@@ -104,6 +106,19 @@ def refresh(location: str, delta: DeltaTable) -> bool:
         return False
     delta.update_incremental()
     return True
+
+
+def _line_of(action: AddAction | RemoveAction) -> Mapping[str, Any]:
+    """An action as Delta's log has it."""
+    same = {
+        "path": action.path,
+        "partitionValues": action.partition_values,
+        "size": action.size,
+        "dataChange": action.data_change,
+    }
+    if isinstance(action, AddAction):
+        return {"add": {**same, "modificationTime": action.modification_time, "stats": action.stats}}
+    return {"remove": {**same, "deletionTimestamp": action.deletion_timestamp, "extendedFileMetadata": True}}
 
 
 def _commit_of(location: str, version: int) -> str:

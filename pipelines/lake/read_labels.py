@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jbod_model.errors import UsageError
-from pipelines.lake.delta import data_files, delta_at, read_parquet, run_query
+from pipelines.lake.delta import data_files, delta_at, read_parquet, run_query, uri_of
 from pipelines.lake.ledger import time_of
 from pipelines.lake.names import LABELS, Statement
 
@@ -31,7 +31,7 @@ def labels_table(root: str) -> DeltaTable | None:
     if "://" not in root and not Path(location).is_dir():
         return None
     try:
-        return delta_at(location if "://" in location else Path(location).absolute().as_uri())
+        return delta_at(uri_of(location))
     except TableNotFoundError:
         return None
     except (DeltaError, OSError) as problem:

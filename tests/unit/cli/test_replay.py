@@ -37,8 +37,8 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run a command without Spark: exit code, standard output, standard error."""
-    monkeypatch.setattr(SOON, lambda *_: lambda: session)
     session = SimpleNamespace(version="4.2.0")
+    monkeypatch.setattr(SOON, lambda *_: lambda: session)
     monkeypatch.setattr("pipelines.spark.session.spark_session", lambda *_, **__: session)
     monkeypatch.setattr(Runner, "_run", local.LocalRunner._run)
 
