@@ -143,11 +143,17 @@ class SparkLake:
     @cached_property
     def has_delta(self) -> bool:
         """Whether the session can read Delta tables."""
-        from pyspark.errors import AnalysisException
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import AnalysisException, PySparkException
 
         try:
             self.spark.read.format("delta").load(self._location(LEDGER.name)).schema  # noqa: B018  Connect is lazy
         except AnalysisException:
+            return False
+        except (PySparkException, Py4JJavaError) as problem:
+            # PySpark 4.2 has no class of its own for SparkClassNotFoundException.
+            if "DATA_SOURCE_NOT_FOUND" not in str(problem):
+                raise
             return False
         return True
 
