@@ -35,6 +35,8 @@ def write_versions(spark: SparkSession, tables: dict[str, Asked], out: str) -> N
 
 def write_lake_at(spark: SparkSession, lake: str, offsets: list[int], out: str) -> dict[str, object]:
     """Opens a lake at offsets and writes every answer of it to a Parquet folder of its name. Returns what it saw."""
+    # Delta Lake itself sets spark.sql.parquet.fieldId.read.enabled when it first reads a table.
+    spark.read.format("delta").load(f"{lake}/ledger").count()
     before = dict(spark.conf.getAll)
     wanted = {}
     for offset in offsets:
