@@ -92,13 +92,18 @@ test: lint
 	  left_out="$$left_out --ignore tests/integration/test_tla.py"; }; \
 	$(BIN)/python -m pytest $(UNIT) && $(BIN)/python -m pytest $(INTEGRATION) $$left_out
 
+# The newest servers, and the newest command line tools that are published.
 KAFKA_LIBS := build/kafka/libs
-live: setup $(KAFKA_LIBS)
-	KAFKA_LIBS=$(KAFKA_LIBS) $(BIN)/python -m pytest -q -s tests/live
+KAFKA_TOOLS := build/kafka/tools
+live: setup $(KAFKA_LIBS) $(KAFKA_TOOLS)
+	KAFKA_LIBS=$(KAFKA_LIBS) KAFKA_TOOLS=$(KAFKA_TOOLS) $(BIN)/python -m pytest -q -s tests/live
 
 $(KAFKA_LIBS): tests/live/pom.xml
+$(KAFKA_TOOLS): tests/live/tools.pom.xml
+$(KAFKA_LIBS) $(KAFKA_TOOLS):
 	@command -v mvn >/dev/null || { echo "make live starts a real Kafka: install Maven and a JDK 17" >&2; exit 1; }
-	mvn -q -B -f tests/live/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(KAFKA_LIBS)
+	@rm -rf $@
+	mvn -q -B -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$@
 	@touch $@
 
 # TLC is fetched with Maven.

@@ -11,6 +11,9 @@ import org.apache.kafka.common.message.AlterPartitionRequestData.PartitionData;
 import org.apache.kafka.common.message.AlterPartitionRequestData.TopicData;
 import org.apache.kafka.common.message.BrokerHeartbeatRequestData;
 import org.apache.kafka.common.message.CreatePartitionsRequestData.CreatePartitionsTopic;
+import org.apache.kafka.common.message.CreateTopicsRequestData;
+import org.apache.kafka.common.message.CreateTopicsRequestData.CreatableTopic;
+import org.apache.kafka.common.message.CreateTopicsResponseData;
 import org.apache.kafka.common.metadata.BrokerRegistrationChangeRecord;
 import org.apache.kafka.common.metadata.PartitionRecord;
 import org.apache.kafka.common.protocol.ApiKeys;
@@ -39,8 +42,8 @@ import static org.apache.kafka.controller.ControllerRequestContextUtil.anonymous
  * feature that the defect needs. The brokers and topics are those of Kafka's own ReplicationControlManagerTest.
  */
 public class Defects {
-    private static final Uuid A = Uuid.fromString("AAAAAAAAQACAAAAAAAAAAQ");
-    private static final Uuid B = Uuid.fromString("AAAAAAAAQACAAAAAAAAAAg");
+    static final Uuid A = Uuid.fromString("AAAAAAAAQACAAAAAAAAAAQ");
+    static final Uuid B = Uuid.fromString("AAAAAAAAQACAAAAAAAAAAg");
     private static final Uuid C = Uuid.fromString("AAAAAAAAQACAAAAAAAAAAw");
     private static final Uuid D = Uuid.fromString("AAAAAAAAQACAAAAAAAAABA");
     private static final Uuid E = Uuid.fromString("AAAAAAAAQACAAAAAAAAABQ");
@@ -71,6 +74,13 @@ public class Defects {
         scenarios.put("manual-assignment-to-a-cordoned-broker", () -> new Defects(false).cordonedBroker());
         scenarios.put("a-clean-election-that-loses-data", () -> new Defects(true).cleanElection());
         scenarios.put("a-request-adds-any-number-of-partitions", () -> new Defects(false).unboundedGrowth());
+        scenarios.put("a-sum-of-partitions-overflows", () -> new Defects(false).overflow());
+        scenarios.put("an-offline-assignment-that-elects", () -> new Defects(false).offlineAssignmentElects());
+        scenarios.put("a-second-record-puts-the-old-directory-back", () -> new Defects(false).secondRecord());
+        scenarios.put("a-joining-replica-is-never-reported", BrokerDefects::joiningReplica);
+        scenarios.put("a-move-is-forgotten", BrokerDefects::forgottenMove);
+        scenarios.put("a-move-that-begins-anew-outlives-its-source", BrokerDefects::moveOutlivesSource);
+        scenarios.put("aborted-transactions-in-broker-images", BrokerDefects::abortedTransaction);
         for (Map.Entry<String, Scenario> scenario : scenarios.entrySet()) {
             String seen;
             try {
@@ -231,6 +241,60 @@ public class Defects {
         }
     }
 
+    /** Two topics whose partitions are 2^31 in sum; a replication factor that nobody can place ends the request after. */
+    private String overflow() throws Exception {
+        brokers(1);
+        int half = 1 << 30;
+        CreateTopicsRequestData request = new CreateTopicsRequestData();
+        for (String name : List.of("foo", "bar")) {
+            request.topics().add(new CreatableTopic().setName(name).setNumPartitions(half).setReplicationFactor((short) 2));
+        }
+        try {
+            int error = kafka.createTopics(request).topics().find("foo").errorCode();
+            return "yes\terror " + error + " comes from the placement of " + half + " partitions";
+        } catch (RuntimeException problem) {
+            return "no\t" + problem;
+        }
+    }
+
+    /** The replica leaves its dead directory for one that works, and is assigned to the dead one again. */
+    private String offlineAssignmentElects() throws Exception {
+        brokers(1);
+        TopicIdPartition partition = topic("foo", new int[][] {{1}}, 1);
+        assign(1, partition, A);
+        heartbeat(1, A);
+        assign(1, partition, B);
+        int before = at(partition).leader;
+        assign(1, partition, A);
+        int after = at(partition).leader;
+        return (before == -1 && after == 1 ? "yes" : "no") + "\tleader " + before + " -> " + after + ", directory " + named(at(partition).directories[0]);
+    }
+
+    /** An unclean election of the replica that is added leaves a reassignment that the next record completes. */
+    private String secondRecord() throws Exception {
+        brokers(1, 2, 3);
+        TopicIdPartition partition = topic("foo", new int[][] {{1, 2}}, 1);
+        kafka.alterTopicConfig("foo", "unclean.leader.election.enable", "true");
+        assign(1, partition, A);
+        reassign("foo", 3, 1);
+        kafka.fenceBrokers(Set.of(1, 2));
+        kafka.unfenceBrokers(1);
+        PartitionRegistration pending = at(partition);
+        List<ApiMessageAndVersion> records = assign(1, partition, H);
+        PartitionRegistration now = at(partition);
+        Uuid directory = now.directories[find(now.replicas, 1)];
+        return (directory.equals(A) ? "yes" : "no") + "\tleader " + pending.leader + ", replicas " + Arrays.toString(pending.replicas) + " -> "
+            + Arrays.toString(now.replicas) + ", " + records.size() + " records, directory of broker 1: " + named(directory);
+    }
+
+    private static int find(int[] replicas, int broker) {
+        return Arrays.stream(replicas).boxed().toList().indexOf(broker);
+    }
+
+    private static String named(Uuid directory) {
+        return directory.equals(A) ? "A" : directory.equals(B) ? "B" : directory.equals(H) ? "a dead one" : directory.toString();
+    }
+
     /** Registers and unfences brokers with two directories each. */
     private void brokers(Integer... ids) throws Exception {
         for (int id : ids) {
@@ -340,6 +404,22 @@ public class Defects {
 
         void inControlledShutdownBrokers(Integer... brokers) throws Exception {
             call(context, "inControlledShutdownBrokers", (Object) brokers);
+        }
+
+        CreateTopicsResponseData createTopics(CreateTopicsRequestData request) throws Exception {
+            Object[] arguments = {anonymousContextFor(ApiKeys.CREATE_TOPICS), request, Set.of("foo", "bar")};
+            try {
+                return result(call(replicationControl, "createTopics", arguments));
+            } catch (NoSuchMethodException newer) {
+                Object[] more = Arrays.copyOf(arguments, arguments.length + 1);
+                more[arguments.length] = false;
+                return result(call(replicationControl, "createTopics", more));
+            }
+        }
+
+        @SuppressWarnings("unchecked")
+        private static <T> T result(Object answer) {
+            return ((ControllerResult<T>) answer).response();
         }
 
         void alterTopicConfig(String topic, String name, String value) throws Exception {
