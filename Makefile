@@ -16,7 +16,7 @@ help:
 	@echo "make exhaustive   every seed, case and kill point of the tests (an hour; every night on main)"
 	@echo "make live    follow a real Kafka while its disks break (needs Maven)"
 	@echo "make cluster the main job on a Spark cluster of three processes, while executors and workers are killed"
-	@echo "make defects every known defect of Kafka, tried on the classes of seven releases (needs Maven)"
+	@echo "make defects every known defect of Kafka, tried on the classes of eight releases (needs Maven)"
 	@echo "make s3      logs and lakes on a real S3 server, while runs are killed (needs Go, or S3_SERVER=PATH)"
 	@echo "make tla     the TLA+ module through TLC, beside the explorer (needs Maven)"
 	@echo "make kafka-schema JAR=kafka-metadata-4.4.0.jar   what a Kafka's records have that is not known here"
@@ -110,7 +110,7 @@ $(KAFKA_LIBS) $(KAFKA_TOOLS):
 tla: setup
 	$(BIN)/python -m tests.tla.check $(TLA)
 
-# Kafka's classes of seven releases are fetched with Maven.
+# Kafka's classes of eight releases are fetched with Maven.
 defects: setup
 	$(BIN)/python -m tests.defects.run
 

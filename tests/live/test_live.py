@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pipelines import ask
+from pipelines.ask.quorum import quorum
 from tests.live.kafka import CONTROLLER, Cluster, wait_for
 from tests.support.paths import ROOT
 
@@ -100,8 +101,7 @@ def voters(lake: ask.Lake) -> dict[int, str]:
 
 
 def cordons(lake: ask.Lake) -> set[tuple[int, str]]:
-    rows = f"SELECT broker_id, directory_id FROM {lake.at('directories')} WHERE cordoned_since_offset IS NOT NULL"
-    return set(lake.query(rows))
+    return set(lake.query(f"SELECT broker_id, unnest(cordoned_log_dirs) FROM {lake.at('brokers')}"))
 
 
 def kafkas_cordons(cluster: Cluster) -> set[tuple[int, str]]:
@@ -149,7 +149,7 @@ def test_lake_says_what_kafka_says_after_every_step(cluster: Cluster, lake: Path
     cluster.remove_controller(LEAVES)
     check(cluster, lake, lambda: set(cluster.voters()) == {CONTROLLER})
     wait_for("the controller is gone", lambda: controllers(lake) == {CONTROLLER}, 30)
-    assert [one.node_id for one in ask.quorum(ask.Lake.open(lake)).gone] == [LEAVES]
+    assert [one.node_id for one in quorum(ask.Lake.open(lake)).gone] == [LEAVES]
 
     broken = cluster.disk(1, 0)
     lost = kafkas_places(cluster)[(1, cluster.directory_id(broken))]

@@ -61,6 +61,16 @@ class BrokerDefects {
         return (changes.directoryIds().isEmpty() ? "yes" : "no") + "\tfollows foo-0, directories to compare: " + changes.directoryIds().size();
     }
 
+    /** A broker that starts reads all partitions as new ones. */
+    static String joiningReplicaRestarts() {
+        TopicsDelta all = new TopicsDelta(TopicsImage.EMPTY);
+        all.replay(new TopicRecord().setName("foo").setTopicId(TOPIC));
+        all.replay(new PartitionRecord().setTopicId(TOPIC).setPartitionId(0).setReplicas(List.of(1, 2)).setIsr(List.of(1, 2))
+            .setLeader(1).setDirectories(List.of(Defects.A, Uuid.fromString("AAAAAAAAAAAAAAAAAAAAAQ"))));
+        int compared = all.localChanges(2).directoryIds().size();
+        return (compared == 1 ? "yes" : "no") + "\tdirectories to compare when the broker starts: " + compared;
+    }
+
     /** The broker's image after an aborted transaction, and after one that a record follows. */
     static String abortedTransaction() throws Exception {
         ApiMessage begin = new BeginTransactionRecord().setName("t");

@@ -2,6 +2,8 @@ package org.apache.kafka.controller;
 
 
 import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.PolicyViolationException;
 import org.apache.kafka.common.message.AlterPartitionReassignmentsRequestData;
 import org.apache.kafka.common.message.AlterPartitionReassignmentsRequestData.ReassignablePartition;
 import org.apache.kafka.common.message.AlterPartitionReassignmentsRequestData.ReassignableTopic;
@@ -15,6 +17,7 @@ import org.apache.kafka.common.message.CreateTopicsRequestData;
 import org.apache.kafka.common.message.CreateTopicsRequestData.CreatableTopic;
 import org.apache.kafka.common.message.CreateTopicsResponseData;
 import org.apache.kafka.common.metadata.BrokerRegistrationChangeRecord;
+import org.apache.kafka.common.metadata.ConfigRecord;
 import org.apache.kafka.common.metadata.PartitionRecord;
 import org.apache.kafka.common.protocol.ApiKeys;
 import org.apache.kafka.metadata.PartitionRegistration;
@@ -39,7 +42,7 @@ import static org.apache.kafka.controller.ControllerRequestContextUtil.anonymous
  * The shortest ways to the defects of docs/kafka-defects.md, on the controller classes of one release.
  *
  * Prints a line "DEFECT TAB yes|no|absent TAB evidence" per defect. "absent" means that the release does not have the
- * feature that the defect needs. The brokers and topics are those of Kafka's own ReplicationControlManagerTest.
+ * feature that the defect needs. "DEFECT (remedy)" says whether what the page advises helps. The brokers and topics are those of Kafka's own ReplicationControlManagerTest.
  */
 public class Defects {
     static final Uuid A = Uuid.fromString("AAAAAAAAQACAAAAAAAAAAQ");
@@ -53,6 +56,7 @@ public class Defects {
     private static final Map<Integer, List<Uuid>> DIRECTORIES = Map.of(1, List.of(A, B), 2, List.of(C, D), 3, List.of(E, F), 4, List.of(G, H));
 
     private final Context kafka;
+    private Uuid created;
 
     private Defects(boolean elr) throws Exception {
         kafka = new Context(elr);
@@ -81,12 +85,16 @@ public class Defects {
         scenarios.put("a-move-is-forgotten", BrokerDefects::forgottenMove);
         scenarios.put("a-move-that-begins-anew-outlives-its-source", BrokerDefects::moveOutlivesSource);
         scenarios.put("aborted-transactions-in-broker-images", BrokerDefects::abortedTransaction);
+        scenarios.put("stale-eligible-leaders (remedy)", () -> new Defects(true).staleEligibleLeadersCleared());
+        scenarios.put("unfenced-and-failed-in-one-heartbeat (remedy)", () -> new Defects(false).unfencedAndFailedRestarts());
+        scenarios.put("an-offline-assignment-that-elects (remedy)", () -> new Defects(false).offlineAssignmentRestarts());
+        scenarios.put("a-joining-replica-is-never-reported (remedy)", BrokerDefects::joiningReplicaRestarts);
         for (Map.Entry<String, Scenario> scenario : scenarios.entrySet()) {
             String seen;
             try {
                 seen = scenario.getValue().run();
             } catch (Throwable problem) {
-                seen = "failed\t" + problem;
+                seen = "failed\t" + (problem instanceof InvocationTargetException ? problem.getCause() : problem);
             }
             System.out.println(scenario.getKey() + "\t" + seen.replace('\n', ' '));
         }
@@ -127,6 +135,15 @@ public class Defects {
         }
     }
 
+    private String staleEligibleLeadersCleared() throws Exception {
+        if (!staleEligibleLeaders().startsWith("yes")) {
+            return "absent\tthere is nothing to mend";
+        }
+        kafka.setMinInsyncReplicas("foo", "1");
+        String again = throwing(() -> kafka.uncleanShutdown(2));
+        return (again.startsWith("no") ? "yes" : "no") + "\tafter min.insync.replicas was set again: " + again.split("\t")[1];
+    }
+
     private String eligibleLeadersWiped() throws Exception {
         brokers(1, 2, 3);
         TopicIdPartition partition = topic("foo", new int[][] {{1, 2, 3}}, 2);
@@ -147,6 +164,22 @@ public class Defects {
         kafka.fenceBrokers(Set.of(1));
         heartbeat(1, A);
         return (at(partition).leader == 1 ? "yes" : "no") + "\tleader " + at(partition).leader + " after the heartbeat";
+    }
+
+    /** The broker restarts without the directory that it leads from. */
+    private String unfencedAndFailedRestarts() throws Exception {
+        if (!unfencedAndFailed().startsWith("yes")) {
+            return "absent\tthere is nothing to mend";
+        }
+        send(new BrokerHeartbeatRequestData().setBrokerId(1).setBrokerEpoch(epoch(1)).setWantFence(true));
+        restart(1, B);
+        int leader = at(new TopicIdPartition(created, 0)).leader;
+        return (leader == -1 ? "yes" : "no") + "\tleader 1 -> " + leader;
+    }
+
+    private void restart(int broker, Uuid... directories) throws Exception {
+        kafka.registerBrokersWithDirs(broker, List.of(directories));
+        kafka.unfenceBrokers(broker);
     }
 
     private String allDirectoriesOffline() throws Exception {
@@ -245,15 +278,22 @@ public class Defects {
     private String overflow() throws Exception {
         brokers(1);
         int half = 1 << 30;
+        if (!createTwo(5_001).startsWith("PolicyViolation")) {
+            return "absent\tthe release has no limit";
+        }
+        String answer = createTwo(half);
+        return (answer.startsWith("PolicyViolation") ? "no" : "yes") + "\ttwo topics of " + half + " partitions: " + answer;
+    }
+
+    private String createTwo(int partitions) throws Exception {
         CreateTopicsRequestData request = new CreateTopicsRequestData();
         for (String name : List.of("foo", "bar")) {
-            request.topics().add(new CreatableTopic().setName(name).setNumPartitions(half).setReplicationFactor((short) 2));
+            request.topics().add(new CreatableTopic().setName(name).setNumPartitions(partitions).setReplicationFactor((short) 2));
         }
         try {
-            int error = kafka.createTopics(request).topics().find("foo").errorCode();
-            return "yes\terror " + error + " comes from the placement of " + half + " partitions";
-        } catch (RuntimeException problem) {
-            return "no\t" + problem;
+            return "error " + kafka.createTopics(request).topics().find("foo").errorCode() + " when they are placed";
+        } catch (PolicyViolationException problem) {
+            return "PolicyViolation, " + problem.getMessage();
         }
     }
 
@@ -268,6 +308,19 @@ public class Defects {
         assign(1, partition, A);
         int after = at(partition).leader;
         return (before == -1 && after == 1 ? "yes" : "no") + "\tleader " + before + " -> " + after + ", directory " + named(at(partition).directories[0]);
+    }
+
+    private String offlineAssignmentRestarts() throws Exception {
+        if (!offlineAssignmentElects().startsWith("yes")) {
+            return "absent\tthere is nothing to mend";
+        }
+        TopicIdPartition partition = new TopicIdPartition(created, 0);
+        kafka.fenceBrokers(Set.of(1));
+        restart(1, B);
+        int between = at(partition).leader;
+        assign(1, partition, B);
+        kafka.unfenceBrokers(1);
+        return (between == -1 ? "yes" : "no") + "\tleader 1 -> " + between + " on the dead disk";
     }
 
     /** An unclean election of the replica that is added leaves a reassignment that the next record completes. */
@@ -304,9 +357,9 @@ public class Defects {
     }
 
     private TopicIdPartition topic(String name, int[][] replicas, int minInsyncReplicas) throws Exception {
-        Uuid id = kafka.createTestTopic(name, replicas);
+        created = kafka.createTestTopic(name, replicas);
         kafka.alterTopicConfig(name, "min.insync.replicas", Integer.toString(minInsyncReplicas));
-        return new TopicIdPartition(id, 0);
+        return new TopicIdPartition(created, 0);
     }
 
     private PartitionRegistration at(TopicIdPartition partition) {
@@ -424,6 +477,21 @@ public class Defects {
 
         void alterTopicConfig(String topic, String name, String value) throws Exception {
             call(context, "alterTopicConfig", topic, name, value);
+        }
+
+        /** With the records that the controller writes for it. */
+        @SuppressWarnings("unchecked")
+        void setMinInsyncReplicas(String topic, String value) throws Exception {
+            List<ApiMessageAndVersion> records = new ArrayList<>(List.of(new ApiMessageAndVersion(new ConfigRecord()
+                .setResourceType(ConfigResource.Type.TOPIC.id()).setResourceName(topic).setName("min.insync.replicas").setValue(value), (short) 0)));
+            Field control = context.getClass().getDeclaredField("configurationControl");
+            control.setAccessible(true);
+            try {
+                replay(records);
+                replay((List<ApiMessageAndVersion>) call(control.get(context), "createClearElrRecordsAsNeeded", records));
+            } catch (NoSuchMethodException problem) {
+                // An older release clears nothing.
+            }
         }
 
         void deleteTopic(Uuid topic) throws Exception {
