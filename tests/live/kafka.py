@@ -110,7 +110,9 @@ class Cluster:
         return self._run(TOOLS, name, *words)
 
     def _run(self, jars: str, name: str, *words: str) -> str:
-        done = subprocess.run([*self._java(jars, "-Xmx128m"), name, *words], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*self._java(jars, "-Xmx128m"), name, *words], capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, f"{name} {words}: {done.stdout[-1000:]} {done.stderr[-2000:]}"
         return done.stdout
 
@@ -167,26 +169,28 @@ class Cluster:
             if directories
             else ("--delete-config", "cordoned.log.dirs")
         )
-        to = ("--bootstrap-server", self.bootstrap, "--alter", "--entity-type", "brokers", "--entity-name", str(broker))
-        self.tool("kafka.admin.ConfigCommand", *to, *asked)
+        of = ("--entity-type", "brokers", "--entity-name", str(broker))
+        self.tool("kafka.admin.ConfigCommand", "--bootstrap-server", self.bootstrap, "--alter", *of, *asked)
 
     def cordoned(self, broker: int) -> set[Path]:
         """The broker's cordoned.log.dirs, as ``kafka-configs --describe`` has them."""
-        to = ("--bootstrap-server", self.bootstrap, "--describe", "--entity-type", "brokers", "--entity-name", str(broker))
-        said = self.tool("kafka.admin.ConfigCommand", *to)
+        of = ("--entity-type", "brokers", "--entity-name", str(broker))
+        said = self.tool("kafka.admin.ConfigCommand", "--bootstrap-server", self.bootstrap, "--describe", *of)
         found = re.findall(r"^\s*cordoned\.log\.dirs=(\S*) sensitive", said, re.MULTILINE)
         return {Path(each) for paths in found for each in paths.split(",") if each}
 
     def voters(self) -> dict[int, str]:
         """``kafka-metadata-quorum describe``: directory id by voter."""
-        said = self.tool("org.apache.kafka.tools.MetadataQuorumCommand", "--bootstrap-server", self.bootstrap, "describe", "--status")
+        to = ("--bootstrap-server", self.bootstrap)
+        said = self.tool("org.apache.kafka.tools.MetadataQuorumCommand", *to, "describe", "--status")
         found = json.loads(re.findall(r"^CurrentVoters:\s*(.*)$", said, re.MULTILINE)[0])
         return {voter["id"]: voter["directoryId"] for voter in found}
 
     def remove_controller(self, controller: int) -> None:
         """Take a controller out of the voters, kill it, and take it out of the metadata."""
-        words = ("remove-controller", "--controller-id", str(controller), "--controller-directory-id", self.voters()[controller])
-        self.tool("org.apache.kafka.tools.MetadataQuorumCommand", "--bootstrap-server", self.bootstrap, *words)
+        which = ("--controller-id", str(controller), "--controller-directory-id", self.voters()[controller])
+        words = ("--bootstrap-server", self.bootstrap, "remove-controller", *which)
+        self.tool("org.apache.kafka.tools.MetadataQuorumCommand", *words)
         self.stop_node(controller, signal.SIGKILL)
         self._run(LIBS, str(UNREGISTER), self.bootstrap, str(controller))
 
