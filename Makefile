@@ -14,7 +14,7 @@ help:
 	@echo "make demo    replay a real cluster's log, ask it what is offline and why, check it, draw a report"
 	@echo "make test    lint, types, unit and integration tests"
 	@echo "make exhaustive   every seed, case and kill point of the tests (an hour; every night on main)"
-	@echo "make live    follow a real Kafka while its disks break (needs Maven)"
+	@echo "make live    follow a real Kafka 4.4.0 while its disks break and a controller goes (needs Maven)"
 	@echo "make cluster the main job on a Spark cluster of three processes, while executors and workers are killed"
 	@echo "make defects every known defect of Kafka, tried on the classes of eight releases (needs Maven)"
 	@echo "make s3      logs and lakes on a real S3 server, while runs are killed (needs Go, or S3_SERVER=PATH)"
