@@ -14,9 +14,9 @@ help:
 	@echo "make demo    replay a real cluster's log, ask it what is offline and why, check it, draw a report"
 	@echo "make test    lint, types, unit and integration tests"
 	@echo "make exhaustive   every seed, case and kill point of the tests (an hour; every night on main)"
-	@echo "make live    follow a real Kafka while its disks break (needs Maven)"
+	@echo "make live    follow a real Kafka 4.4.0 while its disks break and a controller goes (needs Maven)"
 	@echo "make cluster the main job on a Spark cluster of three processes, while executors and workers are killed"
-	@echo "make defects every known defect of Kafka, tried on the classes of seven releases (needs Maven)"
+	@echo "make defects every known defect of Kafka, tried on the classes of eight releases (needs Maven)"
 	@echo "make s3      logs and lakes on a real S3 server, while runs are killed (needs Go, or S3_SERVER=PATH)"
 	@echo "make tla     the TLA+ module through TLC, beside the explorer (needs Maven)"
 	@echo "make kafka-schema JAR=kafka-metadata-4.4.0.jar   what a Kafka's records have that is not known here"
@@ -92,20 +92,25 @@ test: lint
 	  left_out="$$left_out --ignore tests/integration/test_tla.py"; }; \
 	$(BIN)/python -m pytest $(UNIT) && $(BIN)/python -m pytest $(INTEGRATION) $$left_out
 
+# The newest servers, and the newest command line tools that are published.
 KAFKA_LIBS := build/kafka/libs
-live: setup $(KAFKA_LIBS)
-	KAFKA_LIBS=$(KAFKA_LIBS) $(BIN)/python -m pytest -q -s tests/live
+KAFKA_TOOLS := build/kafka/tools
+live: setup $(KAFKA_LIBS) $(KAFKA_TOOLS)
+	KAFKA_LIBS=$(KAFKA_LIBS) KAFKA_TOOLS=$(KAFKA_TOOLS) $(BIN)/python -m pytest -q -s tests/live
 
 $(KAFKA_LIBS): tests/live/pom.xml
+$(KAFKA_TOOLS): tests/live/tools.pom.xml
+$(KAFKA_LIBS) $(KAFKA_TOOLS):
 	@command -v mvn >/dev/null || { echo "make live starts a real Kafka: install Maven and a JDK 17" >&2; exit 1; }
-	mvn -q -B -f tests/live/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(KAFKA_LIBS)
+	@rm -rf $@
+	mvn -q -B -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$@
 	@touch $@
 
 # TLC is fetched with Maven.
 tla: setup
 	$(BIN)/python -m tests.tla.check $(TLA)
 
-# Kafka's classes of seven releases are fetched with Maven.
+# Kafka's classes of eight releases are fetched with Maven.
 defects: setup
 	$(BIN)/python -m tests.defects.run
 

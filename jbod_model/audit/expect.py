@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from jbod_model.conformance import compare
 from jbod_model.controller import Context, Controller
 from jbod_model.formats.json_values import write
 from jbod_model.formats.kafka_errors import KafkaError, RequestRefused
@@ -125,6 +126,15 @@ def answered(line: RequestLine) -> Any:
 def answers(line: RequestLine, outcome: Expected) -> bool:
     """Whether the request was answered as expected. Any answer to a request that timed out counts as expected."""
     return line.error_code == TIMED_OUT or answered(line) == outcome.answer
+
+
+def other_answer(line: RequestLine, outcome: Expected) -> tuple[tuple[str, Any, Any], ...]:
+    """(field, expected, found) where the answer is not the expected one. An error answers the whole request."""
+    found, expected = answered(line), outcome.answer
+    if not (isinstance(found, dict) and isinstance(expected, dict)):
+        found, expected = ({"errorCode": one if isinstance(one, int) else 0} for one in (found, expected))
+    differences = compare.values("answer", found, expected)
+    return tuple((where, ours, theirs) for where, theirs, ours in differences)
 
 
 def comparable(response: Response) -> Any:

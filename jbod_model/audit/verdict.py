@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Any
 
 from jbod_model.formats.records import VersionedRecord
 from jbod_model.formats.request_log import NewerLine, RequestLine
@@ -35,6 +36,8 @@ class Judged:
     """What a controller without flaws writes."""
     found: tuple[VersionedRecord, ...] = ()
     """What the log has."""
+    answer: tuple[tuple[str, Any, Any], ...] = ()
+    """Field, expected and found, where the answer is another."""
     newer: bool = False
     """Whether it is not decidable because it, or the cluster then, is newer than the reference controller."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jbod_model.audit.arrivals import Arrivals
 from jbod_model.audit.expect import (
@@ -21,10 +21,10 @@ from jbod_model.audit.expect import (
     WITHOUT_LEAK,
     AuditRules,
     Expected,
-    answered,
     answers,
     expect,
     name_of,
+    other_answer,
 )
 from jbod_model.audit.knowledge import Knowledge
 from jbod_model.audit.newer import may_have_caused, newer_level, newer_line, newer_record
@@ -205,7 +205,7 @@ class Audit:
             return Judged(line=line, verdict=Verdict.QUIRK, quirk=quirk, expected=expected.records)
         if expected.records:
             return self._differs(line, "nothing was written", expected.records)
-        return self._differs(line, f"answered {answered(line)!r:.120}, expected {expected.answer!r:.120}")
+        return replace(self._differs(line, "another answer than expected"), answer=other_answer(line, expected))
 
     def _differs(
         self,

@@ -166,9 +166,9 @@ def _difference(one: Judged) -> dict[str, Any]:
 def differing_fields(one: Judged) -> list[tuple[str, Any, Any]]:
     """The differences in content: record and field, expected and found. A record that one side lacks is one difference.
 
-    If the content is the same, the order differs: see `out_of_place`.
+    Where the answer is another, its fields. If the content is the same, the order differs: see `out_of_place`.
     """
-    fields = []
+    fields = list(one.answer)
     for where, found, expected in compare.records(camel_case(one.line.api.lower()), one.found, one.expected):
         at = re.match(r"records\[(\d+)\]\.?", where)
         name = where if at is None else where[at.end() :]

@@ -103,7 +103,7 @@ def _show_difference(one: Judged) -> None:
     time = when(datetime.fromtimestamp(one.line.completed_ms / 1000, UTC))
     place = "" if one.from_offset is None else f" at offset {one.from_offset}"
     say(out, f"{one.verdict.value}: {one.line.api} of {one.line.client_id}, {time}{place}: {one.reason}", hang=2)
-    if one.expected and one.found and one.verdict is not Verdict.ORDER:
+    if one.answer or (one.expected and one.found and one.verdict is not Verdict.ORDER):
         fields = differing_fields(one)
         for field, expected, found in fields[:FIELDS]:
             say(out, f"  {field}: expected {_value(expected)}, found {_value(found)}", hang=4)

@@ -7,29 +7,51 @@ Run as ``python -m tests.defects.run`` (``make defects``). Needs Maven and a JDK
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
 BUILD = HERE.parents[1] / "build" / "defects"
 FOUND = HERE.parent / "fixtures" / "golden" / "defects.json"
-RELEASES = ("3.7.2", "3.8.1", "3.9.2", "4.0.2", "4.1.2", "4.2.0", "4.3.1")
-"""Kafka 4.4.0 has published no test classes, and those of 4.3.1 do not fit: its traces stand for it."""
-SOURCE = HERE / "src" / "org" / "apache" / "kafka" / "controller" / "Defects.java"
+RELEASES = ("3.7.2", "3.8.1", "3.9.2", "4.0.2", "4.1.2", "4.2.0", "4.3.1", "4.4.0")
+TESTS_OF = {"4.4.0": "4.3.1"}
+"""A release whose test classes are not published, and the release whose test sources stand in for them."""
+MOVED = {"org.apache.kafka.common.utils.LogContext": "org.apache.kafka.common.utils.internals.LogContext"}
+"""Classes that such test sources import from where the newer release no longer has them."""
+CONTEXT = "org/apache/kafka/controller/ReplicationControlManagerTest.java"
+SOURCES = sorted((HERE / "src").rglob("*.java"))
 
 
 def tried(release: str) -> dict[str, list[str]]:
     """Each defect's outcome and evidence on the classes of this release."""
     jars, classes = BUILD / release / "libs", BUILD / release / "classes"
+    tests = TESTS_OF.get(release, release)
     if not jars.is_dir():
         copy = ("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}")
-        subprocess.run(["mvn", "-q", "-B", "-f", HERE / "pom.xml", f"-Dkafka={release}", *copy], check=True)
-    path = f"{jars}/*"
-    subprocess.run(["javac", "-nowarn", "-Xlint:none", "-cp", path, "-d", classes, SOURCE], check=True)
-    run = ["java", "-cp", f"{classes}:{path}", "org.apache.kafka.controller.Defects"]
+        words = (f"-Dkafka={release}", f"-Dtests={tests}")
+        subprocess.run(["mvn", "-q", "-B", "-f", HERE / "pom.xml", *words, *copy], check=True)
+    sources = [*SOURCES, *([context(jars, tests)] if tests != release else [])]
+    path = f"{classes}:{jars}/*"
+    shutil.rmtree(classes, ignore_errors=True)
+    subprocess.run(["javac", "-nowarn", "-Xlint:none", "-cp", path, "-d", classes, *sources], check=True)
+    run = ["java", "-Xmx512m", "-cp", path, "org.apache.kafka.controller.Defects"]
     lines = subprocess.run(run, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     return {name: [outcome, evidence] for name, outcome, evidence in (line.split("\t", 2) for line in lines)}
+
+
+def context(jars: Path, tests: str) -> Path:
+    """The source of Kafka's test context, with the imports that a newer release needs."""
+    with zipfile.ZipFile(jars / f"kafka-metadata-{tests}-test-sources.jar") as archive:
+        source = archive.read(CONTEXT).decode()
+    for old, new in MOVED.items():
+        source = source.replace(f"import {old};", f"import {new};")
+    found = jars.parent / "sources" / CONTEXT
+    found.parent.mkdir(parents=True, exist_ok=True)
+    found.write_text(source)
+    return found
 
 
 def main() -> int:

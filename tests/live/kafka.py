@@ -1,7 +1,8 @@
-"""A real Kafka on this machine: one controller and brokers with several log directories, on loopback ports only."""
+"""A real Kafka on this machine: controllers and brokers with several log directories, on loopback ports only."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -15,8 +16,13 @@ from pathlib import Path
 from typing import Any
 
 CONTROLLER = 100
+"""The controller whose log is read; the others may leave."""
 LIBS = "KAFKA_LIBS"
-"""Environment variable: the folder of Kafka's jars, as ``make live`` fetches them."""
+"""Environment variable: the folder of the jars of Kafka's servers, as ``make live`` fetches them."""
+TOOLS = "KAFKA_TOOLS"
+"""Environment variable: the folder of the jars of Kafka's command line tools, which may be older than the servers."""
+UNREGISTER = Path(__file__).parent / "UnregisterController.java"
+"""No command line tool that is published unregisters a controller."""
 
 
 def free_port() -> int:
@@ -39,17 +45,22 @@ class Cluster:
     """Nodes as processes; each has a folder with its directories, its settings and what it printed."""
 
     root: Path
+    controllers: tuple[int, ...] = (CONTROLLER,)
     brokers: tuple[int, ...] = (1, 2, 3)
     disks: int = 3
     cluster_id: str = "abcdefghijklmnopqrstuQ"
+    formatting: tuple[str, ...] = ()
+    """More words for ``kafka-storage format`` of controllers, as ``--feature NAME=LEVEL``."""
+    settings: dict[str, str | int] = field(default_factory=dict)
+    """More settings of every node."""
     ports: dict[int, int] = field(default_factory=dict)
     nodes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start(self) -> None:
         """Format and start every node, and wait until all brokers are registered and unfenced."""
-        for node in (CONTROLLER, *self.brokers):
+        for node in (*self.controllers, *self.brokers):
             self.ports[node] = free_port()
-        for node in (CONTROLLER, *self.brokers):
+        for node in (*self.controllers, *self.brokers):
             self._configure(node)
             self.format(node)
             self.start_node(node)
@@ -77,12 +88,14 @@ class Cluster:
     def format(self, node: int) -> None:
         """kafka-storage format of the directories that are not formatted yet."""
         words = ["format", "-t", self.cluster_id, "-c", str(self._settings(node)), "--ignore-formatted"]
-        self.tool("kafka.tools.StorageTool", *words)
+        if node in self.controllers:
+            words += ["--initial-controllers", ",".join(map(self._voter, self.controllers)), *self.formatting]
+        self._run(LIBS, "kafka.tools.StorageTool", *words)
 
     def start_node(self, node: int) -> None:
         said = (self.root / str(node) / "out.log").open("ab")
         self.nodes[node] = subprocess.Popen(
-            [*self._java("-Xmx256m", f"-Dkafka.logs.dir={self.root}"), "kafka.Kafka", str(self._settings(node))],
+            [*self._java(LIBS, "-Xmx256m", f"-Dkafka.logs.dir={self.root}"), "kafka.Kafka", str(self._settings(node))],
             stdout=said,
             stderr=said,
         )
@@ -94,8 +107,13 @@ class Cluster:
 
     def tool(self, name: str, *words: str) -> str:
         """Standard output of one of Kafka's command line tools."""
-        done = subprocess.run([*self._java("-Xmx128m"), name, *words], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{name} {words}: {done.stderr[-2000:]}"
+        return self._run(TOOLS, name, *words)
+
+    def _run(self, jars: str, name: str, *words: str) -> str:
+        done = subprocess.run(
+            [*self._java(jars, "-Xmx128m"), name, *words], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{name} {words}: {done.stdout[-1000:]} {done.stderr[-2000:]}"
         return done.stdout
 
     @property
@@ -144,7 +162,39 @@ class Cluster:
         words = ("unregister", "--bootstrap-server", self.bootstrap, "--id", str(broker))
         self.tool("org.apache.kafka.tools.ClusterTool", *words)
 
-    def _java(self, *options: str) -> list[str]:
+    def cordon(self, broker: int, *directories: Path) -> None:
+        """cordoned.log.dirs of a broker: these directories take no new replicas; with none, all do again."""
+        asked = (
+            ("--add-config", f"cordoned.log.dirs=[{','.join(map(str, directories))}]")
+            if directories
+            else ("--delete-config", "cordoned.log.dirs")
+        )
+        of = ("--entity-type", "brokers", "--entity-name", str(broker))
+        self.tool("kafka.admin.ConfigCommand", "--bootstrap-server", self.bootstrap, "--alter", *of, *asked)
+
+    def cordoned(self, broker: int) -> set[Path]:
+        """The broker's cordoned.log.dirs, as ``kafka-configs --describe`` has them."""
+        of = ("--entity-type", "brokers", "--entity-name", str(broker))
+        said = self.tool("kafka.admin.ConfigCommand", "--bootstrap-server", self.bootstrap, "--describe", *of)
+        found = re.findall(r"^\s*cordoned\.log\.dirs=(\S*) sensitive", said, re.MULTILINE)
+        return {Path(each) for paths in found for each in paths.split(",") if each}
+
+    def voters(self) -> dict[int, str]:
+        """``kafka-metadata-quorum describe``: directory id by voter."""
+        to = ("--bootstrap-server", self.bootstrap)
+        said = self.tool("org.apache.kafka.tools.MetadataQuorumCommand", *to, "describe", "--status")
+        found = json.loads(re.findall(r"^CurrentVoters:\s*(.*)$", said, re.MULTILINE)[0])
+        return {voter["id"]: voter["directoryId"] for voter in found}
+
+    def remove_controller(self, controller: int) -> None:
+        """Take a controller out of the voters, kill it, and take it out of the metadata."""
+        which = ("--controller-id", str(controller), "--controller-directory-id", self.voters()[controller])
+        words = ("--bootstrap-server", self.bootstrap, "remove-controller", *which)
+        self.tool("org.apache.kafka.tools.MetadataQuorumCommand", *words)
+        self.stop_node(controller, signal.SIGKILL)
+        self._run(LIBS, str(UNREGISTER), self.bootstrap, str(controller))
+
+    def _java(self, jars: str, *options: str) -> list[str]:
         return [
             os.environ.get("JAVA", "java"),
             "-XX:+UseSerialGC",
@@ -152,8 +202,13 @@ class Cluster:
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
             *options,
             "-cp",
-            f"{Path(os.environ[LIBS]).resolve()}/*",
+            f"{Path(os.environ[jars]).resolve()}/*",
         ]
+
+    def _voter(self, controller: int) -> str:
+        """A controller as ``--initial-controllers`` wants it. Its directory id says which it is."""
+        identity = base64.urlsafe_b64encode(controller.to_bytes(2, "big") * 8).decode().rstrip("=")
+        return f"{controller}@127.0.0.1:{self.ports[controller]}:{identity}"
 
     def _settings(self, node: int) -> Path:
         return self.root / str(node) / "server.properties"
@@ -161,10 +216,10 @@ class Cluster:
     def _configure(self, node: int) -> None:
         shutil.rmtree(self.root / str(node), ignore_errors=True)
         (self.root / str(node)).mkdir(parents=True)
-        voter = f"{CONTROLLER}@127.0.0.1:{self.ports[CONTROLLER]}"
-        settings = {
+        voters = ",".join(f"127.0.0.1:{self.ports[controller]}" for controller in self.controllers)
+        settings: dict[str, object] = {
             "node.id": node,
-            "controller.quorum.voters": voter,
+            "controller.quorum.bootstrap.servers": voters,
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "offsets.topic.replication.factor": 1,
@@ -178,11 +233,11 @@ class Cluster:
             "metadata.max.retention.bytes": 65536,
             "log.retention.check.interval.ms": 5000,
         }
-        if node == CONTROLLER:
+        if node in self.controllers:
             settings |= {
                 "process.roles": "controller",
                 "listeners": f"CONTROLLER://127.0.0.1:{self.ports[node]}",
-                "log.dirs": self.metadata,
+                "log.dirs": self.root / str(node) / "metadata",
             }
         else:
             disks = [self.disk(node, number) for number in range(self.disks)]
@@ -192,6 +247,7 @@ class Cluster:
                 "log.dirs": ",".join(map(str, disks)),
                 "metadata.log.dir": self.root / str(node) / "metadata",
             }
+        settings |= self.settings
         self._settings(node).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
 

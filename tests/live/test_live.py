@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,16 +15,20 @@ import pytest
 from deltalake import DeltaTable
 
 from pipelines import ask
-from tests.live.kafka import Cluster, wait_for
+from pipelines.ask.quorum import quorum
+from tests.live.kafka import CONTROLLER, Cluster, wait_for
 from tests.support.paths import ROOT
 
 WITHIN = float(os.environ.get("LIVE_SECONDS", "15"))
 """Seconds from a record to its row; a busy machine may be given more."""
+PROGRESS = re.compile(r"jbod replay: .*, \d+ s")
+LEAVES = CONTROLLER + 1
+"""The controller that is removed."""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("kafka"), brokers=(1, 2))
+    cluster = Cluster(tmp_path_factory.mktemp("kafka"), controllers=(CONTROLLER, LEAVES), brokers=(1, 2))
     try:
         cluster.start()
         yield cluster
@@ -92,13 +97,27 @@ def kafkas_places(cluster: Cluster) -> dict[tuple[int, str], set[tuple[str, int]
     }
 
 
+def voters(lake: ask.Lake) -> dict[int, str]:
+    """As ``kafka-metadata-quorum describe`` has it."""
+    return dict(lake.query(f"SELECT node_id, directory_id FROM {lake.at('voters')} WHERE voter"))
+
+
+def cordons(lake: ask.Lake) -> set[tuple[int, str]]:
+    return set(lake.query(f"SELECT broker_id, unnest(cordoned_log_dirs) FROM {lake.at('brokers')}"))
+
+
+def kafkas_cordons(cluster: Cluster) -> set[tuple[int, str]]:
+    brokers = [broker for broker in cluster.brokers if broker in cluster.nodes]
+    return {(broker, cluster.directory_id(path)) for broker in brokers for path in cluster.cordoned(broker)}
+
+
 def agrees(cluster: Cluster, lake: Path) -> Callable[[], bool]:
     """Whether lake and Kafka say the same; the lake is asked before Kafka and after, as both go on."""
 
     def answer() -> bool:
-        kafka = cluster.describe(), kafkas_places(cluster)
+        kafka = cluster.describe(), kafkas_places(cluster), kafkas_cordons(cluster), cluster.voters()
         opened = ask.Lake.open(lake)
-        return (partitions(opened), places(opened, set(cluster.nodes))) == kafka
+        return (partitions(opened), places(opened, set(cluster.nodes)), cordons(opened), voters(opened)) == kafka
 
     return answer
 
@@ -116,6 +135,23 @@ def test_lake_says_what_kafka_says_after_every_step(cluster: Cluster, lake: Path
     cluster.create_topic("orders", 6, 2)
     cluster.create_topic("payments", 3, 1)
     check(cluster, lake, lambda: len(cluster.describe()) == 9)
+
+    drained = cluster.disk(2, 1)
+    cluster.cordon(2, drained)
+    check(cluster, lake, lambda: cluster.cordoned(2) == {drained})
+    cluster.create_topic("later", 6, 2)
+    check(cluster, lake, lambda: len(cluster.describe()) == 15)
+    identity = cluster.directory_id(drained)
+    assert cordons(ask.Lake.open(lake)) == {(2, identity)}
+    assert "later" not in {topic for topic, _ in places(ask.Lake.open(lake), {2})[(2, identity)]}
+    cluster.cordon(2)
+    check(cluster, lake, lambda: not cluster.cordoned(2))
+
+    assert controllers(lake) == {CONTROLLER, LEAVES}
+    cluster.remove_controller(LEAVES)
+    check(cluster, lake, lambda: set(cluster.voters()) == {CONTROLLER})
+    wait_for("the controller is gone", lambda: controllers(lake) == {CONTROLLER}, 30)
+    assert [one.node_id for one in quorum(ask.Lake.open(lake)).gone] == [LEAVES]
 
     broken = cluster.disk(1, 0)
     lost = kafkas_places(cluster)[(1, cluster.directory_id(broken))]
@@ -145,7 +181,10 @@ def test_lake_says_what_kafka_says_after_every_step(cluster: Cluster, lake: Path
     check(cluster, lake, lambda: True)
     wait_for("broker 2 is gone", lambda: 2 not in brokers(lake), 30)
     assert {broker: reason for _, _, broker, reason, _ in offline_replicas(lake)} == {2: "broker missing"}
-    assert not (lake.parent / "errors").read_text()
+    said = (lake.parent / "errors").read_text().splitlines()
+    assert not [line for line in said if not PROGRESS.fullmatch(line)]
+
+    assert ledger(lake)[-1]["unknown_from"] is None
 
     late = lateness(lake, first)
     median = sorted(late)[len(late) // 2]
@@ -172,6 +211,12 @@ def offline_replicas(lake: Path) -> list[tuple[str, int, int, str, str]]:
     opened = ask.Lake.open(lake)
     rows = f"SELECT topic, partition, broker_id, reason, directory_id FROM {opened.at('offline_replicas')}"
     return [tuple(row) for row in opened.query(rows)]
+
+
+def controllers(lake: Path) -> set[int]:
+    """The controllers that are registered."""
+    opened = ask.Lake.open(lake)
+    return {controller for (controller,) in opened.query(f"SELECT controller_id FROM {opened.at('controllers')}")}
 
 
 def brokers(lake: Path) -> set[int]:

@@ -63,6 +63,15 @@ def test_check_of_the_blast_radius_says_what_is_at_stake(tmp_path: Path) -> None
     assert found.message == f"if it failed now, 2 would have no leader, 2 of them no copy online (of 1 {LOCAL})"
 
 
+def test_check_of_offline_partitions_names_the_tiered_topic(tmp_path: Path) -> None:
+    """B-17: every replica is offline, and of topic t only the local part with it."""
+    found = run_checks(story().left(1, "b").lake(tmp_path), ["B-17"])
+    assert {f"{one.topic}-{one.partition}": one.message for one in found} == {
+        "t-0": "every replica is offline; the topic is tiered: what was copied to remote storage is safe",
+        "u-0": "every replica is offline",
+    }
+
+
 @pytest.mark.parametrize(
     "words", [["whatif", "--fail", "1"], ["risk"], ["safe-to-remove", f"1:{disk('a')}"], ["check"]]
 )

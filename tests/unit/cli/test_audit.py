@@ -79,7 +79,22 @@ def test_a_request_that_was_answered_wrongly_is_shown_and_leaves_with_1(
     assert run("audit", LOG_DIR, "--requests", changed) == 1
     out = capsys.readouterr().out
     (line,) = [line for line in out.splitlines() if line.startswith("differs: BROKER_HEARTBEAT")]
-    assert ": answered " in line or ": nothing was written" in line or ": other records" in line
+    assert ": another answer" in line or ": nothing was written" in line or ": other records" in line
+
+
+def test_another_answer_is_shown_field_by_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changed = tmp_path / "requests.log"
+    lines = gzip.decompress(REQUESTS.read_bytes()).decode().splitlines()
+    beats = [at for at, line in enumerate(lines) if '"BROKER_HEARTBEAT"' in line and '"isFenced":false' in line]
+    lines[beats[60]] = lines[beats[60]].replace('"isFenced":false', '"isFenced":true')
+    changed.write_text("\n".join(lines))
+    assert run("audit", LOG_DIR, "--requests", changed, "--json") == 1
+    (one,) = json.loads(capsys.readouterr().out)["differences"]
+    assert one["reason"] == "another answer than expected"
+    assert one["fields"] == [{"field": "answer.isFenced", "expected": False, "found": True}]
+    assert run("audit", LOG_DIR, "--requests", changed) == 1
+    said = capsys.readouterr().out
+    assert "another answer than expected\n  answer.isFenced: expected false, found true\n" in said
 
 
 def test_the_table_has_a_row_for_each_request_that_matters_and_a_second_run_replaces_it(tmp_path: Path) -> None:

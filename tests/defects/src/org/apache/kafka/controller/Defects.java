@@ -2,6 +2,8 @@ package org.apache.kafka.controller;
 
 
 import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.PolicyViolationException;
 import org.apache.kafka.common.message.AlterPartitionReassignmentsRequestData;
 import org.apache.kafka.common.message.AlterPartitionReassignmentsRequestData.ReassignablePartition;
 import org.apache.kafka.common.message.AlterPartitionReassignmentsRequestData.ReassignableTopic;
@@ -11,7 +13,11 @@ import org.apache.kafka.common.message.AlterPartitionRequestData.PartitionData;
 import org.apache.kafka.common.message.AlterPartitionRequestData.TopicData;
 import org.apache.kafka.common.message.BrokerHeartbeatRequestData;
 import org.apache.kafka.common.message.CreatePartitionsRequestData.CreatePartitionsTopic;
+import org.apache.kafka.common.message.CreateTopicsRequestData;
+import org.apache.kafka.common.message.CreateTopicsRequestData.CreatableTopic;
+import org.apache.kafka.common.message.CreateTopicsResponseData;
 import org.apache.kafka.common.metadata.BrokerRegistrationChangeRecord;
+import org.apache.kafka.common.metadata.ConfigRecord;
 import org.apache.kafka.common.metadata.PartitionRecord;
 import org.apache.kafka.common.protocol.ApiKeys;
 import org.apache.kafka.metadata.PartitionRegistration;
@@ -36,11 +42,11 @@ import static org.apache.kafka.controller.ControllerRequestContextUtil.anonymous
  * The shortest ways to the defects of docs/kafka-defects.md, on the controller classes of one release.
  *
  * Prints a line "DEFECT TAB yes|no|absent TAB evidence" per defect. "absent" means that the release does not have the
- * feature that the defect needs. The brokers and topics are those of Kafka's own ReplicationControlManagerTest.
+ * feature that the defect needs. "DEFECT (remedy)" says whether what the page advises helps. The brokers and topics are those of Kafka's own ReplicationControlManagerTest.
  */
 public class Defects {
-    private static final Uuid A = Uuid.fromString("AAAAAAAAQACAAAAAAAAAAQ");
-    private static final Uuid B = Uuid.fromString("AAAAAAAAQACAAAAAAAAAAg");
+    static final Uuid A = Uuid.fromString("AAAAAAAAQACAAAAAAAAAAQ");
+    static final Uuid B = Uuid.fromString("AAAAAAAAQACAAAAAAAAAAg");
     private static final Uuid C = Uuid.fromString("AAAAAAAAQACAAAAAAAAAAw");
     private static final Uuid D = Uuid.fromString("AAAAAAAAQACAAAAAAAAABA");
     private static final Uuid E = Uuid.fromString("AAAAAAAAQACAAAAAAAAABQ");
@@ -50,6 +56,7 @@ public class Defects {
     private static final Map<Integer, List<Uuid>> DIRECTORIES = Map.of(1, List.of(A, B), 2, List.of(C, D), 3, List.of(E, F), 4, List.of(G, H));
 
     private final Context kafka;
+    private Uuid created;
 
     private Defects(boolean elr) throws Exception {
         kafka = new Context(elr);
@@ -71,12 +78,23 @@ public class Defects {
         scenarios.put("manual-assignment-to-a-cordoned-broker", () -> new Defects(false).cordonedBroker());
         scenarios.put("a-clean-election-that-loses-data", () -> new Defects(true).cleanElection());
         scenarios.put("a-request-adds-any-number-of-partitions", () -> new Defects(false).unboundedGrowth());
+        scenarios.put("a-sum-of-partitions-overflows", () -> new Defects(false).overflow());
+        scenarios.put("an-offline-assignment-that-elects", () -> new Defects(false).offlineAssignmentElects());
+        scenarios.put("a-second-record-puts-the-old-directory-back", () -> new Defects(false).secondRecord());
+        scenarios.put("a-joining-replica-is-never-reported", BrokerDefects::joiningReplica);
+        scenarios.put("a-move-is-forgotten", BrokerDefects::forgottenMove);
+        scenarios.put("a-move-that-begins-anew-outlives-its-source", BrokerDefects::moveOutlivesSource);
+        scenarios.put("aborted-transactions-in-broker-images", BrokerDefects::abortedTransaction);
+        scenarios.put("stale-eligible-leaders (remedy)", () -> new Defects(true).staleEligibleLeadersCleared());
+        scenarios.put("unfenced-and-failed-in-one-heartbeat (remedy)", () -> new Defects(false).unfencedAndFailedRestarts());
+        scenarios.put("an-offline-assignment-that-elects (remedy)", () -> new Defects(false).offlineAssignmentRestarts());
+        scenarios.put("a-joining-replica-is-never-reported (remedy)", BrokerDefects::joiningReplicaRestarts);
         for (Map.Entry<String, Scenario> scenario : scenarios.entrySet()) {
             String seen;
             try {
                 seen = scenario.getValue().run();
             } catch (Throwable problem) {
-                seen = "failed\t" + problem;
+                seen = "failed\t" + (problem instanceof InvocationTargetException ? problem.getCause() : problem);
             }
             System.out.println(scenario.getKey() + "\t" + seen.replace('\n', ' '));
         }
@@ -117,6 +135,15 @@ public class Defects {
         }
     }
 
+    private String staleEligibleLeadersCleared() throws Exception {
+        if (!staleEligibleLeaders().startsWith("yes")) {
+            return "absent\tthere is nothing to mend";
+        }
+        kafka.setMinInsyncReplicas("foo", "1");
+        String again = throwing(() -> kafka.uncleanShutdown(2));
+        return (again.startsWith("no") ? "yes" : "no") + "\tafter min.insync.replicas was set again: " + again.split("\t")[1];
+    }
+
     private String eligibleLeadersWiped() throws Exception {
         brokers(1, 2, 3);
         TopicIdPartition partition = topic("foo", new int[][] {{1, 2, 3}}, 2);
@@ -137,6 +164,22 @@ public class Defects {
         kafka.fenceBrokers(Set.of(1));
         heartbeat(1, A);
         return (at(partition).leader == 1 ? "yes" : "no") + "\tleader " + at(partition).leader + " after the heartbeat";
+    }
+
+    /** The broker restarts without the directory that it leads from. */
+    private String unfencedAndFailedRestarts() throws Exception {
+        if (!unfencedAndFailed().startsWith("yes")) {
+            return "absent\tthere is nothing to mend";
+        }
+        send(new BrokerHeartbeatRequestData().setBrokerId(1).setBrokerEpoch(epoch(1)).setWantFence(true));
+        restart(1, B);
+        int leader = at(new TopicIdPartition(created, 0)).leader;
+        return (leader == -1 ? "yes" : "no") + "\tleader 1 -> " + leader;
+    }
+
+    private void restart(int broker, Uuid... directories) throws Exception {
+        kafka.registerBrokersWithDirs(broker, List.of(directories));
+        kafka.unfenceBrokers(broker);
     }
 
     private String allDirectoriesOffline() throws Exception {
@@ -231,6 +274,80 @@ public class Defects {
         }
     }
 
+    /** Two topics whose partitions are 2^31 in sum; a replication factor that nobody can place ends the request after. */
+    private String overflow() throws Exception {
+        brokers(1);
+        int half = 1 << 30;
+        if (!createTwo(5_001).startsWith("PolicyViolation")) {
+            return "absent\tthe release has no limit";
+        }
+        String answer = createTwo(half);
+        return (answer.startsWith("PolicyViolation") ? "no" : "yes") + "\ttwo topics of " + half + " partitions: " + answer;
+    }
+
+    private String createTwo(int partitions) throws Exception {
+        CreateTopicsRequestData request = new CreateTopicsRequestData();
+        for (String name : List.of("foo", "bar")) {
+            request.topics().add(new CreatableTopic().setName(name).setNumPartitions(partitions).setReplicationFactor((short) 2));
+        }
+        try {
+            return "error " + kafka.createTopics(request).topics().find("foo").errorCode() + " when they are placed";
+        } catch (PolicyViolationException problem) {
+            return "PolicyViolation, " + problem.getMessage();
+        }
+    }
+
+    /** The replica leaves its dead directory for one that works, and is assigned to the dead one again. */
+    private String offlineAssignmentElects() throws Exception {
+        brokers(1);
+        TopicIdPartition partition = topic("foo", new int[][] {{1}}, 1);
+        assign(1, partition, A);
+        heartbeat(1, A);
+        assign(1, partition, B);
+        int before = at(partition).leader;
+        assign(1, partition, A);
+        int after = at(partition).leader;
+        return (before == -1 && after == 1 ? "yes" : "no") + "\tleader " + before + " -> " + after + ", directory " + named(at(partition).directories[0]);
+    }
+
+    private String offlineAssignmentRestarts() throws Exception {
+        if (!offlineAssignmentElects().startsWith("yes")) {
+            return "absent\tthere is nothing to mend";
+        }
+        TopicIdPartition partition = new TopicIdPartition(created, 0);
+        kafka.fenceBrokers(Set.of(1));
+        restart(1, B);
+        int between = at(partition).leader;
+        assign(1, partition, B);
+        kafka.unfenceBrokers(1);
+        return (between == -1 ? "yes" : "no") + "\tleader 1 -> " + between + " on the dead disk";
+    }
+
+    /** An unclean election of the replica that is added leaves a reassignment that the next record completes. */
+    private String secondRecord() throws Exception {
+        brokers(1, 2, 3);
+        TopicIdPartition partition = topic("foo", new int[][] {{1, 2}}, 1);
+        kafka.alterTopicConfig("foo", "unclean.leader.election.enable", "true");
+        assign(1, partition, A);
+        reassign("foo", 3, 1);
+        kafka.fenceBrokers(Set.of(1, 2));
+        kafka.unfenceBrokers(1);
+        PartitionRegistration pending = at(partition);
+        List<ApiMessageAndVersion> records = assign(1, partition, H);
+        PartitionRegistration now = at(partition);
+        Uuid directory = now.directories[find(now.replicas, 1)];
+        return (directory.equals(A) ? "yes" : "no") + "\tleader " + pending.leader + ", replicas " + Arrays.toString(pending.replicas) + " -> "
+            + Arrays.toString(now.replicas) + ", " + records.size() + " records, directory of broker 1: " + named(directory);
+    }
+
+    private static int find(int[] replicas, int broker) {
+        return Arrays.stream(replicas).boxed().toList().indexOf(broker);
+    }
+
+    private static String named(Uuid directory) {
+        return directory.equals(A) ? "A" : directory.equals(B) ? "B" : directory.equals(H) ? "a dead one" : directory.toString();
+    }
+
     /** Registers and unfences brokers with two directories each. */
     private void brokers(Integer... ids) throws Exception {
         for (int id : ids) {
@@ -240,9 +357,9 @@ public class Defects {
     }
 
     private TopicIdPartition topic(String name, int[][] replicas, int minInsyncReplicas) throws Exception {
-        Uuid id = kafka.createTestTopic(name, replicas);
+        created = kafka.createTestTopic(name, replicas);
         kafka.alterTopicConfig(name, "min.insync.replicas", Integer.toString(minInsyncReplicas));
-        return new TopicIdPartition(id, 0);
+        return new TopicIdPartition(created, 0);
     }
 
     private PartitionRegistration at(TopicIdPartition partition) {
@@ -342,8 +459,39 @@ public class Defects {
             call(context, "inControlledShutdownBrokers", (Object) brokers);
         }
 
+        CreateTopicsResponseData createTopics(CreateTopicsRequestData request) throws Exception {
+            Object[] arguments = {anonymousContextFor(ApiKeys.CREATE_TOPICS), request, Set.of("foo", "bar")};
+            try {
+                return result(call(replicationControl, "createTopics", arguments));
+            } catch (NoSuchMethodException newer) {
+                Object[] more = Arrays.copyOf(arguments, arguments.length + 1);
+                more[arguments.length] = false;
+                return result(call(replicationControl, "createTopics", more));
+            }
+        }
+
+        @SuppressWarnings("unchecked")
+        private static <T> T result(Object answer) {
+            return ((ControllerResult<T>) answer).response();
+        }
+
         void alterTopicConfig(String topic, String name, String value) throws Exception {
             call(context, "alterTopicConfig", topic, name, value);
+        }
+
+        /** With the records that the controller writes for it. */
+        @SuppressWarnings("unchecked")
+        void setMinInsyncReplicas(String topic, String value) throws Exception {
+            List<ApiMessageAndVersion> records = new ArrayList<>(List.of(new ApiMessageAndVersion(new ConfigRecord()
+                .setResourceType(ConfigResource.Type.TOPIC.id()).setResourceName(topic).setName("min.insync.replicas").setValue(value), (short) 0)));
+            Field control = context.getClass().getDeclaredField("configurationControl");
+            control.setAccessible(true);
+            try {
+                replay(records);
+                replay((List<ApiMessageAndVersion>) call(control.get(context), "createClearElrRecordsAsNeeded", records));
+            } catch (NoSuchMethodException problem) {
+                // An older release clears nothing.
+            }
         }
 
         void deleteTopic(Uuid topic) throws Exception {
