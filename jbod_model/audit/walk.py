@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jbod_model.audit.arrivals import Arrivals
 from jbod_model.audit.expect import (
@@ -287,7 +287,8 @@ class Audit:
         newer = (self._newer or newer_record(record)) is not None
         newer = newer or any(may_have_caused(line, record.record) for line in self._unread)
         cause = "not decidable" if newer else "unexplained"
-        yield self._own(f"{cause} {type(record.record).__name__}", 1, newer=newer)
+        nearest = next(((one.line, one.instead) for one in possible if one.instead), None)
+        yield replace(self._own(f"{cause} {type(record.record).__name__}", 1, newer=newer), nearest=nearest)
 
     def _caused_by(self, pending: _Pending, entry: LogEntry) -> Judged | None:
         """The verdict if the request explains the next records and its answer, by the right rules or known others."""

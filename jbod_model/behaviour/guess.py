@@ -9,7 +9,9 @@ from typing import Any
 from jbod_model.behaviour.registrations import Registrations
 from jbod_model.formats.records import Record
 from jbod_model.formats.requests import Request
+from jbod_model.ids import Uuid
 from jbod_model.replay.image import Image
+
 
 @dataclass(frozen=True, slots=True)
 class Guess:
@@ -29,3 +31,5 @@ class Ahead:
     offset: int
     """Of the first of them."""
     registrations: Registrations
+    lost: Uuid | None = None
+    """The id for lost directories, where the profile's brokers assign replicas to it."""

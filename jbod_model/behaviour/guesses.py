@@ -102,7 +102,7 @@ def _registration_changes(ahead: Ahead, at: int = 0) -> Iterator[Guess]:
         if isinstance(record, BrokerRegistrationChangeRecord)
     ]
     expired = Guess(SessionExpired(broker_id=first.broker_id))
-    if not registration.in_controlled_shutdown:
+    if registration.fenced or not registration.in_controlled_shutdown:
         yield expired
     failed: list[tuple[Uuid, ...]] = [()]
     cordoned: list[tuple[Uuid, ...] | None] = [None]

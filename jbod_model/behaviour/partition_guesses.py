@@ -1,4 +1,4 @@
-"""The actions that change partitions and no broker: assignments, in-sync sets, reassignments, elections (R-BEHAVE-2)."""
+"""The actions that change partitions and no broker: assignments, in-sync sets, moves, elections (R-BEHAVE-2)."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _assignments(ahead: Ahead, changes: Sequence[Change]) -> Iterator[Guess]:
         moved = _moved(change)
         if moved is None or moved[0] != broker_id:
             return None
-        if not ahead.registrations.may_have(registration, moved[1], ahead.offset):
+        if moved[1] != ahead.lost and not ahead.registrations.may_have(registration, moved[1], ahead.offset):
             return None
         partition = AssignedPartition(partition_index=change[0].partition_id)
         return moved[1], AssignedTopic(topic_id=change[0].topic_id, partitions=(partition,))
@@ -108,9 +108,7 @@ def _assignments(ahead: Ahead, changes: Sequence[Change]) -> Iterator[Guess]:
     for run in _runs(changes, read, one):
         directories = tuple(AssignedDirectory(id=directory, topics=(topic,)) for directory, topic in run)
         yield Guess(
-            AssignReplicasToDirsRequest(
-                broker_id=broker_id, broker_epoch=registration.epoch, directories=directories
-            )
+            AssignReplicasToDirsRequest(broker_id=broker_id, broker_epoch=registration.epoch, directories=directories)
         )
 
 
@@ -136,9 +134,10 @@ def _in_sync_sets(image: Image, changes: Sequence[Change]) -> Iterator[Guess]:
 
     def asked(change: Change, whole: bool) -> AlterPartitionTopic | None:
         record, _, before = change
-        if before.leader != leader or (record.isr is None and record.leader_recovery_state == KEEP_RECOVERY_STATE):
-            if record.replicas is None or not (before.adding_replicas or before.removing_replicas):
-                return None
+        changes_set = record.isr is not None or record.leader_recovery_state != KEEP_RECOVERY_STATE
+        completes = record.replicas is not None and bool(before.adding_replicas or before.removing_replicas)
+        if before.leader != leader or not (changes_set or completes):
+            return None
         after = before.isr if record.isr is None else record.isr
         if whole:
             after = (*before.isr, *(one for one in after if one not in before.isr))
@@ -157,9 +156,7 @@ def _in_sync_sets(image: Image, changes: Sequence[Change]) -> Iterator[Guess]:
         if first is None:
             return
         for run in _runs(changes, lambda change, whole=whole: asked(change, whole), first):  # type: ignore[misc]
-            yield Guess(
-                AlterPartitionRequest(broker_id=leader, broker_epoch=registration.epoch, topics=tuple(run))
-            )
+            yield Guess(AlterPartitionRequest(broker_id=leader, broker_epoch=registration.epoch, topics=tuple(run)))
 
 
 def _reassignments(changes: Sequence[Change]) -> Iterator[Guess]:

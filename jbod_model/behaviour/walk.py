@@ -44,8 +44,10 @@ from jbod_model.formats.requests import (
     IncrementalAlterConfigsRequest,
     Request,
 )
+from jbod_model.ids import KAFKA_IDS, IdTable
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.image import WITHOUT_EFFECT, Image
+from jbod_model.simulation.deciding import deciding
 
 Records = tuple[VersionedRecord, ...]
 
@@ -85,12 +87,15 @@ class Behaviour:
         entries: Callable[[], Iterable[LogEntry]],
         *,
         profile: Profile = KAFKA,
+        ids: IdTable = KAFKA_IDS,
         static_configs: Mapping[str, str] | None = None,
     ) -> None:
         self._entries = entries
         self._registrations = Registrations.of(entries())
         self._rules = _rules(profile)
-        self._known = Knowledge(profile=profile, static_configs=static_configs or {})
+        self._known = Knowledge(image=Image(ids=ids), profile=profile, static_configs=static_configs or {})
+        says_lost = profile.broker.source_failure_assigns_lost or not profile.broker.names_failed_directories
+        self._lost = ids.lost if says_lost else None
         self._transaction: tuple[str, int, list[VersionedRecord]] | None = None
 
     @property
@@ -136,9 +141,7 @@ class Behaviour:
                 held.append(record)
                 if isinstance(marker, (EndTransactionRecord, AbortTransactionRecord)):
                     self._transaction = None
-                    yield Step(
-                        kind=f"transaction: {name}", from_offset=offset, records=tuple(held), modelled=False
-                    )
+                    yield Step(kind=f"transaction: {name}", from_offset=offset, records=tuple(held), modelled=False)
         yield from self._explain(rest)
 
     def _apply(self, entry: LogEntry) -> Refusal | None:
@@ -190,7 +193,9 @@ class Behaviour:
         if _is_free(records[at].record):
             yield _Match(type(records[at].record).__name__, 1)
             return
-        ahead = Ahead(known.image, [one.record for one in records[at:]], known.next_offset, self._registrations)
+        ahead = Ahead(
+            known.image, [one.record for one in records[at:]], known.next_offset, self._registrations, self._lost
+        )
         asked = [(guess, replace(known.own_context(), **guess.circumstances)) for guess in guesses(ahead)]
         for rules in self._rules:
             found: dict[tuple[str, int], _Match] = {}
@@ -254,7 +259,7 @@ def _is_free(record: Record) -> bool:
 def _rules(profile: Profile) -> tuple[AuditRules, ...]:
     """R-BEHAVE-5."""
     if profile != KAFKA:
-        return (AuditRules(None, profile),)
+        return (AuditRules(None, deciding(profile)),)
     return (RIGHT, AS_RELEASED, *FLAWED[:-1], *OLDER)
 
 
@@ -286,9 +291,7 @@ _OPERATIONS = {
 """The names of those whose records have one order only (R-TRACE-5)."""
 
 
-def _refusal(
-    entries: Sequence[LogEntry], records: Records, farthest: _Farthest, problem: str | None = None
-) -> Refusal:
+def _refusal(entries: Sequence[LogEntry], records: Records, farthest: _Farthest, problem: str | None = None) -> Refusal:
     """What was found at the farthest place, and what the nearest action would have written there."""
     at = farthest.at
     kind, expected = max(

@@ -32,7 +32,10 @@ class ControllerMemory:
         """The same, to go on in another way."""
         return ControllerMemory(
             {directory: set(places) for directory, places in self._leaked.items()},
-            {broker: {one: list(listed) for one, listed in topics.items()} for broker, topics in self._eligible.items()},
+            {
+                broker: {one: list(listed) for one, listed in topics.items()}
+                for broker, topics in self._eligible.items()
+            },
             dict(self._tables),
         )
 
