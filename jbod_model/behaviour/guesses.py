@@ -73,10 +73,11 @@ def guesses(ahead: Ahead) -> Iterator[Guess]:
 
 def _after_partitions(ahead: Ahead) -> Iterator[Guess]:
     """Partitions that change because of the broker whose record follows them, else for a cause of their own."""
-    changes = sum(1 for _ in takewhile(_is_change, ahead.records))
-    following = ahead.records[changes] if changes < len(ahead.records) else None
+    brokers = (RegisterBrokerRecord, UnregisterBrokerRecord, BrokerRegistrationChangeRecord)
+    at = next((place for place, record in enumerate(ahead.records) if isinstance(record, brokers)), None)
+    following = None if at is None else ahead.records[at]
     if isinstance(following, BrokerRegistrationChangeRecord):
-        yield from _registration_changes(ahead, changes)
+        yield from _registration_changes(ahead, at or 0)
     elif isinstance(following, RegisterBrokerRecord):
         yield from _registrations(following, ahead)
     elif isinstance(following, UnregisterBrokerRecord):

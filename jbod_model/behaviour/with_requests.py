@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from jbod_model.audit import Audit, Judged, OwnWork, Verdict
 from jbod_model.behaviour.steps import NAMES, Refusal, Step, Undecidable, kind_of
+from jbod_model.errors import ReplayViolation
 from jbod_model.formats.request_log import RequestLine
 
 UNEXPLAINED = "unexplained "
@@ -17,12 +18,15 @@ UNEXPLAINED = "unexplained "
 
 def with_requests(audit: Audit) -> Iterator[Step | Refusal | Undecidable]:
     """Each step in order, or where it ends; a request that wrote nothing is no step."""
-    for one in audit:
-        found = _own_work(one) if isinstance(one, OwnWork) else _request(one, audit)
-        if found is not None:
-            yield found
-            if not isinstance(found, Step):
-                return
+    try:
+        for one in audit:
+            found = _own_work(one) if isinstance(one, OwnWork) else _request(one, audit)
+            if found is not None:
+                yield found
+                if not isinstance(found, Step):
+                    return
+    except ReplayViolation as violation:
+        yield Refusal(offset=violation.offset, problem=violation.problem)
 
 
 def _own_work(one: OwnWork) -> Step | Refusal | Undecidable:
