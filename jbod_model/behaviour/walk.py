@@ -111,7 +111,7 @@ class Behaviour:
                     return
 
     def _take(self, batch: Sequence[LogEntry]) -> Iterator[Step | Refusal | Undecidable]:
-        """Raft's own records, what a snapshot says, what a transaction holds; the rest is explained."""
+        """Raft's own records, a snapshot, a transaction; the rest is explained (R-BEHAVE-4, R-BEHAVE-8)."""
         rest: list[LogEntry] = []
         for entry in batch:
             record = entry.record
@@ -292,7 +292,7 @@ _OPERATIONS = {
 
 
 def _refusal(entries: Sequence[LogEntry], records: Records, farthest: _Farthest, problem: str | None = None) -> Refusal:
-    """What was found at the farthest place, and what the nearest action would have written there."""
+    """What was found at the farthest place, and what the nearest action would have written there (R-BEHAVE-10)."""
     at = farthest.at
     kind, expected = max(
         farthest.outcomes, key=lambda one: _likeness(records[at : at + len(one[1])], one[1]), default=(None, ())
