@@ -47,7 +47,7 @@ class Verdict:
 
 
 def judge(read: Callable[[], Iterable[LogEntry]], found: Iterable[Step | Refusal | Undecidable]) -> Verdict:
-    """Take all of ``found``, the explanation of the log that ``read`` reads, and check the invariants along it (R-BEHAVE-9)."""
+    """Take all of ``found``, the explanation of what ``read`` reads, and check the invariants along it (R-BEHAVE-9)."""
     verdict = Verdict()
     flawed: dict[int, str] = {}
     for one in found:

@@ -53,7 +53,7 @@ Records = tuple[VersionedRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Match:
+class Match:
     """Records that an action explains."""
 
     kind: str
@@ -68,9 +68,11 @@ class _Farthest:
     at: int = 0
     outcomes: list[tuple[str, Records]] = field(default_factory=list)
 
-    def tried(self, at: int, request: Request, expected: Records) -> None:
+    def reached(self, at: int) -> None:
         if at > self.at:
             self.at, self.outcomes = at, []
+
+    def tried(self, at: int, request: Request, expected: Records) -> None:
         if at == self.at and expected:
             self.outcomes.append((kind_of(request, expected), expected))
 
@@ -159,7 +161,7 @@ class Behaviour:
         records = tuple(one.record for one in entries if isinstance(one.record, VersionedRecord))
         states = [self._known]
         farthest = _Farthest()
-        path: list[tuple[int, _Match]] = []
+        path: list[tuple[int, Match]] = []
         ways = [(0, self._matches(records, 0, self._known, farthest))]
         tried = {0}
         while ways and len(records) not in tried:
@@ -186,19 +188,20 @@ class Behaviour:
         yield from _steps(entries, records, path)
         self._known = states[-1]
 
-    def _matches(self, records: Records, at: int, known: Knowledge, farthest: _Farthest) -> Iterator[_Match]:
+    def _matches(self, records: Records, at: int, known: Knowledge, farthest: _Farthest) -> Iterator[Match]:
         """What explains the records from ``at`` on: by the right rules, then by flawed ones; the longest first."""
         if at == len(records):
             return
+        farthest.reached(at)
         if _is_free(records[at].record):
-            yield _Match(type(records[at].record).__name__, 1)
+            yield Match(type(records[at].record).__name__, 1)
             return
         ahead = Ahead(
             known.image, [one.record for one in records[at:]], known.next_offset, self._registrations, self._lost
         )
         asked = [(guess, replace(known.own_context(), **guess.circumstances)) for guess in guesses(ahead)]
         for rules in self._rules:
-            found: dict[tuple[str, int], _Match] = {}
+            found: dict[tuple[str, int], Match] = {}
             for guess, context in asked:
                 if not _may_apply(rules, guess.request, known):
                     continue
@@ -210,7 +213,7 @@ class Behaviour:
                     if (kind, count) not in found:
                         flawed = rules.name is not None
                         flaw = name_of(rules, known.image, guess.request, context) if flawed else None
-                        found[kind, count] = _Match(kind, count, flaw)
+                        found[kind, count] = Match(kind, count, flaw)
             yield from sorted(found.values(), key=lambda match: -match.count)
 
 
@@ -229,7 +232,7 @@ def _apply(known: Knowledge, entry: LogEntry) -> None:
     known.next_offset = entry.offset + 1
 
 
-def _steps(entries: Sequence[LogEntry], records: Records, path: Sequence[tuple[int, _Match]]) -> Iterator[Step]:
+def _steps(entries: Sequence[LogEntry], records: Records, path: Sequence[tuple[int, Match]]) -> Iterator[Step]:
     for place, match in path:
         yield Step(
             kind=match.kind,

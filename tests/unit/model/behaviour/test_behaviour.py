@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from jbod_model.audit import Audit
 from jbod_model.behaviour import Behaviour, Refusal, Step, Undecidable, with_requests
+from jbod_model.behaviour.registrations import Registrations
+from jbod_model.behaviour.walk import Match
 from jbod_model.formats.log import LogReader, MetadataLog
+from jbod_model.formats.log_writer import LogWriter
 from jbod_model.formats.records import (
     ClearElrRecord,
     FeatureLevelRecord,
+    NoOpRecord,
     PartitionChangeRecord,
     RegisterBrokerRecord,
     UnknownRecord,
     VersionedRecord,
 )
-from jbod_model.ids import ID_TABLES
+from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.profiles import KAFKA, KIP858, PROFILES
+from jbod_model.replay.image import BrokerRegistration
 from jbod_model.replay.transactions import committed
 from jbod_model.simulation.output import metadata_log
 from jbod_model.simulation.stories import SCENARIOS, play
@@ -121,7 +129,7 @@ def test_breaches_of_invariants_are_told_apart_by_the_flaw_of_their_action() -> 
 STORIES = [(profile, name) for profile in PROFILES for name in sorted(SCENARIOS)]
 
 
-@pytest.mark.parametrize(("profile", "name"), sampled(STORIES, 9))
+@pytest.mark.parametrize(("profile", "name"), sampled(STORIES, 6))
 def test_a_simulated_cluster_is_a_behaviour_by_the_rules_that_it_followed(profile: str, name: str) -> None:
     """R-BEHAVE-5, and R-BEHAVE-3: brokers assign nothing to directories that they do not have."""
     for ids in ("kafka", "kip858") if name == "everything" else ("kafka",):
@@ -173,12 +181,71 @@ def test_a_record_that_no_action_begins_with_is_refused() -> None:
     assert [type(one.record) for one in end.found] == [ClearElrRecord]
 
 
-def test_a_batch_is_taken_apart_in_another_way_where_the_first_leads_nowhere() -> None:
-    """R-BEHAVE-1: in-sync sets before an expiry are no part of it; the longest guess is tried first, not alone."""
-    entries = log_of("kafka-3.7.2")
-    found = [one for one in Behaviour(lambda: entries) if isinstance(one, Step)]
-    batches = {entry.offset: entry.header.base_offset for entry in entries}
-    together = Counter(batches[one.from_offset] for one in found)
-    several = [one for one in found if together[batches[one.from_offset]] > 1]
-    assert len({one.kind for one in several}) > 3
-    assert any(isinstance(one.records[0].record, PartitionChangeRecord) for one in several)
+class Scripted(Behaviour):
+    """At each place of a batch, actions that write so many records."""
+
+    script: Mapping[int, tuple[int, ...]]
+
+    def _matches(self, records: Any, at: int, known: Any, farthest: Any) -> Iterator[Any]:
+        farthest.reached(at)
+        yield from (Match(f"{count} at {at}", count) for count in self.script.get(at, ()))
+
+
+@pytest.mark.parametrize(
+    ("script", "steps"),
+    [
+        ({0: (3, 1), 1: (2,), 3: ()}, ["1 at 0", "2 at 1", "end at 3"]),
+        ({0: (3, 1), 1: (3,)}, ["1 at 0", "3 at 1"]),
+        ({0: (2, 1), 1: (2, 1), 2: (), 3: (1,)}, ["1 at 0", "2 at 1", "1 at 3"]),
+        ({0: (4,)}, ["4 at 0"]),
+        ({0: (2,), 2: ()}, ["end at 2"]),
+    ],
+)
+def test_a_batch_is_taken_apart_in_another_way_where_the_first_leads_nowhere(
+    script: Mapping[int, tuple[int, ...]], steps: list[str]
+) -> None:
+    """R-BEHAVE-1."""
+    log = LogWriter()
+    log.append([VersionedRecord(NoOpRecord(), 0)] * 4, epoch=1, timestamp=0)
+    behaviour = Scripted(lambda: entries_of(log))
+    behaviour.script = script
+    found = [one.kind if isinstance(one, Step) else f"end at {one.offset}" for one in behaviour]
+    assert found == ([steps[-1]] if steps[-1].startswith("end") else steps)
+
+
+def test_a_broker_assigns_only_to_directories_of_its_processes() -> None:
+    """R-BEHAVE-3: of the last registration, the next, or of one that is not in the log."""
+    first, second, strange = Uuid(1, 1), Uuid(1, 2), Uuid(1, 3)
+    log = LogWriter()
+    for directory in (first, second):
+        log.append([VersionedRecord(RegisterBrokerRecord(broker_id=1, log_dirs=(directory,)), 3)], epoch=1, timestamp=0)
+    registrations = Registrations.of(entries_of(log))
+    alive = BrokerRegistration.from_record(RegisterBrokerRecord(broker_id=1, fenced=False))
+    fenced = BrokerRegistration.from_record(RegisterBrokerRecord(broker_id=1, fenced=True))
+    leaving = BrokerRegistration.from_record(
+        RegisterBrokerRecord(broker_id=1, fenced=False, in_controlled_shutdown=True)
+    )
+    other = BrokerRegistration.from_record(RegisterBrokerRecord(broker_id=2, fenced=False))
+    for broker in (alive, fenced, leaving):
+        assert [registrations.may_have(broker, one, 0) for one in (first, second, strange)] == [True, True, False]
+        assert registrations.may_have(broker, second, 1)
+    assert [registrations.may_have(one, strange, 1) for one in (alive, fenced, leaving, other)] == [
+        False,
+        True,
+        True,
+        True,
+    ]
+
+
+def test_a_directory_that_no_process_had_is_refused_though_its_replica_is_not_in_sync() -> None:
+    """R-BEHAVE-3: the controller alone would take it, as there is no leadership to lose."""
+    entries = log_of("kafka-4.1.2")
+    at = next(place for place, entry in enumerate(entries) if entry.offset == 279)
+    assert isinstance(entries[at].record, VersionedRecord)
+    record = entries[at].record.record
+    assert isinstance(record, PartitionChangeRecord)
+    assert record.directories is not None
+    strange = replace(record, directories=(record.directories[0], Uuid(7, 7), record.directories[2]))
+    *_, end = Behaviour(with_record(entries, at, strange).copy)
+    assert isinstance(end, Refusal)
+    assert (end.offset, end.batch) == (279, (277, 283))
