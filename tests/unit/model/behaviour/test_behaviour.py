@@ -241,8 +241,9 @@ def test_a_directory_that_no_process_had_is_refused_though_its_replica_is_not_in
     """R-BEHAVE-3: the controller alone would take it, as there is no leadership to lose."""
     entries = log_of("kafka-4.1.2")
     at = next(place for place, entry in enumerate(entries) if entry.offset == 279)
-    assert isinstance(entries[at].record, VersionedRecord)
-    record = entries[at].record.record
+    versioned = entries[at].record
+    assert isinstance(versioned, VersionedRecord)
+    record = versioned.record
     assert isinstance(record, PartitionChangeRecord)
     assert record.directories is not None
     strange = replace(record, directories=(record.directories[0], Uuid(7, 7), record.directories[2]))
