@@ -52,7 +52,7 @@ def where(verdict: Verdict, forged: LogEntry) -> str:
 @pytest.mark.parametrize("what", ALWAYS)
 def test_without_requests_it_is_refused_in_its_batch(what: str) -> None:
     """R-BEHAVE-1, R-BEHAVE-3."""
-    for kafka, most in ((SMALL, amount(5, 10_000)), (LARGE, amount(1, 10_000))):
+    for kafka, most in ((SMALL, amount(5, 10_000)), (LARGE, amount(1, 40))):
         cases = some(kafka, what, most)
         assert cases
         assert {where(guessed(log), log_of(kafka)[at]) for at, log in cases} == {"there"}
@@ -62,7 +62,7 @@ def test_without_requests_it_is_refused_in_its_batch(what: str) -> None:
 def test_without_requests_what_could_have_been_asked_for_shows_later_or_never(what: str) -> None:
     """An assignment or an in-sync set that is missing or another one is a behaviour, until something depends on it."""
     found: Counter[str] = Counter()
-    for kafka, most in ((SMALL, amount(8, 10_000)), (LARGE, amount(1, 10_000))):
+    for kafka, most in ((SMALL, amount(8, 10_000)), (LARGE, amount(1, 40))):
         found += Counter(where(guessed(log), log_of(kafka)[at]) for at, log in some(kafka, what, most))
     assert "too early" not in found
     assert found["there"] >= found.total() / 4
@@ -71,7 +71,7 @@ def test_without_requests_what_could_have_been_asked_for_shows_later_or_never(wh
 @pytest.mark.parametrize("what", [*CHANGES, "swapped"])
 def test_with_requests_it_is_refused_before_the_next_request_is_over(what: str) -> None:
     """R-BEHAVE-7: only a broker that is fenced again, which nobody asked for, can be left out."""
-    for kafka, most in ((SMALL, amount(6, 10_000)), (LARGE, amount(1, 10_000))):
+    for kafka, most in ((SMALL, amount(6, 10_000)), (LARGE, amount(1, 40))):
         for at, log in some(kafka, what, most):
             forged = log_of(kafka)[at]
             verdict = asked(kafka, log)
