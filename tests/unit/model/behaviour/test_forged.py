@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from jbod_model.behaviour import Refusal, Verdict
+from jbod_model.behaviour import Behaviour, Refusal, Step, Verdict
 from jbod_model.formats.log import LogEntry
 from jbod_model.formats.records import BrokerRegistrationChangeRecord, VersionedRecord
 from tests.support.behaviours import asked, guessed, log_of
@@ -30,6 +30,13 @@ def first_free(kafka: str) -> int:
         for place, entry in enumerate(log_of(kafka))
         if isinstance(entry.record, VersionedRecord) and type(entry.record.record).__name__ == "EndTransactionRecord"
     )
+
+
+@cache
+def begun(kafka: str) -> frozenset[int]:
+    """The offsets at which actions of the real log begin."""
+    entries = log_of(kafka)
+    return frozenset(one.from_offset for one in Behaviour(lambda: entries) if isinstance(one, Step))
 
 
 def some(kafka: str, what: str, most: int) -> list[tuple[int, Forged]]:
@@ -70,18 +77,21 @@ def test_without_requests_what_could_have_been_asked_for_shows_later_or_never(wh
 
 @pytest.mark.parametrize("what", [*CHANGES, "swapped"])
 def test_with_requests_it_is_refused_before_the_next_request_is_over(what: str) -> None:
-    """R-BEHAVE-7: only a broker that is fenced again, which nobody asked for, can be left out."""
+    """R-BEHAVE-7, but for a broker that is fenced again, which nobody asks for, and for records of two actions."""
     for kafka, most in ((SMALL, amount(6, 10_000)), (LARGE, amount(1, 40))):
         for at, log in some(kafka, what, most):
             forged = log_of(kafka)[at]
             verdict = asked(kafka, log)
+            if verdict.end is None and what == "swapped":
+                assert log_of(kafka)[at + 1].offset in begun(kafka)
+                continue
             if verdict.end is None:
                 assert what == "a record less"
                 assert isinstance(forged.record, VersionedRecord)
                 assert isinstance(forged.record.record, BrokerRegistrationChangeRecord)
                 continue
             assert isinstance(verdict.end, Refusal)
-            assert forged.header.base_offset <= verdict.end.offset <= forged.header.last_offset + 2
+            assert forged.header.base_offset <= verdict.end.offset <= forged.header.last_offset + 4
 
 
 def test_a_refusal_names_the_nearest_action_and_what_it_would_have_written() -> None:
