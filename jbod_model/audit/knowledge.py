@@ -7,7 +7,7 @@ controller knew. Its answer says so, and is taken for it; everything else is com
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jbod_model.controller import Context, ControllerMemory
 from jbod_model.controller.context import NEVER
@@ -41,7 +41,7 @@ from jbod_model.formats.responses import (
     Response,
 )
 from jbod_model.ids import Uuid
-from jbod_model.profiles import KAFKA
+from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.image import Image
 
 CLEAN_SHUTDOWN_VERSION = 3
@@ -55,6 +55,8 @@ class Knowledge:
     """The state before the next record, with what surrounds it. Feed it every entry in order."""
 
     cluster_id: str | None = None
+    profile: Profile = KAFKA
+    """By whose rules records are read."""
     static_configs: Mapping[str, str] = field(default_factory=dict)
     """What the controller's own file says of ``min.insync.replicas`` and ``unclean.leader.election.enable``."""
     image: Image = field(default_factory=Image)
@@ -76,12 +78,23 @@ class Knowledge:
     controller_id: int = -1
     """The controller that leads; -1 until the log names one."""
 
+    def copy(self) -> Knowledge:
+        """The same, to go on in another way."""
+        return replace(
+            self,
+            memory=self.memory.copy(),
+            _epochs=set(self._epochs),
+            _topics=dict(self._topics),
+            _register_offsets=dict(self._register_offsets),
+            _states=dict(self._states),
+        )
+
     def apply(self, versioned: VersionedRecord, offset: int) -> None:
         """Take a record; ReplayViolation if it cannot follow."""
         record = versioned.record
         before = self.image
         self.memory.before(record, before)
-        self.image = before.apply(record, offset, profile=KAFKA)
+        self.image = before.apply(record, offset, profile=self.profile)
         self.changes += self.image is not before
         if isinstance(record, TopicRecord):
             self._topics[record.topic_id] = record.name

@@ -58,5 +58,7 @@ class OwnWork:
     """
     from_offset: int
     records: tuple[VersionedRecord, ...]
+    nearest: tuple[RequestLine, tuple[VersionedRecord, ...]] | None = None
+    """Of an unexplained record: a request that could have begun with it, and what that should have written."""
     newer: bool = False
     """Whether its cause is not decidable because it is newer than the reference controller."""

@@ -280,14 +280,16 @@ class Audit:
                 return
         for pending in possible:
             if not pending.instead:
-                asked, context = pending.line.request, self.known.context(pending.line)
+                line, context = pending.line, self.known.context(pending.line)
+                asked, _ = as_placed(line.request, line.response, self._upcoming.records(), self.known.image)
                 pending.instead = expect(self.known.image, asked, context, RIGHT).records
             if pending.instead:
                 pending.suspects.append((entry.offset, record))
         newer = (self._newer or newer_record(record)) is not None
         newer = newer or any(may_have_caused(line, record.record) for line in self._unread)
         cause = "not decidable" if newer else "unexplained"
-        yield self._own(f"{cause} {type(record.record).__name__}", 1, newer=newer)
+        nearest = next(((one.line, one.instead) for one in possible if one.instead), None)
+        yield replace(self._own(f"{cause} {type(record.record).__name__}", 1, newer=newer), nearest=nearest)
 
     def _caused_by(self, pending: _Pending, entry: LogEntry) -> Judged | None:
         """The verdict if the request explains the next records and its answer, by the right rules or known others."""
@@ -359,9 +361,10 @@ class Audit:
         """How many of the next records the controller's own work explains."""
         context = self.known.own_context()
         for rules in (RIGHT, AS_RELEASED):
-            outcome = expect(self.known.image, request, context, rules)
-            if self._found(outcome.records) is not None:
-                return len(outcome.records)
+            expected = expect(self.known.image, request, context, rules).records
+            found = self._found(expected)
+            if found is not None and next(compare.records("", found, expected), None) is None:
+                return len(expected)
         return 0
 
     def _own(self, cause: str, count: int, *, newer: bool = False) -> OwnWork:

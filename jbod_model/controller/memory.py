@@ -28,6 +28,17 @@ class ControllerMemory:
     _tables: dict[Uuid, int] = field(default_factory=dict)
     """Topic -> size of the table with its partitions."""
 
+    def copy(self) -> ControllerMemory:
+        """The same, to go on in another way."""
+        return ControllerMemory(
+            {directory: set(places) for directory, places in self._leaked.items()},
+            {
+                broker: {one: list(listed) for one, listed in topics.items()}
+                for broker, topics in self._eligible.items()
+            },
+            dict(self._tables),
+        )
+
     def before(self, record: Record, image: Image) -> None:
         """Take note of ``record``, which is about to be applied to ``image``."""
         if isinstance(record, TopicRecord):

@@ -211,17 +211,25 @@ def failures_leave_a_leader(step: Step) -> Iterator[str]:
 def unclean_leaders_recover(step: Step) -> Iterator[str]:
     """R-INV-12: a new leader that was not in sync, nor eligible once nobody was, is marked as recovering.
 
-    A request for another in-sync set may bring the new leader in, where it completes a reassignment (R-ISR-4).
+    A request for another in-sync set that completes a reassignment may replace the leader that sends it (R-ISR-4).
+    Who is in the set that it names has caught up: that leader has every message, and says so. Anybody else recovers.
     """
-    if isinstance(step.request, AlterPartitionRequest):
-        return
+    named = _named_in_sync(step.request)
     after = dict(partitions(step.after))
     for place, before in partitions(step.before):
         now = after.get(place)
-        if now is None or now.leader in (before.leader, NO_LEADER) or now.leader in before.isr:
+        if now is None or now.leader in (before.leader, NO_LEADER, *before.isr, *named.get(place, ())):
             continue
         if now.leader not in before.eligible_leader_replicas and now.leader_recovery_state != RECOVERING:
             yield f"partition {place[1]}: leader {now.leader} was not in sync and is not recovering"
+
+
+def _named_in_sync(request: Request) -> dict[tuple[Uuid, int], tuple[int, ...]]:
+    """Partition -> the in-sync set that its leader asks for."""
+    if not isinstance(request, AlterPartitionRequest):
+        return {}
+    every = ((topic.topic_id, asked) for topic in request.topics for asked in topic.partitions)
+    return {(one, asked.partition_index): tuple(m.broker_id for m in asked.new_isr_with_epochs) for one, asked in every}
 
 
 def assignments_are_taken(step: Step) -> Iterator[str]:

@@ -25,9 +25,7 @@ def audit(
     Reads the log once for each of the two. ``configs`` come from the controller's server.properties. Raises UsageError
     for wrong paths, MalformedLog and ReplayViolation for an invalid log.
     """
-    for log in logs:
-        if not log.path.is_file():
-            raise UsageError(f"{log.path}: there is no such file; give a controller's request log")
+    check_request_logs(logs)
     summary = Summary(checked=invariants)
     if invariants:
         reader = LogReader(MetadataLog.open(log_dir), keep_unknown=True)
@@ -42,6 +40,13 @@ def audit(
         else:
             write_audit(lake, judged)
     return summary
+
+
+def check_request_logs(logs: Sequence[RequestLog]) -> None:
+    """Raises UsageError for a request log that is no file."""
+    for log in logs:
+        if not log.path.is_file():
+            raise UsageError(f"{log.path}: there is no such file; give a controller's request log")
 
 
 def _counted(entries: Iterable[LogEntry], summary: Summary) -> Iterator[LogEntry]:

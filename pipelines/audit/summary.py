@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -168,13 +168,20 @@ def differing_fields(one: Judged) -> list[tuple[str, Any, Any]]:
 
     Where the answer is another, its fields. If the content is the same, the order differs: see `out_of_place`.
     """
-    fields = list(one.answer)
-    for where, found, expected in compare.records(camel_case(one.line.api.lower()), one.found, one.expected):
+    return [*one.answer, *differences(camel_case(one.line.api.lower()), one.found, one.expected)]
+
+
+def differences(
+    operation: str, found: Sequence[VersionedRecord], expected: Sequence[VersionedRecord]
+) -> list[tuple[str, Any, Any]]:
+    """The differences of the records of an operation, by the name that `jbod_model.conformance.compare` has for it."""
+    fields = []
+    for where, recorded, ours in compare.records(operation, found, expected):
         at = re.match(r"records\[(\d+)\]\.?", where)
         name = where if at is None else where[at.end() :]
         if at is not None and name:
-            name = f"{subject(one.found[int(at[1])])}.{name}"
-        fields.append((name or "record", expected, found))
+            name = f"{subject(found[int(at[1])])}.{name}"
+        fields.append((name or "record", ours, recorded))
     return fields
 
 

@@ -22,6 +22,10 @@ Requests = Annotated[
     list[Path] | None,
     typer.Option("--requests", metavar="FILE", help="A controller's request log, plain or gzipped; may be repeated."),
 ]
+StaticConfigs = Annotated[
+    list[str] | None,
+    typer.Option("--config", help="Of the controller's own file: min.insync.replicas=2; may be repeated."),
+]
 TimeZone = Annotated[
     str | None,
     typer.Option("--time-zone", help="Zone of the lines' times where they have none: Europe/Berlin, +02:00."),
@@ -40,10 +44,7 @@ def audit(
     requests: Requests = None,
     lake: Annotated[str | None, typer.Option("--lake", help="Write the table audit into this lake.")] = None,
     invariants: Annotated[bool, typer.Option("--invariants", help="Check what the log must keep by itself.")] = False,
-    config: Annotated[
-        list[str] | None,
-        typer.Option("--config", help="Of the controller's own file: min.insync.replicas=2; may be repeated."),
-    ] = None,
+    config: StaticConfigs = None,
     time_zone: TimeZone = None,
     as_json: AsJson = False,
 ) -> None:

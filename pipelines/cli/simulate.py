@@ -20,7 +20,9 @@ from jbod_model.simulation.output import story_lines, write_world
 from jbod_model.simulation.stories import SCENARIOS, play
 from jbod_model.simulation.world import World
 from pipelines.cli import progress
+from pipelines.cli.audit import Requests, StaticConfigs, TimeZone, static_configs
 from pipelines.cli.options import AsJson
+from pipelines.cli.trace import explain
 
 ProfileName = Annotated[str, typer.Option("--profile", help=f"The rules of the cluster: {', '.join(PROFILES)}.")]
 IdsName = Annotated[str, typer.Option("--ids", help=f"Whose reserved directory ids: {', '.join(ID_TABLES)}.")]
@@ -68,6 +70,14 @@ def simulate(
 
 
 def explore_command(
+    context: typer.Context,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", metavar="LOG_DIR", help="Ask of a real metadata log whether it is a behaviour."),
+    ] = None,
+    requests: Requests = None,
+    config: StaticConfigs = None,
+    time_zone: TimeZone = None,
     brokers: Annotated[int, typer.Option("--brokers", min=1, max=4)] = 1,
     dirs: Annotated[int, typer.Option("--dirs", min=1, max=4, help="Directories per broker.")] = 2,
     partitions: Annotated[int, typer.Option("--partitions", min=1, max=4)] = 1,
@@ -110,11 +120,22 @@ def explore_command(
     Invariants hold in every state. Leads-to properties say what must happen in the end if the protocol goes on and
     faults end; they are looked at where the search is complete. Exit 0 if nothing can be broken within the bounds, 1 if
     something can.
+
+    With --trace nothing is searched: each batch of a real metadata log must be explained by actions of the
+    specification, from the request log if there is one (--requests). Exit 0 if it is a behaviour, 1 if not, 2 if it is
+    newer than the specification.
     """
     if profile not in PROFILES:
         raise UsageError(f"profile {profile!r} is not known; known are {', '.join(PROFILES)}")
     if ids not in ID_TABLES:
         raise UsageError(f"table of ids {ids!r} is not known; known are {', '.join(ID_TABLES)}")
+    if trace is not None:
+        _refuse_options_of_a_search(context)
+        configs = static_configs(config or ())
+        explain(trace, requests or (), configs, time_zone, PROFILES[profile], ID_TABLES[ids], as_json=as_json)
+        return
+    if requests or config or time_zone is not None:
+        raise UsageError("--requests, --config and --time-zone are about a real log: give --trace LOG_DIR too")
     if doubled and not late:
         raise UsageError("--doubled needs --late: a request that arrives twice is late once")
     if replication > brokers:
@@ -162,6 +183,18 @@ def explore_command(
         _print_findings(findings)
     if findings.counterexamples or findings.runs:
         raise typer.Exit(1)
+
+
+def _refuse_options_of_a_search(context: typer.Context) -> None:
+    """UsageError for an option that bounds a search, since with --trace nothing is searched."""
+    about_logs = {"trace", "requests", "config", "time_zone", "profile", "ids", "as_json"}
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if name not in about_logs and source is not None and source.name == "COMMANDLINE":
+            raise UsageError(
+                f"{parameter.opts[0]} bounds a search, and --trace searches nothing: leave one of them out"
+            )
 
 
 def _list_scenarios(as_json: bool) -> None:

@@ -106,7 +106,7 @@ def _show_difference(one: Judged) -> None:
     if one.answer or (one.expected and one.found and one.verdict is not Verdict.ORDER):
         fields = differing_fields(one)
         for field, expected, found in fields[:FIELDS]:
-            say(out, f"  {field}: expected {_value(expected)}, found {_value(found)}", hang=4)
+            say(out, f"  {field}: expected {in_words(expected)}, found {in_words(found)}", hang=4)
         if len(fields) > FIELDS:
             say(out, f"  and {len(fields) - FIELDS:,} more fields")
         return
@@ -124,7 +124,8 @@ def _show_difference(one: Judged) -> None:
             say(out, f"  {name:<8} and {len(records) - RECORDS:,} more")
 
 
-def _value(value: Any) -> str:
+def in_words(value: Any) -> str:
+    """A value of a record, or a record of which one side has nothing."""
     if isinstance(value, dict) and "type" in value:
         return record_text(value)
     return "nothing" if value is None else json.dumps(value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jbod_model.explore.bounds import Bounds
@@ -16,6 +16,7 @@ from jbod_model.explore.search import Findings, explore
 from jbod_model.profiles import PROFILES
 from tests.support.seeded_bugs import BUGS, seeded
 from tests.tla.tlc import Outcome, TlcError, configuration, run_tlc
+from tests.tla.trace import TRACES, Trace
 
 CONFIGURATIONS = tuple(f"{size}-{profile}" for size in ("T1", "T2", "T3", "T4") for profile in ("kip858", "kafka"))
 
@@ -176,30 +177,40 @@ def compare_bug(name: str) -> Row:
     return compare_property(name, constants, bug.breaks, found)
 
 
-def rows(names: list[str], bugs: list[str]) -> Iterator[Row]:
+def compare_trace(trace: Trace) -> Row:
+    """A real log, or a forged one: whether it is a behaviour, or the batch from which on it is none."""
+    return Row(trace.name, trace.by_behaviour(), trace.by_tlc())
+
+
+def rows(names: list[str], bugs: list[str], traces: Sequence[Trace]) -> Iterator[Row]:
     """Every comparison asked for. Leads-to are looked at with one partition and two directories (T1, T2)."""
     for name in names:
         yield from compare_configuration(name, liveness=name.startswith(("T1", "T2")))
     yield from map(compare_bug, bugs)
+    yield from map(compare_trace, traces)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the table; 0 where everything is equal, 1 where something differs, 2 where TLC could not be run."""
     parser = argparse.ArgumentParser(prog="python -m tests.tla.check", description=__doc__.splitlines()[0])
-    parser.add_argument("configurations", nargs="*", help=f"of {', '.join(CONFIGURATIONS)} (default: all, and bugs)")
+    parser.add_argument(
+        "configurations", nargs="*", help=f"of {', '.join(CONFIGURATIONS)} (default: all, bugs and traces)"
+    )
     parser.add_argument("--bugs", action="store_true", help="the seeded bugs only")
+    parser.add_argument("--traces", action="store_true", help="the real logs only")
     asked = parser.parse_args(arguments)
     unknown = sorted(set(asked.configurations) - set(CONFIGURATIONS))
     if unknown:
         parser.error(f"no such configuration: {', '.join(unknown)}")
-    everything = not asked.configurations and not asked.bugs
+    everything = not (asked.configurations or asked.bugs or asked.traces)
     names = list(CONFIGURATIONS) if everything else asked.configurations
     different = 0
-    print(f"{'':3}{'checked':<62}{'jbod explore':>16}{'TLC':>16}")
+    print(f"{'':3}{'checked':<80}{'jbod explore':>18}{'TLC':>18}")
     try:
-        for row in rows(names, list(SEEDED) if everything or asked.bugs else []):
+        bugs = list(SEEDED) if everything or asked.bugs else []
+        for row in rows(names, bugs, TRACES if everything or asked.traces else ()):
             different += not row.equal
-            print(f"{'' if row.equal else '!=':3}{row.checked:<62}{row.explorer:>16}{row.tlc:>16}", flush=True)
+            print(f"{'' if row.equal else '!=':3}{row.checked:<80}{row.explorer:>18}{row.tlc:>18}", flush=True)
     except TlcError as failed:
         print(failed, file=sys.stderr)
         return 2

@@ -17,6 +17,7 @@ TIME_LIMIT = 1800
 
 STATES = re.compile(r"^\d+ states generated, (\d+) distinct states found, 0 states left on queue", re.MULTILINE)
 BROKEN = re.compile(r"^Error: (?:Invariant|Action property) (\w+) is violated", re.MULTILINE)
+EXPLAINED = re.compile(r'^<<"explained", (\d+)>>', re.MULTILINE)
 STEPS = re.compile(r"^State (\d+): <", re.MULTILINE)
 
 
@@ -49,15 +50,30 @@ def run_tlc(
     lines = ["CONSTANTS", *(f"    {name} = {value}" for name, value in constants.items())]
     lines += [f"SPECIFICATION {specification}", "CHECK_DEADLOCK FALSE"]
     lines += [f"INVARIANT {name}" for name in invariants] + [f"PROPERTY {name}" for name in properties]
+    return outcome(_tlc("Jbod", lines, {}))
+
+
+def explain_trace(constants: dict[str, str], module: str) -> int:
+    """How many states of the module Trace are explained, the first included. Raises TlcError where TLC fails."""
+    lines = ["CONSTANTS", *(f"    {name} = {value}" for name, value in constants.items())]
+    lines += ["SPECIFICATION TraceSpec", "CHECK_DEADLOCK FALSE", "INVARIANT Unexplained"]
+    printed = _tlc("Trace", lines, {"Trace.tla": module})
+    outcome(printed)
+    return max(map(int, EXPLAINED.findall(printed)), default=1)
+
+
+def _tlc(module: str, configuration: list[str], files: dict[str, str]) -> str:
+    """What TLC prints about a module that is Jbod.tla or one of ``files``."""
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
         shutil.copy(TLA / "Jbod.tla", work)
-        (work / "Jbod.cfg").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        for name, text in {**files, f"{module}.cfg": "\n".join(configuration) + "\n"}.items():
+            (work / name).write_text(text, encoding="utf-8")
         done = subprocess.run(
             [
                 *("java", "-XX:+UseSerialGC", "-Xmx1g", f"-Djava.io.tmpdir={work}", "-cp", classpath(), "tlc2.TLC"),
                 *("-workers", "1", "-lncheck", "final", "-metadir", str(work / "states"), "-nowarning"),
-                *("-config", "Jbod.cfg", "Jbod.tla"),
+                *("-config", f"{module}.cfg", f"{module}.tla"),
             ],
             cwd=work,
             capture_output=True,
@@ -65,7 +81,7 @@ def run_tlc(
             timeout=TIME_LIMIT,
             check=False,
         )
-    return outcome(done.stdout)
+    return done.stdout
 
 
 def outcome(printed: str) -> Outcome:

@@ -29,6 +29,7 @@ LAYERS = (
     {"jbod_model.simulation", "jbod_model.conformance", "jbod_model.whatif"},
     {"jbod_model.explore"},
     {"jbod_model.audit"},
+    {"jbod_model.behaviour"},
     {"pipelines.java"},
     {"pipelines.start"},
     {"pipelines.storage"},

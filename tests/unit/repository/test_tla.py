@@ -9,6 +9,7 @@ import pytest
 from tests.support.paths import ROOT
 from tests.tla.check import SAFETY, SEEDED, Row, bounds_of, constants_of
 from tests.tla.tlc import Outcome, TlcError, configuration, outcome
+from tests.tla.trace import TRACES, Trace, module
 
 MODULE = (ROOT / "tla" / "Jbod.tla").read_text(encoding="utf-8")
 
@@ -67,3 +68,32 @@ def test_rows_differ_where_the_verdicts_do() -> None:
     assert Row("T1", "5 steps", "5 steps").equal
     assert not Row("T1", "5 steps", "6 steps").equal
     assert not Row("a bug that nobody finds", "holds", "holds").equal
+
+
+def test_traces_begin_as_the_module_does_and_end_where_it_has_no_more() -> None:
+    """The forged ones differ from the real ones in one state."""
+    for trace in TRACES:
+        states = trace.states()
+        _, first = states[0]
+        assert not first.fenced
+        assert all(first.leads)
+        assert set(first.directory) == {0}
+        assert trace.by_behaviour() == ("a behaviour" if trace.forge is None else f"not from {_forged_batch(trace)} on")
+    real, other = (trace.states() for trace in (TRACES[0], TRACES[2]))
+    assert [base for base, _ in real] == [80, 89, 151, 199, 221, 537]
+    assert real[:2] == other[:2]
+    assert real[2] != other[2]
+
+
+def _forged_batch(trace: Trace) -> int:
+    assert trace.forge is not None
+    return next(entry.header.base_offset for entry in trace.entries() if entry.offset == trace.forge[0])
+
+
+def test_a_trace_is_written_as_the_module_has_its_variables() -> None:
+    text = module([meta for _, meta in TRACES[1].states()])
+    assert "EXTENDS Jbod, TLC" in text
+    assert (
+        "[fenced |-> (1 :> FALSE), online |-> (1 :> {1}), leader |-> (0 :> NoLeader @@ 1 :> 1), "
+        "isr |-> (0 :> <<1>> @@ 1 :> <<1>>), dir |-> (0 :> (1 :> 2) @@ 1 :> (1 :> 1))]>>" in text
+    )

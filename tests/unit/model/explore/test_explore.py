@@ -28,11 +28,15 @@ from jbod_model.formats.records import (
     VersionedRecord,
 )
 from jbod_model.formats.requests import (
+    AlterPartitionPartition,
+    AlterPartitionRequest,
+    AlterPartitionTopic,
     AssignedDirectory,
     AssignedPartition,
     AssignedTopic,
     AssignReplicasToDirsRequest,
     BrokerHeartbeatRequest,
+    BrokerState,
     SessionExpired,
 )
 from jbod_model.formats.responses import (
@@ -248,6 +252,14 @@ ELIGIBLE = with_partition(IN_A, isr=(1,), eligible_leader_replicas=(2,))
 
 LEADERLESS = with_partition(IN_A, leader=-1, isr=(1,))
 
+LED_BY_2 = {"before": with_partition(IN_A, isr=(2,), leader=2), "after": with_partition(IN_A, isr=(1,), leader=1)}
+
+
+def alter(*isr: int) -> AlterPartitionRequest:
+    asked = AlterPartitionPartition(new_isr_with_epochs=tuple(BrokerState(broker_id=member) for member in isr))
+    return AlterPartitionRequest(broker_id=2, topics=(AlterPartitionTopic(topic_id=TOPIC, partitions=(asked,)),))
+
+
 BROKEN_STEPS = [
     (18, {**assign(B), "before": LEADERLESS, "after": LEADERLESS, "profile": KIP858}),
     (3, {"records": change(leader=1), "after": IN_A}),
@@ -259,7 +271,8 @@ BROKEN_STEPS = [
     (10, {"after": REPORTED}),
     (10, {"after": with_partition(REPORTED, leader=2)}),
     (11, {"after": with_partition(REPORTED, leader=-1, isr=(2,))}),
-    (12, {"before": with_partition(IN_A, isr=(2,), leader=2), "after": with_partition(IN_A, isr=(1,), leader=1)}),
+    (12, LED_BY_2),
+    (12, {**LED_BY_2, "request": alter(2)}),
     (13, {**assign(B), "after": IN_A}),
     (14, {**assign(B, 6), "after": with_partition(IN_A, directories=(B, A))}),
     (14, {"response": InvalidRequest("no"), "after": REPORTED}),
@@ -282,6 +295,12 @@ def test_step_that_breaks_an_invariant_is_told(number: int, changes: dict[str, A
 def test_invariants_are_each_broken_once_above() -> None:
     assert {number for number, _ in BROKEN_STATES} | {28} == set(STATE_INVARIANTS)  # R-INV-28 holds by construction
     assert {number for number, _ in BROKEN_STEPS} == set(STEP_INVARIANTS)
+
+
+def test_leader_that_the_one_before_named_in_sync_need_not_recover() -> None:
+    """R-INV-12: a completed reassignment takes the leader that asked for the set out of it."""
+    step = Step(**{"records": (), "response": IDLE, **LED_BY_2, "request": alter(2, 1)})
+    assert 12 not in {breach.number for breach in check_step(step)}
 
 
 def test_registration_change_is_no_breach() -> None:

@@ -55,6 +55,8 @@ def judge(world: World, first: int, left: set[int]) -> None:
         raise Unsound(f"not told: {partition.leader} leads without {sorted(missing)}")
     if told and not missing and not (leader.doubt or leader.unplaced):
         raise Unsound(f"false alarm: {told}")
+    if told and not missing and not leader.doubt and told.kind != "may lack writes":
+        raise Unsound(f"told {told.kind}, though the copy that leads may lie where nobody knows, with everything in it")
     if told:
         held = still or any(world.presumed <= world.at[broker].log.sure for broker in left)  # type: ignore[union-attr]
         expected = "lost" if missing and (not held or not leader.synced) else "may lack writes"

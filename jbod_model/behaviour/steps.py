@@ -1,0 +1,117 @@
+"""What a log comes to: the actions that wrote it, or the place where no action could have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from jbod_model.controller.leader_updates import FENCE, UNFENCE
+from jbod_model.formats.records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+    VersionedRecord,
+)
+from jbod_model.formats.requests import (
+    PREFERRED_ELECTION,
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionRequest,
+    AssignReplicasToDirsRequest,
+    BalanceLeaders,
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    ElectLeadersRequest,
+    ElectUncleanLeaders,
+    IncrementalAlterConfigsRequest,
+    Request,
+    SessionExpired,
+    UnregisterBrokerRequest,
+    UnregisterControllerRequest,
+    UpdateFeaturesRequest,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """An action of the specification, with the records that it wrote."""
+
+    kind: str
+    from_offset: int
+    records: tuple[VersionedRecord, ...]
+    flaw: str | None = None
+    """The names of the flaws of Kafka, or of the older rules, without which it would have written something else."""
+    modelled: bool = True
+    """Whether the specification says what such an action writes; of other records it says only what they do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """The place from which on the log is no behaviour of the specification."""
+
+    offset: int
+    """Of the first record that the nearest action would not have written; without one, of the first unexplained."""
+    problem: str
+    batch: tuple[int, int] | None = None
+    """First and last offset of the batch."""
+    found: tuple[VersionedRecord, ...] = ()
+    """What the log has in place of what the nearest action would have written."""
+    nearest: str | None = None
+    """The action that would have written most of it."""
+    expected: tuple[VersionedRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undecidable:
+    """The place from which on the log is newer than the specification."""
+
+    offset: int
+    problem: str
+
+
+NAMES: dict[type[Request], str] = {
+    SessionExpired: "session expired",
+    UnregisterBrokerRequest: "broker unregistered",
+    UnregisterControllerRequest: "controller unregistered",
+    CreateTopicsRequest: "topics created",
+    CreatePartitionsRequest: "partitions added",
+    DeleteTopicsRequest: "topics deleted",
+    AlterPartitionReassignmentsRequest: "reassignment",
+    AssignReplicasToDirsRequest: "replicas assigned to directories",
+    IncrementalAlterConfigsRequest: "configuration changed",
+    UpdateFeaturesRequest: "features updated",
+    BalanceLeaders: "leaders balanced",
+    ElectUncleanLeaders: "unclean leaders elected",
+}
+
+
+def kind_of(request: Request, records: Iterable[VersionedRecord]) -> str:
+    """What to call the action, by what its records say it did (R-BEHAVE-6)."""
+    if isinstance(request, BrokerHeartbeatRequest):
+        return f"heartbeat: {', '.join(dict.fromkeys(_changes(records))) or 'shutdown'}"
+    if isinstance(request, BrokerRegistrationRequest):
+        restarted = any(not isinstance(one.record, RegisterBrokerRecord) for one in records)
+        return "registration after a session" if restarted else "registration"
+    if isinstance(request, AlterPartitionRequest):
+        completed = any(isinstance(one.record, PartitionChangeRecord) and one.record.replicas for one in records)
+        return "in-sync sets changed, reassignment complete" if completed else "in-sync sets changed"
+    if isinstance(request, ElectLeadersRequest):
+        return f"{'preferred' if request.election_type == PREFERRED_ELECTION else 'unclean'} leaders elected on request"
+    return NAMES[type(request)]
+
+
+def _changes(records: Iterable[VersionedRecord]) -> Iterable[str]:
+    for versioned in records:
+        record = versioned.record
+        if not isinstance(record, BrokerRegistrationChangeRecord):
+            continue
+        if record.fenced:
+            yield {FENCE: "fenced", UNFENCE: "unfenced"}[record.fenced]
+        elif record.in_controlled_shutdown:
+            yield "shutdown"
+        elif record.cordoned_log_dirs is not None:
+            yield "directories cordoned"
+        else:
+            yield "directories failed"
