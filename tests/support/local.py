@@ -109,7 +109,7 @@ class LocalRunner(Runner):
                 except JbodError as problem:
                     out = [error_row(problem)]
                 reports += out
-            self._publisher.publish(Frame([(kind, payload) for _, _, kind, payload in reports]), 0)  # type: ignore[arg-type]
+            self._publisher.function()(Frame([(kind, payload) for _, _, kind, payload in reports]), 0)  # type: ignore[arg-type]
             position = end
 
 
