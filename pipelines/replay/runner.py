@@ -40,7 +40,7 @@ from pipelines.replay.staged import clear_staged
 from pipelines.source.first_batch import plan_ahead
 from pipelines.source.plan import Planner
 from pipelines.spark.connect import is_connect
-from pipelines.spark.session import check_version
+from pipelines.spark.versions import check_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,20 +6,28 @@ A client of Spark Connect has no JVM and no SparkContext, and its functions for 
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
-from jbod_model.errors import UsageError
+from jbod_model.errors import JbodError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipelines.settings import Spark
 
-PATIENCE = 20.0
+PATIENCE = 10.0
 """Seconds in which a server must accept a connection. PySpark itself would try for minutes."""
 _CLIENT = "pyspark.sql.connect."
 # More than any cluster's cores, few enough for a job of one second.
 _MOST_CORES = 10_000
+_NO_MODULE = re.compile(r"No module named '([\w.]+)'")
+_NEEDS_ROCKSDB = "STATE_STORE_MULTIPLE_COLUMN_FAMILIES"
+_PROVIDER = (
+    "spark.sql.streaming.stateStore.providerClass to "
+    "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+)
+_GONE = re.compile(r"StatusCode\.UNAVAILABLE|SESSION_NOT_FOUND|SESSION_CLOSED|RETRIES_EXCEEDED")
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -95,6 +103,33 @@ def cores_of(spark: SparkSession) -> int:
     parts = spark.range(_MOST_CORES).selectExpr("spark_partition_id() AS part")
     last = parts.selectExpr("max(part)").collect()[0][0]
     return int(last or 0) + 1
+
+
+def fault_of_connect(problem: BaseException) -> JbodError | None:
+    """Returns a one-line error if a server of Spark Connect cannot run a replay or went away, otherwise None."""
+    text = str(problem)
+    if found := _NO_MODULE.search(text):
+        return UsageError(
+            f"Spark's workers cannot find the module {found[1]}: install this jbod, with its extra connect, in the "
+            "Python that PYSPARK_PYTHON names on the server"
+        )
+    if _NEEDS_ROCKSDB in text:
+        return UsageError(
+            f"a replay keeps its state in RocksDB: set {_PROVIDER} in the session, or start jbod with spark.remote"
+        )
+    if is_of_client(problem) and _GONE.search(text):
+        return JbodError(
+            f"the Spark Connect server does not answer any more ({_line(problem)[:200]}): run again; what was "
+            "published is whole and stays"
+        )
+    return None
+
+
+def is_of_client(problem: BaseException) -> bool:
+    """Whether the client of Spark Connect raised an error, or one that a server reported."""
+    return type(problem).__module__ == "pyspark.errors.exceptions.connect" or type(problem).__module__.startswith(
+        "grpc"
+    )
 
 
 def _line(problem: BaseException) -> str:

@@ -143,11 +143,17 @@ class SparkLake:
     @cached_property
     def has_delta(self) -> bool:
         """Whether the session can read Delta tables."""
-        from pyspark.errors import AnalysisException
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import AnalysisException, PySparkException
 
         try:
             self.spark.read.format("delta").load(self._location(LEDGER.name)).schema  # noqa: B018  Connect is lazy
         except AnalysisException:
+            return False
+        except (PySparkException, Py4JJavaError) as problem:
+            # PySpark 4.2 has no class of its own for SparkClassNotFoundException.
+            if "DATA_SOURCE_NOT_FOUND" not in str(problem):
+                raise
             return False
         return True
 
@@ -159,8 +165,8 @@ def files_of(spark: SparkSession, root: str, name: str, table: DeltaTable) -> Da
     """All rows of a table's version, read as Parquet. Its files are those that Delta's log names."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    schema = BY_NAME[name].schema
+    schema = from_arrow_schema(BY_NAME[name].schema)
     paths = [f"{root}/{name}/{file['path']}" for file in data_files(table)]
     if not paths:
-        return spark.createDataFrame(schema.empty_table())
-    return spark.read.schema(from_arrow_schema(schema)).parquet(*paths)
+        return spark.createDataFrame([], schema)
+    return spark.read.schema(schema).parquet(*paths)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
-_LEAST = (4, 2)
 _OF_SESSIONS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
@@ -152,16 +151,6 @@ def _connect_session(wanted: Spark, remote: str) -> SparkSession:
         session = connected(remote, options)
     _MADE.append(session)
     return session
-
-
-def check_version(version: str) -> None:
-    """Raises UsageError for a Spark that cannot replay."""
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if numbers < _LEAST:
-        raise UsageError(
-            f"Spark {version}: a replay needs Spark 4.2 or later, where a Python source can limit its batches; "
-            "questions to a lake or a log need no Spark"
-        )
 
 
 def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True, preload: str = "") -> dict[str, str]:
