@@ -43,7 +43,7 @@ def test_remotes_of_pyspark_are_accepted(remote: str) -> None:
 
 @pytest.mark.parametrize("remote", ["http://host", "host:15002", "locale", "sc://"])
 def test_other_remotes_are_refused(remote: str) -> None:
-    with pytest.raises(UsageError, match="spark.remote"):
+    with pytest.raises(UsageError, match=r"spark\.remote"):
         load(spark={"remote": remote})
 
 

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
-from pipelines.cli import app
+from pipelines.cli.main import application
 from pipelines.source.kraft_metadata import KraftMetadata
 from pipelines.spark.versions import check_version
 from tests.support.paths import metadata_dir
@@ -36,7 +36,9 @@ def test_replay_is_refused_by_an_older_spark_before_anything_is_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("pyspark.__version__", "4.0.5")
-    done = CliRunner().invoke(app, ["replay", str(metadata_dir("kafka-4.1.2")), "--lake", str(tmp_path / "lake")])
+    done = CliRunner().invoke(
+        application(), ["replay", str(metadata_dir("kafka-4.1.2")), "--lake", str(tmp_path / "lake")]
+    )
     assert isinstance(done.exception, UsageError)
     assert str(done.exception).startswith("Spark 4.0.5: a replay needs Spark 4.2 or later")
     assert not (tmp_path / "lake").exists()
