@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from typing import TYPE_CHECKING
 
 from jbod_model.errors import JbodError, UsageError
@@ -66,7 +67,10 @@ def connected(remote: str, options: dict[str, str]) -> SparkSession:
         builder = SparkSession.builder.remote(remote)
         for name, value in options.items():
             builder = builder.config(name, value)
-        return builder.getOrCreate()
+        with warnings.catch_warnings():
+            # PySpark sets the options a second time, when those of the JVM are fixed.
+            warnings.simplefilter("ignore")
+            return builder.getOrCreate()
     _check_answers(remote, shown)
     try:
         session = SparkSession.builder.remote(remote).getOrCreate()
