@@ -23,7 +23,7 @@ _CLIENT = "pyspark.sql.connect."
 # More than any cluster's cores, few enough for a job of one second.
 _MOST_CORES = 10_000
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
-_NEEDS_ROCKSDB = "STATE_STORE_MULTIPLE_COLUMN_FAMILIES"
+_NEEDS_ROCKSDB = "STORE_BACKEND_NOT_SUPPORTED_FOR_TWS"
 _PROVIDER = (
     "spark.sql.streaming.stateStore.providerClass to "
     "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -157,18 +157,28 @@ lake.create_views()
 offline = spark.sql("SELECT * FROM offline_now").count()
 at = spark.sql("SELECT count(*) FROM offline_replicas_at(200)").collect()[0][0]
 assert dict(spark.conf.getAll) == before
-print(json.dumps([types, offline, at]))
+from jbod_model.errors import UsageError
+from pipelines.replay.options import Replay
+from pipelines.replay.runner import Runner
+try:
+    Runner(Replay(sys.argv[2], sys.argv[4])).run(spark)
+except UsageError as problem:
+    refused = str(problem)
+print(json.dumps([types, offline, at, refused]))
 """
 
 
 def test_session_that_exists_reads_the_log_and_the_lake_and_keeps_its_settings(
-    server: str, whole: tuple[Path, dict[str, object]]
+    server: str, whole: tuple[Path, dict[str, object]], tmp_path: Path
 ) -> None:
+    """The server's state store is Spark's default, which has no stateful operator: a replay says what to set."""
     lake, _ = whole
-    words = [sys.executable, "-c", NOTEBOOK, server, str(metadata_dir(KAFKA)), str(lake)]
+    words = [sys.executable, "-c", NOTEBOOK, server, str(metadata_dir(KAFKA)), str(lake), str(tmp_path / "lake")]
     done = subprocess.run(words, cwd=ROOT, env=environment(""), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    types, offline, at = json.loads(done.stdout)
+    types, offline, at, refused = json.loads(done.stdout)
+    assert refused.startswith("a replay keeps its state in RocksDB: set spark.sql.streaming.stateStore.providerClass")
+    assert not (tmp_path / "lake").exists()
     entries = Reference().add(read_log(metadata_dir(KAFKA))).records
     assert types == dict(Counter(row["record_type"] for row in entries))
     now, then = ask.Lake.open(lake, at_offset=231), ask.Lake.open(lake, at_offset=200)

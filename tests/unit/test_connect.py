@@ -51,7 +51,10 @@ def test_other_remotes_are_refused(remote: str) -> None:
     ("said", "told"),
     [
         ("ModuleNotFoundError: No module named 'pipelines'", "install this jbod, with its extra connect"),
-        ("[UNSUPPORTED_FEATURE.STATE_STORE_MULTIPLE_COLUMN_FAMILIES] ...", "a replay keeps its state in RocksDB"),
+        (
+            "[UNSUPPORTED_FEATURE.STORE_BACKEND_NOT_SUPPORTED_FOR_TWS] Store backend ...",
+            "a replay keeps its state in RocksDB",
+        ),
     ],
 )
 def test_what_a_server_lacks_is_one_line(said: str, told: str) -> None:
