@@ -24,7 +24,7 @@ def refused_at(problem: MalformedLog | ReplayViolation) -> int | None:
 
 def is_sparks(problem: Exception) -> bool:
     """Whether Spark itself refused its checkpoint, or the state that it returned is corrupt."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException, StreamingQueryException
 
     if is_of_client(problem):

@@ -38,7 +38,17 @@ def connect_server(folder: Path, **conf: str) -> Iterator[str]:
     words = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     env = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     env |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    command = [submit, "--class", SERVER, "--master", "local[2]", "--driver-memory", "1g", *words, "spark-internal"]
+    command = [
+        str(submit),
+        "--class",
+        SERVER,
+        "--master",
+        "local[2]",
+        "--driver-memory",
+        "1g",
+        *words,
+        "spark-internal",
+    ]
     log = folder / "server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -82,7 +82,7 @@ def environment(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: p
     limits.write_text(
         "\n".join([*(line for line in pinned if not line.startswith("pyspark==")), f"pyspark=={version}"])
     )
-    pip = [folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "-q"]
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "-q"]
     # The stock environment comes first: the wheel must not change its PySpark.
     subprocess.run([*pip, "install", f"pyspark=={version}"], check=True)
     subprocess.run([*pip, "install", "-c", limits, "--force-reinstall", "--no-deps", wheel], check=True)

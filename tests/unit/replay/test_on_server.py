@@ -87,7 +87,6 @@ def test_server_publishes_nothing_without_the_lock_of_its_client(tmp_path: Path)
 
 def test_server_does_not_publish_on_a_lake_that_another_run_has_changed(tmp_path: Path) -> None:
     _, publish = function_of(tmp_path / "lake")
-    assert isinstance(publish, Batches)
-    publish.end = 200
+    publish.end = 200  # type: ignore[attr-defined]
     with only_run(str(tmp_path / "lake")), pytest.raises(Overtaken, match="another run published up to offset 629"):
         publish(Frame([]), 0)
