@@ -1,6 +1,6 @@
 # make setup | demo | test | lint | bench | clean.   PYTHON=python3.12 chooses another interpreter.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration exhaustive live cluster defects tla s3 kafka-schema lint bench clean
+.PHONY: help setup demo test unit integration exhaustive live cluster defects tla s3 spark-versions kafka-schema lint bench clean
 MAKEFLAGS += --no-print-directory
 
 VENV := .venv
@@ -18,6 +18,7 @@ help:
 	@echo "make cluster the main job on a Spark cluster of three processes, while executors and workers are killed"
 	@echo "make defects every known defect of Kafka, tried on the classes of eight releases (needs Maven)"
 	@echo "make s3      logs and lakes on a real S3 server, while runs are killed (needs Go, or S3_SERVER=PATH)"
+	@echo "make spark-versions   the wheel beside PySpark 4.0, 4.1 and 4.2"
 	@echo "make tla     the TLA+ module through TLC, beside the explorer (needs Maven)"
 	@echo "make kafka-schema JAR=kafka-metadata-4.4.0.jar   what a Kafka's records have that is not known here"
 	@echo "make bench   speed, side by side with Kafka's own reader"
@@ -128,6 +129,11 @@ s3: setup $(S3_SERVER)
 build/go/bin/versitygw:
 	@command -v go >/dev/null || { echo "make s3 builds an S3 server: install Go 1.24 or later, or set S3_SERVER" >&2; exit 1; }
 	GOPATH=$(CURDIR)/build/go/path GOBIN=$(CURDIR)/build/go/bin GOFLAGS=-modcacherw go install $(VERSITYGW)
+
+# Each is installed into an environment below build/spark-versions.
+SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.0
+spark-versions: setup
+	SPARK_VERSIONS="$(SPARK_VERSIONS)" $(BIN)/python -m pytest -q -n 0 tests/versions
 
 bench: setup
 	$(BIN)/python -m benchmarks.run $(BENCH)

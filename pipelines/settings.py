@@ -65,6 +65,8 @@ class Requests(_Section):
 
 # The master URLs that Spark accepts: local, or a cluster by scheme or name.
 _MASTER = r"^(local(\[(\*|[1-9][0-9]*)(, *[1-9][0-9]*)?\])?|local-cluster\[.+\]|[a-z0-9]+://.+|yarn)$"
+# Of Spark Connect: a server, or a local one that PySpark starts.
+_REMOTE = r"^(|local(\[(\*|[1-9][0-9]*)\])?|sc://.+)$"
 
 
 class Spark(_Section):
@@ -72,6 +74,8 @@ class Spark(_Section):
 
     master: str = Field(default="local[*]", pattern=_MASTER)
     """A local master, or that of a cluster (docs/clusters.md)."""
+    remote: str = Field(default="", pattern=_REMOTE)
+    """A server of Spark Connect (docs/spark.md): then ``master`` and settings of the JVM have no effect."""
     driver_memory: str = Field(default="4g", pattern=r"^[1-9][0-9]*[kmgt]$")
     shuffle_partitions: int = Field(default=0, ge=0)
     """0: as many as this machine has cores, at most eight; eight on a cluster. A checkpoint keeps its number."""

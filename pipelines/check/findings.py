@@ -19,6 +19,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from jbod_model.errors import Retriable, UsageError
 from pipelines.check.definition import SEVERITIES, Check, Finding
 from pipelines.lake.delta import delta_at, uri_of
+from pipelines.lake.foreign import commit_info
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import TIME, Table, column
 from pipelines.storage.objects import storage_options
@@ -194,7 +195,7 @@ def _merge(location: str, table: DeltaTable, rows: list[dict[str, Any]]) -> None
                 "kept.cleared_offset IS NULL AND kept.key = now.key",
                 source_alias="now",
                 target_alias="kept",
-                commit_properties=CommitProperties(max_commit_retries=0),
+                commit_properties=CommitProperties(commit_info({}, "compared findings"), max_commit_retries=0),
             )
             .when_matched_update_all()
             .when_not_matched_insert_all()

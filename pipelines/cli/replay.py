@@ -133,17 +133,22 @@ def _relabel(settings: Settings) -> None:
 def _run(runner: Runner, settings: Settings, soon: Callable[[], SparkSession] | None, interrupts: Interrupts) -> None:
     if runner.up_to_date():
         return
+    from pipelines.spark.connect import is_on_this_machine, remote_of
     from pipelines.spark.session import is_local, spark_session
+    from pipelines.spark.versions import check_installed
     from pipelines.storage.objects import is_object
 
     if settings.replay.checkpoints.startswith(("s3://", "s3a://")):
         raise UsageError("replay.checkpoints: Spark renames its checkpoints, which S3 cannot do: name another folder")
-    if is_object(settings.lake) and not (is_local(settings.spark.master) or settings.replay.checkpoints):
+    remote = remote_of(settings.spark)
+    here = is_on_this_machine(remote) if remote else is_local(settings.spark.master)
+    if is_object(settings.lake) and not (here or settings.replay.checkpoints):
         raise UsageError(
             "replay.checkpoints: on a cluster, a lake on S3 needs a folder or URI (not on S3) that all executors share"
         )
     progress.say("starting Spark")
     try:
+        check_installed()
         if is_on("first_batch"):
             runner.plan_ahead()
         spark = soon() if soon else spark_session(settings.spark, brief=True, preload=PRELOAD)
@@ -172,7 +177,9 @@ def _soon(settings: Settings, log_dir: str) -> Callable[[], SparkSession] | None
     from pipelines.lake.folder import check_folder
     from pipelines.source.log_dir import LogDir
     from pipelines.spark.session import spark_session_soon
+    from pipelines.spark.versions import check_installed
 
+    check_installed()
     check_folder(settings.lake)
     LogDir(log_dir).check_beginning()
     return spark_session_soon(settings.spark, PRELOAD)

@@ -82,9 +82,14 @@ class Since:
     """The version before a batch of jbod that did not reach the ledger, None if there is no such batch."""
 
 
-def commit_info(marks: Mapping[str, str]) -> dict[str, str]:
-    """The commit info of a commit of jbod: its marks, and what they mean as ``userMetadata`` of DESCRIBE HISTORY."""
-    if PUBLISHED in marks and STARTED in marks:
+def commit_info(marks: Mapping[str, str], what: str = "") -> dict[str, str]:
+    """The commit info of a commit of jbod: its marks, and what it did as ``userMetadata`` of DESCRIBE HISTORY.
+
+    Without ``what``, the marks say it.
+    """
+    if what:
+        said = f"jbod: {what}"
+    elif PUBLISHED in marks and STARTED in marks:
         first, last = int(marks[STARTED]), int(marks[PUBLISHED]) - 1
         said = f"jbod: published offsets {first} to {last}" if first <= last else "jbod: published, no new offsets"
     elif RESTORED in marks or PUBLISHED in marks:

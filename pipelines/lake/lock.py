@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +12,8 @@ from filelock import FileLock, Timeout
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.lake.faults import fault_of_disk
-from pipelines.storage.lease import Held, Lease
-from pipelines.storage.objects import is_object
+from pipelines.storage.lease import LEASE, Held, Lease, holder
+from pipelines.storage.objects import Tag, is_object
 
 LOCK = "_lock"
 RUN = "_run"
@@ -52,18 +53,18 @@ def alone(lake: str) -> Iterator[None]:
 
 
 @contextmanager
-def only_run(lake: str) -> Iterator[None]:
+def only_run(lake: str) -> Iterator[str]:
     """Ensures that only one replay runs on a lake. Raises UsageError at once if another one runs.
 
     Two runs would share a checkpoint. The operating system releases the lock of a process that dies. On S3, such a
-    process loses its lease.
+    process loses its lease. Yields the run's name for RunWatch.
     """
     if is_object(lake):
-        with _leased(f"{lake}/{RUN}", 0):
-            yield
+        with _leased(f"{lake}/{RUN}", 0) as lease:
+            yield lease.name
         return
     if "://" in lake:
-        yield
+        yield ""
         return
     lock = FileLock(Path(lake, RUN))
     with _told(lake):
@@ -72,9 +73,42 @@ def only_run(lake: str) -> Iterator[None]:
         except Timeout:
             raise UsageError(f"{lake}: another jbod replay runs on this lake: end it, or use another --lake") from None
     try:
-        yield
+        yield ""
     finally:
         lock.release()
+
+
+class RunWatch:
+    """Tells another process whether the run that ``only_run`` named still holds its lock."""
+
+    def __init__(self, lake: str, run: str) -> None:
+        self._lake = lake
+        self._run = run
+        self._seen: tuple[Tag, float] | None = None
+
+    def check(self) -> None:
+        """Raises JbodError if the run has ended. A lake without a lock is not checked."""
+        if not self._lives():
+            raise JbodError(f"{self._lake}: the run that started this query has ended: nothing more is published")
+
+    def _lives(self) -> bool:
+        if is_object(self._lake):
+            found = holder(f"{self._lake}/{RUN}")
+            if found is None or found[0] != self._run:
+                return False
+            now = time.monotonic()
+            if self._seen is None or self._seen[0] != found[1]:
+                self._seen = found[1], now
+            return now - self._seen[1] < LEASE
+        if "://" in self._lake:
+            return True
+        lock = FileLock(Path(self._lake, RUN))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return True
+        lock.release()
+        return False
 
 
 def check_held(lake: str) -> None:
@@ -90,7 +124,7 @@ _of_leases = threading.RLock()
 
 
 @contextmanager
-def _leased(location: str, patience: float) -> Iterator[None]:
+def _leased(location: str, patience: float) -> Iterator[Lease]:
     with _of_leases:
         lease, holders = _leases.get(location) or (Lease(location), 0)
         if not holders:
@@ -103,7 +137,7 @@ def _leased(location: str, patience: float) -> Iterator[None]:
                 ) from None
         _leases[location] = lease, holders + 1
     try:
-        yield
+        yield lease
     finally:
         with _of_leases:
             lease, holders = _leases[location]

@@ -68,8 +68,7 @@ class LakeWriter:
         if "[" in location or "]" in location:
             raise UsageError(f"{location}: delta-rs cannot write to a path with brackets: choose another --lake")
         lake = cls(location, identity, home=home, keeps_changes=keeps_changes)
-        with alone(location):
-            lake._load()
+        lake.load()
         return lake
 
     @classmethod
@@ -86,6 +85,11 @@ class LakeWriter:
             if lake.ledger is None:
                 raise UsageError(f"{location}: nothing was published into this lake yet")
             yield lake
+
+    def load(self) -> None:
+        """Opens the newest versions, also where another process of the same run published."""
+        with alone(self.location):
+            self._load()
 
     def _load(self, *, mending: bool = False) -> None:
         self._open(TABLES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,20 @@ class RunOutcome:
     tail: Tail | None = None
     """The incomplete batch at the end of the log."""
     notices: list[str] = field(default_factory=list)
+
+    def add_batch(self, before: int, end: int, snapshot: int | None) -> None:
+        """Counts a publication of the log on a lake that ended at ``before``."""
+        if snapshot is not None:
+            self.snapshots.append((before, snapshot))
+            if not self.batches:
+                self.start_offset = snapshot
+        self.end_offset = end
+        self.batches += 1
+
+    def add_rows(self, rows: Mapping[str, int]) -> None:
+        """Counts rows written per table."""
+        for name, count in rows.items():
+            self.rows[name] = self.rows.get(name, 0) + count
 
 
 def shards_for(size: int) -> int:

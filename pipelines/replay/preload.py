@@ -7,7 +7,7 @@ import numpy as np
 # Imported for the workers, which need them at once.
 import pipelines.replay.machine
 import pipelines.replay.stages
-import pipelines.source.readers  # noqa: F401
+import pipelines.source.stream_reader  # noqa: F401
 from pipelines.formats.batches import BATCH_DTYPE, scan
 from pipelines.formats.records import decode
 from pipelines.replay.blocks import by_shard, events_of, rows_of_events

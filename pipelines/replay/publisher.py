@@ -15,27 +15,38 @@ from pipelines.replay.staged import clear_staged
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from pipelines.replay.request_stream import Requests, RequestStream
+    from pipelines.replay.request_stream import Lock, Requests, RequestStream
 
 
 class Publisher:
     """Writes to the lake, one batch at a time. ``problem`` is the error that refused the last batch."""
 
     def __init__(
-        self, lake: LakeWriter, requests: Requests | None, say: Callable[[str], None], tell: Callable[[str], None]
+        self,
+        lake: LakeWriter,
+        requests: Requests | None,
+        say: Callable[[str], None],
+        tell: Callable[[str], None],
+        lock: Lock | None = None,
     ) -> None:
         self.lake = lake
         self.outcome = RunOutcome(lake.end_offset, lake.end_offset)
         self.problem: JbodError | None = None
         self._say = say
         self._tell = tell
-        lock = threading.RLock()
-        self._lock = lock
+        self._lock = lock = lock or threading.RLock()
         self.requests: RequestStream | None = None
         if requests is not None:
             from pipelines.replay.request_stream import RequestStream
 
-            self.requests = RequestStream(lake, requests, lock, self._count)
+            self.requests = RequestStream(lake, requests, lock, self.outcome.add_rows)
+
+    def function(self) -> Callable[[DataFrame, int], None]:
+        """What foreachBatch calls."""
+        return self.publish
+
+    def look(self, *, last: bool = False) -> None:
+        """Does nothing: this process publishes, so the outcome is known."""
 
     def publish(self, frame: DataFrame, _batch_id: int) -> None:
         """Publishes the executors' reports on one micro-batch. For foreachBatch."""
@@ -56,18 +67,14 @@ class Publisher:
         except JbodError as problem:
             self.problem = problem
             raise
-        if batch.from_snapshot is not None:
-            outcome.snapshots.append((before, batch.from_snapshot))
-            if not outcome.batches:
-                outcome.start_offset = batch.from_snapshot
-        outcome.end_offset = lake.end_offset
-        outcome.batches += 1
-        self._count(rows)
+        outcome.add_batch(before, lake.end_offset, batch.from_snapshot)
+        outcome.add_rows(rows)
         for kind, offset in lake.unknown.items():
             if kind not in known:
-                self._tell(f"offset {offset}: {kind} is not known to this jbod: {ADVICE}")
+                self._tell(unknown_kind(kind, offset))
         self._say(f"published up to offset {batch.end_offset - 1}, batch {outcome.batches}")
 
-    def _count(self, rows: dict[str, int]) -> None:
-        for name, count in rows.items():
-            self.outcome.rows[name] = self.outcome.rows.get(name, 0) + count
+
+def unknown_kind(kind: str, offset: int) -> str:
+    """The notice of the first record of an unknown kind."""
+    return f"offset {offset}: {kind} is not known to this jbod: {ADVICE}"

@@ -14,10 +14,13 @@ from pipelines.replay.job import Job
 from pipelines.replay.publisher import Publisher
 from pipelines.replay.seed import CHECKPOINT, mark_keys, seed_position
 from pipelines.replay.staged import clear_staged
+from pipelines.spark.connect import cores_of, is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from pipelines.replay.on_server import ServerPublisher
 
 Progress = Callable[[str], None]
 """A function that shows a line of progress. The next line replaces it."""
@@ -28,7 +31,7 @@ class Query:
 
     def __init__(
         self,
-        publisher: Publisher,
+        publisher: Publisher | ServerPublisher,
         stop: threading.Event,
         *,
         follow_seconds: float | None,
@@ -57,14 +60,15 @@ class Query:
             .options(**options)
             .option("ahead", ahead)
             .option("from", json.dumps(asdict(seed)) if seed else "")
-            .option("partitions", 2 * spark.sparkContext.defaultParallelism)
+            .option("partitions", 2 * cores_of(spark))
         )
         slices = source.load()
-        wake_workers(spark)
+        if not is_connect(spark):
+            wake_workers(spark)
         mark_keys(home)
         writer = (
             state_machine(slices, job)
-            .writeStream.foreachBatch(self._publisher.publish)
+            .writeStream.foreachBatch(self._publisher.function())
             .option("checkpointLocation", f"{for_spark(home)}/{CHECKPOINT}")
             .outputMode("append")
         )
@@ -81,15 +85,18 @@ class Query:
         waited = 0
         try:
             while not query.awaitTermination(1):
-                self._say_stage(spark)
+                self._publisher.look()
                 waited += 1
-                if waited == PATIENCE and waits_for_executors(spark):
-                    self._notice(WAITS)
+                if not is_connect(spark):
+                    self._say_stage(spark)
+                    if waited == PATIENCE and waits_for_executors(spark):
+                        self._notice(WAITS)
                 every_second()
                 if requests is not None and self._follow_seconds is not None:
                     requests.follow(spark, self._follow_seconds)
                 if self._stop.is_set():
                     query.stop()
+            self._publisher.look(last=True)
             if requests is not None and self._follow_seconds is None:
                 self._say("reading requests")
                 requests.run(spark, self._stop)
@@ -98,6 +105,7 @@ class Query:
             query.stop()
             if requests is not None:
                 requests.stop()
+            self._publisher.look(last=True)
             clear_staged(self._publisher.lake.location)
 
     def _say_stage(self, spark: SparkSession) -> None:

@@ -6,11 +6,13 @@ from jbod_model.errors import MalformedLog, ReplayViolation, restored
 from pipelines.lake.faults import fault_of_disk
 from pipelines.replay.cluster import fault_of_cluster
 from pipelines.replay.pack import CorruptState
+from pipelines.spark.connect import fault_of_connect, is_of_client
 
 
 def explained(lake: str, problem: Exception) -> Exception:
     """Returns jbod's error behind Spark's report of a failed query, or ``problem`` itself if there is none."""
-    return restored(str(problem)) or fault_of_disk(lake, problem) or fault_of_cluster(problem) or problem
+    faults = (fault_of_disk(lake, problem), fault_of_connect(problem), fault_of_cluster(problem))
+    return restored(str(problem)) or next(filter(None, faults), problem)
 
 
 def refused_at(problem: MalformedLog | ReplayViolation) -> int | None:
@@ -22,7 +24,10 @@ def refused_at(problem: MalformedLog | ReplayViolation) -> int | None:
 
 def is_sparks(problem: Exception) -> bool:
     """Whether Spark itself refused its checkpoint, or the state that it returned is corrupt."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
-    from pyspark.errors import PySparkException
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException, StreamingQueryException
 
+    if is_of_client(problem):
+        # Other errors of a client say nothing about a checkpoint: the server may be gone.
+        return isinstance(problem, StreamingQueryException)
     return isinstance(problem, (PySparkException, Py4JJavaError, CorruptState))

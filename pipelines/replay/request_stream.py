@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from threading import Event, RLock
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ from pipelines.replay.seed import OF_REQUESTS, discard_checkpoint, is_readable
 from pipelines.source.kafka_request_log import KafkaRequestLog
 from pipelines.source.request_files import RequestFiles
 from pipelines.source.request_options import PARTS, check_zone
+from pipelines.spark.connect import cores_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 MOST_PENDING = 1_000_000
 """The number of requests that may wait for the log. If there are more, the oldest are given up."""
 GIVEN_UP = "too many waited for the log"
+Lock = AbstractContextManager[Any]
+"""A reentrant lock: of the threads of a process, or of processes."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class RequestStream:
 
     lake: LakeWriter
     wanted: Requests
-    lock: RLock
+    lock: Lock
     published: Callable[[dict[str, int]], None]
     """Gets the number of rows written per table."""
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -109,18 +112,23 @@ class RequestStream:
             .option("layout", PARTS)
             .option("timeZone", self.wanted.time_zone)
             .option("maxBytes", self.wanted.max_bytes)
-            .option("partitions", 2 * spark.sparkContext.defaultParallelism)
+            .option("partitions", 2 * cores_of(spark))
         )
         writer = (
             source.load()
-            .writeStream.foreachBatch(self._batch)
+            .writeStream.foreachBatch(self.batches())
             .option("checkpointLocation", f"{for_spark(self.lake.home)}/{OF_REQUESTS}")
         )
         if follow_seconds is None:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{follow_seconds} seconds").start()
 
-    def _batch(self, frame: DataFrame, _batch_id: int) -> None:
+    def batches(self) -> Callable[[DataFrame, int], None]:
+        """The function for foreachBatch."""
+        return self.batch
+
+    def batch(self, frame: DataFrame, _batch_id: int) -> None:
+        """Publishes a micro-batch of the layout ``parts``."""
         try:
             parts: dict[str, list[pa.Table]] = {"assignments": [], "rejects": []}
             for kind, payload in frame.select("kind", "payload").collect():

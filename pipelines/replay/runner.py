@@ -39,11 +39,13 @@ from pipelines.replay.seed import (
 from pipelines.replay.staged import clear_staged
 from pipelines.source.first_batch import plan_ahead
 from pipelines.source.plan import Planner
-from pipelines.spark.session import check_version
+from pipelines.spark.connect import is_connect
+from pipelines.spark.versions import check_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pipelines.replay.on_server import ServerPublisher
     from pipelines.replay.request_stream import RequestStream
 
 ATTEMPTS = 3
@@ -72,7 +74,7 @@ class Runner:
             home_of(wanted.lake, wanted.checkpoints),
             keeps_changes=wanted.changes,
         )
-        self._publisher = Publisher(self.lake, wanted.requests, self._say, self._notice)
+        self._publisher: Publisher | ServerPublisher = Publisher(self.lake, wanted.requests, self._say, self._notice)
         self._limit: int | None = None
         self._refusal: JbodError | None = None
         """The error to raise once everything before ``_limit`` is published."""
@@ -133,8 +135,14 @@ class Runner:
         If the log was rewritten, the run first rolls the lake back (``rollback.reconcile``).
         """
         check_version(spark.version)
-        with only_run(self.wanted.lake):
+        with only_run(self.wanted.lake) as run:
             clear_staged(self.wanted.lake)
+            if is_connect(spark):
+                from pipelines.replay.on_server import ServerPublisher
+
+                self._publisher = ServerPublisher(
+                    self.lake, self.wanted.requests, self.outcome, run, self._say, self._notice
+                )
             try:
                 return self._replay(spark)
             except BaseException:

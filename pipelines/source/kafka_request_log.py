@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from jbod_model.errors import crossing
 from pipelines.source.request_options import PARTS, PARTS_SCHEMA, REQUESTS, Options
+from pipelines.spark.versions import check_streams
 
 
 class KafkaRequestLog(DataSource):
@@ -54,7 +55,8 @@ class KafkaRequestLog(DataSource):
     @crossing()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         """A streaming read."""
-        from pipelines.source.request_readers import StreamReader
+        check_streams()
+        from pipelines.source.request_stream_reader import StreamReader
 
         return StreamReader(Options.read(self.options))
 

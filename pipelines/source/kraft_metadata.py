@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 
 from jbod_model.errors import crossing
 from pipelines.source.log_options import SLICES, SLICES_SCHEMA, Options
+from pipelines.spark.versions import check_streams
 
 
 class KraftMetadata(DataSource):
@@ -57,7 +58,8 @@ class KraftMetadata(DataSource):
     @crossing()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         """A streaming read."""
-        from pipelines.source.readers import StreamReader
+        check_streams()
+        from pipelines.source.stream_reader import StreamReader
 
         return StreamReader(Options.read(self.options))
 

@@ -165,8 +165,8 @@ def files_of(spark: SparkSession, root: str, name: str, table: DeltaTable) -> Da
     """All rows of a table's version, read as Parquet. Its files are those that Delta's log names."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    schema = BY_NAME[name].schema
+    schema = from_arrow_schema(BY_NAME[name].schema)
     paths = [f"{root}/{name}/{file['path']}" for file in data_files(table)]
     if not paths:
-        return spark.createDataFrame(schema.empty_table())
-    return spark.read.schema(from_arrow_schema(schema)).parquet(*paths)
+        return spark.createDataFrame([], schema)
+    return spark.read.schema(schema).parquet(*paths)

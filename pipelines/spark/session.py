@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from jbod_model.errors import UsageError
 from pipelines.java import Java, use_java
+from pipelines.spark.connect import connected, is_connect, is_on_this_machine, remote_of
 from pipelines.start.cache import class_archive
 from pipelines.start.home import use_spark_home
 from pipelines.start.launch import Jvm, start_jvm
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
-_LEAST = (4, 2)
 _OF_SESSIONS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
@@ -61,7 +61,8 @@ def spark_session(
     """The session of this process, created at the first call. ``delta`` adds Delta Lake, fetched at the first use.
 
     If others started a session in this process (a notebook, a job of Databricks), jbod works in a new session beside
-    it, on the same SparkContext: theirs keeps its settings, and decides about ``delta`` and the JVM.
+    it, on the same SparkContext: theirs keeps its settings, and decides about ``delta`` and the JVM. A session of Spark
+    Connect that exists is used as it is. ``spark.remote`` names the server of a new one, which decides about the same.
 
     ``brief``: the session serves one command and ends with it (pipelines.start.session). ``archive``: load Spark's
     classes from the archive of pipelines.upkeep.warm if it exists. ``preload``: a module whose ``warm()`` the parent of
@@ -74,6 +75,8 @@ def spark_session(
     theirs = _theirs()
     if theirs is not None:
         return _beside(theirs, wanted)
+    if remote := remote_of(wanted):
+        return _connect_session(wanted, remote)
     return _session(
         wanted, _options(wanted, use_java(), brief=brief, archive=archive, preload=preload), None, delta=delta
     )
@@ -112,13 +115,25 @@ def _theirs() -> SparkSession | None:
     active = SparkSession.getActiveSession()
     if active is None:
         return None
-    ours = any(made.sparkContext is active.sparkContext for made in _MADE)
+    ours = any(_share(made, active) for made in _MADE)
     return None if ours else active
 
 
+def _share(made: SparkSession, active: SparkSession) -> bool:
+    if is_connect(made) or is_connect(active):
+        return made is active
+    return made.sparkContext is active.sparkContext
+
+
 def _beside(theirs: SparkSession, wanted: Spark) -> SparkSession:
-    """A new session on the context of ``theirs``, with the settings of jbod that a session can have of its own."""
-    session = theirs.newSession()
+    """A new session on the context of ``theirs``, with the settings of jbod that a session can have of its own.
+
+    A session of Spark Connect is returned as it is: its server decides about settings.
+    """
+    return theirs if is_connect(theirs) else _with_settings(theirs.newSession(), wanted)
+
+
+def _with_settings(session: SparkSession, wanted: Spark) -> SparkSession:
     for name, value in {**_OF_SESSIONS, **wanted.conf}.items():
         if session.conf.isModifiable(name):
             session.conf.set(name, value)
@@ -127,14 +142,15 @@ def _beside(theirs: SparkSession, wanted: Spark) -> SparkSession:
     return session
 
 
-def check_version(version: str) -> None:
-    """Raises UsageError for a Spark that cannot replay."""
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if numbers < _LEAST:
-        raise UsageError(
-            f"Spark {version}: a replay needs Spark 4.2 or later, where a Python source can limit its batches; "
-            "questions to a lake or a log need no Spark"
-        )
+def _connect_session(wanted: Spark, remote: str) -> SparkSession:
+    if not is_on_this_machine(remote):
+        session = _with_settings(connected(remote, {}), wanted)
+    else:
+        options = _options(wanted.model_copy(update={"master": remote}), use_java(), brief=False, archive=False)
+        del options["spark.master"]  # PySpark refuses it beside a remote
+        session = connected(remote, options)
+    _MADE.append(session)
+    return session
 
 
 def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True, preload: str = "") -> dict[str, str]:
@@ -191,6 +207,8 @@ def spark_session_soon(wanted: Spark, preload: str = "") -> Callable[[], SparkSe
     theirs = _theirs()
     if theirs is not None:
         return lambda: _beside(theirs, wanted)
+    if remote_of(wanted):
+        return lambda: spark_session(wanted)
     java = use_java()
     options = _options(wanted, java, brief=True, preload=preload)
     jvm = start_jvm(java, options, _log()) if is_local(wanted.master) and is_on("command") else None

@@ -53,6 +53,11 @@ class Lease:
         self._id = uuid.uuid4().hex
         self._writing = threading.Lock()
 
+    @property
+    def name(self) -> str:
+        """What ``holder`` says while this lease is held."""
+        return self._id
+
     def acquire(self, patience: float) -> None:
         """Takes the lease. Raises Held when its owner lives and ``patience`` seconds are over."""
         if self._tag is not None and self._try(self._tag):
@@ -166,6 +171,18 @@ class Lease:
                 "id": f"{self._id} {now.timestamp()}",
             }
         ).encode()
+
+
+def holder(location: str) -> tuple[str, Tag] | None:
+    """The name of the lease that is held at a location, and the version of its object, which every renewal changes."""
+    try:
+        content, tag = objects.get_tagged(location)
+    except FileNotFoundError:
+        return None
+    said = _parsed(content)
+    if said is None or not said.get("held") or _is_dead_here(said):
+        return None
+    return str(said.get("id")).partition(" ")[0], tag
 
 
 def _parsed(content: bytes) -> dict[str, Any] | None:

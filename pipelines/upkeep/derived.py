@@ -15,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable
 from pipelines.lake.changes import rebuild_changes
 from pipelines.lake.commit import commit_files, live_files
 from pipelines.lake.create import Identity, create_table, described
-from pipelines.lake.foreign import PUBLISHED, REWRITTEN
+from pipelines.lake.foreign import PUBLISHED, REWRITTEN, commit_info
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import CHANGES, CONTROLLERS, HISTORY, RECORDS, VOTERS
 from pipelines.replay.seed import discard_checkpoint
@@ -54,7 +54,8 @@ def add_derived(location: str) -> None:
     for table in HISTORY:
         delta = lake.tables[table.name]
         if delta.metadata().description != table.comment:
-            delta.alter.set_table_description(table.comment, commit_properties=CommitProperties({REWRITTEN: "true"}))
+            info = commit_info({REWRITTEN: "true"}, "changed the table's description")
+            delta.alter.set_table_description(table.comment, commit_properties=CommitProperties(info))
             delta.update_incremental()
     rows = {name: sum(file.rows for file in files) for name, files in made.items()}
     lake.append_ledger(replace(lake.here(), unknown=unknown_in(lake)), versions, rows)

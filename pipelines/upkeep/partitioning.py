@@ -21,7 +21,7 @@ from pipelines.lake.commit import commit_files, live_files
 from pipelines.lake.create import Identity, described
 from pipelines.lake.delta import delta_at, is_table
 from pipelines.lake.files import DataFile
-from pipelines.lake.foreign import PUBLISHED, REWRITTEN, last_own
+from pipelines.lake.foreign import PUBLISHED, REWRITTEN, commit_info, last_own
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.restore import shards_of_rows
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, HISTORY, LEDGER, REQUESTS, TABLES, Table
@@ -56,7 +56,8 @@ def open_old(lake: LakeWriter) -> None:
     missing = pa.schema([column for column in LEDGER.schema if column.name not in there])
     if len(missing):
         ledger.alter.add_columns(
-            Schema.from_arrow(missing).fields, commit_properties=CommitProperties({REWRITTEN: "true"})
+            Schema.from_arrow(missing).fields,
+            commit_properties=CommitProperties(commit_info({REWRITTEN: "true"}, "added columns of a later format")),
         )
         ledger.update_incremental()
     lake.take_newest_row()
@@ -73,7 +74,7 @@ def _convert(lake: LakeWriter, table: Table, before: DeltaTable) -> None:
         mode="overwrite",
         schema_mode="overwrite",
         partition_by=table.partition_by,
-        commit_properties=CommitProperties(dict(marks), max_commit_retries=0),
+        commit_properties=CommitProperties(commit_info(marks, "partitioned the table anew"), max_commit_retries=0),
     )
     delta.update_incremental()
     if written:

@@ -19,7 +19,7 @@ from jbod_model.errors import UsageError
 from pipelines.lake import FORMAT_VERSION
 from pipelines.lake.create import Identity, create_table, described
 from pipelines.lake.delta import delta_at, is_table
-from pipelines.lake.foreign import REWRITTEN
+from pipelines.lake.foreign import REWRITTEN, commit_info
 from pipelines.lake.lock import alone
 from pipelines.lake.tables import LEDGER, Table
 from pipelines.upkeep.derived import add_derived
@@ -77,8 +77,9 @@ def upgrade(location: str, *, steps: Sequence[Step] = STEPS, to: int = FORMAT_VE
             try:
                 step.do(location)
                 said["format"] = step.to
+                info = commit_info({REWRITTEN: "true"}, f"upgraded the lake to format {step.to}")
                 delta_at(f"{location}/{LEDGER.name}").alter.set_table_description(
-                    json.dumps(said), commit_properties=CommitProperties({REWRITTEN: "true"}, max_commit_retries=0)
+                    json.dumps(said), commit_properties=CommitProperties(info, max_commit_retries=0)
                 )
             except (DeltaError, OSError) as problem:
                 raise UsageError(

@@ -98,6 +98,7 @@ class LocalRunner(Runner):
         planner.freeze()
         position = seed_position(lake) or planner.begin(self.wanted.start)
         states = {shard: seed_state(lake, shard) for shard in range(job.shards + 1)}
+        publish = self._publisher.function()
         while (end := planner.advance(position, self.wanted.max_records)) != position:
             pieces = planner.slices(position, end)
             rows = [row for number, piece in enumerate(pieces) for row in _decoded(job, number, piece)]
@@ -109,8 +110,9 @@ class LocalRunner(Runner):
                 except JbodError as problem:
                     out = [error_row(problem)]
                 reports += out
-            self._publisher.publish(Frame([(kind, payload) for _, _, kind, payload in reports]), 0)  # type: ignore[arg-type]
+            publish(Frame([(kind, payload) for _, _, kind, payload in reports]), 0)  # type: ignore[arg-type]
             position = end
+        self._publisher.look(last=True)
 
 
 def _decoded(job: Job, number: int, piece: Slice) -> list[Row]:

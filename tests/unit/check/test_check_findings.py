@@ -52,6 +52,7 @@ def test_finding_lasts_clears_and_comes_back_as_another_row(tmp_path: Path) -> N
 def test_run_at_the_same_offset_writes_nothing(tmp_path: Path) -> None:
     story = broken()
     checked(tmp_path, story)
+    assert DeltaTable(tmp_path / "findings").history(1)[0]["userMetadata"] == "jbod: compared findings"
     before = DeltaTable(tmp_path / "findings").version(), findings(str(tmp_path))
     assert checked(tmp_path, story) == Recorded(new=0, lasting=1, cleared=0)
     assert (DeltaTable(tmp_path / "findings").version(), findings(str(tmp_path))) == before

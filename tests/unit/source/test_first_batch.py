@@ -15,7 +15,7 @@ from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Options
 from pipelines.source.plan import Planner
 from pipelines.source.positions import Position
-from pipelines.source.readers import StreamReader
+from pipelines.source.stream_reader import StreamReader
 from tests.support.paths import metadata_dir
 from tests.unit.replay.histories import write_log
 

@@ -11,7 +11,8 @@ from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.store import MemoryStore
 
 from jbod_model.errors import JbodError, Retriable, UsageError
-from pipelines.lake.lock import alone, check_held, only_run
+from pipelines.lake import lock
+from pipelines.lake.lock import RunWatch, alone, check_held, only_run
 from pipelines.lake.uris import home_of
 from pipelines.storage import duck, lease, objects
 from pipelines.storage.faults import fault_of_storage
@@ -98,6 +99,24 @@ def test_the_lock_is_reentrant_and_free_again_afterwards() -> None:
     assert _free(f"{AT}/_lock")
     with alone(AT):
         assert not _free(f"{AT}/_lock")
+
+
+def test_run_is_over_for_another_process_when_its_lease_is_free_or_another_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with only_run(AT) as first:
+        watch = RunWatch(AT, first)
+        watch.check()
+    with pytest.raises(JbodError, match="the run that started this query has ended"):
+        watch.check()
+    with only_run(AT) as second:
+        RunWatch(AT, second).check()
+        with pytest.raises(JbodError, match="has ended"):
+            RunWatch(AT, "another").check()
+        monkeypatch.setattr(lock, "LEASE", 0.0)
+        watch = RunWatch(AT, second)
+        with pytest.raises(JbodError, match="has ended"):
+            watch.check()
 
 
 def _free(location: str) -> bool:

@@ -59,6 +59,24 @@ def test_lake_of_the_first_format_is_upgraded_and_asked(old: Path) -> None:
     assert verify(str(old)).differences == []
 
 
+def test_commits_of_an_upgrade_say_what_they_did(old: Path) -> None:
+    said = set()
+    for table in TABLES:
+        before = FIXTURES / "lakes" / "format-1" / table.name
+        first = DeltaTable(str(before)).version() + 1 if before.exists() else 1
+        for commit in DeltaTable(str(old / table.name)).history():
+            # Constraints are added by Delta's own operation.
+            if commit["version"] >= first and commit["operation"] != "ADD CONSTRAINT":
+                said.add(commit.get("userMetadata"))
+    assert said >= {
+        "jbod: partitioned the table anew",
+        "jbod: upgraded the lake to format 2",
+        "jbod: upgraded the lake to format 3",
+        "jbod: changed the table's description",
+    }
+    assert None not in said
+
+
 def test_lake_of_the_first_format_goes_on(old: Path, tmp_path: Path) -> None:
     optimize(str(old))
     local.replay(metadata_dir(KAFKA), old, most=100)

@@ -1,0 +1,92 @@
+"""The two sides of a replay through Spark Connect, without Spark: what is pickled publishes, the client follows."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import cloudpickle
+
+from jbod_model.errors import JbodError
+from pipelines.lake.commit import Overtaken
+from pipelines.lake.lock import only_run
+from pipelines.replay.on_server import Batches, ServerPublisher
+from pipelines.replay.options import Replay, RunOutcome
+from pipelines.upkeep.compact import optimize
+from tests.support.lakes import Reference
+from tests.support.local import Frame, LocalRunner
+from tests.support.logs import read_log
+from tests.support.paths import metadata_dir
+from tests.support.tables import differences, expected_rows, rows_of
+
+KAFKA = "kafka-4.1.2"
+
+
+class Session:
+    """What a run asks a client of Spark Connect."""
+
+    version = "4.2.0"
+
+
+Session.__module__ = "pyspark.sql.connect.session"
+
+
+@pytest.fixture(autouse=True)
+def pickled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes the function for foreachBatch to another process and back, as Spark does."""
+    made = ServerPublisher.function
+
+    def function(self: ServerPublisher, **options: bool) -> Batches:
+        found: Batches = pickle.loads(cloudpickle.dumps(made(self, **options)))
+        return found
+
+    monkeypatch.setattr(ServerPublisher, "function", function)
+
+
+def replayed(lake: Path, **options: Any) -> tuple[LocalRunner, list[str]]:
+    told: list[str] = []
+    runner = LocalRunner(Replay(str(metadata_dir(KAFKA)), str(lake), start="log", **options), progress=told.append)
+    runner.run(Session())  # type: ignore[arg-type]
+    return runner, told
+
+
+def test_client_knows_what_the_server_published(tmp_path: Path) -> None:
+    runner, told = replayed(tmp_path / "lake", max_records=200)
+    here = LocalRunner(Replay(str(metadata_dir(KAFKA)), str(tmp_path / "here"), start="log", max_records=200))
+    assert runner.outcome == here.go()
+    assert runner.lake.end_offset == 630
+    assert "published up to offset 629, batch 4" in told
+    expected = expected_rows(Reference().add(read_log(metadata_dir(KAFKA), "log")))
+    assert differences(rows_of(tmp_path / "lake"), expected) == []
+
+
+def test_upkeep_during_a_run_counts_no_batch(tmp_path: Path) -> None:
+    runner, _ = replayed(tmp_path / "lake", max_records=200)
+    publisher = ServerPublisher(runner.lake, None, RunOutcome(630, 630), "", print, print)
+    optimize(str(tmp_path / "lake"))
+    publisher.look(last=True)
+    assert publisher.outcome == RunOutcome(630, 630)
+
+
+def function_of(lake: Path) -> tuple[LocalRunner, Callable[[Any, int], None]]:
+    runner, _ = replayed(lake)
+    return runner, ServerPublisher(runner.lake, None, RunOutcome(0, 0), "", print, print).function()
+
+
+def test_server_publishes_nothing_without_the_lock_of_its_client(tmp_path: Path) -> None:
+    _, publish = function_of(tmp_path / "lake")
+    with pytest.raises(JbodError, match="the run that started this query has ended") as told:
+        publish(Frame([]), 0)
+    assert "jbod-error" in told.value.__notes__[0]
+    with only_run(str(tmp_path / "lake")):
+        publish(Frame([]), 0)
+
+
+def test_server_does_not_publish_on_a_lake_that_another_run_has_changed(tmp_path: Path) -> None:
+    _, publish = function_of(tmp_path / "lake")
+    publish.end = 200  # type: ignore[attr-defined]
+    with only_run(str(tmp_path / "lake")), pytest.raises(Overtaken, match="another run published up to offset 629"):
+        publish(Frame([]), 0)

@@ -1,0 +1,74 @@
+"""Spark Connect without a server: what a session costs is one line when it cannot start."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from jbod_model.errors import JbodError, UsageError
+from pipelines.replay.refusals import explained, is_sparks
+from pipelines.settings import Spark, load
+from pipelines.spark import connect
+from pipelines.spark.session import spark_session
+
+
+def test_server_that_is_not_there_is_named_without_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "PATIENCE", 0.3)
+    with pytest.raises(UsageError) as told:
+        spark_session(Spark(remote="sc://127.0.0.1:1/;token=secret"))
+    assert str(told.value).startswith("spark.remote: sc://127.0.0.1:1/: no Spark Connect server accepts a connection")
+
+
+def test_variable_of_pyspark_names_the_server_where_no_setting_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://a:1")
+    assert connect.remote_of(Spark()) == "sc://a:1"
+    assert connect.remote_of(Spark(remote="sc://b:2")) == "sc://b:2"
+
+
+def test_missing_packages_are_told_with_the_extra_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("pyspark.sql.connect")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(
+        UsageError, match=r"^spark\.remote: Spark Connect needs more packages: pip install 'jbod\[connect\]'"
+    ):
+        connect.connected("sc://127.0.0.1:1", {})
+
+
+@pytest.mark.parametrize("remote", ["sc://host", "sc://host:443/;token=x", "local", "local[2]", "local[*]", ""])
+def test_remotes_of_pyspark_are_accepted(remote: str) -> None:
+    assert load(spark={"remote": remote}).spark.remote == remote
+
+
+@pytest.mark.parametrize("remote", ["http://host", "host:15002", "locale", "sc://"])
+def test_other_remotes_are_refused(remote: str) -> None:
+    with pytest.raises(UsageError, match=r"spark\.remote"):
+        load(spark={"remote": remote})
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("ModuleNotFoundError: No module named 'pipelines'", "install this jbod, with its extra connect"),
+        (
+            "[UNSUPPORTED_FEATURE.STORE_BACKEND_NOT_SUPPORTED_FOR_TWS] Store backend ...",
+            "a replay keeps its state in RocksDB",
+        ),
+    ],
+)
+def test_what_a_server_lacks_is_one_line(said: str, told: str) -> None:
+    found = explained("lake", RuntimeError(f"Job aborted\n  {said}\n"))
+    assert isinstance(found, UsageError)
+    assert told in str(found)
+    assert "\n" not in str(found)
+
+
+def test_server_that_goes_away_is_one_line_and_says_nothing_about_the_checkpoint() -> None:
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException, StreamingQueryException
+
+    gone = SparkConnectGrpcException("<_MultiThreadedRendezvous>\n\tstatus = StatusCode.UNAVAILABLE")
+    assert type(explained("lake", gone)) is JbodError
+    assert "run again" in str(explained("lake", gone))
+    assert not is_sparks(gone)
+    assert is_sparks(StreamingQueryException("state store: no file"))
