@@ -1,7 +1,7 @@
 """The state after the records of a metadata log, and the effect of each record (docs/spec/replay.md).
 
-Where the controller checks more strictly than brokers, the checks are the controller's: no controller that replayed the
-records before could have written a record that fails one of them.
+If the controller checks more strictly than brokers, the checks are the controller's: a controller that replayed the
+earlier records could not have written a record that fails one of them.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ TOPIC_RESOURCE = 2
 
 WITHOUT_EFFECT = frozenset(
     {
-        # Offsets and transactions; what a transaction hides is left out before replay (jbod_model.replay.transactions).
+        # Offsets and transactions; jbod_model.replay.transactions removes hidden records before the replay.
         NoOpRecord,
         BeginTransactionRecord,
         EndTransactionRecord,
         AbortTransactionRecord,
-        # They do not affect where replicas are.
+        # These do not affect the location of replicas.
         DelegationTokenRecord,
         RemoveDelegationTokenRecord,
         UserScramCredentialRecord,
@@ -84,7 +84,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """The whole state at one offset. ``apply`` returns the next one; unchanged mappings are shared (R-REPLAY-4).
+    """The whole state at one offset. ``apply`` returns the next image, which shares unchanged mappings (R-REPLAY-4).
 
     Source: Kafka's ``image.MetadataImage`` and, for the checks, its ``controller`` package.
     """
@@ -113,7 +113,7 @@ class Image:
         return Image(ids=self.ids)
 
     def topic(self, name: str) -> Topic | None:
-        """The topic of that name."""
+        """The topic with this name."""
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics[topic_id]
 
@@ -166,7 +166,7 @@ def _registered(image: Image, broker_id: int, epoch: int) -> BrokerRegistration:
 
 
 def _check_directory_owners(image: Image, after: BrokerRegistration) -> None:
-    """R-BROKER-8: a directory is on one broker at a time."""
+    """R-BROKER-8: only one broker has a directory at a time."""
     for other in image.brokers.values():
         if other.broker_id != after.broker_id:
             shared = set(other.directories) & set(after.directories)
@@ -181,7 +181,7 @@ def _with_broker(image: Image, registration: BrokerRegistration) -> Image:
 
 
 def _rewrite_directories(image: Image, rewrite: Rewrite) -> Image:
-    """The draft's rewrite of the broker's replicas. What it does not change stays the same object (R-REPLAY-4)."""
+    """The draft's rewrite of the broker's replicas. Unchanged partitions stay the same objects (R-REPLAY-4)."""
     topics = dict(image.topics)
     for topic_id, topic in image.topics.items():
         changed = {}
@@ -225,7 +225,7 @@ def _remove_topic(image: Image, record: RemoveTopicRecord, _: Profile) -> Image:
 
 
 def _set_partition(image: Image, record: PartitionRecord, profile: Profile) -> Image:
-    """R-PART-1: also for a partition that exists."""
+    """R-PART-1: this also applies to an existing partition."""
     topic = _existing(image, record.topic_id)
     try:
         partition = Partition.from_record(record, image.ids, profile)
@@ -248,7 +248,7 @@ def _change_partition(image: Image, record: PartitionChangeRecord, profile: Prof
 
 
 def _clear_elr(image: Image, record: ClearElrRecord, profile: Profile) -> Image:
-    """R-CLEAR-1: partitions that have something to clear change, with their epoch; the others do not."""
+    """R-CLEAR-1: partitions with eligible leaders change, and so does their epoch; the others do not."""
     if record.topic_name and record.topic_name not in image.topic_ids:
         raise IllegalRecord(f"there is no topic {record.topic_name}")
     clear = PartitionChangeRecord(eligible_leader_replicas=(), last_known_elr=())
@@ -330,4 +330,4 @@ HANDLERS: Mapping[type[Record], Callable[[Image, Any, Profile], Image]] = {
     RegisterControllerRecord: _register_controller,
     UnregisterControllerRecord: _unregister_controller,
 }
-"""What each record that changes the image does."""
+"""The handler of each record type that changes the image."""
