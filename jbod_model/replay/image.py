@@ -44,7 +44,15 @@ from jbod_model.formats.records import (
 )
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
 from jbod_model.profiles import KAFKA, Profile
-from jbod_model.replay.registrations import BrokerRegistration, IllegalRecord, Partition, Rewrite, rewrite_of
+from jbod_model.replay.registrations import (
+    BrokerRegistration,
+    IllegalRecord,
+    Partition,
+    Rewrite,
+    check_directory_owners,
+    registered,
+    rewrite_of,
+)
 
 __all__ = ["BrokerRegistration", "Image", "Partition", "Topic"]
 
@@ -124,7 +132,7 @@ class Image:
 def _register_broker(image: Image, record: RegisterBrokerRecord, profile: Profile) -> Image:
     """R-BROKER-1, R-BROKER-8 and, in the draft, R-DRAFT-1 and R-DRAFT-2."""
     after = BrokerRegistration.from_record(record)
-    _check_directory_owners(image, after)
+    check_directory_owners(image.brokers, after)
     if profile.logical_rewrites and record.broker_id in image.brokers:
         rewrite = rewrite_of(image.brokers[record.broker_id], after)
         if rewrite is not None:
@@ -134,46 +142,25 @@ def _register_broker(image: Image, record: RegisterBrokerRecord, profile: Profil
 
 def _unregister_broker(image: Image, record: UnregisterBrokerRecord, _: Profile) -> Image:
     """R-BROKER-2."""
-    _registered(image, record.broker_id, record.broker_epoch)
+    registered(image.brokers, record.broker_id, record.broker_epoch)
     return replace(image, brokers=_without(image.brokers, record.broker_id))
 
 
 def _fence_broker(image: Image, record: FenceBrokerRecord, _: Profile) -> Image:
     """R-BROKER-3."""
-    return _with_broker(image, replace(_registered(image, record.id, record.epoch), fenced=True))
+    return _with_broker(image, replace(registered(image.brokers, record.id, record.epoch), fenced=True))
 
 
 def _unfence_broker(image: Image, record: UnfenceBrokerRecord, _: Profile) -> Image:
     """R-BROKER-3."""
-    return _with_broker(image, replace(_registered(image, record.id, record.epoch), fenced=False))
+    return _with_broker(image, replace(registered(image.brokers, record.id, record.epoch), fenced=False))
 
 
 def _change_broker(image: Image, record: BrokerRegistrationChangeRecord, profile: Profile) -> Image:
     """R-BROKER-4, R-BROKER-5, R-BROKER-6, R-BROKER-7, R-BROKER-8."""
-    after = _registered(image, record.broker_id, record.broker_epoch).merge(record, profile)
-    _check_directory_owners(image, after)
+    after = registered(image.brokers, record.broker_id, record.broker_epoch).merge(record, profile)
+    check_directory_owners(image.brokers, after)
     return _with_broker(image, after)
-
-
-def _registered(image: Image, broker_id: int, epoch: int) -> BrokerRegistration:
-    """R-BROKER-5: the broker must be registered with this epoch."""
-    registration = image.brokers.get(broker_id)
-    if registration is None:
-        raise IllegalRecord(f"broker {broker_id} is not registered")
-    if registration.epoch != epoch:
-        raise IllegalRecord(f"broker {broker_id} has epoch {registration.epoch}, the record says {epoch}")
-    return registration
-
-
-def _check_directory_owners(image: Image, after: BrokerRegistration) -> None:
-    """R-BROKER-8: only one broker has a directory at a time."""
-    for other in image.brokers.values():
-        if other.broker_id != after.broker_id:
-            shared = set(other.directories) & set(after.directories)
-            if shared:
-                raise IllegalRecord(
-                    f"broker {after.broker_id} registers directory {min(shared)} of broker {other.broker_id}"
-                )
 
 
 def _with_broker(image: Image, registration: BrokerRegistration) -> Image:

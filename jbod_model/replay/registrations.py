@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from jbod_model.formats.records import (
     BrokerEndpoint,
@@ -28,6 +29,40 @@ SHUTDOWN_CHANGE = {1: True}
 
 class IllegalRecord(ValueError):
     """A record that cannot be applied to the state before it; the image adds the offset (ReplayViolation)."""
+
+
+class Registered(Protocol):
+    """The part of a registration that the checks need. The engine has its own class, with ids as text."""
+
+    @property
+    def broker_id(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def directories(self) -> tuple[Any, ...]: ...
+
+
+R = TypeVar("R", bound=Registered)
+
+
+def registered(brokers: Mapping[int, R], broker_id: int, epoch: int) -> R:
+    """R-BROKER-5: the broker must be registered with this epoch."""
+    registration = brokers.get(broker_id)
+    if registration is None:
+        raise IllegalRecord(f"broker {broker_id} is not registered (R-BROKER-5)")
+    if registration.epoch != epoch:
+        raise IllegalRecord(f"broker {broker_id} has epoch {registration.epoch}, the record says {epoch} (R-BROKER-5)")
+    return registration
+
+
+def check_directory_owners(brokers: Mapping[int, R], after: R) -> None:
+    """R-BROKER-8: only one broker has a directory at a time."""
+    for other in brokers.values():
+        shared = set(other.directories) & set(after.directories)
+        if other.broker_id != after.broker_id and shared:
+            raise IllegalRecord(
+                f"broker {after.broker_id} registers directory {min(shared)} of broker {other.broker_id} (R-BROKER-8)"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +117,8 @@ class BrokerRegistration:
             raise IllegalRecord(f"broker {self.broker_id}: fenced is {change.fenced}, not -1, 0 or 1")
         if change.in_controlled_shutdown not in (0, 1):
             raise IllegalRecord(
-                f"broker {self.broker_id}: inControlledShutdown is {change.in_controlled_shutdown}, not 0 or 1"
+                f"broker {self.broker_id}: inControlledShutdown is {change.in_controlled_shutdown}, "
+                "not 0 or 1 (R-BROKER-7)"
             )
         # APPLY
         directories = tuple(sorted(change.log_dirs))

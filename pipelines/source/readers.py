@@ -1,4 +1,4 @@
-"""Readers of the data source ``kraft_metadata``: which slices there are, and what is in them."""
+"""Readers of the data source ``kraft_metadata``: they plan slices and read their records."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _read(options: Options, part: Part) -> Iterator[pa.RecordBatch]:
 
 
 class BatchReader(DataSourceReader):
-    """Reads from the beginning (or the newest snapshot) to the end of what is agreed now."""
+    """Reads from the beginning (or the newest snapshot) to the present agreed end."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -122,7 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @crossing()
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fixes the end of this run at what is agreed now. A batch planned ahead fixes it already."""
+        """Fixes the end of this run at the present agreed end. A batch planned ahead fixes it already."""
         self._ends = True
         if self._planner is not None:
             self._planner.freeze()

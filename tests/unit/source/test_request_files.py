@@ -81,7 +81,7 @@ def expected(tmp_path: Path) -> list[tuple[Any, ...]]:
     return EXPECTED
 
 
-def test_a_log_read_whole_or_in_small_batches_says_the_same(tmp_path: Path, expected: list[tuple[Any, ...]]) -> None:
+def test_a_log_read_whole_or_in_small_batches_gives_the_same(tmp_path: Path, expected: list[tuple[Any, ...]]) -> None:
     log = tmp_path / "requests.log"
     log.write_bytes(b"".join(LINES))
     for most in (None, 1 << 20, 300_001):

@@ -337,7 +337,7 @@ def test_phases_of_an_unclean_registration_are_in_sync_then_eligible() -> None:
     assert phases(request, world.image, world.memory, records[::-1]) == [1, 0]
 
 
-def test_phases_of_a_heartbeat_that_also_changes_the_state_are_not_told_apart() -> None:
+def test_phases_of_a_heartbeat_that_also_changes_the_state_are_not_distinguished() -> None:
     """R-TRACE-8: one partition can be in two groups there."""
     world = World().brokers(0)
     world.topic("a", (0,))

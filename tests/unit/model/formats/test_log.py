@@ -215,7 +215,7 @@ def small_log(directory: Path) -> bytes:
     return writer.write(directory).read_bytes()
 
 
-def test_log_cut_at_every_byte_gives_what_is_complete_and_says_so(tmp_path: Path) -> None:
+def test_log_cut_at_every_byte_gives_its_complete_batches_and_the_tail(tmp_path: Path) -> None:
     """R-LOG-5."""
     whole = small_log(tmp_path)
     ends = {0: 0}

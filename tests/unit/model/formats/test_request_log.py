@@ -161,7 +161,7 @@ def test_a_credential_leaves_no_trace_also_where_the_line_is_cut() -> None:
         assert "c2VjcmV0" not in repr(parse_line(text[:end].encode()))
 
 
-def test_a_line_that_cannot_be_read_says_why_and_keeps_nothing_of_its_text() -> None:
+def test_an_unreadable_line_has_a_reason_and_keeps_nothing_of_its_text() -> None:
     def changed(*path: str, value: Any, api: str = "BROKER_HEARTBEAT") -> dict[str, Any]:
         body = _body(api)
         inner = body
