@@ -108,7 +108,7 @@ def test_a_clock_that_is_not_utc_is_said_and_given(tmp_path: Path, capsys: pytes
     assert run("audit", LOG_DIR, "--requests", local) == 2
     said = capsys.readouterr()
     assert said.out.startswith("0 of 611 requests judged by the log up to offset 629; 611 not decidable; ")
-    assert "say --time-zone" in said.out
+    assert "set --time-zone" in said.out
     assert said.err == "jbod: not decidable: none of the 611 requests: mostly, it is newer than the log\n"
     for zone in ("+02:00", "Africa/Cairo"):
         assert run("audit", LOG_DIR, "--requests", local, "--time-zone", zone, "--json") == 0

@@ -265,7 +265,7 @@ def test_restore_of_what_the_ledger_names_undoes_what_was_refused(lake: Path, ex
 
 def test_comment_on_the_ledger_is_refused_because_it_identifies_the_lake(lake: Path, expected: list[Answers]) -> None:
     DeltaTable(str(lake / LEDGER.name)).alter.set_table_description("our ledger")
-    with pytest.raises(LakeConflict, match="what lake it is"):
+    with pytest.raises(LakeConflict, match="identifies the lake"):
         parts().publish(lake, 2)
     assert answers(lake) == expected[1]
     rebuild(str(lake), say=no_say)

@@ -394,7 +394,7 @@ def test_alert_refuses_a_state_without_content(lake: Path, receiver: Receiver) -
     file = lake / "alerts" / f"{to.id}.json"
     for content in ("", "{", "[]", '{"format": 2, "settled": 1, "told": {}}'):
         file.write_text(content)
-        with pytest.raises(UsageError, match="does not say what was delivered: remove it"):
+        with pytest.raises(UsageError, match="is not a record of delivered messages: remove it"):
             tell(lake, to, life("a"))
     assert len(receiver.requests) == 1
 
@@ -420,7 +420,7 @@ def test_alert_while_another_run_sends_leaves_it_alone(lake: Path, receiver: Rec
 
 def test_alert_that_cannot_record_deliveries_sends_nothing(lake: Path, receiver: Receiver) -> None:
     (lake / "alerts").write_text("a file is in the way")
-    with pytest.raises(UsageError, match="what was delivered is kept here, and that cannot be written"):
+    with pytest.raises(UsageError, match="the record of delivered messages cannot be written here"):
         tell(lake, Webhook(receiver.url), life("a"))
     assert receiver.requests == []
 
