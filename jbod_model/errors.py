@@ -1,7 +1,7 @@
-"""The errors of the project: one root, few subclasses, each message names the place and what to do.
+"""The errors of the project: one root and few subclasses. Each message names the place and what to do.
 
-An error crosses to another process as one line of text, ``marked``: class, message, fields and the rules that it cites.
-``restored`` makes it again from that line, whether it came as a row or within what another program reports.
+An error crosses to another process as one line of text (``marked``): class, message, fields and the cited rules.
+``restored`` makes the error again from that line, whether the line is a row or part of another program's report.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _RULE = re.compile(r"R-[A-Z]+-\d+")
 
 
 class JbodError(Exception):
-    """Root of every error that the project raises on purpose. The command line prints it as one line, exit code 2."""
+    """Root of every error that the project raises. The command line prints it as one line and exits with 2."""
 
     FIELDS: ClassVar[tuple[str, ...]] = ()
-    """Names of the constructor's arguments, which are attributes; none where the message is the only one."""
+    """Names of the constructor's arguments, which are also attributes; empty if the message is the only argument."""
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -33,7 +33,7 @@ class JbodError(Exception):
 
 
 class UsageError(JbodError):
-    """What was asked for cannot be done: a wrong path, option or lake. Nothing was read or written."""
+    """A wrong path, option or lake: the command cannot run. Nothing was read or written."""
 
 
 class Retriable(JbodError):
@@ -41,10 +41,10 @@ class Retriable(JbodError):
 
 
 class MalformedLog(JbodError):
-    """Bytes that are no metadata log: the file, the offset of the batch or record, and what is wrong.
+    """Bytes that are not a metadata log: the file, the offset of the batch or record, and the problem.
 
-    ``file`` names the segment or snapshot as it was given, ``offset`` the log offset nearest to the damage
-    (of a record where one was being read, else of its batch; -1 where there is none, and none is said), ``problem``
+    ``file`` names the segment or snapshot as it was given. ``offset`` is the log offset nearest to the damage: of a
+    record if one was being read, else of its batch; -1 if there is none, and the message then has none. ``problem`` is
     what is wrong.
     """
 
@@ -58,14 +58,15 @@ class MalformedLog(JbodError):
 
 
 class LogChanged(MalformedLog):
-    """The log is not what was read of it: rewritten after an election, cut off, or a file of it is gone.
+    """The log no longer equals what was read of it: it was rewritten after an election, or cut off, or a file is
+    missing.
 
-    What was read is to be compared with what is there now; ``offset`` is where the difference was noticed.
+    The reader must compare what it read with the present log. ``offset`` is where it noticed the difference.
     """
 
 
 class ReplayViolation(JbodError):
-    """Legal bytes, illegal history (R-REPLAY-1): a record that no controller could have written after the ones before.
+    """Legal bytes, illegal history (R-REPLAY-1): no controller could have written this record after the ones before it.
 
     ``offset`` is the log offset of the offending record, ``problem`` the broken rule with the ids involved.
     """
@@ -91,10 +92,10 @@ def marked(problem: JbodError) -> str:
 
 
 def restored(text: str) -> JbodError | None:
-    """The first error that ``marked`` wrote into a text, None where there is none.
+    """The first error that ``marked`` wrote into a text; None if there is none.
 
-    A class that this process has not loaded, or that takes more than its FIELDS, comes as JbodError or as the class
-    above it.
+    If this process has not loaded the error's class, or the class takes more than its FIELDS, the result is a
+    JbodError or the nearest superclass.
     """
     found = _MARKED.search(text)
     if found is None:
@@ -106,7 +107,7 @@ def restored(text: str) -> JbodError | None:
 
 @contextmanager
 def crossing() -> Iterator[None]:
-    """Mark an error for another process by a note: a report of its traceback then contains the mark."""
+    """Add the mark to an error as a note: a report of its traceback then contains the mark."""
     try:
         yield
     except JbodError as problem:
@@ -115,7 +116,7 @@ def crossing() -> Iterator[None]:
 
 
 def _can_cross(kind: Any) -> bool:
-    """Whether a class is made again of its FIELDS, or of its message."""
+    """Whether a class can be made again from its FIELDS, or from its message."""
     if not issubclass(kind, JbodError):
         return False
     made = next(cls for cls in kind.__mro__ if "__init__" in vars(cls))

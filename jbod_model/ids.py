@@ -1,4 +1,4 @@
-"""Directory ids: Kafka's uuids and the ids with a meaning of their own (docs/spec/replay.md)."""
+"""Directory ids: Kafka's uuids, and the reserved ids (docs/spec/replay.md)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Uuid(NamedTuple):
 
 @lru_cache(1 << 16)
 def _text(directory: Uuid) -> str:
-    """A log names few ids again and again."""
+    """A log repeats few ids many times, so conversions are cached."""
     return base64.urlsafe_b64encode(directory.bytes).rstrip(b"=").decode("ascii")
 
 
@@ -63,7 +63,10 @@ ZERO = Uuid(0, 0)
 
 
 def reserved(directory: Uuid) -> bool:
-    """Whether no real directory may have this id (R-ID-2). Negative ``lsb`` count as reserved, as in Kafka."""
+    """Whether the id is reserved, so that no real directory may have it (R-ID-2).
+
+    As in Kafka, a negative ``lsb`` counts.
+    """
     return directory.msb == 0 and directory.lsb < FIRST_FREE_LSB
 
 
@@ -80,13 +83,13 @@ def random(rng: _random.Random) -> Uuid:
 
 @dataclass(frozen=True, slots=True)
 class IdTable:
-    """Which id means what. It belongs to the log that was read, not to the rules (R-ID-4)."""
+    """The meanings of reserved ids. The table belongs to the log that is read, not to the rules (R-ID-4)."""
 
     name: str
     unassigned: Uuid
-    """No directory was chosen yet."""
+    """No directory has been chosen yet."""
     lost: Uuid
-    """A directory that failed, which one is not known."""
+    """An unknown directory that failed."""
     migrating: Uuid
     """Some directory, assigned before directories were recorded."""
 
@@ -98,9 +101,9 @@ class IdTable:
 
 
 KAFKA_IDS = IdTable("kafka", unassigned=Uuid(0, 1), lost=Uuid(0, 2), migrating=Uuid(0, 0))
-"""What Kafka writes (``server.common.DirectoryId``): a missing id decodes to "migrating"."""
+"""The ids that Kafka writes (``server.common.DirectoryId``). A missing id decodes to "migrating"."""
 
 KIP858_IDS = IdTable("kip858", unassigned=Uuid(0, 0), lost=Uuid(0, 1), migrating=Uuid(0, 2))
-"""What the page of KIP-858 names. No released Kafka writes these."""
+"""The ids that KIP-858 names. No release of Kafka writes these."""
 
 ID_TABLES = {table.name: table for table in (KAFKA_IDS, KIP858_IDS)}

@@ -1,4 +1,4 @@
-"""What of Java shows in the metadata that Kafka writes: random numbers and the order of hash tables."""
+"""Java's random numbers and the order of its hash tables, which affect the metadata that Kafka writes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _INCREMENT = 0xB
 _MASK = (1 << 48) - 1
 
 SMALLEST_TABLE = 16
-"""Buckets of a hash table that was not given a size."""
+"""The default number of buckets of a hash table."""
 
 
 class JavaRandom:
     """``java.util.Random``: a 48-bit linear congruential generator (R-JAVA-1).
 
-    ``state`` is everything there is to know about what comes next; `JavaRandom.resume` continues from it.
+    ``state`` determines all later numbers; `JavaRandom.resume` continues from it.
     """
 
     def __init__(self, seed: int) -> None:
@@ -55,7 +55,7 @@ class JavaRandom:
 
 
 def int32(number: int) -> int:
-    """What is left of a sum in Java's int (R-QUIRK-10)."""
+    """A sum as Java's int, which overflows (R-QUIRK-10)."""
     return (number + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
@@ -76,8 +76,8 @@ def int_hash(number: int) -> int:
 def hash_order(items: Iterable[T], hash_code: Callable[[T], int], table: int = SMALLEST_TABLE) -> list[T]:
     """The distinct ``items`` in the order in which a ``HashMap`` that received them one by one iterates (R-JAVA-2).
 
-    ``table`` is the number of buckets at the start, a power of two. It doubles as Java's does, at three quarters
-    full. Buckets turned into trees (nine keys or more in one) are not followed.
+    ``table`` is the initial number of buckets, a power of two. As in Java, it doubles when three quarters are full.
+    Buckets that Java turns into trees (nine keys or more in one) are not modelled.
     """
     distinct = list(dict.fromkeys(items))
     while len(distinct) * 4 > table * 3:

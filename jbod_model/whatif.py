@@ -1,8 +1,8 @@
-"""What becomes of a cluster when some of its directories and brokers fail at once (R-FAIL-1, R-LEADER-2).
+"""The state of a cluster after some of its directories and brokers fail at once (R-FAIL-1, R-LEADER-2).
 
-The controller hears of failures one by one: of a directory in the next heartbeat of its broker, of a broker when its
-session has expired. So directories come first, then brokers, each kind in the order given. A broker whose last online
-directory fails stops, and counts as a broker that failed.
+The controller learns of failures one by one: of a directory from the next heartbeat of its broker, of a broker when its
+session expires. So directories fail first, then brokers, each kind in the given order. A broker whose last online
+directory fails stops, and counts as a failed broker.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.image import Image, Partition
 
 BEFORE_EVERY_SHUTDOWN = -2
-"""A lowest active offset with which no shutdown is over: a heartbeat that only reports does not end one."""
+"""A lowest active offset at which no shutdown is complete: a heartbeat that only reports does not end one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """What fails, in the order in which the controller hears of it."""
+    """The failures, in the order in which the controller learns of them."""
 
     directories: Mapping[int, tuple[Uuid, ...]] = field(default_factory=dict)
     """By broker."""
     brokers: tuple[int, ...] = ()
 
     def noticed(self, image: Image) -> Failures:
-        """The same with every broker that is left without a directory as a failed broker, and nothing twice."""
+        """The same failures, with every broker that has no directory left as a failed broker, and without
+        duplicates."""
         directories: dict[int, tuple[Uuid, ...]] = {}
         stopped: list[int] = []
         for broker_id, failing in self.directories.items():
@@ -49,9 +50,9 @@ def after(
     profile: Profile = KAFKA,
     static_configs: Mapping[str, str] | None = None,
 ) -> Image:
-    """The image once the controller has answered every failure; KeyError for a broker that is not registered.
+    """The image after the controller handled every failure; KeyError for a broker that is not registered.
 
-    ControllerFault where Kafka's controller itself would fail.
+    ControllerFault if Kafka's controller itself would fail.
     """
     noticed = failures.noticed(image)
     controller = Controller(profile)
@@ -77,7 +78,7 @@ def _records(
 
 
 def applied(image: Image, records: Sequence[Record], profile: Profile = KAFKA) -> Image:
-    """The image after records of one answer, as `Image.apply` one by one, but without a copy for every record."""
+    """The image after the records of one answer: the same as `Image.apply` for each record, without a copy for each."""
     changed: dict[Uuid, dict[int, Partition]] = {}
     for record in records:
         if isinstance(record, PartitionChangeRecord):

@@ -1,7 +1,7 @@
-"""Kafka's primitive types as bytes: big-endian numbers, varints, and what carries its length before it.
+"""Kafka's primitive types as bytes: big-endian numbers, varints, and values with their length before them.
 
-A reader takes a buffer and a position and gives the value and the position after it. Nothing is allocated from a
-length before it was compared with what remains.
+A reader takes a buffer and a position, and returns the value and the position after it. It compares every length with
+the remaining bytes before it allocates anything.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Read = Callable[[bytes, int], tuple[Any, int]]
 Write = Callable[[Any], bytes]
 
 LONGEST_STRING = 0x7FFF
-"""Bytes of UTF-8. Kafka's readers refuse longer ones."""
+"""The most bytes of UTF-8 in a string. Kafka's readers refuse longer strings."""
 
 
 class Undecodable(ValueError):
@@ -50,7 +50,7 @@ def read_uvarint(buffer: bytes, at: int) -> tuple[int, int]:
 
 
 def write_uvarint(value: int) -> bytes:
-    """As few bytes as it takes."""
+    """The shortest encoding."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -76,7 +76,7 @@ def read_varlong(buffer: bytes, at: int) -> tuple[int, int]:
 
 
 def write_varlong(value: int) -> bytes:
-    """Zigzag, as few bytes as it takes."""
+    """The shortest encoding, in zigzag."""
     return write_uvarint(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
@@ -105,7 +105,7 @@ def _number(layout: str) -> Primitive:
 
 
 def take(buffer: bytes, at: int, size: int) -> tuple[bytes, int]:
-    """``size`` bytes, compared with what remains before they are read (R-FMT-6)."""
+    """``size`` bytes, after a comparison with the remaining bytes (R-FMT-6)."""
     if size > len(buffer) - at:
         raise Undecodable(f"{len(buffer) - at} bytes remain where {size} are announced")
     return bytes(buffer[at : at + size]), at + size
@@ -165,4 +165,4 @@ PRIMITIVES: Mapping[str, Primitive] = {
     "string": Primitive(_read_string, _write_string),
     "bytes": Primitive(_read_bytes, _write_bytes),
 }
-"""``string`` and ``bytes`` read None where the length says null; whether that is allowed is the field's (R-FMT-6)."""
+"""``string`` and ``bytes`` read None if the length means null; the field decides whether null is allowed (R-FMT-6)."""

@@ -260,7 +260,7 @@ def _validated(contents: dict[Path, dict[str, Any]], given: dict[str, Any]) -> S
 
 
 def _check_variables() -> None:
-    """Raises UsageError for a JBOD_* variable that sets nothing: nobody would notice the mistake."""
+    """Raises UsageError for a JBOD_* variable that sets nothing: the mistake would go unnoticed."""
     for name in os.environ:
         if name.startswith("JBOD_") and name != CONF:
             fields: Any = Settings

@@ -1,4 +1,4 @@
-"""What every test may use."""
+"""Fixtures and settings of all tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support import volume
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--exhaustive``: the one switch between a sample and everything."""
+    """``--exhaustive``: the switch between a sample and all cases."""
     parser.addoption(
         "--exhaustive", action="store_true", help="run every seed, case and kill point instead of a sample of them"
     )
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def _settings_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings in the environment of whoever runs the tests do not reach them."""
+    """Remove settings in the environment, so that they do not affect the tests."""
     for name in [name for name in os.environ if name.startswith("JBOD_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("JBOD_CONF", "")  # so that what a command sets is undone
@@ -74,7 +74,7 @@ def _one_database() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(duckdb, "connect", connect)
         yield
-    # What is left when Python ends, DuckDB's binding prints as leaked.
+    # DuckDB's binding reports objects that exist when Python ends as leaked.
     if _database.cache_info().currsize:
         _database().close()
         _database.cache_clear()

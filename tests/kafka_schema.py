@@ -1,8 +1,8 @@
 """Compare the record schemas here with those in a jar of any Kafka: ``make kafka-schema JAR=kafka-metadata-4.4.0.jar``.
 
 Kafka keeps the JSON definition of each record in its jars: metadata records in kafka-metadata, control records in
-kafka-clients. What is printed is what this project does not know yet, or knows otherwise, one line each; exit code 1
-where there is any, 2 for a jar that cannot be read or holds no definitions.
+kafka-clients. It prints one line for each difference from the schemas of this project. The exit code is 1
+if there are any, and 2 for a jar that cannot be read or holds no definitions.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ CONTROL = frozenset(
 _COMMENT = re.compile(r"^\s*//.*$", re.M)
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NAMES = {("VotersRecord", "Voter"): "QuorumVoter"}
-"""(record, struct of the definition) -> what the struct is called here, where two records share a name."""
+"""(record, struct of the definition) -> the name of the struct here, if two records share a name."""
 LARGEST = 1 << 20
 """Bytes of a definition; Kafka's have some thousand."""
 
 
 def definitions(jar: Path) -> Iterator[Mapping[str, Any]]:
-    """The definitions of records in the jar; OSError, ValueError or BadZipFile for what is no jar of Kafka's."""
+    """The definitions of records in the jar; OSError, ValueError or BadZipFile if it is not a jar of Kafka."""
     with zipfile.ZipFile(jar) as archive:
         for entry in sorted(archive.infolist(), key=lambda one: one.filename):
             name = DEFINITION.fullmatch(entry.filename)
@@ -44,7 +44,7 @@ def definitions(jar: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def news(definition: Mapping[str, Any]) -> Iterator[str]:
-    """What of a definition is not known here."""
+    """The parts of a definition that are unknown here."""
     name, key = str(definition["name"]), definition.get("apiKey")
     newest = int(str(definition["validVersions"]).rpartition("-")[2])
     schema = SCHEMAS.get(name)
@@ -90,7 +90,7 @@ def _since(given: Mapping[str, Any]) -> int:
 
 
 def compare(jar: Path) -> list[str]:
-    """Every line of news of a jar; ValueError without definitions."""
+    """The differences of a jar, a line each; ValueError without definitions."""
     found = list(definitions(jar))
     if not found:
         raise ValueError("it holds no record definitions: use kafka-metadata or kafka-clients")
@@ -98,7 +98,7 @@ def compare(jar: Path) -> list[str]:
 
 
 def main(words: list[str]) -> int:
-    """Print the news of each jar."""
+    """Print the differences of each jar."""
     if not words:
         print("usage: make kafka-schema JAR=kafka-metadata-VERSION.jar", file=sys.stderr)
         return 2

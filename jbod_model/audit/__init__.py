@@ -1,4 +1,4 @@
-"""The audit of a controller: what each logged request should have written, beside what the metadata log has."""
+"""Audits a controller: compares what each logged request should have written with what the metadata log has."""
 
 from jbod_model.audit.verdict import Judged, OwnWork, Verdict
 from jbod_model.audit.walk import Audit

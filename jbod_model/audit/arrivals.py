@@ -13,14 +13,14 @@ from jbod_model.formats.request_log_file import counted_once
 L = TypeVar("L", bound=RequestLine | NewerLine)
 
 LONGEST_MS = 60_000
-"""How long a request may take. The longest timeout that Kafka's clients have by default is half of it."""
+"""The longest time that a request may take: twice the longest default timeout of Kafka's clients."""
 
 
 @dataclass(slots=True)
 class Arrivals(Generic[L]):
-    """Sorts by arrival what is sorted by completion. It holds the requests of about `LONGEST_MS`.
+    """Sorts requests by arrival that are sorted by completion. It holds the requests of about `LONGEST_MS`.
 
-    ``logs`` are the files' requests, each about in the order of completion; each request is given once.
+    ``logs`` are the requests of each file, roughly in the order of completion. Each request is returned once.
     """
 
     logs: Iterable[Iterator[L]]
@@ -34,7 +34,7 @@ class Arrivals(Generic[L]):
         self._next = next(self._lines, None)
 
     def until(self, time_ms: float) -> Iterator[L]:
-        """The requests that arrived up to ``time_ms``, milliseconds since 1970, and were not given before."""
+        """The requests that arrived up to ``time_ms``, milliseconds since 1970, and were not returned before."""
         while self._next is not None and self._next.completed_ms <= time_ms + LONGEST_MS:
             self._count += 1
             heapq.heappush(self._heap, (self._next.received_ms, self._count, self._next))
@@ -43,7 +43,7 @@ class Arrivals(Generic[L]):
             yield heapq.heappop(self._heap)[2]
 
     def rest(self) -> Iterator[L]:
-        """Everything that is left, in the order of completion."""
+        """The remaining requests, in the order of completion."""
         while self._heap:
             yield heapq.heappop(self._heap)[2]
         while self._next is not None:

@@ -1,9 +1,9 @@
-"""A stream of requests in place of a controller: the reference controller answers it and writes the log.
+"""The reference controller answers a logged stream of requests and writes the metadata log.
 
-Taken from the stream's own answers, because only the controller that gave them knew: the ids of created topics, broker
-epochs (they are offsets: NoOpRecords fill the log up to them), whether a registration met a living session, and the
-numbers that stood for defaults. Replicas that were placed at random are taken from later requests (`Hints`). All else,
-answers included, is computed.
+Some facts come from the answers in the stream, because only the controller that gave them knew: the ids of created
+topics, broker epochs (they are offsets: NoOpRecords fill the log up to them), whether a registration met a live
+session, and the values of defaults. Replicas that were placed at random come from later requests (`Hints`). Everything
+else, including the answers, is computed.
 """
 
 from __future__ import annotations
@@ -52,30 +52,30 @@ DEFAULT_FEATURES: Mapping[str, tuple[int, int]] = {
 """Feature -> the metadata.version from which new clusters have it, and its level. Source: Kafka's ``Feature``."""
 
 FARTHEST_EPOCH = 1_000_000
-"""NoOpRecords that are written to reach a broker epoch, at most."""
+"""The maximum number of NoOpRecords that are written to reach a broker epoch."""
 
 
 @dataclass(slots=True)
 class ModeOutcome:
-    """What became of the requests, counted."""
+    """Counts the requests by their outcome."""
 
     applied: Counter[str] = field(default_factory=Counter)
-    """API -> requests that were taken, in whole or in part."""
+    """API -> requests that were accepted, in whole or in part."""
     refused: Counter[str] = field(default_factory=Counter)
     """API and error -> requests that were refused as a whole."""
     same: Counter[str] = field(default_factory=Counter)
-    """API -> answers that are those of the stream."""
+    """API -> answers that equal those in the stream."""
     other: Counter[str] = field(default_factory=Counter)
     first_other: dict[str, str] = field(default_factory=dict)
-    """API -> the first answer that is another, beside the stream's."""
+    """API -> the first answer that differs, with the answer in the stream."""
     placements: Counter[str] = field(default_factory=Counter)
     """How many replicas of created partitions are ``known``, ``guessed``, or ``given`` by the request."""
     strange_epochs: int = 0
-    """Registrations whose epoch lies before the end of the log, so that it is no offset of theirs."""
+    """Registrations whose epoch lies before the end of the log, so their record cannot have it as its offset."""
 
 
 class _Node(ControllerNode):
-    """A controller that takes from the stream what it cannot know."""
+    """The reference controller, which takes from the stream what it cannot know."""
 
     taken: dict[str, Any]
 
@@ -94,16 +94,16 @@ class Control:
     _last_ms: int | None = None
     _random: random.Random = field(default_factory=lambda: random.Random(0))
     _placed: Counter[int] = field(default_factory=Counter)
-    """Broker -> replicas that were put on it by guess."""
+    """Broker -> the number of replicas that were placed on it by a guess."""
 
     @property
     def image(self) -> Image:
-        """The state after everything so far."""
+        """The state after all records so far."""
         return self._node.image
 
     @property
     def next_offset(self) -> int:
-        """Where the log ends."""
+        """The log's end offset."""
         return self._node.next_offset
 
     def __post_init__(self) -> None:
@@ -111,7 +111,7 @@ class Control:
         self._node.taken = {}
 
     def handle(self, line: RequestLine) -> None:
-        """Answer one request; they come in the order of their arrival."""
+        """Answer one request. Requests must come in the order of their arrival."""
         if line.error_code == KafkaError.NOT_CONTROLLER:
             return
         now = max(int(line.received_ms), self._last_ms or 0)
@@ -135,7 +135,10 @@ class Control:
     # TIME
 
     def _pass_time(self, now: int) -> None:
-        """Begin the log, or fence brokers that have gone silent; where all are silent, lines are missing."""
+        """Begin the log, or fence brokers that fell silent.
+
+        If no request arrived for a whole session timeout, the stream lacks lines: no broker is fenced.
+        """
         if self._last_ms is None:
             self._begin(now)
         elif now - self._last_ms >= SESSION_TIMEOUT_MS:
@@ -151,7 +154,7 @@ class Control:
         self._node.fail_over(now)
         levels = [FeatureLevelRecord(name=name, feature_level=level) for name, level in self.features.items()]
         records = [VersionedRecord(record, 0) for record in levels]
-        if self.features.get(ELR_FEATURE):  # Kafka writes the size that counts, so that no broker's file can change it
+        if self.features.get(ELR_FEATURE):  # Kafka writes the effective size, so no broker's file overrides it
             minimum = ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name=MIN_ISR, value="1")
             records.append(VersionedRecord(minimum, 0))
         self._node.append(tuple(records), now)
@@ -183,7 +186,7 @@ class Control:
             self._node.append((VersionedRecord(NoOpRecord(), 0),) * count, self._last_ms or 0)
 
     def _placed_request(self, line: RequestLine) -> Request:
-        """The request with the replicas that its placement is known, or guessed, to have had."""
+        """The request with the replicas that the original controller is known or guessed to have placed."""
         request, response = line.request, line.response
         if isinstance(request, CreateTopicsRequest) and isinstance(response, CreateTopicsResponse):
             sizes = {one.name: (one.num_partitions, one.replication_factor) for one in response.topics}
@@ -221,7 +224,10 @@ class Control:
         return replace(topic, assignments=placed)
 
     def _place(self, topic_id: Uuid, partition: int, count: int) -> tuple[int, ...]:
-        """Known replicas first; a broker with one directory reports none, so that it is the likelier guess."""
+        """Known replicas first, then guesses.
+
+        A broker with one directory reports no assignments, so it is the likelier guess.
+        """
         brokers = sorted(
             (broker for broker in self.image.brokers.values() if not broker.fenced),
             key=lambda broker: (len(broker.directories) != 1, self._placed[broker.broker_id], broker.broker_id),
@@ -244,7 +250,7 @@ class Control:
         return self._node.handle(request, now, tuple(own))
 
     def _rehearse(self, request: CreateTopicsRequest, now: int) -> CreateTopicsResponse:
-        """Which topics can be created, for each to get its own id."""
+        """Find the topics that can be created, so that each gets its own id."""
         some = tuple(Uuid(1, index) for index in range(len(request.topics)))
         answer = self._node.handle(replace(request, validate_only=True), now, some)
         return answer if isinstance(answer, CreateTopicsResponse) else CreateTopicsResponse()
@@ -261,7 +267,7 @@ class Control:
             self.outcome.same[line.api] += 1
         else:
             self.outcome.other[line.api] += 1
-            self.outcome.first_other.setdefault(line.api, f"{ours!r:.150} where the stream has {theirs!r:.150}")
+            self.outcome.first_other.setdefault(line.api, f"{ours!r:.150}, the stream has {theirs!r:.150}")
 
 
 def default_features(level: int, supported: set[str]) -> dict[str, int]:

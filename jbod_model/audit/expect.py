@@ -1,4 +1,4 @@
-"""What the reference controller writes and answers for a request, by the rules without and with Kafka's flaws."""
+"""What the reference controller writes and answers for a request, with and without Kafka's flaws."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class AuditRules:
-    """A way to answer: the profile, and the name of what sets it apart."""
+    """The rules for an answer: a profile, and the name of what distinguishes it."""
 
     name: str | None
     profile: Profile
     cleanup: bool = True
-    """Whether a new process of a broker first costs the old one its leaderships (from Kafka 4.0 on)."""
+    """Whether a new process of a broker first takes the leaderships of the old process away (from Kafka 4.0 on)."""
     migrating: bool = False
     """Whether brokers in ZooKeeper mode register, and every shrunk in-sync set makes a new leader epoch (Kafka 3)."""
 
@@ -58,26 +58,26 @@ def _flawed(*quirks: Quirk) -> Profile:
 
 
 RIGHT = AuditRules(None, _flawed())
-"""Without flaws: what should be written."""
+"""The rules without flaws: what should be written."""
 
 AS_RELEASED = AuditRules("kafka", KAFKA)
-"""With every flaw of the release whose controller leads."""
+"""The rules with every flaw of the release whose controller leads."""
 
 WITHOUT_LEAK = AuditRules(None, replace(KAFKA, controller=KAFKA.controller.without(Quirk.INDEX_LEAK)))
-"""Without the flaw on which Kafka throws after it took note of the broker's new state (R-QUIRK-2)."""
+"""The rules without the flaw on which Kafka throws after it noted the broker's new state (R-QUIRK-2)."""
 
 FLAWED: tuple[AuditRules, ...] = (*(AuditRules(quirk.value, _flawed(quirk)) for quirk in Quirk), AS_RELEASED)
-"""With a single flaw, then with all of them."""
+"""The rules with a single flaw each, then with all flaws."""
 
 OLDER: tuple[AuditRules, ...] = (
     AuditRules("no_cleanup_at_registration", KAFKA, cleanup=False),
     AuditRules("zk_migration", KAFKA, cleanup=False, migrating=True),
 )
-"""What releases before 4.0 do."""
+"""The rules of releases before 4.0."""
 
 
 def expect(image: Image, request: Request, context: Context, rules: AuditRules) -> Expected:
-    """What a controller by ``rules`` does about ``request`` in the state ``image``."""
+    """What a controller that follows ``rules`` does for ``request`` in the state ``image``."""
     asked = request
     if rules.migrating and isinstance(request, BrokerRegistrationRequest):
         asked = replace(request, is_migrating_zk_broker=False)
@@ -94,7 +94,7 @@ def expect(image: Image, request: Request, context: Context, rules: AuditRules) 
 
 
 def _as_in_migration(image: Image, request: Request, versioned: VersionedRecord) -> VersionedRecord:
-    """The record as a Kafka 3 writes it while a cluster moves away from ZooKeeper (KAFKA-15021)."""
+    """The record as Kafka 3 writes it while a cluster migrates from ZooKeeper (KAFKA-15021)."""
     record = versioned.record
     if isinstance(record, RegisterBrokerRecord) and isinstance(request, BrokerRegistrationRequest):
         return replace(versioned, record=replace(record, is_migrating_zk_broker=request.is_migrating_zk_broker))
@@ -106,7 +106,7 @@ def _as_in_migration(image: Image, request: Request, versioned: VersionedRecord)
 
 
 def name_of(rules: AuditRules, image: Image, request: Request, context: Context) -> str:
-    """What sets ``rules`` apart here; of all flaws together, those without which the outcome would be another."""
+    """What distinguishes ``rules`` here. For all flaws together: those flaws without which the outcome would differ."""
     if rules is not AS_RELEASED:
         return str(rules.name)
     released = expect(image, request, context, AS_RELEASED)
@@ -138,7 +138,7 @@ def other_answer(line: RequestLine, outcome: Expected) -> tuple[tuple[str, Any, 
 
 
 def comparable(response: Response) -> Any:
-    """The part of an answer that a controller decides, without texts and where order means nothing without order."""
+    """The part of an answer that a controller decides: without texts, and without order where order means nothing."""
     form = write(response)
     if isinstance(response, CreateTopicsResponse):
         return {one["name"]: one["errorCode"] or one["topicId"] for one in form["topics"]}
@@ -159,7 +159,7 @@ _NOT_DECIDED = frozenset({"throttleTimeMs", "errorCode", "errorMessage", "inCont
 
 
 def _unnamed(result: Mapping[str, Any]) -> bool:
-    """A topic that was asked for by a name that nothing has, so that it has no id to be asked by."""
+    """Whether the result is about a topic that was requested by a name that does not exist, and so has no id."""
     return bool(result["topicId"] == "A" * 22 and result["errorCode"] == KafkaError.UNKNOWN_TOPIC_OR_PARTITION)
 
 

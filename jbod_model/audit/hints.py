@@ -1,9 +1,9 @@
-"""What a stream of requests says of things that its controller decided by chance or knew by itself.
+"""What a stream of requests tells about random decisions and private knowledge of its controller.
 
-A first pass over the requests, before they are handled. The answers give topic ids. Where the replicas of a topic were
-placed no answer says, but the brokers that later report a directory for a partition, or are in sync on it, are its
-replicas. Their order shows in the first change of its in-sync set: leaders keep the set in the order of the replicas
-and add who returns at its end, and who returns in a later leader epoch than 0 is likely the one that led before.
+This is a first pass over the requests, before they are handled. The answers give topic ids. No answer says where the
+replicas of a topic were placed, but brokers that later report a directory for a partition, or are in sync on it, are
+its replicas. The first change of the in-sync set shows their order: leaders keep the set in the order of the replicas
+and add a replica that returns at the end. A replica that returns in a later leader epoch than 0 probably led before.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from jbod_model.formats.responses import AlterPartitionResponse, AssignReplicasT
 from jbod_model.ids import Uuid
 
 NEWEST = LEVELS["4.4-IV2"]
-"""The newest level of metadata.version that a Kafka takes without being asked to."""
+"""The newest level of metadata.version that a release of Kafka uses by default."""
 
 Place = tuple[Uuid, int]
 
 
 @dataclass(slots=True)
 class Hints:
-    """Replicas of each partition as far as they show, and the levels that every broker supports."""
+    """The known replicas of each partition, and the levels that every broker supports."""
 
     cluster_id: str = ""
     metadata_version: int = NEWEST
-    """The highest level of metadata.version at which every registration can be taken."""
+    """The highest level of metadata.version at which every registration is accepted."""
     supports: set[str] = field(default_factory=set)
     """Features that every broker lists."""
     _replicas: dict[Place, list[int]] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Hints:
 
     @classmethod
     def of(cls, lines: Iterable[RequestLine]) -> Hints:
-        """Everything that ``lines``, in the order of completion, say. Its size is that of the cluster."""
+        """The hints in ``lines``, which are in the order of completion. Their size is that of the cluster."""
         hints = cls()
         for line in lines:
             if line.error_code == 0:
@@ -48,7 +48,7 @@ class Hints:
     def replicas(
         self, topic_id: Uuid, partition: int, count: int, others: Sequence[int]
     ) -> tuple[tuple[int, ...], int]:
-        """``count`` replicas of a partition and how many of them are known; the rest are the first of ``others``."""
+        """``count`` replicas of a partition, and how many of them are known. The others are the first of ``others``."""
         place = (topic_id, partition)
         known = self._replicas.get(place, [])[:count]
         ordered = [broker_id for broker_id in self._order.get(place, ()) if broker_id in known]

@@ -1,7 +1,7 @@
-"""What a controller knows beside the metadata, as far as its log and its answers show it (R-CTL-5).
+"""What a controller knows besides the metadata, as far as its log and its answers show it (R-CTL-5).
 
-Whether a session is alive, whether every broker has read the records of a shutdown, which ids were drawn: only the
-controller knew. Its answer says so, and is taken for it; everything else is computed.
+Only the controller knew whether a session is alive, whether every broker has read the records of a shutdown, and which
+ids were drawn. These facts are taken from its answers. Everything else is computed.
 """
 
 from __future__ import annotations
@@ -45,35 +45,35 @@ from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.image import Image
 
 CLEAN_SHUTDOWN_VERSION = 3
-"""Registrations name the epoch before from this version on."""
+"""The first request version in which a registration names the previous broker epoch."""
 
 _NO_MIGRATION = 0
 
 
 @dataclass(slots=True)
 class Knowledge:
-    """The state before the next record, with what surrounds it. Feed it every entry in order."""
+    """The state before the next record, and its circumstances. Give it every entry in order."""
 
     cluster_id: str | None = None
     profile: Profile = KAFKA
     """By whose rules records are read."""
     static_configs: Mapping[str, str] = field(default_factory=dict)
-    """What the controller's own file says of ``min.insync.replicas`` and ``unclean.leader.election.enable``."""
+    """The values of ``min.insync.replicas`` and ``unclean.leader.election.enable`` in the controller's own file."""
     image: Image = field(default_factory=Image)
     memory: ControllerMemory = field(default_factory=ControllerMemory)
     next_offset: int = 0
     changes: int = 0
     """Counts the records that changed the image."""
     migrating: bool = False
-    """Whether the cluster is on its way from ZooKeeper."""
+    """Whether the cluster is migrating from ZooKeeper."""
     _epochs: set[tuple[int, int]] = field(default_factory=set)
-    """(broker, epoch) of every registration there was."""
+    """(broker, epoch) of every registration so far."""
     _topics: dict[Uuid, str] = field(default_factory=dict)
-    """Id and name of every topic there was."""
+    """Id and name of every topic so far."""
     _register_offsets: dict[int, int] = field(default_factory=dict)
     _states: dict[int, BrokerControlState] = field(default_factory=dict)
-    """Where each broker stands in its life. A registration alone does not say: one that was unfenced again after it had
-    begun to shut down still says that it is shutting down."""
+    """The state of each broker. A registration alone does not tell it: if a broker began to shut down and was unfenced
+    again, its registration still says that it is shutting down."""
     _kraft_version: int = 0
     controller_id: int = -1
     """The controller that leads; -1 until the log names one."""
@@ -113,7 +113,8 @@ class Knowledge:
                 self._states[record.broker_id] = BrokerControlState.FENCED if fenced else BrokerControlState.UNFENCED
 
     def heard(self, broker_id: int, response: Response | None) -> None:
-        """A heartbeat led to this answer, or would have, had the controller not failed over its records."""
+        """Note the answer to a heartbeat: the one that was given, or would have been if the controller had not
+        failed."""
         if isinstance(response, BrokerHeartbeatResponse):
             if response.in_controlled_shutdown:
                 self._states[broker_id] = BrokerControlState.CONTROLLED_SHUTDOWN
@@ -122,14 +123,14 @@ class Knowledge:
                 self._states[broker_id] = BrokerControlState.FENCED if fenced else BrokerControlState.UNFENCED
 
     def control(self, record: ControlRecord) -> None:
-        """Take a record of raft's own."""
+        """Take a control record."""
         if isinstance(record, KRaftVersionRecord):
             self._kraft_version = record.k_raft_version
         elif isinstance(record, LeaderChangeMessage):
             self.controller_id = record.leader_id
 
     def stranger(self, line: RequestLine) -> str | None:
-        """What ``line`` says of the cluster that the log, up to here, never had; None if there is nothing."""
+        """What ``line`` names that the log has not had up to here; None if the log had everything."""
         request, response = line.request, line.response
         if isinstance(request, BrokerRegistrationRequest):
             if self.cluster_id not in (None, request.cluster_id):
@@ -155,7 +156,7 @@ class Knowledge:
         return None
 
     def context(self, line: RequestLine) -> Context:
-        """The circumstances under which ``line`` is answered, if it is handled now."""
+        """The context in which ``line`` is answered, if it is handled now."""
         request, response = line.request, line.response
         known: dict[str, object] = {}
         if isinstance(request, BrokerRegistrationRequest):
@@ -184,7 +185,7 @@ class Knowledge:
         )
 
     def own_context(self) -> Context:
-        """The circumstances of the controller's own work."""
+        """The context of the controller's own work."""
         return Context(
             next_offset=self.next_offset,
             controller_id=self.controller_id,

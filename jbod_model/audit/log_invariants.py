@@ -1,8 +1,8 @@
-"""The invariants that a metadata log must keep by itself, record after record (docs/spec/invariants.md).
+"""The invariants of a metadata log that can be checked without its requests (docs/spec/invariants.md).
 
-They need no request log, only the state that the records make. What holds between requests is looked at where a batch
-ends, since a request's records are never split over batches that are committed apart; what a record itself must keep
-is looked at where it stands. Only what a batch touched is checked, so the cost does not grow with the cluster.
+They need only the state that the records make. An invariant that holds between requests is checked at the end of a
+batch, since batches that are committed separately never split the records of a request. An invariant of a single record
+is checked at that record. Only what a batch touched is checked, so the cost does not grow with the cluster.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class LogBreach:
 
     number: int
     offset: int
-    """Of the record, or of the first record of its batch that touched what is wrong."""
+    """Offset of the record, or of the first record of its batch that touched the subject of the breach."""
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """What must hold, and where Kafka is known to break it."""
+    """What must hold, and the known cases in which Kafka breaks it."""
 
     statement: str
     known: str | None = None
@@ -78,7 +78,7 @@ INVARIANTS: Mapping[int, Invariant] = {
         "assigning an online directory leaves the eligible leaders", "elr_wipe: pull request 20716 (4.0 to 4.2)"
     ),
 }
-"""By the numbers of docs/spec/invariants.md; the others need requests, brokers or more than one log."""
+"""The invariants by their numbers in docs/spec/invariants.md. The others need requests, brokers or several logs."""
 
 Place = tuple[Uuid, int]
 
@@ -89,16 +89,17 @@ class _Batch:
 
     before: Image
     partitions: dict[Place, int] = field(default_factory=dict)
-    """With the offset that touched it first."""
+    """Partition -> the first offset of the batch that touched it."""
     brokers: dict[int, int] = field(default_factory=dict)
     failed: dict[int, set[Uuid]] = field(default_factory=dict)
-    """Broker -> directories that left its registration by a change record."""
+    """Broker -> directories that a change record removed from its registration."""
 
 
 def check_log(entries: Iterable[LogEntry]) -> Iterator[LogBreach]:
     """Every breach, in the order of the log.
 
-    A record that no reader takes ends the check: a breach of 1 or 6 where it is one, else its ReplayViolation.
+    A record that readers refuse ends the check: with a breach of invariant 1 or 6 if it is one, else with the
+    ReplayViolation.
     """
     image = Image()
     batch: _Batch | None = None
@@ -129,7 +130,7 @@ def check_log(entries: Iterable[LogEntry]) -> Iterator[LogBreach]:
 
 
 def _refused(record: Record, violation: ReplayViolation) -> int | None:
-    """The invariant that a record breaks which cannot be replayed."""
+    """The invariant that is broken by a record that cannot be replayed."""
     if isinstance(record, RegisterBrokerRecord | BrokerRegistrationChangeRecord):
         return 6 if "registers directory" in violation.problem else None
     return 1 if "directories for" in violation.problem else None
@@ -150,7 +151,10 @@ def _touch(batch: _Batch, image: Image, record: Record, offset: int) -> None:
 
 
 def _record_breaches(image: Image, record: Record, begun: Image) -> Iterator[tuple[int, str]]:
-    """What a record breaks by itself, in the state before it; ``begun`` is the state before its batch."""
+    """The invariants that a record breaks by itself, in the state before it.
+
+    ``begun`` is the state before its batch.
+    """
     if isinstance(record, RegisterBrokerRecord):
         yield from _registration(image, record)
     elif isinstance(record, BrokerRegistrationChangeRecord):
@@ -201,10 +205,10 @@ def _change(image: Image, record: PartitionChangeRecord, before: Partition) -> I
 
 
 def _silently_unclean(record: PartitionChangeRecord, before: Partition) -> bool:
-    """Whether the record elects a stranger as if it had every message.
+    """Whether the record elects a replica that was not in sync as if it had every message.
 
-    A request's records are all computed from the state before it, so both that and the state before the record count.
-    Who completes a reassignment was in sync by the word of the leader.
+    The records of a request are all computed from the state before the request, so both that state and the state before
+    the record count. A replica that completes a reassignment is in sync because the leader said so.
     """
     if record.leader in (NO_LEADER_CHANGE, NO_LEADER, before.leader) or record.replicas is not None:
         return False
@@ -225,7 +229,7 @@ def _default_dir(image: Image, broker_id: int) -> Uuid:
 
 
 def _after_batch(batch: _Batch, image: Image) -> Iterator[LogBreach]:
-    """What a batch left behind."""
+    """The breaches in the state after a batch."""
     touched = dict(batch.partitions)
     for broker_id, offset in batch.brokers.items():
         for place in _led_by(image, broker_id):

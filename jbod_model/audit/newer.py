@@ -1,4 +1,4 @@
-"""What a log has that is newer than the reference controller, which is Kafka 4.4's: an audit cannot decide about it."""
+"""Finds what is newer in a log than the reference controller (Kafka 4.4): an audit cannot decide about it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from jbod_model.formats.request_log import NewerLine, RequestLine
 from jbod_model.formats.requests import UpdateFeaturesRequest
 
 NEWEST_LEVEL = LEVELS["4.4-IV2"]
-"""The metadata.version up to which the reference controller knows what is written."""
+"""The highest metadata.version whose records the reference controller knows."""
 
 _WRITTEN: Mapping[type[Record], int] = {
     RegisterBrokerRecord: register_broker_record_version(NEWEST_LEVEL),
@@ -40,7 +40,7 @@ _OF_BROKERS = frozenset({"BROKER_HEARTBEAT", "BROKER_REGISTRATION", "UNREGISTER_
 
 
 def newer_level(level: int) -> str | None:
-    """Why nothing can be decided at this metadata.version, None where it can."""
+    """Why an audit cannot decide anything at this metadata.version; None if it can."""
     if level <= NEWEST_LEVEL:
         return None
     name = LEVEL_NAMES.get(level)
@@ -50,7 +50,7 @@ def newer_level(level: int) -> str | None:
 
 
 def newer_record(versioned: VersionedRecord) -> str | None:
-    """Why it cannot be decided who wrote this record, None where it can."""
+    """Why an audit cannot decide who wrote this record; None if it can."""
     record = versioned.record
     if isinstance(record, UnknownRecord):
         return f"record type {record.api_key} version {versioned.version} is not known to this audit"
@@ -63,7 +63,7 @@ def newer_record(versioned: VersionedRecord) -> str | None:
 
 
 def newer_line(line: RequestLine | NewerLine) -> str | None:
-    """Why this request cannot be judged, None where it can."""
+    """Why an audit cannot judge this request; None if it can."""
     if isinstance(line, NewerLine):
         return f"{line.api} version {line.version} is not known to this audit"
     if isinstance(line.request, UpdateFeaturesRequest):

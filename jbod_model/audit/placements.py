@@ -1,4 +1,4 @@
-"""Where the controller put replicas at random: read from the log, so that everything else can be computed."""
+"""Reads from the log where the controller placed replicas at random, so that everything else can be computed."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ PLACED = "placement taken from the log"
 def as_placed(
     request: Request, response: Response, upcoming: Sequence[VersionedRecord], image: Image
 ) -> tuple[Request, bool]:
-    """``request`` with the replicas that ``upcoming`` has for what it leaves to the placer; whether any were taken.
+    """``request`` with the replicas in ``upcoming`` for what it leaves to the placer, and whether any were taken.
 
-    Only placements with as many partitions and replicas as were asked for are taken.
+    Only placements with the requested number of partitions and replicas are taken.
     """
     if isinstance(request, CreateTopicsRequest) and isinstance(response, CreateTopicsResponse):
         ids = drawn_ids(response)

@@ -1,4 +1,4 @@
-"""Which records a request could have caused at all: by kind, and by what they are about."""
+"""Which records a request could have caused at all, by their type and their subject."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CAUSED = (
     PartitionChangeRecord,
     FeatureLevelRecord,
 )
-"""Records that a request which is read can begin with."""
+"""Types of the first record that an audited request can write."""
 
 _OF_BROKERS = (
     BrokerRegistrationChangeRecord,

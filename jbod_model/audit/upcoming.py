@@ -1,4 +1,4 @@
-"""The entries of a log that are yet to be explained, with a look ahead."""
+"""The entries of a log that are not yet explained, with look-ahead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from jbod_model.formats.log import LogEntry
 from jbod_model.formats.records import VersionedRecord
 
 FARTHEST = 25_000
-"""Records that may follow the first of a request's: 10,000 partitions in as many topics, each with a configuration."""
+"""The most records that may follow a request's first: 10,000 partitions in as many topics, each with a
+configuration."""
 
 
 class Upcoming:
@@ -20,17 +21,17 @@ class Upcoming:
         self._waiting: deque[LogEntry] = deque()
 
     def first(self) -> LogEntry | None:
-        """The next entry, which stays; None at the end."""
+        """The next entry, which stays in the queue; None at the end."""
         self._fill(1)
         return self._waiting[0] if self._waiting else None
 
     def take(self) -> LogEntry:
-        """The next entry; it must be there."""
+        """Remove and return the next entry; there must be one."""
         self._fill(1)
         return self._waiting.popleft()
 
     def records(self, count: int = FARTHEST) -> list[VersionedRecord]:
-        """Up to ``count`` of the next records, up to the first entry that is none."""
+        """Up to ``count`` of the next records, up to the first entry that is not a metadata record."""
         self._fill(count)
         found: list[VersionedRecord] = []
         for entry in self._waiting:

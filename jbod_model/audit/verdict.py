@@ -1,4 +1,4 @@
-"""What an audit says of a request, and of records that no request explains."""
+"""The results of an audit: about a request, and about records that no request explains."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jbod_model.formats.request_log import NewerLine, RequestLine
 
 
 class Verdict(enum.Enum):
-    """How what was written compares with what should have been."""
+    """How the written records compare with the expected ones."""
 
     SAME = "same"
     ORDER = "differs in order"
@@ -27,11 +27,11 @@ class Judged:
     line: RequestLine | NewerLine
     verdict: Verdict
     quirk: str | None = None
-    """The names of the flaws or of the older rules that explain it, joined by commas."""
+    """The names of the flaws or older rules that explain the difference, joined by commas."""
     reason: str | None = None
-    """Why it is not the same, or what was taken from the log or the answer to decide it."""
+    """Why the verdict is not SAME, or what the audit took from the log or the answer to decide."""
     from_offset: int | None = None
-    """Of the first record that the request caused."""
+    """Offset of the first record that the request caused."""
     expected: tuple[VersionedRecord, ...] = ()
     """What a controller without flaws writes."""
     found: tuple[VersionedRecord, ...] = ()
@@ -39,7 +39,8 @@ class Judged:
     answer: tuple[tuple[str, Any, Any], ...] = ()
     """Field, expected and found, where the answer is another."""
     newer: bool = False
-    """Whether it is not decidable because it, or the cluster then, is newer than the reference controller."""
+    """Whether the audit cannot decide because the request, or the cluster then, is newer than the reference
+    controller."""
 
 
 def undecided(line: RequestLine | NewerLine, reason: str, *, newer: bool = False) -> Judged:
@@ -54,11 +55,11 @@ class OwnWork:
     cause: str
     """``session expired``, ``leaders balanced``, ``unclean leaders elected``, or ``unexplained`` and the record's type.
 
-    What no request that is read can cause has its type alone, for example ``NoOpRecord``.
+    A record that no audited request can cause has its type alone, for example ``NoOpRecord``.
     """
     from_offset: int
     records: tuple[VersionedRecord, ...]
     nearest: tuple[RequestLine, tuple[VersionedRecord, ...]] | None = None
     """Of an unexplained record: a request that could have begun with it, and what that should have written."""
     newer: bool = False
-    """Whether its cause is not decidable because it is newer than the reference controller."""
+    """Whether the audit cannot decide its cause because the record is newer than the reference controller."""

@@ -1,9 +1,9 @@
-"""The audit: each record of the log is explained by a request or by the controller, and each request is judged.
+"""The audit finds the cause of each record, a request or the controller itself, and judges each request.
 
-A controller handles one request at a time, from the state that all records before it made, and appends the records
-of each together. So the log is walked in order. Before each record the requests that were under way at its time are
-tried: one whose expected records are the next ones, and whose answer is the expected one, caused them. A request that
-is over without having caused any should have caused none in some state of its time.
+A controller handles one request at a time, in the state after all earlier records, and appends the records of a
+request together. So the audit walks the log in order. Before each record it tries the requests that were in flight at
+the record's time. A request whose expected records are the next ones, and whose answer is the expected one, caused
+them. A request that ended without records is correct if it expects no records in some state of its time.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ from jbod_model.formats.requests import (
 )
 
 SLACK_MS = 500
-"""How much older than its request a record may look: its batch has the time at which the batch was begun."""
+"""By how much a record's time may precede its request: a batch has the time at which it was begun."""
 
 ROUNDING_MS = 2
-"""Log lines have whole milliseconds."""
+"""Times in log lines are rounded to milliseconds."""
 
 SESSION_EXPIRED = "session expired"
 HASH_ORDER = "in the order of a hash table"
@@ -78,15 +78,15 @@ class _Pending:
 
     line: RequestLine
     idle: AuditRules | None = None
-    """By which rules it should write nothing and answer as it did, in some state of its time."""
+    """The rules by which it should write nothing and answer as it did, in some state of its time."""
     tried: int = -1
-    """The state in which that was last asked."""
+    """The number of the state in which this was last computed."""
     expected: Expected | None = None
-    """What it should have done, when it was last asked."""
+    """What it should have done in that state."""
     suspects: list[tuple[int, VersionedRecord]] = field(default_factory=list)
     """Unexplained records of its time that it could have caused, with their offsets."""
     instead: tuple[VersionedRecord, ...] = ()
-    """What it should have written where the first of them stands."""
+    """What it should have written at the first of these records."""
 
 
 class Audit:
@@ -110,13 +110,13 @@ class Audit:
         self._unread: list[NewerLine] = []
         """Requests of newer versions that may be handled now."""
         self._unknown: str | None = None
-        """Which record of an unknown type came first: what is expected from here on may be wrong."""
+        """The first record of an unknown type. What is expected after it may be wrong."""
         self._time: float | None = None
         self._begin: float | None = None
         self._strangers = 0
         self._confirmed = 0
         self._transaction: str | None = None
-        """The name of the metadata transaction that is open: all in it is the controller's own."""
+        """The name of the open metadata transaction. All records in it are the controller's own."""
 
     def __iter__(self) -> Iterator[Judged | OwnWork]:
         while (entry := self._upcoming.first()) is not None:
@@ -132,18 +132,19 @@ class Audit:
 
     @property
     def _doubtful(self) -> bool:
-        """Whether the requests seem to be another cluster's: more name what the log never had than caused a record."""
+        """Whether the requests seem to be another cluster's: more of them name what the log never had than caused a
+        record."""
         return self._strangers > self._confirmed
 
     @property
     def _newer(self) -> str | None:
-        """Why a difference says nothing now: the cluster is newer than the reference controller."""
+        """Why a difference means nothing now: the cluster is newer than the reference controller. None if it is not."""
         return newer_level(self.known.image.features.get(METADATA_VERSION, 0)) or self._unknown
 
     # REQUESTS
 
     def _arrive(self, now: float) -> Iterator[Judged]:
-        """Take the requests that arrived, and judge those that were over before ``now``."""
+        """Take the requests that arrived, and judge those that ended before ``now``."""
         assert self._begin is not None
         late_before = self._time
         for line in self._arrivals.until(now + SLACK_MS):
@@ -171,7 +172,7 @@ class Audit:
         self._unread = [line for line in self._unread if line.completed_ms + ROUNDING_MS >= now]
 
     def _ask_idle(self, pending: _Pending) -> None:
-        """Whether the request should do nothing now."""
+        """Note the rules by which the request should do nothing in the present state, if there are any."""
         if pending.idle is RIGHT or pending.tried == self.known.changes:
             return
         pending.tried = self.known.changes
@@ -186,7 +187,7 @@ class Audit:
                 return
 
     def _judge_over(self, pending: _Pending) -> Judged:
-        """The verdict on a request to which no record could be given."""
+        """The verdict on a request that caused no record."""
         line, expected = pending.line, pending.expected or Expected((), None)
         stranger = self.known.stranger(line)
         if stranger is not None:
@@ -215,7 +216,7 @@ class Audit:
         found: tuple[VersionedRecord, ...] = (),
         offset: int | None = None,
     ) -> Judged:
-        """A difference, or, where something newer than the reference controller is in play, what cannot be decided."""
+        """A difference; undecided if anything involved is newer than the reference controller."""
         newer = self._newer or newer_line(line) or next(filter(None, map(newer_record, found)), None)
         return Judged(
             line=line,
@@ -243,7 +244,7 @@ class Audit:
     # RECORDS
 
     def _explain(self, entry: LogEntry) -> Iterator[Judged | OwnWork]:
-        """Find the cause of the next record, and go past all that it wrote."""
+        """Find the cause of the next record, and skip all records of that cause."""
         record = entry.record
         if not isinstance(record, VersionedRecord):
             self._skip()
@@ -292,7 +293,7 @@ class Audit:
         yield replace(self._own(f"{cause} {type(record.record).__name__}", 1, newer=newer), nearest=nearest)
 
     def _caused_by(self, pending: _Pending, entry: LogEntry) -> Judged | None:
-        """The verdict if the request explains the next records and its answer, by the right rules or known others."""
+        """The verdict if the rules, or known other rules, explain the next records and the answer; else None."""
         line = pending.line
         request, placed = line.request, False
         if isinstance(request, (CreateTopicsRequest, CreatePartitionsRequest)):
@@ -329,7 +330,7 @@ class Audit:
         )
 
     def _explanations(self, request: Request, context: Context, right: Expected) -> tuple[AuditRules, ...]:
-        """The rules that may explain another outcome than the right one."""
+        """The rules that may explain an outcome other than the correct one."""
         flawed = FLAWED if expect(self.known.image, request, context, AS_RELEASED) != right else ()
         older = OLDER if self.known.migrating or isinstance(request, BrokerRegistrationRequest) else ()
         return (*flawed, *older)
@@ -342,7 +343,7 @@ class Audit:
         return found if found == expected or Counter(found) == Counter(expected) else None
 
     def _own_work(self, record: Record) -> Iterator[tuple[str, Request]]:
-        """What a controller may be doing by itself when it writes ``record``."""
+        """The periodic work of a controller that may write ``record``."""
         if isinstance(record, BrokerRegistrationChangeRecord) and record.fenced == FENCE:
             yield SESSION_EXPIRED, SessionExpired(broker_id=record.broker_id)
         if not isinstance(record, PartitionChangeRecord) or record.topic_id not in self.known.image.topics:
@@ -358,7 +359,7 @@ class Audit:
             yield "unclean leaders elected", ElectUncleanLeaders()
 
     def _written_by(self, request: Request) -> int:
-        """How many of the next records the controller's own work explains."""
+        """The number of next records that the controller's own work explains."""
         context = self.known.own_context()
         for rules in (RIGHT, AS_RELEASED):
             expected = expect(self.known.image, request, context, rules).records
@@ -373,7 +374,7 @@ class Audit:
         return OwnWork(cause=cause, from_offset=first.offset, records=self._skip(count), newer=newer)
 
     def _skip(self, count: int = 1) -> tuple[VersionedRecord, ...]:
-        """Take the next entries into what is known."""
+        """Apply the next entries to `Knowledge`."""
         taken = []
         for _ in range(count):
             entry = self._upcoming.take()
@@ -388,7 +389,7 @@ class Audit:
     # THE END
 
     def _end(self) -> Iterator[Judged]:
-        """Requests that were under way when the log ended, or came after it."""
+        """Judge the requests that were in flight when the log ended, or came after it."""
         for pending in self._pending:
             self._ask_idle(pending)
             idle = pending.idle is not None and not pending.suspects

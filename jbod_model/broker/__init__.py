@@ -1,1 +1,4 @@
-"""The broker's half of directory assignment: events in, actions out; nothing here reads a clock or a network."""
+"""The broker's part of directory assignment.
+
+Functions take events and return actions; none reads a clock or a network.
+"""

@@ -1,8 +1,8 @@
 """The queue of assignments that a broker reports to the controller (docs/spec/broker.md).
 
-Theory of operation. An assignment says where a replica really is. The newest for a replica counts: it replaces one
-that waits. What is sent moves from ``ready`` to ``in_flight``, and one request is out at a time. When its answer
-comes, everything sent either succeeded, or waits again unless something newer does.
+Theory of operation. An assignment says where a replica really is. Only the newest one of a replica counts: it replaces
+an older one that waits. Sending moves assignments from ``ready`` to ``in_flight``, and only one request is in flight at
+a time. When its answer comes, each assignment in it either succeeded or waits again, unless a newer one waits already.
 
 Source: KIP-858 "Replica management"; Kafka's ``AssignmentsManager``, ``Assignment``.
 """
@@ -37,7 +37,8 @@ class Reason(Enum):
 class Assignment:
     """A replica's directory as the broker knows it. ``submitted`` is in milliseconds.
 
-    ``untold``: nothing about the replica was ever sent or waited when it was queued, so the controller cannot know it.
+    ``untold``: when it was queued, nothing about the replica had been sent or was waiting, so the controller cannot
+    know it.
     """
 
     replica: Replica
@@ -48,7 +49,7 @@ class Assignment:
 
 
 class GlobalFailure(Enum):
-    """Answers that say nothing about single assignments: all of them are sent again (R-QUEUE-6)."""
+    """Errors of the whole request, which say nothing about single assignments: all are sent again (R-QUEUE-6)."""
 
     TIMEOUT = "Timeout"
     AUTHENTICATION = "AuthenticationException"
@@ -79,7 +80,7 @@ class AnswerOutcome:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentQueue:
-    """What waits, what is out, how many requests failed in a row, and when the next one goes (milliseconds)."""
+    """Waiting assignments, those in flight, the failures in a row, and when the next request is due (milliseconds)."""
 
     ready: Mapping[Replica, Assignment] = field(default_factory=dict)
     in_flight: Mapping[Replica, Assignment] = field(default_factory=dict)
@@ -89,7 +90,7 @@ class AssignmentQueue:
 
     @property
     def pending(self) -> int:
-        """The gauge QueuedReplicaToDirAssignments: what waits and what is out (R-QUEUE-8)."""
+        """The gauge QueuedReplicaToDirAssignments: the number of assignments that wait or are in flight (R-QUEUE-8)."""
         return len(self.ready) + len(self.in_flight)
 
 
@@ -102,7 +103,7 @@ def submit(queue: AssignmentQueue, assignment: Assignment, now: int) -> Assignme
 
 
 def withdraw(queue: AssignmentQueue, replica: Replica) -> AssignmentQueue | None:
-    """Take the report of a move out of the queue (R-MOVE-10); None where the controller may have heard of it."""
+    """Remove the report of a move from the queue (R-MOVE-10); None if the controller may know of it already."""
     waiting = queue.ready.get(replica)
     if waiting is None or waiting.reason is not Reason.PROMOTION or not waiting.untold:
         return None
@@ -112,10 +113,10 @@ def withdraw(queue: AssignmentQueue, replica: Replica) -> AssignmentQueue | None
 def take_batch(
     queue: AssignmentQueue, is_replica: Callable[[Replica], bool], now: int
 ) -> tuple[AssignmentQueue, tuple[Assignment, ...]]:
-    """What to send at ``now``: empty while the deadline is ahead or a request is out (R-QUEUE-2, R-QUEUE-3).
+    """What to send at ``now``: nothing before the deadline, or while a request is in flight (R-QUEUE-2, R-QUEUE-3).
 
-    ``is_replica`` says whether the broker still hosts a partition by the metadata it has; what it does not host any
-    more is dropped without a word (R-QUEUE-4) and leaves its place in the request to others.
+    ``is_replica`` says whether the broker hosts a partition according to its metadata. An assignment of a replica that
+    it no longer hosts is dropped silently (R-QUEUE-4) and takes no place in the request.
     """
     if queue.deadline is None or now < queue.deadline:
         return queue, ()
@@ -136,10 +137,10 @@ def take_batch(
 def take_answer(
     queue: AssignmentQueue, answer: Answer | GlobalFailure, now: int
 ) -> tuple[AssignmentQueue, AnswerOutcome]:
-    """Take the answer to the request that is out (R-QUEUE-6, R-QUEUE-7).
+    """Take the answer to the request in flight (R-QUEUE-6, R-QUEUE-7).
 
-    After a global failure everything sent waits again; a newer assignment that came in between wins. Without one,
-    each replica's own result decides, and a replica without a result counts as failed.
+    After an error of the whole request every assignment in it waits again, except where a newer one has been queued.
+    Without such an error, the result of each replica decides; a replica without a result counts as failed.
     """
     sent = dict(queue.in_flight)
     if isinstance(answer, GlobalFailure) or answer.error:

@@ -1,4 +1,4 @@
-"""Waiting longer after every failure (R-QUEUE-5).
+"""Exponential backoff for assignment requests (R-QUEUE-5).
 
 Source: Kafka's ``ExponentialBackoff`` and ``AssignmentsManagerDeadlineFunction``.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-# A controller answers for at most this many replicas in one request (AssignReplicasToDirsRequest).
+# The most replicas in one AssignReplicasToDirsRequest.
 MAX_ASSIGNMENTS_PER_REQUEST = 2250
 
 
@@ -22,7 +22,7 @@ class ExponentialBackoff:
     jitter: float
 
     def delay(self, failures: int, spread: float = 0.0) -> int:
-        """The delay after ``failures`` in a row; ``spread`` in [-1, 1] places it within the jitter."""
+        """The delay after ``failures`` in a row; ``spread`` from -1 to 1 chooses the point within the jitter."""
         if self.maximum <= self.initial:
             return self.initial
         steps = min(failures, math.log(self.maximum / max(self.initial, 1)) / math.log(self.multiplier))
@@ -44,8 +44,9 @@ def next_deadline(
 ) -> int:
     """When to send next. An earlier deadline that is already set stays (R-QUEUE-5).
 
-    After failures the full backoff; at once where more wait than fit into a request and none is out; else the
-    initial delay, so that assignments which come together are sent together.
+    After failures the delay is the full backoff. There is no delay if more assignments wait than fit into a request
+    and none is in flight. Otherwise the initial delay applies, so assignments that are queued together are sent
+    together.
     """
     if failures > 0:
         delay = backoff.delay(failures, spread)

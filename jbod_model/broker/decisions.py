@@ -1,9 +1,9 @@
-"""What a broker does with a replica that the metadata gives it (docs/spec/broker.md).
+"""What a broker does with a replica that the metadata assigns to it (docs/spec/broker.md).
 
-Theory of operation. Three things decide: what the metadata says about the replica's directory (:class:`Target`), what
-the broker has of the replica (:class:`Holding`), and whether a directory of it is offline, for then a log it misses
-may lie there. :data:`DECISIONS` is the whole rule; where the KIP's text and Kafka differ, :data:`DIFFERENCES` has the
-KIP's answer. One directory is no special case (R-DECIDE-13).
+Theory of operation. Three facts decide: what the metadata says about the replica's directory (:class:`Target`), which
+logs of the replica the broker has (:class:`Holding`), and whether a directory of the broker is offline, since a missing
+log may lie there. :data:`DECISIONS` has every case. Where the KIP's text and Kafka differ, :data:`DIFFERENCES` has the
+KIP's answer. A broker with one directory is no special case (R-DECIDE-13).
 
 Source: KIP-858 "Replica management"; Kafka's ``ReplicaManager.applyDelta``, ``Partition``, ``LogManager``.
 """
@@ -29,7 +29,7 @@ class Target(Enum):
 
 
 class Holding(Enum):
-    """What the broker has of the replica, in its online directories."""
+    """The logs of the replica in the broker's online directories."""
 
     NOTHING = "no log"
     IN_TARGET = "the log, in the assigned directory"
@@ -49,7 +49,7 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The step, and whether the directory that the log is in then goes to the controller."""
+    """The step, and whether the broker then reports the log's directory to the controller."""
 
     step: Step
     report: bool
@@ -61,7 +61,8 @@ def _rows() -> dict[tuple[Target, Holding, bool], Decision]:
     table: dict[tuple[Target, Holding, bool], Decision] = {}
     for offline in (False, True):
         table |= {
-            # The assigned directory is online: the log is created there, or is there, or its place is corrected.
+            # The assigned directory is online: the log is created there, or is used there, or the metadata is
+            # corrected.
             (Target.ONLINE, Holding.NOTHING, offline): Decision(create, False, "R-DECIDE-1"),
             (Target.ONLINE, Holding.IN_TARGET, offline): Decision(keep, False, "R-DECIDE-2"),
             (Target.ONLINE, Holding.ELSEWHERE, offline): Decision(keep, True, "R-DECIDE-3"),
@@ -69,15 +70,16 @@ def _rows() -> dict[tuple[Target, Holding, bool], Decision]:
             # No directory was assigned yet: a new replica, created even while a directory is offline.
             (Target.UNASSIGNED, Holding.NOTHING, offline): Decision(choose, True, "R-DECIDE-5"),
             (Target.UNASSIGNED, Holding.ELSEWHERE, offline): Decision(keep, True, "R-DECIDE-6"),
-            # From before assignments: where the log is gets reported.
+            # Assigned before directories were recorded: the broker reports the log's directory.
             (Target.MIGRATING, Holding.ELSEWHERE, offline): Decision(keep, True, "R-DECIDE-7"),
-            # Lost or unknown, but the log is here: what is here counts.
+            # Lost or unknown, but the broker has the log: its directory counts.
             (Target.UNKNOWN, Holding.ELSEWHERE, offline): Decision(keep, True, "R-DECIDE-9"),
-            # The change was not about the directory: nothing to compare, nothing to report.
+            # The change was not about the directory: there is nothing to compare or to report.
             (Target.SAME, Holding.NOTHING, offline): Decision(choose, False, "R-DECIDE-11"),
             (Target.SAME, Holding.ELSEWHERE, offline): Decision(keep, False, "R-DECIDE-12"),
         }
-    # No log, and an assignment that may mean a directory which is offline: it is only created again if none is.
+    # No log, and the assignment may mean an offline directory: the log is created again only if no directory is
+    # offline.
     table |= {
         (Target.MIGRATING, Holding.NOTHING, False): Decision(choose, True, "R-DECIDE-8"),
         (Target.MIGRATING, Holding.NOTHING, True): Decision(Step.SKIP, False, "R-DECIDE-8"),
@@ -89,8 +91,8 @@ def _rows() -> dict[tuple[Target, Holding, bool], Decision]:
 
 DECISIONS = _rows()
 
-# By the KIP's text a future replica in the assigned directory is promoted once it has caught up, at any time; Kafka
-# looks at it only at start (R-DECIDE-4), and while running corrects the metadata to the current directory.
+# By the KIP's text a future replica in the assigned directory is promoted once it has caught up, at any time. Kafka
+# does so only at start (R-DECIDE-4). While running it corrects the metadata to the current directory.
 DIFFERENCES: dict[tuple[Target, Holding, bool], Decision] = {
     (Target.ONLINE, Holding.FUTURE_IN_TARGET, offline): Decision(Step.PROMOTE, False, "R-DECIDE-4")
     for offline in (False, True)
@@ -111,7 +113,7 @@ def classify_target(directory: Uuid | None, online: Collection[Uuid], ids: IdTab
 
 
 def classify_holding(directory: Uuid | None, current: Uuid | None, future: Uuid | None) -> Holding:
-    """What the broker has, given the directories of the current and the future log (None for no log)."""
+    """The broker's logs of a replica, from the directories of the current and the future log (None for no log)."""
     if current is None:
         return Holding.NOTHING
     if directory is not None and current == directory:

@@ -1,4 +1,4 @@
-"""The directories of a running broker, and which logs lie in them (docs/spec/broker.md).
+"""The directories of a running broker, and the logs in them (docs/spec/broker.md).
 
 Source: Kafka's ``LogManager``.
 """
@@ -14,7 +14,7 @@ from jbod_model.ids import IdTable, Uuid
 
 
 class NoDirectoryAvailable(JbodError):
-    """A log can be created in none of the directories that were tried (R-DISK-3)."""
+    """The log could not be created in any of the directories that were tried (R-DISK-3)."""
 
     def __init__(self, replica: Replica, tried: tuple[Uuid, ...]) -> None:
         self.replica = replica
@@ -26,7 +26,7 @@ class NoDirectoryAvailable(JbodError):
 
 
 class OfflineDirectories(JbodError):
-    """A log that is not new is not created while a directory is offline: it may lie there (R-DISK-4)."""
+    """The log of a replica that is not new is not created while a directory is offline: it may lie there (R-DISK-4)."""
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -40,15 +40,15 @@ class OfflineDirectories(JbodError):
 class Disks:
     """``configured`` are the directories that were readable at start, ``unreadable`` counts the others.
 
-    ``current`` and ``future`` say in which directory a replica's log lies; logs of failed directories are not in
-    them. ``preferred`` are wishes of AlterReplicaLogDirs for replicas that do not exist yet.
+    ``current`` and ``future`` give the directory of a replica's log; they leave out logs in failed directories.
+    ``preferred`` are the directories that AlterReplicaLogDirs requested for replicas that do not exist yet.
     """
 
     configured: tuple[Uuid, ...]
     unreadable: int = 0
     failed: frozenset[Uuid] = frozenset()
     cordoned: frozenset[Uuid] = frozenset()
-    """As ``cordoned.log.dirs`` of the broker names them (R-DISK-7)."""
+    """The directories in the broker's ``cordoned.log.dirs`` (R-DISK-7)."""
     metadata_dir: Uuid | None = None
     current: Mapping[Replica, Uuid] = field(default_factory=dict)
     future: Mapping[Replica, Uuid] = field(default_factory=dict)
@@ -68,9 +68,9 @@ class Disks:
 def candidates(disks: Disks, replica: Replica, target: Uuid | None, ids: IdTable) -> tuple[Uuid, ...]:
     """Where a new log may go, best first (R-DISK-1, R-DISK-2, R-DISK-7).
 
-    An operator's wish comes first, then ``target`` if it is an online directory; both leave no choice. Else the
-    directories by the number of logs in them, future ones counted, the emptiest first; cordoned ones are left out, but
-    where all are cordoned the first takes the log all the same.
+    The directory that an operator requested comes first, then ``target`` if it is an online directory; each of them is
+    the only candidate. Otherwise the candidates are all directories, the one with the fewest logs first, counting
+    future logs. Cordoned directories are left out, except that the first takes the log if all are cordoned.
     """
     wish = disks.preferred.get(replica)
     if wish is None and target is not None and target not in (ids.unassigned, ids.lost) and target in disks.online:
@@ -91,7 +91,7 @@ def create_log(
     is_new: bool,
     can_create: Callable[[Uuid], bool] = lambda _: True,
 ) -> Disks:
-    """The disks with a log for ``replica``; one that exists stays where it is (R-DISK-3, R-DISK-4, R-DISK-5).
+    """The disks with a log for ``replica``; an existing log stays where it is (R-DISK-3, R-DISK-4, R-DISK-5).
 
     ``is_new`` says that this process did not host the replica before. Raises :class:`OfflineDirectories` and
     :class:`NoDirectoryAvailable`.
@@ -112,15 +112,15 @@ def create_log(
 
 
 def create_future_log(disks: Disks, replica: Replica, directory: Uuid) -> Disks:
-    """The disks with a future log of ``replica``. Raises :class:`OfflineDirectories` (R-DISK-4): while a directory
-    is offline, a future log of the replica may lie there, and there must not be two."""
+    """The disks with a future log of ``replica``. Raises :class:`OfflineDirectories` (R-DISK-4) while a directory is
+    offline: a future log of the replica may lie there, and there must not be two."""
     if disks.has_offline:
         raise OfflineDirectories(replica)
     return replace(disks, future={**disks.future, replica: directory}, preferred=_without(disks.preferred, replica))
 
 
 def promote_future_log(disks: Disks, replica: Replica) -> Disks:
-    """The future log becomes the current one; the one it replaces is deleted."""
+    """The disks after the future log became the current one; the log that it replaces is deleted."""
     directory = disks.future[replica]
     return replace(disks, current={**disks.current, replica: directory}, future=_without(disks.future, replica))
 
@@ -136,7 +136,7 @@ def delete_logs(disks: Disks, replica: Replica) -> Disks:
 
 
 def fail(disks: Disks, directory: Uuid) -> Disks:
-    """The disks after a directory failed: its logs, current and future, are out of reach (R-DISK-6)."""
+    """The disks after a directory failed: its current and future logs are no longer accessible (R-DISK-6)."""
     return replace(
         disks,
         failed=disks.failed | {directory},

@@ -1,8 +1,8 @@
 """A broker's life as the controller sees it: registration, heartbeats, shutdown (docs/spec/broker.md).
 
-Theory of operation. One request to the controller is out at a time. Until the registration is accepted the broker
-registers, then it sends heartbeats; each lists every directory that failed since the process started. What a
-heartbeat's answer does in each state is in :data:`ANSWERS`. Three kinds of timers exist: the next communication, the
+Theory of operation. One request to the controller is in flight at a time. Until the registration is accepted the broker
+registers, then it sends heartbeats; each lists every directory that failed since the process started. :data:`ANSWERS`
+says what the answer to a heartbeat does in each state. There are three kinds of timers: the next communication, the
 limit for the first registration, and the checks that failed directories were reported.
 
 Source: KIP-858 "Broker lifecycle management", "Handling log directory failures"; Kafka's ``BrokerLifecycleManager``,
@@ -24,11 +24,11 @@ HEARTBEAT_INTERVAL_MS = 2_000
 REGISTRATION_TIMEOUT_MS = 60_000
 LOG_DIR_FAILURE_TIMEOUT_MS = 30_000
 LEAST_FAILURE_TIMEOUT_MS = 1
-"""Default and least value of log.dir.failure.timeout.ms (R-LIFE-12)."""
+"""Default and minimum of log.dir.failure.timeout.ms (R-LIFE-12)."""
 
-# While starting, the next heartbeat follows soon: there may be nothing to recover.
+# While the broker starts, the next heartbeat follows soon: there may be nothing to recover.
 STARTING_INTERVAL_MS = 10
-# The first heartbeat of a shutdown that was not granted at once is followed by one a little sooner.
+# If the first heartbeat of a shutdown is not granted, the next one follows a little sooner than usual.
 SHUTDOWN_INTERVAL_MS = 50
 
 
@@ -45,7 +45,7 @@ class BrokerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """The broker ends: with the controller's leave (``allowed``), without it, or (``halt``) at once, as it is."""
+    """The broker ends: with the controller's permission (``allowed``), without it, or immediately (``halt``)."""
 
     reason: str
     halt: bool = False
@@ -57,7 +57,7 @@ Action = BrokerRegistrationRequest | BrokerHeartbeatRequest | Shutdown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the lifecycle asks the rest of the broker: the metadata it has, its queue, and where it leads."""
+    """What the lifecycle reads from the rest of the broker: its metadata, its queue, and where it leads."""
 
     metadata_offset: int = -1
     pending_assignments: int = 0
@@ -70,7 +70,7 @@ class Surroundings:
 class Lifecycle:
     """One process of a broker. Times are milliseconds; ``offline`` maps a failed directory to "reported".
 
-    ``zookeeper``: it still runs in ZooKeeper mode, before its migration (R-ZK-1).
+    ``zookeeper``: the process runs in ZooKeeper mode, before its migration (R-ZK-1).
     """
 
     node_id: int
@@ -91,7 +91,7 @@ class Lifecycle:
     shutdown_answered: bool = False
     offline: tuple[tuple[Uuid, bool], ...] = ()
     cordoned: tuple[Uuid, ...] = ()
-    """What the configuration cordons of the directories of the start."""
+    """The directories of the start that the configuration cordons."""
     next_communication: int | None = None
     registration_limit: int | None = None
     failure_checks: tuple[tuple[int, Uuid], ...] = ()
@@ -106,19 +106,19 @@ class Lifecycle:
 
     @property
     def timers(self) -> tuple[int, ...]:
-        """When something is due, in order."""
+        """The times at which something is due, ascending."""
         due = (self.next_communication, self.registration_limit, *(time for time, _ in self.failure_checks))
         return tuple(sorted(time for time in due if time is not None))
 
 
 def start(life: Lifecycle, now: int) -> tuple[Lifecycle, tuple[Action, ...]]:
-    """Begin: register at once, and give up if no registration is accepted in time (R-LIFE-1)."""
+    """Start: register at once, and give up if no registration is accepted in time (R-LIFE-1)."""
     life = replace(life, state=BrokerState.STARTING, registration_limit=now + life.registration_timeout, in_flight=True)
     return life, (registration_request(life),)
 
 
 def registration_request(life: Lifecycle) -> BrokerRegistrationRequest:
-    """The directories of the start, sorted, also those that failed since (R-IDENT-2)."""
+    """The directories of the start, sorted, including those that failed since (R-IDENT-2)."""
     return BrokerRegistrationRequest(
         broker_id=life.node_id,
         cluster_id=life.cluster_id,
@@ -130,7 +130,8 @@ def registration_request(life: Lifecycle) -> BrokerRegistrationRequest:
 
 
 def heartbeat_request(life: Lifecycle, around: Surroundings) -> BrokerHeartbeatRequest:
-    """Alive, with all that failed since the start and, from recovery on, is cordoned (R-LIFE-5, R-LIFE-11)."""
+    """The heartbeat, with all directories that failed since the start and, after recovery, those that are cordoned
+    (R-LIFE-5, R-LIFE-11)."""
     tells_cordons = around.cordons_supported and life.state not in (BrokerState.NOT_RUNNING, BrokerState.STARTING)
     return BrokerHeartbeatRequest(
         broker_id=life.node_id,
@@ -151,8 +152,8 @@ def answer_registration(life: Lifecycle, epoch: int | None, now: int) -> Lifecyc
     return _communicate(replace(life, epoch=epoch, registered=True, ever_registered=True), now, 0)
 
 
-# What an answered heartbeat does, by state: the answer's field that counts and its value, the state that follows,
-# the delay of the next heartbeat (None: the usual interval), else the state that stays and its delay (R-LIFE-4).
+# By state: the field of the heartbeat's answer that decides and its value, the next state, and the delay of the next
+# heartbeat (None: the usual interval). With another value the state stays, and the last column is its delay (R-LIFE-4).
 ANSWERS: dict[BrokerState, tuple[str, bool, BrokerState, int | None, int | None]] = {
     BrokerState.STARTING: ("is_caught_up", True, BrokerState.RECOVERY, STARTING_INTERVAL_MS, STARTING_INTERVAL_MS),
     BrokerState.RECOVERY: ("is_fenced", False, BrokerState.RUNNING, None, None),
@@ -165,8 +166,8 @@ def answer_heartbeat(
 ) -> tuple[Lifecycle, tuple[Action, ...]]:
     """The answer to a heartbeat; None for any error, timeout or lost connection.
 
-    An answer without an error counts as the report of every directory known to be offline by now, also of one that
-    failed while the heartbeat was out (R-LIFE-6); the next heartbeat lists it.
+    An answer without an error confirms the report of every directory that is known to be offline now, including one
+    that failed while the heartbeat was in flight (R-LIFE-6). The next heartbeat lists that one.
     """
     life = replace(life, in_flight=False)
     if response is None:
@@ -189,9 +190,10 @@ def answer_heartbeat(
 
 
 def fail_directory(life: Lifecycle, directory: Uuid, now: int) -> Lifecycle:
-    """A directory failed: report it at once if registered, and check later that the report got through (R-LIFE-7).
+    """A directory failed: report it at once if the broker is registered, and check later that it was reported
+    (R-LIFE-7).
 
-    Kafka has one check: a later failure replaces the earlier one's. By the KIP each directory has its own.
+    Kafka has one check: a later failure replaces that of an earlier one. By the KIP each directory has its own.
     """
     known = tuple((known, reported) for known, reported in life.offline if known != directory)
     others = () if life.rules.one_failure_check else life.failure_checks
@@ -201,18 +203,19 @@ def fail_directory(life: Lifecycle, directory: Uuid, now: int) -> Lifecycle:
 
 
 def cordon(life: Lifecycle, directories: tuple[Uuid, ...], now: int) -> Lifecycle:
-    """Other directories are cordoned: the next heartbeat, which says so, is due at once if registered (R-LIFE-11)."""
+    """Other directories are cordoned: if the broker is registered, the next heartbeat reports this at once
+    (R-LIFE-11)."""
     life = replace(life, cordoned=directories)
     return _communicate(life, now, 0) if life.registered else life
 
 
 def become_ready(life: Lifecycle, now: int) -> Lifecycle:
-    """The metadata is caught up and its first image applied: the broker may be unfenced (R-LIFE-3)."""
+    """The broker has caught up with the metadata and applied its first image: it may be unfenced (R-LIFE-3)."""
     return _communicate(replace(life, ready_to_unfence=True), now, 0)
 
 
 def begin_shutdown(life: Lifecycle, now: int) -> tuple[Lifecycle, tuple[Action, ...]]:
-    """An operator stops the broker: hand over leadership first where it is running, else end at once."""
+    """An operator stops the broker: a running broker hands over its leaderships first, any other ends at once."""
     if life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
         return life, ()
     if life.state is BrokerState.RUNNING:
@@ -226,15 +229,15 @@ def resend_registration(life: Lifecycle, now: int) -> Lifecycle:
 
 
 def needs_registration(registered_directories: tuple[Uuid, ...] | None, directories_supported: bool) -> bool:
-    """Whether a broker has to register again: its directories can be recorded now, and none are (R-IDENT-3).
+    """Whether a broker must register again: its directories can be recorded now, and none is recorded (R-IDENT-3).
 
-    ``registered_directories`` are those of its registration in the metadata, None where there is none.
+    ``registered_directories`` are those of its registration in the metadata, None if there is none.
     """
     return registered_directories == () and directories_supported
 
 
 def upgrade_warning(life: Lifecycle, directories_supported: bool) -> str | None:
-    """What a broker logs that has several directories before the metadata version can record them (R-LIFE-13)."""
+    """The warning of a broker with several directories while the metadata.version cannot record them (R-LIFE-13)."""
     if directories_supported or len(life.log_dirs) < 2:
         return None
     return (
@@ -244,7 +247,7 @@ def upgrade_warning(life: Lifecycle, directories_supported: bool) -> str | None:
 
 
 def tick(life: Lifecycle, around: Surroundings, now: int) -> tuple[Lifecycle, tuple[Action, ...]]:
-    """Let ``now`` be the time: everything that is due by then happens, in the order of its time."""
+    """Advance the clock to ``now``: everything that is due by then happens, in order."""
     if life.state in (BrokerState.SHUTTING_DOWN, BrokerState.NOT_RUNNING):
         return life, ()
     if life.registration_limit is not None and now >= life.registration_limit:
@@ -270,9 +273,10 @@ def tick(life: Lifecycle, around: Surroundings, now: int) -> tuple[Lifecycle, tu
 
 
 def _wants_fence(life: Lifecycle, around: Surroundings) -> bool:
-    """R-LIFE-3; by the KIP also while assignments of several directories wait (R-LIFE-9).
+    """Whether the broker asks to stay fenced: R-LIFE-3, and by the KIP also while assignments of several directories
+    wait (R-LIFE-9).
 
-    Once it has asked to be unfenced, a broker does not fence itself for assignments that come up later.
+    A broker that has asked to be unfenced does not fence itself for later assignments.
     """
     if not life.ready_to_unfence:
         return True
@@ -281,7 +285,7 @@ def _wants_fence(life: Lifecycle, around: Surroundings) -> bool:
 
 
 def _due_checks(life: Lifecycle, now: int) -> Lifecycle:
-    """Directories whose failure should be reported by ``now`` are overdue until it is (R-LIFE-7)."""
+    """The directories whose failure should have been reported by ``now`` and is not (R-LIFE-7)."""
     reported = {directory for directory, reported in life.offline if reported}
     due = {directory for time, directory in life.failure_checks if time <= now}
     ahead = tuple(check for check in life.failure_checks if check[0] > now)
@@ -289,7 +293,7 @@ def _due_checks(life: Lifecycle, now: int) -> Lifecycle:
 
 
 def _must_end(life: Lifecycle, directory: Uuid, around: Surroundings) -> bool:
-    """R-LIFE-8: Kafka ends for every undelivered failure, the KIP only where the broker leads a partition there."""
+    """R-LIFE-8: Kafka's broker ends for every unreported failure, the KIP's only if it leads a partition there."""
     if dict(life.offline).get(directory, False):
         return False
     return directory in around.leading_in or not life.rules.shut_down_only_if_leading
@@ -307,7 +311,7 @@ def _end(life: Lifecycle, reason: str, *, allowed: bool = False) -> tuple[Lifecy
 
 
 def _after_failure(life: Lifecycle, now: int) -> Lifecycle:
-    """R-LIFE-10: after a failure the usual interval passes, also for what should be sent at once."""
+    """R-LIFE-10: after a failure the usual interval passes, even for what should be sent at once."""
     return _communicate(replace(life, next_at_once=False), now, life.heartbeat_interval)
 
 

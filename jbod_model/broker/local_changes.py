@@ -1,4 +1,4 @@
-"""What a change of the metadata means for one broker (docs/spec/simulation.md).
+"""The effect of a metadata change on one broker (docs/spec/simulation.md).
 
 Source: Kafka's ``TopicDelta.localChanges``.
 """
@@ -17,13 +17,13 @@ from jbod_model.replay.image import Image, Partition, Topic
 def local_changes(
     before: Image, after: Image, broker_id: int, rules: BrokerRules = KAFKA_BROKER
 ) -> tuple[tuple[ReplicaChange, ...], tuple[Replica, ...]]:
-    """The broker's replicas that changed between two images, and those it no longer has.
+    """The broker's replicas that changed between two images, and those that it no longer has.
 
-    A replica changed where it is new or its partition has another epoch (R-LOCAL-1). Its directory is listed where
-    the partition is new, so the first image after a start lists all of them, and where any replica of the partition
-    is assigned elsewhere (R-LOCAL-2): Kafka compares objects, and a change of one directory brings new ones for all.
-    Kafka overlooks it where the broker joins a partition that exists (R-LOCAL-4). A replica is gone with its topic,
-    or when the broker is no replica any more (R-LOCAL-3).
+    A replica changed if it is new or its partition has another epoch (R-LOCAL-1). The change lists its directory if
+    the partition is new (so the first image after a start lists all directories), or if any replica of the partition
+    was assigned to another directory (R-LOCAL-2): Kafka compares objects, and a change of one directory creates new
+    objects for all. Kafka does not list it if the broker joins an existing partition (R-LOCAL-4). A replica is removed
+    with its topic, or when the partition's replicas no longer name the broker (R-LOCAL-3).
     """
     changes = []
     deletes = []

@@ -2,11 +2,11 @@
 
 Theory of operation. AlterReplicaLogDirs creates a *future* replica in the other directory, which copies from the
 current one. Once it has caught up, the broker tells the controller (QUEUED) and goes on copying. Once the controller
-has accepted (ACCEPTED) and the future replica has caught up again, it takes the place of the current one (EFFECTIVE).
-A move that ends before that, by a cancel or by the failure of either disk, sends the original directory to the
-controller if it may have heard of the new one.
+has accepted (ACCEPTED) and the future replica has caught up again, it replaces the current one (EFFECTIVE). If a move
+ends before that, because it was cancelled or either disk failed, and the controller may know of the new directory, the
+broker reports the original one.
 
-Everything that moves a state is in :data:`TRANSITIONS`.
+:data:`TRANSITIONS` has every transition.
 
 Source: KIP-858 "Intra-broker replica movement"; Kafka's ``ReplicaAlterLogDirsThread``, ``ReplicaManager``.
 """
@@ -21,7 +21,7 @@ from jbod_model.ids import Uuid
 
 
 class MoveState(Enum):
-    """Where a move stands. None, Queued, Accepted and Effective are Kafka's names."""
+    """The state of a move. None, Queued, Accepted and Effective are Kafka's names."""
 
     NONE = "none"
     QUEUED = "queued"
@@ -47,27 +47,27 @@ class Effect(Enum):
 
 
 TRANSITIONS: dict[tuple[MoveState, MoveEvent], tuple[MoveState, tuple[Effect, ...]]] = {
-    # R-MOVE-1: the controller hears of the new directory when the future replica has caught up once, not before.
+    # R-MOVE-1: the broker reports the new directory once the future replica has caught up, not before.
     (MoveState.NONE, MoveEvent.CAUGHT_UP): (MoveState.QUEUED, (Effect.REPORT_TARGET,)),
-    # R-MOVE-8: an acceptance that belongs to an earlier move of the replica is taken for this one's.
+    # R-MOVE-8: an acceptance of an earlier move of the replica counts for this move.
     (MoveState.NONE, MoveEvent.CONFIRMED): (MoveState.ACCEPTED, ()),
     (MoveState.NONE, MoveEvent.ENDED): (MoveState.NONE, (Effect.FORGET,)),
     # R-MOVE-2: copying continues until the controller has confirmed.
     (MoveState.QUEUED, MoveEvent.CAUGHT_UP): (MoveState.QUEUED, ()),
     (MoveState.QUEUED, MoveEvent.CONFIRMED): (MoveState.ACCEPTED, ()),
-    # R-MOVE-4: the controller may have heard of the new directory: tell it the old one.
+    # R-MOVE-4: the controller may know of the new directory: report the old one.
     (MoveState.QUEUED, MoveEvent.ENDED): (MoveState.NONE, (Effect.REPORT_ORIGINAL, Effect.FORGET)),
     # R-MOVE-3: confirmed and caught up once more: swap.
     (MoveState.ACCEPTED, MoveEvent.CAUGHT_UP): (MoveState.EFFECTIVE, (Effect.SWAP,)),
     (MoveState.ACCEPTED, MoveEvent.CONFIRMED): (MoveState.ACCEPTED, ()),
     (MoveState.ACCEPTED, MoveEvent.ENDED): (MoveState.NONE, (Effect.REPORT_ORIGINAL, Effect.FORGET)),
-    # R-MOVE-5: what took effect is not reverted.
+    # R-MOVE-5: a move that took effect is not reverted.
     (MoveState.EFFECTIVE, MoveEvent.ENDED): (MoveState.EFFECTIVE, (Effect.FORGET,)),
 }
 
 
 class IllegalMove(JbodError):
-    """An event that cannot happen to a move in its state (R-MOVE-6): a future replica is promoted once."""
+    """An event that cannot happen in the move's state (R-MOVE-6): a future replica is promoted once."""
 
     def __init__(self, state: MoveState, event: MoveEvent) -> None:
         self.state = state

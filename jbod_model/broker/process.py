@@ -1,7 +1,7 @@
 """One running broker: its lifecycle, its queue of assignments and its replicas together (docs/spec/broker.md).
 
 Sans-IO: each function takes the broker, an event and the time in milliseconds, and returns the next broker with the
-requests to send. Whoever runs it carries them to the controller and brings the answers back.
+requests to send. The caller delivers the requests to the controller and returns the answers.
 
 Source: Kafka's ``BrokerServer``, ``BrokerMetadataPublisher``, ``AssignmentsManager``.
 """
@@ -34,8 +34,8 @@ Next = tuple["Broker", tuple[Action, ...]]
 class Broker:
     """A broker's process.
 
-    ``metadata_offset`` is that of the last image it applied, ``registration_epoch`` its epoch in that image (-1 if
-    none), ``assigned`` the directory of each of its replicas there.
+    ``metadata_offset`` is the offset of the last image that it applied, ``registration_epoch`` its epoch in that image
+    (-1 if none), ``assigned`` the directory of each of its replicas in that image.
     """
 
     life: Lifecycle
@@ -46,7 +46,7 @@ class Broker:
     assigned: Mapping[Replica, Uuid] = field(default_factory=dict)
     published: bool = False
     cordons_supported: bool = False
-    """Whether the image it applied has metadata.version 4.3-IV0 or later."""
+    """Whether the applied image has metadata.version 4.3-IV0 or later."""
 
     @property
     def running(self) -> bool:
@@ -55,7 +55,7 @@ class Broker:
 
     @property
     def timers(self) -> tuple[int, ...]:
-        """When something is due, in order."""
+        """The times at which something is due, ascending."""
         due = list(self.life.timers)
         if self.queue.deadline is not None:
             due.append(self.queue.deadline)
@@ -86,10 +86,10 @@ def apply_metadata(
 ) -> Broker:
     """Apply an image up to ``offset`` (R-PROC-1): the changes to this broker's replicas, and its own registration.
 
-    A process does so as soon as it has read the log to its end, registered or not (R-PROC-4).
+    A process applies its first image as soon as it has read the log to its end, registered or not (R-PROC-4).
 
     ``assigned`` is the directory of every replica of the broker in the image, ``registration`` its epoch and
-    directories there, ``registration_changed`` says whether that or the metadata version changed.
+    directories there. ``registration_changed`` says whether the registration or the metadata.version changed.
     """
     state = broker.replicas
     if not broker.published:
@@ -113,7 +113,7 @@ def apply_metadata(
 
 
 def fail_directory(broker: Broker, directory: Uuid, now: int) -> Next:
-    """A directory fails (R-PROC-2): the process halts without any left, or without the metadata directory."""
+    """A directory fails (R-PROC-2): the process halts if it was the last one or the metadata directory."""
     disks = broker.replicas.disks
     if directory not in disks.online and directory != disks.metadata_dir:
         return broker, ()
@@ -132,7 +132,7 @@ def fail_directory(broker: Broker, directory: Uuid, now: int) -> Next:
 def cordon(broker: Broker, directories: Iterable[Uuid], now: int) -> Broker:
     """An operator sets ``cordoned.log.dirs`` (R-DISK-7, R-LIFE-11).
 
-    Before metadata.version 4.3-IV0 a broker that has caught up does not hand the change on; its next process does.
+    Before metadata.version 4.3-IV0 a broker that has caught up does not report the change; its next process does.
     """
     listed = tuple(directory for directory in directories if directory in broker.life.log_dirs)
     disks = replace(broker.replicas.disks, cordoned=frozenset(listed))
@@ -163,7 +163,7 @@ def begin_shutdown(broker: Broker, now: int) -> Next:
 
 
 def tick(broker: Broker, now: int) -> Next:
-    """Let ``now`` be the time."""
+    """Advance the clock to ``now``."""
     if not broker.running:
         return broker, ()
     if _undelivered_is_over(broker, now):
@@ -183,7 +183,7 @@ def tick(broker: Broker, now: int) -> Next:
 
 
 def assignment_request(broker: Broker, batch: tuple[Assignment, ...]) -> AssignReplicasToDirsRequest:
-    """A batch as a request, under the epoch that the metadata has for the broker (R-PROC-3)."""
+    """A batch as a request, with the broker's epoch in the metadata (R-PROC-3)."""
     replicas_ = broker.replicas
     unnamed = frozenset() if broker.life.rules.names_failed_directories else replicas_.disks.failed
     directories = tuple(
@@ -234,7 +234,7 @@ def answer_assignments(broker: Broker, response: AssignReplicasToDirsResponse | 
 
 
 def _ready_if_caught_up(broker: Broker, now: int) -> Broker:
-    """Once the controller finds it caught up and it has applied an image, the broker may be unfenced (R-LIFE-3)."""
+    """Once the controller considers it caught up and it has applied an image, the broker may be unfenced (R-LIFE-3)."""
     caught_up = broker.life.state not in (BrokerState.NOT_RUNNING, BrokerState.STARTING, BrokerState.SHUTTING_DOWN)
     if not caught_up or not broker.published or broker.life.ready_to_unfence:
         return broker
@@ -268,13 +268,14 @@ def _halt(broker: Broker, reason: str, *, halt: bool = True) -> Next:
 
 
 def _leading_in(broker: Broker) -> frozenset[Uuid]:
-    """The directories in which the metadata has this broker lead a partition."""
+    """The directories of the partitions that this broker leads, according to the metadata."""
     assigned = broker.assigned
     return frozenset(assigned[replica] for replica in broker.replicas.leading if replica in assigned)
 
 
 def _undelivered(broker: Broker) -> int | None:
-    """When the oldest assignment into a failed directory, of a partition led here, has waited too long (R-LIFE-8)."""
+    """The deadline of the oldest waiting assignment into a failed directory, of a partition that the broker leads
+    (R-LIFE-8)."""
     if not broker.life.rules.undelivered_assignments_count:
         return None
     failed = broker.replicas.disks.failed

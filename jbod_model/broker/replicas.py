@@ -1,7 +1,7 @@
-"""The replicas a broker hosts: following the metadata, moving between disks, losing a disk (docs/spec/broker.md).
+"""The replicas of a broker: they follow the metadata, move between disks and lose disks (docs/spec/broker.md).
 
-Every function takes the state and returns the next one with the reports that go to the queue of assignments, in the
-order in which Kafka queues them.
+Every function takes the state and returns the next one, with the reports for the queue of assignments in the order in
+which Kafka queues them.
 
 Source: KIP-858 "Replica management", "Intra-broker replica movement"; Kafka's ``ReplicaManager``, ``Partition``,
 ``ReplicaAlterLogDirsThread``, ``LogManager``.
@@ -30,7 +30,7 @@ LOG_DIR_NOT_FOUND = 57
 
 
 class Hosted(Enum):
-    """How the broker hosts a replica; one it does not know is not in the map."""
+    """How the broker hosts a replica. Unknown replicas are not in the map."""
 
     ONLINE = "online"
     WITHOUT_LOG = "online, but its log was not created"
@@ -41,8 +41,8 @@ class Hosted(Enum):
 class ReplicaChange:
     """One partition of a metadata change that this broker hosts.
 
-    ``directory`` is the replica's directory where the change lists it (for a partition that is new to the reader,
-    and where the directories changed), else None. ``leads`` says whether the broker is the leader now.
+    ``directory`` is the replica's directory if the change lists it (the partition is new to the reader, or its
+    directories changed), else None. ``leads`` says whether the broker is the leader now.
     """
 
     replica: Replica
@@ -61,7 +61,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
-    """What the broker hosts, what it moves, where it leads."""
+    """The replicas that the broker hosts, those that it moves, and those that it leads."""
 
     disks: Disks
     hosted: Mapping[Replica, Hosted] = field(default_factory=dict)
@@ -75,10 +75,10 @@ Result = tuple[Replicas, tuple[Report, ...]]
 
 
 def recover_future_logs(state: Replicas, assigned: Mapping[Replica, Uuid]) -> Replicas:
-    """At start: future logs whose directory the metadata already names (R-MOVE-9).
+    """At start: promote future logs whose directory the metadata already names (R-MOVE-9).
 
-    Kafka puts them in the place of the current log at once; by the KIP they first catch up, as a confirmed move.
-    Without a current log there is nothing to catch up with.
+    Kafka replaces the current log at once. By the KIP the future log first catches up, as in a confirmed move. Without
+    a current log there is nothing to catch up with.
     """
     for replica, directory in state.disks.future.items():
         if assigned.get(replica) != directory:
@@ -99,7 +99,7 @@ def apply_metadata(
     *,
     directories_supported: bool = True,
 ) -> Result:
-    """Follow a change of the metadata (R-HOST-1): delete, create, restart copying, then report what differs.
+    """Follow a change of the metadata (R-HOST-1): delete, create, restart copying, then report the differences.
 
     Reports are queued only where the metadata version has directories (R-HOST-2).
     """
@@ -113,7 +113,7 @@ def apply_metadata(
         leading = state.leading | {change.replica} if change.leads else state.leading - {change.replica}
         state = replace(state, leading=leading)
         if state.hosted.get(change.replica) is Hosted.OFFLINE:
-            continue  # R-HOST-3: what lies in a failed directory stays as it is until the broker restarts.
+            continue  # R-HOST-3: a replica in a failed directory stays as it is until the broker restarts.
         state = _follow(state, change)
         if state.hosted[change.replica] is Hosted.ONLINE:
             changed.append(change.replica)
@@ -125,7 +125,7 @@ def apply_metadata(
 
 
 def fail_directory(state: Replicas, directory: Uuid) -> Result:
-    """A directory fails (R-HOST-4): its replicas go offline, moves from and to it end, future logs in it are gone."""
+    """A directory fails (R-HOST-4): its replicas go offline, moves from and to it end, its future logs are dropped."""
     hit = [replica for replica, where in state.disks.current.items() if where == directory]
     futures = [replica for replica, where in state.disks.future.items() if where == directory]
     reports: list[Report] = []
@@ -141,9 +141,9 @@ def alter_replica_log_dir(
 ) -> tuple[Replicas, tuple[Report, ...], int]:
     """AlterReplicaLogDirs for one replica (R-HOST-5, R-HOST-9): the next state, reports, and the error code.
 
-    A move to another directory than the present move's ends that one first; the replica's own directory cancels. For
-    a replica that is not here yet the wish is remembered, and the answer is an error. A cordoned directory is refused
-    first, so that a move off it cannot be cancelled by naming it.
+    A request for another directory than that of the present move ends that move first. A request for the replica's own
+    directory cancels it. For a replica that the broker does not host yet, the directory is remembered and the answer
+    is an error. A cordoned directory is refused before anything else, so naming it cannot cancel a move away from it.
     """
     disks = state.disks
     if directory not in disks.configured:
@@ -188,8 +188,8 @@ def catch_up(state: Replicas, replica: Replica) -> Result:
 def confirm(state: Replicas, replica: Replica, directory: Uuid) -> Replicas:
     """The controller accepted ``directory`` as the target of a move (R-MOVE-8).
 
-    A move that is gone by now is not brought back. If another one has taken its place, Kafka takes the confirmation
-    for that one; by the KIP's text it says nothing about it.
+    A move that has ended is not restored. If another move has replaced it, Kafka takes the confirmation for the new
+    move; by the KIP's text the confirmation does not concern it.
     """
     if replica not in state.moves:
         return state
@@ -200,7 +200,7 @@ def confirm(state: Replicas, replica: Replica, directory: Uuid) -> Replicas:
 
 
 def _follow(state: Replicas, change: ReplicaChange) -> Replicas:
-    """Host the replica: use its log, create it, or leave it uncreated, by the table of decisions."""
+    """Host the replica as the table of decisions says: use its log, create it, or leave it uncreated."""
     replica = change.replica
     disks = state.disks
     target = classify_target(change.directory, disks.online, state.ids)
@@ -223,8 +223,8 @@ def _follow(state: Replicas, change: ReplicaChange) -> Replicas:
 def _restart_copying(state: Replicas, replica: Replica) -> Replicas:
     """Copying to a future log continues after a change of the partition (R-MOVE-7).
 
-    Kafka adds the partition to the copying thread again, which puts its move back to the beginning; by the KIP's
-    text a move that is under way just goes on.
+    Kafka adds the partition to the copying thread again, which restarts its move; by the KIP's text a move in progress
+    continues.
     """
     future = state.disks.future.get(replica)
     if future is None:
@@ -236,7 +236,7 @@ def _restart_copying(state: Replicas, replica: Replica) -> Replicas:
 
 
 def _corrections(state: Replicas, changes: Iterable[ReplicaChange]) -> list[Report]:
-    """Replicas whose log lies elsewhere than the change says (R-HOST-8)."""
+    """Reports for replicas whose log is not in the directory that the change says (R-HOST-8)."""
     reports = []
     for change in changes:
         actual = state.disks.current.get(change.replica)
@@ -246,13 +246,13 @@ def _corrections(state: Replicas, changes: Iterable[ReplicaChange]) -> list[Repo
             continue
         move = state.moves.get(change.replica)
         if move is not None and move.target == change.directory and not state.rules.promote_future_at_start:
-            continue  # By the KIP the metadata is ahead of the move, which comes to an end or reports the original.
+            continue  # By the KIP the move completes, or reports the original directory.
         reports.append(Report(change.replica, actual, Reason.METADATA))
     return reports
 
 
 def _reports_unassigned(state: Replicas) -> bool:
-    """Whether the broker reports an unassigned replica: in the drafts not with one directory (R-DRAFT-4)."""
+    """Whether the broker reports an unassigned replica: by the drafts not if it has one directory (R-DRAFT-4)."""
     return state.rules.reports_single_directory or len(state.disks.configured) + state.disks.unreadable > 1
 
 
@@ -264,7 +264,7 @@ def _delete(state: Replicas, replica: Replica) -> Result:
 
 
 def _end_move(state: Replicas, replica: Replica, *, source_failed: bool = False) -> Result:
-    """Take a move away; where the controller may know the new directory, report the original one (R-MOVE-4)."""
+    """Remove a move; if the controller may know the new directory, report the original one (R-MOVE-4)."""
     if replica not in state.moves:
         return state, ()
     move, effects = advance(state.moves[replica], MoveEvent.ENDED)

@@ -1,4 +1,4 @@
-"""The differences between what was recorded and what is computed (R-TRACE-4, R-TRACE-5)."""
+"""The differences between recorded and computed results (R-TRACE-4, R-TRACE-5)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Difference = tuple[str, Any, Any]
 ORDERED = frozenset(
     {"createTopics", "createPartitions", "deleteTopics", "alterPartition", "alterPartitionReassignments", "config"}
 )
-"""Operations whose records Kafka writes in one order only; elsewhere some come from hash tables."""
+"""Operations whose records Kafka always writes in the same order. In others, some orders are those of hash tables."""
 
 TEXT_FIELDS = frozenset({"errorMessage"})
-"""Fields that are not compared beside an error code: the words are Kafka's."""
+"""Fields that are not compared if there is an error code: their texts are Kafka's."""
 
 
 def values(where: str, recorded: Any, ours: Any) -> Iterator[Difference]:
-    """Every difference of two JSON values, at the deepest field that both have."""
+    """Every difference between two JSON values, at the deepest field that both have."""
     if isinstance(recorded, dict) and isinstance(ours, dict):
         for name in dict.fromkeys([*recorded, *ours]):
             if name in TEXT_FIELDS and name not in recorded:
@@ -42,7 +42,10 @@ def values(where: str, recorded: Any, ours: Any) -> Iterator[Difference]:
 
 
 def responses(op: str, recorded: Any, ours: Any) -> Iterator[Difference]:
-    """The differences of two responses; elections of all topics answer in the order of a hash table."""
+    """The differences between two responses.
+
+    The order of an answer to an election of all topics is that of a hash table.
+    """
     if op == "electLeaders":
         recorded, ours = _by_topic(recorded), _by_topic(ours)
     yield from values("response", recorded, ours)
@@ -56,7 +59,7 @@ def _by_topic(response: Any) -> Any:
 
 
 def records(op: str, recorded: Sequence[VersionedRecord], ours: Sequence[VersionedRecord]) -> Iterator[Difference]:
-    """The differences of two lists of records: as a multiset, then in the order that Kafka defines."""
+    """The differences between two lists of records: as multisets, then in the order that Kafka defines."""
     if list(recorded) == list(ours):
         return
     missing = Counter(recorded)
@@ -72,7 +75,7 @@ def _unequal(
     only_recorded: Counter[VersionedRecord],
     only_ours: Counter[VersionedRecord],
 ) -> Iterator[Difference]:
-    """Pairs of records about the same thing are compared field by field, the rest is shown whole."""
+    """Compare pairs of records about the same subject field by field; show the others whole."""
     left = list(only_ours.elements())
     for versioned in only_recorded.elements():
         where = f"records[{recorded.index(versioned)}]"
@@ -89,7 +92,7 @@ def _unequal(
 
 
 def _order(op: str, recorded: Sequence[VersionedRecord], ours: Sequence[VersionedRecord]) -> Iterator[Difference]:
-    """Whole order, order of types, and order of the records about one thing (R-TRACE-5)."""
+    """Compare the whole order, the order of types, and the order of the records about one subject (R-TRACE-5)."""
     if op in ORDERED:
         yield "records.order", [_shown(one) for one in recorded], [_shown(one) for one in ours]
         return
@@ -113,9 +116,10 @@ def _order(op: str, recorded: Sequence[VersionedRecord], ours: Sequence[Versione
 
 
 def _same_assignments(asked: Sequence[VersionedRecord], granted: Sequence[VersionedRecord]) -> bool:
-    """Whether assignments have one order. What follows them, a second record of a partition, is from a hash table.
+    """Whether the assignments have one order. After them a second record of a partition is in the order of a hash
+    table.
 
-    Such a record names directories where it completes a reassignment.
+    Such a record names directories if it completes a reassignment.
     """
     same = next((at for at, (left, right) in enumerate(zip(asked, granted, strict=False)) if left != right), None)
     if same is None:
@@ -129,7 +133,7 @@ def _moves(versioned: VersionedRecord) -> bool:
 
 
 def _subject(versioned: VersionedRecord) -> tuple[Any, ...]:
-    """What a record is about: its type and, of a partition, which one."""
+    """The subject of a record: its type and, for a partition's record, the partition."""
     record = versioned.record
     if isinstance(record, (PartitionRecord, PartitionChangeRecord)):
         return TYPE_NAMES[type(record)], str(record.topic_id), record.partition_id

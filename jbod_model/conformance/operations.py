@@ -1,4 +1,4 @@
-"""From a line of a trace to a request, its circumstances and the answer that Kafka gave (R-TRACE-3)."""
+"""Turns a line of a trace into a request, its context and the answer that Kafka gave (R-TRACE-3)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _CONTEXT_FIELDS = {
 }
 
 UNKNOWN_CLUSTER = ""
-"""Stands for the cluster's id until Kafka accepted a registration, which names it."""
+"""Stands for the cluster's id until Kafka accepts a registration, which names the id."""
 
 TRACING_CONTROLLER = 0
 """The node id of the controller that traces are made with."""
@@ -83,17 +83,17 @@ UNANSWERED = frozenset(
         "electUncleanLeaders",
     }
 )
-"""Operations of which a trace need not keep a response."""
+"""Operations for which a trace may leave out the response."""
 
 SHORT_RESPONSES = {"createTopics": "topics", "createPartitions": "results", "deleteTopics": "responses"}
-"""Operations of which a trace with one topic may keep that topic's fields as the response."""
+"""Operations for which a trace with one topic may keep only that topic's fields as the response."""
 
 SHORT_FIELDS = {
     "createTopics": ("errorCode", "topicId"),
     "createPartitions": ("errorCode",),
     "deleteTopics": ("errorCode",),
 }
-"""The fields that it keeps then."""
+"""The fields that such a trace keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Circumstances:
     memory: ControllerMemory
     cluster_id: str | None = None
     release: Release | None = None
-    """That of the controller, which its brokers share; None until one registered."""
+    """The cluster id of the controller and its brokers; None until a broker registers."""
 
 
 def read_request(line: dict[str, Any]) -> Request:
@@ -139,7 +139,7 @@ def read_request(line: dict[str, Any]) -> Request:
 
 
 def read_context(line: dict[str, Any], trace: Circumstances) -> Context:
-    """The circumstances of an operation; JsonMismatch for a value of the wrong type."""
+    """The context of an operation; JsonMismatch for a value of the wrong type."""
     given = line.get("context", {})
     if not isinstance(given, dict):
         raise JsonMismatch("context: an object is needed")

@@ -1,4 +1,5 @@
-"""Groups of records whose order Kafka defines although the order within each is that of a hash table (R-TRACE-8)."""
+"""Groups of records whose order Kafka defines, although the order within a group is that of a hash table
+(R-TRACE-8)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from jbod_model.ids import Uuid
 from jbod_model.replay.image import BrokerRegistration, Image, Partition
 
 NOWHERE = -1
-"""The group of a partition in none of the broker's directories: its record has another cause."""
+"""The group of a partition that is in none of the broker's directories: its record has another cause."""
 
 Phase = Callable[[PartitionChangeRecord], int]
 
@@ -24,11 +25,11 @@ Phase = Callable[[PartitionChangeRecord], int]
 def phases(
     request: Request, image: Image, memory: ControllerMemory, records: tuple[VersionedRecord, ...]
 ) -> list[int] | None:
-    """The group of each partition's record, in order; None where the request has no groups.
+    """The group of each partition's record, in order; None if the request has no groups.
 
-    A failure of directories writes one directory after the other, a registration or unregistration the in-sync
-    partitions before the eligible ones. A heartbeat that also changes the broker's state, and an index that is stale,
-    are left out: there one partition can be in two groups.
+    After a failure of directories Kafka writes one directory after the other. After a registration or unregistration it
+    writes the in-sync partitions before the eligible ones. Heartbeats that also change the broker's state, and stale
+    indexes, are left out, because one partition can be in two groups there.
     """
     phase = _phase(request, image, memory, records)
     if phase is None:
@@ -44,7 +45,7 @@ def _phase(
         broker = image.brokers.get(request.broker_id)
         if broker is None or any(_changes_state(one) for one in records):
             return None
-        if request.want_shut_down and broker.in_controlled_shutdown:  # it may shut down without a record that says so
+        if request.want_shut_down and broker.in_controlled_shutdown:  # a broker may begin to shut down without a record
             return None
         return lambda record: _directory_index(image, record, broker)
     if isinstance(request, (BrokerRegistrationRequest, UnregisterBrokerRequest)):
@@ -68,7 +69,8 @@ def _partition(image: Image, topic_id: Uuid, partition_id: int) -> Partition | N
 
 
 def _directory_index(image: Image, record: PartitionChangeRecord, broker: BrokerRegistration) -> int:
-    """Which of the broker's directories the partition is in; `NOWHERE` if several, as a directory may change hands."""
+    """The broker's directory that the partition is in; `NOWHERE` if there are several, as a directory may change
+    brokers."""
     partition = _partition(image, record.topic_id, record.partition_id)
     if partition is None or broker.broker_id not in partition.replicas:
         return NOWHERE

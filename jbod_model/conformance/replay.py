@@ -1,6 +1,6 @@
-"""The replay: each operation on the state before it, then the recorded records (R-TRACE-6).
+"""Replays a trace: computes each operation on the state before it, then applies the recorded records (R-TRACE-6).
 
-The state follows the recorded records, never ours, so one mismatch does not breed others.
+The state follows the recorded records, never the computed ones, so one mismatch does not cause others.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from jbod_model.replay.offline import image_as_json
 
 
 def conform(path: str | Path, profile: Profile = KAFKA) -> Report:
-    """Replay the trace at ``path``: does a controller with ``profile`` answer and write what Kafka did?
+    """Replay the trace at ``path`` and compare Kafka's records and answers with those of a controller with ``profile``.
 
-    UsageError without the file, MalformedLog for a file that is no trace. Everything else is in the report.
+    UsageError if the file does not exist, MalformedLog if it is not a trace. Everything else is in the report.
     """
     replay = _Replay(Path(path), profile)
     for number, line in read_trace(Path(path)):
@@ -89,7 +89,7 @@ class _Replay:
         self._operation(number, line, self.circumstances)
 
     def _bootstrap(self, number: int, line: dict[str, Any]) -> None:
-        """The first records are given, not computed; the header must say the same as they do."""
+        """The first records are given, not computed. The header must agree with them."""
         records = recorded_records(line)
         self.circumstances = Circumstances(line.get("cleanShutdownDetection") is True, ControllerMemory())
         named = LEVELS.get(str(line.get("metadataVersion")))
@@ -139,7 +139,7 @@ class _Replay:
         recorded: tuple[VersionedRecord, ...],
         ours: tuple[VersionedRecord, ...],
     ) -> Iterator[Difference]:
-        """Records that are the same must also come group by group (R-TRACE-8)."""
+        """Equal records must also come group by group (R-TRACE-8)."""
         theirs = phases(request, self.image, circumstances.memory, recorded)
         own = phases(request, self.image, circumstances.memory, ours)
         if theirs != own:
@@ -163,7 +163,7 @@ class _Replay:
         ours: _Answer,
         recorded: tuple[VersionedRecord, ...],
     ) -> None:
-        """An operation on which Kafka failed: what explains it, and what would be right."""
+        """An operation on which Kafka failed: what explains it, and the correct answer."""
         without_flaws = replace(self.profile, controller=self.profile.controller.without())
         repaired = self._answer(line, request, context, without_flaws)
         if repaired.error is KafkaError.NONE:
@@ -185,7 +185,7 @@ class _Replay:
             self._note(number, line, [("exception", found, ours.problem or f"{len(ours.records)} records")])
 
     def _apply(self, number: int, line: dict[str, Any], records: tuple[VersionedRecord, ...]) -> None:
-        """Make the recorded records part of the state; one that cannot be ends the replay."""
+        """Apply the recorded records to the state; one that cannot be applied ends the replay."""
         for index, versioned in enumerate(records):
             record: Record = versioned.record
             try:
@@ -204,7 +204,7 @@ class _Replay:
         self.report.images += 1
         cordons = "cordonedLogDirs" in json.dumps(line.get("brokers"))
         ours = image_as_json(self.image, self.offset - 1, profile=self.profile, cordons=cordons)
-        same = json.dumps(line) == json.dumps(ours)  # the usual case, and cheap to tell
+        same = json.dumps(line) == json.dumps(ours)  # the usual case, and cheap to detect
         differences = [] if same else list(compare.values("image", line, ours))
         self.report.images_matched += not differences
         self._note(number, line, differences)
@@ -217,7 +217,7 @@ class _Replay:
 
 
 def _newest(known: Release | None, request: BrokerRegistrationRequest) -> Release:
-    """The release of the newest broker: a trace's brokers are of its controller's classes (R-RELEASE-3)."""
+    """The release of the newest broker: the brokers of a trace have the release of its controller (R-RELEASE-3)."""
     levels = [one.max_supported_version for one in request.features if one.name == METADATA_VERSION]
     return max(known or OLDEST, release_of(max(levels, default=0)))
 
@@ -232,7 +232,7 @@ def _differences(line: dict[str, Any], ours: _Answer, recorded: tuple[VersionedR
 
 
 def _unchanged_config(op: str, request: Request, result: Result) -> tuple[VersionedRecord, ...]:
-    """A trace writes its configuration records itself, also where nothing changes and Kafka would write none."""
+    """A trace writes its configuration records itself, even if nothing changes and Kafka would write none."""
     if op != "config" or not isinstance(request, IncrementalAlterConfigsRequest):
         return result.records
     (resource,) = request.resources

@@ -18,11 +18,13 @@ from jbod_model.formats.json_values import JsonMismatch, read
 from jbod_model.formats.records import MAX_VERSIONS, TYPE_OF_NAME, VersionedRecord
 
 LONGEST_LINE = 1 << 26
-"""Characters of one line. An image of a million partitions has about 400 MB; a trace's has some hundred kB."""
+"""The most characters of one line. An image of a million partitions has about 400 MB; that of a trace some hundred
+kB."""
 
 
 def read_trace(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number from 1, object) of each line; UsageError without the file, MalformedLog for what is no trace."""
+    """(line number from 1, object) of each line; UsageError if the file does not exist, MalformedLog if it is not a
+    trace."""
     if not path.is_file():
         raise UsageError(f"{path}: there is no such file; give a trace (.jsonl or .jsonl.gz)")
     try:
@@ -36,7 +38,7 @@ def read_trace(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if number == 0:
                 raise MalformedLog(str(path), -1, "the trace is empty")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as problem:
-        raise MalformedLog(str(path), -1, f"the file cannot be read to its end: {problem}") from None
+        raise MalformedLog(str(path), -1, f"the file cannot be read to the end: {problem}") from None
 
 
 def _open(path: Path) -> IO[str]:
@@ -49,14 +51,14 @@ def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as problem:
-        raise MalformedLog(str(path), -1, f"line {number} is no JSON: {problem}") from None
+        raise MalformedLog(str(path), -1, f"line {number} is not JSON: {problem}") from None
     if not isinstance(value, dict) or not isinstance(value.get("op"), str):
-        raise MalformedLog(str(path), -1, f'line {number} is no operation: it needs an "op"')
+        raise MalformedLog(str(path), -1, f'line {number} is not an operation: it needs an "op"')
     return value
 
 
 def recorded_records(line: dict[str, Any]) -> tuple[VersionedRecord, ...]:
-    """The records that Kafka wrote for an operation; JsonMismatch for what is no record."""
+    """The records that Kafka wrote for an operation; JsonMismatch for anything that is not a record."""
     records = []
     entries = line.get("records", [])
     if not isinstance(entries, list):

@@ -1,4 +1,4 @@
-"""The controller as a pure function: from the state before a request to its records and its answer."""
+"""The controller as a pure function of a request and the state before it; it returns records and an answer."""
 
 from jbod_model.controller.context import Context, Result
 from jbod_model.controller.controller import Controller

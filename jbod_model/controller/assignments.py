@@ -1,4 +1,4 @@
-"""A broker says in which directories its replicas are (docs/spec/controller.md).
+"""Handles AssignReplicasToDirs: a broker reports the directories of its replicas (docs/spec/controller.md).
 
 Source: Kafka's ``ReplicationControlManager#handleAssignReplicasToDirs``.
 """
@@ -25,9 +25,10 @@ from jbod_model.profiles.controller_rules import Quirk
 
 
 def assign(cluster: Cluster, request: AssignReplicasToDirsRequest) -> Result:
-    """Write the directory of each replica; one in an offline directory loses its leadership (R-ASSIGN-3, R-ASSIGN-5).
+    """Write the directory of each replica; a replica in an offline directory loses its leadership (R-ASSIGN-3,
+    R-ASSIGN-5).
 
-    All records are computed from the state before the request, also several for one partition (R-CTL-7).
+    All records are computed from the state before the request, even several of one partition (R-CTL-7).
     """
     # VALIDATE
     if not cluster.directories_supported:
@@ -65,7 +66,7 @@ def assign(cluster: Cluster, request: AssignReplicasToDirsRequest) -> Result:
 def _find(
     cluster: Cluster, broker_id: int, topic_id: Uuid, partition_index: int
 ) -> tuple[PartitionAt | None, KafkaError]:
-    """The partition, or which of the three errors its entry gets (R-ASSIGN-4)."""
+    """The partition of an entry. Raises one of three errors, which becomes the entry's answer (R-ASSIGN-4)."""
     topic = cluster.image.topics.get(topic_id)
     if topic is None:
         return None, KafkaError.UNKNOWN_TOPIC_ID
@@ -80,7 +81,10 @@ def _find(
 def _assignment(
     cluster: Cluster, broker_id: int, directory: Uuid, online: bool, at: PartitionAt
 ) -> VersionedRecord | None:
-    """The directory's record. It holds an election as every change does, by the directories before (R-ASSIGN-6)."""
+    """The record of an assignment.
+
+    Like every change it holds an election, which sees the old directories (R-ASSIGN-6).
+    """
     partition = at.partition
     wish = Wish(directories={broker_id: directory})
     acceptable = cluster.acceptable(partition)

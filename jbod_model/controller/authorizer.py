@@ -1,6 +1,6 @@
-"""Who may send what a broker sends: rights on the cluster, by principal (R-AUTH-2).
+"""Who may send the requests of brokers: permissions on the cluster, by principal (R-AUTH-2).
 
-Source: Kafka's ``StandardAuthorizer``, ``AclOperation``, ``AclPermissionType``, as far as the cluster resource goes.
+Source: Kafka's ``StandardAuthorizer``, ``AclOperation``, ``AclPermissionType``, for the cluster resource only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ANYBODY = "User:*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authorizer:
-    """Access control entries, and the principals that may do anything. Hosts are not looked at."""
+    """Access control entries, and the superusers. Hosts are ignored."""
 
     entries: tuple[AccessControlEntryRecord, ...] = ()
     super_users: frozenset[str] = frozenset()
@@ -28,7 +28,7 @@ class Authorizer:
     """``allow.everyone.if.no.acl.found``."""
 
     def may_act_as_broker(self, principal: str) -> bool:
-        """Whether the principal has CLUSTER_ACTION on the cluster: a denial counts before anything that allows it."""
+        """Whether the principal has CLUSTER_ACTION on the cluster. A denial overrides every permission."""
         if principal in self.super_users:
             return True
         on_cluster = [entry for entry in self.entries if _is_of_cluster(entry)]
@@ -43,7 +43,7 @@ class Authorizer:
 
 
 def authorizer_of(entries: Iterable[AccessControlEntryRecord], *super_users: str) -> Authorizer:
-    """The authorizer that a log's entries make."""
+    """The authorizer from the access control entries of a log."""
     return Authorizer(entries=tuple(entries), super_users=frozenset(super_users))
 
 

@@ -1,4 +1,4 @@
-"""Brokers that come, stay alive and go, and controllers that go (docs/spec/controller.md).
+"""Handles heartbeats, expired sessions, and unregistrations of brokers and controllers (docs/spec/controller.md).
 
 Source: Kafka's ``ClusterControlManager#registerBroker`` and ``ReplicationControlManager#processBrokerHeartbeat``.
 """
@@ -39,7 +39,7 @@ from jbod_model.replay.image import BrokerRegistration
 
 
 def heartbeat(cluster: Cluster, request: BrokerHeartbeatRequest) -> Result:
-    """Move the broker to its next state, then note failed directories, then cordons (R-HB-3, R-HB-4, R-CORDON-1)."""
+    """Move the broker to its next state, then record failed directories, then cordons (R-HB-3, R-HB-4, R-CORDON-1)."""
     # VALIDATE
     registration = cluster.broker(request.broker_id, request.broker_epoch)
     reported = request.offline_log_dirs if cluster.directories_supported else ()
@@ -84,7 +84,7 @@ def heartbeat(cluster: Cluster, request: BrokerHeartbeatRequest) -> Result:
 
 
 def state_of(registration: BrokerRegistration) -> BrokerControlState:
-    """The state of a broker as its registration shows it; a fenced one has left its controlled shutdown."""
+    """The state of a broker according to its registration. A fenced broker has left its controlled shutdown."""
     if registration.fenced:
         return BrokerControlState.FENCED
     if registration.in_controlled_shutdown:
@@ -103,10 +103,10 @@ def _transition(
 
 
 def _refuse_unknown_directories(cluster: Cluster, registration: BrokerRegistration, reported: tuple[Uuid, ...]) -> None:
-    """The page's controller refuses the report of a directory that the process did not register (R-FAIL-2).
+    """The KIP's controller refuses the report of a directory that the process did not register (R-FAIL-2).
 
-    A failed directory leaves the registration but stays in the broker's reports, hence the circumstances. Where they
-    do not say what the process registered, nothing is refused (R-FAIL-4).
+    A failed directory leaves the registration but stays in the broker's reports. So the context, not the registration,
+    says what the process registered. If the context does not know, nothing is refused (R-FAIL-4).
     """
     registered = cluster.context.registered_log_dirs
     if cluster.rules.unknown_offline_directory == "ignore" or registered is None:
@@ -117,7 +117,7 @@ def _refuse_unknown_directories(cluster: Cluster, registration: BrokerRegistrati
 
 
 def _assignments_missing(cluster: Cluster, registration: BrokerRegistration) -> bool:
-    """Whether a broker with several directories has a replica whose directory is not learnt yet (R-HB-5)."""
+    """Whether a broker with several directories has an unassigned replica (R-HB-5)."""
     if not cluster.rules.fences_until_assigned or len(registration.directories) < 2:
         return False
     if registration.is_migrating_zk_broker:
@@ -131,14 +131,14 @@ def _assignments_missing(cluster: Cluster, registration: BrokerRegistration) -> 
 
 
 def _must_stop(cluster: Cluster, registration: BrokerRegistration, reported: tuple[Uuid, ...]) -> bool:
-    """Without the flaw, a broker whose directories all failed is told to stop (R-QUIRK-5)."""
+    """Without the flaw, a broker whose directories all failed is asked to shut down (R-QUIRK-5)."""
     if cluster.rules.has(Quirk.ALL_DIRECTORIES_OFFLINE) or not registration.directories:
         return False
     return set(registration.directories) <= set(reported)
 
 
 def session_expired(cluster: Cluster, request: SessionExpired) -> Result:
-    """Fence a broker that has gone silent (R-HB-6)."""
+    """Fence a broker whose session expired (R-HB-6)."""
     registration = cluster.image.brokers.get(request.broker_id)
     if registration is None:
         raise ControllerFault(f"the session of broker {request.broker_id} expired, which is not registered")
@@ -146,7 +146,7 @@ def session_expired(cluster: Cluster, request: SessionExpired) -> Result:
 
 
 def unregister(cluster: Cluster, request: UnregisterBrokerRequest) -> Result:
-    """Forget a broker; replica lists and directories keep it (R-UNREG-1, R-UNREG-2)."""
+    """Remove a broker's registration; replica lists and directories keep it (R-UNREG-1, R-UNREG-2)."""
     registration = cluster.image.brokers.get(request.broker_id)
     if registration is None:
         raise BrokerNotRegistered(f"broker {request.broker_id} is not registered")
@@ -154,7 +154,8 @@ def unregister(cluster: Cluster, request: UnregisterBrokerRequest) -> Result:
 
 
 def unregister_controller(cluster: Cluster, request: UnregisterControllerRequest) -> Result:
-    """Forget a controller, voter or not; the one that leads cannot go (R-UNREG-3, R-UNREG-4)."""
+    """Remove a controller's registration, voter or not; the active controller's cannot be removed (R-UNREG-3,
+    R-UNREG-4)."""
     controller_id = request.controller_id
     if controller_id == cluster.context.controller_id:
         raise InvalidRequest(f"controller {controller_id} leads: it cannot unregister itself")

@@ -1,4 +1,4 @@
-"""What the handlers ask of the state before a request (R-CTL-6). Nothing here changes anything."""
+"""Queries of the handlers about the state before a request (R-CTL-6). They change nothing."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _NUMBER = re.compile(r"\s*[+-]?[0-9]{1,10}\s*", re.ASCII)
 
 
 def is_number(text: str) -> bool:
-    """Whether Kafka reads the value as a whole number."""
+    """Whether Kafka parses the value as an integer."""
     return _NUMBER.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionAt:
-    """A partition with its place."""
+    """A partition with its topic and number."""
 
     topic: Topic
     partition_id: int
@@ -48,7 +48,7 @@ class PartitionAt:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The state before a request, the rules and the circumstances."""
+    """The state before a request, the rules and the context."""
 
     image: Image
     profile: Profile
@@ -79,7 +79,8 @@ class Cluster:
 
     @property
     def release(self) -> Release:
-        """This controller's release: as given, as registered, else what the metadata.version needs (R-RELEASE-3)."""
+        """This controller's release: from the context, else from its registration, else from the metadata.version
+        (R-RELEASE-3)."""
         if self.context.release is not None:
             return self.context.release
         controllers = self.image.controllers
@@ -112,7 +113,7 @@ class Cluster:
     # BROKERS
 
     def broker(self, broker_id: int, epoch: int) -> BrokerRegistration:
-        """The registration that sent a request; StaleBrokerEpoch if it is not the present one (R-HB-1)."""
+        """The registration of a request's sender; StaleBrokerEpoch if the request has another epoch (R-HB-1)."""
         registration = self.image.brokers.get(broker_id)
         if registration is None:
             raise StaleBrokerEpoch(f"broker {broker_id} is not registered")
@@ -147,7 +148,7 @@ class Cluster:
     # PARTITIONS
 
     def partitions(self) -> Iterator[PartitionAt]:
-        """Every partition, topics in the order of their creation."""
+        """Every partition, by topic in the order of creation."""
         for topic in self.image.topics.values():
             for partition_id, partition in topic.partitions.items():
                 yield PartitionAt(topic, partition_id, partition)
@@ -176,7 +177,7 @@ class Cluster:
         return [at for at in self.partitions() if directory in at.partition.directories]
 
     def _indexed(self, topic_id: Uuid, partition_id: int) -> PartitionAt:
-        """The partition that an index names; ControllerFault if it was deleted (R-QUIRK-2, R-QUIRK-6)."""
+        """The partition of an index entry; ControllerFault if it was deleted (R-QUIRK-2, R-QUIRK-6)."""
         topic = self.image.topics.get(topic_id)
         if topic is None or partition_id not in topic.partitions:
             raise ControllerFault(
@@ -214,7 +215,7 @@ class Cluster:
     def surroundings(
         self, topic: Topic, partition: Partition, acceptable: Acceptable | None = None, *, elr: bool = True
     ) -> Surroundings:
-        """What a change of the partition depends on; ``elr`` False acts as if the feature were off (R-QUIRK-1)."""
+        """What a change of the partition depends on. With ``elr`` False the feature counts as off (R-QUIRK-1)."""
         return Surroundings(
             acceptable=acceptable or self.acceptable(partition),
             metadata_version=self.metadata_version,
@@ -228,7 +229,8 @@ class Cluster:
     # CONFIGURATION
 
     def topic_config(self, topic_name: str, key: str) -> str:
-        """The value in force: of the topic, this controller, all brokers, its file, the default (R-CFG-1)."""
+        """The effective value: of the topic, else this controller, all brokers, the controller's file, the default
+        (R-CFG-1)."""
         for scope in (
             self.image.configs.get((TOPIC_RESOURCE, topic_name), {}),
             self.image.configs.get((BROKER_RESOURCE, str(self.context.controller_id)), {}),
@@ -241,12 +243,13 @@ class Cluster:
         raise ControllerFault(f"configuration {key} has no default")
 
     def min_isr(self, topic: Topic) -> int:
-        """The minimum in-sync size, at most the replicas of partition 0; ControllerFault if either is not (R-CFG-3)."""
+        """The minimum in-sync size, at most the replicas of partition 0; ControllerFault if either does not exist
+        (R-CFG-3)."""
         value = self.topic_config(topic.name, MIN_ISR)
         if 0 not in topic.partitions:
             raise ControllerFault(f"topic {topic.name} has no partition 0")
         if not is_number(value):
-            raise ControllerFault(f"{MIN_ISR} of topic {topic.name} is {value!r}, which is no number: set it")
+            raise ControllerFault(f"{MIN_ISR} of topic {topic.name} is {value!r}, which is not a number: set it")
         return min(int(value), len(topic.partitions[0].replicas))
 
     def unclean_election(self, topic_name: str) -> Election:

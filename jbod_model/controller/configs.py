@@ -1,6 +1,6 @@
-"""Configuration that is set and deleted, as far as leaders depend on it (docs/spec/controller.md).
+"""Handles changes of the configuration that elections depend on (docs/spec/controller.md).
 
-Source: Kafka's ``ConfigurationControlManager``. Only the values that decide about leaders are checked.
+Source: Kafka's ``ConfigurationControlManager``. Only values that affect elections are validated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LONGEST_VALUE = 32_767
 
 
 def alter_configs(cluster: Cluster, request: IncrementalAlterConfigsRequest) -> Result:
-    """Change each resource whose changes are all allowed; a new minimum in-sync size clears ELRs (R-CFG-4)."""
+    """Change each resource whose changes are all allowed. A new minimum in-sync size clears ELRs (R-CFG-4)."""
     records: list[VersionedRecord] = []
     results: list[AlterConfigsResult] = []
     for resource in request.resources:
@@ -68,7 +68,7 @@ def new_topic_configs(cluster: Cluster, topic: CreatableTopic) -> list[Versioned
 
 
 def clear_elr_records(cluster: Cluster, records: Iterable[VersionedRecord]) -> list[VersionedRecord]:
-    """With eligible leader replicas, one clearing record for each change of the minimum in-sync size (R-CFG-4)."""
+    """If eligible leader replicas are on, one ClearElrRecord for each change of the minimum in-sync size (R-CFG-4)."""
     if not cluster.elr_enabled:
         return []
     cleared = []
@@ -81,14 +81,14 @@ def clear_elr_records(cluster: Cluster, records: Iterable[VersionedRecord]) -> l
 
 
 def _changes(cluster: Cluster, resource: AlterConfigsResource) -> list[VersionedRecord]:
-    """The records of one resource. An unchanged value is only written for brokers, to make them reload (R-CFG-5)."""
+    """The records of one resource. An unchanged value is written only for brokers, which then reload it (R-CFG-5)."""
     if resource.resource_type not in (TOPIC_RESOURCE, BROKER_RESOURCE):
         raise InvalidRequest(f"resource type {resource.resource_type} is neither a topic (2) nor a broker (4)")
     present = cluster.image.configs.get((resource.resource_type, resource.resource_name), {})
     records: list[VersionedRecord] = []
     for config in resource.configs:
         if config.config_operation not in (CONFIG_SET, CONFIG_DELETE):
-            raise InvalidConfig(f"{config.name} is no list: use operation 0 (set) or 1 (delete)")
+            raise InvalidConfig(f"{config.name} is not a list: use operation 0 (set) or 1 (delete)")
         value = config.value if config.config_operation == CONFIG_SET else None
         if value == present.get(config.name) and resource.resource_type != BROKER_RESOURCE:
             continue
@@ -102,7 +102,7 @@ def _changes(cluster: Cluster, resource: AlterConfigsResource) -> list[Versioned
 
 
 def _checked(cluster: Cluster, record: ConfigRecord) -> VersionedRecord:
-    """The record, unless it is one of the changes that must not happen (R-CFG-2, R-CFG-6)."""
+    """The record of a change. Raises for the changes that are not allowed (R-CFG-2, R-CFG-6)."""
     if record.name == MIN_ISR and record.resource_type == BROKER_RESOURCE and cluster.elr_enabled:
         if record.resource_name:
             raise InvalidConfig(f"{MIN_ISR} of one broker cannot change while eligible leader replicas are on")

@@ -1,4 +1,4 @@
-"""What a controller knows besides the metadata, and what it gives back (R-CTL-5)."""
+"""What a controller knows besides the metadata, and what it returns (R-CTL-5)."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ NEVER = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """The circumstances of one request. Offsets are log offsets; what is None is derived from the metadata."""
+    """The context of one request. Offsets are log offsets. A value that is None is derived from the metadata."""
 
     next_offset: int = 0
     """The offset of the next record: the epoch of a broker that registers again."""
     authorized: bool = True
-    """Whether the sender holds CLUSTER_ACTION on the cluster, where no ``authorizer`` says it."""
+    """Whether the sender has CLUSTER_ACTION on the cluster, if there is no ``authorizer``."""
     principal: str = ""
-    """Who sends the request: ``User:broker-1``."""
+    """The sender's principal, such as ``User:broker-1``."""
     authorizer: Authorizer | None = None
     """Who may act as a broker (R-AUTH-2)."""
     cluster_id: str | None = None
     """The cluster's id; None accepts any."""
     has_valid_session: bool = False
-    """Whether the registered process of the broker was heard of within the session timeout."""
+    """Whether the registered process of the broker sent a heartbeat within the session timeout."""
     clean_shutdown_detection: bool = True
-    """Whether the registration may tell a clean shutdown by its previous epoch (request version 3 and above)."""
+    """Whether the registration's previous epoch shows a clean shutdown (request version 3 and above)."""
     register_broker_record_offset: int = -1
     """The offset of the broker's RegisterBrokerRecord."""
     registered_log_dirs: frozenset[Uuid] | None = None
     """The directories that the broker's process registered with; None refuses no report (R-FAIL-2, R-FAIL-4)."""
     state: BrokerControlState | None = None
-    """The broker's state as heartbeats left it."""
+    """The broker's state after the last heartbeat."""
     controlled_shutdown_offset: int = -1
     """The last offset of the records that moved the broker's leaderships away."""
     lowest_active_offset: int = NEVER
     """The lowest offset that an active broker reported."""
     usable_brokers: tuple[UsableBroker, ...] | None = None
-    """The brokers that can be given replicas, as heartbeats left them; None reads the registrations (R-PLACE-3)."""
+    """The brokers that can receive replicas, after the last heartbeats; None reads the registrations (R-PLACE-3)."""
     new_topic_ids: tuple[Uuid, ...] = ()
     """The ids of created topics, in order."""
     random_state: int = 0
@@ -57,22 +57,22 @@ class Context:
     controller_id: int = -1
     """The node id, for configuration set on this controller alone."""
     kraft_version: int = 0
-    """The finalized kraft.version, which is no metadata record."""
+    """The finalized kraft.version, which is not in a metadata record."""
     default_num_partitions: int = 1
     default_replication_factor: int = 3
     supported_features: Mapping[str, tuple[int, int]] | None = None
-    """(lowest, highest) level of each feature that this controller can run with; None takes those of its release."""
+    """(lowest, highest) level of each feature that this controller supports; None takes those of its release."""
     release: Release | None = None
-    """The release of the active controller; None: as the metadata says (R-RELEASE-3)."""
+    """The release of the active controller; None derives it from the metadata (R-RELEASE-3)."""
     memory: ControllerMemory | None = None
-    """What a running Kafka remembers beside the metadata; None reads the metadata alone (R-MEM-1)."""
+    """What a running Kafka remembers besides the metadata; None reads the metadata alone (R-MEM-1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a request leads to; the caller applies the records in order."""
+    """The result of a request; the caller applies the records in order."""
 
     records: tuple[VersionedRecord, ...] = ()
     response: Response = field(default_factory=Response)
     random_state: int | None = None
-    """The placer's state afterwards, when it was used."""
+    """The placer's state afterwards, if it was used."""

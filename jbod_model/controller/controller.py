@@ -1,4 +1,4 @@
-"""The controller: one pure function from the state before a request to its records and its answer."""
+"""The controller: a pure function of a request and the state before it, which returns records and an answer."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ class Controller:
     def handle(self, image: Image, request: Request, context: Context | None = None) -> Result:
         """Compute the records and the answer of ``request`` on ``image``, which stays as it is (R-CTL-7).
 
-        The caller applies the records in order. A request that is refused as a whole raises the `RequestRefused`
-        of the broken rule; what is refused in part says so in the response.
+        The caller applies the records in order. A request that is refused as a whole raises the `RequestRefused` of the
+        broken rule. Entries that are refused have their error in the response.
         """
         circumstances = context or Context()
         handler = HANDLERS.get(type(request))

@@ -1,4 +1,4 @@
-"""Who leads a partition (docs/spec/controller.md).
+"""Elects the leader of a partition (docs/spec/controller.md).
 
 Source: the elections of Kafka's ``PartitionChangeBuilder``.
 """
@@ -16,7 +16,7 @@ Acceptable = Callable[[int], bool]
 
 
 class Election(enum.Enum):
-    """How far an election goes."""
+    """The kinds of election."""
 
     ONLINE = "online"
     """Keep the leader if it can lead, else the first in-sync replica that can."""
@@ -28,7 +28,7 @@ class Election(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What an election looks at: the partition's leader before, and its sets after the change."""
+    """The input of an election: the partition's leader before the change, and its sets after it."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -36,7 +36,7 @@ class Candidates:
     eligible: tuple[int, ...] = ()
     """Eligible leader replicas. They count only if no replica is in sync."""
     last_known_leader: int | None = None
-    """Who led when the partition lost its leader, if that may be taken back (R-ELECT-4)."""
+    """The broker that led when the partition lost its leader, if it may lead again (R-ELECT-4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Elected:
 
 
 def elect(election: Election, candidates: Candidates, acceptable: Acceptable) -> Elected:
-    """Hold an election (R-ELECT-2, R-ELECT-3, R-ELECT-4, R-ELECT-5); it changes nothing by itself."""
+    """Hold an election (R-ELECT-2, R-ELECT-3, R-ELECT-4, R-ELECT-5). The caller writes the result."""
 
     def valid(replica: int) -> bool:
         in_sync = replica in candidates.isr or (not candidates.isr and replica in candidates.eligible)

@@ -1,4 +1,4 @@
-"""Leader elections on request and as periodic work (docs/spec/controller.md).
+"""Handles leader elections, on request and as periodic work (docs/spec/controller.md).
 
 Source: Kafka's ``ReplicationControlManager#electLeaders`` and its two periodic tasks.
 """
@@ -30,7 +30,10 @@ _FAILED = {
 
 
 def elect_leaders(cluster: Cluster, request: ElectLeadersRequest) -> Result:
-    """Elect where it is needed; of all partitions, those that need none are left out of the answer (R-ELECT-9)."""
+    """Hold the elections that are needed.
+
+    A request for all partitions answers only with those that need one (R-ELECT-9).
+    """
     election = _ELECTIONS.get(request.election_type)
     if election is None:
         raise InvalidRequest(f"there is no election type {request.election_type}: use 0 (preferred) or 1 (unclean)")
@@ -62,12 +65,12 @@ def elect_leaders(cluster: Cluster, request: ElectLeadersRequest) -> Result:
 
 
 def led_by_preferred(partition: Partition) -> bool:
-    """Whether the first replica leads; without leader, no."""
+    """Whether the first replica leads; False if there is no leader."""
     return partition.leader >= 0 and partition.leader == partition.replicas[0]
 
 
 def _elect(cluster: Cluster, at: PartitionAt, election: Election, records: list[VersionedRecord]) -> KafkaError:
-    """Elect one leader. No record means that no better replica can lead (R-ELECT-10)."""
+    """Elect one leader. Without a record, no better replica can lead (R-ELECT-10)."""
     satisfied = led_by_preferred(at.partition) if election is Election.PREFERRED else at.partition.leader >= 0
     if satisfied:
         return KafkaError.ELECTION_NOT_NEEDED

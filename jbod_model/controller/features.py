@@ -1,4 +1,4 @@
-"""Feature levels that are raised and lowered (docs/spec/controller.md).
+"""Handles changes of feature levels (docs/spec/controller.md).
 
 Source: Kafka's ``FeatureControlManager`` and ``ConfigurationControlManager#updateFeatures``.
 """
@@ -44,10 +44,10 @@ DEPENDENCIES: Mapping[tuple[str, int], Mapping[str, int]] = {
 
 
 def update_features(cluster: Cluster, request: UpdateFeaturesRequest) -> Result:
-    """Set every level, or none if one cannot be (R-FEAT-2).
+    """Set every level, or none if one cannot be set (R-FEAT-2).
 
-    Raising a level rewrites nothing that was written before. Switching eligible leader replicas on first pins the
-    minimum in-sync size for the whole cluster and drops it from single brokers (R-FEAT-4).
+    Raising a level rewrites no earlier records. Before eligible leader replicas are switched on, the minimum in-sync
+    size is set for the whole cluster and removed from single brokers (R-FEAT-4).
     """
     proposed = {**cluster.image.features, **{u.feature: u.max_version_level for u in request.feature_updates}}
     records: list[VersionedRecord] = []
@@ -86,7 +86,7 @@ def _update(cluster: Cluster, update: FeatureUpdate, proposed: Mapping[str, int]
 
 
 def _check_supported(cluster: Cluster, name: str, level: int) -> None:
-    """A known feature, which every broker and, where they register, every controller supports (R-FEAT-2)."""
+    """Check that the feature is known and that every broker and every registered controller supports it (R-FEAT-2)."""
     supported = cluster.supported_features
     if name not in supported:
         raise InvalidUpdateVersion(f"{name}: there is no such feature")
@@ -106,7 +106,7 @@ def _check_supported(cluster: Cluster, name: str, level: int) -> None:
 
 
 def _range(features: Sequence[BrokerFeature | ControllerFeature], name: str) -> tuple[int, int]:
-    """The levels of a feature that a node registered; an unlisted one is at 0."""
+    """The levels of a feature that a node registered; an unlisted feature has level 0."""
     for feature in features:
         if feature.name == name:
             return feature.min_supported_version, feature.max_supported_version
@@ -114,7 +114,7 @@ def _range(features: Sequence[BrokerFeature | ControllerFeature], name: str) -> 
 
 
 def _check_metadata_version(current: int, level: int) -> None:
-    """metadata.version goes down only across levels that brought nothing new (R-FEAT-3)."""
+    """Check that a downgrade of metadata.version loses no metadata (R-FEAT-3)."""
     if level not in LEVELS.values():
         raise InvalidUpdateVersion(f"{METADATA_VERSION}: there is no level {level}")
     if any(level < changed <= current for changed in CHANGES_METADATA):

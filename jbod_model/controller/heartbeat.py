@@ -1,4 +1,4 @@
-"""What a heartbeat makes of a broker: the table of states (docs/spec/controller.md).
+"""The table of a broker's states and the transitions by heartbeats (docs/spec/controller.md).
 
 Source: Kafka's ``BrokerHeartbeatManager#calculateNextBrokerState``.
 """
@@ -13,7 +13,7 @@ from jbod_model.formats.requests import BrokerHeartbeatRequest
 
 
 class BrokerControlState(enum.Enum):
-    """Where a broker stands in its life."""
+    """The state of a broker."""
 
     FENCED = "FENCED"
     UNFENCED = "UNFENCED"
@@ -22,7 +22,7 @@ class BrokerControlState(enum.Enum):
 
     @property
     def fenced(self) -> bool:
-        """Whether clients do not see the broker."""
+        """Whether the broker is fenced: clients do not see it."""
         return self in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW)
 
     @property
@@ -38,7 +38,7 @@ class BrokerControlState(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What decides the next state; each answer is asked for only where it matters."""
+    """The facts that decide the next state; each is computed only if it matters."""
 
     wants_fence: bool
     wants_shut_down: bool
@@ -64,7 +64,7 @@ TRANSITIONS: tuple[tuple[BrokerControlState, Condition, BrokerControlState], ...
     (_UNFENCED, lambda now: now.wants_shut_down, _STOP),
     (_LEAVING, lambda now: not now.leads() and now.shutdown_offset_passed(), _STOP),
 )
-"""(state, condition, next state): the first row that holds decides; without one the state stays (R-HB-2)."""
+"""(state, condition, next state): the first row whose condition holds decides; otherwise the state stays (R-HB-2)."""
 
 
 def next_state(current: BrokerControlState, situation: Situation) -> BrokerControlState:

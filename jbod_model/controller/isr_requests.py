@@ -1,4 +1,5 @@
-"""A leader changes in-sync sets (docs/spec/controller.md). Directories are not looked at, as in Kafka.
+"""Handles AlterPartition: a leader changes in-sync sets (docs/spec/controller.md). As in Kafka, directories are
+ignored.
 
 Source: Kafka's ``ReplicationControlManager#alterPartition``.
 """
@@ -26,7 +27,7 @@ from jbod_model.replay.registrations import NO_LEADER_CHANGE
 
 
 def alter_partition(cluster: Cluster, request: AlterPartitionRequest) -> Result:
-    """Take each in-sync set that passes the checks, in the order of the request (R-ISR-1)."""
+    """Write each in-sync set that passes the checks, in the order of the request (R-ISR-1)."""
     cluster.broker(request.broker_id, request.broker_epoch)
     records: list[VersionedRecord] = []
     topics: list[AlterPartitionTopicResult] = []
@@ -44,7 +45,10 @@ def alter_partition(cluster: Cluster, request: AlterPartitionRequest) -> Result:
 def _alter(
     cluster: Cluster, broker_id: int, topic_id: Uuid, asked: AlterPartitionPartition
 ) -> tuple[AlterPartitionPartitionResult, VersionedRecord | None]:
-    """The answer for one partition. A leader that the change itself replaces gets 108 and a record (R-ISR-4)."""
+    """The answer for one partition.
+
+    If the change itself replaces the leader, it is written and answered with 108 (R-ISR-4).
+    """
     index = asked.partition_index
     topic = cluster.image.topics.get(topic_id)
     if topic is None:
@@ -83,7 +87,7 @@ def _error(index: int, error: KafkaError) -> AlterPartitionPartitionResult:
 
 
 def _problem(cluster: Cluster, broker_id: int, at: PartitionAt, asked: AlterPartitionPartition) -> KafkaError | None:
-    """The first check that fails (R-ISR-2): epochs, the sender leads, the set is legal, its members may join."""
+    """The first check that fails (R-ISR-2): epochs, leadership of the sender, a legal set, members that may join."""
     partition = at.partition
     members = [member.broker_id for member in asked.new_isr_with_epochs]
     if asked.leader_epoch > partition.leader_epoch or asked.partition_epoch > partition.partition_epoch:
@@ -108,7 +112,7 @@ def _problem(cluster: Cluster, broker_id: int, at: PartitionAt, asked: AlterPart
 
 
 def _may_join(cluster: Cluster, member: BrokerState) -> bool:
-    """Alive under the epoch that the leader saw; its directory is not asked about (R-ISR-3)."""
+    """Whether the member is alive with the epoch that the leader knows; its directory is ignored (R-ISR-3)."""
     registration = cluster.image.brokers.get(member.broker_id)
     if registration is None or registration.in_controlled_shutdown or registration.fenced:
         return False

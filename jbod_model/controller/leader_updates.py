@@ -1,4 +1,4 @@
-"""New leaders and in-sync sets when a broker or a directory comes or goes (docs/spec/controller.md).
+"""New leaders and in-sync sets after brokers or directories appear or fail (docs/spec/controller.md).
 
 Source: ``generateLeaderAndIsrUpdates`` and the ``handleBroker...`` methods of Kafka's ``ReplicationControlManager``.
 """
@@ -36,9 +36,9 @@ def leader_and_isr_updates(
 ) -> Iterator[VersionedRecord]:
     """One record for each partition that needs one (R-LEADER-1).
 
-    ``remove`` leaves the in-sync set and cannot lead, ``unclean`` neither and may have lost data, ``add`` can lead
-    though the state still shows it fenced. ``failing`` are directories that count as offline though the state still
-    shows them online.
+    Broker ``remove`` leaves the in-sync set and cannot lead. Broker ``unclean`` does so too, and may have lost data.
+    Broker ``add`` can lead although the state still has it fenced. The directories ``failing`` count as offline
+    although the state still has them online.
     """
 
     def alive(broker_id: int) -> bool:
@@ -78,7 +78,7 @@ def broker_unfenced(
 
 
 def broker_shutting_down(cluster: Cluster, registration: BrokerRegistration) -> list[VersionedRecord]:
-    """The registration, unless it says so already, then the partitions (R-LEADER-4)."""
+    """The registration, unless it is in controlled shutdown already, then the partitions (R-LEADER-4)."""
     broker_id = registration.broker_id
     records: list[VersionedRecord] = []
     if not registration.in_controlled_shutdown:
@@ -102,9 +102,9 @@ def broker_unregistered(cluster: Cluster, registration: BrokerRegistration) -> l
 
 
 def broker_restarted(cluster: Cluster, broker_id: int, *, clean: bool) -> list[VersionedRecord]:
-    """What a new process of a broker means for its partitions (R-LEADER-6).
+    """The records of a broker's partitions when a new process of it registers (R-LEADER-6).
 
-    With eligible leader replicas, an unclean shutdown costs the broker its place among both sets.
+    If eligible leader replicas are on, an unclean shutdown removes the broker from both sets.
     """
     in_sync = cluster.partitions_in_sync_on(broker_id)
     if clean or not cluster.elr_enabled:
@@ -118,9 +118,9 @@ def broker_restarted(cluster: Cluster, broker_id: int, *, clean: bool) -> list[V
 def directories_failed(
     cluster: Cluster, registration: BrokerRegistration, reported: Iterable[Uuid]
 ) -> list[VersionedRecord]:
-    """Partitions of each newly failed directory, then what is left online (R-FAIL-1).
+    """The partitions of each newly failed directory, then the directories that are still online (R-FAIL-1).
 
-    Directories that are not registered are ignored (R-FAIL-2), and so is a repeated report (R-FAIL-3).
+    Directories that are not registered are ignored (R-FAIL-2), as is a repeated report (R-FAIL-3).
     """
     failed = set(reported)
     broker_id = registration.broker_id
@@ -137,7 +137,7 @@ def directories_failed(
 
 
 def directories_cordoned(registration: BrokerRegistration, reported: tuple[Uuid, ...]) -> list[VersionedRecord]:
-    """The list as reported where it is another set than before; nothing is checked in it (R-CORDON-2, R-CORDON-3)."""
+    """The reported cordons, if the set has changed; they are not validated (R-CORDON-2, R-CORDON-3)."""
     present = registration.cordoned_directories
     if present is not None and set(present) == set(reported):
         return []

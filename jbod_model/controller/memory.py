@@ -1,4 +1,4 @@
-"""What a running Kafka controller remembers beside the metadata, where it shows in an answer (docs/spec/controller.md).
+"""What a running controller remembers besides the metadata, if answers depend on it (docs/spec/controller.md).
 
 Source: ``directoriesToPartitions`` of ``ReplicationControlManager``, ``BrokersToElrs``, ``timeline.BaseHashTable``.
 """
@@ -19,14 +19,14 @@ _MASK = (1 << 64) - 1
 
 @dataclass(slots=True)
 class ControllerMemory:
-    """Feed it every record with the image before it. It changes with each; a context only reads it."""
+    """Give it every record with the image before it. A context only reads it."""
 
     _leaked: dict[Uuid, set[tuple[Uuid, int]]] = field(default_factory=dict)
-    """Directory -> partitions that were deleted and stayed in the index."""
+    """Directory -> deleted partitions that are still in the index."""
     _eligible: dict[int, dict[Uuid, list[int]]] = field(default_factory=dict)
-    """Broker -> topic -> partitions for whose leadership it is eligible, as Kafka's index has them."""
+    """Broker -> topic -> partitions that it is eligible to lead, as in Kafka's index."""
     _tables: dict[Uuid, int] = field(default_factory=dict)
-    """Topic -> size of the table with its partitions."""
+    """Topic -> size of the hash table of its partitions."""
 
     def copy(self) -> ControllerMemory:
         """The same, to go on in another way."""
@@ -40,7 +40,7 @@ class ControllerMemory:
         )
 
     def before(self, record: Record, image: Image) -> None:
-        """Take note of ``record``, which is about to be applied to ``image``."""
+        """Note ``record``, which is about to be applied to ``image``."""
         if isinstance(record, TopicRecord):
             self._tables[record.topic_id] = SMALLEST_TIMELINE_TABLE
         elif isinstance(record, (PartitionRecord, PartitionChangeRecord)) and record.topic_id in image.topics:
@@ -53,7 +53,7 @@ class ControllerMemory:
             self._forget(record.topic_id, image.topics[record.topic_id].partitions)
 
     def _reindex(self, record: PartitionRecord | PartitionChangeRecord, present: Partition | None) -> None:
-        """Only partition records reach the index of eligible brokers; a ClearElrRecord does not (R-QUIRK-6)."""
+        """Only partition records update the index of eligible brokers; a ClearElrRecord does not (R-QUIRK-6)."""
         before = () if present is None else present.eligible_leader_replicas
         if record.eligible_leader_replicas is not None:
             after = record.eligible_leader_replicas
@@ -66,7 +66,7 @@ class ControllerMemory:
             self._remove(broker_id, record.topic_id, record.partition_id)
 
     def _remove(self, broker_id: int, topic_id: Uuid, partition_id: int) -> None:
-        """Take one entry out. Where a partition is listed twice, Kafka's array keeps a zero for the second."""
+        """Remove one entry. If a partition is listed twice, Kafka's array keeps a zero for the second."""
         topics = self._eligible.get(broker_id, {})
         listed = topics.get(topic_id, [])
         if len(listed) < 2:
@@ -76,7 +76,7 @@ class ControllerMemory:
         topics[topic_id] = kept + [0] * (len(listed) - 1 - len(kept))
 
     def _forget(self, topic_id: Uuid, partitions: Mapping[int, Partition]) -> None:
-        """A deleted topic leaves the indices through its members: where there are none it stays (R-QUIRK-2)."""
+        """A deleted topic leaves the index of each in-sync member; without members its entries stay (R-QUIRK-2)."""
         for partition_id, partition in partitions.items():
             if not partition.isr:
                 for directory in partition.directories:
@@ -85,7 +85,7 @@ class ControllerMemory:
                 self._eligible.get(broker_id, {}).pop(topic_id, None)
 
     def leaked(self, directory: Uuid, image: Image) -> Iterator[tuple[Uuid, int]]:
-        """The index entries of ``directory`` whose topic is gone."""
+        """The index entries of ``directory`` whose topic was deleted."""
         for topic_id, partition_id in sorted(self._leaked.get(directory, ())):
             if topic_id not in image.topics:
                 yield topic_id, partition_id
@@ -97,21 +97,21 @@ class ControllerMemory:
                 yield topic_id, partition_id
 
     def table(self, topic_id: Uuid) -> int | None:
-        """The size of the table that holds a topic's partitions, None if the topic was not seen."""
+        """The size of the hash table of a topic's partitions; None if the topic's records were not seen."""
         return self._tables.get(topic_id)
 
 
 def grown(table: int, entries: int) -> int:
-    """The size of a timeline table after a write that finds room for ``entries`` (R-MEM-2)."""
+    """The size of a timeline hash table after a write that makes room for ``entries`` (R-MEM-2)."""
     while entries * 3 > table * 4:
         table *= 2
     return table
 
 
 def first_partition(partitions: Mapping[int, Partition], table: int | None) -> Partition:
-    """The partition that Kafka's table yields first; it stands for its topic (R-MEM-2).
+    """The partition that Kafka's hash table yields first. It stands for its topic (R-MEM-2).
 
-    A table whose history is not known counts as written to since its last growth if a partition ever changed.
+    If the history of a table is unknown, it counts as written to since its last growth if a partition ever changed.
     """
     if table is None:
         changed = any(partition.partition_epoch > 0 for partition in partitions.values())

@@ -1,6 +1,6 @@
-"""The one record that takes a partition from its state to what is wanted of it (docs/spec/controller.md).
+"""Builds the one record that takes a partition from its state to the requested one (docs/spec/controller.md).
 
-Source: Kafka's ``PartitionChangeBuilder``; the steps are in its order, because each sees what the ones before it did.
+Source: Kafka's ``PartitionChangeBuilder``. The steps are in its order, because each sees the results of earlier steps.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RECOVERING = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a change depends on besides the partition itself."""
+    """The input of a change besides the partition itself."""
 
     acceptable: Acceptable
     metadata_version: int
@@ -36,14 +36,15 @@ class Surroundings:
     min_isr: int
     default_dir: Callable[[int], Uuid]
     keep_stale_elr: bool = True
-    """Leave a replica that a completed reassignment removes among the eligible ones, as Kafka does (R-QUIRK-3)."""
+    """A replica that a completed reassignment removes stays among the eligible ones, as in Kafka (R-QUIRK-3)."""
     added_suffice: bool = False
-    """A reassignment is complete when what it adds is in sync, unless it takes away more (R-RELEASE-4)."""
+    """A reassignment is complete once the added replicas are in sync, unless it removes more than it adds
+    (R-RELEASE-4)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What a partition should become; None leaves the present value."""
+    """The requested state of a partition; None keeps the present value."""
 
     isr: tuple[int, ...] | None = None
     replicas: tuple[int, ...] | None = None
@@ -52,9 +53,9 @@ class Wish:
     leader_recovery_state: int | None = None
     election: Election = Election.ONLINE
     unclean_shutdown: frozenset[int] = frozenset()
-    """Brokers whose replicas may have lost what they acknowledged: not eligible to lead."""
+    """Brokers whose replicas may have lost acknowledged writes: they are not eligible to lead."""
     directories: Mapping[int, Uuid] = field(default_factory=dict)
-    """New directory of a broker's replica."""
+    """Broker -> new directory of its replica."""
 
 
 class _Fields(TypedDict, total=False):
@@ -71,7 +72,7 @@ class _Fields(TypedDict, total=False):
 
 @dataclass(slots=True)
 class _Target:
-    """The partition on its way through the steps."""
+    """The partition between two steps."""
 
     isr: tuple[int, ...]
     replicas: tuple[int, ...]
@@ -84,7 +85,7 @@ class _Target:
 def partition_change(
     topic_id: Uuid, partition_id: int, before: Partition, wish: Wish, surroundings: Surroundings
 ) -> VersionedRecord | None:
-    """The record that grants ``wish``, or None when nothing would change (R-CHANGE-1)."""
+    """The record that makes the requested change, or None if nothing would change (R-CHANGE-1)."""
     target = _Target(
         isr=before.isr if wish.isr is None else wish.isr,
         replicas=before.replicas if wish.replicas is None else wish.replicas,
@@ -114,7 +115,7 @@ def partition_change(
 
 
 def _complete_reassignment(target: _Target, surroundings: Surroundings) -> None:
-    """Any change may complete a reassignment that has become possible (R-REASSIGN-4)."""
+    """Any change completes a reassignment that has become possible (R-REASSIGN-4)."""
     under_way = Reassignment(target.replicas, target.removing, target.adding)
     moved = under_way.completed_with(target.isr, added_suffice=surroundings.added_suffice)
     if moved is not None:
@@ -124,13 +125,15 @@ def _complete_reassignment(target: _Target, surroundings: Surroundings) -> None:
 
 
 def _find_eligible(before: Partition, wish: Wish, target: _Target, surroundings: Surroundings) -> None:
-    """Below the minimum in-sync size, who was in sync stays eligible unless it shut down uncleanly (R-ELIG-2)."""
+    """Below the minimum in-sync size, replicas that were in sync stay eligible unless they shut down uncleanly
+    (R-ELIG-2)."""
     if not surroundings.elr_enabled:
         return
     if len(target.isr) >= surroundings.min_isr:
         target.eligible = ()
         return
-    # The field's order is that of a Java hash set which received the old eligible ones, then the old in-sync set.
+    # The order of the field is that of a Java hash set to which the old eligible ones, then the old in-sync set were
+    # added.
     candidates = hash_order(target.eligible + before.isr, int_hash, table_for_copy(len(target.eligible)))
     target.eligible = tuple(
         replica for replica in candidates if replica not in target.isr and replica not in wish.unclean_shutdown
@@ -171,7 +174,7 @@ def _bump_epoch_when_a_replica_left(before: Partition, target: _Target, fields: 
 
 
 def _set_eligible(before: Partition, target: _Target, surroundings: Surroundings, fields: _Fields) -> None:
-    """An unclean election, and a controller without the feature, forget who was eligible (R-ELIG-3)."""
+    """An unclean election, or a controller without the feature, empties the eligible leaders (R-ELIG-3)."""
     if "isr" in fields or not surroundings.elr_enabled:
         target.eligible = ()
     if target.eligible != before.eligible_leader_replicas:
@@ -179,7 +182,7 @@ def _set_eligible(before: Partition, target: _Target, surroundings: Surroundings
 
 
 def _set_isr(before: Partition, target: _Target, surroundings: Surroundings, fields: _Fields) -> None:
-    """An empty in-sync set is only written where eligible replicas can take over (R-ELIG-4)."""
+    """An empty in-sync set is written only if there are eligible replicas (R-ELIG-4)."""
     if "isr" not in fields and (target.isr or surroundings.elr_enabled) and target.isr != before.isr:
         fields["isr"] = target.isr
 
@@ -193,7 +196,7 @@ def _bump_epoch_when_isr_shrank(before: Partition, surroundings: Surroundings, f
 
 
 def _set_last_known_leader(before: Partition, target: _Target, surroundings: Surroundings, fields: _Fields) -> None:
-    """The leader is remembered when the partition loses it, and forgotten when there is one again (R-ELIG-5)."""
+    """The last leader is recorded when the partition loses it, and cleared when there is a leader again (R-ELIG-5)."""
     if not surroundings.elr_enabled:
         return
     leader = fields.get("leader", NO_LEADER_CHANGE)

@@ -1,6 +1,6 @@
-"""Which brokers host new partitions: round-robin over racks, as Kafka's default placer (docs/spec/controller.md).
+"""Places new partitions round-robin over racks, like Kafka's default placer (docs/spec/controller.md).
 
-Source: Kafka's ``metadata.placement.StripedReplicaPlacer``. Directories play no part in it.
+Source: Kafka's ``metadata.placement.StripedReplicaPlacer``. It ignores directories.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class UsableBroker:
 
 
 class _BrokerRing:
-    """Brokers of one kind in one rack, handed out in turn; each epoch begins one further on."""
+    """The fenced or the unfenced brokers of one rack, used in turn. Each epoch begins one broker later."""
 
     def __init__(self, brokers: list[int], random: JavaRandom) -> None:
         self.brokers = sorted(brokers)
@@ -114,17 +114,17 @@ def place(
 ) -> list[tuple[int, ...]]:
     """The replicas of ``partitions`` new partitions, preferred leader first (R-PLACE-2).
 
-    ``random`` moves on as Kafka's does, so the same state and calls give the same placements.
-    InvalidReplicationFactor when the brokers cannot host that many replicas (R-PLACE-1).
+    ``random`` advances as Kafka's does, so the same state and calls give the same placements.
+    InvalidReplicationFactor if the brokers cannot host that many replicas (R-PLACE-1).
     """
     usable = list(brokers)
     racks = _Racks(usable, random)
     if replication_factor <= 0:
-        raise InvalidReplicationFactor(f"{replication_factor} replicas of a partition is no positive number")
+        raise InvalidReplicationFactor(f"replication factor {replication_factor} is not positive")
     if racks.unfenced == 0:
         raise InvalidReplicationFactor("all brokers are fenced")
     if replication_factor > len(usable):
         raise InvalidReplicationFactor(
-            f"{replication_factor} replicas need as many brokers, and {len(usable)} are there"
+            f"{replication_factor} replicas need as many brokers, and there are {len(usable)}"
         )
     return [racks.place(replication_factor) for _ in range(partitions)]

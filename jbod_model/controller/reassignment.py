@@ -1,4 +1,4 @@
-"""The arithmetic of moving a partition between brokers (docs/spec/controller.md).
+"""Computes the steps of a reassignment (docs/spec/controller.md).
 
 Source: Kafka's ``PartitionReassignmentReplicas`` and ``PartitionReassignmentRevert``.
 """
@@ -13,7 +13,7 @@ from jbod_model.formats.kafka_errors import InvalidReplicaAssignment
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """The replicas of a partition while it moves: the old and the new ones together."""
+    """The replicas of a partition during a reassignment: the old and the new ones together."""
 
     replicas: tuple[int, ...]
     removing: tuple[int, ...] = ()
@@ -21,14 +21,15 @@ class Reassignment:
 
     @classmethod
     def between(cls, current: Sequence[int], target: Sequence[int]) -> Reassignment:
-        """The step from ``current`` to ``target``: target first, then what leaves, ascending (R-REASSIGN-1)."""
+        """The step from ``current`` to ``target``: the target first, then the replicas to remove, ascending
+        (R-REASSIGN-1)."""
         removing = tuple(sorted(set(current) - set(target)))
         adding = tuple(sorted(set(target) - set(current)))
         return cls(replicas=tuple(target) + removing, removing=removing, adding=adding)
 
     @property
     def in_progress(self) -> bool:
-        """Whether a replica still has to come or go."""
+        """Whether a replica still has to be added or removed."""
         return bool(self.removing or self.adding)
 
     @property
@@ -41,8 +42,8 @@ class Reassignment:
     ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """(replicas, in-sync set) after completion, or None while a replica that stays is not in sync (R-REASSIGN-2).
 
-        What leaves is dropped from both; at least one replica must stay in each when something leaves. Where
-        ``added_suffice``, only what is added must be in sync, unless more leaves than is added (R-RELEASE-4).
+        The removed replicas leave both sets; if there are any, at least one replica must stay in each set. With
+        ``added_suffice`` only the added replicas must be in sync, unless more are removed than added (R-RELEASE-4).
         """
         if not self.in_progress:
             return None
@@ -58,20 +59,20 @@ class Reassignment:
 
 @dataclass(frozen=True, slots=True)
 class Revert:
-    """What cancelling a reassignment goes back to."""
+    """The state to which cancelling a reassignment returns."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     unclean: bool
-    """No original replica is in sync: the first one becomes the in-sync set, which may lose data."""
+    """Whether no original replica is in sync: the first one then becomes the in-sync set, which may lose data."""
 
     @classmethod
     def of(cls, reassignment: Reassignment, isr: Sequence[int]) -> Revert:
-        """Take back what was added (R-REASSIGN-3); InvalidReplicaAssignment when everything was."""
+        """Remove the added replicas (R-REASSIGN-3); InvalidReplicaAssignment if all replicas were added."""
         replicas = reassignment.original_replicas
         in_sync = tuple(replica for replica in isr if replica not in reassignment.adding)
         if in_sync:
             return cls(replicas, in_sync, unclean=False)
         if not replicas:
-            raise InvalidReplicaAssignment("every replica is being added, so there is nothing to go back to")
+            raise InvalidReplicaAssignment("every replica is being added, so there is nothing to return to")
         return cls(replicas, replicas[:1], unclean=True)

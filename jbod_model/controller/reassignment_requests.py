@@ -1,4 +1,4 @@
-"""Partitions that move between brokers on request (docs/spec/controller.md).
+"""Handles reassignments of partitions to other brokers (docs/spec/controller.md).
 
 Source: Kafka's ``ReplicationControlManager#alterPartitionReassignments``.
 """
@@ -67,12 +67,12 @@ def find_partition(cluster: Cluster, topic_name: str, partition_index: int) -> P
 
 
 def under_way(partition: Partition) -> Reassignment:
-    """What a partition is in the middle of."""
+    """The reassignment of a partition that is in progress."""
     return Reassignment(partition.replicas, partition.removing_replicas, partition.adding_replicas)
 
 
 def _cancel(cluster: Cluster, at: PartitionAt) -> VersionedRecord | None:
-    """Go back to the original replicas; unclean only where the topic allows it (R-REASSIGN-5)."""
+    """Return to the original replicas; uncleanly only if the topic allows it (R-REASSIGN-5)."""
     present = under_way(at.partition)
     if not present.in_progress:
         raise NoReassignmentInProgress("no reassignment is in progress")
@@ -87,7 +87,7 @@ def _cancel(cluster: Cluster, at: PartitionAt) -> VersionedRecord | None:
 def _reassign(
     cluster: Cluster, at: PartitionAt, target: tuple[int, ...], size_may_change: bool
 ) -> VersionedRecord | None:
-    """Add the new replicas next to the old ones; it completes at once if they are in sync (R-REASSIGN-7)."""
+    """Add the new replicas to the old ones. The reassignment completes at once if they are in sync (R-REASSIGN-7)."""
     check_assignment(cluster, target, None)
     present = under_way(at.partition)
     size = len((set(present.replicas) | set(present.adding)) - set(present.removing))

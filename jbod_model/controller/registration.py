@@ -1,4 +1,4 @@
-"""A broker process registers with its directories (docs/spec/controller.md).
+"""Handles the registration of a broker process with its directories (docs/spec/controller.md).
 
 Source: Kafka's ``ClusterControlManager#registerBroker``.
 """
@@ -24,13 +24,13 @@ from jbod_model.ids import Uuid, reserved
 from jbod_model.replay.image import BrokerRegistration
 
 NO_EPOCH = -2
-"""Stands for the epoch of a broker that never registered; no request can carry it."""
+"""Stands for the epoch of a broker that never registered. No request can have it."""
 
 
 def register(cluster: Cluster, request: BrokerRegistrationRequest) -> Result:
-    """Clean up after the process before, then write the registration (R-REG-10).
+    """Clean up after the previous process, then write the registration (R-REG-10).
 
-    Nothing happens to partitions whose directory is no longer listed: they are offline until reported elsewhere.
+    Partitions whose directory is no longer listed do not change: they are offline until reported in another directory.
     """
     # VALIDATE
     existing = cluster.image.brokers.get(request.broker_id)
@@ -60,7 +60,7 @@ def register(cluster: Cluster, request: BrokerRegistrationRequest) -> Result:
 
 
 def _check_directories(cluster: Cluster, broker_id: int, log_dirs: tuple[Uuid, ...]) -> None:
-    """R-REG-4, R-REG-5, R-REG-6, R-REG-7, in this order."""
+    """Check the directories: R-REG-4, R-REG-5, R-REG-6, R-REG-7, in this order."""
     error = InvalidRegistration if cluster.rules.registration_error == "119" else InvalidRegistrationRequest
     if not log_dirs:
         raise error("the registration lists no directories")
@@ -77,7 +77,7 @@ def _check_directories(cluster: Cluster, broker_id: int, log_dirs: tuple[Uuid, .
 
 
 def _check_features(cluster: Cluster, request: BrokerRegistrationRequest) -> None:
-    """Every finalized level must lie in the broker's range; an unlisted feature has the range 0 (R-REG-8, R-REG-9)."""
+    """Check that every finalized level is in the broker's range; an unlisted feature has range 0 (R-REG-8, R-REG-9)."""
     finalized = {KRAFT_VERSION: cluster.context.kraft_version, **cluster.image.features}
     finalized[METADATA_VERSION] = cluster.metadata_version
     ranges = {

@@ -1,4 +1,4 @@
-"""Topics and partitions that are created and deleted (docs/spec/controller.md).
+"""Handles the creation and deletion of topics and partitions (docs/spec/controller.md).
 
 Source: the topic methods of Kafka's ``ReplicationControlManager``.
 """
@@ -56,7 +56,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def create_topics(cluster: Cluster, request: CreateTopicsRequest) -> Result:
-    """Create each topic that can be, and say why the others cannot (R-CREATE-1)."""
+    """Create each topic that can be created; the answer has the errors of the others (R-CREATE-1)."""
     _check_size(cluster, request)
     random = JavaRandom.resume(cluster.context.random_state)
     topic_ids = iter(cluster.context.new_topic_ids)
@@ -96,7 +96,7 @@ def create_topics(cluster: Cluster, request: CreateTopicsRequest) -> Result:
 
 
 def _check_size(cluster: Cluster, request: CreateTopicsRequest) -> None:
-    """A request may not ask for more than 10,000 partitions in all (R-CREATE-5)."""
+    """Check that a request asks for at most 10,000 partitions in all (R-CREATE-5)."""
     partitions = 0
     for topic in request.topics:
         if topic.assignments:
@@ -112,19 +112,19 @@ def _check_size(cluster: Cluster, request: CreateTopicsRequest) -> None:
 
 
 def _check_name(cluster: Cluster, name: str) -> None:
-    """A legal name that no topic has, also not with ``.`` and ``_`` exchanged (R-CREATE-2)."""
+    """Check that the name is legal and that no topic has it, even with ``.`` and ``_`` exchanged (R-CREATE-2)."""
     present = cluster.image.topic_ids
     if name in present:
         raise TopicExists(f"topic {name} exists")
     if name in (".", "..") or len(name) > LONGEST_TOPIC_NAME or not _LEGAL_NAME.fullmatch(name):
-        raise InvalidTopicName(f"{name!r} is no topic name: use 1 to 249 letters, digits, '.', '_' and '-'")
+        raise InvalidTopicName(f"{name!r} is not a topic name: use 1 to 249 letters, digits, '.', '_' and '-'")
     for other in present:
         if ("." in name or "_" in name) and other.replace(".", "_") == name.replace(".", "_"):
             raise InvalidTopicName(f"topic {name} differs from topic {other} only in '.' and '_'")
 
 
 def _replicas_of_new_topic(cluster: Cluster, topic: CreatableTopic, random: JavaRandom) -> list[tuple[int, ...]]:
-    """The replicas of each partition, as given or placed."""
+    """The replicas of each partition, from the request or the placer."""
     if topic.assignments:
         return _assigned(cluster, topic)
     if topic.replication_factor < -1 or topic.replication_factor == 0:
@@ -133,7 +133,7 @@ def _replicas_of_new_topic(cluster: Cluster, topic: CreatableTopic, random: Java
         raise InvalidPartitions("the number of partitions must be positive, or -1 for the default")
     context = cluster.context
     if topic.num_partitions > MAX_PARTITIONS_PER_REQUEST:  # R-QUIRK-10
-        raise ControllerFault(f"{topic.num_partitions} partitions are placed, for which the controller has no memory")
+        raise ControllerFault(f"{topic.num_partitions} partitions are too many for the controller's memory")
     placed = place(
         usable_brokers(cluster),
         context.default_num_partitions if topic.num_partitions == -1 else topic.num_partitions,
@@ -146,7 +146,7 @@ def _replicas_of_new_topic(cluster: Cluster, topic: CreatableTopic, random: Java
 
 
 def _assigned(cluster: Cluster, topic: CreatableTopic) -> list[tuple[int, ...]]:
-    """A manual assignment: both numbers unset, partitions 0, 1, ..., all of the same size (R-CREATE-4)."""
+    """Check a manual assignment: both numbers unset, partitions 0, 1, ..., all of the same size (R-CREATE-4)."""
     if topic.replication_factor != -1:
         raise InvalidRequest("an assignment was given, so the replication factor must be -1")
     if topic.num_partitions != -1:
@@ -166,7 +166,8 @@ def _assigned(cluster: Cluster, topic: CreatableTopic) -> list[tuple[int, ...]]:
 
 
 def check_assignment(cluster: Cluster, replicas: Sequence[int], size: int | None) -> None:
-    """Registered brokers with a directory that is not cordoned, none twice, ``size`` if known (R-CREATE-4)."""
+    """Check the replicas: registered brokers with an uncordoned directory, none twice, ``size`` if known
+    (R-CREATE-4)."""
     if not replicas:
         raise InvalidReplicaAssignment("a partition is assigned to no broker")
     for broker_id in sorted(replicas):
@@ -186,7 +187,7 @@ def _check_some_active(cluster: Cluster, replicas: Sequence[int], error: type[Re
 
 
 def usable_brokers(cluster: Cluster) -> list[UsableBroker]:
-    """Brokers that can be given replicas: not shutting down, which fencing ends, nor all cordoned (R-PLACE-3)."""
+    """Brokers that can receive replicas: not shutting down (fencing ends that), and not all cordoned (R-PLACE-3)."""
     if cluster.context.usable_brokers is not None:
         return [broker for broker in cluster.context.usable_brokers if cluster.takes_replicas(broker.id)]
     return [
@@ -197,7 +198,8 @@ def usable_brokers(cluster: Cluster) -> list[UsableBroker]:
 
 
 def _new_partition(cluster: Cluster, topic_id: Uuid, index: int, replicas: tuple[int, ...]) -> VersionedRecord:
-    """A partition is born in sync on its active replicas and led by the first of them (R-CREATE-6, R-NEWDIR-1)."""
+    """The record of a new partition: its active replicas are in sync, and the first of them leads (R-CREATE-6,
+    R-NEWDIR-1)."""
     level = cluster.metadata_version
     in_sync = tuple(broker_id for broker_id in replicas if cluster.active(broker_id))
     directories = tuple(cluster.default_dir(broker_id) for broker_id in replicas)
@@ -216,7 +218,7 @@ def _new_partition(cluster: Cluster, topic_id: Uuid, index: int, replicas: tuple
 
 
 def create_partitions(cluster: Cluster, request: CreatePartitionsRequest) -> Result:
-    """Grow each topic that can be, and say why the others cannot (R-CREATE-3, R-CREATE-5)."""
+    """Add partitions to each topic that allows it; the answer has the errors of the others (R-CREATE-3, R-CREATE-5)."""
     bounded = not cluster.rules.has(Quirk.UNBOUNDED_GROWTH)
     if bounded:
         _check_growth(cluster, request)
@@ -242,7 +244,7 @@ def create_partitions(cluster: Cluster, request: CreatePartitionsRequest) -> Res
 
 
 def _check_growth(cluster: Cluster, request: CreatePartitionsRequest) -> None:
-    """A request may not add more than 10,000 partitions in all (R-CREATE-5)."""
+    """Check that a request adds at most 10,000 partitions in all (R-CREATE-5)."""
     added = 0
     for asked in request.topics:
         topic = cluster.image.topic(asked.name)
@@ -255,9 +257,9 @@ def _check_growth(cluster: Cluster, request: CreatePartitionsRequest) -> None:
 def _grow(
     cluster: Cluster, asked: CreatePartitionsTopic, random: JavaRandom, added: list[VersionedRecord], *, room: int
 ) -> None:
-    """Append the record of each added partition; those placed first are there when a later one is refused.
+    """Append the record of each added partition; if one is refused, the records before it remain.
 
-    Kafka's list of records has an end, at which it fails where nothing was checked before (R-QUIRK-9).
+    Kafka's list of records is bounded. Without an earlier check, Kafka fails when the list is full (R-QUIRK-9).
     """
     topic = cluster.image.topic(asked.name)
     if topic is None:
@@ -292,7 +294,8 @@ def _replicas_of_added(
 
 
 def delete_topics(cluster: Cluster, request: DeleteTopicsRequest) -> Result:
-    """Delete each topic that is there and asked for once; one that is asked for twice is answered once (R-CREATE-7)."""
+    """Delete each existing topic that is requested once; a topic that is requested twice has one answer
+    (R-CREATE-7)."""
     records: list[VersionedRecord] = []
     results: list[DeletableTopicResult] = []
     for topic_id, count in Counter(request.topic_ids).items():

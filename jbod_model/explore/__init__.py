@@ -1,1 +1,1 @@
-"""Every behaviour of a small cluster, as far as a bound, checked against the invariants (docs/spec/simulation.md)."""
+"""Checks the invariants in every behaviour of a small cluster, within bounds (docs/spec/simulation.md)."""

@@ -10,7 +10,7 @@ from jbod_model.ids import Uuid
 
 
 class Action(NamedTuple):
-    """Something that can happen; ``kind`` names it (:data:`KINDS`), the rest says to whom."""
+    """Something that can happen. ``kind`` names it (:data:`KINDS`); the other fields say to whom."""
 
     kind: str
     broker_id: int
@@ -20,15 +20,15 @@ class Action(NamedTuple):
 
     @property
     def fair(self) -> bool:
-        """Whether the protocol takes the step sooner or later where it stays possible (R-EXPLORE-6)."""
+        """Whether the protocol eventually takes the step if it stays possible (R-EXPLORE-6)."""
         return KINDS[self.kind].fair
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of action: how to say it, and whether weak fairness holds for it.
+    """A kind of action: its text, and whether weak fairness holds for it.
 
-    What is not fair is a fault, an operator or a moment too early: it may never happen, and a run ends without it.
+    An unfair action is a fault, an operator's action or a step that is too early: it may never happen in a run.
     """
 
     sentence: str

@@ -1,4 +1,4 @@
-"""Which of the states that differ only in names is kept (R-EXPLORE-4)."""
+"""Chooses one of the states that differ only in names (R-EXPLORE-4)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Orders = tuple[Order | None, ...]
 
 
 class Canonical:
-    """Brings states into the order of their directories' marks; what was computed once is looked up."""
+    """Orders the directories of states by their marks, and caches the results."""
 
     def __init__(self, cluster: Cluster, names: Mapping[int, tuple[Uuid, ...]]) -> None:
         self.cluster = cluster
@@ -33,7 +33,7 @@ class Canonical:
         return state, tuple(orders)
 
     def _order(self, state: State, broker_id: int) -> Order | None:
-        """The order of the broker's directories by their marks, None if they are in it."""
+        """The order of the broker's directories by their marks; None if they are in this order already."""
         marks = [self._marks_of(True, state[0], broker_id)]
         marks += [self._marks_of(False, number, broker_id) for number in state[1:]]
         by_directory = list(zip(*marks, strict=True))

@@ -1,6 +1,6 @@
-"""What can happen in a small cluster, step by step (R-EXPLORE-1): one controller, machines, and what is between them.
+"""The steps of a small cluster (R-EXPLORE-1): one controller, machines, and the messages between them.
 
-A step of one broker depends on the controller and on its machine alone, and is computed once for each pair of them.
+A step of one broker depends only on the controller and on its machine, so it is computed once for each pair of states.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jbod_model.formats.requests import (
 )
 
 State = tuple[int, ...]
-"""The number of the controller's state, then one for each machine."""
+"""The number of the controller's state, then the number of each machine's state."""
 
 Step = tuple[Action, State, tuple[Breach, ...]]
 
@@ -46,7 +46,7 @@ class Cluster:
         self._pairs: dict[tuple[int, int], tuple[Breach, ...]] = {}
 
     def steps(self, state: State) -> Iterator[Step]:
-        """Everything that changes a state, the state that follows, and the invariants that break on the way."""
+        """Every action that changes a state, with the next state and the invariants that the step breaks."""
         controller = state[0]
         for i in range(1, len(state)):
             key = (controller, state[i])
@@ -82,7 +82,7 @@ class Cluster:
     # STEPS
 
     def _state(self, state: State, i: int, outcome: Outcome) -> State:
-        """The cluster after a step of machine ``i``; the others now are behind where the metadata changed."""
+        """The cluster after a step of machine ``i``. If the metadata changed, the other machines are now behind."""
         changed = outcome.changed
         if not changed:
             return (outcome.controller, *state[1:i], outcome.machine, *state[i + 1 :])
@@ -92,7 +92,7 @@ class Cluster:
         return (outcome.controller, *rest)
 
     def _steps_of(self, controller: int, number: int) -> Iterator[Outcome]:
-        """The steps of one machine that lead elsewhere."""
+        """The steps of one machine that change the state."""
         for outcome in self._all_steps_of(controller, number):
             if outcome.controller != controller or outcome.machine != number or outcome.breaches:
                 yield outcome
@@ -129,7 +129,7 @@ class Cluster:
     # IN-SYNC SETS
 
     def _in_sync_sets(self, state: State) -> Iterator[Step]:
-        """Leaders take replicas into their in-sync sets that brokers serve, and out those that nobody serves."""
+        """Leaders add replicas that brokers serve to their in-sync sets, and remove those that none serves."""
         image = self.controller.images[state[0]]
         for topic_id, topic in image.topics.items():
             for number, partition in topic.partitions.items():
@@ -153,7 +153,10 @@ class Cluster:
     def _change(
         self, state: State, leader: int, broker_id: int, replica: Replica, *, joins: bool
     ) -> tuple[Outcome, int] | None:
-        """A leader that knows the partition as it is changes its in-sync set; the follower's number afterwards."""
+        """A leader with the present metadata changes its in-sync set.
+
+        The result is the follower's state number afterwards.
+        """
         image = self.controller.images[state[0]]
         partition = image.topics[replica.topic_id].partitions[replica.partition]
         leading, following = self.machines.states[state[leader]], self.machines.states[state[broker_id]]

@@ -1,7 +1,7 @@
-"""The controller as the explorer sees it: states by number, each request answered once per state (R-EXPLORE-2).
+"""The controller in a search: states have numbers, and each request is computed once per state (R-EXPLORE-2).
 
-Epochs, offsets and incarnations grow without end: they are set to one value each (:mod:`jbod_model.explore.machine`),
-so that states which differ only in them are one.
+Epochs, offsets and incarnations grow without bound. Each is set to one value (:mod:`jbod_model.explore.machine`), so
+states that differ only in them count as one.
 """
 
 from __future__ import annotations
@@ -30,25 +30,26 @@ from jbod_model.profiles import Profile
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
 
 Listed = Mapping[int, frozenset[Uuid] | None]
-"""Broker -> the directories that its registered process listed; None where the controller cannot know (R-FAIL-4)."""
+"""Broker -> the directories that its registered process listed; None if the controller cannot know (R-FAIL-4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """The image, and what a controller knows besides."""
+    """The image, and what a controller knows besides it."""
 
     image: Image
     listed: Listed = field(default_factory=dict)
     acknowledged: Mapping[Replica, int] = field(default_factory=dict)
-    """The offset up to which records of a partition were acknowledged: nobody's knowledge, but a fact."""
+    """The offset up to which the records of a partition were acknowledged. No process knows it; the invariants need
+    it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a request led to: the state after it, the answer by number, the invariants that do not hold.
+    """The result of a request: the state after it, the number of the answer, the broken invariants.
 
-    ``changed`` are the partitions with a record. ``registered`` says that the broker that asked has a new registration,
-    ``same_process`` that it is of the process that had one already.
+    ``changed`` are the partitions with a record. ``registered``: the requesting broker has a new registration.
+    ``same_process``: this registration is of a process that was registered before.
     """
 
     state: int
@@ -60,7 +61,7 @@ class Answered:
 
 
 class ControllerPart:
-    """Every controller state that was met, by number, with what each request led to."""
+    """Every controller state so far, by number, with the result of each request."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
@@ -108,7 +109,7 @@ class ControllerPart:
         return found
 
     def ask(self, state: int, request: int) -> Answered:
-        """What the controller does with a request."""
+        """The result of a request in a state."""
         found = self._asked.get((state, request))
         if found is None:
             found = self._handle(self.states[state], self.requests[request])
@@ -116,7 +117,7 @@ class ControllerPart:
         return found
 
     def view(self, state: int, broker_id: int) -> int:
-        """The number of what a broker reads in a state: its partitions, that others exist, its registration."""
+        """The number of what a broker reads in a state: its partitions, whether others exist, its registration."""
         found = self._views.get((state, broker_id))
         if found is None:
             image = self.images[state]
@@ -134,7 +135,7 @@ class ControllerPart:
         return found
 
     def aged(self, state: int, broker_id: int) -> int:
-        """The state once the process that a broker is registered with is gone."""
+        """The state after the registered process of a broker has ended."""
         found = self._aged.get((state, broker_id))
         if found is None:
             metadata = self.states[state]
@@ -147,12 +148,12 @@ class ControllerPart:
         return found
 
     def forgotten(self, state: int) -> int:
-        """The state of a new controller that has the log, from a snapshot on (R-FAIL-4)."""
+        """The state of a new controller that has a snapshot and the log after it (R-FAIL-4)."""
         metadata = self.states[state]
         return self.number(metadata.image, {}, metadata.acknowledged)
 
     def acknowledged(self, state: int, replica: Replica, end: int) -> int:
-        """The state once the records of a partition are acknowledged up to ``end``."""
+        """The state after the records of a partition were acknowledged up to ``end``."""
         metadata = self.states[state]
         most = max(end, metadata.acknowledged.get(replica, 0))
         return self.number(metadata.image, metadata.listed, {**metadata.acknowledged, replica: most})
@@ -215,7 +216,7 @@ class ControllerPart:
         return found
 
     def _repeated(self, after: Image, request: Request, context: Context) -> tuple[Breach, ...]:
-        """R-INV-19: a heartbeat that reports the same directories again does not change the registration again."""
+        """R-INV-19: a heartbeat that repeats a report of failed directories does not change the registration again."""
         if not isinstance(request, BrokerHeartbeatRequest) or not request.offline_log_dirs:
             return ()
         again = replace(context, state=state_of(after.brokers[request.broker_id]))
@@ -251,7 +252,7 @@ def _key(image: Image) -> object:
 
 
 def _compact(image: Image) -> Image:
-    """The same state with every epoch at its one value, brokers in their order."""
+    """The same state with every epoch at its one value, and brokers in order."""
 
     def broker(each: BrokerRegistration) -> BrokerRegistration:
         return replace(each, epoch=each.broker_id)

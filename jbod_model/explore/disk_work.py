@@ -1,4 +1,4 @@
-"""What happens to a machine without anybody else: faults, operators, copies that catch up, checks that are due."""
+"""Steps of a machine alone: faults, operators, future logs that catch up, checks that are due."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Event = tuple[Action, Machine]
 
 
 def events(machine: Machine, bounds: Bounds, rules: BrokerRules, ids: IdTable) -> Iterator[Event]:
-    """Everything that can happen, with the machine after it."""
+    """Every step, with the machine after it."""
     if bounds.failures:
         for directory in machine.log_dirs:
             if directory in machine.working:
@@ -47,7 +47,7 @@ def events(machine: Machine, bounds: Bounds, rules: BrokerRules, ids: IdTable) -
 
 
 def _copies(machine: Machine, broker: Broker) -> Iterator[Event]:
-    """Future logs that have everything the current ones have."""
+    """Future logs catch up with the current ones."""
     disks = broker.replicas.disks
     for replica, move in broker.replicas.moves.items():
         if replica in disks.current and replica in disks.future and move.state is not MoveState.EFFECTIVE:
@@ -60,9 +60,10 @@ def _copies(machine: Machine, broker: Broker) -> Iterator[Event]:
 
 
 def _moves(machine: Machine, broker: Broker, *, wishes: bool) -> Iterator[Event]:
-    """Every replica to every other directory; one that is on its way also back to its own.
+    """Every replica moves to every other directory; a replica that is moving can also be sent back.
 
-    With ``wishes`` also what is refused: while a directory is offline, and replicas that are assigned but not here.
+    With ``wishes`` also moves that are refused: while a directory is offline, and of replicas that the broker does not
+    host although they are assigned to it.
     """
     disks = broker.replicas.disks
     if disks.has_offline and not wishes:
@@ -78,7 +79,7 @@ def _moves(machine: Machine, broker: Broker, *, wishes: bool) -> Iterator[Event]
 
 
 def _checks(machine: Machine, broker: Broker) -> Iterator[Event]:
-    """Each check that a failure, or an assignment into a failed directory, was reported in time."""
+    """Each check whether a failure, or an assignment into a failed directory, was reported in time."""
     life = broker.life
     for check in life.failure_checks:
         others = tuple(each for each in life.failure_checks if each != check)
@@ -96,7 +97,7 @@ def _checks(machine: Machine, broker: Broker) -> Iterator[Event]:
 
 
 def _disk_work(machine: Machine, bounds: Bounds) -> Iterator[Event]:
-    """Disks are repaired, replaced, taken out and added while no process runs."""
+    """Disks are repaired, replaced, removed and added while no process runs."""
     broker_id = machine.broker_id
     dead = [directory for directory in machine.log_dirs if directory not in machine.working]
     spare = next((each for each in machine.spares if each not in machine.log_dirs), None)
@@ -114,7 +115,7 @@ def _disk_work(machine: Machine, bounds: Bounds) -> Iterator[Event]:
 
 
 def _without(machine: Machine, directory: Uuid) -> Machine:
-    """The machine without a directory, and what was on its disk."""
+    """The machine without a directory, and the content of its disk."""
     return replace(
         machine,
         log_dirs=tuple(each for each in machine.log_dirs if each != directory),
@@ -126,12 +127,13 @@ def _without(machine: Machine, directory: Uuid) -> Machine:
 
 
 def _with(machine: Machine, directory: Uuid) -> Machine:
-    """The machine with an empty directory more."""
+    """The machine with one more, empty directory."""
     log_dirs = tuple(sorted((*machine.log_dirs, directory)))
     return replace(machine, log_dirs=log_dirs, working=machine.working | {directory})
 
 
 def lie(machine: Machine, replica: Replica) -> frozenset[Uuid]:
-    """The configured directories on whose disks a log of the replica lies, not a future one, whoever knows of it."""
+    """The configured directories whose disks hold a log of the replica (not a future one), whether or not a process
+    knows it."""
     logs = machine.stored | machines.in_hand(machine)
     return frozenset(where for log, where, future in logs if log == replica and not future)

@@ -1,4 +1,4 @@
-"""A broker asks the controller: at once, or with messages that get lost, come late or twice (R-EXPLORE-7)."""
+"""Exchanges between a broker and the controller; messages may be lost, late or doubled (R-EXPLORE-7)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jbod_model.formats.requests import AssignReplicasToDirsRequest, BrokerRegis
 
 
 class Outcome(NamedTuple):
-    """What a step of one broker leads to: both states after it, the partitions whose metadata changed, the breaches."""
+    """The result of a broker's step: both states after it, the partitions whose metadata changed, the breaches."""
 
     action: Action
     controller: int
@@ -26,7 +26,7 @@ class Outcome(NamedTuple):
 
 
 class Exchanges:
-    """What a broker's timers send, what the controller makes of it, and what the broker hears."""
+    """Sends what a broker's timers request, lets the controller handle it, and delivers the answer."""
 
     def __init__(self, controller: ControllerPart, machines: Machines) -> None:
         self.controller = controller
@@ -34,7 +34,7 @@ class Exchanges:
         self.bounds = machines.bounds
 
     def steps(self, controller: int, number: int) -> Iterator[Outcome]:
-        """Every step that sends, handles or hears a message of the broker."""
+        """Every step that sends, handles or answers a message of the broker."""
         machine = self.machines.states[number]
         broker = machine.broker
         if broker is not None and broker.life.next_communication is not None:
@@ -46,18 +46,21 @@ class Exchanges:
             yield from self._under_way(each, controller, number)
 
     def alone(self, action: Action, controller: int, before: int, after: int) -> Outcome:
-        """A step of the machine alone; a process that ends is no longer the one that is registered."""
+        """A step of the machine alone.
+
+        If its process ends, the controller's state notes that the registered process is gone.
+        """
         states = self.machines.states
         if states[after].broker is None and states[before].broker is not None:
             controller = self.controller.aged(controller, states[before].broker_id)
         return Outcome(action, controller, after)
 
     def ask(self, controller: int, request: Request) -> Answered:
-        """What the controller does with a request."""
+        """The result of a request in the controller's state."""
         return self.controller.ask(controller, self.controller.request(request))
 
     def told(self, action: Action, machine: int, answered: Answered) -> Outcome:
-        """The controller did something; the broker that asked has not heard of it."""
+        """The controller handled a request; the broker has no answer yet."""
         if answered.registered:
             machine = self.machines.registered(machine, same_process=answered.same_process)
         if answered.changed:
@@ -86,17 +89,17 @@ class Exchanges:
         if self.bounds.lost or kind == "assign":
             deaf = self.machines.answer(sent, request, -1, None)
             yield self.told(Action(f"{kind}, answer lost", broker_id), deaf, answered)
-        if self.bounds.lost and kind != "register":  # a registration that nobody hears changes nothing
+        if self.bounds.lost and kind != "register":  # a registration that does not arrive changes nothing
             deaf = self.machines.answer(sent, request, -1, None)
             yield Outcome(Action(f"{kind}, request lost", broker_id), controller, deaf)
 
     def _heard(self, told: Outcome, request: Request, answer: int) -> Outcome:
-        """The broker that asked has heard the answer."""
+        """The broker has received the answer."""
         after = self.machines.answer(told.machine, request, answer, self.controller.answers[answer])
         controller = self.alone(told.action, told.controller, told.machine, after).controller
         return told._replace(controller=controller, machine=after)
 
-    # UNDER WAY
+    # IN FLIGHT
 
     def _under_way(self, each: UnderWay, controller: int, number: int) -> Iterator[Outcome]:
         machine = self.machines.states[number]
@@ -117,7 +120,7 @@ class Exchanges:
             yield self._given_up(each, controller, number, taken, stays=False)
 
     def _handled(self, action: Action, each: UnderWay, taken: int, answered: Answered, *, again: bool) -> Outcome:
-        """The controller handles a request; its answer is under way if anybody waits for it."""
+        """The controller handles a request. Its answer is in flight if a process waits for it."""
         told = self.told(action, taken, answered)
         put = [UnderWay(each.request, answered.answer, True)] if each.awaited else []
         put += [UnderWay(each.request, None, False)] if again else []
@@ -125,7 +128,7 @@ class Exchanges:
         return told._replace(machine=after)
 
     def _given_up(self, each: UnderWay, controller: int, number: int, taken: int, *, stays: bool) -> Outcome:
-        """The broker waits no longer; the request may still arrive, or is lost."""
+        """The broker stops waiting; the request may still arrive, or is lost."""
         broker_id = self.machines.states[number].broker_id
         after = self.machines.answer(taken, each.request, -1, None)
         if stays:

@@ -1,4 +1,4 @@
-"""The states that were met and the steps between them, as numbers."""
+"""The states of a search and the steps between them, as numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jbod_model.explore.cluster import State
 
 
 class Graph:
-    """States in the order in which they were met; each step is kept, and how a state was met first."""
+    """States in the order of discovery, every step, and for each state the step that first reached it."""
 
     def __init__(self) -> None:
         self.states: list[State] = []
@@ -38,7 +38,7 @@ class Graph:
         return number
 
     def step(self, source: int, action: Action, state: State, orders: Orders) -> bool:
-        """Note a step; whether the state it leads to is new."""
+        """Note a step. The result is whether its target state is new."""
         by = self._action_numbers.get(action)
         if by is None:
             by = self._action_numbers[action] = len(self.actions)
@@ -57,7 +57,7 @@ class Graph:
         return new
 
     def way(self, number: int) -> list[tuple[State, Action, Orders]]:
-        """The steps by which a state was met first: the state before, the action, the orders of the directories."""
+        """The steps that first reached a state: the state before, the action, the orders of the directories."""
         steps = []
         while self._parents[number] >= 0:
             parent = self._parents[number]
@@ -66,5 +66,5 @@ class Graph:
         return steps[::-1]
 
     def edges(self) -> Iterator[tuple[int, int, int]]:
-        """Every step: the states' numbers and the action's."""
+        """Every step: the numbers of both states and of the action."""
         return zip(self._sources, self._targets, self._actions, strict=True)

@@ -1,7 +1,7 @@
-"""What must hold of the metadata in every state, and of every answered request (docs/spec/invariants.md).
+"""The invariants of the metadata in every state, and of every answered request (docs/spec/invariants.md).
 
-The numbers are those of docs/spec/invariants.md, which says for each invariant whether Kafka and the KIP keep it and
-where it is checked. Each check yields a text for every breach.
+The numbers are those of docs/spec/invariants.md. That page says for each invariant whether Kafka and the KIP keep it,
+and where it is checked. Each check yields a text for every breach.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """An invariant that does not hold, by its number, and how."""
+    """The number of an invariant that does not hold, and how it is broken."""
 
     number: int
     problem: str
@@ -41,7 +41,7 @@ class Breach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A request that was answered: the states around it, the records between them, the answer or the refusal."""
+    """A request that was answered: the states before and after it, its records, the answer or the error."""
 
     before: Image
     request: Request
@@ -52,15 +52,16 @@ class Step:
 
 
 def is_online(image: Image, broker_id: int, directory: Uuid) -> bool:
-    """Whether a directory is online on a registered broker: not known yet, or one of its online directories.
+    """Whether a directory is online on a registered broker: the directory is not known yet, or is online in the
+    registration.
 
-    For every profile, since this is what the invariants are about, not how a profile answers.
+    This holds for every profile: the invariants are about the metadata, not about how a profile answers.
     """
     return Cluster(image, KAFKA, Context()).has_online_dir(broker_id, directory)
 
 
 def partitions(image: Image) -> Iterator[tuple[tuple[Uuid, int], Partition]]:
-    """Every partition with its place."""
+    """Every partition with its topic and number."""
     for topic_id, topic in image.topics.items():
         for number, partition in topic.partitions.items():
             yield (topic_id, number), partition
@@ -77,7 +78,8 @@ def one_directory_per_replica(image: Image) -> Iterator[str]:
 
 
 def replica_sets_fit(image: Image) -> Iterator[str]:
-    """R-INV-2: no replica twice; in-sync and eligible ones are replicas, and never both; the leader is in sync."""
+    """R-INV-2: no replica is listed twice; in-sync and eligible ones are replicas, none is both; the leader is in
+    sync."""
     for place, p in partitions(image):
         replicas, isr, eligible = set(p.replicas), set(p.isr), set(p.eligible_leader_replicas)
         if len(replicas) != len(p.replicas):
@@ -110,7 +112,7 @@ def leaders_can_lead(image: Image) -> Iterator[str]:
 
 
 def unreachable_replicas_are_shown(image: Image) -> Iterator[str]:
-    """R-INV-28: clients see as offline at least the replicas of unknown and fenced brokers, and lost ones."""
+    """R-INV-28: clients see at least the replicas of unknown and fenced brokers, and lost ones, as offline."""
     for place, partition in partitions(image):
         if len(partition.directories) != len(partition.replicas):
             continue
@@ -157,7 +159,7 @@ def epochs_count_changes(step: Step) -> Iterator[str]:
 
 
 def directories_stay_unless_changed(step: Step) -> Iterator[str]:
-    """R-INV-4: without a record that gives replicas or directories, the directories stay."""
+    """R-INV-4: directories change only by a record that has replicas or directories."""
     touched = {
         (each.record.topic_id, each.record.partition_id)
         for each in step.records
@@ -171,7 +173,7 @@ def directories_stay_unless_changed(step: Step) -> Iterator[str]:
 
 
 def registrations_have_directories(step: Step) -> Iterator[str]:
-    """R-INV-7: an accepted registration lists directories, none twice, none reserved."""
+    """R-INV-7: an accepted registration lists directories; none is listed twice or reserved."""
     for each in step.records:
         if isinstance(each.record, RegisterBrokerRecord):
             listed = each.record.log_dirs
@@ -180,7 +182,7 @@ def registrations_have_directories(step: Step) -> Iterator[str]:
 
 
 def directories_only_fail(step: Step) -> Iterator[str]:
-    """R-INV-8: without a registration, a broker's directories only become fewer."""
+    """R-INV-8: only a registration adds directories to a broker."""
     if isinstance(step.request, BrokerRegistrationRequest):
         return
     for broker_id, before in step.before.brokers.items():
@@ -190,7 +192,8 @@ def directories_only_fail(step: Step) -> Iterator[str]:
 
 
 def failures_move_leaders(step: Step) -> Iterator[str]:
-    """R-INV-10: a broker neither leads nor is in sync, but as the last one, in a directory it reported as failed."""
+    """R-INV-10: a broker neither leads nor is in sync (except as the last one) in a directory that it reported as
+    failed."""
     for place, before, after, broker_id in _failed_replicas(step):
         if after.leader == broker_id:
             yield f"partition {place[1]}: broker {broker_id} leads in a directory that it reported as failed"
@@ -199,7 +202,7 @@ def failures_move_leaders(step: Step) -> Iterator[str]:
 
 
 def failures_leave_a_leader(step: Step) -> Iterator[str]:
-    """R-INV-11, availability: where another replica in sync can lead, there is a leader in sync after a failure."""
+    """R-INV-11, availability: if another in-sync replica can lead after a failure, there is an in-sync leader."""
     for place, before, after, broker_id in _failed_replicas(step):
         others = [
             r for r in before.isr if r != broker_id and _active(step.before, r) and _online_on(step.before, before, r)
@@ -209,10 +212,10 @@ def failures_leave_a_leader(step: Step) -> Iterator[str]:
 
 
 def unclean_leaders_recover(step: Step) -> Iterator[str]:
-    """R-INV-12: a new leader that was not in sync, nor eligible once nobody was, is marked as recovering.
+    """R-INV-12: a new leader that was neither in sync nor, without in-sync replicas, eligible is marked as recovering.
 
-    A request for another in-sync set that completes a reassignment may replace the leader that sends it (R-ISR-4).
-    Who is in the set that it names has caught up: that leader has every message, and says so. Anybody else recovers.
+    An AlterPartition request that completes a reassignment may replace the leader that sends it (R-ISR-4). The replicas
+    that it names have caught up, so such a new leader has every message. Any other new leader is marked.
     """
     named = _named_in_sync(step.request)
     after = dict(partitions(step.after))
@@ -233,7 +236,7 @@ def _named_in_sync(request: Request) -> dict[tuple[Uuid, int], tuple[int, ...]]:
 
 
 def assignments_are_taken(step: Step) -> Iterator[str]:
-    """R-INV-13: an assignment that is answered without error is in the metadata, and changes no other replica's."""
+    """R-INV-13: an assignment that is answered without error is in the metadata, and changes no other replica."""
     for place, directory, error, before, after in _assignments(step):
         if error == 0 and before is not None and after is not None:
             broker_id = _asking(step)
@@ -245,7 +248,7 @@ def assignments_are_taken(step: Step) -> Iterator[str]:
 
 
 def refusals_change_nothing(step: Step) -> Iterator[str]:
-    """R-INV-14: what is refused, the whole request or an entry, leaves the partition as it was."""
+    """R-INV-14: a refused request or entry does not change the partition."""
     if isinstance(step.response, RequestRefused) and (step.records or step.before != step.after):
         yield "a refused request wrote records"
     for place, _, error, before, after in _assignments(step):
@@ -254,7 +257,7 @@ def refusals_change_nothing(step: Step) -> Iterator[str]:
 
 
 def offline_assignments_move_leaders(step: Step) -> Iterator[str]:
-    """R-INV-15: as 10, for an assignment to a directory that is offline."""
+    """R-INV-15: as R-INV-10, for an assignment to an offline directory."""
     broker_id = _asking(step)
     for place, directory, error, before, after in _assignments(step):
         if error or before is None or after is None or is_online(step.before, broker_id, directory):
@@ -264,7 +267,7 @@ def offline_assignments_move_leaders(step: Step) -> Iterator[str]:
 
 
 def repeated_assignments_are_idle(step: Step) -> Iterator[str]:
-    """R-INV-16: assigning the directory that is assigned already writes no directories."""
+    """R-INV-16: an assignment to the present directory writes no directories."""
     if not isinstance(step.request, AssignReplicasToDirsRequest):
         return
     written = {
@@ -278,7 +281,7 @@ def repeated_assignments_are_idle(step: Step) -> Iterator[str]:
 
 
 def online_assignments_keep_eligible(step: Step) -> Iterator[str]:
-    """R-INV-17: assigning an online directory leaves the eligible leader replicas as they are."""
+    """R-INV-17: an assignment to an online directory does not change the eligible leader replicas."""
     for place, directory, error, before, after in _assignments(step):
         if error or before is None or after is None or not is_online(step.before, _asking(step), directory):
             continue
@@ -287,9 +290,9 @@ def online_assignments_keep_eligible(step: Step) -> Iterator[str]:
 
 
 def assignments_end_leaderlessness(step: Step) -> Iterator[str]:
-    """R-INV-18, where assignments elect: one to an online directory gives a leaderless partition its leader.
+    """R-INV-18: if assignments elect, an assignment to an online directory gives a leaderless partition a leader.
 
-    In Kafka the election sees the directory from before, so that a later event is needed.
+    In Kafka the election sees the old directory, so the leader needs a later event.
     """
     if step.profile.controller.election_after_assignment == "new directory":
         broker_id = _asking(step)
@@ -302,7 +305,7 @@ def assignments_end_leaderlessness(step: Step) -> Iterator[str]:
 
 
 def foreign_directories_change_nothing(step: Step) -> Iterator[str]:
-    """R-INV-20: directories that a broker never registered change nothing when it reports them alone."""
+    """R-INV-20: a report that names only directories that the broker never registered changes nothing."""
     if not isinstance(step.request, BrokerHeartbeatRequest) or not step.request.offline_log_dirs:
         return
     registered = step.before.brokers[step.request.broker_id].directories
@@ -318,7 +321,7 @@ def foreign_directories_change_nothing(step: Step) -> Iterator[str]:
 
 
 def unfenced_brokers_are_assigned(step: Step) -> Iterator[str]:
-    """R-INV-29, R-INV-30, of the KIP: a broker with several directories is unfenced with its replicas assigned."""
+    """R-INV-29, R-INV-30 (KIP): a broker with several directories is unfenced only with all its replicas assigned."""
     if step.profile.controller.fences_until_assigned:
         for broker_id, after in step.after.brokers.items():
             before = step.before.brokers.get(broker_id)
@@ -387,7 +390,7 @@ def _asking(step: Step) -> int:
 def _assignments(
     step: Step,
 ) -> Iterator[tuple[tuple[Uuid, int], Uuid, int, Partition | None, Partition | None]]:
-    """Each assignment with its error code and its partition before and after; those repeated in a request not."""
+    """Each assignment with its error code and its partition before and after, without those repeated in the request."""
     if not isinstance(step.response, AssignReplicasToDirsResponse):
         return
     before, after = dict(partitions(step.before)), dict(partitions(step.after))

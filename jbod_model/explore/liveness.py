@@ -1,7 +1,7 @@
-"""What must happen in the end, under weak fairness of the protocol (R-EXPLORE-6).
+"""Leads-to properties: what must eventually happen, under weak fairness of the protocol (R-EXPLORE-6).
 
-Each property is "P leads to not P". It breaks where a run comes to a cycle in which P holds throughout and every step
-of the protocol is taken, or is impossible somewhere on the cycle; faults and operators take no part in the cycle. Such
+Each property is "P leads to not P". A run breaks it if it reaches a cycle in which P always holds and every step of the
+protocol is either taken or impossible somewhere on the cycle. Faults and operators do not occur in the cycle. Such
 cycles lie in the strongly connected components of the states with P.
 """
 
@@ -22,23 +22,23 @@ from jbod_model.explore.physical import dead_log, led_from_dead_disks
 from jbod_model.replay.image import Image
 
 Fairness = tuple[str, int, Replica | None, str]
-"""A step of the protocol as fairness counts it: its kind, its broker, its replica, what is handled or heard."""
+"""A step of the protocol for fairness: its kind, its broker, its replica, the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeadsTo:
-    """A property; ``holds`` gives what P is true of in a state of the metadata and a machine."""
+    """A property. ``holds`` gives the subjects for which P is true in a state of the metadata and a machine."""
 
     name: str
     sentence: str
     holds: Callable[[Image, Machine], Iterator[str]]
     alone: bool = False
-    """It must come true also where the broker is cut off from the controller."""
+    """It must hold even if the broker is cut off from the controller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lasso:
-    """A run that breaks a property: the state where the cycle is entered, and the steps of the cycle."""
+    """A run that breaks a property: the first state of the cycle, and the steps of the cycle."""
 
     property: LeadsTo
     problem: str
@@ -47,13 +47,13 @@ class Lasso:
 
 
 def leader_on_dead_disk(image: Image, machine: Machine) -> Iterator[str]:
-    """A process runs that leads a partition whose log there lies on a dead disk."""
+    """A running process leads a partition whose log lies on a dead disk."""
     for replica in led_from_dead_disks(image, machine):
         yield f"partition {replica.partition}: leader {machine.broker_id} is on a dead disk"
 
 
 def leader_without_log(image: Image, machine: Machine) -> Iterator[str]:
-    """A process runs that leads a partition and has no log of it, on no disk."""
+    """A running process leads a partition and has no log of it on any disk."""
     if machine.broker is None:
         return
     for (topic_id, number), partition in partitions(image):
@@ -64,7 +64,7 @@ def leader_without_log(image: Image, machine: Machine) -> Iterator[str]:
 
 
 def fenced(image: Image, machine: Machine) -> Iterator[str]:
-    """A process runs with a directory that works, it was not asked to stop, and its broker is fenced."""
+    """A running process has a working directory and was not asked to stop, and its broker is fenced."""
     broker = machine.broker
     if broker is None or not broker.replicas.disks.online:
         return
@@ -74,7 +74,7 @@ def fenced(image: Image, machine: Machine) -> Iterator[str]:
 
 
 def unassigned(image: Image, machine: Machine) -> Iterator[str]:
-    """A process runs, and the metadata has no directory for one of its replicas."""
+    """The metadata has no directory for a replica of a running process."""
     if machine.broker is None:
         return
     unknown = (image.ids.unassigned, image.ids.migrating)
@@ -99,7 +99,7 @@ def moving(image: Image, machine: Machine) -> Iterator[str]:
 
 
 def unreported(image: Image, machine: Machine) -> Iterator[str]:
-    """A registered process runs, and the metadata has a directory of it online that failed."""
+    """In the metadata a failed directory of a running, registered process is online."""
     broker = machine.broker
     if broker is None or not broker.life.registered:
         return
@@ -108,7 +108,7 @@ def unreported(image: Image, machine: Machine) -> Iterator[str]:
 
 
 def misplaced(image: Image, machine: Machine) -> Iterator[str]:
-    """A process has a replica in a directory that works, the metadata has it in another."""
+    """A process has a replica in a working directory, and the metadata has it in another."""
     broker = machine.broker
     if broker is None:
         return
@@ -120,7 +120,7 @@ def misplaced(image: Image, machine: Machine) -> Iterator[str]:
 
 
 def gone(image: Image, machine: Machine) -> Iterator[str]:
-    """No process runs, and the metadata has its broker lead."""
+    """In the metadata a broker leads that has no process."""
     if machine.broker is None:
         for (_, number), partition in partitions(image):
             if partition.leader == machine.broker_id:
@@ -128,7 +128,8 @@ def gone(image: Image, machine: Machine) -> Iterator[str]:
 
 
 def undelivered(image: Image, machine: Machine) -> Iterator[str]:
-    """A process leads in a directory that failed, as far as it has read, and has not reported it (R-LIFE-8)."""
+    """According to the metadata that it has read, a process leads in a failed directory that it has not reported
+    (R-LIFE-8)."""
     del image
     broker = machine.broker
     if broker is None or not machine.timed:
@@ -140,14 +141,14 @@ def undelivered(image: Image, machine: Machine) -> Iterator[str]:
 
 
 def stopping(image: Image, machine: Machine) -> Iterator[str]:
-    """A process that was asked to stop runs on."""
+    """A process that was asked to stop still runs."""
     del image
     if machine.broker is not None and machine.broker.life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
         yield f"broker {machine.broker_id} does not stop"
 
 
 def leaderless(image: Image, machine: Machine) -> Iterator[str]:
-    """A process that is not stopping serves a replica that is in sync, and the partition has no leader."""
+    """A process that is not stopping serves an in-sync replica, and the partition has no leader."""
     broker = machine.broker
     if broker is None or broker.life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
         return
@@ -174,7 +175,7 @@ PROPERTIES: tuple[LeadsTo, ...] = (
 
 
 class Marks:
-    """What of each property is true in each state, as bits; what was computed once is looked up."""
+    """The truth of each property in each state, as bits; results are cached."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -209,7 +210,7 @@ class Marks:
 
 
 def find_lassos(graph: Graph, cluster: Cluster) -> Iterator[Lasso]:
-    """The shortest run that breaks each property, if there is one."""
+    """The shortest run that breaks each property, if one exists."""
     marks = Marks(cluster)
     bits = [marks.of(state) for state in graph.states]
     fairness = [(a.kind, a.broker_id, a.replica, a.detail) if a.fair else None for a in graph.actions]
@@ -236,7 +237,7 @@ def find_lassos(graph: Graph, cluster: Cluster) -> Iterator[Lasso]:
 def components(
     inside: list[int], following: dict[int, list[tuple[int, int]]], bits: list[int], bit: int
 ) -> Iterator[list[int]]:
-    """The strongly connected components of the states with ``bit``, after Tarjan, without recursion."""
+    """The strongly connected components of the states with ``bit`` (Tarjan's algorithm, without recursion)."""
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     on_stack: set[int] = set()
@@ -279,7 +280,7 @@ def components(
 def _is_fair(
     component: list[int], following: dict[int, list[tuple[int, int]]], fairness: list[Fairness | None]
 ) -> bool:
-    """Whether a run may stay in the component: each step is taken inside it, or is impossible somewhere in it."""
+    """Whether a run may stay in the component: each step is taken inside it, or impossible somewhere in it."""
     members = set(component)
     always: set[Fairness | None] | None = None
     taken: set[Fairness | None] = set()
@@ -335,7 +336,7 @@ def _way(
     *,
     before: bool = False,
 ) -> list[tuple[int, int, int]]:
-    """The shortest way inside the component to a step, or (``before``) to a state, that is wanted."""
+    """The shortest path inside the component to a wanted step, or (``before``) to a wanted state."""
     parents: dict[int, tuple[int, int]] = {}
     queue = deque([start])
     known = {start}

@@ -1,7 +1,8 @@
-"""A machine as the explorer sees it: its disks and, while it runs, the broker of :mod:`jbod_model.broker.process`.
+"""A machine in a search: its disks and, while it runs, the broker of :mod:`jbod_model.broker.process`.
 
-Time is a choice (R-EXPLORE-3). Now is always 0, and a timer that runs is due at :data:`FAR`; to let it be due, it is
-set to 0 and the broker ticks. What grows without end (times, failures in a row, epochs) is set back after every event.
+Time is a choice (R-EXPLORE-3). Now is always 0, and a running timer is due at :data:`FAR`. To fire a timer, the
+explorer sets it to 0 and the broker ticks. Values that grow without bound (times, failures in a row, epochs) are reset
+after every event.
 """
 
 from __future__ import annotations
@@ -28,26 +29,26 @@ from jbod_model.profiles.broker_rules import BrokerRules
 from jbod_model.replay.image import Image, Partition, Topic
 
 NOW, FAR = 0, 1 << 40
-"""The time, and when a timer that runs is due."""
+"""The present time, and the time at which running timers are due."""
 
 OLD, NEW = Uuid(7, 1), Uuid(7, 2)
-"""Incarnations: of a process that is gone, and of the one that runs."""
+"""Incarnations: of an ended process, and of the running one."""
 
 NO_EPOCH, STALE_EPOCH = -1, 0
-"""Broker epochs: of nobody, and of any registration that was replaced. The present one has the broker's id."""
+"""Broker epochs: of no registration, and of any replaced one. The present epoch is the broker's id."""
 
 UNREAD, READ = 0, 1
-"""Metadata offsets: before the broker's registration, and from it on."""
+"""Metadata offsets: before the broker's registration, and from the registration on."""
 
 PRESENT, BEHIND = 1, 0
-"""Partition epochs: the one in the metadata, and any before it."""
+"""Partition epochs: the present one, and any earlier one."""
 
 Log = tuple[Replica, Uuid, bool]
-"""A log on a disk: of which replica, in which directory, whether it is a future one."""
+"""A log on a disk: its replica, its directory, and whether it is a future log."""
 
 
 class Seen(NamedTuple):
-    """A partition as a broker applied it last; ``directories`` is None where it had no replica of it."""
+    """A partition in the metadata that a broker applied last; ``directories`` is None if it had no replica of it."""
 
     replica: Replica
     directories: tuple[Uuid, ...] | None
@@ -55,7 +56,7 @@ class Seen(NamedTuple):
 
 
 class UnderWay(NamedTuple):
-    """A request of the broker that is under way, and its answer; ``awaited``: the process that sent it still waits."""
+    """A request of the broker that is in flight, or its answer. ``awaited``: the sending process still waits for it."""
 
     request: Request
     answer: int | None
@@ -66,8 +67,8 @@ class UnderWay(NamedTuple):
 class Machine:
     """``log_dirs`` is the configuration, ``working`` the disks that work, ``broker`` the process or None.
 
-    ``stored`` are the logs on its disks where no process has them in hand: all of them without one, those of failed
-    disks with one. ``clean``: the last process ended with the controller's leave.
+    ``stored`` are the logs on disk that no process has open: all logs if no process runs, else those of failed disks.
+    ``clean``: the last process ended with the controller's permission.
     """
 
     broker_id: int
@@ -81,18 +82,19 @@ class Machine:
     ends: frozenset[tuple[Log, int]] = frozenset()
     """The log end offset of each log that is not empty, wherever it lies."""
     cut: bool = False
-    """It reaches the controller no more."""
+    """Whether the machine can no longer reach the controller."""
     spares: tuple[Uuid, ...] = ()
-    """Ids for disks to come, those that were longest out of use first."""
+    """Ids for future disks, the longest unused first."""
     timed: bool = False
-    """Whether the checks that failures were reported run (R-LIFE-7); else what only they ask for is left out."""
+    """Whether the machine checks that failures were reported (R-LIFE-7); if not, state that only these checks need is
+    left out."""
 
 
 # PROCESSES
 
 
 def running(machine: Machine, rules: BrokerRules, ids: IdTable) -> Machine:
-    """A process that is registered, unfenced and has applied the metadata, on disks that hold nothing."""
+    """A process on empty disks that is registered, unfenced and has applied the metadata."""
     life = Lifecycle(
         node_id=machine.broker_id,
         cluster_id="",
@@ -118,7 +120,7 @@ def running(machine: Machine, rules: BrokerRules, ids: IdTable) -> Machine:
 
 
 def upgraded(machine: Machine, image: Image) -> Machine:
-    """A process whose logs exist since before directories were recorded, each in the first directory in turn."""
+    """A process whose logs are older than the recording of directories; they lie in the directories in turn."""
     broker = machine.broker
     assert broker is not None
     replicas = [Replica(topic_id, number) for topic_id, topic in image.topics.items() for number in topic.partitions]
@@ -129,7 +131,7 @@ def upgraded(machine: Machine, image: Image) -> Machine:
 
 
 def start(machine: Machine, rules: BrokerRules, ids: IdTable) -> Machine:
-    """A process on the disks that work. Its first registration counts as one that is still to be sent."""
+    """A process on the working disks. Its first registration has not been sent yet."""
     readable = tuple(directory for directory in machine.log_dirs if directory in machine.working)
     on_disk: dict[bool, dict[Replica, Uuid]] = {True: {}, False: {}}
     for replica, directory, future in machine.stored:
@@ -156,7 +158,7 @@ def start(machine: Machine, rules: BrokerRules, ids: IdTable) -> Machine:
 
 
 def stop(machine: Machine, *, clean: bool = False) -> Machine:
-    """The process is gone; its logs are on the disks."""
+    """The process has ended; its logs are on the disks."""
     if machine.broker is None:
         return machine
     stored = machine.stored | in_hand(machine)
@@ -164,7 +166,7 @@ def stop(machine: Machine, *, clean: bool = False) -> Machine:
 
 
 def _abandoned(wire: tuple[UnderWay, ...]) -> tuple[UnderWay, ...]:
-    """What is under way when the process that sent it is gone: requests that may still arrive."""
+    """The messages in flight after the sending process has ended: requests that may still arrive."""
     return tuple(
         sorted(
             (
@@ -184,7 +186,7 @@ def _abandoned(wire: tuple[UnderWay, ...]) -> tuple[UnderWay, ...]:
 
 
 def fail(machine: Machine, directory: Uuid) -> Machine:
-    """A disk fails, with what is on it."""
+    """A disk fails, with its content."""
     lost = frozenset(log for log in in_hand(machine) if log[1] == directory)
     machine = replace(machine, working=machine.working - {directory})
     if machine.broker is None:
@@ -195,7 +197,7 @@ def fail(machine: Machine, directory: Uuid) -> Machine:
 
 
 def after(machine: Machine, broker: Broker, actions: Iterable[process.Action] = ()) -> Machine:
-    """The machine once its process has come to ``broker``; one that shuts down is gone."""
+    """The machine after its process became ``broker``; a process that shuts down is removed."""
     machine = replace(machine, broker=normal(broker, machine.timed))
     for action in actions:
         if isinstance(action, Shutdown):
@@ -228,7 +230,8 @@ def deliver(machine: Machine, image: Image) -> Machine:
 
 
 def in_order(machine: Machine, order: tuple[Uuid, ...]) -> Machine:
-    """The machine with the directories of its process in another order, which only decides between equally empty."""
+    """The machine with the directories of its process in another order, which only decides between equally empty
+    ones."""
     assert machine.broker is not None
     state = machine.broker.replicas
     disks = replace(state.disks, configured=order)
@@ -236,7 +239,7 @@ def in_order(machine: Machine, order: tuple[Uuid, ...]) -> Machine:
 
 
 def seen_in(image: Image, broker_id: int) -> tuple[Seen, ...]:
-    """What a broker that has applied ``image`` remembers of it."""
+    """The part of ``image`` that a broker remembers after it applied the image."""
     return tuple(
         Seen(Replica(topic_id, number), partition.directories, False)
         if broker_id in partition.replicas
@@ -247,7 +250,7 @@ def seen_in(image: Image, broker_id: int) -> tuple[Seen, ...]:
 
 
 def _applied(machine: Machine) -> Image:
-    """What the process applied last, as an image: as much of it as :func:`local_changes` reads."""
+    """The metadata that the process applied last, as an image with what :func:`local_changes` reads."""
     topics: dict[Uuid, dict[int, Partition]] = {}
     for replica, directories, behind in machine.seen:
         topics.setdefault(replica.topic_id, {})[replica.partition] = Partition(
@@ -262,13 +265,13 @@ def _applied(machine: Machine) -> Image:
 
 
 def fall_behind(machine: Machine, changed: frozenset[Replica]) -> Machine:
-    """The metadata of these partitions changed after the process applied it."""
+    """Note that the metadata of these partitions changed after the process applied it."""
     seen = tuple(entry._replace(behind=True) if entry.replica in changed else entry for entry in machine.seen)
     return replace(machine, seen=seen)
 
 
 def superseded(machine: Machine, *, same_process: bool) -> Machine:
-    """The controller took a registration of the broker, which its process has not read yet."""
+    """Note that the controller accepted a registration of the broker, which its process has not read yet."""
     if not same_process:
         machine = outdated(machine)
     broker = machine.broker
@@ -286,7 +289,7 @@ def superseded(machine: Machine, *, same_process: bool) -> Machine:
 
 
 def outdated(machine: Machine) -> Machine:
-    """What is under way names an epoch of the broker that has passed."""
+    """Messages in flight name an outdated epoch of the broker."""
     wire = tuple(
         sorted(
             (
@@ -316,7 +319,7 @@ def with_end(machine: Machine, log: Log, end: int) -> Machine:
 
 
 def settled(machine: Machine) -> Machine:
-    """The machine with the records of the logs that there are; a future log that was promoted keeps its own."""
+    """The machine with the log end offsets of existing logs only; a promoted future log keeps its own."""
     if not machine.ends:
         return machine
     known = dict(machine.ends)
@@ -333,7 +336,7 @@ def settled(machine: Machine) -> Machine:
 
 
 def normal(broker: Broker, timed: bool) -> Broker:
-    """The broker with everything that time made set back, and in one order (R-EXPLORE-2)."""
+    """The broker in normal form: everything that depends on time reset, everything ordered (R-EXPLORE-2)."""
     life, queue = broker.life, broker.queue
     reported = {directory: told and timed for directory, told in life.offline}
     waits = queue.deadline is not None and bool(queue.ready)
@@ -357,7 +360,7 @@ def normal(broker: Broker, timed: bool) -> Broker:
 
 
 def _checks(life: Lifecycle) -> tuple[tuple[int, Uuid], ...]:
-    """The checks that may still end the process: those of failures that were not reported."""
+    """The checks that may still end the process: those of unreported failures."""
     reported = dict(life.offline)
     return tuple(sorted((FAR, directory) for _, directory in life.failure_checks if not reported.get(directory)))
 
@@ -367,7 +370,7 @@ def _running(timer: int | None) -> int | None:
 
 
 def _plain(waiting: Mapping[Replica, Assignment], rules: BrokerRules) -> dict[Replica, Assignment]:
-    """Assignments without their time; ``untold`` counts where a move can be withdrawn (R-MOVE-10)."""
+    """Assignments without their time. ``untold`` is kept only if a move can be withdrawn (R-MOVE-10)."""
     return {
         replica: replace(
             each, submitted=NOW, untold=each.untold and rules.withdraws_queued_moves and each.reason is Reason.PROMOTION
@@ -377,7 +380,7 @@ def _plain(waiting: Mapping[Replica, Assignment], rules: BrokerRules) -> dict[Re
 
 
 def in_hand(machine: Machine) -> frozenset[Log]:
-    """The logs that the process has on disks that work."""
+    """The logs of the process on working disks."""
     if machine.broker is None:
         return frozenset()
     disks = machine.broker.replicas.disks

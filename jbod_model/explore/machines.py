@@ -1,4 +1,4 @@
-"""Every machine state that was met, by number, with what each event led to (R-EXPLORE-3)."""
+"""Every machine state so far, by number, with the result of each event (R-EXPLORE-3)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from jbod_model.profiles.releases import OLDEST, SUPPORTED_FEATURES
 from jbod_model.replay.image import Image
 
 Answer = Response | RequestRefused | None
-"""What a broker hears: an answer, a refusal, or nothing in time."""
+"""What a broker receives: an answer, an error, or a timeout."""
 
 FEATURES = tuple(
     SupportedFeature(name=name, min_supported_version=least, max_supported_version=most)
@@ -69,7 +69,7 @@ class Machines:
         return found
 
     def after(self, machine: int, key: object, event: Callable[[Machine], Machine]) -> int:
-        """The state after the event that ``key`` stands for."""
+        """The state after the event with this ``key``."""
         found = self._events.get((machine, key))
         if found is None:
             state = self.states[machine]
@@ -98,20 +98,21 @@ class Machines:
         return found
 
     def answer(self, machine: int, request: Request, number: int, answer: Answer) -> int:
-        """The state once the process has heard the answer ``number`` to ``request``, None that it timed out."""
+        """The state after the process received the answer ``number`` to ``request``; None is a timeout."""
         if self.states[machine].broker is None:
             return machine
         return self.after(machine, ("answer", type(request), number), lambda state: _heard(state, request, answer))
 
     def registered(self, machine: int, *, same_process: bool) -> int:
-        """The state once the controller took a registration of the process."""
+        """The state after the controller accepted a registration of the process."""
         key = ("registered", same_process)
         return self.after(machine, key, lambda state: machines.superseded(state, same_process=same_process))
 
     # METADATA
 
     def deliver(self, machine: int, view: int, image: Image) -> tuple[tuple[Uuid | None, int], ...]:
-        """Each state that applying the newest metadata may lead to, with the directory that tells it from others."""
+        """Each possible state after the process applied the newest metadata, with the directory that distinguishes
+        it."""
         found = self._delivered.get((machine, view))
         if found is None:
             found = self._deliver(self.states[machine], image)
@@ -119,7 +120,7 @@ class Machines:
         return found
 
     def behind(self, machine: int, changed: frozenset[Replica]) -> int:
-        """The state once the metadata of partitions has changed."""
+        """The state after the metadata of partitions changed."""
         found = self._behind.get((machine, changed))
         if found is None:
             found = self.number(machines.fall_behind(self.states[machine], changed))
@@ -127,7 +128,8 @@ class Machines:
         return found
 
     def _deliver(self, machine: Machine, image: Image) -> tuple[tuple[Uuid | None, int], ...]:
-        """The emptiest directory may be any of several: those of the configuration in every order (R-EXPLORE-4)."""
+        """Any of several directories may be the emptiest: the directories of the configuration in every order
+        (R-EXPLORE-4)."""
         broker = machine.broker
         assert broker is not None
         if broker.metadata_offset == READ and machine.seen == machines.seen_in(image, machine.broker_id):
@@ -147,7 +149,7 @@ class Machines:
     # ALONE
 
     def options(self, machine: int) -> tuple[tuple[Action, int], ...]:
-        """What can happen to the machine without anybody else, with the state it leads to."""
+        """The steps of the machine alone, with the state after each."""
         found = self._options.get(machine)
         if found is None:
             state = self.states[machine]
@@ -160,7 +162,7 @@ class Machines:
     # RECORDS
 
     def log_of(self, machine: int, replica: Replica) -> Log | None:
-        """The log that the machine's process serves a replica from."""
+        """The log from which the machine's process serves a replica."""
         broker = self.states[machine].broker
         where = None if broker is None else broker.replicas.disks.current.get(replica)
         return None if where is None else (replica, where, False)
@@ -171,7 +173,7 @@ class Machines:
 
 
 def _complete(request: Request) -> Request:
-    """A registration also lists features, which the model of the broker leaves out."""
+    """The registration with features, which the model of the broker leaves out."""
     return replace(request, features=FEATURES) if isinstance(request, BrokerRegistrationRequest) else request
 
 
@@ -200,7 +202,7 @@ def registers(machine: Machine) -> bool:
 
 
 def lives(machine: Machine) -> bool:
-    """Whether a process runs that the controller may have heard of."""
+    """Whether a process runs that the controller may know."""
     broker = machine.broker
     if machine.cut:
         return False
@@ -208,7 +210,7 @@ def lives(machine: Machine) -> bool:
 
 
 def _key(machine: Machine) -> object:
-    """Everything that tells two machines apart."""
+    """Everything that distinguishes two machines."""
     broker = machine.broker
     disks_ = (machine.log_dirs, machine.working, machine.stored, machine.clean)
     base = (disks_, machine.wire, machine.ends, machine.spares, machine.cut)

@@ -1,4 +1,4 @@
-"""What happens to the cluster as a whole: operators, producers, another controller (R-EXPLORE-7)."""
+"""Steps of the cluster as a whole: operators, producers, another controller (R-EXPLORE-7)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ State = tuple[int, ...]
 
 
 class Global(NamedTuple):
-    """A step that is of no single broker, the state after it, and the breaches on the way."""
+    """A step that belongs to no single broker, the state after it, and its breaches."""
 
     action: Action
     state: State
@@ -36,7 +36,7 @@ NOBODY = 0
 
 
 class Operators:
-    """The steps that are of no single broker."""
+    """The steps that belong to no single broker."""
 
     def __init__(self, controller: ControllerPart, machines_: Machines) -> None:
         self.controller = controller
@@ -44,7 +44,7 @@ class Operators:
         self.bounds: Bounds = machines_.bounds
 
     def steps(self, state: State) -> Iterator[Global]:
-        """Everything that somebody else than a broker may do."""
+        """Every step of an actor other than a broker."""
         bounds = self.bounds
         if bounds.failover:
             yield Global(Action("fail over", NOBODY), (self.controller.forgotten(state[0]), *state[1:]))
@@ -60,7 +60,7 @@ class Operators:
             yield self._asked(Action("delete", NOBODY), state, DeleteTopicsRequest(topic_ids=(topic_id,)))
 
     def _reassign(self, state: State) -> Iterator[Global]:
-        """Every partition to every other set of brokers of the same size, and back."""
+        """Every partition is reassigned to every other set of brokers of the same size, and back."""
         image = self.controller.images[state[0]]
         for topic in image.topics.values():
             for number, partition in topic.partitions.items():
@@ -88,7 +88,7 @@ class Operators:
         return Global(action, (answered.state, *rest), answered.breaches)
 
     def _write(self, state: State) -> Iterator[Global]:
-        """A record reaches the leader and every replica in sync, which acknowledges it."""
+        """A record reaches the leader and every in-sync replica, and is acknowledged."""
         image = self.controller.images[state[0]]
         for topic_id, topic in image.topics.items():
             for number, partition in topic.partitions.items():

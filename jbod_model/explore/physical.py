@@ -1,6 +1,6 @@
-"""What must hold of disks and logs as they are, whatever anybody believes (R-INV-31, R-INV-36 to R-INV-39).
+"""The invariants of the disks and logs themselves, whatever the metadata says (R-INV-31, R-INV-36 to R-INV-40).
 
-The logs on a machine are those that its process has in hand and those stored where none has.
+The logs of a machine are those that its process has open and those that no process has open.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jbod_model.replay.image import Image
 
 
 def dead_log(machine: Machine, replica: Replica) -> Uuid | None:
-    """The directory of the replica's log where it lies on a disk that is dead, and on none that works."""
+    """The directory of the replica's log if the log lies on a dead disk and on no working one."""
     if machine.broker is not None and replica in machine.broker.replicas.disks.current:
         return None
     lying = [where for log, where, future in machine.stored if log == replica and not future]
@@ -26,7 +26,7 @@ def dead_log(machine: Machine, replica: Replica) -> Uuid | None:
 
 
 def led_from_dead_disks(image: Image, machine: Machine) -> Iterator[Replica]:
-    """The partitions that the metadata has a running broker lead, whose log there lies on a dead disk."""
+    """The partitions that a running broker leads according to the metadata, and whose log lies on a dead disk."""
     if machine.broker is not None:
         for (topic_id, number), partition in partitions(image):
             replica = Replica(topic_id, number)
@@ -35,7 +35,7 @@ def led_from_dead_disks(image: Image, machine: Machine) -> Iterator[Replica]:
 
 
 def at_rest(image: Image, machine: Machine) -> bool:
-    """Whether the broker has nothing left to do or to say: registered, all read, all reported."""
+    """Whether the broker has nothing left to do: it is registered, has read all metadata and reported everything."""
     broker = machine.broker
     if broker is None or not broker.life.registered or broker.life.in_flight or machine.wire:
         return False
@@ -62,7 +62,8 @@ def check_pair(image: Image, machine: Machine) -> tuple[Breach, ...]:
 
 
 def replicas_are_where_they_are_said(image: Image, machine: Machine) -> Iterator[str]:
-    """R-INV-31: a broker with nothing left to do has its replicas, and no others, where the metadata says."""
+    """R-INV-31: a broker with nothing left to do has exactly its replicas, in the directories that the metadata
+    says."""
     assert machine.broker is not None
     current = machine.broker.replicas.disks.current
     for (topic_id, number), each in partitions(image):
@@ -80,7 +81,7 @@ def replicas_are_where_they_are_said(image: Image, machine: Machine) -> Iterator
 def check_records(metadata: Metadata, machines: Sequence[Machine], *, thrown_away: bool) -> tuple[Breach, ...]:
     """R-INV-38: a leader that serves has every acknowledged record.
 
-    Where operators throw disks away (``thrown_away``), every one that a disk of the cluster still has.
+    If operators discard disks (``thrown_away``), it has every acknowledged record that a disk of the cluster still has.
     """
     found = []
     for (topic_id, number), partition in partitions(metadata.image):
@@ -101,10 +102,10 @@ def check_records(metadata: Metadata, machines: Sequence[Machine], *, thrown_awa
 
 
 def check_delivery(image: Image, before: Machine, after: Machine) -> tuple[Breach, ...]:
-    """R-INV-37: the log of a replica that was assigned is not created while one lies on a disk of the broker.
+    """R-INV-37: the log of an assigned replica is not created while a disk of the broker holds one.
 
-    A replica that is unassigned, or assigned to a directory that works, is created there whatever the other disks may
-    hold, by the page and by Kafka (R-DECIDE-1, R-DECIDE-5).
+    By the KIP and by Kafka, a replica that is unassigned, or assigned to a working directory, is created whatever the
+    other disks hold (R-DECIDE-1, R-DECIDE-5).
     """
     if before.broker is None or after.broker is None:
         return ()
@@ -122,7 +123,7 @@ def check_delivery(image: Image, before: Machine, after: Machine) -> tuple[Breac
 
 
 def check_move(before: Machine, after: Machine) -> tuple[Breach, ...]:
-    """R-INV-40: no future log is created while a directory is offline, for there may be one in it."""
+    """R-INV-40: no future log is created while a directory is offline: there may be one in that directory."""
     if before.broker is None or after.broker is None or not before.broker.replicas.disks.has_offline:
         return ()
     return tuple(
@@ -132,7 +133,7 @@ def check_move(before: Machine, after: Machine) -> tuple[Breach, ...]:
 
 
 def check_swap(image: Image, before: Machine, after: Machine) -> tuple[Breach, ...]:
-    """R-INV-39: a move swaps only where the metadata has its target."""
+    """R-INV-39: a move swaps only if the metadata has its target."""
     if before.broker is None or after.broker is None:
         return ()
     found = []

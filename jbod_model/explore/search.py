@@ -1,7 +1,7 @@
-"""Breadth first through every state that a small cluster can come to (R-EXPLORE-1, R-EXPLORE-5).
+"""Breadth-first search through every reachable state of a small cluster (R-EXPLORE-1, R-EXPLORE-5).
 
-A state is a number for the controller and one for each machine. What was computed once for such numbers is looked up
-the next time, so that most steps of the search are a few look-ups.
+A state is a number for the controller and one for each machine. Results for these numbers are cached, so most steps of
+the search are a few look-ups.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from jbod_model.simulation.deciding import deciding
 
 @dataclass(frozen=True, slots=True)
 class Counterexample:
-    """The first breach of an invariant that was met, and the steps that lead to it: none is shorter."""
+    """The first breach of an invariant, and the shortest sequence of steps to it."""
 
     breach: Breach
     steps: tuple[str, ...]
@@ -38,7 +38,8 @@ class Counterexample:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run that breaks a leads-to: the steps to a cycle, and the steps of it, none where nothing more happens."""
+    """A run that breaks a leads-to property: the steps to a cycle, and the steps of the cycle (none if the run
+    ends)."""
 
     property: str
     problem: str
@@ -48,9 +49,9 @@ class Run:
 
 @dataclass(slots=True)
 class Findings:
-    """What the search met. ``complete`` says that there is no state beyond those.
+    """The result of a search. ``complete``: the search visited every reachable state.
 
-    ``kinds`` counts the steps of each kind. Leads-to properties are looked at in complete searches only.
+    ``kinds`` counts the steps of each kind. Leads-to properties are checked in complete searches only.
     """
 
     states: int = 0
@@ -64,7 +65,7 @@ class Findings:
 
 
 class Search:
-    """One search, with everything that it looked up."""
+    """One search, with its caches."""
 
     def __init__(self, profile: Profile, bounds: Bounds) -> None:
         self.bounds = bounds
@@ -104,7 +105,10 @@ class Search:
         return findings.depth < bounds.depth and len(self.graph) < bounds.states and not self._enough(findings)
 
     def first(self) -> State:
-        """Every broker runs, is registered and unfenced; the partitions were just created, nothing is delivered."""
+        """Every broker runs, is registered and unfenced.
+
+        The partitions were just created, and no broker has read them.
+        """
         bounds, ids = self.bounds, ID_TABLES[self.bounds.ids]
         controller, parts = self.cluster.controller, self.cluster.machines
         image = first_image(
@@ -123,7 +127,7 @@ class Search:
         return (controller.number(image, listed), *map(parts.number, states))
 
     def _machine(self, broker_id: int, own: tuple[Uuid, ...]) -> Machine:
-        """A machine whose disks are empty; ids beyond those of its directories are for disks to come."""
+        """A machine with empty disks. Ids that no directory has are for future disks."""
         count = self.bounds.directories
         return Machine(
             broker_id=broker_id,
@@ -134,12 +138,12 @@ class Search:
         )
 
     def _canonical(self, state: State) -> tuple[State, Orders]:
-        if not self._symmetric or state in self.graph.numbers:  # what was kept is in its order already
+        if not self._symmetric or state in self.graph.numbers:  # kept states are in order already
             return state, ()
         return self.canonical(state)
 
     def _expand(self, frontier: list[State], findings: Findings) -> list[State]:
-        """The states one step further that were not met before."""
+        """The new states after one more step."""
         following = []
         graph, cluster, kinds = self.graph, self.cluster, findings.kinds
         for state in frontier:
@@ -160,7 +164,7 @@ class Search:
         return following
 
     def _steps(self, state: State, findings: Findings) -> list[Step]:
-        """The steps from a state; code of the controller or a broker that raises is a breach by itself."""
+        """The steps from a state. An exception of the controller or a broker is a breach."""
         try:
             return list(self.cluster.steps(state))
         except Exception as raised:  # whatever a broken rule raises
@@ -171,7 +175,7 @@ class Search:
             return []
 
     def _enough(self, findings: Findings) -> bool:
-        """Whether the first breach ends the search, and was met."""
+        """Whether the search ends here because it found a breach."""
         return self.bounds.first and bool(findings.counterexamples)
 
     # TELLING
@@ -187,7 +191,7 @@ class Search:
         return Run(lasso.property.name, lasso.problem, told[: len(steps)], told[len(steps) :])
 
     def _told(self, way: list[tuple[State, Action, Orders]]) -> Iterator[str]:
-        """The steps of a way, with the directories named as at the beginning."""
+        """The steps of a path, with the directories named as in its first state."""
         names = plain_names(self.names)
         for state, action, orders in way:
             after = next(after for each, after, _ in self.cluster.steps(state) if each == action)
@@ -199,5 +203,5 @@ class Search:
 
 
 def explore(profile: Profile, bounds: Bounds, on_depth: Callable[[Findings], None] | None = None) -> Findings:
-    """Search every behaviour within the bounds for breaches of the invariants and the leads-to (R-EXPLORE-1)."""
+    """Search every behaviour within the bounds for breaches of invariants and leads-to properties (R-EXPLORE-1)."""
     return Search(profile, bounds).run(on_depth)

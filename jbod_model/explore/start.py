@@ -1,4 +1,4 @@
-"""Where every exploration begins: brokers that run, and a topic that was just created on all of them."""
+"""The first state of every search: running brokers, and a topic that was just created on all of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def first_image(
 ) -> Image:
     """Brokers registered and unfenced, one topic on all of them with the directories that the profile gives.
 
-    ``replication`` has each partition on so many brokers; ``migrating`` is a cluster that knows no directories yet.
+    ``replication`` is the number of brokers of each partition. With ``migrating`` the cluster knows no directories yet.
     """
     image = Image(ids=ids)
     rules = profile.controller

@@ -1,7 +1,7 @@
-"""Directories of a broker that differ only in their names are one (R-EXPLORE-4).
+"""Directories of a broker that differ only in their names are interchangeable (R-EXPLORE-4).
 
-A state stands for all states with the directories of each broker renamed. The one that is kept has the directories
-in the order of what is known about each: whether it works, is registered, reported, assigned, and what lies in it.
+A state stands for all states in which the directories of each broker are renamed. The kept state has the directories in
+the order of their marks: whether each works, is registered, reported or assigned, and what it contains.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def image_marks(image: Image, directory: Uuid) -> tuple[object, ...]:
 
 
 def machine_marks(machine: Machine, directory: Uuid) -> tuple[object, ...]:
-    """What a broker knows about a directory, and what its disk holds."""
+    """What a broker knows about a directory, and the content of its disk."""
     seen = tuple(directory in (entry.directories or ()) for entry in machine.seen)
     if directory not in machine.log_dirs:
         return seen

@@ -10,12 +10,12 @@ from jbod_model.replay.image import Image
 
 
 def plain_names(names: Mapping[int, tuple[Uuid, ...]]) -> dict[Uuid, str]:
-    """1a, 1b and so on for the directories of broker 1."""
+    """Names for directories: 1a, 1b and so on for those of broker 1."""
     return {name: f"{b}{chr(ord('a') + i)}" for b, each in names.items() for i, name in enumerate(each)}
 
 
 def describe(action: Action, after: Image, names: Mapping[Uuid, str]) -> str:
-    """A step: what happens, and what the metadata then says."""
+    """A step in words: what happens, and the metadata after it."""
     what = KINDS[action.kind].sentence.format(
         broker=action.broker_id,
         partition=None if action.replica is None else action.replica.partition,
@@ -26,7 +26,7 @@ def describe(action: Action, after: Image, names: Mapping[Uuid, str]) -> str:
 
 
 def summary(image: Image, names: Mapping[Uuid, str]) -> str:
-    """The brokers and partitions of the metadata."""
+    """The brokers and partitions of the metadata, in words."""
     special = {image.ids.unassigned: "unassigned", image.ids.lost: "lost", image.ids.migrating: "migrating"}
     shown = {**special, **names}
     brokers = [

@@ -1,7 +1,7 @@
 """Record batches, the unit in which a metadata log grows (docs/spec/formats.md).
 
-Source: Kafka's ``common.record.DefaultRecordBatch`` and ``raft.internals.RecordsIterator``, but stricter: what no
-Kafka writes is refused here, where Kafka's readers would look away.
+Source: Kafka's ``common.record.DefaultRecordBatch`` and ``raft.internals.RecordsIterator``, but stricter: this module
+refuses bytes that Kafka never writes, even if Kafka's readers ignore them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LAST_TIME = 253_402_300_799_999
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchHeader:
-    """The head of a batch, and where it lies in its file."""
+    """The header of a batch, and its position in the file."""
 
     position: int
     base_offset: int
@@ -50,7 +50,7 @@ class BatchHeader:
     last_offset_delta: int
     base_timestamp: int
     max_timestamp: int
-    """Milliseconds since 1970: when the batch was appended."""
+    """When the batch was appended, in milliseconds since 1970."""
     count: int
 
     @property
@@ -70,7 +70,7 @@ class BatchHeader:
 
     @property
     def is_control(self) -> bool:
-        """Whether the records are raft's own."""
+        """Whether the records are control records."""
         return bool(self.attributes & CONTROL_BIT)
 
 
@@ -84,15 +84,16 @@ class Batch:
 
 
 def is_time(millis: int) -> bool:
-    """Whether Kafka may have written a time, and a calendar has it: -1 for none, or from 1970 to the end of 9999."""
+    """Whether Kafka may have written this time and calendars can show it: -1 for none, or from 1970 to the end of
+    9999."""
     return -1 <= millis <= LAST_TIME
 
 
 def read_batch(data: Data, at: int, *, file: str, limit: int = DEFAULT_LIMIT) -> Batch | None:
-    """The batch at byte ``at``, or None if it is not all there yet (R-FMT-14).
+    """The batch at byte ``at``, or None if it is not complete yet (R-FMT-14).
 
-    MalformedLog, naming the batch's base offset, for one that no Kafka writes or that was damaged. A compressed batch
-    may grow to ``limit`` bytes.
+    MalformedLog, with the batch's base offset, for a batch that is damaged or that Kafka never writes. A compressed
+    batch may decompress to ``limit`` bytes.
     """
     header = read_header(data, at, file=file)
     if header is None:
@@ -110,7 +111,8 @@ def read_batch(data: Data, at: int, *, file: str, limit: int = DEFAULT_LIMIT) ->
 
 
 def read_header(data: Data, at: int, *, file: str) -> BatchHeader | None:
-    """The head of the batch at byte ``at``, checked except for the CRC; None if the batch is incomplete (R-FMT-11)."""
+    """The header of the batch at byte ``at``, checked except for the CRC; None if the batch is incomplete
+    (R-FMT-11)."""
     remaining = len(data) - at
     if remaining > _MAGIC_AT and data[at + _MAGIC_AT] != MAGIC:
         raise MalformedLog(file, -1, f"byte {at} starts no record batch: magic is {data[at + _MAGIC_AT]}, not {MAGIC}")
@@ -134,13 +136,13 @@ def read_header(data: Data, at: int, *, file: str) -> BatchHeader | None:
     if base_offset < 0:
         problem = f"base offset is {base_offset}"
     elif length < least:
-        problem = f"length is {length}, less than the {least} of its head"
+        problem = f"length is {length}, less than the {least} of its header"
     elif epoch < 0:
         problem = f"epoch is {epoch}"
     elif not is_time(max_timestamp):
         problem = f"timestamp is {max_timestamp}"
     elif attributes & CODEC_BITS not in CODECS:
-        problem = f"codec {attributes & CODEC_BITS} is not known"
+        problem = f"codec {attributes & CODEC_BITS} is unknown"
     elif count < 1 or last_offset_delta != count - 1:
         problem = f"{count} records end at offset delta {last_offset_delta}"
     if problem is not None:
@@ -182,18 +184,18 @@ def _read_records(body: bytes, header: BatchHeader) -> list[tuple[bytes | None, 
 
 
 def _read_record(record: bytes, index: int) -> tuple[bytes | None, bytes | None]:
-    at = 1  # the attributes of a record were never used
+    at = 1  # no version uses the attributes of a record
     timestamp_delta, at = read_varlong(record, at)
     offset_delta, at = read_varint(record, at)
     if timestamp_delta != 0:
-        raise Undecodable(f"timestamp delta is {timestamp_delta}, in this log always 0")
+        raise Undecodable(f"timestamp delta is {timestamp_delta}; in this log it is always 0")
     if offset_delta != index:
         raise Undecodable(f"offset delta is {offset_delta}")
     key, at = _read_part(record, at)
     value, at = _read_part(record, at)
     headers, at = read_varint(record, at)
     if headers != 0:
-        raise Undecodable(f"{headers} headers, in this log there are none")
+        raise Undecodable(f"{headers} headers; this log has none")
     if at != len(record):
         raise Undecodable(f"{len(record) - at} bytes follow its end")
     return key, value
@@ -218,16 +220,16 @@ def _read_control(key: bytes | None, value: bytes | None) -> ControlRecord:
         raise Undecodable("a control record has no key or no value")
     key_version, number = _CONTROL_KEY.unpack_from(key)
     if key_version < 0 or number not in CONTROL_TYPES:
-        raise Undecodable(f"control record type {number} (key version {key_version}) has no place in this log")
+        raise Undecodable(f"control record type {number} (key version {key_version}) does not belong in this log")
     return read_control(number, value)
 
 
 def read_control(number: int, value: bytes) -> ControlRecord:
-    """The control record of a known type in ``value``; Undecodable where it is none (R-FMT-20)."""
+    """The control record of a known type in ``value``; Undecodable if it is malformed (R-FMT-20)."""
     name = CONTROL_TYPES[number].__name__
     version = int.from_bytes(value[:2], "big", signed=True)
     if not 0 <= version <= SCHEMAS[name].max_version:
-        raise Undecodable(f"{name} version {version} is not known")
+        raise Undecodable(f"{name} version {version} is unknown")
     record, at = read_struct(name, version, value, 0)
     if at != len(value):
         raise Undecodable(f"{name}: {len(value) - at} bytes follow its end")
@@ -261,7 +263,7 @@ def write_batch(
         len(parts) - 1,
         timestamp,
         timestamp,
-        -1,  # no producer
+        -1,  # no producer id, epoch or sequence
         -1,
         -1,
         len(parts),

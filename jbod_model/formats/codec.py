@@ -54,18 +54,19 @@ OF_THE_TABLES: frozenset[type[Record]] = frozenset(
         AbortTransactionRecord,
     }
 )
-"""Records that say where replicas are, or which records count: a version that is not known stops (R-REC-4)."""
+"""Records that decide where replicas are, or which records count: an unknown version of them stops the reader
+(R-REC-4)."""
 
 
 def decode(value: bytes, *, file: str = "record", offset: int = -1, keep_unknown: bool = False) -> VersionedRecord:
-    """The record that a value of the metadata log holds.
+    """The record in a value of the metadata log.
 
-    MalformedLog, naming ``file`` and ``offset``, for bytes that no known Kafka writes. A type that is not known here
-    becomes an UnknownRecord, and so does a later version of a type outside ``OF_THE_TABLES``; with ``keep_unknown``
-    a later version of any type (R-REC-4).
+    MalformedLog, with ``file`` and ``offset``, for bytes that no known Kafka writes. An unknown type becomes an
+    UnknownRecord, and so does a later version of a type outside ``OF_THE_TABLES``; with ``keep_unknown``, a later
+    version of any type (R-REC-4).
 
-    Source: Kafka's ``AbstractApiMessageSerde``, but stricter (R-FMT-2, R-FMT-9). R-FMT-10: nothing but a
-    record or MalformedLog comes of any bytes.
+    Source: Kafka's ``AbstractApiMessageSerde``, but stricter (R-FMT-2, R-FMT-9). R-FMT-10: for any bytes the result is
+    a record or MalformedLog, no other exception.
     """
     try:
         return _decode(value, keep_unknown)
@@ -107,7 +108,7 @@ def _read_frame_part(value: bytes, at: int, what: str) -> tuple[int, int]:
 
 
 def encode(versioned: VersionedRecord) -> bytes:
-    """The value for the record; UsageError if its version cannot say what it says (R-FMT-8)."""
+    """The value for the record; UsageError if its version cannot express it (R-FMT-8)."""
     record, version = versioned.record, versioned.version
     if isinstance(record, UnknownRecord):
         return write_uvarint(FRAME_VERSION) + write_uvarint(record.api_key) + write_uvarint(version) + record.body
@@ -119,7 +120,7 @@ def encode(versioned: VersionedRecord) -> bytes:
 
 
 def read_struct(name: str, version: int, buffer: bytes, at: int) -> tuple[Struct, int]:
-    """A struct of the table at ``version``, with its tagged section; Undecodable if it is not there."""
+    """Read a struct of the table at ``version``, with its tagged section; Undecodable if the bytes do not hold one."""
     plan = _plan(name, version)
     values: dict[str, Any] = {}
     for field, read, _ in plan.ordinary:
@@ -146,7 +147,7 @@ def read_struct(name: str, version: int, buffer: bytes, at: int) -> tuple[Struct
 
 
 def _read_tagged(field: Field, read: Read, content: bytes) -> Any:
-    """R-FMT-9: the size of a known tag must be what it takes."""
+    """R-FMT-9: the announced size of a known tag must be the size that its value takes."""
     try:
         value, end = read(content, 0)
     except Undecodable as problem:
@@ -157,7 +158,7 @@ def _read_tagged(field: Field, read: Read, content: bytes) -> Any:
 
 
 def write_struct(struct: Struct, version: int) -> bytes:
-    """A struct of the table with its tagged section, tags ascending (R-FMT-7, R-FMT-8)."""
+    """Write a struct of the table with its tagged section, tags ascending (R-FMT-7, R-FMT-8)."""
     name = type(struct).__name__
     plan = _plan(name, version)
     out = [write(getattr(struct, field.name)) for field, _, write in plan.ordinary]
@@ -187,7 +188,7 @@ class _Plan:
     later_tags: frozenset[int]
     defaults: Mapping[str, Any]
     missing: Mapping[str, Any]
-    """Default of the fields that only later versions have."""
+    """Field that only later versions have -> its default."""
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""The records that raft keeps for itself, in batches of their own (docs/spec/formats.md).
+"""Control records: the records of Raft itself, in separate batches (docs/spec/formats.md).
 
 Source: Kafka's ``common.record.ControlRecordUtils`` and the schemas in ``common/message``.
 """
@@ -14,14 +14,14 @@ from jbod_model.ids import ZERO, Uuid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlRecord(Struct):
-    """What a control record says; ``version`` is the version of its schema as well."""
+    """The value of a control record; ``version`` is also the version of its schema."""
 
     version: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voter(Struct):
-    """A voter as a new leader names it."""
+    """A voter in the record of a new leader."""
 
     voter_id: int = 0
     voter_directory_id: Uuid = ZERO
@@ -75,7 +75,7 @@ class KRaftVersionFeature(Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumVoter(Struct):
-    """A voter with the id of its metadata directory, which no replica assignment ever names."""
+    """A voter with the id of its metadata directory. Replica assignments never name this id."""
 
     voter_id: int = 0
     voter_directory_id: Uuid = ZERO
@@ -97,7 +97,8 @@ CONTROL_TYPES: Mapping[int, type[ControlRecord]] = {
     5: KRaftVersionRecord,
     6: VotersRecord,
 }
-"""The class of each control type. 0 and 1 end a producer's transaction and have no place here (R-FMT-19)."""
+"""The class of each control type. Types 0 and 1 end a producer's transaction and do not occur in this log
+(R-FMT-19)."""
 
 CONTROL_TYPE_NAMES: Mapping[int, str] = {
     0: "ABORT",

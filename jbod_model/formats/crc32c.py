@@ -16,7 +16,7 @@ _TABLE = tuple(_entry(byte) for byte in range(256))
 
 
 def crc32c(data: bytes | memoryview, crc: int = 0) -> int:
-    """The checksum of ``data``, going on from the one of what came before it."""
+    """The checksum of ``data``, continued from the checksum of the bytes before it."""
     crc ^= 0xFFFFFFFF
     table = _TABLE
     for byte in data:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class JsonMismatch(ValueError):
-    """A JSON value that is not of the form its field has; the message names the field."""
+    """A JSON value that does not have the form of its field; the message names the field."""
 
 
 def camel_case(name: str) -> str:
@@ -38,7 +38,10 @@ def _fields(cls: Any) -> Mapping[str, tuple[str, Any]]:
 
 
 def read(cls: type[T], value: Any) -> T:
-    """The ``cls`` that ``value`` describes; a field that is left out has its default. JsonMismatch otherwise."""
+    """The ``cls`` that ``value`` describes; a missing field has its default.
+
+    JsonMismatch if it does not describe one.
+    """
     if not isinstance(value, dict):
         raise JsonMismatch(f"{cls.__name__}: an object is needed, not {value!r:.60}")
     kind: Any = cls
@@ -83,7 +86,7 @@ def _read_text(where: str, hint: Any, value: Any) -> Any:
 
 
 def write(value: Any) -> Any:
-    """The JSON value of a dataclass, with every field spelled out."""
+    """The JSON value of a dataclass, with every field."""
     if isinstance(value, Uuid):
         return str(value)
     if isinstance(value, bytes):

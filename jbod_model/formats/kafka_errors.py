@@ -1,4 +1,4 @@
-"""Kafka's error codes, as far as a controller answers with them (R-CTL-1)."""
+"""Kafka's error codes in the answers of a controller (R-CTL-1)."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ class DirectoriesNotSupported(RequestRefused):
 
 
 class ControllerUnregistrationNotSupported(RequestRefused):
-    """A controller is to be unregistered below metadata.version 4.4-IV2 (R-UNREG-3)."""
+    """An unregistration of a controller below metadata.version 4.4-IV2 (R-UNREG-3)."""
 
     code = KafkaError.UNSUPPORTED_VERSION
 
 
 class ControllerNotRegistered(RequestRefused):
-    """A controller is to be unregistered that is not registered (R-UNREG-3)."""
+    """An unregistration of a controller that is not registered (R-UNREG-3)."""
 
     code = KafkaError.CONTROLLER_ID_NOT_REGISTERED
 
@@ -115,19 +115,19 @@ class MigratingBrokerRefused(RequestRefused):
 
 
 class InvalidRegistration(RequestRefused):
-    """Directories or features of a registration are not acceptable: R-REG-4, R-REG-5, R-REG-6, R-REG-7, R-REG-8."""
+    """A registration whose directories or features are not acceptable: R-REG-4, R-REG-5, R-REG-6, R-REG-7, R-REG-8."""
 
     code = KafkaError.INVALID_REGISTRATION
 
 
 class InvalidRegistrationRequest(RequestRefused):
-    """The directories of a registration are not acceptable, with the page's error (R-REG-4, R-REG-7)."""
+    """A registration whose directories are not acceptable, with the error of KIP-858 (R-REG-4, R-REG-7)."""
 
     code = KafkaError.INVALID_REQUEST
 
 
 class LogDirNotFound(RequestRefused):
-    """A heartbeat reports a directory that is not registered, as the page of KIP-858 refuses it (R-FAIL-2)."""
+    """A heartbeat that reports an unregistered directory, which KIP-858 refuses (R-FAIL-2)."""
 
     code = KafkaError.LOG_DIR_NOT_FOUND
 
@@ -163,13 +163,13 @@ class InvalidTopicName(RequestRefused):
 
 
 class TopicExists(RequestRefused):
-    """The topic is there already."""
+    """A topic that exists already."""
 
     code = KafkaError.TOPIC_ALREADY_EXISTS
 
 
 class InvalidPartitions(RequestRefused):
-    """A number of partitions that is not positive, or no increase (R-CREATE-3)."""
+    """A number of partitions that is not positive, or not an increase (R-CREATE-3)."""
 
     code = KafkaError.INVALID_PARTITIONS
 
@@ -199,7 +199,7 @@ class PolicyViolation(RequestRefused):
 
 
 class NoReassignmentInProgress(RequestRefused):
-    """A reassignment is cancelled that is not there (R-REASSIGN-5)."""
+    """A cancel of a reassignment that is not in progress (R-REASSIGN-5)."""
 
     code = KafkaError.NO_REASSIGNMENT_IN_PROGRESS
 
@@ -211,6 +211,7 @@ class InvalidUpdateVersion(RequestRefused):
 
 
 class ControllerFault(RequestRefused):
-    """What makes Kafka's active controller resign: its own state is inconsistent (R-QUIRK-2, R-QUIRK-3)."""
+    """An inconsistency of the controller's own state, on which Kafka's active controller resigns (R-QUIRK-2,
+    R-QUIRK-3)."""
 
     code = KafkaError.UNKNOWN_SERVER_ERROR

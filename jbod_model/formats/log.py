@@ -1,6 +1,7 @@
-"""A node's metadata directory: which files there are, which to read, and every record in order (docs/spec/formats.md).
+"""Reads a node's metadata directory: its files, which of them to read, and every record in order
+(docs/spec/formats.md).
 
-Only reads. ``jbod_model.formats.log_writer`` writes; ``jbod_model.replay.transactions`` hides open transactions.
+``jbod_model.formats.log_writer`` writes logs. ``jbod_model.replay.transactions`` hides open transactions.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Start = Literal["earliest", "snapshot"]
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of the log (R-LOG-2)."""
+    """A segment of the log (R-LOG-2)."""
 
     path: Path
     base_offset: int
@@ -45,12 +46,15 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One record with its place. A record of a snapshot has the offset before the snapshot's end (R-LOG-6)."""
+    """One record with its offset and batch.
+
+    A record of a snapshot has the offset before the snapshot's end (R-LOG-6).
+    """
 
     offset: int
     epoch: int
     timestamp: int
-    """Milliseconds since 1970, when its batch was appended."""
+    """When its batch was appended, in milliseconds since 1970."""
     record: VersionedRecord | ControlRecord
     header: BatchHeader
     in_snapshot: bool = False
@@ -58,7 +62,7 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Bytes after the last complete batch: a batch that is being written, or was cut off (R-LOG-5)."""
+    """Bytes after the last complete batch: a batch that is being written or was cut off (R-LOG-5)."""
 
     path: Path
     position: int
@@ -68,7 +72,7 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class MetadataLog:
-    """The files of a metadata directory that count, ascending."""
+    """The segments and snapshots of a metadata directory, ascending."""
 
     directory: Path
     segments: tuple[Segment, ...]
@@ -76,13 +80,13 @@ class MetadataLog:
 
     @classmethod
     def open(cls, path: Path) -> MetadataLog:
-        """The log in ``path``, which is the partition's directory or the metadata.log.dir around it (R-LOG-1).
+        """The log in ``path``, which is the partition's directory or the metadata.log.dir that contains it (R-LOG-1).
 
         UsageError if there is neither.
         """
         directory = path / PARTITION_DIRECTORY if (path / PARTITION_DIRECTORY).is_dir() else path
         if not directory.is_dir():
-            raise UsageError(f"{path} is no directory: name a {PARTITION_DIRECTORY} or the metadata.log.dir around it")
+            raise UsageError(f"{path} is not a directory: name a {PARTITION_DIRECTORY} or its metadata.log.dir")
         names = sorted(entry.name for entry in directory.iterdir() if entry.is_file())
         segments = tuple(Segment(directory / n, int(m[1])) for n in names if (m := _SEGMENT.fullmatch(n)))
         snapshots = tuple(Snapshot(directory / n, int(m[1]), int(m[2])) for n in names if (m := _SNAPSHOT.fullmatch(n)))
@@ -91,15 +95,15 @@ class MetadataLog:
         return cls(directory, segments, snapshots)
 
     def newest_snapshot(self) -> Snapshot | None:
-        """The newest snapshot that is complete; others are passed over as Kafka's loader does (R-LOG-3)."""
+        """The newest complete snapshot; incomplete ones are skipped, as by Kafka's loader (R-LOG-3)."""
         return next((snapshot for snapshot in reversed(self.snapshots) if _is_complete(snapshot)), None)
 
 
 class LogReader:
-    """Iterates over the entries of a log once: a snapshot if one is needed, then what follows it (R-LOG-4).
+    """Iterates over the entries of a log once: a snapshot if one is needed, then the log after it (R-LOG-4).
 
-    ``start``: ``earliest`` reads the log from offset 0 where it still begins there, ``snapshot`` starts from the
-    newest snapshot if there is one. After the iteration ``tail`` says what was left, ``next_offset`` where it ends.
+    ``start``: ``earliest`` reads the log from offset 0 if the log still begins there, ``snapshot`` starts from the
+    newest snapshot if there is one. After the iteration ``tail`` has the remaining bytes and ``next_offset`` the end.
     """
 
     def __init__(self, log: MetadataLog, *, start: Start = "earliest", keep_unknown: bool = False) -> None:
@@ -114,7 +118,7 @@ class LogReader:
             raise MalformedLog(
                 str(log.segments[0].path),
                 self.next_offset,
-                f"the log starts at {first} and no complete snapshot covers what came before",
+                f"the log starts at {first}, and no complete snapshot covers the offsets before it",
             )
 
     def __iter__(self) -> Iterator[LogEntry]:
@@ -147,9 +151,9 @@ class LogReader:
             file = str(segment.path)
             is_last = index == len(self.log.segments) - 1
             if not is_last and self.log.segments[index + 1].base_offset <= start:
-                continue  # all of it is in the snapshot
+                continue  # the snapshot covers all of it
             if expected is not None and segment.base_offset != expected:
-                raise MalformedLog(file, expected, f"the log goes on at {segment.base_offset}: a segment is missing")
+                raise MalformedLog(file, expected, f"the log continues at {segment.base_offset}: a segment is missing")
             expected = segment.base_offset
             for batch in self._read_segment(segment, is_last=is_last):
                 header = batch.header
@@ -174,7 +178,7 @@ class LogReader:
             batch = read_batch(data, at, file=str(segment.path))
             if batch is None:
                 if not is_last:
-                    raise MalformedLog(str(segment.path), next_offset, "the segment is cut off but another follows")
+                    raise MalformedLog(str(segment.path), next_offset, "the segment is cut off, but another follows")
                 self.tail = Tail(segment.path, at, len(data) - at, next_offset)
                 return
             yield batch
@@ -195,7 +199,7 @@ class LogReader:
 
 
 def read_file(path: Path) -> Iterator[Batch]:
-    """Every batch of one segment or snapshot; MalformedLog also for a cut-off end."""
+    """Every batch of one segment or snapshot; MalformedLog if its end is cut off."""
     data = _contents(path)
     at, next_offset = 0, -1
     while at < len(data):
@@ -222,7 +226,7 @@ def _whole(snapshot: Snapshot) -> Iterator[Batch]:
 
 
 def _is_complete(snapshot: Snapshot) -> bool:
-    """Whether the last batch is all there and is a footer (R-LOG-3); damage elsewhere is found when it is read."""
+    """Whether the last batch is complete and is a footer (R-LOG-3). Other damage is found when the file is read."""
     data = _contents(snapshot.path)
     file, at, last = str(snapshot.path), 0, None
     while at < len(data):

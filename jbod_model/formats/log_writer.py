@@ -1,4 +1,4 @@
-"""Segments and snapshots that Kafka's own tools read (docs/spec/formats.md)."""
+"""Writes segments and snapshots that Kafka's own tools read (docs/spec/formats.md)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from jbod_model.formats.records import VersionedRecord
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 RECORDS_PER_BATCH = 1024
-"""What Kafka hands over at a time when it writes a snapshot."""
+"""The number of records that Kafka appends at a time when it writes a snapshot."""
 
 _READ_ONLY = 0o400
 
 
 class LogWriter:
-    """Collects batches for one segment; offsets continue from ``base_offset`` (R-LOG-8)."""
+    """Collects the batches of one segment; offsets start at ``base_offset`` (R-LOG-8)."""
 
     def __init__(self, *, base_offset: int = 0) -> None:
         self.base_offset = base_offset
@@ -73,10 +73,10 @@ def write_snapshot(
     timestamp: int,
     voters: Sequence[QuorumVoter] = (),
 ) -> Path:
-    """Write the snapshot of the state before ``end_offset``, read-only as Kafka leaves it (R-LOG-9).
+    """Write the snapshot of the state before ``end_offset``, read-only as Kafka does (R-LOG-9).
 
-    ``timestamp``, in milliseconds since 1970, is when the last record that it holds was appended. ``voters`` are
-    those of a quorum that may change (kraft.version 1).
+    ``timestamp``, in milliseconds since 1970, is when the last record that it covers was appended. ``voters`` are
+    those of a dynamic quorum (kraft.version 1).
     """
     header: list[ControlRecord] = [SnapshotHeaderRecord(last_contained_log_timestamp=timestamp)]
     if voters:
@@ -110,7 +110,7 @@ def _values(records: Sequence[VersionedRecord] | Sequence[ControlRecord]) -> lis
 
 
 def _publish(path: Path, content: bytes, *, mode: int = 0o644) -> Path:
-    """Under its name only when it is complete."""
+    """Rename the file to its name only once it is complete."""
     part = path.with_name(path.name + ".part")
     part.write_bytes(content)
     part.chmod(mode)

@@ -47,7 +47,7 @@ LEVEL_NAMES: Mapping[int, str] = {level: name for name, level in LEVELS.items()}
 """Feature level -> metadata.version."""
 
 STABLE = LEVELS["4.4-IV2"]
-"""The highest level that is not subject to change: what a log of this level holds is known."""
+"""The highest stable level: the content of a log with this level is known."""
 
 FEATURE_LEVELS: Mapping[str, Mapping[int, int]] = {
     "transaction.version": {2: LEVELS["4.0-IV2"]},
@@ -58,11 +58,11 @@ FEATURE_LEVELS: Mapping[str, Mapping[int, int]] = {
 }
 """Feature -> its level -> the metadata.version from which a release sets it (``Feature.defaultLevel``, 4.4.0).
 
-Not of kraft.version, which is a decision about the quorum.
+kraft.version is not in it, because it is a decision about the quorum.
 """
 
 CHANGES_METADATA = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33})
-"""Levels that brought new records or fields; going back across one would lose them (R-FEAT-3)."""
+"""Levels that introduced records or fields; a downgrade across one would lose them (R-FEAT-3)."""
 
 _MIGRATION = LEVELS["3.4-IV0"]
 _NO_BUMP_ON_SHRINK = LEVELS["3.6-IV0"]

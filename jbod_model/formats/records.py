@@ -1,4 +1,4 @@
-"""Every record type of the metadata log up to Kafka 4.4.0, as Kafka names it and with Kafka's defaults (R-REC-2).
+"""Every record type of the metadata log up to Kafka 4.4.0, with Kafka's names and defaults (R-REC-2).
 
 Attributes are the schema's field names in snake_case and in the schema's order; lists are tuples, a null is None.
 Source: the JSON schemas in ``metadata/src/main/resources/common/metadata`` of Kafka.
@@ -18,17 +18,17 @@ class Struct:
     """A group of fields with a tagged section of its own."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
-    """Tagged fields of a later Kafka, kept as they were: (tag, bytes), ascending."""
+    """Tagged fields of a later Kafka, kept unchanged: (tag, bytes), ascending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record(Struct):
-    """What the value of one record of the metadata log says."""
+    """The value of one record of the metadata log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownRecord(Record):
-    """A record that this version cannot read, kept on request so that nothing is lost (R-REC-4)."""
+    """A record that this version of jbod cannot read, kept on request so that nothing is lost (R-REC-4)."""
 
     api_key: int
     body: bytes
@@ -56,7 +56,7 @@ class BrokerFeature(Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerRecord(Record):
-    """A broker (re)joins: everything known about it is replaced (R-BROKER-1)."""
+    """A broker registers: everything known about it is replaced (R-BROKER-1)."""
 
     broker_id: int = 0
     is_migrating_zk_broker: bool = False
@@ -73,7 +73,7 @@ class RegisterBrokerRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterBrokerRecord(Record):
-    """A broker is gone for good (R-BROKER-2)."""
+    """A broker is unregistered (R-BROKER-2)."""
 
     broker_id: int = 0
     broker_epoch: int = 0
@@ -81,7 +81,7 @@ class UnregisterBrokerRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecord(Record):
-    """A topic is born; its partitions follow (R-TOPIC-1)."""
+    """A topic is created; its partitions follow (R-TOPIC-1)."""
 
     name: str = ""
     topic_id: Uuid = ZERO
@@ -118,7 +118,7 @@ class ConfigRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChangeRecord(Record):
-    """What changes in one partition; a field at its default does not change (docs/spec/replay.md)."""
+    """A change of one partition; a field with its default does not change (docs/spec/replay.md)."""
 
     partition_id: int = -1
     topic_id: Uuid = ZERO
@@ -151,7 +151,7 @@ class UnfenceBrokerRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveTopicRecord(Record):
-    """A topic and its partitions are gone (R-TOPIC-2)."""
+    """A topic and its partitions are deleted (R-TOPIC-2)."""
 
     topic_id: Uuid = ZERO
 
@@ -209,7 +209,7 @@ class ClientQuotaRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdsRecord(Record):
-    """A block of producer ids given to a broker."""
+    """A block of producer ids is allocated to a broker."""
 
     broker_id: int = 0
     broker_epoch: int = -1
@@ -218,7 +218,7 @@ class ProducerIdsRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistrationChangeRecord(Record):
-    """What changes in a registration; a field at its default does not change (R-BROKER-4)."""
+    """A change of a registration; a field with its default does not change (R-BROKER-4)."""
 
     broker_id: int = 0
     broker_epoch: int = 0
@@ -251,12 +251,12 @@ class RemoveAccessControlEntryRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoOpRecord(Record):
-    """Nothing but an offset: the controller was idle."""
+    """A record without content: the controller was idle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZkMigrationStateRecord(Record):
-    """How far the migration from ZooKeeper got."""
+    """The state of the migration from ZooKeeper."""
 
     zk_migration_state: int = 0
 
@@ -278,19 +278,19 @@ class BeginTransactionRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransactionRecord(Record):
-    """The open metadata transaction holds (R-TXN-2)."""
+    """The open metadata transaction ends, and its records take effect (R-TXN-2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortTransactionRecord(Record):
-    """The open metadata transaction never was (R-TXN-3)."""
+    """The open metadata transaction is aborted, and its records have no effect (R-TXN-3)."""
 
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveDelegationTokenRecord(Record):
-    """A delegation token is gone."""
+    """A delegation token is removed."""
 
     token_id: str = ""
 
@@ -316,7 +316,7 @@ class ControllerFeature(Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterControllerRecord(Record):
-    """A controller (re)joins (R-CONTROLLER-1)."""
+    """A controller registers (R-CONTROLLER-1)."""
 
     controller_id: int = 0
     incarnation_id: Uuid = ZERO
@@ -334,14 +334,14 @@ class ClearElrRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterControllerRecord(Record):
-    """A controller is gone for good (R-CONTROLLER-2)."""
+    """A controller is unregistered (R-CONTROLLER-2)."""
 
     controller_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class VersionedRecord:
-    """A record with the version of its schema that it is written in."""
+    """A record with the version of its schema."""
 
     record: Record
     version: int
@@ -384,7 +384,7 @@ MAX_VERSIONS: Mapping[type[Record], int] = dict.fromkeys(API_KEYS.values(), 0) |
     PartitionChangeRecord: 2,
     BrokerRegistrationChangeRecord: 3,
 }
-"""The newest version of each record type that is known here; the oldest is 0 for all."""
+"""The newest known version of each record type; the oldest is always 0."""
 
 API_KEY_OF: Mapping[type[Record], int] = {record: api_key for api_key, record in API_KEYS.items()}
 

@@ -1,4 +1,4 @@
-"""The answers in a controller's request log, as far as their classes have fields."""
+"""Reads the answers in a controller's request log."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from jbod_model.formats.responses import BrokerHeartbeatResponse, Response
 
 
 def read_answer(cls: type[Any], value: dict[str, Any], error_code: int) -> Response:
-    """The answer of class ``cls`` that ``value`` describes; of one that was refused as a whole nothing."""
+    """The answer of class ``cls`` that ``value`` describes; empty if the request was refused as a whole."""
     if cls is Response or error_code != 0:
         return Response()
     if cls is BrokerHeartbeatResponse:
-        value = {**value, "inControlledShutdown": False}  # the controller's own knowledge: it is not sent
+        value = {**value, "inControlledShutdown": False}  # the controller's own state, which is not sent
     parsed: Response = read(cls, _known(cls, value))
     return parsed
 
 
 def _known(cls: Any, value: Any) -> Any:
-    """``value`` without the fields that ``cls``, at any depth, does not have."""
+    """``value`` without the fields that ``cls`` does not have, at any depth."""
     if not isinstance(value, dict):
         return value
     fields = _fields(cls)
@@ -44,7 +44,7 @@ def _fields(cls: Any) -> Mapping[str, Any]:
 
 
 def _element(hint: Any) -> type[Any] | None:
-    """The dataclass in ``tuple[X, ...]``, as responses spell their lists."""
+    """The dataclass X in ``tuple[X, ...]``, the type of lists in responses."""
     found = re.fullmatch(r"tuple\[(\w+), \.\.\.\]", str(hint))
     cls = getattr(responses, found[1], None) if found else None
     return cls if isinstance(cls, type) and dataclasses.is_dataclass(cls) else None

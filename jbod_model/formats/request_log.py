@@ -1,12 +1,12 @@
-"""A controller's request log: which line asked what, and what the controller answered (R-SIM-8 writes the same form).
+"""Reads a controller's request log: the request and the answer in each line. R-SIM-8 writes the same form.
 
 A line is ``[2026-11-21 02:23:39,344] DEBUG Completed request:{...} (kafka.request.logger)``, as Kafka's configurations
-of log4j and log4j2 both write it; a ``T`` in the time, a dot before the milliseconds and a zone are taken too. The JSON
-is Kafka's own (``RequestConvertToJson``). A request that a broker forwards in an Envelope has one line, of the inner
-request with ``isForwarded``.
+of log4j and log4j2 both write it. A ``T`` in the time, a dot before the milliseconds and a zone are accepted, too. The
+JSON is Kafka's own (``RequestConvertToJson``). A request that a broker forwards in an Envelope has one line: that of
+the inner request, with ``isForwarded``.
 
-Only `APIS` are read. Of everything else, SCRAM credentials and delegation tokens among it, nothing is kept; nor is the
-text of a line that cannot be read, as it may hold such a request.
+Only the requests in `APIS` are read. Nothing is kept of others, which may hold SCRAM credentials or delegation tokens,
+nor of the text of a line that cannot be read, which may be such a request.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from jbod_model.formats.request_answers import read_answer
 from jbod_model.formats.responses import Response
 
 LONGEST_LINE = 1 << 24
-"""Bytes of a line. The largest requests, of 2,250 assignments or 10,000 partitions, have well below a tenth of it."""
+"""The most bytes of a line. The largest requests, with 2,250 assignments or 10,000 partitions, take under a tenth of
+it."""
 
 HIGHEST_API_KEY = 94
-"""Of Kafka 4.4; a key above is reported, not silently dropped."""
+"""The highest api key of Kafka 4.4. A higher key is reported, not dropped silently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """What every completed request has. Times are milliseconds since 1970 by the clock of the controller."""
+    """The fields of every completed request. Times are milliseconds since 1970 by the controller's clock."""
 
     api: str
     """Kafka's name, for example ``BROKER_HEARTBEAT``."""
@@ -40,9 +41,9 @@ class Line:
     completed_ms: int
     """When the line was written, after the answer was sent."""
     total_ms: float
-    """From the request's arrival to then."""
+    """The time from the request's arrival to its completion."""
     forwarded: bool
-    """Whether a broker passed it on."""
+    """Whether a broker forwarded it."""
     correlation_id: int
     client_id: str
     connection: str
@@ -59,17 +60,17 @@ class RequestLine(Line):
 
     request: requests.Request
     response: Response
-    """The answer; a bare `Response` if the request was refused as a whole or there is nothing to say."""
+    """The answer; a plain `Response` if the request was refused as a whole or the answer has no fields."""
     error_code: int
-    """Of the request as a whole; those of its entries are in ``response``."""
+    """The error code of the whole request; those of its entries are in ``response``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewerLine(Line):
-    """A request of a version that is newer than those of `APIS`: what it asked is not read."""
+    """A request with a newer version than those in `APIS`: its content is not read."""
 
     broker_id: int | None
-    """Of the broker that asked, or that it is about; None where it names none."""
+    """The broker that sent the request, or that it is about; None if it names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +78,19 @@ class Reject:
     """A line that cannot be read. Its text is not kept."""
 
     reason: str
-    """One of some hundred: it names the field, never what stood there."""
+    """One of about a hundred texts: it names the field, never its value."""
     size: int
     """Bytes of the line."""
     api: str | None = None
-    """Which of `APIS` it is, where that much can be seen."""
+    """Which of `APIS` it is, if the line still shows it."""
     completed_ms: int | None = None
     newer: NewerLine | None = None
-    """What is known of a request whose version is newer than those that jbod reads."""
+    """The known facts about a request with a newer version than those that jbod reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """An API that is read: its versions, the form of its request and of its answer."""
+    """An API that jbod reads: its versions, and the classes of its request and its answer."""
 
     key: int
     name: str
@@ -133,7 +134,7 @@ APIS: Mapping[int, Api] = {
         Api(94, "UNREGISTER_CONTROLLER", range(1), requests.UnregisterControllerRequest, Response),
     )
 }
-"""Api key -> what is read. UPDATE_FEATURES is among them because it decides what later requests may say."""
+"""Api key -> how it is read. UPDATE_FEATURES is among them because it decides what later requests may contain."""
 
 _TIME = re.compile(
     r"\[?(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[,.](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?(?![\d,.])", re.ASCII
@@ -147,19 +148,19 @@ _RANGES: Mapping[str, range] = {
     "maxVersionLevel": _INT16,
     "port": range(1 << 16),
 }
-"""Numbers of a request or an answer that are no int32."""
+"""Number fields of a request or an answer that are not int32."""
 
 
 class _Unreadable(Exception):
-    """Why a line is a reject."""
+    """Why a line cannot be read."""
 
     newer: NewerLine | None = None
 
 
 def parse_line(line: bytes, *, zone: tzinfo = UTC) -> RequestLine | Reject | None:
-    """The request of one line, None for an API that is not read, a `Reject` for what cannot be; never an exception.
+    """The request of one line, None for an API that is not read, a `Reject` for a line that cannot be read.
 
-    ``zone`` is that of times without one.
+    Never raises. ``zone`` is the zone of times that name none.
     """
     if len(line) > LONGEST_LINE:
         return Reject(f"the line is longer than {LONGEST_LINE} bytes", len(line))
@@ -195,13 +196,13 @@ def parse_line(line: bytes, *, zone: tzinfo = UTC) -> RequestLine | Reject | Non
     except RecursionError:
         return Reject("nested too deeply", len(line), api, time)
     except JsonMismatch as problem:
-        return Reject(f"{str(problem).partition(':')[0]} has not its form", len(line), api, time)
+        return Reject(f"{str(problem).partition(':')[0]} has another form", len(line), api, time)
     except _Unreadable as problem:
         return Reject(str(problem), len(line), api, time, problem.newer)
 
 
 def _time(text: str, zone: tzinfo) -> int | None:
-    """Milliseconds since 1970 of the time that starts the line, None if there is none."""
+    """The time at the start of the line in milliseconds since 1970; None if there is none."""
     found = _TIME.match(text)
     if found is None:
         return None
@@ -216,11 +217,11 @@ def _time(text: str, zone: tzinfo) -> int | None:
 
 
 def _json(body: str) -> dict[str, Any]:
-    """The object that ``body`` starts with; what follows it is the layout's."""
+    """The JSON object at the start of ``body``. The text after it belongs to the logger's layout."""
     try:
         value, _ = json.JSONDecoder(parse_constant=_no_constant).raw_decode(body)
     except ValueError:
-        raise _Unreadable("no JSON, or cut off") from None
+        raise _Unreadable("not JSON, or cut off") from None
     if not isinstance(value, dict):
         raise _Unreadable("no JSON object")
     if "\\ud" in body or "\\uD" in body:
@@ -232,20 +233,20 @@ def _json(body: str) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _object(value: Mapping[str, Any], name: str) -> dict[str, Any]:
     found = value.get(name)
     if not isinstance(found, dict):
-        raise _Unreadable(f"{name} is no object")
+        raise _Unreadable(f"{name} is not an object")
     return found
 
 
 def _value(value: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
     found = value.get(name)
     if type(found) is not kind or (kind is int and found not in _INT32):
-        raise _Unreadable(f"{name} is no {kind.__name__}")
+        raise _Unreadable(f"{name} is not of type {kind.__name__}")
     return found
 
 
@@ -295,12 +296,12 @@ def _broker_id(request: Any) -> int | None:
 def _duration(value: Mapping[str, Any]) -> float:
     total = value.get("totalTimeMs")
     if isinstance(total, bool) or not isinstance(total, (int, float)) or not 0 <= total < 1 << 53:
-        raise _Unreadable("totalTimeMs is no duration")
+        raise _Unreadable("totalTimeMs is not a duration")
     return float(total)
 
 
 def _check_numbers(value: Any, name: str = "") -> None:
-    """Check that every integer fits its field, so that callers need no check."""
+    """Check that every integer fits its field, so that callers need not check."""
     if isinstance(value, dict):
         for inner, item in value.items():
             _check_numbers(item, inner)
@@ -312,7 +313,7 @@ def _check_numbers(value: Any, name: str = "") -> None:
 
 
 _IGNORED = {"DELETE_TOPICS": ("timeoutMs",), "UPDATE_FEATURES": ("timeoutMs",)}
-"""Fields of a request that decide nothing and that its class leaves out."""
+"""Fields of a request that affect nothing and that its class leaves out."""
 
 
 def _request(form: Api, value: dict[str, Any], response: dict[str, Any]) -> requests.Request:
@@ -323,7 +324,7 @@ def _request(form: Api, value: dict[str, Any], response: dict[str, Any]) -> requ
 
 
 def _delete_topics(request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
-    """Topics by id; for one that was named, the answer knows the id, unless there was no such topic."""
+    """Replace topic names by ids. The answer has the id of a named topic, unless there is no such topic."""
     named = {
         result.get("name"): result.get("topicId")
         for result in _objects(response.get("responses"), "responses")
@@ -362,13 +363,13 @@ def _with_epochs(partition: dict[str, Any]) -> dict[str, Any]:
         return partition
     members = partition["newIsr"]
     if not isinstance(members, list):
-        raise _Unreadable("newIsr is no list")
+        raise _Unreadable("newIsr is not a list")
     kept = {name: item for name, item in partition.items() if name != "newIsr"}
     return {**kept, "newIsrWithEpochs": [{"brokerId": member} for member in members]}
 
 
 def _update_features(request: dict[str, Any], _: dict[str, Any]) -> dict[str, Any]:
-    """Version 0 allows a downgrade where later versions name its kind."""
+    """Version 0 only allows a downgrade; later versions name its kind."""
     updates = []
     for update in _objects(request.get("featureUpdates"), "featureUpdates"):
         kept = {name: item for name, item in update.items() if name != "allowDowngrade"}
@@ -387,5 +388,5 @@ _ADAPT: Mapping[str, Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]]
 
 def _objects(value: Any, name: str) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise _Unreadable(f"{name} is no list of objects")
+        raise _Unreadable(f"{name} is not a list of objects")
     return value

@@ -1,4 +1,4 @@
-"""Request logs as files: plain or gzipped, of any size, damaged ones too; and several of one cluster together."""
+"""Request logs as files: plain or gzipped, of any size, possibly damaged; and several logs of one cluster together."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ L = TypeVar("L", bound=RequestLine | NewerLine)
 
 @dataclass(slots=True)
 class RequestLog:
-    """The lines of one file, plain or gzipped, read once in order; memory is bounded by the longest line.
+    """The lines of one file, plain or gzipped, read once in order. Memory is bounded by the longest line.
 
-    While and after iterating, ``read`` counts requests, ``dropped`` lines of other APIs, ``rejected`` reasons.
+    During and after the iteration, ``read`` counts requests, ``dropped`` lines of other APIs, ``rejected`` reasons.
     """
 
     path: Path
     zone: tzinfo = UTC
-    """Of times that name none."""
+    """The zone of times that name none."""
     read: int = 0
     dropped: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
     newer: int = 0
-    """Requests of newer versions, where they were asked for."""
+    """The number of requests of newer versions that `requests_and_newer` yielded."""
 
     def __iter__(self) -> Iterator[RequestLine | Reject]:
         for parsed in self._parsed():
@@ -45,11 +45,12 @@ class RequestLog:
             yield parsed
 
     def requests(self) -> Iterator[RequestLine]:
-        """The lines that could be read."""
+        """The requests in the lines that could be read."""
         return (line for line in self if isinstance(line, RequestLine))
 
     def requests_and_newer(self) -> Iterator[RequestLine | NewerLine]:
-        """The lines that could be read, and those of newer versions; these are not counted as rejected."""
+        """The requests in the lines that could be read, and those of newer versions, which are not counted as
+        rejected."""
         for line in self:
             if isinstance(line, RequestLine):
                 yield line
@@ -66,7 +67,7 @@ class RequestLog:
                 for line in _lines(source):
                     yield parse_line(line, zone=self.zone) if isinstance(line, bytes) else line
         except (OSError, EOFError, zlib.error) as problem:
-            yield Reject(f"{self.path.name} cannot be read to its end: {problem}", 0)
+            yield Reject(f"{self.path.name} cannot be read to the end: {problem}", 0)
 
 
 def _open(path: Path) -> IO[bytes]:
@@ -76,7 +77,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _lines(source: IO[bytes]) -> Iterator[bytes | Reject]:
-    """Each line that is not blank; of one that is too long only its size."""
+    """Each line that is not blank; only the size of a line that is too long."""
     while line := source.readline(LONGEST_LINE + 1):
         if len(line) <= LONGEST_LINE or line.endswith(b"\n"):
             if not line.isspace():
@@ -91,9 +92,9 @@ def _lines(source: IO[bytes]) -> Iterator[bytes | Reject]:
 
 
 def counted_once(lines: Iterable[L]) -> Iterator[L]:
-    """The requests, each once: of one that a broker's log has too, as received and as forwarded, the first line.
+    """Each request once. A forwarded request may be in two logs, as received and as forwarded; the first line counts.
 
-    ``lines`` are about in the order of time; two lines of a pair have at most `_REMEMBERED` others between them.
+    ``lines`` are roughly ordered by time; the two lines of a pair have at most `_REMEMBERED` others between them.
     """
     seen: dict[tuple[str, int, str], L] = {}
     for line in lines:
@@ -123,6 +124,6 @@ _FORWARDED = frozenset(
         "UNREGISTER_BROKER",
     }
 )
-"""What administrators send to a broker, which passes it on."""
+"""Requests that administrators send to a broker, which forwards them."""
 
 _REMEMBERED = 10_000

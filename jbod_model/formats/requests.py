@@ -1,4 +1,4 @@
-"""What a controller is asked, field for field as Kafka's schemas name it (R-CTL-4).
+"""The requests to a controller, with the fields of Kafka's schemas (R-CTL-4).
 
 Attributes are the schema's field names in snake_case, lists are tuples, ids are `Uuid`, a null is None. The requests
 without a schema are the controller's own periodic work (`SessionExpired`, `BalanceLeaders`, `ElectUncleanLeaders`).
@@ -32,7 +32,7 @@ class SupportedFeature:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistrationRequest:
-    """A broker process introduces itself with its directories (api key 62)."""
+    """A broker process registers with its directories (api key 62)."""
 
     broker_id: int
     cluster_id: str = ""
@@ -47,7 +47,7 @@ class BrokerRegistrationRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerHeartbeatRequest:
-    """A broker is alive, says what it wants, which directories failed and which are cordoned (api key 63)."""
+    """A broker's heartbeat: the state it wants, and its failed and cordoned directories (api key 63)."""
 
     broker_id: int
     broker_epoch: int = -1
@@ -56,26 +56,26 @@ class BrokerHeartbeatRequest:
     want_shut_down: bool = False
     offline_log_dirs: tuple[Uuid, ...] = ()
     cordoned_log_dirs: tuple[Uuid, ...] | None = None
-    """All that are cordoned (version 2); None before the broker has recovered its logs, and of older brokers."""
+    """All cordoned directories (version 2); None before the broker has recovered its logs, and from older brokers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionExpired:
-    """The controller has not heard of a broker for the length of a session."""
+    """The session of a broker expired: the controller received no heartbeat within the timeout."""
 
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterBrokerRequest:
-    """An operator removes a broker for good (api key 64)."""
+    """An operator unregisters a broker (api key 64)."""
 
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterControllerRequest:
-    """An operator removes a controller for good (api key 94)."""
+    """An operator unregisters a controller (api key 94)."""
 
     controller_id: int
 
@@ -98,7 +98,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatableTopic:
-    """A topic to create: placed by the controller, or by ``assignments`` with both numbers at -1."""
+    """A topic to create. The controller places it, or ``assignments`` does, with both numbers -1."""
 
     name: str
     num_partitions: int = -1
@@ -125,7 +125,7 @@ class CreatePartitionsAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePartitionsTopic:
-    """A topic to grow to ``count`` partitions."""
+    """A topic that should have ``count`` partitions."""
 
     name: str
     count: int = 0
@@ -134,7 +134,7 @@ class CreatePartitionsTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePartitionsRequest:
-    """Topics to grow (api key 37)."""
+    """Topics that should have more partitions (api key 37)."""
 
     topics: tuple[CreatePartitionsTopic, ...] = ()
     timeout_ms: int = 60_000
@@ -150,7 +150,7 @@ class DeleteTopicsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerState:
-    """A member that a leader wants in its in-sync set; epoch -1 is not checked."""
+    """A member that a leader wants in its in-sync set. Epoch -1 is not checked."""
 
     broker_id: int = 0
     broker_epoch: int = -1
@@ -158,7 +158,7 @@ class BrokerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterPartitionPartition:
-    """The new in-sync set of one partition, and the epochs at which the leader knows it."""
+    """The new in-sync set of one partition, and the epochs that the leader knows."""
 
     partition_index: int = 0
     leader_epoch: int = 0
@@ -186,7 +186,7 @@ class AlterPartitionRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignablePartition:
-    """The brokers a partition should have; None cancels what is under way."""
+    """The brokers that a partition should have; None cancels the reassignment in progress."""
 
     partition_index: int = 0
     replicas: tuple[int, ...] | None = None
@@ -247,7 +247,7 @@ class AssignedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedDirectory:
-    """A directory and what lies in it."""
+    """A directory and the replicas in it."""
 
     id: Uuid = ZERO
     topics: tuple[AssignedTopic, ...] = ()
@@ -255,7 +255,7 @@ class AssignedDirectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignReplicasToDirsRequest:
-    """A broker says in which directories its replicas are (api key 73)."""
+    """A broker reports the directories of its replicas (api key 73)."""
 
     broker_id: int
     broker_epoch: int = -1
@@ -320,14 +320,14 @@ class UpdateFeaturesRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BalanceLeaders:
-    """The controller's periodic work: lead partitions by their preferred replica where it can lead."""
+    """The controller's periodic work: elect preferred replicas that can lead."""
 
     max_elections: int = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectUncleanLeaders:
-    """The controller's periodic work: unclean elections for leaderless partitions of topics that allow it."""
+    """The controller's periodic work: unclean elections for leaderless partitions of topics that allow them."""
 
     max_elections: int = 1_000
 
@@ -350,4 +350,4 @@ Request = (
     | BalanceLeaders
     | ElectUncleanLeaders
 )
-"""Everything that a controller handles."""
+"""Every request that a controller handles."""

@@ -1,4 +1,4 @@
-"""What a controller answers, field for field as Kafka's schemas name it; every error code is a number (R-CTL-4)."""
+"""The answers of a controller, with the fields of Kafka's schemas; every error code is a number (R-CTL-4)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jbod_model.ids import ZERO, Uuid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """Root of all answers; on its own the answer of what has nothing to say."""
+    """Root of all answers; by itself it is an answer without fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class BrokerRegistrationResponse(Response):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerHeartbeatResponse(Response):
-    """What the broker is in the eyes of the controller."""
+    """The state of the broker, as the controller has it."""
 
     is_caught_up: bool
     is_fenced: bool
@@ -31,7 +31,7 @@ class BrokerHeartbeatResponse(Response):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatableTopicResult:
-    """A created topic, or why it was not."""
+    """A created topic, or the error."""
 
     name: str
     topic_id: Uuid = ZERO
@@ -50,7 +50,7 @@ class CreateTopicsResponse(Response):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePartitionsTopicResult:
-    """Whether a topic grew."""
+    """Whether partitions were added to a topic."""
 
     name: str
     error_code: int = 0
@@ -81,7 +81,7 @@ class DeleteTopicsResponse(Response):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterPartitionPartitionResult:
-    """The partition after the change; with an error the other fields stay at their defaults."""
+    """The partition after the change. With an error the other fields have their defaults."""
 
     partition_index: int
     error_code: int = 0
@@ -155,14 +155,14 @@ class ReplicaElectionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectLeadersResponse(Response):
-    """One result for each partition asked for; of all partitions, only those that needed an election."""
+    """One result for each requested partition; if all were requested, only for those that needed an election."""
 
     replica_election_results: tuple[ReplicaElectionResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedPartitionResult:
-    """Whether an assignment was taken."""
+    """Whether an assignment was accepted."""
 
     partition_index: int
     error_code: int = 0
@@ -195,7 +195,7 @@ class AssignReplicasToDirsResponse(Response):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConfigsResult:
-    """Whether the changes of one resource were taken."""
+    """Whether the changes of one resource were accepted."""
 
     resource_type: int
     resource_name: str

@@ -1,8 +1,8 @@
 """The layout of every record version: one table, read once (R-FMT-3).
 
 A line that is not indented starts a type: its api key if it is a record of the metadata log, its name, its versions
-(nested structs have those of the record around them). An indented line is a field: name, type, versions if not all,
-and ``#n`` if it is tagged. ``[]`` is an array of, ``?`` may be null.
+(a nested struct has those of its record). An indented line is a field: name, type, versions if not all, and ``#n`` if
+it is tagged. ``[]`` means an array, ``?`` that the value may be null.
 
 Source: the JSON schemas of Kafka 4.4.0; ``make kafka-schema`` compares with those of another.
 """
@@ -205,11 +205,11 @@ class Field:
 
     name: str
     type: str
-    """Of the element, if it is an array."""
+    """The type; of the element if the field is an array."""
     array: bool
     nullable: bool
     since: int
-    """The first version that has it; no field was ever dropped."""
+    """The first version that has the field. No field was ever removed."""
     tag: int | None
 
 
@@ -222,7 +222,7 @@ class Schema:
     max_version: int
 
     def of(self, version: int) -> tuple[Field, ...]:
-        """The fields that the version has."""
+        """The fields of a version."""
         return tuple(field for field in self.fields if field.since <= version)
 
 
@@ -250,4 +250,4 @@ def _read(table: str, module: object) -> dict[str, Schema]:
 
 
 SCHEMAS: Mapping[str, Schema] = _read(TABLE, records) | _read(CONTROL_TABLE, control_records)
-"""By the name of the type, nested structs included."""
+"""The schemas by type name, including nested structs."""

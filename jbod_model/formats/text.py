@@ -1,4 +1,4 @@
-"""Records as the JSON that Kafka's own log dump prints (R-REC-3)."""
+"""Records in the JSON form of Kafka's own log dump (R-REC-3)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def control_as_json(record: ControlRecord) -> dict[str, Any]:
 
 
 def struct_as_json(struct: Struct, version: int) -> dict[str, Any]:
-    """The fields of the version by their names in the schema; tagged ones only where they say something."""
+    """The fields of the version by their names in the schema; tagged fields only if they differ from their default."""
     schema = SCHEMAS[type(struct).__name__]
     defaults = {field.name: field.default for field in dataclasses.fields(struct)}
     said = {
@@ -73,7 +73,7 @@ def _value(value: Any, version: int = 0) -> Any:
 def dump_lines(path: Path, *, keep_unknown: bool = False) -> Iterator[dict[str, Any]]:
     """Every record of a segment or snapshot, one JSON object each; MalformedLog at the first that cannot be read.
 
-    ``timestamp`` is in milliseconds since 1970; ``payload`` is a metadata record, ``control`` one of raft's own.
+    ``timestamp`` is in milliseconds since 1970; ``payload`` is a metadata record, ``control`` a control record.
     """
     for batch in read_file(path):
         header = batch.header

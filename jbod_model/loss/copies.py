@@ -1,7 +1,7 @@
-"""The copies of a partition's log, and what happens to each (docs/spec/loss.md).
+"""The copies of a partition's log, and their changes (docs/spec/loss.md).
 
-A copy is a replica's log in one directory, from when it was created there. A replica that is recreated in another
-directory is a new, empty copy; a replica that moves is the same copy.
+A copy is a replica's log in one directory, from its creation there. A replica that is recreated in another directory is
+a new, empty copy. A replica that moves stays the same copy.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Literal
 from jbod_model.ids import IdTable, Uuid
 
 Level = Literal["complete", "unsure", "partial", "empty"]
-"""What a copy holds of the acknowledged writes (R-COPY-1).
+"""Which acknowledged writes a copy holds (R-COPY-1).
 
-``complete``: all of them. ``unsure``: all of them, unless its broker lost what it had not flushed. ``partial``: it may
-miss some. ``empty``: none, and it had no leader to fetch from.
+``complete``: all. ``unsure``: all, unless its broker lost unflushed writes. ``partial``: it may lack some. ``empty``:
+none, and it had no leader to fetch from.
 """
 How = Literal["recreated", "removed", "lost", "unregistered"]
 """Why a copy was given up: its replica was recreated in another directory, left the partition, was assigned to the LOST
@@ -24,15 +24,16 @@ directory, or its broker was unregistered."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What a broker registered, as far as copies depend on it."""
+    """The part of a broker's registration that copies depend on."""
 
     directories: frozenset[Uuid]
-    """The directories that are online; empty where the registration predates directories: all are."""
+    """The directories that are online. If it is empty, the registration is older than directories, and all are
+    online."""
     incarnation: Uuid
     fenced: bool = False
 
     def lists(self, directory: Uuid) -> bool:
-        """Whether a log in the directory can be served."""
+        """Whether the broker can serve a log in the directory."""
         return not self.directories or directory in self.directories
 
 
@@ -47,35 +48,35 @@ class Copy:
     directory: Uuid | None = None
     """The directory of the copy; None if no record has named it yet."""
     places: frozenset[Uuid] = frozenset()
-    """While ``directory`` is None: where it can lie. Empty: anywhere."""
+    """The directories that it can lie in while ``directory`` is None. If this is empty, it can lie anywhere."""
     missed: int | None = None
-    """Offset at which a process of its broker first registered without its directory, or one of its places: from then
-    on the replica can have been recreated. None once the directory is listed again."""
+    """Offset at which a process of its broker first registered without its directory or one of its places. The replica
+    may have been recreated after it. None once the directory is listed again."""
     left: frozenset[Uuid] = frozenset()
-    """Where it lay, or could lie, before a report that came while its broker was fenced: perhaps from a process that
-    had not registered yet, and that recreated it (R-COPY-12)."""
+    """The directories in which it lay or could lie before a report that came while its broker was fenced. The report
+    may be from a process that had not registered yet and that recreated the replica (R-COPY-12)."""
     placed: bool = False
-    """Whether that report was its first."""
+    """Whether that report was the first of this copy."""
     given_up: How | None = None
     away: int | None = None
-    """Offset of the record that gave it up."""
+    """Offset of the record by which it was given up."""
 
     @property
     def holds_everything(self) -> bool:
-        """Whether it holds every acknowledged write, as far as the metadata can say."""
+        """Whether it holds every acknowledged write, as far as the metadata shows."""
         return self.level in ("complete", "unsure")
 
     @property
     def usable(self) -> bool:
-        """Whether it holds everything and was not given up; its disk may be offline."""
+        """Whether it holds every acknowledged write and was not given up. Its disk may be offline."""
         return self.holds_everything and self.given_up is None
 
     def give_up(self, how: How, offset: int) -> Copy:
-        """The copy, given up by the record at ``offset``. The first reason stays."""
+        """The copy after the record at ``offset`` gave it up. The first reason stays."""
         return self if self.given_up is not None else replace(self, given_up=how, away=offset)
 
     def returned(self) -> Copy:
-        """The copy, in use again."""
+        """The copy after it came into use again."""
         return replace(self, given_up=None, away=None)
 
 
@@ -99,7 +100,10 @@ def registered(copy: Copy, broker: Registration, offset: int, *, new_process: bo
 def created(
     broker_id: int, assigned: Uuid, offset: int, level: Level, broker: Registration | None, ids: IdTable
 ) -> Copy:
-    """A new copy (R-COPY-2). Without a real directory it can lie in any that its broker has online."""
+    """A new copy (R-COPY-2).
+
+    If ``directory`` is not a real one, the copy can lie in any online directory of its broker.
+    """
     copy = Copy(broker_id=broker_id, since=offset, level=level)
     if assigned == ids.lost:
         return copy.give_up("lost", offset)
@@ -113,10 +117,10 @@ def created(
 def reassigned(
     copy: Copy, was: Uuid, now: Uuid, offset: int, broker: Registration | None, ids: IdTable, *, led: int = -1
 ) -> tuple[Copy, Copy | None]:
-    """A replica's directory changes from ``was`` to ``now``: (the copy it has now, the one it gave up).
+    """A replica's directory changes from ``was`` to ``now``: (its present copy, the copy that was given up).
 
-    ``broker`` is the registration at that offset, None where the broker is not registered. ``led``: the last offset at
-    which the partition had a leader that the new copy can have fetched from.
+    ``broker`` is the registration at that offset; None if the broker is not registered. ``led``: the last offset at
+    which the partition had a leader from which the new copy can have fetched.
     """
     if now == ids.lost:  # R-COPY-6
         return copy.give_up("lost", offset), None
@@ -138,8 +142,8 @@ def reassigned(
 def caught_up(copy: Copy, offset: int, broker: Registration | None) -> Copy:
     """The copy with which a replica joins the in-sync set, complete from now on (R-LOSS-3).
 
-    A replica joins with a log that its broker serves. Where the directory that the metadata names is not online, the
-    replica was recreated elsewhere, and the record that says where comes later (R-COPY-10).
+    A replica joins with a log that its broker serves. If the directory in the metadata is not online, the replica was
+    recreated in another one, and a later record names it (R-COPY-10).
     """
     if not may_serve(copy, broker) or copy.given_up is not None:
         copy = Copy(broker_id=copy.broker_id, since=offset, level="complete")
@@ -158,8 +162,8 @@ def may_serve(copy: Copy, broker: Registration | None) -> bool:
 
 
 def elected(copy: Copy, offset: int, broker: Registration | None, *, led: int) -> tuple[Copy, Copy | None]:
-    """The copy with which a replica leads, and the one it gave up: a copy that no record has placed was recreated
-    where its broker lists none of its places (R-COPY-5). ``led``: as for ``reassigned``."""
+    """The copy with which a replica leads, and the copy that was given up. If no record has placed a copy and its
+    broker lists none of its places, the copy was recreated (R-COPY-5). ``led``: as for ``reassigned``."""
     if copy.directory is not None or may_serve(copy, broker):
         return copy, None
     assert broker is not None
@@ -169,9 +173,9 @@ def elected(copy: Copy, offset: int, broker: Registration | None, *, led: int) -
 
 
 def measure(copy: Copy, broker: Registration | None) -> Copy:
-    """The copy of a leader, complete by definition from now on (R-LOSS-6).
+    """The copy of a leader, which is complete by definition from now on (R-LOSS-6).
 
-    Where no record says its place it can lie in a directory that failed: the controller takes it to be online.
+    If no record names its directory, it can lie in a failed one: the controller counts it as online.
     """
     if copy.directory is not None or broker is None or not copy.places:
         return replace(copy, level="complete")
@@ -187,7 +191,9 @@ def _found(copy: Copy, now: Uuid, fenced: int | None) -> Copy:
 
 
 def decided(copy: Copy, broker: Registration, offset: int, *, new_process: bool, led: int) -> tuple[Copy, Copy | None]:
-    """Whose report it was that came while the broker was fenced: (the copy, the one that was given up) (R-COPY-12).
+    """Decide which process sent the report that came while the broker was fenced (R-COPY-12).
+
+    The result is (the present copy, the copy that was given up).
 
     ``led``: as for ``reassigned``.
     """

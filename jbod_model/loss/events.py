@@ -1,4 +1,4 @@
-"""What can change the fate of a partition's data: its own versions, its brokers' registrations, min.insync.replicas."""
+"""The events that affect a partition's data: its own versions, its brokers' registrations, min.insync.replicas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Version:
     offset: int
     state: Partition
     in_snapshot: bool = False
-    """A snapshot says so: records between the state before and this one may be missing."""
+    """Whether a snapshot says so. Records between the state before and this one may then be missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

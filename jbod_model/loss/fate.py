@@ -6,7 +6,8 @@ least min.insync.replicas are in sync. So at any offset some copies hold every a
 
 - While a complete copy leads and enough replicas are in sync, writes may be acknowledged. A copy outside the in-sync
   set and the eligible leaders misses them: it becomes partial. A copy that joins the in-sync set becomes complete.
-- While nobody leads, nothing is acknowledged. The complete copies stay complete whatever the lists of the record say.
+- While no replica leads, no write is acknowledged. The complete copies stay complete, whatever the partition's records
+list.
 - When the last complete copy is given up, the data is lost from that offset on. The loss ends if the copy returns
   before another copy leads.
 - When a copy that is not complete leads, the partition goes on without what the leader misses, and the other copies
@@ -51,29 +52,29 @@ class Loss:
     offset: int
     """Of the record that gave up the last complete copy, or that elected a leader without one."""
     copies: tuple[Copy, ...]
-    """The last copies that held everything, by broker: where to look for the data."""
+    """The last copies that held every acknowledged write, by broker: where to look for the data."""
     leader: int | None = None
     """The broker that leads without the data; None if there is no leader."""
     went_on: int | None = None
-    """Offset of the record that made it lead. From then on the data does not come back by itself."""
+    """Offset of the record that made it lead. After it the data does not return by itself."""
     until: int | None = None
-    """Offset at which a complete copy returned, or the topic was deleted; None while it holds."""
+    """Offset at which a complete copy returned or the topic was deleted; None while the loss lasts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fate:
-    """What happened to a partition's data up to an offset; ``after`` gives the next one."""
+    """What happened to a partition's data up to an offset; ``after`` returns the next fate."""
 
     ids: IdTable = KAFKA_IDS
     min_isr: int = 1
     brokers: Mapping[int, Registration] = field(default_factory=dict)
     state: Partition | None = None
     copies: Mapping[int, Copy] = field(default_factory=dict)
-    """The copy of each replica, by broker; one that was given up stays until its replica has another."""
+    """The copy of each replica, by broker. A copy that was given up stays until its replica has another."""
     gone: tuple[Copy, ...] = ()
-    """Copies that were complete when their replica was recreated or removed, and miss nothing since."""
+    """Copies that were complete when their replica was recreated or removed, and that lack nothing since."""
     led: bool = False
-    """Whether anybody ever led: until then nothing was acknowledged (R-LOSS-7)."""
+    """Whether any replica has led: before that no write was acknowledged (R-LOSS-7)."""
     last_led: int = -1
     """Offset until which the partition last had a leader; -1 if it never had one."""
     losses: tuple[Loss, ...] = ()
@@ -95,13 +96,13 @@ class Fate:
 
     @property
     def last(self) -> tuple[Copy, ...]:
-        """The complete copies, or, where all were given up, the last ones that were."""
+        """The complete copies; if all were given up, the last ones that were complete."""
         held = tuple(copy for _, copy in sorted(self.copies.items()) if copy.holds_everything)
         return self.complete or (*self.gone, *held)
 
 
 def follow(events: Iterable[Event], *, ids: IdTable = KAFKA_IDS, min_isr: int = 1) -> Fate:
-    """The fate of one partition after its events; ``min_isr`` holds until an event says otherwise."""
+    """The fate of one partition after its events. ``min_isr`` applies until an event changes it."""
     fate = Fate(ids=ids, min_isr=min_isr)
     for event in events:
         fate = fate.after(event)
@@ -112,11 +113,11 @@ def follow(events: Iterable[Event], *, ids: IdTable = KAFKA_IDS, min_isr: int = 
 
 
 def _join(fate: Fate, version: Version) -> Fate:
-    """Replicas that the leader took into the in-sync set hold everything (R-LOSS-3).
+    """Replicas that the leader added to the in-sync set hold every acknowledged write (R-LOSS-3).
 
-    The leader asks for it, so it stays in sync itself, unless the same record completes a reassignment and removes it.
-    An unclean election names its winner in sync, too, and its record not the leader before. The same holds where a
-    cancelled reassignment leaves nobody in sync: Kafka then takes the first of the other replicas.
+    The leader requests it, so it stays in sync itself, unless the same record completes a reassignment and removes it.
+    The record of an unclean election also adds the winner to the in-sync set, but does not keep the previous leader in
+    it. The same holds if a cancelled reassignment leaves no replica in sync: Kafka then takes the first of the others.
     """
     before = fate.state
     leader = None if before is None else fate.copies.get(before.leader)
@@ -165,7 +166,7 @@ def _place(fate: Fate, version: Version) -> Fate:
 
 
 def _begin(fate: Fate, version: Version) -> Fate:
-    """The first version: who is in sync, or eligible, holds everything there is (R-LOSS-1)."""
+    """The first version: replicas that are in sync or eligible hold every acknowledged write (R-LOSS-1)."""
     state = version.state
     named = {*state.isr, *state.eligible_leader_replicas} or set(state.last_known_elr)
     other: Level = "partial" if version.in_snapshot else "empty"
@@ -192,10 +193,10 @@ def _named(state: Partition) -> set[int]:
 
 
 def _register(fate: Fate, event: BrokerChanged) -> Fate:
-    """A broker that is unregistered gives up its copies; they return if it registers their directory again.
+    """The copies of an unregistered broker are given up; they return if it registers their directory again.
 
-    After an unclean shutdown Kafka takes a broker out of the lists where eligible leaders are on. A copy that holds
-    everything and is in neither list then is unsure (R-LOSS-5). The partitions' records come before the registration.
+    After an unclean shutdown Kafka removes a broker from both lists if eligible leaders are on. A complete copy that is
+    then in neither list becomes unsure (R-LOSS-5). The partitions' records come before the registration.
     """
     brokers = {broker: known for broker, known in fate.brokers.items() if broker != event.broker_id}
     copy, before = fate.copies.get(event.broker_id), fate.brokers.get(event.broker_id)
@@ -221,7 +222,7 @@ def _register(fate: Fate, event: BrokerChanged) -> Fate:
 
 
 def _remove(fate: Fate, event: Removed) -> Fate:
-    """A deleted topic has nothing to lose any more (R-LOSS-9)."""
+    """A deleted topic ends its losses (R-LOSS-9)."""
     losses = tuple(loss if loss.until is not None else replace(loss, until=event.offset) for loss in fate.losses)
     return Fate(ids=fate.ids, min_isr=fate.min_isr, brokers=fate.brokers, losses=losses)
 
@@ -230,7 +231,7 @@ def _remove(fate: Fate, event: Removed) -> Fate:
 
 
 def _lead(fate: Fate, version: Version, before: Partition | None) -> Fate:
-    """What the version's leader means for the copies."""
+    """The effect of the version's leader on the copies."""
     if version.in_snapshot and before is not None:
         fate = _bridge(fate)
     leader = fate.copies.get(version.state.leader)
@@ -246,7 +247,7 @@ def _lead(fate: Fate, version: Version, before: Partition | None) -> Fate:
         fate = replace(_follow_leader(fate), led=True)
     elif leader.level != "complete":
         fate = _go_on(fate, leader, version.offset)
-    # Who follows a complete leader may have fetched from it.
+    # Followers of a complete leader may have fetched from it.
     copies = {
         broker: replace(copy, level="partial") if copy.level == "empty" else copy
         for broker, copy in fate.copies.items()
@@ -255,7 +256,7 @@ def _lead(fate: Fate, version: Version, before: Partition | None) -> Fate:
 
 
 def _acknowledge(fate: Fate) -> Fate:
-    """Where writes can be acknowledged, copies outside of the in-sync set miss them (R-LOSS-2)."""
+    """While writes can be acknowledged, copies outside of the in-sync set lack them (R-LOSS-2)."""
     state = fate.state
     leader = fate.copies.get(state.leader) if state is not None else None
     if state is None or leader is None or leader.given_up is not None or leader.level != "complete":
@@ -283,7 +284,7 @@ def _go_on(fate: Fate, leader: Copy, offset: int) -> Fate:
 
 
 def _follow_leader(fate: Fate) -> Fate:
-    """The leader's copy is the measure from now on. A copy that holds everything holds what the leader has, too."""
+    """The leader's copy is the measure from now on. A complete copy holds everything that the leader has."""
     assert fate.state is not None
     copies: dict[int, Copy] = {}
     for broker_id, copy in fate.copies.items():
@@ -295,7 +296,10 @@ def _follow_leader(fate: Fate) -> Fate:
 
 
 def _bridge(fate: Fate) -> Fate:
-    """Records before a snapshot were never read: its lists decide, unless every copy was recreated (R-LOSS-8)."""
+    """Records before a snapshot were not read.
+
+    The snapshot's lists decide, unless every copy was recreated (R-LOSS-8).
+    """
     assert fate.state is not None
     if all(copy.level == "empty" or copy.given_up is not None for copy in fate.copies.values()):
         return fate
@@ -311,7 +315,7 @@ def _bridge(fate: Fate) -> Fate:
 
 
 def _weigh(fate: Fate, offset: int) -> Fate:
-    """Whether a copy that holds everything is left (R-LOSS-4)."""
+    """Check whether a complete copy remains (R-LOSS-4)."""
     pending = _open(fate)
     if fate.complete:
         if pending is None:
@@ -323,7 +327,7 @@ def _weigh(fate: Fate, offset: int) -> Fate:
 
 
 def _known_better(loss: Loss, recreated: Copy) -> Loss:
-    """The loss as reported while a ``recreated`` copy still counted as moved (R-COPY-12, R-LOSS-6)."""
+    """The loss from the time when a ``recreated`` copy still counted as moved (R-COPY-12, R-LOSS-6)."""
     if loss.until is not None:
         return loss
     copies = tuple(
@@ -338,6 +342,6 @@ def _known_better(loss: Loss, recreated: Copy) -> Loss:
 
 
 def _open(fate: Fate) -> Loss | None:
-    """The loss that a returning copy would still end."""
+    """The loss that a returning copy can still end; None if there is none."""
     last = fate.losses[-1] if fate.losses else None
     return last if last is not None and last.went_on is None and last.until is None else None

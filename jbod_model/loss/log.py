@@ -1,4 +1,4 @@
-"""The fate of every partition of a metadata log (docs/spec/loss.md), record by record: the reference for the engine."""
+"""The fate of every partition of a metadata log, record by record: the reference for the engine (docs/spec/loss.md)."""
 
 from __future__ import annotations
 
@@ -25,13 +25,16 @@ Key = tuple[Uuid, int]
 
 @dataclass
 class Fates:
-    """The fates of all partitions while records are applied. ``default_min_isr``: what the brokers' own files say."""
+    """The fates of all partitions while records are applied.
+
+    ``default_min_isr``: the value in the brokers' own files.
+    """
 
     image: Image = field(default_factory=Image)
     profile: Profile = KAFKA
     default_min_isr: int = 1
     of: dict[Key, Fate] = field(default_factory=dict)
-    """By topic id and partition; of a removed topic the last one."""
+    """The fates by topic id and partition; those of a removed topic stay."""
     unregistered: dict[int, BrokerRegistration] = field(default_factory=dict)
     """The last registration of each broker that was unregistered."""
 
@@ -67,7 +70,7 @@ class Fates:
             self._partitions(before, last)
 
     def _is_unclean(self, record: RegisterBrokerRecord) -> bool:
-        """Whether the broker restarts after anything but an orderly shutdown (R-LOSS-5).
+        """Whether the broker restarts without a controlled shutdown before it (R-LOSS-5).
 
         Kafka calls more restarts unclean: a broker that finds a new or failed disk lacks that disk's mark of a clean
         shutdown and sends no previous epoch.

@@ -1,4 +1,4 @@
-"""The named sets of rules: ``kafka`` (what runs), ``kip858`` (what was accepted), ``draft`` (what was proposed)."""
+"""The named sets of rules: ``kafka`` (as released), ``kip858`` (as accepted), ``draft`` (as proposed)."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What may differ between the rules of Kafka, of KIP-858's page and of its drafts."""
+"""The switches in which the rules of Kafka, of KIP-858 and of its drafts differ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from jbod_model.profiles.controller_rules import ControllerRules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Named switches. What the ids mean is no switch: it belongs to the log (``jbod_model.ids.IdTable``)."""
+    """Named switches.
+
+    The meaning of reserved ids is not among them: it belongs to the log (``jbod_model.ids.IdTable``).
+    """
 
     name: str
 
@@ -20,24 +23,24 @@ class Profile:
     absent_directories: Literal["migrating", "unassigned"]
     """The id of every replica of a partition whose record names no directories (R-PART-3)."""
     empty_log_dirs_change: Literal["ignore", "apply"]
-    """What an empty LogDirs in a BrokerRegistrationChangeRecord does (R-BROKER-6)."""
+    """The effect of an empty LogDirs in a BrokerRegistrationChangeRecord (R-BROKER-6)."""
     logical_rewrites: bool
     """Whether a registration rewrites the directories of the broker's partitions without records (R-DRAFT-1,
     R-DRAFT-2)."""
     derives_offline_flag: bool
-    """Whether a change that takes directories out of a registration sets the draft's flag (R-DRAFT-6)."""
+    """Whether a change that removes directories from a registration sets the draft's flag (R-DRAFT-6)."""
 
     # DERIVED
 
     offline_rule: Literal["kafka", "kip858", "draft"]
-    """When the directory of a replica counts as offline (Kafka: R-OFF-7, the page: R-OFF-8, the draft: R-OFF-9)."""
+    """When the directory of a replica counts as offline (Kafka: R-OFF-7, the KIP: R-OFF-8, the draft: R-OFF-9)."""
 
     # CONTROLLER
 
     controller: ControllerRules
-    """How requests are answered."""
+    """The rules of the controller."""
 
     # BROKER
 
     broker: BrokerRules
-    """What a broker does about its directories."""
+    """The rules of the broker."""

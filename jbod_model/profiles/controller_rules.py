@@ -1,4 +1,4 @@
-"""Where the controllers of Kafka, of KIP-858's page and of its drafts differ, and Kafka's flaws."""
+"""The differences between the controllers of Kafka, of KIP-858 and of its drafts, and Kafka's flaws."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 
 class Quirk(enum.Enum):
-    """A flaw of released Kafka with a switch of its own. `releases.REPAIRED_IN` has the release that repaired it."""
+    """A flaw of released Kafka. Each has its own switch. `releases.REPAIRED_IN` has the release that repaired it."""
 
     ELR_WIPE = "elr_wipe"
     """A directory assignment empties the partition's eligible leader replicas (R-QUIRK-1)."""
@@ -21,51 +21,51 @@ class Quirk(enum.Enum):
     TWO_IN_ONE_HEARTBEAT = "two_in_one_heartbeat"
     """A heartbeat that unfences and reports a failed directory elects leaders onto that directory (R-QUIRK-4)."""
     PARTIAL_GROWTH = "partial_growth"
-    """A topic that cannot grow because brokers are missing keeps the partitions placed before that (R-QUIRK-7)."""
+    """A request for more partitions that fails for lack of brokers keeps those placed before (R-QUIRK-7)."""
     ALL_DIRECTORIES_OFFLINE = "all_directories_offline"
-    """When every directory fails, the change is written as an empty list, which readers ignore (R-QUIRK-5)."""
+    """When every directory fails, Kafka writes the change as an empty list, which readers ignore (R-QUIRK-5)."""
     CORDONED_ASSIGNMENT = "cordoned_assignment"
     """A replica can be assigned by hand to a broker whose directories are all cordoned (R-QUIRK-8)."""
     UNBOUNDED_GROWTH = "unbounded_growth"
-    """A request may add any number of partitions; what exceeds 10,000 records fails half way (R-QUIRK-9)."""
+    """A request may add any number of partitions; it fails half way if it exceeds 10,000 records (R-QUIRK-9)."""
     PARTITION_COUNT_OVERFLOW = "partition_count_overflow"
     """The partitions of a request for new topics are added up in 32 bits, which may overflow (R-QUIRK-10)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerRules:
-    """The decisions of a controller in which the sources differ; everything else is shared."""
+    """The decisions of a controller in which the sources differ. The profiles share everything else."""
 
     quirks: frozenset[Quirk]
     preselects_single_directory: bool
     """A new replica on a broker with one online directory is assigned to it at once (R-NEWDIR-1)."""
     migrating_without_directories: bool
-    """A new replica on a broker that registered no directories is "migrating", else unassigned (R-NEWDIR-1)."""
+    """A new replica on a broker that registered no directories is MIGRATING, otherwise UNASSIGNED (R-NEWDIR-1)."""
     unknown_offline_directory: Literal["ignore", "refuse"]
-    """A heartbeat that reports a directory which is not registered: nothing, or error 57 (R-FAIL-2)."""
+    """What a report of an unregistered directory in a heartbeat causes: nothing, or error 57 (R-FAIL-2)."""
     registration_error: Literal["119", "42"]
-    """The error of a registration without directories, or with another broker's (R-REG-4, R-REG-7)."""
+    """The error for a registration without directories, or with those of another broker (R-REG-4, R-REG-7)."""
     checks_directory_ids: bool
     """Registrations with reserved or repeated directories are refused (R-REG-5, R-REG-6)."""
     registration_change: Literal["last", "first"]
-    """Where the registration's record stands among those of a directory failure (R-FAIL-1)."""
+    """The position of the registration's record among the records of a directory failure (R-FAIL-1)."""
     fences_until_assigned: bool
     """A broker with several directories stays fenced until none of its replicas is unassigned (R-HB-5)."""
     admits_zookeeper_brokers: bool
     """A broker in ZooKeeper mode registers, with its directories, before its migration (R-ZK-1)."""
     zero_assignment_is_lost: bool
-    """An assignment to Uuid.ZERO is one to LOST (R-DRAFT-5)."""
+    """An assignment to Uuid.ZERO counts as one to LOST (R-DRAFT-5)."""
     election_after_assignment: Literal["old directory", "new directory"]
-    """Which directory the election in an assignment's record sees (R-ASSIGN-6)."""
+    """The directory that the election in an assignment's record sees: the old or the new one (R-ASSIGN-6)."""
     reassignment_completion: Literal["all in sync", "added in sync"] = "all in sync"
-    """Which replicas must be in sync before a reassignment is complete; it depends on the release (R-RELEASE-4)."""
+    """The replicas that must be in sync before a reassignment is complete; depends on the release (R-RELEASE-4)."""
 
     def has(self, quirk: Quirk) -> bool:
         """Whether a flaw is switched on."""
         return quirk in self.quirks
 
     def without(self, *quirks: Quirk) -> ControllerRules:
-        """The same rules with these flaws repaired; with none named, with all."""
+        """The same rules with these flaws repaired; without arguments, with all flaws repaired."""
         return replace(self, quirks=self.quirks - set(quirks or Quirk))
 
 
@@ -82,7 +82,7 @@ KAFKA_RULES = ControllerRules(
     zero_assignment_is_lost=False,
     election_after_assignment="old directory",
 )
-"""Kafka as released, with the flaws of all releases from 4.1 on; `releases.as_released` takes out what was repaired."""
+"""Kafka as released, with the flaws of all releases from 4.1 on; `releases.as_released` removes the repaired ones."""
 
 KIP858_RULES = ControllerRules(
     quirks=frozenset(),
@@ -97,7 +97,8 @@ KIP858_RULES = ControllerRules(
     zero_assignment_is_lost=False,
     election_after_assignment="new directory",
 )
-"""The current page. Where it contradicts itself its newer sentence counts, where it is silent the safe reading."""
+"""The current page of the KIP. If it contradicts itself, its newer sentence counts. If it says nothing, the safe
+reading does."""
 
 DRAFT_RULES = replace(KIP858_RULES, preselects_single_directory=False, zero_assignment_is_lost=True)
 """The older pages: every new replica starts unassigned, and Uuid.ZERO in an assignment means an offline directory."""

@@ -1,4 +1,4 @@
-"""What earlier drafts of KIP-858 said: registrations with an offline flag, rewrites without records."""
+"""The rules of earlier drafts of KIP-858: registrations with an offline flag, rewrites without records."""
 
 from jbod_model.profiles.base import Profile
 from jbod_model.profiles.broker_rules import DRAFT_BROKER

@@ -1,4 +1,4 @@
-"""What Kafka does (4.1.2 to 4.4.0)."""
+"""The rules of Kafka 4.1.2 to 4.4.0."""
 
 from jbod_model.profiles.base import Profile
 from jbod_model.profiles.broker_rules import KAFKA_BROKER

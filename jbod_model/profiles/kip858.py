@@ -1,4 +1,4 @@
-"""What the accepted page of KIP-858 says, read literally."""
+"""The rules of the accepted KIP-858, read literally."""
 
 from jbod_model.profiles.base import Profile
 from jbod_model.profiles.broker_rules import KIP858_BROKER

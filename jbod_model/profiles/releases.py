@@ -1,4 +1,4 @@
-"""What differs between the releases of Kafka at one and the same metadata.version (docs/spec/controller.md).
+"""The differences between releases of Kafka at the same metadata.version (docs/spec/controller.md).
 
 Source: the controller classes of Kafka 4.1.2, 4.2.0, 4.3.1 and 4.4.0.
 """
@@ -15,7 +15,7 @@ from jbod_model.profiles.controller_rules import Quirk
 
 
 class Release(NamedTuple):
-    """A release of Kafka; its patches do not differ in what is modelled here."""
+    """A release of Kafka. Its patch releases do not differ in what this model covers."""
 
     major: int
     minor: int
@@ -27,7 +27,7 @@ class Release(NamedTuple):
 OLDEST = Release(4, 1)
 """The oldest release that jbod distinguishes. An older controller counts as one of this release."""
 NEWEST = Release(4, 4)
-"""The newest release that is known; a controller after it counts as one of it."""
+"""The newest known release. A newer controller counts as one of this release."""
 
 REPAIRED_IN: Mapping[Quirk, Release] = {
     Quirk.ELR_WIPE: Release(4, 3),
@@ -35,14 +35,14 @@ REPAIRED_IN: Mapping[Quirk, Release] = {
     Quirk.UNBOUNDED_GROWTH: Release(4, 4),
     Quirk.PARTITION_COUNT_OVERFLOW: Release(4, 4),
 }
-"""The first release without the flaw; a flaw that is not here is in all of them (R-RELEASE-2)."""
+"""The first release without the flaw. A flaw that is not listed is in all releases (R-RELEASE-2)."""
 
 ADDED_SUFFICE = Release(4, 3)
-"""The first release in which a reassignment is complete when all it adds is in sync (R-RELEASE-4)."""
+"""The first release in which a reassignment is complete once all added replicas are in sync (R-RELEASE-4)."""
 
 _SINCE: Mapping[int, Release] = {28: Release(4, 2), 30: Release(4, 3), 32: Release(4, 4)}
-"""The lowest level that a controller supports from a release on. Each also knows the first level of the next one,
-which is not stable there: 31, 4.4-IV0, is supported by 4.3."""
+"""The lowest level that a controller supports from a release on. Each release also knows the first level of the next
+one, which is not stable there: 4.3 supports level 31, 4.4-IV0."""
 
 _UNTIL_4_1 = {
     "metadata.version": (7, 29),
@@ -60,7 +60,7 @@ SUPPORTED_FEATURES: Mapping[Release, Mapping[str, tuple[int, int]]] = {
     Release(4, 3): {**_UNTIL_4_1, "metadata.version": (7, 31)},
     Release(4, 4): {**_UNTIL_4_1, "metadata.version": (7, 34), "share.version": (0, 2)},
 }
-"""(lowest, highest) level of each feature of a controller of each release that admits unreleased ones."""
+"""(lowest, highest) level of each feature, by release, of a controller that admits unreleased levels."""
 
 
 def release_of(level: int) -> Release:
@@ -70,7 +70,8 @@ def release_of(level: int) -> Release:
 
 @functools.cache
 def as_released(profile: Profile, release: Release) -> Profile:
-    """``profile`` without the flaws repaired up to ``release``, with its reassignments (R-RELEASE-2, R-RELEASE-4)."""
+    """``profile`` without the flaws that ``release`` has repaired, and with its rule for reassignments (R-RELEASE-2,
+    R-RELEASE-4)."""
     rules = profile.controller
     repaired = [quirk for quirk, since in REPAIRED_IN.items() if release >= since]
     if repaired:

@@ -1,1 +1,1 @@
-"""What records make of a cluster: registrations, partitions, offline replicas, history."""
+"""The effect of records on a cluster: registrations, partitions, offline replicas, history."""

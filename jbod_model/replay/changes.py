@@ -1,6 +1,6 @@
-"""What a record changes, in words that a stream can carry: the table ``changes`` (docs/spec/changes.md).
+"""The changes of each record, as rows of the table ``changes`` (docs/spec/changes.md).
 
-Two images are compared, the one before a record and the one after it. A snapshot is one step.
+They follow from a comparison of the images before and after the record. A snapshot counts as one record.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RESYNC = "resync"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One thing that happened. ``before`` and ``after`` are None where there is nothing."""
+    """One change. ``before`` and ``after`` are None if there is no value."""
 
     what: str
     topic_id: Uuid | None = None
@@ -50,7 +50,7 @@ _NOWHERE = _Replica(None, None)
 def changes_between(
     before: Image, after: Image, record: Record | None, *, profile: Profile = KAFKA
 ) -> Iterator[Change]:
-    """What changed from one image to the next (R-EVENT-1). ``record``: what changed it, None for a snapshot."""
+    """The changes from one image to the next (R-EVENT-1). ``record`` is the cause; None for a snapshot."""
     for broker_id in sorted({*before.brokers, *after.brokers}):
         yield from _of_broker(before, after, broker_id, record)
     brokers_differ = before.brokers != after.brokers

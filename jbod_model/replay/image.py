@@ -1,7 +1,7 @@
 """The state after the records of a metadata log, and the effect of each record (docs/spec/replay.md).
 
-Where the controller checks more strictly than brokers, the checks are the controller's: no controller that replayed the
-records before could have written a record that fails one of them.
+If the controller checks more strictly than brokers, the checks are the controller's: a controller that replayed the
+earlier records could not have written a record that fails one of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,15 @@ from jbod_model.formats.records import (
 )
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
 from jbod_model.profiles import KAFKA, Profile
-from jbod_model.replay.registrations import BrokerRegistration, IllegalRecord, Partition, Rewrite, rewrite_of
+from jbod_model.replay.registrations import (
+    BrokerRegistration,
+    IllegalRecord,
+    Partition,
+    Rewrite,
+    check_directory_owners,
+    registered,
+    rewrite_of,
+)
 
 __all__ = ["BrokerRegistration", "Image", "Partition", "Topic"]
 
@@ -52,12 +60,12 @@ TOPIC_RESOURCE = 2
 
 WITHOUT_EFFECT = frozenset(
     {
-        # Offsets and transactions; what a transaction hides is left out before replay (jbod_model.replay.transactions).
+        # Offsets and transactions; jbod_model.replay.transactions removes hidden records before the replay.
         NoOpRecord,
         BeginTransactionRecord,
         EndTransactionRecord,
         AbortTransactionRecord,
-        # They do not affect where replicas are.
+        # These do not affect the location of replicas.
         DelegationTokenRecord,
         RemoveDelegationTokenRecord,
         UserScramCredentialRecord,
@@ -84,7 +92,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """The whole state at one offset. ``apply`` returns the next one; unchanged mappings are shared (R-REPLAY-4).
+    """The whole state at one offset. ``apply`` returns the next image, which shares unchanged mappings (R-REPLAY-4).
 
     Source: Kafka's ``image.MetadataImage`` and, for the checks, its ``controller`` package.
     """
@@ -113,7 +121,7 @@ class Image:
         return Image(ids=self.ids)
 
     def topic(self, name: str) -> Topic | None:
-        """The topic of that name."""
+        """The topic with this name."""
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics[topic_id]
 
@@ -124,7 +132,7 @@ class Image:
 def _register_broker(image: Image, record: RegisterBrokerRecord, profile: Profile) -> Image:
     """R-BROKER-1, R-BROKER-8 and, in the draft, R-DRAFT-1 and R-DRAFT-2."""
     after = BrokerRegistration.from_record(record)
-    _check_directory_owners(image, after)
+    check_directory_owners(image.brokers, after)
     if profile.logical_rewrites and record.broker_id in image.brokers:
         rewrite = rewrite_of(image.brokers[record.broker_id], after)
         if rewrite is not None:
@@ -134,46 +142,25 @@ def _register_broker(image: Image, record: RegisterBrokerRecord, profile: Profil
 
 def _unregister_broker(image: Image, record: UnregisterBrokerRecord, _: Profile) -> Image:
     """R-BROKER-2."""
-    _registered(image, record.broker_id, record.broker_epoch)
+    registered(image.brokers, record.broker_id, record.broker_epoch)
     return replace(image, brokers=_without(image.brokers, record.broker_id))
 
 
 def _fence_broker(image: Image, record: FenceBrokerRecord, _: Profile) -> Image:
     """R-BROKER-3."""
-    return _with_broker(image, replace(_registered(image, record.id, record.epoch), fenced=True))
+    return _with_broker(image, replace(registered(image.brokers, record.id, record.epoch), fenced=True))
 
 
 def _unfence_broker(image: Image, record: UnfenceBrokerRecord, _: Profile) -> Image:
     """R-BROKER-3."""
-    return _with_broker(image, replace(_registered(image, record.id, record.epoch), fenced=False))
+    return _with_broker(image, replace(registered(image.brokers, record.id, record.epoch), fenced=False))
 
 
 def _change_broker(image: Image, record: BrokerRegistrationChangeRecord, profile: Profile) -> Image:
     """R-BROKER-4, R-BROKER-5, R-BROKER-6, R-BROKER-7, R-BROKER-8."""
-    after = _registered(image, record.broker_id, record.broker_epoch).merge(record, profile)
-    _check_directory_owners(image, after)
+    after = registered(image.brokers, record.broker_id, record.broker_epoch).merge(record, profile)
+    check_directory_owners(image.brokers, after)
     return _with_broker(image, after)
-
-
-def _registered(image: Image, broker_id: int, epoch: int) -> BrokerRegistration:
-    """R-BROKER-5: the broker must be registered with this epoch."""
-    registration = image.brokers.get(broker_id)
-    if registration is None:
-        raise IllegalRecord(f"broker {broker_id} is not registered")
-    if registration.epoch != epoch:
-        raise IllegalRecord(f"broker {broker_id} has epoch {registration.epoch}, the record says {epoch}")
-    return registration
-
-
-def _check_directory_owners(image: Image, after: BrokerRegistration) -> None:
-    """R-BROKER-8: a directory is on one broker at a time."""
-    for other in image.brokers.values():
-        if other.broker_id != after.broker_id:
-            shared = set(other.directories) & set(after.directories)
-            if shared:
-                raise IllegalRecord(
-                    f"broker {after.broker_id} registers directory {min(shared)} of broker {other.broker_id}"
-                )
 
 
 def _with_broker(image: Image, registration: BrokerRegistration) -> Image:
@@ -181,7 +168,7 @@ def _with_broker(image: Image, registration: BrokerRegistration) -> Image:
 
 
 def _rewrite_directories(image: Image, rewrite: Rewrite) -> Image:
-    """The draft's rewrite of the broker's replicas. What it does not change stays the same object (R-REPLAY-4)."""
+    """The draft's rewrite of the broker's replicas. Unchanged partitions stay the same objects (R-REPLAY-4)."""
     topics = dict(image.topics)
     for topic_id, topic in image.topics.items():
         changed = {}
@@ -225,7 +212,7 @@ def _remove_topic(image: Image, record: RemoveTopicRecord, _: Profile) -> Image:
 
 
 def _set_partition(image: Image, record: PartitionRecord, profile: Profile) -> Image:
-    """R-PART-1: also for a partition that exists."""
+    """R-PART-1: this also applies to an existing partition."""
     topic = _existing(image, record.topic_id)
     try:
         partition = Partition.from_record(record, image.ids, profile)
@@ -248,7 +235,7 @@ def _change_partition(image: Image, record: PartitionChangeRecord, profile: Prof
 
 
 def _clear_elr(image: Image, record: ClearElrRecord, profile: Profile) -> Image:
-    """R-CLEAR-1: partitions that have something to clear change, with their epoch; the others do not."""
+    """R-CLEAR-1: partitions with eligible leaders change, and so does their epoch; the others do not."""
     if record.topic_name and record.topic_name not in image.topic_ids:
         raise IllegalRecord(f"there is no topic {record.topic_name}")
     clear = PartitionChangeRecord(eligible_leader_replicas=(), last_known_elr=())
@@ -330,4 +317,4 @@ HANDLERS: Mapping[type[Record], Callable[[Image, Any, Profile], Image]] = {
     RegisterControllerRecord: _register_controller,
     UnregisterControllerRecord: _unregister_controller,
 }
-"""What each record that changes the image does."""
+"""The handler of each record type that changes the image."""

@@ -1,4 +1,4 @@
-"""Which replicas are offline, and why; and the image as one JSON object with that answer in it."""
+"""Which replicas are offline, and why; and the image as a JSON object that includes the offline replicas."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def _offline_in_kafka(directory: Uuid, broker: BrokerRegistration, ids: IdTable)
 
 
 def _offline_in_kip858(directory: Uuid, broker: BrokerRegistration, ids: IdTable) -> bool:
-    """R-OFF-8: the page, read literally: an unassigned replica of a broker with two directories is offline."""
+    """R-OFF-8, the KIP read literally: an unassigned replica of a broker with two directories is offline."""
     return directory not in broker.directories and (directory == ids.lost or len(broker.directories) > 1)
 
 
 def _offline_in_draft(directory: Uuid, broker: BrokerRegistration, ids: IdTable) -> bool:
-    """R-OFF-9: as the page, and also if the broker has the flag for offline directories."""
+    """R-OFF-9: as in the KIP, and also if the broker has the flag for offline directories."""
     return directory not in broker.directories and (
         directory == ids.lost or len(broker.directories) > 1 or broker.has_offline_directories
     )
@@ -45,12 +45,12 @@ RULES: Mapping[str, Rule] = {
 
 
 def has_online_dir(broker: BrokerRegistration, directory: Uuid, ids: IdTable, profile: Profile = KAFKA) -> bool:
-    """Whether a replica assigned to the directory is online while its broker is."""
+    """Whether a replica in the directory is online while its broker is."""
     return not RULES[profile.offline_rule](directory, broker, ids)
 
 
 def offline_reason(image: Image, broker_id: int, directory: Uuid, *, profile: Profile = KAFKA) -> Reason | None:
-    """Why a replica on the broker, assigned to the directory, is offline; None if it is online."""
+    """Why a replica of the broker in the directory is offline; None if it is online."""
     broker = image.brokers.get(broker_id)
     if broker is None:  # R-OFF-2
         return "broker missing"

@@ -1,6 +1,6 @@
-"""The quorum as the records tell it: registrations of controllers, and the nodes that control records name.
+"""The quorum according to the records: registrations of controllers, and the nodes in control records.
 
-The tables ``controllers`` and ``voters`` hold its states (docs/spec/changes.md).
+Its states are the rows of the tables ``controllers`` and ``voters`` (docs/spec/changes.md).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ QUORUM_RECORDS = (
     KRaftVersionRecord,
     VotersRecord,
 )
-"""The records that a quorum follows from. All others leave it as it is."""
+"""The records that change the quorum. All others do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Controller:
     features: tuple[tuple[str, int, int], ...]
     """Name, lowest and highest level, by name."""
     registered: Moment
-    """The record that registered it. A snapshot that says the same keeps it."""
+    """The record that registered it. A snapshot with the same registration keeps it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +57,14 @@ class Member:
     """The levels of kraft.version that it supports; None while voters are static."""
     voter: bool
     since: Moment
-    """When it became a voter, or ceased to be one."""
+    """The record by which it became a voter or ceased to be one."""
     heard: Moment | None = None
     """The newest record that shows it alive: it was elected, granted a vote, or became a voter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumState:
-    """What the records up to some offset say."""
+    """The quorum after the records up to an offset."""
 
     controllers: Mapping[int, Controller] = field(default_factory=dict)
     members: Mapping[int, Member] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class QuorumState:
         return self
 
     def load(self, records: Iterable[Record | ControlRecord], now: Moment) -> QuorumState:
-        """The state after a whole snapshot: controllers are those that it names, voters as well if it names any."""
+        """The state after a whole snapshot: its controllers, and its voters if it names any."""
         loading = replace(self, controllers={})
         for record in records:
             loading = loading.follow(record, now)
@@ -104,7 +104,7 @@ class QuorumState:
         return replace(loading, controllers=kept)
 
     def _led(self, record: LeaderChangeMessage, now: Moment) -> QuorumState:
-        """A new epoch: who leads, who voted for it, and which voters it names (R-VOTER-2)."""
+        """A new epoch: the leader, the nodes that voted for it, and the voters (R-VOTER-2)."""
         named = {one.voter_id: one for one in record.voters}
         granted = {record.leader_id, *(one.voter_id for one in record.granting_voters)}
         members = {}

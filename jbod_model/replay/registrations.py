@@ -1,9 +1,10 @@
-"""The state of a broker and of a partition, and how a record changes it (docs/spec/replay.md)."""
+"""The states of brokers and partitions, and how records change them (docs/spec/replay.md)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from jbod_model.formats.records import (
     BrokerEndpoint,
@@ -30,6 +31,40 @@ class IllegalRecord(ValueError):
     """A record that cannot be applied to the state before it; the image adds the offset (ReplayViolation)."""
 
 
+class Registered(Protocol):
+    """The part of a registration that the checks need. The engine has its own class, with ids as text."""
+
+    @property
+    def broker_id(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def directories(self) -> tuple[Any, ...]: ...
+
+
+R = TypeVar("R", bound=Registered)
+
+
+def registered(brokers: Mapping[int, R], broker_id: int, epoch: int) -> R:
+    """R-BROKER-5: the broker must be registered with this epoch."""
+    registration = brokers.get(broker_id)
+    if registration is None:
+        raise IllegalRecord(f"broker {broker_id} is not registered (R-BROKER-5)")
+    if registration.epoch != epoch:
+        raise IllegalRecord(f"broker {broker_id} has epoch {registration.epoch}, the record says {epoch} (R-BROKER-5)")
+    return registration
+
+
+def check_directory_owners(brokers: Mapping[int, R], after: R) -> None:
+    """R-BROKER-8: only one broker has a directory at a time."""
+    for other in brokers.values():
+        shared = set(other.directories) & set(after.directories)
+        if other.broker_id != after.broker_id and shared:
+            raise IllegalRecord(
+                f"broker {after.broker_id} registers directory {min(shared)} of broker {other.broker_id} (R-BROKER-8)"
+            )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistration:
     """A broker as the metadata knows it. Source: Kafka's ``metadata.BrokerRegistration``."""
@@ -42,17 +77,18 @@ class BrokerRegistration:
     is_migrating_zk_broker: bool = False
     rack: str | None = None
     directories: tuple[Uuid, ...] = ()
-    """Directories that are online, ascending; empty: registered before directories were recorded."""
+    """The online directories, ascending. Empty if the broker registered before directories were recorded."""
     cordoned_directories: tuple[Uuid, ...] | None = None
-    """As listed by the broker's last heartbeat, offline ones too; None before the first list (R-CORDON-1)."""
+    """The list in the broker's last heartbeat, including offline directories; None before the first list
+    (R-CORDON-1)."""
     listeners: tuple[BrokerEndpoint, ...] = ()
     features: tuple[BrokerFeature, ...] = ()
     has_offline_directories: bool = False
-    """The flag of the drafts. No record carries it: a change that takes directories out sets it (R-DRAFT-6)."""
+    """The flag of the drafts. No record carries it: a change that removes directories sets it (R-DRAFT-6)."""
 
     @property
     def takes_replicas(self) -> bool:
-        """Whether an online directory is left that is not cordoned, or nothing is known of directories (R-CORDON-4)."""
+        """Whether some online directory is not cordoned, or no directories are known (R-CORDON-4)."""
         if not self.directories or self.cordoned_directories is None:
             return True
         return not set(self.directories) <= set(self.cordoned_directories)
@@ -81,7 +117,8 @@ class BrokerRegistration:
             raise IllegalRecord(f"broker {self.broker_id}: fenced is {change.fenced}, not -1, 0 or 1")
         if change.in_controlled_shutdown not in (0, 1):
             raise IllegalRecord(
-                f"broker {self.broker_id}: inControlledShutdown is {change.in_controlled_shutdown}, not 0 or 1"
+                f"broker {self.broker_id}: inControlledShutdown is {change.in_controlled_shutdown}, "
+                "not 0 or 1 (R-BROKER-7)"
             )
         # APPLY
         directories = tuple(sorted(change.log_dirs))
@@ -101,23 +138,23 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """What a registration says about the directories of the broker's replicas, by the draft: no record says it."""
+    """The draft's rewrite of the directories of a broker's replicas after a registration. No record carries it."""
 
     broker_id: int
     all_in: Uuid | None
-    """All replicas are in this directory (R-DRAFT-1); None: they stay where they are."""
+    """The directory of all replicas (R-DRAFT-1); None if they keep their directories."""
     lost: frozenset[Uuid]
-    """The replicas in these directories are in LOST (R-DRAFT-2)."""
+    """The directories whose replicas become LOST (R-DRAFT-2)."""
 
     def directory(self, directory: Uuid, ids: IdTable) -> Uuid:
-        """The directory of a replica that was in ``directory``."""
+        """The new directory of a replica that was in ``directory``."""
         if self.all_in is not None:
             return self.all_in
         return ids.lost if directory in self.lost else directory
 
 
 def rewrite_of(before: BrokerRegistration, after: BrokerRegistration) -> Rewrite | None:
-    """What the registration ``after`` rewrites, None if nothing (R-DRAFT-1, R-DRAFT-2)."""
+    """The rewrite after the registration ``after``; None if it rewrites nothing (R-DRAFT-1, R-DRAFT-2)."""
     gone = frozenset(before.directories) - frozenset(after.directories)
     only = before.directories[0] if len(before.directories) == 1 and not before.has_offline_directories else None
     if only in after.directories and len(after.directories) > 1:
@@ -177,7 +214,7 @@ class Partition:
             raise IllegalRecord(f"leaderRecoveryState is {change.leader_recovery_state}, not -1, 0 or 1")
         replicas = _or(change.replicas, self.replicas)
         directories = _normalised(_or(change.directories, self.directories), len(replicas), ids, profile)
-        if len(directories) != len(replicas):  # R-MERGE-4: directories stay where they were in the list
+        if len(directories) != len(replicas):  # R-MERGE-4: directories keep their position in the list
             raise IllegalRecord(f"{len(replicas)} replicas keep {len(directories)} directories")
         # APPLY
         led = change.leader != NO_LEADER_CHANGE
@@ -197,7 +234,7 @@ class Partition:
         )
 
     def directory(self, broker_id: int) -> Uuid:
-        """The directory of the broker's replica; KeyError where it holds none."""
+        """The directory of the broker's replica; KeyError if it has none."""
         if broker_id not in self.replicas:
             raise KeyError(broker_id)
         return self.directories[self.replicas.index(broker_id)]

@@ -32,7 +32,7 @@ from jbod_model.replay.registrations import BrokerRegistration, Partition
 def snapshot_records(image: Image) -> Iterator[VersionedRecord]:
     """Features first, then brokers, controllers, topics with their partitions, configuration (R-SNAP-1).
 
-    Below metadata.version 3.7-IV2 directories are dropped, as they are there, and cordons below 4.3-IV0 (R-SNAP-2).
+    As in Kafka, directories are dropped below metadata.version 3.7-IV2, and cordons below 4.3-IV0 (R-SNAP-2).
     """
     level = image.features.get(METADATA_VERSION, 0)
     with_elr = image.features.get(ELR_FEATURE, 0) > 0

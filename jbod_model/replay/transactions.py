@@ -1,7 +1,7 @@
-"""Metadata transactions by the controller's rule: all of it or nothing (docs/spec/replay.md).
+"""Metadata transactions by the controller's rule: all records of a transaction or none (docs/spec/replay.md).
 
-Brokers in fact publish records of an aborted transaction when anything follows the abort before they flush; the
-controller never does, and neither does this unless the quirk ``abort_leak`` is asked for (R-TXN-7). Source: Kafka's
+Brokers in fact publish records of an aborted transaction if another record follows the abort before they flush. The
+controller never does, and neither does this module, except with ``abort_leak`` (R-TXN-7). Source: Kafka's
 ``controller.OffsetControlManager`` and, for the quirk, ``image.loader.MetadataBatchLoader``; KIP-868.
 """
 
@@ -22,9 +22,9 @@ MARKERS = (BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord)
 
 
 class Transactions:
-    """Takes entries in order and lets through what holds; ``open_at`` is the offset of the open Begin (R-TXN-4).
+    """Takes entries in order and yields those that take effect; ``open_at`` is the offset of the open Begin (R-TXN-4).
 
-    ``abort_leak``: as a broker that loads all the entries at once, with the flaw of R-TXN-7.
+    ``abort_leak``: act as a broker that loads all entries at once, with the flaw of R-TXN-7.
     """
 
     def __init__(self, *, abort_leak: bool = False) -> None:
@@ -34,7 +34,8 @@ class Transactions:
         self._aborted: list[LogEntry] = []
 
     def add(self, entry: LogEntry) -> list[LogEntry]:
-        """The entries that this one makes visible: none inside a transaction, all of it at its end (R-TXN-5)."""
+        """The entries that this one makes visible: none inside a transaction, all of the transaction at its end
+        (R-TXN-5)."""
         record = entry.record.record if isinstance(entry.record, VersionedRecord) else None
         if record is not None and self._aborted:
             leaked, self._aborted = self._aborted, []
@@ -68,9 +69,9 @@ class Transactions:
 
 
 def committed(entries: Iterable[LogEntry], *, abort_leak: bool = False) -> Iterator[LogEntry]:
-    """The entries that hold. What belongs to an aborted transaction, or to one open at the end, is not among them.
+    """The entries that take effect: without those of aborted transactions and of one that is open at the end.
 
-    With ``abort_leak`` aborted records come after all, in front of the record that follows the abort (R-TXN-7).
+    With ``abort_leak`` aborted records take effect after all, before the record that follows the abort (R-TXN-7).
     """
     transactions = Transactions(abort_leak=abort_leak)
     for entry in entries:
@@ -78,5 +79,5 @@ def committed(entries: Iterable[LogEntry], *, abort_leak: bool = False) -> Itera
 
 
 def _has_no_effect(entry: LogEntry) -> bool:
-    """Markers and raft's own records stay, for their offsets."""
+    """Markers and control records stay, because their offsets count."""
     return not isinstance(entry.record, VersionedRecord) or isinstance(entry.record.record, MARKERS)

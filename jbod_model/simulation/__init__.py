@@ -1,1 +1,1 @@
-"""A cluster in one process: controller, brokers, disks, network and clock under one seeded scheduler."""
+"""Simulates a cluster in one process: controller, brokers, disks, network and clock under one seeded scheduler."""

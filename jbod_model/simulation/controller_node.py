@@ -1,4 +1,4 @@
-"""The active controller of a simulated cluster: the pure controller, its log, and what heartbeats tell it (R-SIM-2).
+"""The active controller of a simulated cluster: the pure controller, its log, and its state from heartbeats (R-SIM-2).
 
 Source: Kafka's ``QuorumController``, ``BrokerHeartbeatManager``.
 """
@@ -48,7 +48,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class LeaderChange:
-    """A new controller begins its epoch: a control record, which takes an offset and changes nothing."""
+    """The control record with which a new controller begins its epoch. It takes an offset and changes nothing."""
 
     base_offset: int
     epoch: int
@@ -62,7 +62,7 @@ class LeaderChange:
 
 @dataclass(slots=True)
 class _Heard:
-    """What heartbeats of one broker process say."""
+    """The facts from the heartbeats of one broker process."""
 
     epoch: int
     last_contact: int
@@ -74,7 +74,7 @@ class _Heard:
 
 @dataclass(slots=True)
 class ControllerNode:
-    """The controller with its log; the epoch counts controllers."""
+    """The controller with its log. The epoch is the number of controllers so far."""
 
     profile: Profile
     cluster_id: str
@@ -94,7 +94,7 @@ class ControllerNode:
         return node
 
     def handle(self, request: Request, now: int, new_topic_ids: tuple[Uuid, ...] = ()) -> Response | RequestRefused:
-        """Answer the request and commit its records, or say why it is refused."""
+        """Answer the request and commit its records, or return the error."""
         broker_id = getattr(request, "broker_id", None)
         try:
             result = Controller(self.profile).handle(self.image, request, self._context(request, now, new_topic_ids))
@@ -119,17 +119,17 @@ class ControllerNode:
         self.log.append(batch)
 
     def expire_sessions(self, now: int) -> None:
-        """Fence one unfenced broker that was not heard of for too long."""
+        """Fence one unfenced broker whose session expired."""
         for broker_id, registration in self.image.brokers.items():
             if not registration.fenced and not self._has_session(broker_id, now):
                 self.handle(SessionExpired(broker_id=broker_id), now)
                 return
 
     def fail_over(self, now: int, *, from_snapshot: bool = False) -> None:
-        """Another controller takes over with only the log: a new epoch, and every session starts again.
+        """Another controller takes over with only the log: a new epoch begins, and so does every session.
 
-        Which directories a process registered it reads there; ``from_snapshot`` says that the log it has begins with
-        a snapshot, whose registrations list only what is online (R-FAIL-4).
+        The controller reads in the log which directories a process registered. With ``from_snapshot`` its log begins
+        with a snapshot, whose registrations list only online directories (R-FAIL-4).
         """
         self.epoch += 1
         change = LeaderChange(self.next_offset, self.epoch, now)
@@ -144,7 +144,7 @@ class ControllerNode:
         }
 
     def _registrations(self) -> Iterator[tuple[int, RegisterBrokerRecord]]:
-        """Offset and record of every registration in the log, in its order."""
+        """Offset and record of every registration, in the order of the log."""
         for batch in self.log:
             if isinstance(batch, Batch):
                 for offset, versioned in enumerate(batch.records, batch.base_offset):
@@ -152,7 +152,7 @@ class ControllerNode:
                         yield offset, versioned.record
 
     def hear_of(self, broker_id: int, now: int) -> None:
-        """A sign of life of a broker that this model does not run: one under ZooKeeper, during a migration."""
+        """Note that a broker is alive that this model does not run: a ZooKeeper broker during a migration."""
         registration = self.image.brokers[broker_id]
         self.heard[broker_id] = _Heard(registration.epoch, now, -1, frozenset(registration.directories))
 

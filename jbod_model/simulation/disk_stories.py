@@ -1,4 +1,4 @@
-"""Disks that fail, are replaced, added, removed and moved; replicas that move between them."""
+"""Scenarios about disks that fail, are replaced, added, removed and moved, and replicas that move between them."""
 
 from __future__ import annotations
 

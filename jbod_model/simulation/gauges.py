@@ -1,4 +1,4 @@
-"""The gauge of each broker's queue of assignments over time, under the name its profile gives it (R-SIM-9)."""
+"""The gauge of each broker's queue of assignments over time, with the name that the profile gives it (R-SIM-9)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A value that a broker's gauge took at a time (milliseconds); None where its process has ended."""
+    """A value of a broker's gauge at a time (milliseconds); None after its process has ended."""
 
     time_ms: int
     node_id: int
@@ -17,6 +17,6 @@ class Reading:
 
 
 def changed(readings: Sequence[Reading], reading: Reading) -> bool:
-    """Whether a reading says anything new: the newest one of the broker has another value, or there is none."""
+    """Whether a reading differs from the broker's newest one, or is its first."""
     newest = next((known.value for known in reversed(readings) if known.node_id == reading.node_id), None)
     return newest != reading.value

@@ -1,4 +1,4 @@
-"""A machine of a simulated cluster: disks that break, a configuration, and at most one broker process (R-SIM-3)."""
+"""A machine of a simulated cluster: disks that can fail, a configuration, and at most one broker process (R-SIM-3)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from jbod_model.storage.problems import NotFormatted, StorageProblem, Unreadable
 
 @dataclass(slots=True)
 class Disk:
-    """What is on a disk, whether or not it works: its meta.properties and its logs (True for a future one)."""
+    """The content of a disk, working or not: its meta.properties and its logs (True for a future log)."""
 
     works: bool = True
     meta: MetaProperties | None = None
     logs: dict[Replica, bool] = field(default_factory=dict)
 
     def found(self, path: str) -> Found:
-        """What a process sees of it at ``path``."""
+        """What a process sees of the disk at ``path``."""
         if not self.works:
             return UnreadableDirectory(path, "I/O error")
         return self.meta or NotFormatted(path, "has no meta.properties")
@@ -37,7 +37,7 @@ class Disk:
 
 @dataclass(slots=True)
 class Host:
-    """A machine. ``disks`` is what is mounted where, ``log_dirs`` and ``metadata_dir`` are the configuration."""
+    """A machine. ``disks`` are the mounted disks by path; ``log_dirs`` and ``metadata_dir`` are the configuration."""
 
     node_id: int
     cluster_id: str
@@ -55,7 +55,7 @@ class Host:
     generation: int = 0
 
     def ensemble(self) -> Ensemble:
-        """The configured directories as a starting process finds them."""
+        """The configured directories, as a starting process finds them."""
         paths = sorted({*self.log_dirs, self.metadata_dir})
         return Ensemble(
             found={path: self.disks.setdefault(path, Disk()).found(path) for path in paths},
@@ -63,7 +63,7 @@ class Host:
         )
 
     def format(self) -> Plan:
-        """What kafka-storage format with --ignore-formatted does."""
+        """Format the disks as ``kafka-storage format --ignore-formatted`` does."""
         plan = plan_format(
             self.ensemble(),
             cluster_id=self.cluster_id,
@@ -78,7 +78,10 @@ class Host:
     def start(
         self, now: int, incarnation: Uuid, *, zookeeper: bool = False
     ) -> tuple[process.Action, ...] | StorageProblem:
-        """Start a process on the directories, or say what keeps it from starting; ``zookeeper``: in that mode."""
+        """Start a process on the directories, or return the problems that prevent it.
+
+        ``zookeeper``: in ZooKeeper mode.
+        """
         ensemble = self.ensemble()
         try:
             plan = plan_start(ensemble, node_id=self.node_id, next_long=self.next_long)
@@ -113,13 +116,13 @@ class Host:
         return actions
 
     def end(self, *, clean: bool) -> None:
-        """The process is gone. One that shut down in order leaves its epoch on disk."""
+        """The process has ended. After a clean shutdown its epoch is on disk."""
         if clean and self.broker is not None:
             self.clean_epoch = self.broker.life.epoch
         self.broker = None
 
     def save(self) -> None:
-        """Put the logs where the process has them; disks it lost keep what they had."""
+        """Put the logs where the process has them; disks that it lost keep their logs."""
         if self.broker is None:
             return
         disks = self.broker.replicas.disks
@@ -136,7 +139,7 @@ class Host:
         return None if meta is None else meta.directory_id
 
     def serves(self, replica: Replica) -> bool:
-        """Whether the process is there, connected and has the replica's log in a directory that works."""
+        """Whether the process runs, is connected and has the replica's log in a working directory."""
         reachable = self.broker is not None and self.connected and not self.paused
         return reachable and self.broker is not None and replica in self.broker.replicas.disks.current
 

@@ -1,4 +1,4 @@
-"""What a simulation leaves behind: a metadata log that Kafka reads, a request log, disks, the story (R-SIM-8)."""
+"""Writes the files of a simulation: a metadata log that Kafka reads, a request log, disks, the story (R-SIM-8)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jbod_model.simulation.world import World
 from jbod_model.storage.meta_properties import MetaProperties, write_meta_properties
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
-"""When every simulation begins, so that the same seed writes the same bytes."""
+"""The start time of every simulation, so that the same seed writes the same bytes."""
 
 METADATA_LOG = "__cluster_metadata-0"
 REQUEST_LOG = f"requests-{NODE_ID}.log"
@@ -39,9 +39,9 @@ def metadata_log(world: World) -> LogWriter:
 
 
 def write_world(world: World, directory: Path) -> tuple[Path, ...]:
-    """Write everything into ``directory``, which must not hold a simulation yet; the files written.
+    """Write everything into ``directory``, which must not hold a simulation yet. The result is the list of files.
 
-    ``controller-100`` is a metadata.log.dir, ``disks`` has what a broker's disks would hold of meta.properties.
+    ``controller-100`` is a metadata.log.dir; ``disks`` has the meta.properties of the brokers' disks.
     """
     log_dir = directory / f"controller-{NODE_ID}" / METADATA_LOG
     if log_dir.exists():
@@ -64,7 +64,7 @@ def write_world(world: World, directory: Path) -> tuple[Path, ...]:
 
 
 def story_lines(world: World) -> list[dict[str, object]]:
-    """What happened, with the time that the logs have for it."""
+    """The events of the story, with their times in the logs."""
     return [
         {"time": (START + timedelta(milliseconds=time)).isoformat(timespec="milliseconds"), "what": what}
         for time, what in world.story
@@ -72,7 +72,7 @@ def story_lines(world: World) -> list[dict[str, object]]:
 
 
 def metric_lines(world: World) -> list[dict[str, object]]:
-    """Every value that a broker's queue gauge took (R-SIM-9); null once its process has ended."""
+    """Every value of a broker's queue gauge (R-SIM-9); null after its process has ended."""
     return [
         {
             "time": (START + timedelta(milliseconds=reading.time_ms)).isoformat(timespec="milliseconds"),
@@ -85,7 +85,7 @@ def metric_lines(world: World) -> list[dict[str, object]]:
 
 
 def _write_disks(world: World, directory: Path) -> list[Path]:
-    """The meta.properties of every disk that works; a broken one has nothing to read."""
+    """The meta.properties of every working disk; a failed disk cannot be read."""
     written = []
     for host in world.hosts.values():
         for path, disk in host.disks.items():

@@ -1,6 +1,7 @@
-"""Replication between brokers: followers fall behind and catch up, and so do future replicas (R-SIM-5).
+"""Replication between brokers: followers and future replicas fall behind and catch up (R-SIM-5).
 
-Source: Kafka's ``Partition`` (in-sync sets), ``ReplicaAlterLogDirsThread``; no bytes are modelled, only who serves.
+Source: Kafka's ``Partition`` (in-sync sets), ``ReplicaAlterLogDirsThread``; the model has no bytes, only which replicas
+are served.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from jbod_model.simulation.scheduler import Scheduler
 
 REPLICA_LAG_TIME_MS = 30_000
 CHECK_INTERVAL_MS = 500
-# A follower that was away is in sync again after about this long.
+# About how long a follower that was away needs to be in sync again.
 CATCH_UP_MS = 1_500
-# The first copy of a replica to another disk takes as long. After that the copying thread never rests: it is faster
-# than the delay with which assignments are sent, otherwise a move would restart again and again (R-MOVE-7).
+# The first copy of a replica to another disk takes as long. After it the copying thread never pauses: it is faster than
+# the delay before assignments are sent, otherwise a move would restart forever (R-MOVE-7).
 COPY_INTERVAL_MS = 20
 
 
 class Cluster(Protocol):
-    """What replication needs of the simulated cluster."""
+    """The interface of the simulated cluster that replication uses."""
 
     @property
     def now(self) -> int:
@@ -42,15 +43,15 @@ class Cluster(Protocol):
         """The brokers' machines by broker id."""
 
     def after_event(self, host: Host) -> None:
-        """Save what a process did, and wake it when it has something to do."""
+        """Save the state of a process, and schedule its next action."""
 
     def alter_partition(self, host: Host, request: AlterPartitionRequest, done: Callable[[], None]) -> None:
-        """Carry a leader's change of in-sync sets to the controller; ``done`` happens when it was answered."""
+        """Deliver a leader's change of in-sync sets to the controller; ``done`` is called after the answer."""
 
 
 @dataclass(slots=True)
 class Replication:
-    """Follows every replica of every partition: since when it serves, or does not."""
+    """Tracks every replica of every partition: since when it is served, or not."""
 
     world: Cluster
     since: dict[tuple[int, Replica], tuple[bool, int]] = field(default_factory=dict)
@@ -58,7 +59,7 @@ class Replication:
     copying: dict[tuple[int, int, Replica, Uuid], int] = field(default_factory=dict)
 
     def begin(self) -> None:
-        """Look at everything again and again."""
+        """Check everything periodically."""
         self.world.scheduler.every(CHECK_INTERVAL_MS, self._check)
         self.world.scheduler.every(COPY_INTERVAL_MS, self._copy)
 
@@ -79,7 +80,8 @@ class Replication:
             self.world.after_event(host)
 
     def _lead(self, host: Host, image: Image) -> None:
-        """As a leader: take followers into the in-sync set that serve, and out those that have not for long."""
+        """Act as the leaders: add followers that are served to the in-sync sets, and remove those that have long not
+        been."""
         for topic_id, topic in image.topics.items():
             for number, partition in topic.partitions.items():
                 replica = Replica(topic_id, number)
@@ -104,7 +106,7 @@ class Replication:
         return serves or broker_id == partition.leader or self.world.now - since < REPLICA_LAG_TIME_MS
 
     def _state(self, broker_id: int, replica: Replica) -> tuple[bool, int]:
-        """Whether the broker serves the replica, and since when."""
+        """Whether the broker serves the replica, and the time since which this holds."""
         host = self.world.hosts.get(broker_id)
         serves = host is not None and host.serves(replica)
         known = self.since.get((broker_id, replica))

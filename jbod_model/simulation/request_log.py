@@ -33,12 +33,12 @@ API: dict[type[Any], tuple[int, int, str]] = {
     UnregisterBrokerRequest: (64, 0, "UNREGISTER_BROKER"),
     UpdateFeaturesRequest: (57, 2, "UPDATE_FEATURES"),
 }
-"""Key, version and name of what a simulated cluster sends."""
+"""Key, version and name of the requests in a simulated cluster."""
 
 FORWARDED = frozenset(
     {CreateTopicsRequest, AlterPartitionReassignmentsRequest, UnregisterBrokerRequest, UpdateFeaturesRequest}
 )
-"""What administrators send to a broker, which passes it on."""
+"""Requests that administrators send to a broker, which forwards them."""
 
 
 def request_log_lines(exchanges: Iterable[Exchange], start: datetime) -> Iterator[str]:
@@ -76,7 +76,7 @@ def request_log_lines(exchanges: Iterable[Exchange], start: datetime) -> Iterato
 
 
 def _request(request: Request) -> Any:
-    """The request without tagged fields at their default, which Kafka leaves out."""
+    """The request without tagged fields that have their default, which Kafka leaves out."""
     form = json_values.write(request)
     if isinstance(request, BrokerHeartbeatRequest) and not request.offline_log_dirs:
         del form["offlineLogDirs"]

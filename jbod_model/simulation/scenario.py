@@ -1,4 +1,4 @@
-"""What scenarios have in common: a name, a place in the KIP, and the usual first steps (R-SIM-6)."""
+"""The common parts of scenarios: a name, a section of the KIP, and the usual first steps (R-SIM-6)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SCENARIOS: dict[str, Scenario] = {}
 
 
 def scenario(name: str, summary: str, section: str) -> Callable[[Callable[[World], None]], Callable[[World], None]]:
-    """Enter a story under its name."""
+    """Register a story under its name."""
 
     def enter(play: Callable[[World], None]) -> Callable[[World], None]:
         SCENARIOS[name] = Scenario(name, summary, section, play)
@@ -55,7 +55,7 @@ def bootstrap(world: World, version: str = NEWEST, *, elr: bool = False, extra: 
 
 
 def cluster(world: World, disks: tuple[int, ...] = (3, 3, 3), version: str = NEWEST, *, elr: bool = False) -> None:
-    """Brokers 1, 2 and so on with so many disks each, all running and unfenced."""
+    """Start brokers 1, 2 and so on with ``disks`` disks each, and wait until all are unfenced."""
     bootstrap(world, version, elr=elr)
     for node_id, count in enumerate(disks, 1):
         world.add_host(node_id, count)
@@ -64,7 +64,7 @@ def cluster(world: World, disks: tuple[int, ...] = (3, 3, 3), version: str = NEW
 
 
 def topic(world: World, name: str, partitions: int = 6, replication: int = 3) -> None:
-    """Create a topic, placed by the controller, and let its brokers report where it is."""
+    """Create a topic that the controller places, and let its brokers report the directories."""
     new = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replication)
     world.ask(CreateTopicsRequest(topics=(new,)), topic_ids=1)
     world.tell(f"topic {name} is created, {partitions} partitions on {replication} brokers each")
@@ -72,12 +72,12 @@ def topic(world: World, name: str, partitions: int = 6, replication: int = 3) ->
 
 
 def run_for(world: World, seconds: float = 20) -> None:
-    """Let the cluster come to rest."""
+    """Let time pass until the cluster is quiet."""
     world.run(seconds)
 
 
 def wait_for_moves(world: World, node_id: int, state: MoveState) -> None:
-    """Let time pass until every move of a broker has come to ``state``, a minute at most."""
+    """Let time pass until every move of a broker has reached ``state``, for at most a minute."""
     for _ in range(12_000):
         broker = world.hosts[node_id].broker
         if broker is None or all(move.state is state for move in broker.replicas.moves.values()):
@@ -86,7 +86,7 @@ def wait_for_moves(world: World, node_id: int, state: MoveState) -> None:
 
 
 def replicas_in(world: World, node_id: int, path: str) -> list[Replica]:
-    """The replicas that the metadata has in the disk at ``path``."""
+    """The replicas that the metadata has on the disk at ``path``."""
     directory = world.hosts[node_id].directory_id(path)
     return [
         Replica(topic_id, number)

@@ -1,7 +1,7 @@
-"""The order of everything that happens: one queue, one clock, one source of chance (R-SIM-1).
+"""Schedules every event of a simulation: one queue, one clock, one source of randomness (R-SIM-1).
 
-Two runs with the same seed do the same in the same order: what is due at the same time goes by a random number drawn
-when it was scheduled, then by the order of scheduling.
+Two runs with the same seed do the same in the same order. Events that are due at the same time are ordered by a random
+number that is drawn when they are scheduled, then by the order of scheduling.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class Scheduler:
         self._order = count()
 
     def at(self, time: int, event: Event) -> None:
-        """Let ``event`` happen at ``time``, or now if that has passed."""
+        """Schedule ``event`` for ``time``, or for now if that time has passed."""
         heapq.heappush(self._queue, (max(time, self.now), self.random.random(), next(self._order), event))
 
     def after(self, delay: int, event: Event) -> None:
-        """Let ``event`` happen ``delay`` milliseconds from now."""
+        """Schedule ``event`` for ``delay`` milliseconds from now."""
         self.at(self.now + delay, event)
 
     def soon(self, least: int, most: int, event: Event) -> None:
-        """Let ``event`` happen after a delay drawn between ``least`` and ``most`` milliseconds."""
+        """Schedule ``event`` after a random delay between ``least`` and ``most`` milliseconds."""
         self.after(self.random.randint(least, most), event)
 
     def every(self, interval: int, event: Event) -> None:
-        """Let ``event`` happen again and again, first after a part of ``interval``."""
+        """Schedule ``event`` periodically, first after a random part of ``interval``."""
 
         def again() -> None:
             event()

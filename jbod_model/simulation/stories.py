@@ -1,4 +1,4 @@
-"""Every scenario there is, by name (R-SIM-6)."""
+"""Every scenario, by name (R-SIM-6)."""
 
 from jbod_model.errors import UsageError
 from jbod_model.simulation import disk_stories, upgrade_stories
@@ -6,7 +6,7 @@ from jbod_model.simulation.scenario import SCENARIOS, Scenario
 from jbod_model.simulation.world import World
 
 MODULES = (disk_stories, upgrade_stories)
-"""Importing them enters their scenarios."""
+"""Importing these modules registers their scenarios."""
 
 
 def play(name: str, seed: int, profile: str = "kafka", ids: str = "kafka") -> World:

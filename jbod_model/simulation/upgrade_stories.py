@@ -1,4 +1,4 @@
-"""From clusters without directory assignment to those with it, and JBOD switched on and off."""
+"""Scenarios about upgrades to directory assignment, and about JBOD that is switched on and off."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def _register_under_zookeeper(world: World, node_id: int, disks: int) -> None:
 
 
 def _migrate_by_the_page(world: World) -> None:
-    """Brokers in ZooKeeper mode register and report (R-ZK-1, R-ZK-3); then each restarts under KRaft."""
+    """Brokers in ZooKeeper mode register and report (R-ZK-1, R-ZK-3). Then each restarts under KRaft."""
     disks = {1: 2, 2: 2, 3: 1}
     for node_id, count in disks.items():
         host = world.add_host(node_id, count)
@@ -237,7 +237,7 @@ def _migrate_by_the_page(world: World) -> None:
 
 
 def _zookeeper_topics(world: World) -> dict[str, tuple[Uuid, list[tuple[int, ...]]]]:
-    """The topics that ZooKeeper knows, with their logs on some disk of each broker: id and brokers by partition."""
+    """The topics in ZooKeeper, with their logs on some disk of each broker: id, and brokers by partition."""
     topics = {}
     placed: dict[str, list[tuple[int, ...]]] = {"old": [(1, 2), (2, 3), (3, 1), (1, 3)], "solo": [(1,), (2,), (3,)]}
     for name, partitions in placed.items():
@@ -249,10 +249,10 @@ def _zookeeper_topics(world: World) -> dict[str, tuple[Uuid, list[tuple[int, ...
 
 
 def _migrate_metadata(world: World, topics: dict[str, tuple[Uuid, list[tuple[int, ...]]]]) -> None:
-    """The transaction that copies ZooKeeper's topics: every replica that exists is MIGRATING (R-ZK-4).
+    """The transaction that copies ZooKeeper's topics: every existing replica is MIGRATING (R-ZK-4).
 
-    Kafka leaves the directories out, which it reads as MIGRATING (R-PART-3). By the page that would be UNASSIGNED, so
-    they are named.
+    Kafka leaves the directories out and reads this as MIGRATING (R-PART-3). By the KIP it would mean UNASSIGNED, so the
+    records name the directories.
     """
     named = world.controller.profile.absent_directories != "migrating"
     migrating = world.image.ids.migrating

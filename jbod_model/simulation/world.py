@@ -1,8 +1,8 @@
-"""The whole simulated cluster, and what can be done to it (R-SIM-4).
+"""The whole simulated cluster, and the actions on it (R-SIM-4).
 
-Messages take time, a machine can be cut off or hang, disks break; the seed decides the rest. Requests of brokers go
-to the controller and back, committed records reach every broker that is connected, leaders change in-sync sets when
-followers come and go, and future replicas catch up.
+Messages take time, machines can be cut off or hang, and disks can fail; the seed decides the rest. Requests of brokers
+go to the controller and back. Committed records reach every connected broker. Leaders change in-sync sets when
+followers fall behind or catch up, and future replicas catch up.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ NO_OP_INTERVAL_MS = 500
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request that the controller answered, as its request log has it."""
+    """A request that the controller answered, in the form of its request log."""
 
     time_ms: int
     client_id: str
@@ -63,7 +63,7 @@ class Exchange:
 
 @dataclass(slots=True)
 class World:
-    """A cluster under one scheduler. ``story`` is what happened, for people."""
+    """A cluster under one scheduler. ``story`` describes the events for people."""
 
     scheduler: Scheduler
     controller: ControllerNode
@@ -102,7 +102,7 @@ class World:
         return self.controller.image
 
     def tell(self, text: str) -> None:
-        """Note what happens now."""
+        """Add a line to the story, with the present time."""
         self.story.append((self.now, text))
 
     def run(self, seconds: float) -> None:
@@ -112,11 +112,11 @@ class World:
     # CONTROLLER
 
     def write(self, *records: VersionedRecord) -> None:
-        """Commit records that no request of this model leads to: the first ones, or those of a migration."""
+        """Commit records that no request of this model causes: the first ones, or those of a migration."""
         self._commit(lambda: self.controller.append(records, self.now))
 
     def ask(self, request: Request, *, client: str = "admin", topic_ids: int = 0) -> Response:
-        """Let an operator's request be answered at once. A refusal is raised."""
+        """Answer an operator's request at once. Raises the error of a refused request."""
         new_ids = tuple(random_id(self.scheduler.random) for _ in range(topic_ids))
         answers: list[Response | RequestRefused] = []
         self._commit(lambda: answers.append(self.controller.handle(request, self.now, new_ids)))
@@ -126,7 +126,7 @@ class World:
         return answers[0]
 
     def fail_over(self, *, from_snapshot: bool = False) -> None:
-        """Another controller takes over, with the whole log or with a snapshot and what follows it."""
+        """Another controller takes over, with the whole log or with a snapshot and the log after it."""
         self.controller.fail_over(self.now, from_snapshot=from_snapshot)
         self.tell("another controller takes over")
 
@@ -135,7 +135,7 @@ class World:
             self.write(VersionedRecord(NoOpRecord(), 0))
 
     def _commit(self, change: Callable[[], object]) -> None:
-        """Run something that may commit records, then carry them to the brokers."""
+        """Run a function that may commit records, then deliver the records to the brokers."""
         before = len(self.controller.log)
         change()
         if len(self.controller.log) > before:
@@ -176,17 +176,17 @@ class World:
         return None
 
     def stop_broker(self, node_id: int) -> None:
-        """Stop the broker in order: it asks the controller first."""
+        """Shut the broker down cleanly: it asks the controller first."""
         self.tell(f"broker {node_id} is asked to stop")
         self._broker_event(self.hosts[node_id], lambda broker: process.begin_shutdown(broker, self.now))
 
     def kill_broker(self, node_id: int) -> None:
-        """The broker is gone without a word."""
+        """Kill the broker."""
         self.tell(f"broker {node_id} is killed")
         self.hosts[node_id].end(clean=False)
 
     def restart_broker(self, node_id: int, seconds: float = 60) -> None:
-        """Stop the broker in order, wait until it is gone, start it again."""
+        """Shut the broker down cleanly, wait until it has ended, and start it again."""
         self.stop_broker(node_id)
         for _ in range(int(seconds * 10)):
             if self.hosts[node_id].broker is None:
@@ -197,7 +197,7 @@ class World:
         self.start_broker(node_id)
 
     def break_disk(self, node_id: int, path: str) -> None:
-        """A disk dies; a running broker notices."""
+        """A disk fails; a running broker notices it."""
         host = self.hosts[node_id]
         directory = host.directory_id(path)
         host.disks[path].works = False
@@ -218,7 +218,7 @@ class World:
         return error
 
     def set_connected(self, node_id: int, connected: bool) -> None:
-        """Cut a machine off from the controller, or connect it again."""
+        """Disconnect a machine from the controller, or connect it again."""
         host = self.hosts[node_id]
         host.connected = connected
         self.tell(f"broker {node_id} is {'connected again' if connected else 'cut off from the controller'}")
@@ -226,7 +226,7 @@ class World:
             self._deliver(host)
 
     def set_paused(self, node_id: int, paused: bool) -> None:
-        """Let a machine hang, or wake it up: what it missed then happens at once."""
+        """Let a machine hang, or resume it: everything that it missed then happens at once."""
         host = self.hosts[node_id]
         host.paused = paused
         self.tell(f"broker {node_id} {'hangs' if paused else 'goes on'}")
@@ -249,7 +249,7 @@ class World:
         self.after_event(host)
 
     def after_event(self, host: Host) -> None:
-        """After anything happened to a process: save its logs, and come back when it has something to do."""
+        """After any event of a process: save its logs, and schedule its next action."""
         host.save()
         waiting = None if host.broker is None else host.broker.queue.pending
         reading = Reading(self.now, host.node_id, host.rules.queue_metric, waiting)
@@ -275,7 +275,7 @@ class World:
                 self._send(host, self._complete(host, action))
 
     def _complete(self, host: Host, request: Request) -> Request:
-        """A registration also lists listeners and features, which the model of the broker leaves out."""
+        """The registration with listeners and features, which the model of the broker leaves out."""
         if not isinstance(request, BrokerRegistrationRequest):
             return request
         listener = Listener(name="PLAINTEXT", host=f"host-{host.node_id}", port=9092)
@@ -286,7 +286,7 @@ class World:
         return replace(request, listeners=(listener,), features=features)
 
     def _send(self, host: Host, request: Request) -> None:
-        """Carry a request to the controller and the answer back; what gets lost times out."""
+        """Deliver a request to the controller and the answer back; lost messages time out."""
         generation = host.generation
         sent = self.now
 
@@ -329,7 +329,7 @@ class World:
         self.after_event(host)
 
     def alter_partition(self, host: Host, request: AlterPartitionRequest, done: Callable[[], None]) -> None:
-        """Carry a leader's change of in-sync sets to the controller; ``done`` happens when it was answered."""
+        """Deliver a leader's change of in-sync sets to the controller; ``done`` is called after the answer."""
 
         def arrive() -> None:
             if host.connected and host.broker is not None:
@@ -344,7 +344,7 @@ class World:
     # METADATA
 
     def _deliver(self, host: Host) -> None:
-        """The newest metadata reaches a broker soon."""
+        """Deliver the newest metadata to a broker after a delay."""
         generation = host.generation
         self.scheduler.soon(5, 40, lambda: self._apply(host, generation))
 

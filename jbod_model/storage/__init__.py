@@ -1,1 +1,1 @@
-"""What lies in a broker's log directories: meta.properties, directory ids, formatting and the checks at start."""
+"""A broker's log directories: meta.properties, directory ids, formatting and the checks at start."""

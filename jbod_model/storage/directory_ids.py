@@ -17,10 +17,10 @@ def secure_long() -> int:
 
 
 def generate_directory_id(used: Collection[Uuid], next_long: Callable[[], int] = secure_long) -> Uuid:
-    """An id for a directory: 128 random bits, drawn again while they could be taken for something else.
+    """An id for a directory: 128 random bits, drawn again if the id cannot be used.
 
-    Passed over are ids whose text starts with "-" (command lines would read an option), reserved ids, and the ids
-    in ``used``, those of the node's other directories.
+    Ids cannot be used if their text starts with "-" (command lines would read an option), if they are reserved, or if
+    they are in ``used``, the ids of the node's other directories.
     """
     while True:
         candidate = Uuid(next_long(), next_long())

@@ -1,4 +1,4 @@
-"""All directories of one node together: what was found in each, and what is wrong with it (docs/spec/storage.md).
+"""All directories of one node: the content of each, and its problems (docs/spec/storage.md).
 
 Source: Kafka's ``MetaPropertiesEnsemble``, ``KafkaRaftServer.initializeLogDirs`` and ``StorageTool`` (info).
 """
@@ -31,14 +31,14 @@ from jbod_model.storage.problems import (
 
 METADATA_LOG = "__cluster_metadata-0"
 
-# Found in a directory: its properties, or why there are none. Kafka keeps three sets (empty, failed, read), which
-# must not overlap; one state per directory cannot.
+# The content of a directory: its properties, or why there are none. Kafka keeps three sets (empty, failed, read) that
+# must not overlap; one state per directory cannot overlap.
 Found = MetaProperties | StorageProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ensemble:
-    """What the directories of one node hold, by path in order; ``metadata_dir`` is one of them, or None."""
+    """The content of the directories of one node, ordered by path; ``metadata_dir`` is one of them, or None."""
 
     found: Mapping[str, Found]
     metadata_dir: str | None = None
@@ -51,12 +51,12 @@ class Ensemble:
 
     @property
     def empty(self) -> tuple[str, ...]:
-        """The directories that have none: they need formatting, and formatting may create them."""
+        """The directories without meta.properties: they need formatting, and formatting may create them."""
         return tuple(p for p, found in self.found.items() if isinstance(found, NotFormatted | MissingDirectory))
 
     @property
     def failed(self) -> dict[str, StorageProblem]:
-        """The directories that could not be read: a broker starts without them."""
+        """The directories that could not be read. A broker starts without them."""
         return {
             path: found
             for path, found in self.found.items()
@@ -65,12 +65,12 @@ class Ensemble:
 
     @property
     def node_id(self) -> int | None:
-        """The node that the directories belong to, by the first that says so."""
+        """The node that the directories belong to, from the first that names it."""
         return next((meta.node_id for meta in self.properties.values() if meta.node_id is not None), None)
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster that the directories belong to, by the first that says so."""
+        """The cluster that the directories belong to, from the first that names it."""
         return next((meta.cluster_id for meta in self.properties.values() if meta.cluster_id is not None), None)
 
     @property
@@ -105,9 +105,9 @@ def find_problems(
     need_one_readable: bool = False,
     need_metadata_dir: bool = False,
 ) -> Iterator[StorageProblem]:
-    """Every broken rule among the files that could be read, in Kafka's order of checking.
+    """Every broken rule among the files that could be read, in the order of Kafka's checks.
 
-    ``cluster_id`` and ``node_id`` are what is expected; without them the first directory that says so decides.
+    ``cluster_id`` and ``node_id`` are the expected values; without them the first directory that names one decides.
     """
     if need_one_readable and not ensemble.properties:
         yield NoReadableDirectory("", "no directory has a meta.properties that can be read")
@@ -162,11 +162,11 @@ def find_start_problems(
     node_id: int | None = None,
     need_metadata_dir: bool = False,
 ) -> Iterator[StorageProblem]:
-    """What a starting KRaft broker would say about its directories, worst first within each step of its start.
+    """The problems that a starting KRaft broker would report, the worst first within each step of its start.
 
-    Adds to :func:`find_problems`: the metadata log outside the metadata directory, directories that are not
-    formatted, files without node, cluster or directory id, and (not fatal) the directories it starts without.
-    Without ``need_metadata_dir`` a few disks of a broker can be looked at by themselves.
+    Adds to :func:`find_problems`: the metadata log outside the metadata directory, directories that are not formatted,
+    files without node, cluster or directory id, and (not fatal) the directories that it starts without. Without
+    ``need_metadata_dir`` some disks of a broker can be checked alone.
     """
     yield from find_problems(
         ensemble, cluster_id=cluster_id, node_id=node_id, need_one_readable=True, need_metadata_dir=need_metadata_dir
@@ -190,7 +190,7 @@ def find_start_problems(
 
 
 def find_version_notes(ensemble: Ensemble) -> Iterator[StorageProblem]:
-    """Files of version 0: legal on a broker that came from ZooKeeper, worth a word to people."""
+    """Warnings for files of version 0, which are legal on a broker that was migrated from ZooKeeper."""
     for path, meta in ensemble.properties.items():
         if meta.version == 0:
             yield LegacyVersion(path, "meta.properties has version 0, from a broker that ran under ZooKeeper")

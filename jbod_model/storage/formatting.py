@@ -1,7 +1,7 @@
-"""Formatting the directories of a node, and completing their ids at start (docs/spec/storage.md).
+"""Formats the directories of a node, and completes their ids at start (docs/spec/storage.md).
 
-Source: KIP-858 "Storage format command"; Kafka's ``Formatter``, ``KafkaRaftServer.initializeLogDirs``. Both are
-planned on what was read, then written: a plan that breaks a rule writes nothing.
+Source: KIP-858 "Storage format command"; Kafka's ``Formatter``, ``KafkaRaftServer.initializeLogDirs``. Both first plan
+from what was read, then write: a plan that breaks a rule writes nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jbod_model.storage.problems import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One meta.properties to be written. ``is_new`` says that the directory had none."""
+    """One meta.properties to write. ``is_new``: the directory had none."""
 
     directory: str
     meta: MetaProperties
@@ -35,7 +35,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to be written, what is left alone as it is, and which directories are passed over as unreadable."""
+    """The files to write, the directories that stay as they are, and the unreadable ones that are skipped."""
 
     writes: tuple[Write, ...]
     untouched: tuple[str, ...] = ()
@@ -52,19 +52,19 @@ def plan_format(
     metadata_directory_id: Uuid | None = None,
     next_long: Callable[[], int] = secure_long,
 ) -> Plan:
-    """What formatting has to write: only to directories that need it (R-STORE-16).
+    """The plan of formatting, which writes only to directories that need it (R-STORE-16).
 
-    Nothing is written before all of it is planned (R-STORE-22).
+    Nothing is written before the whole plan is made (R-STORE-22).
 
     ``metadata_directory_id`` is the id that the initial voters give this node (R-STORE-19). ``add_missing_ids`` is
-    the KIP's reading of "needs it": formatted directories without an id get one too; Kafka leaves that to the start.
+    the KIP's reading of "needs it": formatted directories without an id get one, too; Kafka does this at start.
 
     Raises :class:`ClusterIdMismatch` or :class:`NodeIdMismatch` for a mix (R-STORE-18), :class:`AlreadyFormatted`
     unless told to ignore it, :class:`NothingToFormat`, and what :func:`verify` raises.
     """
     if ensemble.metadata_dir is not None and ensemble.metadata_dir not in ensemble.found:
         raise MetadataDirectoryNotGiven(ensemble.metadata_dir, "is the metadata directory, but not one to format")
-    # A metadata directory that cannot be read is skipped like others: the node cannot start with it, the rest can.
+    # An unreadable metadata directory is skipped like others. The node cannot start with it, but the rest is formatted.
     verify(replace(ensemble, metadata_dir=None), cluster_id=cluster_id, node_id=node_id)
     formatted = ensemble.properties
     if formatted and not (ignore_formatted or add_missing_ids):
@@ -127,9 +127,9 @@ def apply_plan(
 ) -> tuple[Write, ...]:
     """Write the plan, directory by directory, each in one step; directories that do not exist are created.
 
-    ``before_write`` runs once the directory exists and before its meta.properties: what it puts there is complete
-    when the directory counts as formatted. Raises :class:`WriteFailed` at the first that cannot be written: the ones
-    before it are done, this one and the rest are as they were.
+    ``before_write`` runs after the directory was created and before its meta.properties is written, so its files are
+    complete when the directory counts as formatted. Raises :class:`WriteFailed` at the first directory that cannot be
+    written: those before it are done, this one and the rest are unchanged.
     """
     for write in plan.writes:
         try:

@@ -1,4 +1,4 @@
-"""meta.properties: who a log directory belongs to, and its own id (docs/spec/storage.md).
+"""meta.properties: the cluster and node of a log directory, and its id (docs/spec/storage.md).
 
 Source: KIP-858 "meta.properties", "Storage formatting"; Kafka's ``MetaProperties``, ``MetaPropertiesVersion``,
 ``PropertiesUtils``.
@@ -46,7 +46,7 @@ class MetaProperties:
     directory_id: Uuid | None = None
 
     def to_properties(self) -> dict[str, str]:
-        """Keys and values as the file has them, in the order in which Kafka's own files have them."""
+        """The keys and values of the file, in the order of Kafka's own files."""
         known = {
             NODE_ID_KEYS[self.version]: None if self.node_id is None else str(self.node_id),
             "directory.id": None if self.directory_id is None else str(self.directory_id),
@@ -57,7 +57,7 @@ class MetaProperties:
 
 
 def from_properties(properties: Mapping[str, str], directory: str = "") -> MetaProperties:
-    """The meaning of a file's keys and values; keys it does not know are passed over.
+    """Interpret a file's keys and values; unknown keys are ignored.
 
     Raises :class:`MalformedMetaProperties`, and for version 1 :class:`ClusterIdMissing` or :class:`NodeIdMissing`.
     """
@@ -77,7 +77,7 @@ def from_properties(properties: Mapping[str, str], directory: str = "") -> MetaP
             directory_id = Uuid.parse(properties["directory.id"])
         except (ValueError, JbodError) as problem:
             raise MalformedMetaProperties(
-                directory, f"directory.id is {properties['directory.id']!r}, no base64 form of 16 bytes ({problem})"
+                directory, f"directory.id is {properties['directory.id']!r}, not 16 bytes in base64 ({problem})"
             ) from None
     meta = MetaProperties(
         version=version, cluster_id=properties.get("cluster.id"), node_id=node_id, directory_id=directory_id
@@ -87,7 +87,7 @@ def from_properties(properties: Mapping[str, str], directory: str = "") -> MetaP
 
 
 def require_identity(meta: MetaProperties, directory: str = "") -> None:
-    """Version 1 names its cluster and its node; version 0 may lack both (R-STORE-5)."""
+    """Check that version 1 names its cluster and its node; version 0 may lack both (R-STORE-5)."""
     if meta.version == 0:
         return
     if meta.node_id is None:
@@ -113,7 +113,7 @@ def read_meta_properties(directory: str) -> MetaProperties:
     except OSError as error:
         raise UnreadableDirectory(directory, f"{FILE_NAME} cannot be read: {error.strerror or error}") from None
     except ValueError as error:
-        raise UnreadableDirectory(directory, f"is no path: {error}") from None
+        raise UnreadableDirectory(directory, f"is not a path: {error}") from None
     try:
         return from_properties(parse_properties(data), directory)
     except StorageProblem:
@@ -150,10 +150,10 @@ def write_meta_properties(directory: str, meta: MetaProperties, written: datetim
 
 
 def as_read_before_directory_ids(properties: Mapping[str, str], directory: str = "") -> MetaProperties:
-    """What a broker of Kafka 3.6 or older makes of a file: the id is one more key that it passes over (R-STORE-4).
+    """The file as a broker of Kafka 3.6 or older reads it: it ignores the id like any unknown key (R-STORE-4).
 
-    The version did not change when directory.id was added, so the file still opens after a downgrade, and the id
-    is found again after the next upgrade.
+    The version did not change when directory.id was added, so older brokers still read the file after a downgrade, and
+    the next upgrade finds the id again.
     """
     return from_properties({key: value for key, value in properties.items() if key != "directory.id"}, directory)
 

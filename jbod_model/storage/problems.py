@@ -1,4 +1,4 @@
-"""What can be wrong with a broker's directories: one class per broken rule, each with the next step for people."""
+"""The problems of a broker's directories: one class per broken rule, each with advice for operators."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from jbod_model.errors import JbodError
 
 
 class StorageProblem(JbodError):
-    """Root of the broken rules of a broker's directories. ``directory`` is the one concerned, "" for all of them.
+    """Root of the problems of a broker's directories. ``directory`` is the one concerned, "" for all of them.
 
-    ``rule`` is the broken rule of docs/spec/storage.md, ``fatal`` says whether a broker refuses to start over it,
-    ``advice`` what an operator does next.
+    ``rule`` is the broken rule of docs/spec/storage.md, ``fatal`` whether a broker refuses to start because of it,
+    ``advice`` what an operator should do.
     """
 
     rule = ""
@@ -26,7 +26,7 @@ class StorageProblem(JbodError):
 
 
 class MissingDirectory(StorageProblem):
-    """Nothing is at the path: the disk is not mounted, or it is to be created by formatting."""
+    """The path does not exist: the disk is not mounted, or formatting should create it."""
 
     rule = "R-STORE-10"
     advice = "mount the disk, or run `jbod format` if it is a new one; a broker does not start before"
@@ -77,14 +77,14 @@ class NodeIdMissing(StorageProblem):
 
 
 class NodeIdMismatch(StorageProblem):
-    """The directory belongs to another node than the first one, or than the configured one."""
+    """The directory belongs to another node than the first directory, or than the configured node."""
 
     rule = "R-STORE-6"
     advice = "this disk comes from another broker, or the id asked for is wrong: put it back, or wipe and format it"
 
 
 class ReservedDirectoryId(StorageProblem):
-    """directory.id is one of the ids that mean something else (unassigned, lost, migrating and 97 kept for later)."""
+    """directory.id is a reserved id (unassigned, lost, migrating and 97 kept for later)."""
 
     rule = "R-STORE-7"
     advice = "remove the directory.id line: the broker generates one when it starts, and reports its replicas anew"
@@ -98,7 +98,7 @@ class DuplicateDirectoryId(StorageProblem):
 
 
 class DirectoryIdMissing(StorageProblem):
-    """The file has no directory.id: written before Kafka 3.7, or by hand."""
+    """The file has no directory.id: it was written before Kafka 3.7, or by hand."""
 
     rule = "R-STORE-9"
     fatal = False
@@ -113,14 +113,14 @@ class NoReadableDirectory(StorageProblem):
 
 
 class MetadataDirectoryNotGiven(StorageProblem):
-    """No metadata directory was named where one is needed, or it is none of the directories."""
+    """No metadata directory was named although one is needed, or it is none of the directories."""
 
     rule = "R-STORE-13"
     advice = "name the metadata directory (metadata.log.dir, else the first of log.dirs)"
 
 
 class MetadataDirectoryFailed(StorageProblem):
-    """The directory with the metadata log cannot be read: unlike a data directory, it cannot be done without."""
+    """The directory with the metadata log cannot be read. Unlike a data directory, the broker needs it."""
 
     rule = "R-STORE-13"
     advice = "the broker cannot start: repair the disk, or give it a new metadata.log.dir, formatted, and let it fetch"
@@ -142,7 +142,7 @@ class LegacyVersion(StorageProblem):
 
 
 class AlreadyFormatted(StorageProblem):
-    """Formatting would meet a directory that is formatted."""
+    """Formatting would write to a directory that is formatted already."""
 
     rule = "R-STORE-20"
     advice = "use --ignore-formatted to leave it as it is and format the others"
@@ -156,7 +156,7 @@ class NothingToFormat(StorageProblem):
 
 
 class WriteFailed(StorageProblem):
-    """meta.properties could not be written; what was there before is still there."""
+    """meta.properties could not be written; the old file is unchanged."""
 
     rule = "R-STORE-3"
     advice = "see the error of the operating system: space, permissions, or a failed disk"

@@ -74,7 +74,7 @@ def setting(lake: Lake, name: str) -> Setting:
 def tiered_topics(lake: Lake) -> frozenset[str]:
     """Topics that keep the older part of their log in remote storage.
 
-    Of them a disk has at stake only the local part, what was not copied to remote storage yet.
+    A disk failure affects only the local part of their data, which was not copied to remote storage yet.
     """
     return frozenset(topic for topic, value in setting(lake, TIERED).topics.items() if value == "true")
 

@@ -17,13 +17,13 @@ _BROKER = """json_merge_patch(json_object(
     'brokerId', broker_id, 'epoch', broker_epoch, 'incarnationId', incarnation_id, 'fenced', fenced,
     'inControlledShutdown', in_controlled_shutdown, 'logDirs', log_dirs),
     json_object('cordonedLogDirs', cordoned_log_dirs))"""
-"""A merge leaves out what is null: a broker that never listed its cordoned directories."""
+"""A merge leaves out null values: those of brokers that never listed cordoned directories."""
 
 
 def image(lake: Lake) -> dict[str, Any]:
     """``{"op", "offset", "partitions", "brokers"}``: topics by name, partitions and brokers ascending.
 
-    ``incompleteSince`` is there where records are not known (R-REC-4).
+    It has ``incompleteSince`` if there are unknown records (R-REC-4).
     """
     found: dict[str, Any] = json.loads("".join(image_text(lake)))
     return found

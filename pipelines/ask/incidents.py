@@ -35,7 +35,7 @@ class Incident:
     since_snapshot: bool
     """It began at or before this offset: it is known from a snapshot."""
     end_offset: int | None
-    """When the broker or directory came back, or no replica waited for it any more. None: not ended."""
+    """When the broker or directory came back, or no replica waited for it any longer. None: not ended."""
     end_time: datetime | None
     ending: str
     """How it came back, or what is still missing: same disk, blank disk, moved, and so on."""

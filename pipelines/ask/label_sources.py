@@ -1,8 +1,8 @@
 """Reads names of directories: mounted disks, a server.properties, the output of kafka-log-dirs, a file of labels.
 
-The log has ids only. A mounted disk says its id itself. ``kafka-log-dirs`` names paths and the partitions in them, so
+The log has ids only. A mounted disk has its id in a file. ``kafka-log-dirs`` names paths and the partitions in them, so
 the directory is the one in which the lake has these partitions. A path that nothing else explains belongs to the only
-id of its broker that has no path: so a failed disk, which nobody can read, gets its name.
+id of its broker that has no path: so a failed disk, which cannot be read, gets its name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LINE = re.compile(r"(?:broker\s+(?P<broker>\d{1,10})\s+)?(?P<key>\S.*?)\s*=\s*(
 
 @dataclass
 class Read:
-    """What the sources say."""
+    """The statements of the sources."""
 
     statements: list[Statement] = field(default_factory=list)
     left_over: list[tuple[int, str, str]] = field(default_factory=list)
@@ -43,8 +43,8 @@ class Read:
 def read_sources(lake: Lake, sources: Iterable[str], known: Sequence[Statement] = ()) -> Read:
     """Reads files and directories. ``known``: statements that were read before.
 
-    A directory is a mounted disk, or holds mounted disks. A file is told by its content. Raises UsageError for a source
-    that is not there or that is none of these.
+    A directory is a mounted disk, or holds mounted disks. A file is recognised by its content. Raises UsageError for a
+    source that is not there or that is none of these.
     """
     found, now = Read(), datetime.now(UTC)
     for source in sources:
@@ -62,7 +62,7 @@ def read_sources(lake: Lake, sources: Iterable[str], known: Sequence[Statement] 
 def merged(before: Iterable[Statement], new: Sequence[Statement]) -> list[Statement]:
     """The statements after a reading: a new one replaces that of the same kind about the same directory.
 
-    A file of labels replaces all that it said before. A disk that is no longer mounted keeps its name.
+    A file of labels replaces all its earlier statements. A disk that is no longer mounted keeps its name.
     """
     files = {_file(one) for one in new if one.kind == FILE}
     about = {(one.kind, one.broker_id, one.directory_id, one.path if one.directory_id is None else "") for one in new}

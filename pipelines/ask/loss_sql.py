@@ -15,7 +15,7 @@ def candidates(lake: Lake) -> str:
     """SQL: topic_id and partition of the partitions that can have lost data by the lake's offset."""
     return f"""
         WITH p AS (
-            -- A row with more or fewer directories than replicas is damage, which B-11 tells.
+            -- A row with more or fewer directories than replicas is damage, which B-11 reports.
             SELECT * FROM {lake.until("partitions")} WHERE len(directories) = len(replicas)
         ),
         a AS (SELECT * FROM {lake.until("assignments")}),

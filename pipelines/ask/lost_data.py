@@ -1,4 +1,4 @@
-"""Partitions whose data is lost, may lack writes, or is only on offline disks; where to look for it; what to do."""
+"""Partitions whose data is lost, may lack writes, or is only on offline disks; the disks to look at, and advice."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LastCopy(NamedTuple):
 
 
 class DataLoss(NamedTuple):
-    """Acknowledged writes of a partition that are gone, or may be gone."""
+    """Acknowledged writes of a partition that are lost, or may be lost."""
 
     topic: str
     topic_id: str
@@ -59,7 +59,7 @@ class DataLoss(NamedTuple):
     leader: int | None
     """The leader without the data, None if there was none."""
     went_on_offset: int | None
-    """Offset of the record that elected this leader. From then on the data does not come back by itself."""
+    """Offset of the record that elected this leader. After it the data does not return by itself."""
     until_offset: int | None
     """Offset of the record that brought the data back, or removed the topic. None while the loss lasts."""
     tiered: bool
@@ -144,7 +144,7 @@ class AtRisk(NamedTuple):
     partition: int
     copies: Sequence[LastCopy]
     tiered: bool = False
-    """At stake is only the local part, what was not copied to remote storage yet."""
+    """Whether only the local part is at stake, which was not copied to remote storage yet."""
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
-"""The quorum as the log tells it: leader, epoch, voters, controllers registered and gone, and the brokers beside them.
+"""The quorum according to the log: leader, epoch, voters, registered and unregistered controllers, and the brokers.
 
-The log has what was decided, not who fetches now: a controller shows itself by its registration, by a vote that it
-granted to a new leader, and by becoming a voter. A registration whose controller is no voter any more, or was not heard
+The log has the quorum's decisions, not the nodes that fetch now. A controller is seen when it registers, grants a vote
+to a new leader, or becomes a voter. A registration whose controller is no voter any more, or was not heard
 of since the newest leader was elected, is called a ghost.
 """
 
@@ -34,7 +34,7 @@ LEADER, VOTER, OBSERVER, GHOST, ALIVE, FENCED, UNKNOWN = (
     "fenced",
     "unknown",
 )
-"""States of controllers (the first four, and ``unknown`` where the log names no voters), and of brokers."""
+"""States of controllers (the first four, and ``unknown`` if the log names no voters), and of brokers."""
 
 _TYPES = (
     RegisterBrokerRecord,
@@ -44,7 +44,7 @@ _TYPES = (
     UnfenceBrokerRecord,
 )
 GHOST_AFTER = timedelta(hours=1)
-"""A broker that has been fenced for longer than this is called a ghost, unless told otherwise."""
+"""By default a broker that has been fenced for longer than this counts as a ghost."""
 
 
 class Levels(NamedTuple):
@@ -75,7 +75,7 @@ class Node:
     """The registration was read from a snapshot: it is at least that old."""
     state: str = UNKNOWN
     since: Moment | None = None
-    """When the state began, as far as the log tells."""
+    """When the state began, as far as the log shows."""
     heard: Moment | None = None
     """The newest record that shows the node alive."""
 
@@ -86,10 +86,10 @@ class Voter:
 
     node_id: int
     directory_id: str | None
-    """Of its metadata directory; None where the voters are static."""
+    """The id of its metadata directory; None if the voters are static."""
     endpoints: tuple[str, ...]
     kraft_versions: Levels | None
-    """None where the voters are static."""
+    """None if the voters are static."""
     since: Moment
     """The first record that names it a voter."""
 
@@ -111,12 +111,12 @@ class Quorum:
     offset: int
     time: datetime
     leader_id: int | None
-    """Of the newest leader change; None where the log that was read has none."""
+    """The newest leader change; None if the log has none."""
     epoch: int
     """Of the newest record."""
     leader_since: Moment | None
     kraft_version: int
-    """0 where no record says otherwise: the voters are those of ``controller.quorum.voters``."""
+    """0 if no record sets it: the voters are those of ``controller.quorum.voters``."""
     voters: tuple[Voter, ...]
     controllers: tuple[Node, ...]
     gone: tuple[Gone, ...]
@@ -125,14 +125,14 @@ class Quorum:
 
     @property
     def observers(self) -> tuple[Node, ...]:
-        """Registered nodes that are no voters: brokers, and controllers beside the quorum."""
+        """Registered nodes that are not voters: brokers, and other controllers."""
         voters = {voter.node_id for voter in self.voters}
         return tuple(node for node in (*self.controllers, *self.brokers) if node.node_id not in voters)
 
 
 @dataclass(frozen=True)
 class _Voters:
-    """What the table ``voters`` says at an offset."""
+    """A row of the table ``voters`` at an offset."""
 
     voters: Mapping[int, Voter]
     left: Mapping[int, Moment]
@@ -238,7 +238,7 @@ def _brokers(lake: Lake) -> dict[int, Node]:
 
 
 def _records(lake: Lake) -> Iterable[tuple[Moment, bool, str | None, bytes]]:
-    """The records of registrations, in order; a row without a name where a snapshot begins."""
+    """The records of registrations, in order. A row without a name marks the beginning of a snapshot."""
     rows = lake.query(
         f"""
         SELECT log_offset, epoch_us(append_time), snapshot, record_type, value, snapshot_index

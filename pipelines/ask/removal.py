@@ -33,7 +33,7 @@ class Held(NamedTuple):
     leaving: bool
     """A reassignment removes it from the broker."""
     tiered: bool = False
-    """Of the topic only the local part is at stake, what was not copied to remote storage yet."""
+    """Whether only the local part of the topic is at stake, which was not copied to remote storage yet."""
 
     @property
     def name(self) -> str:
@@ -274,7 +274,7 @@ def _weight(held: Sequence[Held]) -> str:
 def _only_local(last: Sequence[Held]) -> str:
     """What of the last copies is at stake where topics are tiered."""
     tiered = sum(one.tiered for one in last)
-    return f" (of {tiered:,} only the local part, what was not copied to remote storage yet)" if tiered else ""
+    return f" (of {tiered:,} only the local part, which was not copied to remote storage yet)" if tiered else ""
 
 
 def _about_broker(place: Place) -> list[Reason]:

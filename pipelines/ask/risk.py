@@ -71,7 +71,7 @@ class Risk:
     directories: Sequence[Exposure]
     """Every online directory of these brokers, worst first."""
     tiered_topics: Sequence[str] = ()
-    """Of their data only the local part is at stake, what was not copied to remote storage yet."""
+    """Partitions of which only the local part is at stake, which was not copied to remote storage yet."""
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""

@@ -37,14 +37,14 @@ class Missing:
     feature: str
     wanted: int
     supported: Levels | None
-    """None where the node is not registered."""
+    """None if the node is not registered."""
 
     @property
     def finding(self) -> str:
         """In words."""
         wanted = named(self.feature, self.wanted)
         if self.supported is None:
-            return f"is not registered, so nobody knows whether it supports {self.feature} {wanted}"
+            return f"is not registered, so it is unknown whether it supports {self.feature} {wanted}"
         if not self.supported.highest:
             return f"does not support {self.feature}"
         return f"supports {self.feature} up to {named(self.feature, self.supported.highest)}, not {wanted}"
@@ -60,7 +60,7 @@ class Blocker:
     state: str
     state_since: Moment | None
     registered: Moment | None
-    """The record that says what it supports."""
+    """The record with the levels that it supports."""
     heard: Moment | None
     missing: tuple[Missing, ...]
     todo: str
@@ -69,7 +69,7 @@ class Blocker:
 
     @property
     def ghost(self) -> bool:
-        """Whether only its registration is left, as far as the log tells."""
+        """Whether only its registration is left, as far as the log shows."""
         return self.state == GHOST
 
     @property
@@ -108,7 +108,7 @@ class UpgradeCheck:
     blockers: tuple[Blocker, ...]
     ready_nodes: tuple[str, ...]
     command: str | None
-    """That raises the levels, once nothing blocks them; None where all of them are there."""
+    """The command that raises the levels once nothing blocks them; None if they are reached already."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def upgrade_check(lake: Lake, to: str | None = None, ghost_after: timedelta = GH
     """Whether the levels of release ``to`` can be finalized, or which are next, and who blocks them.
 
     ``to``: a release (``4.4``), a metadata.version (``4.4-IV2``), its level (``33``), or a level of another feature
-    (``kraft.version=1``). UsageError where it is none that is known, or lower than what is finalized.
+    (``kraft.version=1``). UsageError if it is unknown, or lower than the finalized level.
     """
     who = quorum(lake, ghost_after)
     finalized = _finalized(lake, who)
@@ -151,7 +151,7 @@ def upgrade_check(lake: Lake, to: str | None = None, ghost_after: timedelta = GH
             raise UsageError(
                 f"--to {to}: {asked} is {named(asked, finalized[asked])} already: name a later release or level"
             )
-    # What is there already needs nobody's support.
+    # A level that is finalized already needs no support.
     wanted = {feature: level for feature, level in wanted.items() if level > finalized.get(feature, 0)}
     blockers = _blockers(members, wanted, most, who, now)
     at = tuple(
@@ -191,7 +191,7 @@ def held_back(lake: Lake, ghost_after: timedelta = GHOST_AFTER) -> list[Blocker]
 
 
 def level_of(text: str) -> int:
-    """The metadata.version that ``--to`` means: of a release its last one. UsageError for what is not known."""
+    """The metadata.version in ``--to``; for a release, its last one. UsageError if it is unknown."""
     if text in LEVELS:
         return LEVELS[text]
     if text.isascii() and text.isdigit() and int(text) in LEVEL_NAMES:
@@ -301,7 +301,7 @@ def _blockers(
 
 
 def _needs(missing: Sequence[Missing], most: Mapping[str, int]) -> str:
-    """The Kafka that supports what is missing: ``Kafka 4.4``."""
+    """The release of Kafka that supports the missing levels: ``Kafka 4.4``."""
     for one in missing:
         level = most.get(one.feature, one.wanted)
         if one.feature == METADATA_VERSION and level in LEVEL_NAMES:
@@ -320,13 +320,14 @@ def _unreadable(level: int) -> Blocker:
         None,
         (missing,),
         f"install a jbod that knows metadata.version {named(METADATA_VERSION, level)} before the level is raised: "
-        f"this one knows what is written up to {named(METADATA_VERSION, STABLE)}",
+        f"this one knows the records up to {named(METADATA_VERSION, STABLE)}",
         None,
     )
 
 
 def _raise(at: Sequence[FeatureLevel], wanted: Mapping[str, int] | None, release: bool, to: str) -> str | None:
-    """The command that raises what was asked for; without a question, what all nodes support and releases set."""
+    """The command that raises the requested levels; without a request, the levels that all nodes support and releases
+    set."""
     upgrade = f"kafka-features.sh --bootstrap-server {to} upgrade"
     if wanted is not None:
         level = wanted.get(METADATA_VERSION, 0)

@@ -46,7 +46,7 @@ class Change:
     last_complete: bool = False
     """The last online replica with every acknowledged write would fail. Empty or incomplete replicas may be left."""
     tiered: bool = False
-    """Of its data only the local part is at stake, what was not copied to remote storage yet."""
+    """Whether only the local part of its data is at stake, which was not copied to remote storage yet."""
 
     @property
     def name(self) -> str:

@@ -43,7 +43,7 @@ class Summary:
     undecided: Counter[str] = field(default_factory=Counter)
     """Reason -> requests."""
     own: dict[str, Kind] = field(default_factory=dict)
-    """Cause -> records that the controller wrote by itself, or without a request in the log."""
+    """Cause -> records that the controller wrote on its own, or whose request is not in the request log."""
     differences: list[Judged] = field(default_factory=list)
     breaches: dict[int, list[LogBreach]] = field(default_factory=dict)
     breach_counts: Counter[int] = field(default_factory=Counter)

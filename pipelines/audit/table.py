@@ -66,7 +66,7 @@ _YEAR_ONE = -62_135_596_800_000
 def write_audit(lake: str, judged: Iterable[Judged]) -> int:
     """Replaces the table in the lake at ``lake`` by ``judged``, as a stream. Returns the number of rows.
 
-    Raises UsageError if there is no lake, or it cannot be written.
+    Raises UsageError if there is no lake, or if it cannot be written.
     """
     written = 0
 

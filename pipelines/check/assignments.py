@@ -8,7 +8,7 @@ STUCK = Check(
     name="assignment-stuck",
     severity="warning",
     title="The controller does not know which disk replicas are on",
-    why="If that disk dies, the controller elects no other leader, for it cannot tell that the replica is gone. "
+    why="If that disk dies, the controller elects no other leader, because it cannot see that the replica is lost. "
     "Critical where the replica leads.",
     sql="""
         WITH stuck AS (
@@ -53,7 +53,7 @@ STUCK = Check(
                     WHEN requests_known THEN 'never asked for a directory in the request logs that were read'
                     ELSE 'has not reported the directory' END AS what,
                CASE WHEN refusal IS NOT NULL
-                    THEN 'see what was asked and answered (jbod assignments); if it goes on, restart broker '
+                    THEN 'see the requests and answers (jbod assignments); if it continues, restart broker '
                     WHEN asked
                     THEN 'see whether it was recorded since (jbod assignments); if it stays, restart broker '
                     WHEN joined AND requests_known
@@ -72,7 +72,7 @@ RETRY_LOOP = Check(
     id="B-02",
     name="assignment-retry-loop",
     severity="warning",
-    title="Brokers ask again and again for assignments that the controller refuses",
+    title="Brokers repeatedly request assignments that the controller refuses",
     why="A refused assignment is not recorded: the log has the replica elsewhere or not at all. Such requests can also "
     "delay later ones.",
     sql=f"""

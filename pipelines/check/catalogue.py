@@ -24,13 +24,13 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
         "B-26",
         "path-uuid-mismatch",
         "meta.properties of a disk is missing, copied or of another node",
-        "jbod disks, where the disks are mounted",
+        "jbod disks, on the machine that has the disks",
     ),
     Elsewhere(
         "B-27",
         "log-integrity",
         "A checksum, offset, epoch or record of the log is wrong",
-        "jbod replay: it stops there, so what is in the tables has passed",
+        "jbod replay: it stops at such a record, so the records in the tables have passed",
     ),
 )
 """The checks that the tables cannot decide, and the command that can."""

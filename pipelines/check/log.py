@@ -41,7 +41,7 @@ REWRITTEN = Check(
                rewritten_from - 1 AS last
         FROM params WHERE rewritten_from >= 0 AND rewritten_time >= window_time
     """,
-    message="what was published as offsets {rewritten_offset} to {last} was taken back",
+    message="the published offsets {rewritten_offset} to {last} were rolled back",
     todo="if no controller was elected then, compare the log directories of the controllers",
     source="Raft log matching",
 )

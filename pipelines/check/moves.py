@@ -122,7 +122,7 @@ IN_FLIGHT = Check(
     id="B-31",
     name="move-in-flight",
     severity="info",
-    title="Reassignments are going on",
+    title="Reassignments are in progress",
     why="Replicas that are being added are not complete copies yet: do not count on them.",
     sql="""
         SELECT topic_id, topic, partition, adding, removing, from_offset AS since_offset, from_time AS since_time

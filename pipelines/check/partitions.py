@@ -6,7 +6,7 @@ LEADER_ON_OFFLINE_DIRECTORY = Check(
     id="B-04",
     name="leader-on-offline-dir",
     severity="critical",
-    title="Partitions are led, or kept in sync, by a replica on a disk that is gone",
+    title="Partitions have a leader or in-sync replica on a disk that is gone",
     why="Clients are sent to a replica that cannot answer, and the controller does not know that it should move the "
     "leader. Kafka does this if a disk fails while its broker restarts (docs/spec/invariants.md, R-INV-9).",
     sql="""

@@ -36,7 +36,7 @@ BLAST_RADIUS = Check(
                l.last_copies,
                CASE WHEN l.tiered_copies = 0 THEN ''
                     ELSE concat(' (of ', CAST(l.tiered_copies AS VARCHAR),
-                                ' only the local part, what was not copied to remote storage yet)') END AS tiered,
+                                ' only the local part, which was not copied to remote storage yet)') END AS tiered,
                CASE WHEN l.leaderless >= params.blast_partitions THEN 'warning' ELSE 'info' END AS severity
         FROM led l CROSS JOIN params
     """,
@@ -87,7 +87,7 @@ CORDONED = Check(
     id="B-25",
     name="cordon-leftover",
     severity="info",
-    title="Cordons were forgotten, or replicas were placed in cordoned disks all the same",
+    title="Cordons were forgotten, or replicas were placed in cordoned disks nevertheless",
     why="A cordon that was forgotten keeps a good disk unused; a replica placed after it defeats the drain. A warning "
     "where one was placed, or where the cordon is old.",
     # A registration says nothing of cordons until the first heartbeats, which is no end of one.

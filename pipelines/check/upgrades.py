@@ -1,4 +1,4 @@
-"""Checks of what stands in the way of the next release, as ``jbod upgrade-check`` tells it."""
+"""Checks of what blocks an upgrade to the next release, as in ``jbod upgrade-check``."""
 
 from pipelines.check.definition import Check
 
@@ -6,7 +6,7 @@ GHOST = Check(
     id="B-34",
     name="ghost-registration",
     severity="warning",
-    title="Registrations of nodes that are gone keep a feature level from being raised",
+    title="Registrations of nodes that no longer exist block a feature level",
     why="Kafka asks every registration whether it supports a level, also that of a controller which was replaced and "
     "of a broker that never came back, and refuses the upgrade. Below metadata.version 4.4-IV2 no command unregisters "
     "a controller.",
@@ -22,7 +22,7 @@ BEHIND = Check(
     id="B-35",
     name="feature-held-back",
     severity="info",
-    title="Nodes support lower feature levels than others, so that nobody can raise them",
+    title="Nodes support lower feature levels than others, and block raising them",
     why="Normal while a cluster is upgraded node by node. Afterwards it is a node that was left out.",
     sql="""
         SELECT broker_id, since_offset, since_time, finding, advice FROM held_back WHERE NOT ghost

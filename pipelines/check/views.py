@@ -45,7 +45,7 @@ DERIVED: Mapping[str, str] = {
     """,
     # A replica that went from one directory of its broker to another: since when it was in the first, when it left; and
     # whether the first was not online then, so that the replica was recreated empty and nothing moved (R-COPY-4). For a
-    # broker that is fenced its next registration says it: the report may have come before that (R-COPY-12).
+    # fenced broker its next registration decides: the report may have come before it (R-COPY-12).
     "moves": """
         SELECT a.topic_id, a.topic, a.partition, a.replica_index, a.broker_id, a.directory_id AS source,
                b.directory_id AS target, a.from_offset AS came_offset, b.from_offset AS moved_offset,

@@ -43,7 +43,7 @@ def audit(
     log_dir: Annotated[Path, typer.Argument(metavar="LOG_DIR", help="The controller's metadata log.")],
     requests: Requests = None,
     lake: Annotated[str | None, typer.Option("--lake", help="Write the table audit into this lake.")] = None,
-    invariants: Annotated[bool, typer.Option("--invariants", help="Check what the log must keep by itself.")] = False,
+    invariants: Annotated[bool, typer.Option("--invariants", help="Check the invariants of the log itself.")] = False,
     config: StaticConfigs = None,
     time_zone: TimeZone = None,
     as_json: AsJson = False,

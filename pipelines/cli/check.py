@@ -37,7 +37,7 @@ def check(
         Severity, typer.Option("--fail-on", help="Exit with 1 for findings at least this severe.")
     ] = Severity.warning,
     keep: Annotated[
-        bool, typer.Option("--keep/--no-keep", help="Write what is found now to the lake's table findings.")
+        bool, typer.Option("--keep/--no-keep", help="Write the findings to the lake's table findings.")
     ] = True,
     catalogue: Annotated[bool, typer.Option("--list", help="Name the checks, and leave.")] = False,
     validate: Annotated[
@@ -93,7 +93,10 @@ def check(
         from pipelines.check.findings import record
 
         if record(lake, ran, found) is None:
-            typer.echo(f"{lake.path}: the lake ends before what findings say: nothing is kept until then", err=True)
+            typer.echo(
+                f"{lake.path}: the lake ends before its findings: nothing is kept until it has caught up",
+                err=True,
+            )
 
     bad = at_least(fail_on.value)
     unmet = () if validation is None else validation.failures

@@ -33,7 +33,7 @@ def label(
     ] = None,
     lake: MaintainedLake = None,
     forget: Annotated[
-        list[str] | None, typer.Option("--forget", metavar="DIR", help="Forget what was said about this id or path.")
+        list[str] | None, typer.Option("--forget", metavar="DIR", help="Remove the names of this id or path.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -44,7 +44,7 @@ def label(
     opened, settings = open_lake(lake, None, None)
     known = [one for one in opened.kept_names() if forget is None or not _is_about(one, forget)]
     if forget and len(known) == len(opened.kept_names()):
-        raise UsageError(f"--forget {', '.join(forget)}: nothing is known about it: jbod label lists what is")
+        raise UsageError(f"--forget {', '.join(forget)}: it has no names: jbod label lists all names")
     read, kept = _read(opened, sources or settings.labels.sources, known)
     if kept != [*opened.kept_names()]:
         from pipelines.lake.labels import write_statements

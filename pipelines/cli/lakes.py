@@ -61,7 +61,7 @@ def open_lake(
         options = Options(
             path=log_dirs[0],
             more_dirs=tuple(log_dirs[1:]),
-            cut_tail=replay.tail,
+            tail=replay.tail,
         )
         found = LogLake.of(options, at_offset, time, profile=replay.profile)
         if found.log.refusal is not None:

@@ -242,8 +242,8 @@ def _refuse_secrets(words: Sequence[str]) -> None:
     for word in words:
         if _SECRET.search(word) and not word.startswith("http"):
             raise UsageError(
-                f"{word}: whoever lists processes sees a password in a URI: let the environment (AWS_ACCESS_KEY_ID and "
-                "so on), a profile or the machine's role say who you are"
+                f"{word}: a list of processes shows a password in a URI: let the environment (AWS_ACCESS_KEY_ID and "
+                "so on), a profile or the machine's role give the credentials"
             )
 
 

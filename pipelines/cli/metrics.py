@@ -34,7 +34,7 @@ def metrics(
         typer.Option(help="Write this file in one step instead; node_exporter's textfile collector reads *.prom."),
     ] = None,
     log_dir: Annotated[
-        str | None, typer.Option("--log-dir", metavar="DIR", help="The log, to say how far the lake is behind it.")
+        str | None, typer.Option("--log-dir", metavar="DIR", help="The log, to measure how far the lake is behind it.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of Prometheus text.")] = False,
     listen: Annotated[

@@ -78,7 +78,7 @@ QuestionAsJson = Annotated[bool, typer.Option("--json", help="The same as --form
 All = Annotated[bool, typer.Option("--all", help="List everything, however long.", rich_help_panel=_HOW)]
 Watch = Annotated[
     str | None,
-    typer.Option("--watch", metavar="5s", help="Ask again and again, until Ctrl-C.", rich_help_panel=_HOW),
+    typer.Option("--watch", metavar="5s", help="Repeat at this interval, until Ctrl-C.", rich_help_panel=_HOW),
 ]
 
 

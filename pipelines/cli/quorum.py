@@ -1,4 +1,4 @@
-"""``jbod quorum | upgrade-check``: who decides in this cluster, and whether it can go on to the next release."""
+"""``jbod quorum | upgrade-check``: the quorum of this cluster, and whether it can be upgraded to the next release."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def register(app: typer.Typer) -> None:
 
 @question(QUORUM, log_argument=True)
 def quorum(asked: Asked) -> Reply:
-    """Leader, epoch, voters and observers; controllers registered and gone. Exit code 0 whatever the answer is."""
+    """Leader, epoch, voters and observers; registered and unregistered controllers.
+
+    The exit code is 0 for every answer.
+    """
     from pipelines.ask.quorum import quorum as ask
     from pipelines.show.quorum import node_rows, show_quorum
 

@@ -41,16 +41,14 @@ def replay(
             help="a metadata.log.dir, its __cluster_metadata-0, or a URI; of several, what a majority holds is read"
         ),
     ],
-    lake: Annotated[str | None, typer.Option(help="where the tables are; made if it is not there")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="go on as the log grows, until Ctrl-C")] = False,
+    lake: Annotated[str | None, typer.Option(help="folder of the tables; created if it does not exist")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="continue as the log grows, until Ctrl-C")] = False,
     max_records: Annotated[int | None, typer.Option(help="records of one micro-batch")] = None,
     profile: Annotated[str | None, typer.Option(help="rules: kafka, kip858 or draft")] = None,
     ids: Annotated[str, typer.Option(help="what the log's reserved ids mean: kafka or kip858")] = "kafka",
     start: Annotated[str, typer.Option(help="where a new lake begins: auto, log or snapshot")] = "auto",
     tail: Annotated[str | None, typer.Option(help="a batch cut off at the end: wait or stop")] = None,
-    keep_unknown: Annotated[
-        bool, typer.Option("--keep-unknown", help="Deprecated: this is what jbod does by itself.")
-    ] = False,
+    keep_unknown: Annotated[bool, typer.Option("--keep-unknown", help="Deprecated: jbod always does this.")] = False,
     settle: Annotated[str, typer.Option(help="stay behind the end of the log: 100 (records) or 2s")] = "0",
     shards: Annotated[
         int | None, typer.Option(help="shards of a new lake; by the size of the log if not given")
@@ -88,7 +86,7 @@ def replay(
                 profile=settings.replay.profile,
                 ids=ids,
                 start=start,
-                cut_tail=settings.replay.tail,
+                tail=settings.replay.tail,
                 max_records=settings.replay.max_records,
                 changes=settings.replay.changes,
                 follow_seconds=settings.replay.follow_seconds if follow else None,
@@ -118,7 +116,7 @@ def replay(
 
 
 def _relabel(settings: Settings) -> None:
-    """Reads the names of directories again. A problem with them is told, and does not fail the replay."""
+    """Reads the names of directories again. A problem with them is reported, and does not fail the replay."""
     from jbod_model.errors import JbodError
     from pipelines.cli.label import relabel
     from pipelines.lake.reader import Lake
@@ -244,7 +242,7 @@ def _report(
         for what, count in sorted(asked.items(), key=lambda each: -each[1]):
             typer.echo(f"  {count:>10,} {what}")
         if asked.get("pending"):
-            typer.echo("pending is what is later than the metadata log; if it is not, set requests.time_zone", err=True)
+            typer.echo("pending: later than the metadata log; if they are not, set requests.time_zone", err=True)
         if strange:
             typer.echo(f"{strange:,} are of topics that the log does not know: another cluster's log?", err=True)
     typer.echo(f"next: jbod offline --lake {shlex.quote(lake)}")

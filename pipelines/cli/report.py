@@ -25,7 +25,7 @@ def report(
     at_time: AtTime = None,
     as_json: AsJson = False,
 ) -> None:
-    """One self-contained page: is the cluster well, what is offline and why, what to do, with pictures."""
+    """One self-contained page: the state of the cluster, what is offline and why, what to do, with charts."""
     if out is None and not as_json:
         raise UsageError("give --out FILE.html for the page, or --json for its numbers")
     from pipelines.report.content import gather

@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 def assignments(
     asked: Asked,
     partition: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC-PARTITION]", help="Only what was asked about this one.")
+        str | None, typer.Argument(metavar="[TOPIC-PARTITION]", help="Only the requests about this topic or partition.")
     ] = None,
     queue: Annotated[
         float | None, typer.Option("--queue", metavar="SECONDS", help="The queue of each broker, in such steps.")
@@ -79,7 +79,7 @@ def _show(answer: Assignments, chosen: Chosen) -> None:
     if chosen.line:
         say(out, f"{chosen.line}.", "bold yellow")
     if not answer.seen:
-        say(out, "Requests were never read into this lake: jbod replay LOG_DIR --requests FILE tells what was asked.")
+        say(out, "This lake has no requests: jbod replay LOG_DIR --requests FILE adds them.")
     else:
         said = ", ".join(f"{count:,} {outcome}" for outcome, count in answer.outcomes.items())
         say(out, f"{many(sum(answer.outcomes.values()), 'assignment')} requested" + (f": {said}." if said else "."))
@@ -113,7 +113,7 @@ def _show(answer: Assignments, chosen: Chosen) -> None:
         )
     if answer.refused:
         say(out)
-        say(out, "Refused, and in another directory than their brokers say:", "bold red")
+        say(out, "Refused, and in another directory than their brokers reported:", "bold red")
         show_table(
             out,
             ("PARTITION", "BROKER", "RECORDED", "ASKED", "DIRECTORY", "ANSWER"),
@@ -126,7 +126,7 @@ def _show(answer: Assignments, chosen: Chosen) -> None:
 
     if answer.retry_loops:
         say(out)
-        say(out, "Refused again and again:", "bold red")
+        say(out, "Refused repeatedly:", "bold red")
         show_table(
             out,
             ("PARTITION", "BROKER", "DIRECTORY", "ANSWER", "ATTEMPTS", "FIRST", "LAST"),

@@ -103,7 +103,7 @@ def explore_command(
     shutdown: Annotated[bool, typer.Option("--shutdown", help="Brokers are stopped in order.")] = False,
     reassign: Annotated[bool, typer.Option("--reassign", help="Partitions are reassigned.")] = False,
     delete: Annotated[bool, typer.Option("--delete", help="The topic is deleted.")] = False,
-    shrink: Annotated[bool, typer.Option("--shrink", help="Leaders give up replicas nobody serves.")] = False,
+    shrink: Annotated[bool, typer.Option("--shrink", help="Leaders remove unserved replicas.")] = False,
     migrating: Annotated[bool, typer.Option("--migrating", help="Begin just after an upgrade.")] = False,
     records: Annotated[int, typer.Option("--records", min=0, max=3, help="Records written to a partition.")] = 0,
     literal: Annotated[bool, typer.Option("--literal", help="Elect by the rule for what clients are shown.")] = False,
@@ -117,8 +117,8 @@ def explore_command(
 ) -> None:
     """Try all possible events in a small cluster, and print the shortest way to break each property.
 
-    Invariants hold in every state. Leads-to properties say what must happen in the end if the protocol goes on and
-    faults end; they are looked at where the search is complete. Exit 0 if nothing can be broken within the bounds, 1 if
+    Invariants hold in every state. Leads-to properties must eventually hold if the protocol continues and faults end;
+    they are checked if the search is complete. Exit 0 if nothing can be broken within the bounds, 1 if
     something can.
 
     With --trace nothing is searched: each batch of a real metadata log must be explained by actions of the

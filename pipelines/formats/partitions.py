@@ -14,9 +14,9 @@ from numba import njit
 from jbod_model.formats.records import PartitionChangeRecord, PartitionRecord
 from jbod_model.replay.registrations import KEEP_RECOVERY_STATE, NO_LEADER_CHANGE
 from pipelines.formats.api_keys import KEY_OF
-from pipelines.formats.kernels import helper
+from pipelines.formats.kernels import helper, inlined
 from pipelines.formats.native import load_i32, load_u64_raw, uvarint
-from pipelines.formats.walk import BAD_LENGTH, BAD_TAG, BAD_VARINT, OK, SHORT, TRAILING, compact
+from pipelines.formats.walk import BAD_LENGTH, BAD_TAG, BAD_VARINT, OK, SHORT, compact
 
 PARTITION, PARTITION_CHANGE = KEY_OF[PartitionRecord], KEY_OF[PartitionChangeRecord]
 # Columns of int lists, in the order of Kafka's fields of PartitionRecord.
@@ -70,102 +70,136 @@ def _ids(data: Any, at: int, count: int, ids: Any, fill: int) -> int:
     return at + 16 * count
 
 
+@inlined
+def _read_ints(
+    bodies: Bodies, rows: PartitionRows, row: int, slot: int, at: int, end: int, null: int
+) -> tuple[int, int]:
+    """Reads an int list into column ``slot``: (next, status). ``null``: whether it may be null."""
+    count, at, status = compact(bodies.data, at, end, 4, null)
+    if status != OK:
+        return at, status
+    fill = rows.int_ends[slot, row]
+    rows.present[slot, row] = count >= 0
+    at = _ints(bodies.data, at, max(count, 0), rows.ints[slot], fill)
+    rows.int_ends[slot, row + 1] = fill + max(count, 0)
+    return at, OK
+
+
+@inlined
+def _read_directories(bodies: Bodies, rows: PartitionRows, row: int, at: int, end: int, null: int) -> tuple[int, int]:
+    """Reads the list of directories: (next, status). ``null``: whether it may be null."""
+    count, at, status = compact(bodies.data, at, end, 16, null)
+    if status != OK:
+        return at, status
+    fill = rows.directory_ends[row]
+    rows.present[DIRECTORIES, row] = count >= 0
+    at = _ids(bodies.data, at, max(count, 0), rows.directory_ids, fill)
+    rows.directory_ends[row + 1] = fill + max(count, 0)
+    return at, OK
+
+
+@inlined
+def _set_empty(rows: PartitionRows, row: int) -> None:
+    """Sets the row to a change without lists, and its scalars to their defaults."""
+    for slot in range(INT_LISTS + 1):
+        rows.present[slot, row] = False
+    for slot in range(INT_LISTS):
+        rows.int_ends[slot, row + 1] = rows.int_ends[slot, row]
+    rows.directory_ends[row + 1] = rows.directory_ends[row]
+    rows.scalars[LEADER, row] = NO_LEADER_CHANGE
+    rows.scalars[LEADER_EPOCH, row] = 0
+    rows.scalars[PARTITION_EPOCH, row] = 0
+    rows.scalars[RECOVERY, row] = KEEP_RECOVERY_STATE
+
+
+@inlined
+def _read_state(bodies: Bodies, rows: PartitionRows, row: int, at: int, end: int) -> tuple[int, int]:
+    """Reads the untagged state of a PartitionRecord: (next, status)."""
+    for slot in range(4):
+        at, status = _read_ints(bodies, rows, row, slot, at, end, 0)
+        if status != OK:
+            return at, status
+    if end - at < 12:
+        return at, SHORT
+    rows.scalars[LEADER, row] = load_i32(bodies.data, at)
+    rows.scalars[LEADER_EPOCH, row] = load_i32(bodies.data, at + 4)
+    rows.scalars[PARTITION_EPOCH, row] = load_i32(bodies.data, at + 8)
+    rows.scalars[RECOVERY, row] = 0
+    at += 12
+    if bodies.versions[row] < 1:
+        return at, OK
+    return _read_directories(bodies, rows, row, at, end, 0)
+
+
+@inlined
+def _read_tag(bodies: Bodies, rows: PartitionRows, row: int, slot: int, at: int, stop: int) -> tuple[int, int]:
+    """Reads the tagged field of ``slot``, which ends at ``stop``: (next, status)."""
+    if slot == UNKNOWN_TAG:
+        return stop, OK
+    if slot == REFUSED_TAG:
+        return at, BAD_TAG
+    if slot == LEADER_TAG:
+        if stop - at != 4:
+            return at, BAD_LENGTH
+        rows.scalars[LEADER, row] = load_i32(bodies.data, at)
+        return stop, OK
+    if slot == RECOVERY_TAG:
+        if stop - at != 1:
+            return at, BAD_LENGTH
+        rows.scalars[RECOVERY, row] = np.int8(bodies.data[at])
+        return stop, OK
+    if slot == DIRECTORIES:
+        at, status = _read_directories(bodies, rows, row, at, stop, 1)
+    else:
+        at, status = _read_ints(bodies, rows, row, slot, at, stop, 1)
+    # Kafka does not compare a known tag with its declared size. A strict reader does.
+    return at, BAD_LENGTH if status == OK and at != stop else status
+
+
+@inlined
+def _read_tags(bodies: Bodies, list_of_tag: Any, rows: PartitionRows, row: int, at: int, end: int) -> tuple[int, int]:
+    """Reads the tagged section: (next, status)."""
+    kind, version = 0 if bodies.types[row] == PARTITION else 1, bodies.versions[row]
+    tags, at = uvarint(bodies.data, at, end)
+    if tags < 0:
+        return at, BAD_VARINT
+    for _ in range(tags):
+        tag, at = uvarint(bodies.data, at, end)
+        size, at = uvarint(bodies.data, at, end)
+        if tag < 0 or size < 0:
+            return at, BAD_VARINT
+        if size > end - at:
+            return at, BAD_LENGTH
+        slot = list_of_tag[kind, version, tag] if tag < 9 else UNKNOWN_TAG
+        at, status = _read_tag(bodies, rows, row, slot, at, at + size)
+        if status != OK:
+            return at, status
+    return at, OK
+
+
 @helper
-def _read_all(bodies: Bodies, list_of_tag: Any, rows: PartitionRows) -> tuple[int, int, int]:
+def _read_all(bodies: Bodies, list_of_tag: Any, rows: PartitionRows) -> int:
     for row in range(len(bodies.starts)):
         at, end = bodies.starts[row], bodies.ends[row]
-        whole = bodies.types[row] == PARTITION
-        version = bodies.versions[row]
         if end - at < 20:
-            return row, at, SHORT
+            return row
         rows.partitions[row] = load_i32(bodies.data, at)
         rows.topics[row, 0] = load_u64_raw(bodies.data, at + 4)
         rows.topics[row, 1] = load_u64_raw(bodies.data, at + 12)
-        at += 20
-        for slot in range(7):
-            rows.present[slot, row] = False
-        for slot in range(6):
-            rows.int_ends[slot, row + 1] = rows.int_ends[slot, row]
-        rows.directory_ends[row + 1] = rows.directory_ends[row]
-        if whole:
-            for slot in range(4):
-                count, at, status = compact(bodies.data, at, end, 4, 0)
-                if status != OK:
-                    return row, at, status
-                fill = rows.int_ends[slot, row]
-                at = _ints(bodies.data, at, count, rows.ints[slot], fill)
-                rows.int_ends[slot, row + 1] = fill + count
-                rows.present[slot, row] = True
-            if end - at < 12:
-                return row, at, SHORT
-            rows.scalars[LEADER, row] = load_i32(bodies.data, at)
-            rows.scalars[LEADER_EPOCH, row] = load_i32(bodies.data, at + 4)
-            rows.scalars[PARTITION_EPOCH, row] = load_i32(bodies.data, at + 8)
-            rows.scalars[RECOVERY, row] = 0
-            at += 12
-            if version >= 1:
-                count, at, status = compact(bodies.data, at, end, 16, 0)
-                if status != OK:
-                    return row, at, status
-                at = _ids(bodies.data, at, count, rows.directory_ids, rows.directory_ends[row])
-                rows.directory_ends[row + 1] = rows.directory_ends[row] + count
-                rows.present[DIRECTORIES, row] = True
-        else:
-            rows.scalars[LEADER, row] = NO_LEADER_CHANGE
-            rows.scalars[LEADER_EPOCH, row] = 0
-            rows.scalars[PARTITION_EPOCH, row] = 0
-            rows.scalars[RECOVERY, row] = KEEP_RECOVERY_STATE
-        tags, at = uvarint(bodies.data, at, end)
-        if tags < 0:
-            return row, at, BAD_VARINT
-        for _ in range(tags):
-            tag, at = uvarint(bodies.data, at, end)
-            size, at = uvarint(bodies.data, at, end)
-            if tag < 0 or size < 0:
-                return row, at, BAD_VARINT
-            if size > end - at:
-                return row, at, BAD_LENGTH
-            stop = at + size
-            slot = list_of_tag[0 if whole else 1, version, tag] if tag < 9 else UNKNOWN_TAG
-            if slot == UNKNOWN_TAG:
-                at = stop
-            elif slot == REFUSED_TAG:
-                return row, at, BAD_TAG
-            elif slot == LEADER_TAG:
-                if size != 4:
-                    return row, at, BAD_LENGTH
-                rows.scalars[LEADER, row] = load_i32(bodies.data, at)
-                at += 4
-            elif slot == RECOVERY_TAG:
-                if size != 1:
-                    return row, at, BAD_LENGTH
-                rows.scalars[RECOVERY, row] = np.int8(bodies.data[at])
-                at += 1
-            elif slot == DIRECTORIES:
-                count, at, status = compact(bodies.data, at, stop, 16, 1)
-                if status != OK:
-                    return row, at, status
-                rows.present[DIRECTORIES, row] = count >= 0
-                at = _ids(bodies.data, at, max(count, 0), rows.directory_ids, rows.directory_ends[row])
-                rows.directory_ends[row + 1] = rows.directory_ends[row] + max(count, 0)
-            else:
-                count, at, status = compact(bodies.data, at, stop, 4, 1)
-                if status != OK:
-                    return row, at, status
-                fill = rows.int_ends[slot, row]
-                rows.present[slot, row] = count >= 0
-                at = _ints(bodies.data, at, max(count, 0), rows.ints[slot], fill)
-                rows.int_ends[slot, row + 1] = fill + max(count, 0)
-            # Kafka does not compare a known tag with its declared size. A strict reader does.
-            if at != stop:
-                return row, at, BAD_LENGTH
-        if at != end:
-            return row, at, TRAILING
-    return len(bodies.starts), np.int64(0), OK
+        _set_empty(rows, row)
+        at, status = at + 20, OK
+        if bodies.types[row] == PARTITION:
+            at, status = _read_state(bodies, rows, row, at, end)
+        if status == OK:
+            at, status = _read_tags(bodies, list_of_tag, rows, row, at, end)
+        if status != OK or at != end:
+            return row
+    return len(bodies.starts)
 
 
 @njit(cache=True, nogil=True)
-def _read(bodies: Bodies, list_of_tag: Any, rows: PartitionRows) -> tuple[int, int, int]:
+def _read(bodies: Bodies, list_of_tag: Any, rows: PartitionRows) -> int:
+    """Reads records up to the first malformed one; the result is their number."""
     return _read_all(bodies, list_of_tag, rows)
 
 
@@ -207,5 +241,5 @@ def read_partition_rows(bodies: Bodies) -> tuple[PartitionRows, int]:
     )
     rows.int_ends[:, 0] = 0
     rows.directory_ends[0] = 0
-    done, _, _ = _read(bodies, TAG_TABLE, rows)
+    done = _read(bodies, TAG_TABLE, rows)
     return rows, done

@@ -1,4 +1,4 @@
-"""The table ``changes``: what is in force, and how history is taken back without removing a row (docs/spec/changes.md).
+"""The table ``changes``: its valid rows, and how a rollback retracts rows without removing them (docs/spec/changes.md).
 
 A stream reads this table, so a row that was committed stays. Where tables are rolled back, restored after a dead run
 or rebuilt, rows are appended that retract what no longer holds (R-EVENT-7), in a new generation (R-EVENT-8).
@@ -43,11 +43,11 @@ KEY = ("log_offset", "what", "topic_id", "partition", "broker_id", "directory_id
 """What happened. The newest row of a key counts, by generation; in one generation a retraction comes first."""
 _CONTENT = [name for name in CHANGES.schema.names if name not in ("retraction", "generation")]
 HISTORY = "history"
-"""``what`` of a row that says that history was taken back: from ``log_offset`` on, ``why``."""
+"""``what`` of a row about a rollback: from ``log_offset`` on, for the reason in ``why``."""
 
 
 def in_force(rows: str) -> str:
-    """SQL for the rows of ``changes`` that were not taken back, given SQL for all of its rows (R-EVENT-7)."""
+    """SQL for the rows of ``changes`` that were not retracted, given SQL for all of its rows (R-EVENT-7)."""
     newest = f"row_number() OVER (PARTITION BY {', '.join(KEY)} ORDER BY generation DESC, retraction) = 1"
     return f"(FROM (FROM {rows} WHERE what <> '{HISTORY}' QUALIFY {newest}) WHERE NOT retraction)"
 
@@ -97,7 +97,7 @@ def settled(location: str, delta: DeltaTable, version: int | None, at: datetime,
 def rebuilt(
     location: str, delta: DeltaTable, wanted: Sequence[DataFile], at: datetime, end_offset: int
 ) -> list[DataFile]:
-    """Writes rows after which exactly the rows of the files ``wanted`` are in force, and one that says so."""
+    """Writes rows after which exactly the rows of the files ``wanted`` are valid, and one row about the rollback."""
     listed = read_parquet(location, CHANGES.name, delta, [file.path for file in wanted])
     have = _all(location, delta, live_files(delta))
     return _difference(location, delta, have, listed, end_offset, "rebuilt", at, always=True)
@@ -152,7 +152,7 @@ def _difference(
 
 
 def _retractions(rows: str, generation: int) -> str:
-    """SQL for the rows that take back ``rows``, the newest first."""
+    """SQL for the rows that retract ``rows``, the newest first."""
     return (
         f"SELECT * REPLACE (after AS before, before AS after), true AS retraction, {generation}::INTEGER AS generation "
         f"FROM (SELECT {', '.join(_CONTENT)} FROM {rows}) ORDER BY log_offset DESC"
@@ -160,7 +160,7 @@ def _retractions(rows: str, generation: int) -> str:
 
 
 def _said(offset: int, before: int, after: int, why: str, at: datetime, generation: int) -> pa.Table:
-    """The row that says that history was taken back from ``offset`` on."""
+    """The row about a rollback from ``offset`` on."""
     row = dict.fromkeys(CHANGES.schema.names) | {
         "log_offset": offset,
         "batch_offset": offset,

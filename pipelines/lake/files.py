@@ -137,7 +137,7 @@ def read(lake: str, table: Table, paths: Sequence[str], columns: Sequence[str] |
 def check_there(lake: str, written: Sequence[DataFile]) -> None:
     """Raises UsageError if a file is not in the lake: then the executor's lake is on another storage."""
     if is_object(lake):
-        # What was written is there for everyone.
+        # Written files are readable by everyone.
         return
     fs, root = lake_filesystem(lake)
     found = fs.get_file_info([f"{root}/{file.table}/{file.path}" for file in written])

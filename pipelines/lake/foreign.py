@@ -182,7 +182,7 @@ def _misfit_at(location: str, table: Table, delta: DeltaTable, version: int | No
     try:
         return misfit_of(delta if version is None else delta_at(f"{location}/{table.name}", version), table)
     except (DeltaError, OSError) as problem:
-        return f"version {version}, to be taken back to, cannot be opened ({_plain(problem)})"
+        return f"version {version}, which must be restored, cannot be opened ({_plain(problem)})"
 
 
 def misfit_of(delta: DeltaTable, table: Table) -> str:
@@ -209,11 +209,11 @@ def _misfits(delta: DeltaTable, table: Table) -> Iterator[str]:
     if list(metadata.partition_columns) != table.partition_by:
         yield f"the table is partitioned by {', '.join(map(_plain, metadata.partition_columns)) or 'nothing'}"
     if table.name == "ledger" and not _describes(metadata.description):
-        yield "the description of the ledger, which says what lake it is, is another"
+        yield "the description of the ledger, which identifies the lake, has changed"
     wanted = {one.name: one for one in Schema.from_arrow(table.delta_schema).fields}
     there = {one.name: one for one in delta.schema().fields}
     for name in wanted.keys() - there.keys():
-        yield f"the column {name} is gone"
+        yield f"the column {name} is missing"
     for name, one in there.items():
         if name not in wanted:
             yield f"there is a column {_plain(name)} that jbod does not know"

@@ -31,7 +31,7 @@ def write_head(location: str, identity: Identity, row: Mapping[str, Any], versio
 
 
 def read_head(location: str) -> dict[str, Any] | None:
-    """The head of a lake on S3: ``identity`` and ``row``. None if there is none, or if the ledger has gone on."""
+    """The head of a lake on S3: ``identity`` and ``row``. None if there is none, or if the ledger has a newer row."""
     try:
         said = json.loads(objects.get(f"{location}/{HEAD}"))
         newer = objects.head(f"{location}/ledger/_delta_log/{said['ledger'] + 1:020d}.json")

@@ -1,4 +1,4 @@
-"""What a lake lacks: records that this jbod did not know are kept as they are, and every answer says so (R-REC-4)."""
+"""Marks a lake as incomplete: it keeps unknown records unchanged, and every answer reports them (R-REC-4)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The metadata log has only the ids of directories. The Delta table ``labels`` keeps statements: a source says that a
 directory has a path, or that a directory or path has a label. It is not in the ledger and does not depend on offsets,
-so a replay, rollback or rebuild does not change it. ``Names`` is what the statements say together.
+so a replay, rollback or rebuild does not change it. ``Names`` combines the statements.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Names:
 
     @classmethod
     def of(cls, statements: Iterable[Statement]) -> Names:
-        """What the statements say together. Of a kind of source, the newest statement wins."""
+        """The statements combined. For each kind of source, the newest statement wins."""
         listed = sorted(statements, key=lambda one: (_rank(one.kind), -one.read_time.timestamp()))
         paths: dict[str, Statement] = {}
         brokers: dict[str, int] = {}

@@ -18,7 +18,7 @@ from pipelines.lake.tables import Table
 from pipelines.storage import objects
 
 CHECKPOINT_AFTER = 7
-"""Commits after which a table's log gets a checkpoint: whoever opens the table reads the commits after the last one."""
+"""Commits after which a table's log gets a checkpoint: opening a table reads the commits after the last checkpoint."""
 CHECKPOINT_AT_LAST = 100
 """Commits after which it gets one in any case."""
 MOST = 60

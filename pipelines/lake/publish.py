@@ -226,7 +226,7 @@ class LakeWriter:
             )
         except DeltaError as problem:
             raise fault_of_disk(self.location, problem) or LakeConflict(
-                f"{self.location}/{table.name}: cannot be taken back to version {version}, which the ledger stands on "
+                f"{self.location}/{table.name}: cannot be restored to version {version}, which the ledger names "
                 f"({problem}): a VACUUM may have removed its files; jbod rebuild makes what follows from the records"
             ) from None
         delta.update_incremental()
@@ -278,7 +278,7 @@ class LakeWriter:
         raise AssertionError("not reached")
 
     def publish_rewritten(self, unknown: Mapping[str, int] | None = None) -> None:
-        """A ledger row for tables that were rewritten without a change of what they say; the lock is held.
+        """A ledger row for tables that were rewritten with the same rows. The caller holds the lock.
 
         ``unknown``: the kinds of records that are still not known, where that was looked for again.
         """

@@ -183,7 +183,7 @@ def _only_one(folder: str, to: Destination) -> Iterator[str]:
         raise JbodError(f"{folder}: another run is sending to {to.shown}: nothing to do") from None
     except OSError as problem:
         raise UsageError(
-            f"{folder}: what was delivered is kept here, and that cannot be written: {problem.strerror}"
+            f"{folder}: the record of delivered messages cannot be written here: {problem.strerror}"
         ) from None
 
 
@@ -197,7 +197,7 @@ def _read(file: str) -> State | None:
     match content:
         case {"format": 1, "settled": int(settled), "told": dict(told)}:
             return State(settled, told)
-    raise UsageError(f"{file}: does not say what was delivered: remove it, and all open findings are sent again")
+    raise UsageError(f"{file}: is not a record of delivered messages: remove it, and all open findings are sent again")
 
 
 def _write(file: str, state: State) -> None:

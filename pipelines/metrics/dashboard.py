@@ -1,4 +1,4 @@
-"""A Grafana dashboard, made from the declared metrics. Grafana 10 and later import it as it is."""
+"""A Grafana dashboard, made from the declared metrics. Grafana 10 and later can import it."""
 
 from __future__ import annotations
 

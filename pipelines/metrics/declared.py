@@ -86,7 +86,7 @@ OFFLINE_REPLICAS = _metric(
 
 PARTITIONS = _metric("partitions", "Partitions of all topics.")
 REPLICAS = _metric("replicas", "Replicas of all partitions.")
-WITHOUT_LEADER = _metric("partitions_without_leader", "Partitions that nobody leads.")
+WITHOUT_LEADER = _metric("partitions_without_leader", "Partitions without a leader.")
 LED_FROM_OFFLINE = _metric("partitions_led_from_offline", "Partitions whose leader is an offline replica.")
 ALL_OFFLINE = _metric("partitions_all_offline", "Partitions all of whose replicas are offline.")
 UNDER_MIN_ISR = _metric(

@@ -25,7 +25,14 @@ from jbod_model.formats.records import (
 )
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA, Profile
-from jbod_model.replay.registrations import BrokerRegistration, IllegalRecord, Rewrite, rewrite_of
+from jbod_model.replay.registrations import (
+    BrokerRegistration,
+    IllegalRecord,
+    Rewrite,
+    check_directory_owners,
+    registered,
+    rewrite_of,
+)
 from pipelines.formats.api_keys import KEY_OF
 from pipelines.formats.lists import number_ids
 from pipelines.replay.offline import BROKER_ACTIVE, BROKER_FENCED, BROKER_IMPAIRED, BROKER_MISSING, Timeline
@@ -92,47 +99,30 @@ def _ordered(ids: Iterable[Uuid]) -> tuple[str, ...]:
     return tuple(str(one) for one in sorted(ids))
 
 
-def _known(brokers: Mapping[int, Registration], broker_id: int, epoch: int, offset: int, what: str) -> Registration:
-    """R-BROKER-5: a record about a broker names a registered broker and its epoch."""
-    broker = brokers.get(broker_id)
-    if broker is None:
-        raise ReplayViolation(offset, f"{what} of broker {broker_id}, which is not registered (R-BROKER-5)")
-    if broker.epoch != epoch:
-        raise ReplayViolation(
-            offset, f"{what} of broker {broker_id} with epoch {epoch}, registered with {broker.epoch} (R-BROKER-5)"
-        )
-    return broker
-
-
-def _alone(brokers: Mapping[int, Registration], after: Registration, offset: int) -> Registration:
-    """R-BROKER-8: a directory is registered by one broker at a time."""
-    for other in brokers.values():
-        shared = set(other.directories) & set(after.directories)
-        if other.broker_id != after.broker_id and shared:
-            raise ReplayViolation(
-                offset,
-                f"broker {after.broker_id} registers directory {min(shared)} of broker {other.broker_id} (R-BROKER-8)",
-            )
-    return after
-
-
 def _apply(
     brokers: Mapping[int, Registration], record: Record, offset: int, profile: Profile
 ) -> tuple[int, Registration | None, str]:
-    match record:
-        case RegisterBrokerRecord():
-            return record.broker_id, _alone(brokers, _of(BrokerRegistration.from_record(record)), offset), "registered"
-        case UnregisterBrokerRecord():  # R-BROKER-2
-            _known(brokers, record.broker_id, record.broker_epoch, offset, "UnregisterBrokerRecord")
-            return record.broker_id, None, "unregistered"
-        case FenceBrokerRecord() | UnfenceBrokerRecord():  # R-BROKER-3
-            broker = _known(brokers, record.id, record.epoch, offset, type(record).__name__)
-            return record.id, replace(broker, fenced=isinstance(record, FenceBrokerRecord)), "changed"
-        case BrokerRegistrationChangeRecord():
-            broker = _known(brokers, record.broker_id, record.broker_epoch, offset, type(record).__name__)
-            changed = _changed(broker, record, offset, profile)
-            return record.broker_id, _alone(brokers, changed, offset), "changed"
-    raise TypeError(f"{type(record).__name__} is no record of a broker")
+    """The change of a broker by a record, with the model's own checks and merge."""
+    try:
+        match record:
+            case RegisterBrokerRecord():  # R-BROKER-1, R-BROKER-8
+                after = _of(BrokerRegistration.from_record(record))
+                check_directory_owners(brokers, after)
+                return record.broker_id, after, "registered"
+            case UnregisterBrokerRecord():  # R-BROKER-2, R-BROKER-5
+                registered(brokers, record.broker_id, record.broker_epoch)
+                return record.broker_id, None, "unregistered"
+            case FenceBrokerRecord() | UnfenceBrokerRecord():  # R-BROKER-3, R-BROKER-5
+                broker = registered(brokers, record.id, record.epoch)
+                return record.id, replace(broker, fenced=isinstance(record, FenceBrokerRecord)), "changed"
+            case BrokerRegistrationChangeRecord():  # R-BROKER-4, R-BROKER-5, R-BROKER-6, R-BROKER-7, R-BROKER-8
+                broker = registered(brokers, record.broker_id, record.broker_epoch)
+                changed = _of(_model(broker).merge(record, profile))
+                check_directory_owners(brokers, changed)
+                return record.broker_id, changed, "changed"
+    except IllegalRecord as problem:
+        raise ReplayViolation(offset, f"{type(record).__name__}: {problem}") from None
+    raise TypeError(f"{type(record).__name__} is not a record of a broker")
 
 
 def _of(known: BrokerRegistration) -> Registration:
@@ -164,16 +154,6 @@ def _model(broker: Registration) -> BrokerRegistration:
         cordoned_directories=None if broker.cordoned is None else tuple(map(Uuid.parse, broker.cordoned)),
         has_offline_directories=broker.has_offline_directories,
     )
-
-
-def _changed(
-    broker: Registration, record: BrokerRegistrationChangeRecord, offset: int, profile: Profile
-) -> Registration:
-    """R-BROKER-4, R-BROKER-5, R-BROKER-6 and R-BROKER-7, by the model's own merge."""
-    try:
-        return _of(_model(broker).merge(record, profile))
-    except IllegalRecord as problem:
-        raise ReplayViolation(offset, f"BrokerRegistrationChangeRecord: {problem} (R-BROKER-4, R-BROKER-7)") from None
 
 
 class FoldedBrokers(NamedTuple):

@@ -115,7 +115,7 @@ def _compare(
     i_new = np.int64(versions[new, c.V_LISTS + ISR]) if new >= 0 else np.int64(_NONE)
     same = old >= 0 and new >= 0 and same_list(lists.values, lists.starts[ISR], lists.sizes[ISR], i_old, i_new)
     if not same:
-        # EMPTY becomes a number of its own: a list that is there, and has nothing in it.
+        # EMPTY becomes a separate number: a list that exists and has no elements.
         _put(out, at, part, _NONE, moment, IN_SYNC, i_old if old >= 0 else -9, i_new if new >= 0 else -9, all_why)
         at += 1
     return at
@@ -131,7 +131,7 @@ def _changes(lists: Lists, versions: Any, parts: Any, old: Any, moments: Any, de
         part = versions[v, c.V_PARTITION]
         begin, end = versions[v, c.V_FROM], versions[v, c.V_TO]
         if end != c.OPEN and moments.offsets[begin] == moments.offsets[end]:
-            continue  # true at no offset: a snapshot says a partition twice
+            continue  # true at no offset: a snapshot has a partition twice
         before = np.int64(latest[part])
         latest[part] = v
         if v < old:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from mmap import mmap
 from typing import Any
@@ -175,71 +175,105 @@ class Part:
         return cls(unpack(data), number)
 
 
-# The rows of ``Events._cuts``, in its order. Int lists follow.
+# The kinds of rows of ``Events._cuts``, in its order. Int lists follow.
 _ROWS, _TOPICS, _IDS, _NAMES, _INTS = range(5)
 
 
-def join(parts: Sequence[Part]) -> Events:
-    """Concatenates the events of all parts. Each value is copied once."""
-    cuts = np.array([part.packed["cuts"][:, part.number : part.number + 2] for part in parts], np.int64)
-    cuts = cuts.reshape(len(parts), _INTS + INT_LISTS, 2)
-    ends = np.zeros((len(parts) + 1, _INTS + INT_LISTS), np.int64)
-    np.cumsum(cuts[:, :, 1] - cuts[:, :, 0], axis=0, out=ends[1:])
-    # For each part: its bounds in its own columns, and its bounds in the result.
-    spans = [
-        [(part.packed, slice(*cut[at]), slice(begin[at], end[at])) for at in range(_INTS + INT_LISTS)]
-        for part, cut, begin, end in zip(parts, cuts.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True)
-    ]
-    total = ends[-1].tolist()
+class _Joined:
+    """The columns of several parts, concatenated. ``bounds`` int64[parts + 1, kinds]: of each part in the result."""
 
-    def column(name: str, kind: int, dtype: type[np.generic], origin: str = "") -> np.ndarray:
-        out = np.empty(total[kind], dtype)
-        for packed, source, target in (span[kind] for span in spans):
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.tables = [part.packed for part in parts]
+        cuts = [part.packed["cuts"][:, part.number : part.number + 2] for part in parts]
+        self._cuts = np.array(cuts, np.int64).reshape(len(parts), _INTS + INT_LISTS, 2)
+        self.bounds = np.zeros((len(parts) + 1, _INTS + INT_LISTS), np.int64)
+        np.cumsum(self._cuts[:, :, 1] - self._cuts[:, :, 0], axis=0, out=self.bounds[1:])
+        self._sources, self._targets = self._cuts.tolist(), self.bounds.tolist()
+
+    def spans(self, kind: int) -> Iterator[tuple[Mapping[str, np.ndarray], slice, slice]]:
+        """For each part: its columns, its bounds in them, and its bounds in the result."""
+        for packed, source, begin, end in zip(
+            self.tables, self._sources, self._targets[:-1], self._targets[1:], strict=True
+        ):
+            yield packed, slice(*source[kind]), slice(begin[kind], end[kind])
+
+    def size(self, kind: int) -> int:
+        """The number of rows of a kind in the result."""
+        return int(self.bounds[-1, kind])
+
+    def column(self, name: str, kind: int, dtype: type[np.generic], origin: str = "") -> np.ndarray:
+        """A column of the result. ``origin``: the column whose only value each part adds."""
+        out = np.empty(self.size(kind), dtype)
+        for packed, source, target in self.spans(kind):
             if origin:
                 np.add(packed[name][source], packed[origin], out=out[target])
             else:
                 out[target] = packed[name][source]
         return out
 
-    int_sizes = np.empty((INT_LISTS, total[_ROWS]), np.int32)
-    scalars = np.empty((4, total[_ROWS]), np.int32)
-    for packed, source, target in (span[_ROWS] for span in spans):
-        int_sizes[:, target] = packed["int_sizes"][:, source]
-        for k in range(len(scalars)):
-            scalars[k, target] = packed[f"scalar{k}"][source]
-    topics = np.empty((total[_TOPICS], 2), np.uint64)
-    for packed, source, target in (span[_TOPICS] for span in spans):
-        topics[target] = packed["topics"][source]
-    topic_of, directories = column("topic_of", _ROWS, np.int32), column("directories", _IDS, np.int32)
-    one, topics = number_ids(topics, NO_IDS)
-    _renumber_parts(topic_of, ends[:, _ROWS], ends[:-1, _TOPICS] - cuts[:, _TOPICS, 0], one)
-    tables = [part.packed["directory_ids"] for part in parts]
-    one, ids = number_ids(np.concatenate([NO_IDS, *tables]), NO_IDS)
-    _renumber_parts(directories, ends[:, _IDS], np.cumsum([0, *map(len, tables)], dtype=np.int64), one)
-    directory_sizes = column("directory_sizes", _ROWS, np.int32)
-    name_sizes = column("name_sizes", _ROWS, np.int32)
-    times = column("times", _ROWS, np.int64, "began")
-    offsets = column("offsets", _ROWS, np.int64, "first")
+    def scalars(self) -> np.ndarray:
+        """The scalars of the events: int32[4, m]."""
+        scalars = np.empty((4, self.size(_ROWS)), np.int32)
+        for packed, source, target in self.spans(_ROWS):
+            for k in range(len(scalars)):
+                scalars[k, target] = packed[f"scalar{k}"][source]
+        return scalars
+
+    def int_sizes(self) -> np.ndarray:
+        """The sizes of the int lists: int32[6, m]."""
+        sizes = np.empty((INT_LISTS, self.size(_ROWS)), np.int32)
+        for packed, source, target in self.spans(_ROWS):
+            sizes[:, target] = packed["int_sizes"][:, source]
+        return sizes
+
+    def topics(self) -> tuple[np.ndarray, np.ndarray]:
+        """The topic number of each event, and the ids of the topics, each once."""
+        ids = np.empty((self.size(_TOPICS), 2), np.uint64)
+        for packed, source, target in self.spans(_TOPICS):
+            ids[target] = packed["topics"][source]
+        numbers, unique = number_ids(ids, NO_IDS)
+        topic_of = self.column("topic_of", _ROWS, np.int32)
+        _renumber_parts(topic_of, self.bounds[:, _ROWS], self.bounds[:-1, _TOPICS] - self._cuts[:, _TOPICS, 0], numbers)
+        return topic_of, unique
+
+    def directories(self) -> tuple[np.ndarray, np.ndarray]:
+        """The directory numbers in the lists, and the ids of the directories, each once."""
+        ids = [packed["directory_ids"] for packed in self.tables]
+        numbers, unique = number_ids(np.concatenate([NO_IDS, *ids]), NO_IDS)
+        directories = self.column("directories", _IDS, np.int32)
+        _renumber_parts(directories, self.bounds[:, _IDS], np.cumsum([0, *map(len, ids)], dtype=np.int64), numbers)
+        return directories, unique
+
+
+def join(parts: Sequence[Part]) -> Events:
+    """Concatenates the events of all parts. Each value is copied once."""
+    joined = _Joined(parts)
+    topic_of, topics = joined.topics()
+    directories, directory_ids = joined.directories()
+    offsets = joined.column("offsets", _ROWS, np.int64, "first")
+    int_sizes = joined.int_sizes()
+    directory_sizes = joined.column("directory_sizes", _ROWS, np.int32)
+    times = joined.column("times", _ROWS, np.int64, "began")
     times *= _MILLISECOND
     return Events(
         offsets=offsets,
-        batches=offsets - column("in_batch", _ROWS, np.int64),
+        batches=offsets - joined.column("in_batch", _ROWS, np.int64),
         times=times,
-        kinds=column("kinds", _ROWS, np.uint8),
-        snapshot=column("snapshot", _ROWS, np.bool_),
+        kinds=joined.column("kinds", _ROWS, np.uint8),
+        snapshot=joined.column("snapshot", _ROWS, np.bool_),
         topic_of=topic_of,
         topics=topics,
-        partitions=column("partitions", _ROWS, np.int32),
-        scalars=scalars,
-        int_values=np.concatenate([column("int_values", _INTS + slot, np.int32) for slot in range(INT_LISTS)]),
+        partitions=joined.column("partitions", _ROWS, np.int32),
+        scalars=joined.scalars(),
+        int_values=np.concatenate([joined.column("int_values", _INTS + slot, np.int32) for slot in range(INT_LISTS)]),
         int_starts=starts_of(int_sizes),
         int_sizes=int_sizes,
         directories=directories,
-        directory_ids=ids,
+        directory_ids=directory_ids,
         directory_starts=starts_of(directory_sizes),
         directory_sizes=directory_sizes,
-        names=column("names", _NAMES, np.uint8),
-        name_ends=np.concatenate([[0], np.cumsum(name_sizes)]).astype(np.int32),
+        names=joined.column("names", _NAMES, np.uint8),
+        name_ends=np.concatenate([[0], np.cumsum(joined.column("name_sizes", _ROWS, np.int32))]).astype(np.int32),
     )
 
 

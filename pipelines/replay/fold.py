@@ -3,12 +3,12 @@
 Theory of operation
 -------------------
 An *event* is a record that touches topics or partitions, or the end of a snapshot. Each event has a *moment*, the row
-of its offset, its time and whether a snapshot said it: event e has moment ``old_moments + e``.
+of its offset, its time and whether it came from a snapshot: event e has moment ``old_moments + e``.
 
 A *version* is a partition between two events that change it: its lists, its scalars, and the moments FROM and TO. Each
 list of a partition is the last one that was given, so a version copies no list. It holds a *reference* to each: the
 source row that gave it. Source row p < ``old`` is partition p as the batch found it, source row ``old + e`` is event e.
-Two references are no row: EMPTY, and ABSENT for directories that were never given (each replica then has the
+Two references do not name a row: EMPTY, and ABSENT for directories that were never given (each replica then has the
 directory that its profile gives absent ones).
 
 A *slot* is one replica of a partition for as long as its broker and its directory stay: a row of ``assignments``.
@@ -23,18 +23,18 @@ A *slot* is one replica of a partition for as long as its broker and its directo
     end of a snapshot                       no version; closes all that the snapshot did not name
 
 Three exceptions:
-1. A record of a snapshot that says what the open version says makes no version: that version goes on (R-REPLAY-2).
+1. A record of a snapshot that equals the open version makes no new version: the open one continues (R-REPLAY-2).
 2. A record of a snapshot finds only what the snapshot named before it; the state from before does not count.
 3. A ClearElrRecord without a topic changes the partitions of all topics (R-CLEAR-1).
 4. A rewrite gives lists that no record has: the fold adds them to the source rows (R-DRAFT-1, R-DRAFT-2).
 
 Invariants between two events:
-- A partition that exists has one version with TO == OPEN, its row P_LATEST; one that is gone has none.
+- A partition that exists has one version with TO == OPEN, its row P_LATEST; a removed one has none.
 - The open slots of a partition are the replicas of its open version, in their order.
-- Within a partition, rows rise with FROM. A version's TO is the next one's FROM, unless the partition was gone between.
-- The row after the last version is a draft: an event that is refused, or says nothing new, leaves it there uncounted.
+- Within a partition, rows ascend by FROM. A version's TO is the next one's FROM, unless the partition was removed
+between. - The row after the last version is a draft: an event that is refused, or changes nothing, leaves it uncounted.
 - Helpers never allocate. If a table is full, ``_apply`` stops (FULL), ``fold`` makes room, and the event is applied
-  again: what it has already done, it does not do twice.
+again: what it has already done, it does not do twice.
 
 An event costs the length of its lists, as a hash table finds its partition. RemoveTopicRecord costs the topic's
 partitions; ClearElrRecord, a rewrite and the end of a snapshot go through all partitions. Memory: a row for each

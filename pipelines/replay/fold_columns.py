@@ -76,7 +76,7 @@ class Lists(NamedTuple):
 
 
 class Rewrites(NamedTuple):
-    """What registrations say about directories without a record (jbod_model.replay.registrations.Rewrite).
+    """The rewrites of directories by registrations, without records (jbod_model.replay.registrations.Rewrite).
 
     Rewrite r: the replicas of ``brokers[r]`` are in directory number ``all_in[r]``; if that is -1, those in the
     directory numbers ``lost[lost_ends[r]:lost_ends[r + 1]]`` are in LOST. int32, ``lost_ends`` int64[r + 1]. The fold

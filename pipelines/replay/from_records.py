@@ -47,14 +47,14 @@ class Chunk:
     closes: bool
 
 
-def states_at(lake: LakeWriter, job: Job, offset: int, *, most: int = CHUNK) -> dict[int, bytes]:
+def states_at(lake: LakeWriter, job: Job, offset: int, *, max_records: int = CHUNK) -> dict[int, bytes]:
     """Returns the state of each shard after all published records below ``offset``, folded from their values only."""
     job = replace(job, generation=None)
-    return {shard: state for shard, state, _ in folded(lake, job, offset, most=most)}
+    return {shard: state for shard, state, _ in folded(lake, job, offset, max_records=max_records)}
 
 
 def folded(
-    lake: LakeWriter, job: Job, offset: int, *, most: int = CHUNK, known_again: bool = False
+    lake: LakeWriter, job: Job, offset: int, *, max_records: int = CHUNK, known_again: bool = False
 ) -> Iterator[tuple[int, bytes, dict[str, Rows]]]:
     """The same, chunk by chunk: (shard, its state after the chunk, the rows that the chunk gave its tables).
 
@@ -65,7 +65,7 @@ def folded(
     job = replace(job, lake="")
     states: dict[int, bytes] = {}
     rows: list[Row] = []
-    for number, chunk in enumerate(chunks(lake, offset, most=most, known_again=known_again)):
+    for number, chunk in enumerate(chunks(lake, offset, max_records=max_records, known_again=known_again)):
         n = len(chunk.records)
         piece = Slice(
             location=lake.location,
@@ -90,16 +90,16 @@ def folded(
         rows = []
 
 
-def chunks(lake: LakeWriter, offset: int, *, most: int = CHUNK, known_again: bool = False) -> Iterator[Chunk]:
+def chunks(lake: LakeWriter, offset: int, *, max_records: int = CHUNK, known_again: bool = False) -> Iterator[Chunk]:
     """The published records below ``offset`` in log order. Those of a snapshot follow the log's records before it."""
-    for part in _batches(lake, offset, most, known_again):
+    for part in _batches(lake, offset, max_records, known_again):
         origin = np.where(part["snapshot"].to_numpy(), part["log_offset"].to_numpy() + 1, -1)
         cuts = [0, *(np.flatnonzero(np.diff(origin)) + 1).tolist(), len(part)]
         for start, end in itertools.pairwise(cuts):
             yield _chunk(part.slice(start, end - start), int(origin[start]))
 
 
-def _batches(lake: LakeWriter, offset: int, most: int, known_again: bool) -> Iterator[pa.Table]:
+def _batches(lake: LakeWriter, offset: int, max_records: int, known_again: bool) -> Iterator[pa.Table]:
     delta = lake.tables[RECORDS.name]
     names = [file["path"] for file in data_files(delta)]
     footer = CONTROL_TYPE_NAMES[SNAPSHOT_FOOTER]
@@ -115,12 +115,12 @@ def _batches(lake: LakeWriter, offset: int, most: int, known_again: bool) -> Ite
             WHERE log_offset < {offset} AND record_type NOT IN ({unread}) AND NOT starts_with(record_type, '{skipped}')
             ORDER BY log_offset, snapshot, snapshot_index
             """
-        ).to_arrow_reader(most)
+        ).to_arrow_reader(max_records)
         # DuckDB returns batches of at most 120,000 rows, and each chunk costs a pass over the state of every shard.
         held: list[pa.RecordBatch] = []
         for batch in reader:
             held += [batch] if batch.num_rows else []
-            if sum(map(len, held)) >= most:
+            if sum(map(len, held)) >= max_records:
                 yield pa.Table.from_batches(held)
                 held = []
         if held:

@@ -111,7 +111,7 @@ def _plan(options: Options, refusal: JbodError | None) -> tuple[list[Slice], Jbo
         return pieces, refusal
     if refusal is not None:
         raise refusal
-    raise UsageError(f"{options.path}: there is no record in this log yet that may be read")
+    raise UsageError(f"{options.path}: no record of this log may be read yet")
 
 
 def _replay(options: Options, pieces: Sequence[Slice], job: Job, refusal: JbodError | None) -> ReplayedLog:

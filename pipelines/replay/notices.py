@@ -65,5 +65,5 @@ def _of_log_dirs(directories: LogDirs) -> Iterator[str]:
     if unseen := directories.unseen():
         yield (
             f"no directory of {', '.join(map(str, unseen))} of the voters {voters} is given: what the others hold "
-            "is published, and may be taken back"
+            "is published, and may be rolled back"
         )

@@ -27,7 +27,7 @@ class Replay:
     profile: str = "kafka"
     ids: str = "kafka"
     start: str = "auto"
-    cut_tail: str = "wait"
+    tail: str = "wait"
     max_records: int = 10_000_000
     changes: bool = True
     """Whether a new lake has the table ``changes``."""
@@ -36,7 +36,7 @@ class Replay:
     requests: Requests | None = None
     settle: Settle = field(default_factory=Settle)
     more_dirs: tuple[str, ...] = ()
-    """More directories of the same log. The run reads what all of them settle together."""
+    """More directories of the same log. The run reads the records that they agree on."""
     replace_history: bool = False
     """Whether a log that has nothing in common with the lake replaces its history."""
     checkpoints: str = ""

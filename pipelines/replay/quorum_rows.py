@@ -32,7 +32,7 @@ QUORUM_TYPES = np.array(
 )
 Row = dict[str, Any]
 _BEGINS = "registered"
-"""No column: a registration begins a row, even if it says what the one before said."""
+"""Not a column: a registration begins a row, even if it equals the one before."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _replaced(held: dict[int, Row], wanted: Mapping[int, Row], event: QuorumEven
 
 
 def controller_rows(state: QuorumState) -> dict[int, Row]:
-    """What ``controllers`` says of each registered controller, without the interval."""
+    """The row of ``controllers`` for each registered controller, without the interval."""
     return {
         one.controller_id: {
             "controller_id": one.controller_id,
@@ -145,7 +145,7 @@ def controller_rows(state: QuorumState) -> dict[int, Row]:
 
 
 def voter_rows(state: QuorumState) -> dict[int, Row]:
-    """What ``voters`` says of each node that a control record named, without the interval."""
+    """The row of ``voters`` for each node that a control record named, without the interval."""
     return {
         one.node_id: {
             "node_id": one.node_id,

@@ -95,10 +95,24 @@ def joined(lake: Lake, asked: pa.Table, skew: timedelta) -> pa.Table:
     """``asked`` with the outcome according to the log of ``lake``, as rows of the table."""
     lake.connection.register("asked", asked)
     micros = f"to_microseconds({skew // timedelta(microseconds=1)})"
-    known = request_rows(lake) or f"({_EMPTY})"
     log_time = f"make_timestamptz({int(lake.published.end_time.timestamp() * 1_000_000)})"
     sql = f"""
         WITH a AS (SELECT row_number() OVER () AS id, * FROM asked),
+        {_stays(lake)},
+        {_found(micros, log_time)},
+        {_makers(request_rows(lake) or f"({_EMPTY})")},
+        {_answered(lake, micros, log_time)}
+        SELECT *, CASE WHEN outcome = 'not in the log' OR (outcome = 'pending' AND topic IS NULL) THEN lacks END AS why,
+               CASE WHEN outcome = 'recorded'
+                    THEN greatest(date_diff('millisecond', first_requested_time, realised_time), 0) END AS latency_ms
+        FROM answered
+    """
+    return _table(lake, sql).select(ASSIGNMENT_REQUESTS.schema.names).cast(ASSIGNMENT_REQUESTS.schema)
+
+
+def _stays(lake: Lake) -> str:
+    """``slots``: the rows of ``assignments`` of the requested replicas. ``stays``: each stay in a directory."""
+    return f"""
         slots AS (
             SELECT {_WANTED}, from_offset, from_time, to_offset, to_time, from_snapshot,
                    lag(directory_id) OVER replica IS DISTINCT FROM directory_id
@@ -114,7 +128,12 @@ def joined(lake: Lake, asked: pa.Table, skew: timedelta) -> pa.Table:
                    arg_min(from_snapshot, from_offset) AS from_snapshot,
                    CASE WHEN count(*) = count(to_time) THEN max(to_time) END AS to_time
             FROM numbered GROUP BY {_WANTED}, stay
-        ),
+        )"""
+
+
+def _found(micros: str, log_time: str) -> str:
+    """``found``: the stay that best fits an accepted assignment. ``micros``: the skew of the clocks."""
+    return f"""
         found AS (
             SELECT id, s.from_offset, s.from_time,
                    NOT s.from_snapshot AND s.from_time >= requested_time - {micros} AS made,
@@ -122,13 +141,18 @@ def joined(lake: Lake, asked: pa.Table, skew: timedelta) -> pa.Table:
                    s.from_time < requested_time AND (s.to_time IS NULL OR s.to_time >= answered_time) AS covers
             FROM a JOIN stays s USING ({_WANTED})
             WHERE error = 0 AND s.from_time <= answered_time + {micros}
-              -- Where the log ends before the answer, what looks true at its end may have ended since.
+              -- If the log ends before the answer, a stay that is open at its end may have ended since.
               AND (answered_time <= {log_time} OR s.from_time BETWEEN requested_time AND answered_time)
               AND (s.to_time IS NULL OR s.to_time >= requested_time - {micros})
             QUALIFY row_number() OVER (
                 PARTITION BY id ORDER BY distance > to_microseconds(0), NOT covers, distance, s.from_offset
             ) = 1
-        ),
+        )"""
+
+
+def _makers(known: str) -> str:
+    """``makers``: the assignment that each record carried out. ``known``: the rows of the table before this join."""
+    return f"""
         taken AS (
             SELECT {_REPLICA}, realised_offset AS from_offset FROM {known} SEMI JOIN a USING ({_REPLICA})
             WHERE outcome = 'recorded'
@@ -139,7 +163,12 @@ def joined(lake: Lake, asked: pa.Table, skew: timedelta) -> pa.Table:
             QUALIFY row_number() OVER (
                 PARTITION BY {_REPLICA}, from_offset ORDER BY distance > to_microseconds(0), {_ORDER}
             ) = 1
-        ),
+        )"""
+
+
+def _answered(lake: Lake, micros: str, log_time: str) -> str:
+    """``answered``: each assignment with its outcome, its record, and what the log lacks of it."""
+    return f"""
         names AS (
             SELECT topic_id, max(topic) AS name FROM {lake.until("partitions")} SEMI JOIN a USING (topic_id)
             GROUP BY topic_id
@@ -157,13 +186,7 @@ def joined(lake: Lake, asked: pa.Table, skew: timedelta) -> pa.Table:
                         ELSE 'no record says so' END AS lacks
             FROM start, a LEFT JOIN found f USING (id) LEFT JOIN makers m USING (id) LEFT JOIN names USING (topic_id)
             LEFT JOIN replicas USING ({_REPLICA})
-        )
-        SELECT *, CASE WHEN outcome = 'not in the log' OR (outcome = 'pending' AND topic IS NULL) THEN lacks END AS why,
-               CASE WHEN outcome = 'recorded'
-                    THEN greatest(date_diff('millisecond', first_requested_time, realised_time), 0) END AS latency_ms
-        FROM answered
-    """
-    return _table(lake, sql).select(ASSIGNMENT_REQUESTS.schema.names).cast(ASSIGNMENT_REQUESTS.schema)
+        )"""
 
 
 def _table(lake: Lake, sql: str) -> pa.Table:

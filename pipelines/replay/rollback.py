@@ -44,7 +44,7 @@ class RolledBack:
     def __str__(self) -> str:
         return (
             f"history changed: the log no longer has what was published as offsets {self.offset} to {self.before - 1}; "
-            f"the lake is taken back to offset {self.offset} and goes on from there"
+            f"the lake is rolled back to offset {self.offset} and continues from there"
         )
 
 

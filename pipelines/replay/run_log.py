@@ -31,7 +31,7 @@ class RunLog:
         self.patience = STUCK if wanted.follow_seconds is not None else 0.0
         """Seconds without progress after which it names the directories that are ahead."""
         every = (wanted.log_dir, *wanted.more_dirs)
-        self._log_dirs = LogDirs(every, cut_tail=wanted.cut_tail, settle=wanted.settle) if wanted.more_dirs else None
+        self._log_dirs = LogDirs(every, tail=wanted.tail, settle=wanted.settle) if wanted.more_dirs else None
         self.log = self._log_dirs.log if self._log_dirs else LogDir(wanted.log_dir)
 
     @property
@@ -41,7 +41,7 @@ class RunLog:
 
     def planner(self) -> Planner:
         """Returns a new planner of the log."""
-        return Planner(self.log, cut_tail=self._wanted.cut_tail, settle=self._wanted.settle)
+        return Planner(self.log, tail=self._wanted.tail, settle=self._wanted.settle)
 
     def options(self, limit: int | None) -> dict[str, str]:
         """Returns the options of the data source. It reads nothing from ``limit`` on."""
@@ -50,7 +50,7 @@ class RunLog:
             "layout": "slices",
             "start": self._wanted.start,
             "maxRecords": str(self._wanted.max_records),
-            "cutTail": self._wanted.cut_tail,
+            "tail": self._wanted.tail,
             "settle": str(self._wanted.settle),
             "moreDirs": json.dumps(self._wanted.more_dirs),
             "limit": str(-1 if limit is None else limit),

@@ -96,7 +96,7 @@ def mark_keys(home: str) -> None:
 
 
 def stamp(lake: LakeWriter) -> None:
-    """Notes that the checkpoint belongs to the lake as its ledger's newest row says it is."""
+    """Notes that the checkpoint belongs to the newest row of the lake's ledger."""
     if lake.home != lake.location:
         fs, root = lake_filesystem(lake.home)
         fs.create_dir(root)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -22,7 +22,7 @@ from pipelines.formats.partitions import DIRECTORIES, INT_LISTS, REPLICAS
 from pipelines.replay import fold_columns as c
 from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, REGISTER_BROKER, TOPIC, Events, starts_of
 from pipelines.replay.fold import fold
-from pipelines.replay.fold_columns import Batch, EventColumns, Lists
+from pipelines.replay.fold_columns import Batch, EventColumns, Folded, Lists, Rewrites
 from pipelines.replay.offline import H_SLOT, Timeline, offline_intervals
 from pipelines.replay.rewrites import rewrite_columns
 from pipelines.replay.state import Moments, ShardState
@@ -131,34 +131,10 @@ def step(
     its own numbers of directories. ``absent_directory`` and ``literal_offline`` as in EngineRules; ``rewrites``: what
     each REGISTER_BROKER event rewrites. Raises ReplayViolation at the first event that breaks a rule.
     """
-    topic_numbers, topics = number_ids(events.topics, state.topics)
-    # The last entry is for events that name no topic.
-    numbers = np.append(topic_numbers, np.int32(c.ALL_TOPICS))[events.topic_of]
-    names = _topic_names(state, events, numbers, len(topics))
-    events, numbers = _clear_by_name(events, numbers, names)
-    directory_numbers, directory_ids = number_ids(events.directory_ids, state.directory_ids)
-    directories = directory_numbers[events.directories]
-    timeline, directory_ids = timeline_of(directory_ids)
-    rewritten, directory_ids = rewrite_columns(rewrites, directory_ids)
-    old = len(state.part_topic)
-    lists = _sources(state, events, directories)
-    parts = np.empty((old + int(np.count_nonzero(events.kinds == PARTITION)), c.PARTITION_COLUMNS), np.int32)
-    parts[:old, c.P_TOPIC], parts[:old, c.P_NUMBER] = state.part_topic, state.part_number
-    parts[:old, c.P_SLOTS] = np.maximum(state.int_sizes[REPLICAS], 0)
-    alive = np.zeros(len(topics), np.bool_)
-    alive[: len(state.topics)] = True
-    versions = np.empty((old + len(events), c.VERSION_COLUMNS), np.int32)
-    _open_versions(state, versions)
-    partitions = events.partitions
-    if len(rewrites):
-        partitions = partitions.copy()
-        partitions[events.kinds == REGISTER_BROKER] = np.arange(len(rewrites))
-    rewritten.fill[:] = len(lists.directory_starts), len(lists.directories)
-    columns = EventColumns(events.kinds, events.snapshot, numbers, partitions, events.scalars)
-    batch = Batch(old, absent_directory, len(state.when_offsets), columns, lists, rewritten)
-    folded = fold(batch, parts, alive, versions, _open_slots(state, parts[:old, c.P_SLOTS], absent_directory))
-    if folded.status != c.FINE:
-        raise _violation(events, folded.event, folded.status)
+    given = _given(state, events, timeline_of, rewrites)
+    events = given.events
+    parts, alive = _open_parts(state, events, len(given.topics))
+    folded = _folded(state, given, parts, alive, absent_directory)
     versions, slots = folded.versions[: folded.version_count], folded.slots[: folded.slot_count]
     moments = Moments(
         np.concatenate([state.when_offsets, events.offsets]),
@@ -166,13 +142,13 @@ def step(
         np.concatenate([state.when_snapshot, events.snapshot]),
     )
     intervals, count, held, still = offline_intervals(
-        slots, len(state.slot_since), state.held, moments, timeline, literal_offline
+        slots, len(state.slot_since), state.held, moments, given.timeline, literal_offline
     )
     done = Step(
         state=state,
-        topics=topics,
-        topic_names=names,
-        directory_ids=directory_ids,
+        topics=given.topics,
+        topic_names=given.names,
+        directory_ids=given.directory_ids,
         parts=parts[: folded.partition_count],
         versions=versions,
         version_rows=_ended_and_open(versions, c.V_FROM, c.V_TO, moments.offsets),
@@ -182,11 +158,72 @@ def step(
         moments=moments,
         lists=folded.lists,
         absent_directory=absent_directory,
-        old=old,
+        old=len(state.part_topic),
         batches=np.concatenate([np.full(len(state.when_offsets), -1, np.int64), events.batches]),
-        timeline=timeline,
+        timeline=given.timeline,
     )
     return replace(done, state=_next_state(done, alive, held[:still]))
+
+
+class _Given(NamedTuple):
+    """The input of a step, in the numbers of the shard.
+
+    ``topic_of`` int32: the topic number of each event; ``directories`` int32: the numbers in the lists of directories.
+    """
+
+    events: Events
+    topic_of: np.ndarray
+    topics: np.ndarray
+    names: list[bytes]
+    directories: np.ndarray
+    directory_ids: np.ndarray
+    timeline: Timeline
+    rewrites: Rewrites
+
+
+def _given(state: ShardState, events: Events, timeline_of: Any, rewrites: Sequence[Rewrite | None]) -> _Given:
+    """Numbers the topics and directories: first those of the state, then new ones."""
+    topic_numbers, topics = number_ids(events.topics, state.topics)
+    # The last entry is for events that name no topic.
+    topic_of = np.append(topic_numbers, np.int32(c.ALL_TOPICS))[events.topic_of]
+    names = _topic_names(state, events, topic_of, len(topics))
+    events, topic_of = _clear_by_name(events, topic_of, names)
+    directory_numbers, directory_ids = number_ids(events.directory_ids, state.directory_ids)
+    directories = directory_numbers[events.directories]
+    timeline, directory_ids = timeline_of(directory_ids)
+    rewritten, directory_ids = rewrite_columns(rewrites, directory_ids)
+    return _Given(events, topic_of, topics, names, directories, directory_ids, timeline, rewritten)
+
+
+def _open_parts(state: ShardState, events: Events, topics: int) -> tuple[np.ndarray, np.ndarray]:
+    """The partitions of the state, with room for those of the batch; and which of the ``topics`` exist now."""
+    old = len(state.part_topic)
+    parts = np.empty((old + int(np.count_nonzero(events.kinds == PARTITION)), c.PARTITION_COLUMNS), np.int32)
+    parts[:old, c.P_TOPIC], parts[:old, c.P_NUMBER] = state.part_topic, state.part_number
+    parts[:old, c.P_SLOTS] = np.maximum(state.int_sizes[REPLICAS], 0)
+    alive = np.zeros(topics, np.bool_)
+    alive[: len(state.topics)] = True
+    return parts, alive
+
+
+def _folded(state: ShardState, given: _Given, parts: np.ndarray, alive: np.ndarray, absent_directory: int) -> Folded:
+    """Folds the events; updates ``parts`` and ``alive``. Raises ReplayViolation."""
+    events, old = given.events, len(state.part_topic)
+    lists = _sources(state, events, given.directories)
+    versions = np.empty((old + len(events), c.VERSION_COLUMNS), np.int32)
+    _open_versions(state, versions)
+    partitions = events.partitions
+    registered = np.flatnonzero(events.kinds == REGISTER_BROKER)
+    if len(registered):
+        partitions = partitions.copy()
+        partitions[registered] = np.arange(len(registered))
+    given.rewrites.fill[:] = len(lists.directory_starts), len(lists.directories)
+    columns = EventColumns(events.kinds, events.snapshot, given.topic_of, partitions, events.scalars)
+    batch = Batch(old, absent_directory, len(state.when_offsets), columns, lists, given.rewrites)
+    folded = fold(batch, parts, alive, versions, _open_slots(state, parts[:old, c.P_SLOTS], absent_directory))
+    if folded.status != c.FINE:
+        raise _violation(events, folded.event, folded.status)
+    return folded
 
 
 def _topic_names(state: ShardState, events: Events, numbers: np.ndarray, topics: int) -> list[bytes]:

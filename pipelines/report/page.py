@@ -114,7 +114,7 @@ def pictures(content: Content) -> dict[str, Any]:
 
 
 def _name(directory: Directory) -> str | None:
-    """What stands in the cell of a directory: its state if it is a reserved id, else its path; None for its id."""
+    """The text in the cell of a directory: its state if it is a reserved id, else its path; None shows the id."""
     if directory.state in ("unassigned", "lost", "migrating"):
         return directory.state
     name = called(directory.directory_id)

@@ -169,7 +169,7 @@ def show_status(answer: Status) -> None:
     if found:
         say(out, f"{'trouble':<12} {', '.join(found)}", "bold red", 13)
         if answer.offline_replicas or answer.partitions_data_lost or answer.partitions_may_lack_writes:
-            say(out, f"{'':<12} jbod offline tells why")
+            say(out, f"{'':<12} jbod offline shows why")
     else:
         say(out, f"{'trouble':<12} none", "green")
 

@@ -26,7 +26,7 @@ RECORDS = 5
 
 
 def show_audit(summary: Summary, logs: Sequence[RequestLog]) -> None:
-    """Verdicts, differences, what the controller did by itself, then the invariants."""
+    """Verdicts, differences, the controller's own work, then the invariants."""
     out = console()
     if logs:
         _show_requests(summary, logs)
@@ -34,7 +34,7 @@ def show_audit(summary: Summary, logs: Sequence[RequestLog]) -> None:
         broken = {number: count for number, count in summary.breach_counts.items() if count}
         for number, kind in sorted(summary.unknown.items()):
             records = f"{many(kind.records, 'record')}, the first at offset {kind.first_offset}"
-            say(out, f"Record type {number} is not known to this audit: {records}. What it changed is not checked.")
+            say(out, f"Record type {number} is not known to this audit: {records}. Its effect is not checked.")
         if not broken:
             say(out, f"All {len(INVARIANTS)} invariants hold at each of the offsets up to {summary.end_offset - 1}.")
         for number in sorted(broken):
@@ -73,7 +73,7 @@ def _show_requests(summary: Summary, logs: Sequence[RequestLog]) -> None:
     for reason, count in summary.undecided.most_common():
         say(out, f"Not decidable, {reason}: {many(count, 'request')}.")
     if outside(summary):
-        say(out, "Most requests lie outside of the log's time: if the controller's clock is not UTC, say --time-zone.")
+        say(out, "Most requests lie outside of the log's time: if the controller's clock is not UTC, set --time-zone.")
     for reason, count in rejected.most_common():
         say(out, f"Not readable, {reason}: {many(count, 'line')}.")
     if summary.own:

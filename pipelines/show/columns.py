@@ -296,7 +296,7 @@ QUORUM = Table(
         Column("kind", "string", "controller or broker"),
         Column("node_id", "int", "id of the node"),
         Column("state", "string", "its state in words: leader, voter, observer, ghost, fenced"),
-        Column("since_offset", "int", "offset since when, as far as the log tells"),
+        Column("since_offset", "int", "offset since when, as far as the log shows"),
         Column("heard_offset", "int", "offset of the newest record that shows it alive"),
         Column("metadata_directory_id", "string", "id of its metadata directory"),
         Column("endpoints", "strings", "LISTENER://HOST:PORT"),

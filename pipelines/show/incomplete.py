@@ -1,11 +1,11 @@
-"""What every answer begins with where the log has records that are not known (R-REC-4). Every command imports it."""
+"""The first line of every answer if the log has unknown records (R-REC-4). Every command imports this module."""
 
 from __future__ import annotations
 
 from pipelines.lake.incomplete import TODO, Incomplete
 
 answered: list[Incomplete] = []
-"""Of the lake or log that is asked: none or one."""
+"""The marks of the lake or log that is asked: none or one."""
 _unsaid: list[str] = []
 
 

@@ -25,13 +25,13 @@ def told_losses(answer: Losses) -> str:
 def only_local(tiered: Sequence[str]) -> str:
     """What is at stake of the partitions of tiered topics."""
     return (
-        f"of {many(len(tiered), 'partition')} only the local part, what was not copied to remote storage yet: "
+        f"of {many(len(tiered), 'partition')} only the local part, which was not copied to remote storage yet: "
         f"{listed(tiered)}"
     )
 
 
 def show_losses(out: Console, answer: Losses, time: datetime, every: bool = False) -> None:
-    """Lost data, where a copy may still be, and what to do; then the disks that must not be wiped."""
+    """Lost data, the disks that may still have a copy, and what to do; then the disks that must not be wiped."""
     groups = answer.groups if every or not out.is_terminal else answer.groups[:MOST_GROUPS]
     if groups:
         say(out)

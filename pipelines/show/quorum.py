@@ -28,8 +28,8 @@ def show_quorum(answer: Quorum, chosen: Chosen) -> None:
     ghosts = [f"controller {one.node_id}" for one in answer.controllers if one.state == GHOST]
     ghosts += [f"broker {one.node_id}" for one in answer.brokers if one.state == GHOST]
     if ghosts:
-        say(out, f"Only the registration is left, as far as the log tells: {listed(ghosts)}.", "bold red")
-        say(out, "jbod upgrade-check says whether they block a feature level, and how to get rid of them.")
+        say(out, f"Only the registration is left, as far as the log shows: {listed(ghosts)}.", "bold red")
+        say(out, "jbod upgrade-check shows whether they block a feature level, and how to remove them.")
     show_selection(out, chosen)
     say(out)
     rows = [(*one[:-1], ", ".join(one.endpoints)) for one in chosen.rows]
@@ -89,7 +89,7 @@ def _heard(heard: Moment | None) -> int | None:
 
 
 def show_upgrade_check(answer: UpgradeCheck, chosen: Chosen) -> None:
-    """The answer, who is in the way, what to do, and every feature."""
+    """The answer, the blockers, what to do, and every feature."""
     out = console()
     say(
         out,

@@ -31,8 +31,8 @@ ADVICE = (
     ("unclean", "Where an unclean election would follow, acknowledged writes would be lost: see the topic's settings."),
     (
         "last_complete",
-        "Where the last complete copy online is at stake, wipe no disk afterwards: while it lives nothing is lost, and "
-        "what is recreated or elected without it lacks writes.",
+        "Where the last complete copy online is at stake, wipe no disk afterwards: while it exists nothing is lost, "
+        "and replicas that are recreated or elected without it lack writes.",
     ),
     (
         "under_min_isr",
@@ -72,7 +72,7 @@ def show_risk(answer: Risk, shown: Risk, chosen: Chosen, every: bool = False, ou
         topics = listed(answer.tiered_topics)
         say(
             out,
-            f"Of tiered topics only the local part is at stake, what was not copied to remote storage yet: {topics}",
+            f"Of tiered topics only the local part is at stake, which was not copied to remote storage yet: {topics}",
         )
     if bad:
         worst = bad[0]
@@ -167,7 +167,7 @@ def show_whatif(answer: WhatIf, chosen: Chosen, every: bool = False, out: Consol
         for one in answer.already:
             say(out, f"  {_already(one)}", hang=4)
         if any(one.held for one in answer.already):
-            say(out, "jbod offline says what that means now, and what to do.")
+            say(out, "jbod offline shows the present state, and what to do.")
         return
     say(
         out,

@@ -3,10 +3,10 @@
 ``spark.read.format("kraft_metadata").load(dir)`` gives every record with its typed columns.
 
 Options: ``path`` (a metadata.log.dir or its ``__cluster_metadata-0``, or a URI of pyarrow.fs); ``start`` (auto, log,
-snapshot); ``maxRecords`` of a micro-batch (0: no limit); ``cutTail`` (wait, stop: what a cut-off last batch means;
+snapshot); ``maxRecords`` of a micro-batch (0: no limit); ``tail`` (wait, stop: what a cut-off last batch means;
 fail is the old name of stop);
 ``keepUnknown`` (true: keep records of unknown types, unread); ``partitions`` (tasks of a read); ``layout`` (records,
-or slices: where the records are instead of what they say); ``settle`` (100 records, or 2s: how far the reader stays
+or slices: the places of the records instead of their content); ``settle`` (100 records, or 2s: how far the reader stays
 behind the end of the log); ``idleSeconds`` (how long, by the log's time, a stream lets NoOpRecords alone wait);
 ``moreDirs`` (JSON list of more directories of the same log, read as far as they agree); ``from`` (JSON of the position
 where a stream begins); ``limit`` (nothing from this offset on is read); ``ahead`` (JSON of a first micro-batch that was
@@ -50,7 +50,7 @@ class KraftMetadata(DataSource):
 
     @crossing()
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-        """A batch read up to the end of what is settled."""
+        """A batch read up to the end of the settled part."""
         from pipelines.source.readers import BatchReader
 
         return BatchReader(Options.read(self.options))

@@ -44,7 +44,7 @@ class Snapshot:
 class LogDir:
     """A ``__cluster_metadata-0`` folder, or the metadata.log.dir that holds it.
 
-    ``location`` is a path or a URI of pyarrow.fs. Raises UsageError where there is no metadata log.
+    ``location`` is a path or a URI of pyarrow.fs. Raises UsageError if there is no metadata log.
     """
 
     def __init__(self, location: str) -> None:

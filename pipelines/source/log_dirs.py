@@ -48,9 +48,9 @@ class Agreed:
 class LogDirs:
     """Answers as a Planner does, for what the directories agree on. Slices are read from one that holds them."""
 
-    def __init__(self, locations: Sequence[str], *, cut_tail: str = "wait", settle: Settle | None = None) -> None:
+    def __init__(self, locations: Sequence[str], *, tail: str = "wait", settle: Settle | None = None) -> None:
         self._locations = list(locations)
-        self._options = {"cut_tail": cut_tail, "settle": settle}
+        self._options = {"tail": tail, "settle": settle}
         self._planners: dict[str, Planner] = {}
         self._silent: dict[str, JbodError] = {}
         self._nodes: dict[str, int] = {}
@@ -87,7 +87,7 @@ class LogDirs:
         return damaged[0] if damaged and sound <= len(self._locations) // 2 else None
 
     def begin(self, start: str = "auto") -> Position:
-        """Returns where a first read begins, according to the first directory that can tell."""
+        """Returns the start of a first read, from the first directory that has one."""
         problems = []
         for planner in self._planners.values():
             try:
@@ -97,7 +97,7 @@ class LogDirs:
         raise problems[0]
 
     def freeze(self) -> None:
-        """Treats what is on disk now as the whole log."""
+        """Treats the present files as the whole log."""
         self._frozen = True
         for planner in self._planners.values():
             planner.freeze()
@@ -205,7 +205,7 @@ class LogDirs:
         return Held(keys_of(planner.headers(), least), epoch, planner.next_offset, planner.damage is None)
 
     def _proven(self, least: int) -> tuple[int, list[Planner]] | None:
-        """End offset of the newest complete snapshot beyond an offset, and who has it (R-QUORUM-5)."""
+        """End offset of the newest complete snapshot beyond an offset, and the directory that has it (R-QUORUM-5)."""
         there = [(snapshot, planner) for planner in self._planners.values() for snapshot in planner.snapshots]
         there.sort(key=lambda one: -one[0].end_offset)
         for snapshot, planner in there:
@@ -251,7 +251,7 @@ class LogDirs:
             there = end.snapshot in (-1, start.snapshot) or any(s.end_offset == end.snapshot for s in planner.snapshots)
             if there and planner.covers(start, end) and planner.holds(end):
                 return planner
-        raise LogChanged(self._locations[0], end.base, "no directory holds what was planned any more")
+        raise LogChanged(self._locations[0], end.base, "no directory holds the planned batches any longer")
 
 
 def _ahead(planner: Planner, end: int, most: str) -> str:

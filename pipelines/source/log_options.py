@@ -20,7 +20,7 @@ class Options:
     layout: str = RECORDS
     start: str = "auto"
     max_records: int = 0
-    cut_tail: str = "wait"
+    tail: str = "wait"
     keep_unknown: bool = False
     partitions: int = 4
     idle_seconds: int = 60
@@ -40,7 +40,8 @@ class Options:
             layout=_one_of(raw, "layout", RECORDS, SLICES),
             start=_one_of(raw, "start", "auto", "log", "snapshot"),
             max_records=_number(raw, "maxRecords", 0),
-            cut_tail=_one_of(raw, "cutTail", "wait", "stop", "fail").replace("fail", "stop"),
+            # cutTail, with the value fail: the option's earlier name and value.
+            tail=_one_of(raw, "tail" if "tail" in raw else "cutTail", "wait", "stop", "fail").replace("fail", "stop"),
             keep_unknown=_one_of(raw, "keepUnknown", "false", "true") == "true",
             partitions=max(_number(raw, "partitions", 4), 1),
             idle_seconds=_number(raw, "idleSeconds", 60),

@@ -57,15 +57,15 @@ class Planner:
     Everything before damage is read first, then the log is refused (R-READ-1).
     """
 
-    def __init__(self, log: LogDir, *, cut_tail: str = "wait", settle: Settle | None = None) -> None:
+    def __init__(self, log: LogDir, *, tail: str = "wait", settle: Settle | None = None) -> None:
         self.log = log
         self.limit: int | None = None
         """Nothing from this offset on may be read."""
-        self._cut_tail = cut_tail
+        self._tail = tail
         self._settle = settle or Settle()
         self._listing: _Listing | None = None
         self._frozen: _Listing | None = None
-        self._scan = Scan(log, cut_tail)
+        self._scan = Scan(log, tail)
         self._floor = 0
         """All transactions below this offset were read completely."""
 
@@ -91,15 +91,15 @@ class Planner:
 
     def _listed(self) -> _Listing:
         if self._listing is None:
-            raise RuntimeError("a planner is asked before begin, advance or refresh looked at the disk")
+            raise RuntimeError("a planner was asked before begin, advance or refresh read the disk")
         return self._listing
 
     def freeze(self) -> None:
-        """Treats what is on disk now as the whole log, so that a run that must end has an end."""
+        """Treats the present files as the whole log, so that a run that must end has an end."""
         self._frozen = self.log.files()
 
     def _forget(self) -> None:
-        self._scan = Scan(self.log, self._cut_tail)
+        self._scan = Scan(self.log, self._tail)
 
     def _look(self, *, anew: bool = False) -> None:
         """Lists the directory. A frozen listing is renewed only if ``anew``: a file that it names is gone."""
@@ -184,7 +184,7 @@ class Planner:
         return found if self.limit is None or self.limit > at else None
 
     def check(self, offset: int) -> None:
-        """Raises what is wrong with the log if it is below ``offset``."""
+        """Raises the error of the log if it is below ``offset``."""
         if self.damage is not None and self._scan.next_offset < offset:
             raise self.damage
 
@@ -315,7 +315,7 @@ class Planner:
             first = max(first, end.snapshot)
         begins = self._scan.first_offset()
         if begins is not None and begins > first:
-            raise LogChanged(self.log.location, first, "what was planned is no longer all there")
+            raise LogChanged(self.log.location, first, "the planned batches are no longer complete")
         dropped = self._scan.transactions.aborted()
         for segment, headers in self._scan.files():
             yield from log_slices(self.log.location, segment.path, headers, first, end.offset, dropped)
@@ -323,6 +323,6 @@ class Planner:
     def _snapshot_slices(self, end_offset: int) -> Iterator[Slice]:
         matches = [snapshot for snapshot in self.snapshots if snapshot.end_offset == end_offset]
         if not matches:
-            raise LogChanged(self.log.location, end_offset, "the snapshot that was to be read is gone")
+            raise LogChanged(self.log.location, end_offset, "the planned snapshot was deleted")
         headers, taken_at = batches_of(self.log, matches[-1])
         yield from snapshot_slices(self.log.location, matches[-1], headers, taken_at)

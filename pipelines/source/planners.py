@@ -16,8 +16,8 @@ def planner_of(options: Options) -> Planning:
     settle = Settle.parse(options.settle)
     planner: Planning
     if options.more_dirs:
-        planner = LogDirs((options.path, *options.more_dirs), cut_tail=options.cut_tail, settle=settle)
+        planner = LogDirs((options.path, *options.more_dirs), tail=options.tail, settle=settle)
     else:
-        planner = Planner(LogDir(options.path), cut_tail=options.cut_tail, settle=settle)
+        planner = Planner(LogDir(options.path), tail=options.tail, settle=settle)
     planner.limit = options.limit if options.limit >= 0 else None
     return planner

@@ -32,7 +32,7 @@ class Planning(Protocol):
         """The error to raise after all that may be read was read, None if the log is sound so far."""
 
     def freeze(self) -> None:
-        """Treats what is on disk now as the whole log, so that a run that must end has an end."""
+        """Treats the present files as the whole log, so that a run that must end has an end."""
 
     def begin(self, start: str = "auto") -> Position:
         """Where a first read begins (``start``: auto, log or snapshot)."""

@@ -1,4 +1,4 @@
-"""Where a reader stands and what it reads next: positions in a log, and slices of whole batches of one file."""
+"""Positions of a reader in a log, and slices: whole batches of one file that it reads next."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SLICE_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class Position:
-    """Where a reader stands: everything below ``offset`` is read.
+    """A position in a log: everything below ``offset`` is read.
 
     ``base``, ``epoch`` and ``crc`` are those of the batch before ``offset`` (-1, -1, 0 before the first): if they
     differ later, history was rewritten. ``snapshot`` is the end offset of the last snapshot read, -1 for none.

@@ -1,4 +1,4 @@
-"""The batch reader of the data source ``kraft_metadata``: which slices there are, and what is in them."""
+"""The batch reader of the data source ``kraft_metadata``: it plans slices and reads their records."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def read_part(options: Options, part: Part) -> Iterator[pa.RecordBatch]:
 
 
 class BatchReader(DataSourceReader):
-    """Reads from the beginning (or the newest snapshot) to the end of what is agreed now."""
+    """Reads from the beginning (or the newest snapshot) to the present agreed end."""
 
     def __init__(self, options: Options) -> None:
         self._options = options

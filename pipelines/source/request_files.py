@@ -142,7 +142,7 @@ class RequestFiles:
                 yield from sorted(glob(pattern, recursive=True))  # noqa: PTH207 - it may begin at the root
 
     def _siblings(self) -> Iterator[str]:
-        """Files beside those that were given, where a rotation may have moved them."""
+        """Files next to the given ones, to which a rotation may have moved them."""
         for folder in sorted({str(Path(pattern).parent) for pattern in self._patterns}):
             if not has_magic(folder) and Path(folder).is_dir():
                 yield from sorted(str(path) for path in Path(folder).iterdir() if path.is_file())

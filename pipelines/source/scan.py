@@ -31,9 +31,9 @@ class _File:
 class Scan:
     """The scanned part of a log. It grows with the log; if the log is cut off, a new scan replaces it."""
 
-    def __init__(self, log: LogDir, cut_tail: str) -> None:
+    def __init__(self, log: LogDir, tail: str) -> None:
         self._log = log
-        self._cut_tail = cut_tail
+        self._tail = tail
         self._files: dict[str, _File] = {}
         self.transactions = Transactions()
         self.next_offset = -1
@@ -121,7 +121,7 @@ class Scan:
             if wanted < size and window > MAX_BATCH_BYTES:
                 raise MalformedLog(path, self.next_offset, f"batch length is out of range (byte {file.scanned})")
             if wanted == size:
-                if not last or self._cut_tail == "stop":
+                if not last or self._tail == "stop":
                     raise MalformedLog(
                         path, self.next_offset, f"batch is cut off at the end of the file (byte {file.scanned})"
                     )

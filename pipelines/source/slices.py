@@ -45,7 +45,7 @@ def _planned(piece: Slice) -> tuple[np.ndarray, np.ndarray]:
     except MalformedLog as problem:
         if piece.snapshot >= 0 or piece.fingerprint < 0:
             raise
-        raise LogChanged(piece.path, piece.next_offset, f"not what was planned: {problem.problem}") from None
+        raise LogChanged(piece.path, piece.next_offset, f"not the planned batches: {problem.problem}") from None
     if batches.end != piece.end - piece.start:
         raise LogChanged(piece.path, piece.next_offset, "the file was cut off after the read was planned")
     if piece.fingerprint not in (-1, fingerprint(batches.headers)):

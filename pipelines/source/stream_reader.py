@@ -74,7 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @crossing()
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fixes the end of this run at what is agreed now. A batch planned ahead fixes it already."""
+        """Fixes the end of this run at the present agreed end. A batch planned ahead fixes it already."""
         self._ends = True
         if self._planner is not None:
             self._planner.freeze()

@@ -55,7 +55,7 @@ TYPED_SCHEMA = pa.schema(
         pa.field("fields", pa.string()),
     ]
 )
-# Columns say all there is of these.
+# Their columns have all their fields.
 _IN_COLUMNS = tuple(KEY_OF[kind] for kind in (TopicRecord, RemoveTopicRecord, NoOpRecord, ClearElrRecord))
 # Records of one Arrow batch: a few megabytes, which stay in the CPU cache on the way to the JVM.
 BATCH_ROWS = 1 << 15

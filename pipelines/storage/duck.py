@@ -1,6 +1,6 @@
 """S3 for DuckDB, through the same library as everything else: DuckDB's own extension is fetched from the network.
 
-A data file has a name of its own and never changes, so what was read once is kept while the process lives, up to a
+A data file has a unique name and never changes, so its blocks are cached while the process lives, up to a
 bound.
 """
 
@@ -60,7 +60,7 @@ class ObjectsOfDuckdb(fsspec.AbstractFileSystem):  # type: ignore[misc]  # fsspe
         return True
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """Name and size, without a request where the object is kept."""
+        """Name and size, without a request if the object is cached."""
         with _lock:
             content = _kept.get(path)
         if content is not None:

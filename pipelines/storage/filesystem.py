@@ -57,7 +57,7 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has 
         return path
 
     def get_file_info(self, paths: Sequence[str]) -> list[pafs.FileInfo]:
-        """A request for an object that is there, two for a folder or for nothing."""
+        """One request for an existing object, two for a folder or a missing object."""
         return [self._info(path.rstrip("/")) for path in paths]
 
     def _info(self, path: str) -> pafs.FileInfo:

@@ -25,7 +25,7 @@ from pipelines.storage import objects
 from pipelines.storage.objects import Tag
 
 LEASE = 60.0
-"""Seconds after which a lease that nobody renews is lost."""
+"""Seconds after which a lease is lost if it is not renewed."""
 BEAT = 20.0
 """Seconds between two renewals."""
 POLL = 2.0
@@ -205,7 +205,7 @@ def _is_dead_here(said: dict[str, Any]) -> bool:
 
 
 def _machine() -> str:
-    """The boot of this machine and the name space of its process ids, empty where that is not known."""
+    """The boot of this machine and the name space of its process ids; empty if they are unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').stat().st_ino}"

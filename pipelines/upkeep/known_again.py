@@ -1,4 +1,5 @@
-"""Records that were not known when they were published, and are now: what ``rebuild`` makes of them (R-REC-4)."""
+"""Records that were unknown when they were published, and are known now: ``rebuild`` adds them to the tables
+(R-REC-4)."""
 
 from __future__ import annotations
 

@@ -29,19 +29,19 @@ from pipelines.upkeep.known_again import renamed, unknown_in
 Say = Callable[[str], None]
 
 
-def rebuild(location: str, *, say: Say, most: int = CHUNK) -> dict[str, int]:
+def rebuild(location: str, *, say: Say, max_records: int = CHUNK) -> dict[str, int]:
     """Rebuilds the history tables of a lake, and the state for the next run. Returns the number of rows per table.
 
     Records that were not known when they were published, and are now, count; the ledger then names those that are
-    still not known. ``most``: records folded at once. UsageError or MalformedLog where the records cannot be read:
-    nothing is changed.
+    still not known. ``max_records``: the most records that are folded at once. UsageError or MalformedLog if the
+    records cannot be read: nothing is changed.
     """
     with LakeWriter.held(location, mending=True) as lake:
         for table in (RECORDS, *REQUESTS):
             if table.name in lake.tables:
                 lake.mend(table)
         say(f"reading the records below offset {lake.end_offset}")
-        made = recompute(lake, lake.end_offset, location, most=most, known_again=True)
+        made = recompute(lake, lake.end_offset, location, max_records=max_records, known_again=True)
         names, unnamed = renamed(lake)
         # A state that was folded by other rules than these tables must not be resumed.
         discard_checkpoint(lake.home)
@@ -63,7 +63,7 @@ def recompute(
     end_offset: int,
     into: str,
     *,
-    most: int = CHUNK,
+    max_records: int = CHUNK,
     known_again: bool = False,
     tables: Sequence[Table] = DERIVED,
 ) -> dict[str, list[DataFile]]:
@@ -79,13 +79,13 @@ def recompute(
         fs.create_dir(f"{root}/{name}")
     opened: dict[tuple[str, int], pa.Table] = {}
     closed: dict[str, list[pa.Table]] = defaultdict(list)
-    for shard, _, found in folded(lake, job, end_offset, most=most, known_again=known_again):
+    for shard, _, found in folded(lake, job, end_offset, max_records=max_records, known_again=known_again):
         for name in made.keys() & found.keys():
             rows = found[name]
             if BY_NAME[name].has_open_rows:
                 opened[name, shard] = rows.open
             closed[name].append(rows.closed)
-            if sum(map(len, closed[name])) >= most:
+            if sum(map(len, closed[name])) >= max_records:
                 made[name] += _write(into, name, closed.pop(name))
     for name, parts in closed.items():
         made[name] += _write(into, name, parts)

@@ -139,7 +139,7 @@ def _broken_rules(lake: Lake, table: Table, delta: Any) -> Iterator[Difference]:
             yield _difference(table, row, what)
     doubled = f"SELECT {keys} FROM {_rows(lake, table.name)} GROUP BY ALL HAVING count(*) > 1 ORDER BY ALL LIMIT {MOST}"
     for row in lake.query(doubled):
-        yield _difference(table, row, "is there more than once")
+        yield _difference(table, row, "exists more than once")
 
 
 # -- history, again ---------------------------------------------------------------------------------------------------

@@ -170,7 +170,7 @@ class History:
         self._offline(before, image, at)
 
     def _quorum(self, records: Sequence[Record | ControlRecord], at: Entry) -> None:
-        """Follows the quorum, and ends and starts the rows of what is another afterwards."""
+        """Follows the quorum, and ends and starts the rows of nodes that changed."""
         if not any(isinstance(record, QUORUM_RECORDS) for record in records):
             return
         resync = at.snapshot_index is not None

@@ -1,4 +1,4 @@
-"""Rows of ``changes``, ``controllers`` and ``voters`` from what the model says, for the plain reference."""
+"""Rows of ``changes``, ``controllers`` and ``voters`` from the model, for the plain reference."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Kill executors and workers at random: ``python -m tests.cluster [--kills N] [--seed S]``.
 
-Bundled logs are replayed by a cluster of two workers; of every run executors are killed until it ends, now and then a
-whole worker, and its tables must be the reference's, row for row. Counts come as a line of JSON; exit code 1, with the
-lake kept, where they are not. In a third of the runs Spark also starts slow tasks a second time (speculation).
+A cluster of two workers replays bundled logs. In every run executors, and sometimes a whole worker, are killed until
+the run ends. Its tables must equal those of the reference, row for row; otherwise the exit code is 1 and the lake is
+kept. The counts are a line of JSON. In a third of the runs Spark also starts slow tasks a second time (speculation).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def one_run(cluster: Standalone, root: Path, chance: random.Random, counts: Counter[str]) -> None:
-    """A run whose executors are killed until it ends; AssertionError where its tables are others."""
+    """A run whose executors are killed until it ends; AssertionError if its tables differ."""
     kafka, start = chance.choice(LOGS)
     source, lake = metadata_dir(kafka), root / "lake"
     words = ("--start", start, "--max-records", str(chance.choice((10, 20, 50))))

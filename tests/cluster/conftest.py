@@ -1,4 +1,4 @@
-"""These tests start a Spark cluster: only under ``make cluster``, and nowhere by chance."""
+"""These tests start a Spark cluster, so they run only under ``make cluster``."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ WANTED = "SPARK_CLUSTER"
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Outside ``make cluster`` there is nothing here to collect."""
+    """Collect nothing outside of ``make cluster``."""
     return None if os.environ.get(WANTED) else True

@@ -1,4 +1,4 @@
-"""Executors that are killed at chosen moments of a run, and what they left in the lake."""
+"""Kills executors at chosen moments of a run, and lists the files that they left in the lake."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MOMENTS: Mapping[str, tuple[str, ...]] = {
     "folding": tuple(f"{table.name}/*/open-*" for table in HISTORY),
     "keeping state": ("_checkpoint/state/0/*/*.changelog*", "_checkpoint/state/0/*/.*.changelog*"),
 }
-"""What appears in a lake at a moment of a micro-batch: patterns of files."""
+"""Moment of a micro-batch -> patterns of the files that then appear in the lake."""
 
 
 @dataclass
 class Killer:
-    """Kills executors of a cluster that a lake's run uses, and counts."""
+    """Kills the executors of a run, and counts the kills."""
 
     cluster: Standalone
     lake: Path
@@ -38,7 +38,7 @@ class Killer:
     def kill(self, run: Run, moment: str, most: int) -> None:
         """Kill up to ``most`` executors at the next such moment of a run, and wait until it publishes again.
 
-        So no task fails four times, after which Spark gives up. A run that ends first loses none.
+        So no task fails four times, after which Spark would give up. A run that ends first loses no executor.
         """
         if not self._wait(run, lambda: len(self.cluster.executors()) == len(self.cluster.workers)):
             return
@@ -65,7 +65,7 @@ class Killer:
 
 
 def publications(lake: Path) -> int:
-    """How often the ledger was committed to."""
+    """The number of commits of the ledger."""
     return len(list(lake.glob("ledger/_delta_log/*.json")))
 
 

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on this machine: a master and workers, processes of their own with a core each."""
+"""A Spark standalone cluster on this machine: a master and workers, separate processes with a core each."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Standalone:
     master: subprocess.Popen[bytes] | None = None
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     made: int = 0
-    """Workers so far, those that were killed too."""
+    """Workers so far, including those that were killed."""
 
     def start(self, workers: int = 2) -> None:
         """Start all, and wait until the workers are registered."""
@@ -72,7 +72,7 @@ class Standalone:
             self.add_worker()
 
     def add_worker(self) -> None:
-        """One worker more, registered."""
+        """Start one more worker, and wait until it is registered."""
         name = f"worker-{self.made}"
         self.made += 1
         words = ("--cores", "1", "--memory", f"{MEMORY}m", "--work-dir", str(self.root / name), self.url)
@@ -126,7 +126,7 @@ def _command(pid: int) -> str:
 
 
 class Run:
-    """``jbod replay`` in a process of its own, on the cluster's master or a local one."""
+    """``jbod replay`` in a separate process, on the cluster's master or a local one."""
 
     def __init__(self, master: str, log_dir: Path, lake: Path, root: Path, *options: str, **conf: str) -> None:
         root.mkdir(parents=True, exist_ok=True)
@@ -156,21 +156,21 @@ class Run:
 
     @property
     def said(self) -> str:
-        """What it printed so far."""
+        """Its output so far."""
         return self._said.read_text()
 
     def runs(self) -> bool:
         return self.process.poll() is None
 
     def end(self, seconds: float = 900) -> None:
-        """Wait for its end; AssertionError with what it printed where that is no success."""
+        """Wait for its end; AssertionError with its output if it failed."""
         code = self.process.wait(seconds)
         assert code == 0, (code, self.said)
 
 
 @contextmanager
 def started(run: Run) -> Iterator[Run]:
-    """A run of which nothing is left afterwards."""
+    """A run whose processes are all ended afterwards."""
     try:
         yield run
     finally:

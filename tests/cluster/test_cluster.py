@@ -1,4 +1,4 @@
-"""Tables that a standalone cluster writes are those of this machine alone, whatever is killed meanwhile."""
+"""The tables of a standalone cluster equal those of one machine, whatever process is killed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_killed_executors_change_nothing_and_what_they_left_is_in_no_table(clust
     with started(Run(cluster.url, source, lake, tmp_path, "--max-records", "20")) as run:
         for moment in MOMENTS:
             killer.kill(run, moment, 2)
-        # One alone: what the other has done by then stays done.
+        # Only one: the finished work of the other stays.
         killer.kill(run, "keeping state", 1)
         run.end()
     print(dict(killer.counts), len(orphans(lake)), "orphans")

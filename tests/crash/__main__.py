@@ -1,8 +1,8 @@
 """Kill runs of the main job at random moments: ``python -m tests.crash [--kills N] [--seed S] [--log DIR]``.
 
-After each kill, what is readable must be the beginning of an uninterrupted run's history, at versions that are there;
-a run to the end must then give the same tables, row for row. The counts come as a line of JSON. Exit code 1, with the
-lake kept, where that does not hold. The seed decides about everything but how far a process has come when it dies.
+After each kill, the readable tables must be the beginning of an uninterrupted run's history, at existing versions. A
+run to the end must then give the same tables, row for row. Otherwise the exit code is 1 and the lake is kept. The
+counts are a line of JSON. The seed decides everything except how far a process has come when it dies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log", type=Path, help="a log from offset 0 on; with a snapshot for stories that need one")
     parser.add_argument("--story", choices=STORIES, default="rewritten", help=str(STORIES))
-    parser.add_argument("--without-spark", action="store_true", help="only what publishes and takes back")
+    parser.add_argument("--without-spark", action="store_true", help="only publications and rollbacks")
     options = parser.parse_args()
     started = time.monotonic()
     root = Path(tempfile.mkdtemp(prefix="crash-"))

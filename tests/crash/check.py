@@ -1,4 +1,4 @@
-"""What must hold of a lake whatever moment its writer was killed at."""
+"""The properties of a lake that hold at whatever moment its writer was killed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class History:
     end: int
 
     def until(self, offset: int) -> dict[str, list[Row]]:
-        """What a run had published that ended there: no row that began later, no end that came later."""
+        """The rows that a run which ended there had published: no row that began later, no end that came later."""
         tables = {}
         for name, rows in self.tables.items():
             if name in ("records", "changes"):
@@ -44,9 +44,9 @@ def uninterrupted(log_dir: Path, lake: Path | str) -> History:
 
 
 def readable(lake: Path | str, histories: Sequence[History]) -> int:
-    """The offset up to which a lake can be read, 0 if nothing was published; AssertionError where it tells a lie.
+    """The offset up to which a lake can be read, 0 if nothing was published; AssertionError if its content is wrong.
 
-    Every version that the ledger names is there, and what is readable is the beginning of one of the histories.
+    Every version that the ledger names exists, and the readable tables are the beginning of one of the histories.
     """
     try:
         opened = ask.Lake.open(lake)
@@ -69,7 +69,7 @@ def readable(lake: Path | str, histories: Sequence[History]) -> int:
 
 
 def complete(lake: Path | str, history: History) -> None:
-    """The lake is, row for row, that of the uninterrupted run."""
+    """Check that the lake equals that of the uninterrupted run, row for row."""
     assert readable(lake, [history]) == history.end
     assert differences(rows_of(lake), history.tables) == []
 

@@ -1,6 +1,6 @@
-"""``jbod`` in a process that may be told to die: ``python -m tests.crash.child [--die POINT] ARGUMENTS...``.
+"""``jbod`` in a process that dies at a given point: ``python -m tests.crash.child [--die POINT] ARGUMENTS...``.
 
-Says ``ready`` on standard error when Spark is up and the main job begins.
+It prints ``ready`` on standard error when Spark is up and the main job begins.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Full disks: ``python -m tests.crash.disk [--spark] [KIB...]``, as root, who may mount.
 
-A lake on a file system of so many KiB. The run must end with exit code 2 and one line, leave what was published whole,
-and, with more room, be gone on from to the tables of an uninterrupted run. Prints a line of JSON for each size.
+The lake is on a file system of KIB KiB. The run must end with exit code 2 and one line, and the published part must
+stay whole. With more room, the next run must end with the tables of an uninterrupted run. Prints a line of JSON for
+each size.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The main job without Spark in a forked process. Importing this loads and warms what such a process needs."""
+"""The main job without Spark in a forked process. Importing this module loads and warms the code of such a process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ warm()
 def run(
     log_dir: Path, lake: Path | str, most: int | None, point: str | None, first: Callable[[], object] | None
 ) -> None:
-    """Replay to the end of the log; exit code 2, with a line on standard error, where the run is refused.
+    """Replay to the end of the log; exit code 2, with a line on standard error, if the run is refused.
 
     ``first`` is called before: it sets limits, changes the user, or sends standard error elsewhere.
     """

@@ -1,4 +1,4 @@
-"""Kills at random moments, in chains: a lake is replayed by runs that are killed, until one may end.
+"""Kills runs at random moments, in chains: a lake is replayed by runs that are killed, until one may end.
 
 A chain begins with no lake, and has two parts. Between them its log changes, by one of the ``STORIES``.
 """
@@ -30,7 +30,7 @@ LOG = "__cluster_metadata-0"
 BATCHES = (7, 30, 100)
 """Records of a micro-batch: small ones, so that most moments lie in a publication."""
 MOST_KILLS = 8
-"""Of one lake and log, before a run may end."""
+"""The most kills on one lake and log before a run may end."""
 STORIES = {
     "rewritten": "a log from 0 on, whose end an election rewrites once it was read",
     "snapshot": "the same of a log that begins with a snapshot",
@@ -43,18 +43,18 @@ Run = Callable[[Path, str], bool]
 
 @dataclass
 class Counts:
-    """What a loop did."""
+    """The counts of a loop."""
 
     kills: int = 0
     ended_first: int = 0
-    """Runs that came to their end before the moment at which they were to be killed."""
+    """Runs that ended before the moment at which they should have been killed."""
     unread: int = 0
-    """Kills that left nothing published yet."""
+    """Kills of runs that had published nothing."""
     published: int = 0
     """Kills of runs that had published something."""
     lost_checkpoints: int = 0
     compared: int = 0
-    """Lakes that were compared row for row after a last run."""
+    """Lakes whose rows were compared after a last run."""
     by: dict[str, int] = field(default_factory=dict)
     """Kills by what was killed, and when."""
 
@@ -83,7 +83,7 @@ class Killer:
         self._then: dict[int, History] = {}
 
     def run(self, kills: int) -> Counts:
-        """AssertionError where a lake told a lie, or did not become that of an uninterrupted run."""
+        """AssertionError if a lake was wrong, or did not become that of an uninterrupted run."""
         chain = 0
         while self.counts.kills < kills:
             chain += 1
@@ -106,7 +106,7 @@ class Killer:
         return min(self._chance.randint(1, MOST_KILLS), kills - self.counts.kills)
 
     def _next(self, end: int) -> History:
-        """What comes of a lake that ends there in the second part of a chain."""
+        """The result of the second part of a chain for a lake that ends there."""
         if end not in self._then:
             lake = self._root / f"then-{end}"
             if end and not self._is_rewritten:
@@ -126,7 +126,7 @@ class Killer:
                 self.counts.ended_first += 1
                 return
             before, end = end, readable(lake, said)
-            # Only what was rewritten may be taken back.
+            # Only the rewritten part may be rolled back.
             assert end >= before or (len(said) == 2 and end >= said[1].end - 1), (before, end)
             self.counts.unread += end == 0
             self.counts.published += end > before
@@ -157,7 +157,7 @@ class Killer:
             elif self._chance.random() < 0.15:
                 when, code = "starting", run.ended(self._chance.uniform(0, self._start_seconds))
             elif not run.is_ready():
-                # It had nothing to do, which takes no Spark.
+                # A run without new records starts no Spark.
                 when, code = "starting", run.ended(10)
             else:
                 self._start_seconds = time.monotonic() - started
@@ -166,7 +166,7 @@ class Killer:
                 assert code == 0, (code, run.said)
                 return False
             run.kill(whom)
-            # Whoever is left goes on for a moment, then finds itself alone.
+            # Surviving processes run for a moment, until they notice that the others have ended.
             time.sleep(self._chance.uniform(0, 1))
             return self._killed(f"{whom}, {when}")
 
@@ -204,7 +204,7 @@ def segments(source: Path, target: Path) -> Path:
 
 
 def retained(source: Path, target: Path) -> Path:
-    """A copy with its newest snapshot, and of the segments those which that does not contain whole."""
+    """A copy with its newest snapshot and the segments that the snapshot does not fully cover."""
     segments(source, target)
     newest = max((source / LOG).glob("*.checkpoint"))
     copy(newest, target / LOG)
@@ -214,7 +214,7 @@ def retained(source: Path, target: Path) -> Path:
 
 
 def deleted(source: Path, target: Path) -> Path:
-    """A copy of the segments that ``retained`` has no more."""
+    """A copy of the segments that ``retained`` no longer has."""
     segments(source, target)
     kept = {path.name for path in _contained(target, max((source / LOG).glob("*.checkpoint")))}
     for path in (target / LOG).glob("*.log"):

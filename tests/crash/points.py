@@ -1,4 +1,4 @@
-"""Where a run is killed: before or after a named step, or when a file of Spark's checkpoint appears.
+"""The points at which a run is killed: before or after a named step, or when a file of Spark's checkpoint appears.
 
 ``arm`` wraps functions of the process it is called in, so the product has no hooks for it.
 """
@@ -30,7 +30,7 @@ TAKING_BACK = (
 )
 """The steps by which a lake follows a log that was rewritten, in their order."""
 CHECKPOINT = ("file offsets", "file state", "before publish", "after publish", "file commits")
-"""What Spark does around a publication: offset log, state, foreachBatch, commit log. The file may be half written."""
+"""Spark's steps around a publication: offset log, state, foreachBatch, commit log. The file may be half written."""
 
 _FILES = {
     "offsets": lambda batch: rf"offsets/\.?{batch}\b",

@@ -1,4 +1,4 @@
-"""Runs of the main job in processes of their own, and how they are killed."""
+"""Runs of the main job in separate processes, and ways to kill them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class SparkRun:
         self._process.wait()
 
     def clear(self) -> None:
-        """Kill what is left of the session. Its number is the driver's, which was started for this."""
+        """Kill the remaining processes of the session. Its number is that of the driver, which leads it."""
         for process in self._session():
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
@@ -116,9 +116,9 @@ class SparkRun:
 def spark_run(
     log_dir: Path, lake: Path | str, most: int, point: str | None = None, *, bound: bool = False
 ) -> Iterator[SparkRun]:
-    """A run that was started; nothing of it is left afterwards, its temporary files neither.
+    """A run that was started. Afterwards its processes have ended and its temporary files are removed.
 
-    ``bound``: permissions count for it, also where root runs it.
+    ``bound``: permissions apply to it even if root runs it.
     """
     with tempfile.TemporaryDirectory(prefix="crash-", ignore_cleanup_errors=True) as temporary:
         run = SparkRun(log_dir, lake, most, Path(temporary), point, bound=bound)

@@ -1,7 +1,7 @@
 """Fuzz the readers: ``python -m tests.fuzz [TARGET...] [--inputs N] [--seed S]``, a line of JSON for each target.
 
-Every outcome must be 'read', or 'refused' with the target's one error, within the memory ceiling. The first input that
-does otherwise is written to build/fuzz and ends the run with exit code 1. The same seed makes the same inputs.
+Every outcome must be 'read', or 'refused' with the target's one error, within the memory ceiling. The first input with
+another outcome is written to build/fuzz and ends the run with exit code 1. The same seed makes the same inputs.
 ``--coverage SECONDS`` lets atheris (libFuzzer) choose the inputs by the branches they reach in the plain readers.
 """
 
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def _all(name: str, inputs: int, seed: int, ceiling: int) -> bool:
-    """Every part of a target in a process of its own: what a library loses ends with it."""
+    """Run every part of a target in a separate process: memory that a library leaks ends with it."""
     started, read, added = time.monotonic(), 0, 0
     for part, at in enumerate(range(0, inputs, PART)):
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:

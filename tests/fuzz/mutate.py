@@ -1,4 +1,4 @@
-"""Mutations of good inputs: the kinds of damage that readers of binary formats have fallen for."""
+"""Mutations of good inputs: kinds of damage on which readers of binary formats have failed."""
 
 from __future__ import annotations
 

@@ -17,14 +17,14 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Found:
-    """How many inputs were read, and MiB by which the resident memory grew."""
+    """The number of inputs that were read, and the growth of the resident memory in MiB."""
 
     read: int
     added: int
 
 
 def fuzz(name: str, inputs: int, seed: str, ceiling: int | None = None) -> Found | None:
-    """Run one target on ``inputs`` mutated inputs; None where one of them shows a fault.
+    """Run one target on ``inputs`` mutated inputs; None if one of them shows a fault.
 
     ``ceiling``: MiB by which the resident memory may grow; one allocation of more than 8 GiB fails at once.
     """

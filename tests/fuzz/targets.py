@@ -1,8 +1,7 @@
-"""What is fuzzed: every reader of foreign bytes, with good inputs to start from and what it is allowed to say.
+"""The targets of fuzzing: every reader of foreign bytes, with good inputs and the one error that it may raise.
 
-A target takes bytes and returns ``True`` where it read them and ``False`` where it refused them with its one error.
-Anything else that comes out of it is a finding: another exception, a disagreement of two readers, memory without
-bound (the runner sets a ceiling).
+A target takes bytes. It returns ``True`` if it read them and ``False`` if it refused them with its one error. Any other
+outcome is a finding: another exception, a disagreement of two readers, unbounded memory (the runner sets a ceiling).
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ def _plain_values(data: bytes) -> list[bytes] | None:
 
 
 def _column_values(data: bytes) -> list[bytes] | None:
-    """The same by the columnar reader."""
+    """The same from the columnar reader."""
     raw = np.frombuffer(data, np.uint8)
     try:
         scanned = batches.scan(raw, "fuzz")
@@ -195,6 +194,6 @@ def targets() -> Mapping[str, Target]:
     for number, plain in CODECS.items():
         if number:
             seeds = [plain.compress(text), plain.compress(bytes(100_000))]
-            # pyarrow's streams do not give back what a damaged one held.
+            # pyarrow's streams leak the memory of a damaged one.
             made[plain.name] = Target(_decompressor(number), seeds, lost=160 if plain.name in ("lz4", "zstd") else 0)
     return made

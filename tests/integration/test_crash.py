@@ -53,7 +53,7 @@ def new(tmp_path_factory: pytest.TempPathFactory) -> Log:
     return log_of(tmp_path_factory.mktemp("new"), rewritten=True)
 
 
-def test_kill_around_every_commit_leaves_what_was_published_and_the_next_run_goes_on(tmp_path: Path, old: Log) -> None:
+def test_kill_around_every_commit_keeps_the_published_part_and_the_next_run_continues(tmp_path: Path, old: Log) -> None:
     """One lake: each run publishes a batch and dies at a step of the second."""
     log, history = old
     ends = [0]
@@ -120,7 +120,7 @@ def test_plan_of_a_killed_run_that_retention_has_overtaken_is_not_waited_for(tmp
 
 
 @pytest.mark.spark
-def test_replay_stops_at_a_lake_it_may_not_write_and_a_segment_it_may_not_read_and_goes_on_later(
+def test_replay_stops_at_a_lake_it_may_not_write_and_a_segment_it_may_not_read_and_continues_later(
     tmp_path: Path, old: Log
 ) -> None:
     source, history = old

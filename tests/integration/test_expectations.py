@@ -176,7 +176,7 @@ def test_validation_of_a_right_lake_meets_all_that_is_about_its_tables(
     assert "analytics_enabled: false" in (lake / "expectations" / "gx" / "great_expectations.yml").read_text()
 
 
-def test_validation_of_a_lake_that_is_wrong_says_where(
+def test_validation_of_a_wrong_lake_names_the_wrong_rows(
     engine: str,
     tampered: Path,
     tmp_path: Path,

@@ -196,7 +196,7 @@ def test_findings_that_checks_kept_fire_by_check(tmp_path: Path) -> None:
     assert alerts_fire([(series(lake, found=recorded(lake)), wanted | others)], tmp_path) == ""
 
 
-def test_alert_says_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
+def test_alert_has_the_problem_and_the_advice(tmp_path: Path) -> None:
     (tmp_path / "rules.yml").write_text(rules_text())
     failed = next(one for one in ALERTS if one.name == "JbodDirectoryFailed")
     labels = {"broker": "1", "directory": DISK_1, "instance": "here"}

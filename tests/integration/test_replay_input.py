@@ -238,7 +238,7 @@ def test_damaged_log_is_added_up_to_its_damage_and_can_be_mended(
 
 
 @pytest.mark.spark
-def test_unknown_type_is_kept_and_told_and_the_run_goes_on(
+def test_unknown_type_is_kept_and_reported_and_the_run_continues(
     begun: Path, log_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """R-REC-4."""

@@ -97,7 +97,7 @@ DAMAGES: list[tuple[Callable[[Path], object], bool]] = [
 """What is lost of a checkpoint, and whether only Spark can notice that."""
 
 
-def test_run_goes_on_where_it_stopped_whatever_its_checkpoint_lost(
+def test_run_continues_where_it_stopped_whatever_its_checkpoint_lost(
     spark: SparkSession, tmp_path: Path, whole: Path
 ) -> None:
     """A segment at a time; what is lost of the checkpoint is made again from the records."""

@@ -159,7 +159,7 @@ def of_tables(lake: Path) -> dict[str, set[tuple[object, ...]]]:
 
 
 @pytest.mark.parametrize("name", ["assignments", "brokers"])
-def test_stream_on_a_history_table_fails_after_a_replay_and_its_description_says_what_to_use(
+def test_stream_on_a_history_table_fails_after_a_replay_and_its_description_names_the_table_to_use(
     tmp_path: Path, name: str
 ) -> None:
     log, lake = tmp_path / "log", tmp_path / "lake"

@@ -59,7 +59,7 @@ def killed(what: str, lake: Path, last: int) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.parametrize("what", ["optimize", "rebuild"])
-def test_upkeep_killed_before_any_of_its_commits_leaves_a_lake_that_goes_on(tmp_path: Path, what: str) -> None:
+def test_upkeep_killed_before_any_of_its_commits_leaves_a_lake_that_can_be_continued(tmp_path: Path, what: str) -> None:
     """One lake is killed again and again, at each commit; then it is verified, goes on and is verified."""
     whole = tmp_path / "whole"
     local.replay(metadata_dir("kafka-4.1.2"), whole)

@@ -1,1 +1,1 @@
-"""What tests share: readers, lakes, worlds and other engines."""
+"""Helpers that tests share: readers, lakes, clusters and other engines."""

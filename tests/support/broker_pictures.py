@@ -1,4 +1,4 @@
-"""The broker's tables as docs/spec/broker.md shows them."""
+"""The tables and the diagram of docs/spec/broker.md, made from the code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from jbod_model.broker.moves import TRANSITIONS, Effect
 
 
 def moves_diagram() -> str:
-    """The life of a move as a Mermaid state diagram: what happens / what the broker does."""
+    """The states of a move as a Mermaid diagram; a label is the event / the broker's action."""
     lines = ["```mermaid", "stateDiagram-v2", "    [*] --> none: a future replica is created"]
     for (state, event), (following, effects) in TRANSITIONS.items():
         does = "; ".join(_words(effect.name) for effect in effects)
@@ -17,7 +17,7 @@ def moves_diagram() -> str:
 
 
 def decision_table() -> str:
-    """What a broker does with a replica, one row for each situation."""
+    """The decisions of a broker about a replica, one row for each situation."""
     rows: dict[tuple[str, ...], list[bool]] = {}
     for (target, holding, offline), decision in DECISIONS.items():
         reported = "yes" if decision.report else "no"

@@ -1,4 +1,4 @@
-"""Runs examples/consume_changes.py, in a process and a JVM of its own, as its users do."""
+"""Runs examples/consume_changes.py in a separate process and JVM, as users do."""
 
 from __future__ import annotations
 

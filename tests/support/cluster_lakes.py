@@ -1,4 +1,4 @@
-"""Lakes of the bundled clusters, which tests only read: each is made once in a run, by the worker that is first."""
+"""Lakes of the bundled clusters, which tests only read. The first worker that needs a lake makes it, once in a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ClusterLakes(Mapping[str, Path]):
         return len(EVERY_KAFKA)
 
     def changed(self) -> list[Path]:
-        """Lakes in which a test wrote."""
+        """Lakes that a test changed."""
         return [lake for lake, files in self._files.items() if _files(lake) != files]
 
 

@@ -1,4 +1,4 @@
-"""What the tests of delta-spark run in the process of the session (tests.support.spark_engine)."""
+"""Functions that the tests of delta-spark run in the process of the session (tests.support.spark_engine)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write_versions(spark: SparkSession, tables: dict[str, Asked], out: str) -> N
 
 
 def write_lake_at(spark: SparkSession, lake: str, offsets: list[int], out: str) -> dict[str, object]:
-    """Opens a lake at offsets and writes every answer of it to a Parquet folder of its name. Returns what it saw."""
+    """Opens a lake at offsets and writes every answer to a Parquet folder of its name. Returns the answers' facts."""
     # Delta Lake itself sets spark.sql.parquet.fieldId.read.enabled when it first reads a table.
     spark.read.format("delta").load(f"{lake}/ledger").count()
     before = dict(spark.conf.getAll)
@@ -71,7 +71,7 @@ def write_lake_at(spark: SparkSession, lake: str, offsets: list[int], out: str) 
 
 
 def write_catalog(spark: SparkSession, lake: str, offsets: list[int], out: str) -> dict[str, object]:
-    """Registers a lake twice, and writes what the catalog answers."""
+    """Registers a lake twice, and writes the answers of the catalog."""
     names = register(lake, "jbod_test", spark=spark)
     assert register(lake, "jbod_test", spark=spark) == names
     spark.table("jbod_test.offline_now").coalesce(1).write.parquet(f"{out}/now")

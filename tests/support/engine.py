@@ -23,17 +23,17 @@ FOREVER = np.iinfo(np.int64).max
 
 
 class Run:
-    """Micro-batches into the state of every shard; ``tables`` are all history rows so far, by table."""
+    """Folds micro-batches into the state of every shard; ``tables`` are all history rows so far, by table."""
 
     def __init__(self, *, shards: int = 3, profile: str = "kafka", ids: str = "kafka") -> None:
         self._job = Job("", shards, rules(profile, ids), generation=0)
         self.states: dict[int, bytes] = {}
-        """Those of a checkpoint, by shard."""
+        """The states of a checkpoint, by shard."""
         self._closed: dict[str, list[pa.Table]] = defaultdict(list)
         self._open: dict[tuple[str, int], pa.Table] = {}
 
     def add(self, pieces: Iterable[Slice]) -> None:
-        """One micro-batch. What goes to a shard comes in any order."""
+        """Fold one micro-batch. The events of a shard come in any order."""
         rows = [
             row
             for sequence, piece in enumerate(pieces)
@@ -48,7 +48,7 @@ class Run:
 
     @property
     def tables(self) -> dict[str, list[dict[str, Any]]]:
-        """Rows that are closed, and those that are open now."""
+        """The closed rows, and the rows that are open now."""
         return {
             table.name: [
                 row
@@ -81,11 +81,9 @@ def replay(
     return run.tables
 
 
-def slices(
-    log_dir: Path | str, *, most: int | None = None, start: str = "auto", cut_tail: str = "wait"
-) -> Iterator[Slice]:
-    """What a run would read, micro-batch after micro-batch."""
-    planner = Planner(LogDir(str(log_dir)), cut_tail=cut_tail)
+def slices(log_dir: Path | str, *, most: int | None = None, start: str = "auto", tail: str = "wait") -> Iterator[Slice]:
+    """The slices that a run would read, by micro-batch."""
+    planner = Planner(LogDir(str(log_dir)), tail=tail)
     position = planner.begin(start)
     while (end := planner.advance(position, most)) != position:
         yield from planner.slices(position, end)
@@ -93,7 +91,7 @@ def slices(
 
 
 _bounds: dict[int, tuple[list[dict[str, Any]], np.ndarray, np.ndarray]] = {}
-"""Of the lists asked for last, by identity: the list itself, where its rows begin, where they end."""
+"""A cache of the last lists, by identity: the list itself, the beginnings of its rows, their ends."""
 
 
 def true_at(rows: list[dict[str, Any]], offset: int) -> Iterator[dict[str, Any]]:

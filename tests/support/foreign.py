@@ -1,4 +1,4 @@
-"""What other engines do to the tables of a lake, through delta-rs; and lakes that are published fast, without Spark."""
+"""Changes of a lake's tables by other engines, through delta-rs; and lakes that are published fast, without Spark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SOME = {
     "records": ("epoch", "epoch + 1"),
     "changes": ("generation", "generation + 1"),
 }
-"""A column of each table that an UPDATE can change, and to what."""
+"""A column of each table that an UPDATE can change, and its new value."""
 Operation = Callable[[str, random.Random], None]
 Content = tuple[Any, ...]
 
@@ -133,12 +133,12 @@ CHANGING: Mapping[str, Operation] = {
 
 
 SOMETIMES: Mapping[str, Operation] = {"undo": _undo}
-"""Those that may do either."""
+"""Operations that may or may not change data."""
 
 
 @dataclass
 class Parts:
-    """The rows that each part of a log adds to the tables, as micro-batches leave them."""
+    """The rows that each part of a log adds to the tables, as after micro-batches."""
 
     batches: list[Batch] = field(default_factory=list)
     closed: list[dict[str, pa.Table]] = field(default_factory=list)
@@ -157,7 +157,7 @@ class Parts:
 
 @cache
 def parts(kafka: str = KAFKA, ends: tuple[int, ...] = ENDS) -> Parts:
-    """Those of a real cluster's log, up to each of some offsets."""
+    """The parts of a real cluster's log, up to each of some offsets."""
     made = Parts()
     entries = read_log(metadata_dir(kafka), "log")
     reference, begin = Reference(), 0
@@ -197,14 +197,14 @@ def parts(kafka: str = KAFKA, ends: tuple[int, ...] = ENDS) -> Parts:
 
 
 _TOLD: dict[Content, dict[str, Any]] = {}
-"""Answers by the content that they were made of, in this process."""
+"""A cache of answers in this process, by the content of the tables."""
 
 
 def answers(lake: Path) -> dict[str, Any]:
-    """What a reader is told now: the image, what is offline, where replicas lie, and every row there is.
+    """The answers of a reader: the image, offline replicas, the directories of replicas, and every row.
 
-    The content of all tables is read every time. Answers follow from it, and are asked for once for each content: that
-    takes ten times as long.
+    The content of all tables is read every time. Answers follow from it and take ten times as long, so they are
+    computed once for each content.
     """
     found = ask.Lake.open(lake)
     with found.connection:
@@ -215,7 +215,7 @@ def answers(lake: Path) -> dict[str, Any]:
 
 
 def _content(lake: ask.Lake) -> Content:
-    """The offset; columns, number and hash of the rows of every relation that questions are asked of."""
+    """The offset; columns, number and hash of the rows of every relation that questions read."""
     relations = [of(table.name) for table in HISTORY for of in (lake.at, lake.until)]
     each = (
         f"SELECT {number}, any_value(typeof(r)), count(*), sum(hash(r)) FROM {relation} r"

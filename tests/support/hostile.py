@@ -1,4 +1,4 @@
-"""A log whose topics have names that nobody should have."""
+"""A log whose topics have hostile names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = {
     "degraded": "\u202eevil\u0000\u001b[31m\u2028",
     "late": "x" * 249,
 }
-"""Topics of the bundled clusters, and what they are called instead."""
+"""Topics of the bundled clusters, and their new names."""
 
 
 def with_hostile_names(entries: Iterable[Entry]) -> list[Entry]:

@@ -82,7 +82,7 @@ def _records(image: Image) -> Iterator[Record]:
 
 @st.composite
 def images(draw: st.DrawFn) -> Image:
-    """Four brokers in every state, and partitions in states that a controller can have left them in, and some more."""
+    """Four brokers in every state, and partitions in the states that a controller can write, and some others."""
     dirs = {broker: tuple(Uuid(broker, 1000 + n) for n in range(3)) for broker in BROKERS}
     strange = [Uuid(9, 9), KAFKA_IDS.unassigned, KAFKA_IDS.lost, KAFKA_IDS.migrating]
     brokers = {}

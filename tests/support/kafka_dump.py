@@ -1,4 +1,4 @@
-"""What Kafka's own log dump says, as data."""
+"""The output of Kafka's own log dump, as data."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from tests.support.logs import Entry
 
 
 class Reference(History):
-    """Everything that tables hold after some entries of a log, ``records`` among them."""
+    """The content of all tables after some entries of a log, including ``records``."""
 
     def __init__(self, profile: Profile = KAFKA) -> None:
         super().__init__(profile)
@@ -82,9 +82,9 @@ def write_lake(
     cluster_id: str = "test",
     requests: Sequence[Row] = (),
 ) -> Reference:
-    """A lake at ``path`` of all ``parts``, each one publication; returns what it holds.
+    """Make a lake at ``path`` of all ``parts``, each one publication; returns its content.
 
-    ``requests``: rows of the table assignment_requests, which the lake does not have for none.
+    ``requests``: rows of the table assignment_requests; without any, the lake does not have the table.
     """
     reference = Reference(profile)
     if requests:
@@ -132,7 +132,7 @@ def write_lake(
 
 @cache
 def _empty_lake() -> Path:
-    """Tables without a row, to copy: made once, they take no longer than one of them."""
+    """Tables without rows, to copy: they are made once, in the time that one of them takes."""
     path = Path(mkdtemp(prefix="jbod-empty-lake-"))
     atexit.register(rmtree, path, ignore_errors=True)
     for table in (RECORDS, *DERIVED, LEDGER):

@@ -38,9 +38,9 @@ def replay(
     replace: bool = False,
     profile: str = "kafka",
 ) -> RolledBack | None:
-    """Settle the lake with the log, then replay to the log's end; what was taken back.
+    """Roll the lake back if the log was rewritten, then replay to the log's end; returns the rollback.
 
-    There is no checkpoint: every run makes its state again from the records of the lake.
+    There is no checkpoint: every run rebuilds its state from the records of the lake.
     """
     log = LogDir(str(log_dir))
     lake = LakeWriter.create_or_open(str(lake_dir), Identity(log.cluster_id(), profile, "kafka", shards))
@@ -71,12 +71,12 @@ def replay(
 
 @dataclass(frozen=True)
 class Frame:
-    """The rows of one micro-batch, as the driver asks Spark for them."""
+    """The rows of one micro-batch, as the driver collects them from Spark."""
 
     rows: list[tuple[str, bytes]]
 
     def select(self, *_: str) -> Frame:
-        """Kind and payload are all there is."""
+        """A row of kind and payload."""
         return self
 
     def collect(self) -> list[tuple[str, bytes]]:

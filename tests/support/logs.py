@@ -25,7 +25,7 @@ _BATCH = struct.Struct(">qiibIhiqqqhii")
 
 @dataclass(frozen=True)
 class Entry:
-    """A record as it lies in a log or a snapshot; ``time`` in microseconds since 1970."""
+    """A record of a log or a snapshot; ``time`` in microseconds since 1970."""
 
     offset: int
     epoch: int
@@ -38,12 +38,12 @@ class Entry:
 
     @property
     def record(self) -> Record | None:
-        """What it says, None for a control record."""
+        """The metadata record, None for a control record."""
         return None if self.versioned is None else self.versioned.record
 
     @property
     def control_record(self) -> ControlRecord | None:
-        """The same of a control record, None for a metadata record."""
+        """The control record, None for a metadata record."""
         number = _CONTROL_NUMBERS.get(self.control or "", 0)
         return read_control(number, self.value) if number in CONTROL_TYPES else None
 
@@ -106,7 +106,7 @@ def first_batches(segment: bytes, end_offset: int) -> bytes:
 
 
 def _settled(entries: Iterator[Entry] | list[Entry]) -> Iterator[Entry]:
-    """The controller's rule: nothing of an aborted or still open transaction counts (docs/spec/replay.md)."""
+    """The controller's rule: records of an aborted or open transaction do not count (docs/spec/replay.md)."""
     held: list[Entry] | None = None
     for entry in entries:
         if isinstance(entry.record, BeginTransactionRecord):

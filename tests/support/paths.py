@@ -1,4 +1,4 @@
-"""Where the fixtures lie."""
+"""The paths of the fixtures."""
 
 from pathlib import Path
 

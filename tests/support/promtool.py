@@ -1,4 +1,4 @@
-"""Series of a lake at several offsets, and Prometheus' own promtool, which says what rules make of them."""
+"""Tests rules with Prometheus' own promtool on the series of a lake at several offsets."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pipelines.metrics.measure import measure
 from pipelines.metrics.rules import ALERTS, rules_text
 
 STEP, HELD = 2, 10
-"""Minutes between two samples, and samples of a state: together longer than any rule waits."""
+"""Minutes between two samples, and samples for each state: together longer than any rule waits."""
 Series = dict[str, float]
-"""Every sample of a moment."""
+"""Every sample at one time."""
 State = tuple[Series, Collection[str]]
-"""What is measured, and the alerts that must fire when that has lasted: ``Name`` or ``Name broker=1``."""
+"""The measured samples, and the alerts that must fire after they have lasted: ``Name`` or ``Name broker=1``."""
 _CLOCKS = {str(declared.MEASURED), str(declared.LAST_RECORD), str(declared.LAKE_PUBLISHED)}
-"""Times go on: the lake stays as fresh as it was when it was measured."""
+"""Metrics whose value advances with time, so that the lake stays as fresh as when it was measured."""
 _SEVERITIES = {one.name: one.severity for one in ALERTS}
 
 
@@ -56,7 +56,7 @@ def series(lake: Lake, **measured: Any) -> Series:
 
 
 def alerts_fire(states: Sequence[State], folder: Path) -> str:
-    """What promtool complains about if the states follow each other; empty if exactly the wanted alerts fire."""
+    """The errors of promtool if the states follow each other; empty if exactly the wanted alerts fire."""
     names = sorted({name for state, _ in states for name in state})
     lines = [{"series": name, "values": _values(name, [state for state, _ in states])} for name in names]
     tests = [

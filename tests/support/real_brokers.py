@@ -1,4 +1,4 @@
-"""What the brokers of the real clusters sent to their controllers: their request logs, process by process."""
+"""The requests of the real clusters' brokers, from the controllers' request logs, by process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Exchange:
 
 
 def exchanges(cluster: Path) -> dict[int, list[Exchange]]:
-    """What each broker sent to the controller, in order."""
+    """The requests of each broker, in order."""
     sent: dict[int, list[Exchange]] = {}
     with gzip.open(cluster / "requests-100.log.gz", "rt") as lines:
         for line in lines:

@@ -1,4 +1,4 @@
-"""Lakes that requests can be joined to, made without Spark: the reference's rows, published as the main job does."""
+"""Lakes for joins with requests, made without Spark: the rows of the reference, published as by the main job."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class JoinedLake:
         self.stream = self.restarted()
 
     def restarted(self, skew: timedelta = SKEW) -> RequestStream:
-        """A stream as a new run has it."""
+        """The stream of a new run."""
         return RequestStream(self.lake, Requests((), clock_skew=skew), RLock(), lambda _rows: None)
 
     def replay(self, most: int | None = None) -> None:
-        """Publish so many more entries of the log, all that are left for None."""
+        """Publish at most ``most`` further entries of the log; None publishes all."""
         part: list[Entry] = self.entries[self._read :][:most]
         self._read += len(part)
         self._reference.add(part)
@@ -90,12 +90,12 @@ class JoinedLake:
         )
 
     def rewind(self, offset: int) -> None:
-        """Go on from the entry at ``offset``, to where the lake was taken back."""
+        """Continue from the entry at ``offset``, to which the lake was rolled back."""
         self._read = next(at for at, entry in enumerate(self.entries) if entry.offset == offset)
         self._reference = Reference().add(self.entries[: self._read])
 
     def add(self, lines: Sequence[bytes], rejects: pa.Table | None = None) -> None:
-        """Requests that were read."""
+        """The requests that were read."""
         self.stream.add(asked(lines), REJECTS_SCHEMA.empty_table() if rejects is None else rejects)
 
     @property

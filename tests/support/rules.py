@@ -1,4 +1,4 @@
-"""The rules of docs/spec: where each is stated, and where code, tests and pages cite it."""
+"""The rules of docs/spec: the place of each, and the places in code, tests and pages that cite it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Rule:
 
 
 def stated_rules() -> dict[str, Rule]:
-    """Every rule of docs/spec by its id, invariants left out; ValueError where two rows have one id."""
+    """Every rule of docs/spec by its id, without invariants; ValueError if two rows have the same id."""
     rules: dict[str, Rule] = {}
     for page in sorted(SPEC.glob("*.md")):
         if page.name in ("matrix.md", "invariants.md", "kip.md"):
@@ -70,10 +70,10 @@ def engine_files() -> list[Path]:
 
 
 def files_of_tests() -> list[Path]:
-    """Python files of the tests, those about this repository's own pages left out."""
+    """Python files of the tests, without those about this repository's own pages."""
     return [path for path in (ROOT / "tests").rglob("*.py") if path.parent.name not in ("repository", "support")]
 
 
 def pages() -> list[Path]:
-    """Every page of the documentation but the matrix, which is made from the others."""
+    """Every page of the documentation except the matrix, which is made from the others."""
     return [path for path in (ROOT / "docs").rglob("*.md") if path != MATRIX] + [ROOT / "README.md"]

@@ -1,6 +1,6 @@
 """The five codecs of record batches, in plain Python (R-FMT-15, R-FMT-16).
 
-Reading is complete; writing uses the simplest form that every reader takes.
+Reading is complete; writing uses the simplest form that every reader accepts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from jbod_model.formats.compression import gzip, lz4, snappy, zstd
 from jbod_model.wire import Undecodable
 
 DEFAULT_LIMIT = 64 * 1024 * 1024
-"""Bytes that one batch may decompress to: eight times what Kafka puts in a metadata batch."""
+"""The most bytes that one batch may decompress to: eight times the size of Kafka's metadata batches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What every decompressor needs: a bounded output, and a byte reader that never runs off the end."""
+"""What every decompressor needs: bounded output, and reads that check the remaining bytes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from jbod_model.wire import Undecodable
 
 SKIPPABLE = range(0x184D2A50, 0x184D2A60)
-"""Magic numbers of frames that both lz4 and zstd pass over."""
+"""Magic numbers of frames that both lz4 and zstd skip."""
 
 
 class Output:
-    """Bytes that come out, at most ``limit`` of them: a small input must not fill the memory (R-FMT-16)."""
+    """The output, at most ``limit`` bytes: a small input must not fill the memory (R-FMT-16)."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -28,9 +28,12 @@ class Output:
         self.bytes += bytes([byte]) * count
 
     def copy(self, distance: int, count: int, *, start: int = 0) -> None:
-        """Add ``count`` bytes again from ``distance`` back; they may overlap. ``start``: where history begins."""
+        """Repeat ``count`` bytes from ``distance`` bytes back; the ranges may overlap.
+
+        ``start``: where history begins.
+        """
         if not 0 < distance <= len(self.bytes) - start:
-            raise Undecodable(f"a match goes {distance} bytes back, {len(self.bytes) - start} are there")
+            raise Undecodable(f"a match goes {distance} bytes back, and there are {len(self.bytes) - start}")
         self._reserve(count)
         here = len(self.bytes) - distance
         if distance >= count:
@@ -50,7 +53,7 @@ def little(data: bytes, at: int, size: int) -> int:
 
 
 def cut(data: bytes, at: int, size: int) -> bytes:
-    """``size`` bytes at ``at``; Undecodable when they are not there."""
+    """``size`` bytes at ``at``; Undecodable if fewer remain."""
     if size > len(data) - at:
         raise Undecodable(f"compressed data ends early: {len(data) - at} bytes remain where {size} are needed")
     return data[at : at + size]
@@ -59,7 +62,7 @@ def cut(data: bytes, at: int, size: int) -> bytes:
 def read_frames(
     data: bytes, limit: int, name: str, magic: int, read_frame: Callable[[bytes, int, Output], int]
 ) -> bytes:
-    """The content of frames one after the other, those that lz4 and zstd both skip passed over.
+    """The content of a sequence of frames, without the skippable frames of lz4 and zstd.
 
     ``read_frame(data, at, out)`` reads the frame whose magic ends at ``at`` and returns where the next begins.
     """

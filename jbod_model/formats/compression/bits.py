@@ -1,4 +1,4 @@
-"""Bits in the two directions that zstd reads them."""
+"""Bit readers for the two directions in which zstd reads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from jbod_model.wire import Undecodable
 
 
 class ForwardBits:
-    """From the lowest bit of the first byte upwards."""
+    """Reads from the lowest bit of the first byte upwards."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data
@@ -27,19 +27,19 @@ class ForwardBits:
 
     @property
     def next_byte(self) -> int:
-        """Where the first byte lies that no bit was read from."""
+        """The position of the first byte of which no bit was read."""
         return (self._bit + 7) >> 3
 
 
 class BackwardBits:
-    """From the highest bit of the last byte downwards; the highest bit that is set marks the start."""
+    """Reads from the highest bit of the last byte downwards. The highest bit that is set marks the start."""
 
     def __init__(self, data: bytes) -> None:
         if not data or data[-1] == 0:
             raise Undecodable("zstd: a bit stream has no start")
         self._data = data
         self.left = (len(data) - 1) * 8 + data[-1].bit_length() - 1
-        """Bits not yet read; negative once more were read than there are."""
+        """The number of unread bits; negative if more bits were read than exist."""
 
     def peek(self, count: int) -> int:
         """The next ``count`` bits, zeros where there are none."""

@@ -16,7 +16,7 @@ _MOST_WEIGHTS = 255
 
 @dataclass(frozen=True, slots=True)
 class FseTable:
-    """What each state emits, and how the next state is read."""
+    """What each state emits, and how to read the next state."""
 
     accuracy: int
     symbols: Sequence[int]
@@ -33,7 +33,7 @@ class FseTable:
 
 
 def one_symbol(symbol: int) -> FseTable:
-    """A table that always emits the same."""
+    """A table that always emits the same symbol."""
     return FseTable(0, (symbol,), (0,), (0,))
 
 
@@ -65,7 +65,7 @@ def spread(counts: Sequence[int], accuracy: int) -> FseTable:
 
 
 def read_fse_table(data: bytes, at: int, most_accuracy: int, most_symbols: int) -> tuple[FseTable, int]:
-    """A table as it is described in the data, and where the description ends."""
+    """The table that the data describes, and the end of the description."""
     stream = ForwardBits(data, at)
     accuracy = stream.read(4) + 5
     if accuracy > most_accuracy:
@@ -103,14 +103,14 @@ def _read_count(stream: ForwardBits, remaining: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class HuffmanTable:
-    """Symbol and length of the code that each possible peek of ``width`` bits starts with."""
+    """For each possible peek of ``width`` bits: the symbol and length of the code at its start."""
 
     width: int
     symbols: Sequence[int]
     lengths: Sequence[int]
 
     def decode(self, data: bytes, count: int) -> bytes:
-        """``count`` symbols, which must be exactly what the stream holds."""
+        """``count`` symbols; the stream must hold exactly these."""
         stream = BackwardBits(data)
         out = bytearray()
         for _ in range(count):
@@ -123,7 +123,7 @@ class HuffmanTable:
 
 
 def read_huffman_table(data: bytes, at: int) -> tuple[HuffmanTable, int]:
-    """A tree as it is described in the data, and where the description ends."""
+    """The tree that the data describes, and the end of the description."""
     head = cut(data, at, 1)[0]
     at += 1
     if head < 128:
@@ -138,7 +138,7 @@ def read_huffman_table(data: bytes, at: int) -> tuple[HuffmanTable, int]:
 
 
 def _fse_weights(data: bytes) -> list[int]:
-    """Two states take turns until the bits run out."""
+    """Decode with two alternating states until no bits remain."""
     table, at = read_fse_table(data, 0, _WEIGHT_ACCURACY, 16)
     stream = BackwardBits(data[at:])
     one, other = table.first(stream), table.first(stream)

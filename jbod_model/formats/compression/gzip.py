@@ -11,7 +11,7 @@ _GZIP_WINDOW = 31
 
 
 def decompress(data: bytes, limit: int) -> bytes:
-    """All members, one after the other."""
+    """The content of all members, concatenated."""
     out = Output(limit)
     rest = data
     while True:

@@ -13,7 +13,7 @@ _WRITTEN_FLAGS = bytes([0b0110_0000, 4 << 4])  # version 1, independent blocks o
 
 
 def decompress(data: bytes, limit: int) -> bytes:
-    """All frames, one after the other."""
+    """The content of all frames, concatenated."""
     return read_frames(data, limit, "lz4", MAGIC, _frame)
 
 
@@ -79,7 +79,7 @@ def _length(data: bytes, at: int, nibble: int) -> tuple[int, int]:
 
 
 def compress(data: bytes) -> bytes:
-    """One frame of stored blocks: any reader takes it, nothing gets smaller."""
+    """One frame of stored blocks: every reader accepts it, and nothing is compressed."""
     head = MAGIC.to_bytes(4, "little") + _WRITTEN_FLAGS + bytes([xxh32(_WRITTEN_FLAGS) >> 8 & 0xFF])
     blocks = [data[at : at + _BLOCK_SIZES[4]] for at in range(0, len(data), _BLOCK_SIZES[4])]
     return head + b"".join((len(b) | _STORED).to_bytes(4, "little") + b for b in blocks) + bytes(4)

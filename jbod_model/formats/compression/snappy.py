@@ -38,7 +38,7 @@ def _decompress_block(data: bytes, out: Output) -> None:
         tag = data[at]
         kind, upper = tag & 3, tag >> 2
         at += 1
-        if kind == 0:  # a literal; its length follows where six bits do not hold it
+        if kind == 0:  # a literal; its length follows if six bits cannot hold it
             size = upper + 1
             if upper >= _LONGEST_SHORT_LITERAL:
                 extra = upper - _LONGEST_SHORT_LITERAL + 1
@@ -58,7 +58,7 @@ def _decompress_block(data: bytes, out: Output) -> None:
 
 
 def compress(data: bytes) -> bytes:
-    """The Java library's frames, every block one literal: any reader takes it, nothing gets smaller."""
+    """The Java library's frames, each block one literal: every reader accepts them, and nothing is compressed."""
     blocks = [data[at : at + _JAVA_BLOCK] for at in range(0, len(data), _JAVA_BLOCK)]
     return JAVA_MAGIC + _JAVA_VERSIONS + b"".join(map(_framed, blocks))
 

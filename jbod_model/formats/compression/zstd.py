@@ -25,7 +25,7 @@ _WRITTEN_FLAGS = 0b1010_0000  # one segment, its size in four bytes
 
 @dataclass(frozen=True, slots=True)
 class _Codes:
-    """What a code of one of the three parts of a sequence stands for: a base, and extra bits to add."""
+    """The meaning of a code of one of the three parts of a sequence: a base, and extra bits to add."""
 
     bases: Sequence[int]
     extra: Sequence[int]
@@ -53,7 +53,7 @@ MATCH_LENGTHS = _Codes(_bases(3, _MATCH_EXTRA), _MATCH_EXTRA, 9, spread(_MATCH_C
 
 @dataclass(slots=True)
 class _Frame:
-    """What one block of a frame leaves to the next."""
+    """The state that one block of a frame passes to the next."""
 
     out: Output
     start: int
@@ -64,7 +64,7 @@ class _Frame:
 
 
 def decompress(data: bytes, limit: int) -> bytes:
-    """All frames, one after the other."""
+    """The content of all frames, concatenated."""
     return read_frames(data, limit, "zstd", MAGIC, _frame)
 
 
@@ -73,7 +73,7 @@ def _frame(data: bytes, at: int, out: Output) -> int:
     if flags & 0b1000:
         raise Undecodable(f"zstd: flags {flags:#x} are not understood")
     single_segment, has_checksum = flags & 0x20, flags & 0x04
-    at += 1 if single_segment else 2  # the window's size is no limit here: all output is kept
+    at += 1 if single_segment else 2  # the window's size does not matter: all output is kept
     dictionary_size = (0, 1, 2, 4)[flags & 3]
     if little(data, at, dictionary_size):
         raise Undecodable("zstd: a dictionary is needed")
@@ -164,7 +164,7 @@ def _four_streams(huffman: HuffmanTable, data: bytes, size: int) -> bytes:
 
 
 def _sequences(block: bytes, at: int, literals: bytes, frame: _Frame) -> int:
-    """Run the sequences of a block; how many literals they used."""
+    """Run the sequences of a block. The result is the number of literals that they used."""
     count, at = _sequence_count(block, at)
     if count == 0:
         if at != len(block):
@@ -233,7 +233,7 @@ def _code(table: FseTable, state: int, codes: _Codes) -> int:
 
 
 def _distance(offset: int, length: int, repeats: list[int]) -> int:
-    """How far back a match goes: values up to 3 name one of the last three distances."""
+    """The distance of a match: values up to 3 name one of the last three distances."""
     if offset > 3:
         distance = offset - 3
         repeats[:] = [distance, repeats[0], repeats[1]]
@@ -246,7 +246,7 @@ def _distance(offset: int, length: int, repeats: list[int]) -> int:
 
 
 def compress(data: bytes) -> bytes:
-    """One frame of raw blocks: any reader takes it, nothing gets smaller."""
+    """One frame of raw blocks: every reader accepts it, and nothing is compressed."""
     head = MAGIC.to_bytes(4, "little") + bytes([_WRITTEN_FLAGS]) + len(data).to_bytes(4, "little")
     blocks = [data[at : at + _LARGEST_BLOCK] for at in range(0, len(data), _LARGEST_BLOCK)] or [b""]
     last = len(blocks) - 1

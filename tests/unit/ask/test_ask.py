@@ -289,19 +289,19 @@ def _directories(tmp_path: Path) -> list[Any]:
     return directories(Lake.open(tmp_path / "lake"))
 
 
-def test_lake_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
+def test_missing_lake_is_refused_with_the_command_that_makes_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nowhere: no lake there: make one with jbod replay .*nowhere$"):
         Lake.open(tmp_path / "nowhere")
 
 
-def test_lake_without_a_publication_says_so(tmp_path: Path) -> None:
+def test_lake_without_a_publication_is_reported(tmp_path: Path) -> None:
     write_lake(tmp_path / "lake")
     with pytest.raises(UsageError, match="nothing was published into this lake yet"):
         Lake.open(tmp_path / "lake")
 
 
 @pytest.mark.parametrize(("offset", "problem"), [(-1, "before the first this lake knows, 0"), (8, "published one, 7")])
-def test_lake_at_an_offset_it_does_not_know_says_which_it_knows(tmp_path: Path, offset: int, problem: str) -> None:
+def test_lake_at_an_unknown_offset_names_the_known_ones(tmp_path: Path, offset: int, problem: str) -> None:
     write_lake(tmp_path / "lake", entries(*FAILURE))
     with pytest.raises(UsageError, match=problem):
         Lake.open(tmp_path / "lake", at_offset=offset)

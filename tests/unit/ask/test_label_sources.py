@@ -62,7 +62,7 @@ def test_disk_of_another_cluster_is_left_out_and_said(lake: str, tmp_path: Path)
     ]
 
 
-def test_disk_on_another_broker_than_the_log_says_is_told(lake: str, tmp_path: Path) -> None:
+def test_disk_on_another_broker_than_in_the_log_is_reported(lake: str, tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text(f"version=0\nbroker.id=3\ndirectory.id={DISK_1A}\n")
     assert (
         f"says broker 3; the log has directory {DISK_1A} on broker 1"

@@ -44,7 +44,7 @@ def asked(story: Story, path: Path, accepted_until: int = -1) -> Losses:
     return losses(story.lake(path), accepted_until=accepted_until)
 
 
-def test_lost_data_is_told_while_every_replica_is_online(tmp_path: Path) -> None:
+def test_lost_data_is_reported_while_every_replica_is_online(tmp_path: Path) -> None:
     lake = recreated().lake(tmp_path)
     answer = offline(lake)
     assert not answer.replicas
@@ -73,7 +73,7 @@ def test_offline_and_check_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert said in capsys.readouterr().out
 
 
-def test_loss_that_was_accepted_is_told_as_info_and_counted_no_more(tmp_path: Path) -> None:
+def test_accepted_loss_is_reported_as_info_and_no_longer_counted(tmp_path: Path) -> None:
     lake = recreated().lake(tmp_path)
     for until, severity, count in ((6, "critical", 1), (7, "info", 0)):
         settings = Settings.model_construct(**{**dict(Settings()), "check": Check(losses_accepted_until=until)})
@@ -132,7 +132,7 @@ def test_disk_is_not_safe_where_the_replica_online_is_not_complete(tmp_path: Pat
     assert not held.only_online
 
 
-def test_failure_of_the_last_complete_copy_is_told_though_another_replica_stays_online(tmp_path: Path) -> None:
+def test_failure_of_the_last_complete_copy_is_reported_although_another_replica_stays_online(tmp_path: Path) -> None:
     story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, isr=(1,))
     (one,) = whatif(story.lake(tmp_path), ["1"]).changes
     assert one.last_complete

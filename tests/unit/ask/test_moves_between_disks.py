@@ -67,7 +67,7 @@ def test_a_move_that_stays_was_promoted_and_one_that_is_new_was_accepted(tmp_pat
     assert found[0].duration is None
 
 
-def test_a_move_that_is_taken_back_soon_was_reverted_and_later_it_is_a_move_of_its_own(tmp_path: Path) -> None:
+def test_a_move_that_is_undone_soon_was_reverted_and_later_it_is_a_separate_move(tmp_path: Path) -> None:
     assert _outcomes(_moves(tmp_path / "a", (60, _to(B)), (90, _to(A)))) == [(FIRST, "reverted", FIRST + 1, 0)]
     assert _outcomes(_moves(tmp_path / "b", (60, _to(B)), (3_600, _to(A)))) == [
         (FIRST, "promoted", None, 0),
@@ -101,7 +101,7 @@ def test_moves_up_to_an_offset_know_nothing_of_what_came_later(tmp_path: Path) -
     assert not moves(Lake.open(tmp_path / "lake", FIRST - 1))
 
 
-def test_the_request_stream_says_when_a_real_move_was_asked_for(tmp_path: Path) -> None:
+def test_the_request_stream_has_the_request_time_of_a_real_move(tmp_path: Path) -> None:
     lake = JoinedLake(tmp_path / "lake", "kafka-4.1.2")
     lake.replay()
     lake.add(request_lines("kafka-4.1.2"))

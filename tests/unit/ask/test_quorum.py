@@ -225,7 +225,7 @@ def test_command_tells_the_quorum_of_a_log(capsys: pytest.CaptureFixture[str]) -
     assert lines[0] == (
         "At offset 436, 2026-11-22 04:30:15.936Z: controller 100 leads, epoch 2, since offset 418, 12 s."
     )
-    assert "Only the registration is left, as far as the log tells: controller 102." in lines
+    assert "Only the registration is left, as far as the log shows: controller 102." in lines
     assert [line.split()[:4] for line in lines if line.startswith("controller")] == [
         ["controller", "100", "leader", "418"],
         ["controller", "101", "voter", "0"],

@@ -29,7 +29,7 @@ def blocking(answer: Removal) -> list[str]:
     return [reason.finding for reason in answer.reasons if reason.blocks]
 
 
-def test_directory_without_replicas_is_safe_and_says_what_no_record_knows(tmp_path: Path) -> None:
+def test_directory_without_replicas_is_safe_and_the_answer_lists_unknown_facts(tmp_path: Path) -> None:
     answer = ask(tmp_path, one_topic(partition((1, B), (2, C)), registered=REGISTERED))
     assert answer.safe
     assert not answer.held
@@ -150,7 +150,7 @@ def test_risk_on_the_command_line_answers_first(tmp_path: Path) -> None:
     assert (worst["directoryId"], worst["withoutLeader"], worst["lastReplicas"]) == (str(A), 1, 1)
 
 
-def test_risk_where_nothing_is_at_stake_says_so(tmp_path: Path) -> None:
+def test_risk_with_nothing_at_stake_reports_it(tmp_path: Path) -> None:
     path = lake_of(tmp_path / "lake", one_topic(partition((1, A), (2, C)), registered=REGISTERED))
     run = CliRunner().invoke(application(["risk"]), ["risk", "--lake", str(path)])
     assert run.stdout.splitlines()[0].endswith("any one broker or directory can fail: only leaders would move.")

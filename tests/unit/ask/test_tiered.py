@@ -16,7 +16,7 @@ from pipelines.check.evaluate import run_checks
 from pipelines.cli import main
 from tests.unit.check.story import Story, disk
 
-LOCAL = "only the local part, what was not copied to remote storage yet"
+LOCAL = "only the local part, which was not copied to remote storage yet"
 
 
 def story(value: str = "true") -> Story:
@@ -42,7 +42,7 @@ def test_whatif_says_what_of_a_tiered_topic_is_at_stake(tmp_path: Path) -> None:
 def test_risk_names_tiered_topics_where_the_last_replica_is_at_stake(tmp_path: Path) -> None:
     lake = story().lake(tmp_path)
     assert risk(lake).tiered_topics == ["t"]
-    line = "Of tiered topics only the local part is at stake, what was not copied to remote storage yet: t"
+    line = "Of tiered topics only the local part is at stake, which was not copied to remote storage yet: t"
     assert line in said(tmp_path, "risk")
 
 

@@ -56,7 +56,7 @@ def wanted(answer: UpgradeCheck) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("to", ["4.4", "4.4-IV2", "33", "4.4.0", "kraft.version=1", None])
-def test_cluster_of_the_newest_release_is_ready_for_what_it_has(to: str | None) -> None:
+def test_cluster_of_the_newest_release_is_ready_for_its_present_levels(to: str | None) -> None:
     answer = of_log("kafka-4.4.0", to, 662)
     assert answer.ready
     assert (wanted(answer), answer.command, answer.blockers) == ({}, None, ())
@@ -100,7 +100,7 @@ def test_feature_that_a_node_does_not_name_is_supported_at_level_0() -> None:
 # MADE UP
 
 
-def test_ready_cluster_is_told_the_command_that_raises_the_level(tmp_path: Path) -> None:
+def test_ready_cluster_gets_the_command_that_raises_the_level(tmp_path: Path) -> None:
     story = broker(Story(27).lead(7).controller(7, 33), 1, metadata_version=33, share_version=2, streams_version=1)
     lake = story.lake(tmp_path)
     answer = upgrade_check(lake, "metadata.version=33")
@@ -148,7 +148,7 @@ def test_voter_of_a_static_quorum_cannot_be_removed(tmp_path: Path) -> None:
     assert "the voters of this quorum are static" in voter.todo
 
 
-def test_controller_of_which_the_log_says_nothing_else_is_to_be_upgraded(tmp_path: Path) -> None:
+def test_controller_without_other_facts_in_the_log_is_to_be_upgraded(tmp_path: Path) -> None:
     """A log without voters does not tell whether it is one."""
     story = Story(27).controller(7, 33).controller(8, 27)
     blocker = only(upgrade_check(story.lake(tmp_path), "metadata.version=33"))

@@ -66,7 +66,7 @@ def test_lake_that_was_taken_back_is_told_from_then_on_until_it_is_old(tmp_path:
     rewrite(tmp_path / "grown", "ledger", rolled_back_from=lambda row: 5 if row["end_offset"] == 3 else None)
     (found,) = run_checks(Lake.open(tmp_path / "grown"), ["B-30"])
     assert (found.subject, found.severity, found.offset) == ("the cluster", "warning", 3)
-    assert found.message == "what was published as offsets 3 to 4 was taken back"
+    assert found.message == "the published offsets 3 to 4 were rolled back"
     assert run_checks(Lake.open(tmp_path / "grown", at_offset=1), ["B-30"]) == []
     quick = load(check={"window_hours": 0.001})
     assert run_checks(Lake.open(tmp_path / "grown"), ["B-30"], quick) == []

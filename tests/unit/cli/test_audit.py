@@ -123,7 +123,7 @@ def test_a_clock_that_is_not_utc_is_said_and_given(tmp_path: Path, capsys: pytes
     assert run("audit", LOG_DIR, "--requests", local) == 2
     said = capsys.readouterr()
     assert said.out.startswith("0 of 611 requests judged by the log up to offset 629; 611 not decidable; ")
-    assert "say --time-zone" in said.out
+    assert "set --time-zone" in said.out
     assert said.err == "jbod: not decidable: none of the 611 requests: mostly, it is newer than the log\n"
     for zone in ("+02:00", "Africa/Cairo"):
         assert run("audit", LOG_DIR, "--requests", local, "--time-zone", zone, "--json") == 0
@@ -284,7 +284,7 @@ def test_damaged_huge_and_hostile_lines_are_counted_and_take_no_memory(
         "the line is longer than 16777216 bytes": 1,
         "nested too deeply": 1,
         "not UTF-8": 1_000,
-        "no JSON, or cut off": 1,
+        "not JSON, or cut off": 1,
     }
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB, of a line of 100 MB
 
@@ -319,7 +319,7 @@ def test_control_says_what_it_applied_refused_and_guessed(tmp_path: Path, capsys
         (("audit", LOG_DIR), "nothing to audit"),
         (("audit", LOG_DIR, "--invariants", "--lake", "x"), "--lake is for the verdicts"),
         (("audit", LOG_DIR, "--requests", "absent.log"), "there is no such file"),
-        (("audit", "absent", "--requests", str(REQUESTS)), "absent is no directory"),
+        (("audit", "absent", "--requests", str(REQUESTS)), "absent is not a directory"),
         (("audit", LOG_DIR, "--requests", str(REQUESTS), "--lake", "absent"), "no lake there"),
         (("audit", LOG_DIR, "--requests", str(REQUESTS), "--time-zone", "Mars/Base"), "no such time zone"),
         (("audit", LOG_DIR, "--requests", str(REQUESTS), "--config", "log.dirs=/x"), "--config log.dirs"),

@@ -326,7 +326,7 @@ def test_password_in_a_location_is_refused_and_not_repeated(
     said = capsys.readouterr()
     assert left.value.code == 2
     assert "://***@bucket/" in said.err
-    assert "whoever lists processes sees a password in a URI" in said.err
+    assert "a list of processes shows a password in a URI" in said.err
     assert "SECRET" not in said.err + said.out
 
 

@@ -75,7 +75,7 @@ def test_tasks_call_commands_with_options_that_they_take() -> None:
             assert any(job.parameters["lake"] == value for value in taken.values())
 
 
-def test_defaults_of_the_shipped_bundle_reach_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+def test_defaults_of_the_shipped_bundle_notify_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     jobs = read_bundle(ROOT / "databricks.yml")
     assert jobs["check"].parameters["webhook"] == ""
     for name in ("databricks.yml", "jobs.yaml"):

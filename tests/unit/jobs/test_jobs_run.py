@@ -125,7 +125,7 @@ def test_failed_task_is_tried_again_not_before_its_interval(bundle: Callable[...
     assert sum("failed (exit code 5)" in line for line in lines) == 2
 
 
-def test_task_that_goes_on_failing_fails_the_job_and_skips_what_follows(bundle: Callable[..., Path]) -> None:
+def test_task_that_keeps_failing_fails_the_job_and_skips_dependent_tasks(bundle: Callable[..., Path]) -> None:
     done, _ = run(
         bundle(task("a", "exit", "3", max_retries=1), task("b", "say", after=("a",)), task("c", "say", after=("b",)))
     )
@@ -181,9 +181,7 @@ def test_task_that_is_too_long_is_killed_with_its_children(
     assert gone(int((tmp_path / "child").read_text()))
 
 
-def test_timeout_is_tried_again_where_the_task_says_so(
-    bundle: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_timeout_is_retried_if_the_task_says_so(bundle: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.jobs.execute.GRACE", 0.3)
     done, _ = run(bundle(task("a", "hang", timeout_seconds=1, max_retries=1, retry_on_timeout=True)))
     assert (done[0].state, done[0].attempts) == ("timed out", 2)
@@ -196,7 +194,7 @@ def gone(pid: int) -> bool:
         return True
 
 
-def test_second_run_of_a_job_on_a_lake_is_refused_and_says_who_runs(
+def test_second_run_of_a_job_on_a_lake_is_refused_and_names_the_first(
     bundle: Callable[..., Path], tmp_path: Path
 ) -> None:
     path = bundle(task("a", "say"))

@@ -51,7 +51,7 @@ def plain(rows: list[dict[str, Any]], offset: int) -> list[tuple[Any, ...]]:
     )
 
 
-def test_records_are_told_as_changes_with_their_values(tmp_path: Path) -> None:
+def test_records_become_changes_with_their_values(tmp_path: Path) -> None:
     """R-EVENT-1, R-EVENT-2, R-EVENT-3, R-EVENT-4, R-EVENT-5, R-EVENT-6."""
     local.replay(write(tmp_path / "log", [*BEGIN, MOVED, FAILED]), tmp_path / "lake")
     rows = told(tmp_path / "lake")

@@ -109,7 +109,7 @@ def test_validation_of_a_damaged_lake_is_refused_before_spark_starts(
 
 
 @pytest.mark.parametrize("damage", [no_data, torn_data])
-def test_check_that_cannot_read_its_findings_says_how_to_look_all_the_same(
+def test_check_that_cannot_read_its_findings_names_a_way_to_check_nevertheless(
     sound: Path, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     lake = tmp_path / "lake"

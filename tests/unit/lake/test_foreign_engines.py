@@ -162,7 +162,7 @@ def test_files_as_spark_writes_them_are_read_with_their_times(lake: Path, expect
         assert cursor.execute("SELECT current_setting('TimeZone')").fetchone() == ("UTC",)
 
 
-def test_foreign_vacuum_after_a_compaction_is_told_in_a_line_until_the_next_run_adopts_what_is_there(
+def test_foreign_vacuum_after_a_compaction_is_reported_in_a_line_until_the_next_run_adopts_the_files(
     lake: Path, expected: list[Answers]
 ) -> None:
     for table in (RECORDS, *HISTORY):
@@ -195,7 +195,7 @@ def test_requests_that_wait_are_replaced_though_another_engine_rewrote_them(tmp_
     assert made.rows == whole.rows
 
 
-def test_lake_that_was_rewritten_by_another_engine_is_taken_back_vacuumed_and_optimized_as_any(tmp_path: Path) -> None:
+def test_lake_that_was_rewritten_by_another_engine_is_rolled_back_vacuumed_and_optimized_as_any(tmp_path: Path) -> None:
     log = segments(tmp_path / "log")
     local.replay(log, tmp_path / "lake", most=200)
     for table in (RECORDS, *HISTORY):
@@ -263,9 +263,9 @@ def test_restore_of_what_the_ledger_names_undoes_what_was_refused(lake: Path, ex
     assert answers(lake) == expected[2]
 
 
-def test_comment_on_the_ledger_is_refused_for_it_says_what_lake_it_is(lake: Path, expected: list[Answers]) -> None:
+def test_comment_on_the_ledger_is_refused_because_it_identifies_the_lake(lake: Path, expected: list[Answers]) -> None:
     DeltaTable(str(lake / LEDGER.name)).alter.set_table_description("our ledger")
-    with pytest.raises(LakeConflict, match="what lake it is"):
+    with pytest.raises(LakeConflict, match="identifies the lake"):
         parts().publish(lake, 2)
     assert answers(lake) == expected[1]
     rebuild(str(lake), say=no_say)
@@ -273,7 +273,7 @@ def test_comment_on_the_ledger_is_refused_for_it_says_what_lake_it_is(lake: Path
     assert answers(lake) == expected[2]
 
 
-def test_log_that_no_longer_says_what_happened_is_refused(lake: Path, expected: list[Answers]) -> None:
+def test_log_without_the_commits_in_between_is_refused(lake: Path, expected: list[Answers]) -> None:
     work(lake, "partitions", KEEPING["z-order"])
     work(lake, "partitions", KEEPING["property"])
     table = DeltaTable(str(lake / "partitions"))
@@ -313,7 +313,7 @@ def die(lake: Path, monkeypatch: pytest.MonkeyPatch, number: int = 2) -> None:
 
 
 @pytest.mark.parametrize("order", ["before", "after", "both"])
-def test_unfinished_batch_among_compactions_is_taken_back(
+def test_unfinished_batch_among_compactions_is_rolled_back(
     lake: Path, expected: list[Answers], monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     for moment in ("before", "after"):
@@ -342,12 +342,12 @@ def test_unfinished_batch_under_an_update_is_refused(
     assert answers(lake) == expected[2]
 
 
-def test_files_of_an_unfinished_batch_that_were_vacuumed_are_told_in_a_line(
+def test_files_of_an_unfinished_batch_that_were_vacuumed_are_reported_in_a_line(
     lake: Path, expected: list[Answers], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     die(lake, monkeypatch)
     work(lake, "partitions", KEEPING["vacuum"])
-    with pytest.raises(LakeConflict, match=r"partitions: cannot be taken back to version .* jbod rebuild"):
+    with pytest.raises(LakeConflict, match=r"partitions: cannot be restored to version .* jbod rebuild"):
         parts().publish(lake, 2)
     rebuild(str(lake), say=no_say)
     assert answers(lake) == expected[1]

@@ -183,7 +183,7 @@ def test_alert_tells_a_finding_once_and_again_when_it_clears(lake: Path, receive
     assert len(receiver.requests) == 3
 
 
-def test_alert_says_whom_it_is_about_and_what_to_do(lake: Path, receiver: Receiver) -> None:
+def test_alert_has_its_subject_and_the_advice(lake: Path, receiver: Receiver) -> None:
     tell(lake, Webhook(receiver.url), life("a"))
     path, headers, message = receiver.requests[0]
     assert path == f"/hooks/{SECRET}?token={SECRET}"
@@ -225,7 +225,7 @@ def test_alert_severity_holds_back_what_is_less_severe(
     assert receiver.events == [("new", f"{key}@{number}") for number, key in enumerate("iwc", 1) if key in told]
 
 
-def test_alert_that_got_worse_is_told_and_its_end_whatever_it_is_by_then(lake: Path, receiver: Receiver) -> None:
+def test_alert_that_got_worse_is_sent_and_so_is_its_end_at_any_severity(lake: Path, receiver: Receiver) -> None:
     to = Webhook(receiver.url)
     tell(lake, to, life("a", severity="info"))
     assert receiver.events == []
@@ -333,7 +333,7 @@ def test_alert_pauses_twice_as_long_before_each_try(lake: Path, receiver: Receiv
     assert slept == [1, 2, 4]
 
 
-def test_alert_webhook_that_nobody_listens_to_is_no_connection(lake: Path, receiver: Receiver) -> None:
+def test_alert_webhook_without_a_listener_is_no_connection(lake: Path, receiver: Receiver) -> None:
     url = receiver.url
     receiver.server_close()
     assert tell(lake, Webhook(url), life("a")).problem == "no connection (Connection refused)"
@@ -388,13 +388,13 @@ def test_alert_command_that_does_not_exist_is_said(lake: Path) -> None:
 # THE STATE AND BAD INPUT
 
 
-def test_alert_refuses_a_state_that_says_nothing(lake: Path, receiver: Receiver) -> None:
+def test_alert_refuses_a_state_without_content(lake: Path, receiver: Receiver) -> None:
     to = Webhook(receiver.url)
     tell(lake, to, life("a"))
     file = lake / "alerts" / f"{to.id}.json"
     for content in ("", "{", "[]", '{"format": 2, "settled": 1, "told": {}}'):
         file.write_text(content)
-        with pytest.raises(UsageError, match="does not say what was delivered: remove it"):
+        with pytest.raises(UsageError, match="is not a record of delivered messages: remove it"):
             tell(lake, to, life("a"))
     assert len(receiver.requests) == 1
 
@@ -418,9 +418,9 @@ def test_alert_while_another_run_sends_leaves_it_alone(lake: Path, receiver: Rec
     assert len(receiver.requests) == 1
 
 
-def test_alert_that_cannot_note_what_it_sends_sends_nothing(lake: Path, receiver: Receiver) -> None:
+def test_alert_that_cannot_record_deliveries_sends_nothing(lake: Path, receiver: Receiver) -> None:
     (lake / "alerts").write_text("a file is in the way")
-    with pytest.raises(UsageError, match="what was delivered is kept here, and that cannot be written"):
+    with pytest.raises(UsageError, match="the record of delivered messages cannot be written here"):
         tell(lake, Webhook(receiver.url), life("a"))
     assert receiver.requests == []
 
@@ -457,7 +457,7 @@ def test_alert_bad_usage_is_one_line_without_secrets(
     assert SECRET not in err
 
 
-def test_alert_without_a_destination_says_so_and_is_no_failure(
+def test_alert_without_a_destination_reports_it_and_succeeds(
     lake: Path, receiver: Receiver, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept(lake, life("a"), life("b"))
@@ -494,7 +494,7 @@ def test_alert_never_prints_the_secret_of_a_url(
     assert SECRET not in "".join(file.read_text() + file.name for file in (lake / "alerts").iterdir())
 
 
-def test_alert_exit_code_says_whether_findings_are_open(
+def test_alert_exit_code_is_1_while_findings_are_open(
     lake: Path, receiver: Receiver, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept(lake, life("w", severity="warning"))

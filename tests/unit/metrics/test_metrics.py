@@ -161,7 +161,7 @@ def test_folder_of_the_file_is_made(lake: Path, tmp_path: Path) -> None:
         (["--lake", "nowhere"], "nowhere: no lake there"),
         (["--lake", "LAKE", "--out", "file/jbod.prom"], "--out file/jbod.prom: cannot be written: File exists"),
         (["--lake", "LAKE", "--out", "jbod.prom", "--json"], "--out and --json: give one of them"),
-        (["--lake", "LAKE", "--log-dir", "missing"], "missing is no directory"),
+        (["--lake", "LAKE", "--log-dir", "missing"], "missing is not a directory"),
     ],
 )
 def test_metrics_bad_usage_is_one_line_and_leaves_with_2(
@@ -263,7 +263,7 @@ def test_behind_refuses_what_is_no_log(log: Path, tmp_path: Path) -> None:
     max(log.glob("*/*.log")).write_bytes(b"x" * 200)
     with pytest.raises(MalformedLog, match="byte 0 starts no record batch"):
         behind(str(log), 0)
-    with pytest.raises(UsageError, match="is no directory"):
+    with pytest.raises(UsageError, match="is not a directory"):
         behind(str(tmp_path / "missing"), 0)
 
 

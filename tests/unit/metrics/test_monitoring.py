@@ -310,7 +310,7 @@ def test_log_that_cannot_be_read_is_a_metric_and_one_line(lake: Path, tmp_path: 
             assert (found["jbod_lake_readable"], found["jbod_log_readable"]) == (1, 0)
             assert "jbod_log_end_offset" not in found
         assert len(told) == 1
-        assert told[0].startswith(f"the log cannot be read: {tmp_path / 'nowhere'} is no directory")
+        assert told[0].startswith(f"the log cannot be read: {tmp_path / 'nowhere'} is not a directory")
 
 
 def test_clients_that_say_nothing_or_go_away_hinder_no_scrape(lake: Path, capfd: pytest.CaptureFixture[str]) -> None:

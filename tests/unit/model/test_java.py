@@ -26,7 +26,7 @@ def test_random_shuffles_as_java_does() -> None:
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 20))
-def test_random_resumed_from_its_state_goes_on_alike(seed: int, drawn: int) -> None:
+def test_random_resumed_from_its_state_gives_the_same_numbers(seed: int, drawn: int) -> None:
     first = JavaRandom(seed)
     for _ in range(drawn):
         first.next_int(7)

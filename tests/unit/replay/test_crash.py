@@ -158,7 +158,7 @@ def test_second_replay_of_a_lake_is_refused_until_the_first_is_dead(tmp_path: Pa
 
 
 @pytest.mark.parametrize("made", [1, 2])
-def test_table_that_was_made_by_halves_is_finished(
+def test_table_that_was_half_created_is_finished(
     tmp_path: Path, log: Path, history: History, monkeypatch: pytest.MonkeyPatch, made: int
 ) -> None:
     """A death between a table and its constraints once left a lake that was refused for a version it never had."""
@@ -265,7 +265,7 @@ def test_checkpoint_whose_states_have_other_keys_does_not_fit(tmp_path: Path) ->
     assert not checkpoint_fits(str(tmp_path), 300)
 
 
-def test_checkpoint_of_a_lake_without_a_publication_is_not_gone_on_from(tmp_path: Path, log: Path) -> None:
+def test_checkpoint_of_a_lake_without_a_publication_is_not_resumed(tmp_path: Path, log: Path) -> None:
     """It may say that offsets were read which no table has: those of a lake whose tables were deleted."""
     runner = Runner(Replay(str(log), str(tmp_path / "lake")))
     written(tmp_path / "lake")

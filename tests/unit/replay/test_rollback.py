@@ -119,7 +119,7 @@ def test_lake_after_any_fork_equals_one_of_the_final_log(
             assert new[: len(old)] == old[: len(new)]
 
 
-def test_log_that_only_ends_earlier_takes_nothing_back_and_the_lake_says_so_until_it_is_there_again(
+def test_log_that_only_ends_earlier_causes_no_rollback_and_is_reported_until_it_catches_up(
     tmp_path: Path,
 ) -> None:
     """A copy that lags behind, or a controller whose disk was replaced: what it lacks may still be true."""
@@ -173,7 +173,7 @@ def test_log_that_was_cut_off_takes_the_lake_back_once_it_goes_on_otherwise(tmp_
     local.replay(write(tmp_path / "log", batches), tmp_path / "lake", most=2)
     write(tmp_path / "log", [*batches[:3], (2, [BEGIN])])
     said = str(local.replay(tmp_path / "log", tmp_path / "lake"))
-    assert "no longer has what was published as offsets 3 to 5; the lake is taken back to offset 3" in said
+    assert "no longer has what was published as offsets 3 to 5; the lake is rolled back to offset 3" in said
     assert [row["log_offset"] for row in rows_of(tmp_path / "lake")["records"]] == [0, 1, 2]
     newest = ledger_of(tmp_path / "lake")[-1]
     assert (newest["start_offset"], newest["end_offset"], newest["rolled_back_from"]) == (2, 3, 6)
@@ -192,7 +192,7 @@ def test_log_of_nothing_that_was_read_takes_the_place_of_the_lake_only_on_reques
         local.replay(tmp_path / "log", tmp_path / "lake")
     assert rows_of(tmp_path / "lake") == before
     assert str(local.replay(tmp_path / "log", tmp_path / "lake", replace=True)).endswith(
-        "offset 0 and goes on from there"
+        "offset 0 and continues from there"
     )
     assert len(rows_of(tmp_path / "lake")["records"]) == 2
     # Its requests went with the history they belonged to: they are read again.
@@ -273,7 +273,7 @@ def test_state_made_again_from_the_records_goes_on_as_if_never_lost(
         for part in range(1, cuts + 1):
             local.replay(write(root / "log", batches[: len(batches) * part // cuts + 1]), root / "lake")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(rollback, "states_at", partial(from_records.states_at, most=most))
+            patch.setattr(rollback, "states_at", partial(from_records.states_at, max_records=most))
             local.replay(write(root / "log", batches), root / "lake")
         local.replay(root / "log", root / "fresh")
         assert differences(rows_of(root / "lake"), rows_of(root / "fresh")) == []
@@ -342,7 +342,7 @@ def test_fork_after_a_snapshot_is_taken_back_to_it(tmp_path: Path) -> None:
     assert differences(rows_of(tmp_path / "lake"), rows_of(tmp_path / "fresh")) == []
 
 
-def test_fork_of_a_lake_that_began_with_a_snapshot_inside_its_log_is_taken_back_no_further(tmp_path: Path) -> None:
+def test_fork_of_a_lake_that_began_with_a_snapshot_inside_its_log_is_rolled_back_no_further(tmp_path: Path) -> None:
     """Found by kills: the log below the snapshot, which was never read, was taken for a difference."""
     source, log_dir = metadata_dir("kafka-4.1.2"), tmp_path / "log"
     local.replay(loop.retained(source, log_dir), tmp_path / "lake")

@@ -46,7 +46,7 @@ def test_every_row_of_a_statement_is_read() -> None:
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_section_of_the_page_is_there(section: str) -> None:
+def test_section_of_the_page_exists(section: str) -> None:
     assert re.search(rf"^##+ {re.escape(section)}$", TEXT, re.M)
 
 

@@ -124,7 +124,7 @@ def test_abbreviated_ids_are_recognised(text: str) -> None:
 
 
 @pytest.mark.parametrize("word", [word for words in KIP_WORDS.values() for word in words])
-def test_word_of_the_kip_stands_in_the_row_of_a_rule(word: str) -> None:
+def test_word_of_the_kip_is_in_the_row_of_a_rule(word: str) -> None:
     quoted = f"`{word}`"
     assert [rule.id for rule in rules.stated_rules().values() if quoted in rule.source], "no rule's source has it"
     assert quoted in _matrix()

@@ -44,7 +44,7 @@ def read(source: StreamReader, limit: ReadLimit, *, ends: bool) -> list[object]:
 @pytest.mark.parametrize("ends", [True, False])
 @pytest.mark.parametrize("most", [None, 100])
 @pytest.mark.parametrize("cluster", CLUSTERS)
-def test_stream_with_a_planned_batch_reads_what_it_reads_without(cluster: str, most: int | None, ends: bool) -> None:
+def test_stream_with_a_planned_batch_reads_the_same_as_without(cluster: str, most: int | None, ends: bool) -> None:
     log_dir = metadata_dir(cluster)
     limit = ReadMaxRows(most) if most else ReadAllAvailable()
     with_plan = reader(log_dir, planned(log_dir, most))
@@ -58,7 +58,7 @@ def test_batch_planned_with_another_limit_is_planned_anew() -> None:
     assert read(other, ReadMaxRows(80), ends=True) == read(reader(log_dir), ReadMaxRows(80), ends=True)
 
 
-def test_stream_that_goes_on_from_a_checkpoint_does_not_begin_with_the_planned_batch() -> None:
+def test_stream_that_resumes_from_a_checkpoint_does_not_begin_with_the_planned_batch() -> None:
     log_dir = metadata_dir("kafka-4.1.2")
     plain, limit = reader(log_dir), ReadMaxRows(70)
     first = plain.latestOffset(plain.initialOffset(), limit)

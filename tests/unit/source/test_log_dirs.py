@@ -59,7 +59,7 @@ def test_newest_epoch_on_one_copy_does_not_hold_back_what_cannot_be_replaced(
     assert asked.advance(Position(0)).offset == end
 
 
-def test_fork_is_told_and_the_majority_is_read(tmp_path: Path) -> None:
+def test_fork_is_reported_and_the_majority_is_read(tmp_path: Path) -> None:
     elected: list[Batch] = [*LONE[:4], (4, [r.NoOpRecord()]), (4, [r.NoOpRecord()])]
     paths = log_dirs(tmp_path, LONE, elected, elected)
     asked = LogDirs(paths)
@@ -224,7 +224,7 @@ def test_only_batches_of_one_noop_are_quiet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kafka", KAFKAS)
-def test_noops_of_real_logs_are_told_from_their_bytes(kafka: str) -> None:
+def test_noops_of_real_logs_are_recognised_by_their_bytes(kafka: str) -> None:
     (path, *_) = sorted((metadata_dir(kafka) / "__cluster_metadata-0").glob("*.log"))
     data = np.frombuffer(path.read_bytes(), np.uint8)
     headers = scan(data, str(path)).headers

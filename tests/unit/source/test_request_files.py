@@ -82,7 +82,7 @@ def expected(tmp_path: Path) -> list[tuple[Any, ...]]:
     return EXPECTED
 
 
-def test_a_log_read_whole_or_in_small_batches_says_the_same(tmp_path: Path, expected: list[tuple[Any, ...]]) -> None:
+def test_a_log_read_whole_or_in_small_batches_gives_the_same(tmp_path: Path, expected: list[tuple[Any, ...]]) -> None:
     log = tmp_path / "requests.log"
     log.write_bytes(b"".join(LINES))
     for most in (None, 1 << 20, 300_001):
@@ -220,7 +220,7 @@ def test_what_cannot_be_read_is_counted_with_its_place_and_the_rest_is_read(tmp_
     assert {kind: (row["lines"], row["position"]) for kind, row in rejects.items()} == {
         ("not UTF-8", None): (1, 0),
         ("no completed request", None): (2, len(b"".join(parts[:2]))),
-        ("no JSON, or cut off", "BROKER_HEARTBEAT"): (1, len(b"".join(parts[:4]))),
+        ("not JSON, or cut off", "BROKER_HEARTBEAT"): (1, len(b"".join(parts[:4]))),
         ("BROKER_HEARTBEAT: a version newer than 2", "BROKER_HEARTBEAT"): (1, len(b"".join(parts[:5]))),
         ("an API that Kafka 4.4 does not have", None): (1, len(b"".join(parts[:6]))),
         (f"the line is longer than {LONGEST_LINE} bytes", None): (1, len(b"".join(parts[:8]))),

@@ -233,7 +233,7 @@ def test_history_is_published_up_to_the_batch_or_transaction_that_is_illegal(
         assert [row["log_offset"] for row in rows_of(tmp_path / "lake")["records"]] == list(range(end))
 
 
-def test_damaged_snapshot_is_refused_and_takes_nothing_from_the_lake(tmp_path: Path) -> None:
+def test_damaged_snapshot_is_refused_and_the_lake_keeps_all_rows(tmp_path: Path) -> None:
     log_dir = write(tmp_path / "log", [(1, [record]) for record in PLACED])
     wanted = Replay(str(log_dir), str(tmp_path / "lake"))
     local.LocalRunner(wanted).go()

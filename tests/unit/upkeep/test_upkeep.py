@@ -325,7 +325,7 @@ def test_rebuild_gives_the_tables_that_were_there(tmp_path: Path, kafka: str) ->
     lake = tmp_path / "lake"
     local.replay(metadata_dir(kafka), lake, most=100)
     before = rows(lake)
-    counted = rebuild(str(lake), say=no_say, most=50)
+    counted = rebuild(str(lake), say=no_say, max_records=50)
     assert rows(lake) == before
     assert counted == {table.name: len(before[table.name]) for table in DERIVED}
 
@@ -336,7 +336,7 @@ def test_rebuild_of_a_lake_that_met_a_snapshot_after_a_gap_gives_the_same(tmp_pa
     local.replay(segments(tmp_path / "later", snapshot=True), lake)
     before = rows(lake)
     assert {row["ended_by"] for row in before["assignments"]} >= {"resync"}
-    rebuild(str(lake), say=no_say, most=20)
+    rebuild(str(lake), say=no_say, max_records=20)
     assert rows(lake) == before
 
 
@@ -450,7 +450,7 @@ def test_verify_names_the_row_that_differs(lake: Path, table: str, to: Callable[
 def test_verify_names_a_row_that_is_there_twice(lake: Path) -> None:
     row = change(lake, "assignments", lambda row: row, again=True)
     found = verify(str(lake))
-    assert [(one.offset, one.what) for one in found.differences] == [(row["from_offset"], "is there more than once")]
+    assert [(one.offset, one.what) for one in found.differences] == [(row["from_offset"], "exists more than once")]
     assert f"topic_id {row['topic_id']}, partition {row['partition']}" in found.differences[0].key
 
 

@@ -98,7 +98,7 @@ def test_where_a_real_cluster_departs_from_the_specification_the_reason_is_named
 
 
 @pytest.mark.parametrize("kafka", KAFKAS)
-def test_a_found_record_lies_in_the_time_of_its_request_and_is_about_what_it_asked(kafka: str) -> None:
+def test_a_found_record_lies_in_the_time_of_its_request_and_has_its_subject(kafka: str) -> None:
     times = {entry.offset: entry.timestamp for entry in _entries(kafka)}
     for one in _true(kafka)[0]:
         if one.from_offset is None:
@@ -142,7 +142,7 @@ def test_a_broker_whose_heartbeats_made_the_controller_throw_is_followed() -> No
     assert all(one.quirk is not None and "index_leak" in one.quirk for one in thrown)
 
 
-def test_the_controllers_own_file_decides_where_the_log_says_nothing() -> None:
+def test_the_controllers_own_file_decides_if_the_log_has_no_value() -> None:
     """The trace's controller has no file; had it allowed unclean elections, it would have held them."""
     recorded = Recorded.of(TRACES / "seed2.jsonl.gz", limit=150)
     verdicts = {}

@@ -123,7 +123,7 @@ SOUND: dict[str, list[Record]] = {
 }
 
 
-def test_a_case_is_there_for_every_invariant() -> None:
+def test_every_invariant_has_a_case() -> None:
     assert TAMPERED.keys() == INVARIANTS.keys()
 
 

@@ -114,7 +114,7 @@ def test_ids_and_epochs_are_those_of_the_original_cluster(tmp_path: Path) -> Non
     assert len(present) == len(created) - 1  # one was deleted
 
 
-def test_a_broker_that_goes_silent_is_fenced_and_a_gap_in_the_stream_fences_nobody(tmp_path: Path) -> None:
+def test_a_silent_broker_is_fenced_and_a_gap_in_the_stream_fences_none(tmp_path: Path) -> None:
     lines = _lines()
     begin = lines[0].completed_ms
     early = [line for line in lines if line.completed_ms < begin + 15_000]

@@ -105,7 +105,7 @@ def new_broker() -> Broker:
     return Broker(life=life, replicas=Replicas(disks=Disks(configured=(A, B))))
 
 
-def test_heartbeats_list_cordons_from_recovery_on_and_a_change_is_told_at_once() -> None:
+def test_heartbeats_list_cordons_from_recovery_on_and_a_change_is_sent_at_once() -> None:
     """R-LIFE-11: an id that is no directory of the broker is not told."""
     broker = process.cordon(new_broker(), (A, C), 0)
     broker, request = heartbeat(caught_up(broker, cordons_supported=True), 11)
@@ -118,7 +118,7 @@ def test_heartbeats_list_cordons_from_recovery_on_and_a_change_is_told_at_once()
     assert request.cordoned_log_dirs == ()
 
 
-def test_cordon_before_metadata_version_4_3_is_kept_by_the_broker_and_told_by_nobody() -> None:
+def test_cordon_before_metadata_version_4_3_is_kept_by_the_broker_and_not_reported() -> None:
     """R-LIFE-11."""
     broker = process.cordon(caught_up(new_broker(), cordons_supported=False), (A,), 2)
     broker, request = heartbeat(broker, 11)

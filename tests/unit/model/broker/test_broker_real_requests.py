@@ -149,7 +149,7 @@ def test_real_registrations_list_the_ids_of_the_disks_sorted(cluster: str) -> No
         assert last[meta.directory_id] == meta.node_id
 
 
-def test_request_logs_of_real_clusters_are_there() -> None:
+def test_request_logs_of_real_clusters_exist() -> None:
     assert len(ALL) >= 14
     assert sum(each.key == HEARTBEAT for sent in ALL.values() for each in sent) > 1_000
     assert any(each.request.get("offlineLogDirs") for sent in ALL.values() for each in sent)

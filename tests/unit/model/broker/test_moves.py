@@ -93,7 +93,7 @@ def test_move_to_a_third_directory_ends_the_one_before() -> None:
     assert after.disks.future == {P: C}
 
 
-def test_move_asked_for_twice_goes_on() -> None:
+def test_move_requested_twice_continues() -> None:
     state = moving(MoveState.QUEUED)
     assert replicas.alter_replica_log_dir(state, P, B) == (state, (), NONE)
 
@@ -205,7 +205,7 @@ def test_future_log_alone_at_start_becomes_the_current_one(rules: BrokerRules) -
     assert (state.disks.current, state.disks.future, reports) == ({P: B}, {}, ())
 
 
-def test_future_log_elsewhere_goes_on_copying_at_start() -> None:
+def test_future_log_in_another_directory_continues_to_copy_at_start() -> None:
     """The KIP: online directory, the log there, and a future log in another one."""
     state = Replicas(disks=Disks(configured=(A, B), current={P: A}, future={P: B}))
     state = replicas.recover_future_logs(state, {P: A})

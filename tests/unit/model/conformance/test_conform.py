@@ -337,7 +337,7 @@ def test_phases_of_an_unclean_registration_are_in_sync_then_eligible() -> None:
     assert phases(request, world.image, world.memory, records[::-1]) == [1, 0]
 
 
-def test_phases_of_a_heartbeat_that_also_changes_the_state_are_not_told_apart() -> None:
+def test_phases_of_a_heartbeat_that_also_changes_the_state_are_not_distinguished() -> None:
     """R-TRACE-8: one partition can be in two groups there."""
     world = World().brokers(0)
     world.topic("a", (0,))
@@ -368,8 +368,8 @@ def test_conform_missing_file_is_bad_usage(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("", "empty"),
-        ("{", "no JSON"),
-        ("[1]\n", "no operation"),
+        ("{", "not JSON"),
+        ("[1]\n", "not an operation"),
         ('{"op": "brokerHeartbeat"}\n', "does not begin with bootstrap"),
         ('{"op": "bootstrap", "records": [{"type": "NO_SUCH", "version": 0, "data": {}}]}\n', "no record type"),
         ('{"op": "bootstrap", "records": [{"type": "TOPIC_RECORD", "version": 9, "data": {}}]}\n', "no version 9"),
@@ -400,7 +400,7 @@ def test_conform_file_that_is_no_trace_is_malformed(tmp_path: Path, text: str, p
 def test_conform_truncated_gzip_is_malformed(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl.gz"
     path.write_bytes((TRACES / "seed2.jsonl.gz").read_bytes()[:5000])
-    with pytest.raises(MalformedLog, match="cannot be read to its end"):
+    with pytest.raises(MalformedLog, match="cannot be read to the end"):
         conform(path)
 
 

@@ -44,7 +44,7 @@ def tampered(trace: Path, to: Path) -> Path:
     return to
 
 
-def test_conform_command_of_a_matching_trace_says_so_and_exits_0(trace: Path) -> None:
+def test_conform_command_of_a_matching_trace_reports_it_and_exits_0(trace: Path) -> None:
     code, output = run(str(trace))
     assert code == 0
     assert "images match" in output.splitlines()[0]
@@ -52,7 +52,7 @@ def test_conform_command_of_a_matching_trace_says_so_and_exits_0(trace: Path) ->
     assert "mismatch" not in output
 
 
-def test_conform_command_limits_what_it_prints_unless_told_otherwise(trace: Path) -> None:
+def test_conform_command_limits_its_output_by_default(trace: Path) -> None:
     _, short = run(str(trace))
     _, whole = run(str(trace), "--all")
     assert "more" in short

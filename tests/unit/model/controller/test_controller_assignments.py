@@ -124,7 +124,7 @@ def test_assign_the_same_partition_twice_in_one_request_ends_with_the_later() ->
 
 
 @pytest.mark.parametrize("where", [UNASSIGNED, MIGRATING])
-def test_assign_an_id_that_says_nothing_counts_as_online(where: Uuid) -> None:
+def test_assign_a_reserved_id_without_a_place_counts_as_online(where: Uuid) -> None:
     """R-ASSIGN-5."""
     world = World().brokers(0, 1)
     world.topic("a", (0, 1))
@@ -141,7 +141,7 @@ def test_assign_a_directory_the_broker_has_not_costs_the_leadership(where: Uuid)
     assert changes(result) == [{"directories": (where, UNASSIGNED)}, {"isr": (1,), "leader": 1}]
 
 
-def test_assign_an_offline_directory_to_the_last_in_sync_replica_leaves_nobody() -> None:
+def test_assign_an_offline_directory_to_the_last_in_sync_replica_leaves_no_leader() -> None:
     """R-ASSIGN-5, R-ELIG-4."""
     world = World().brokers(0)
     world.topic("a", (0,))

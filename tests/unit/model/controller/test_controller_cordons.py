@@ -84,7 +84,7 @@ def test_heartbeat_that_cordons_a_directory_writes_the_list_once() -> None:
     assert cordon(world, 1) == []
 
 
-def test_first_heartbeat_that_cordons_nothing_says_so_and_one_without_the_field_says_nothing() -> None:
+def test_first_heartbeat_with_an_empty_list_of_cordons_writes_it_and_one_without_the_field_writes_nothing() -> None:
     """R-CORDON-2: a registration leaves it open."""
     world = World(NOW).brokers(1)
     assert plain(world.ask(world.heartbeat(1))) == []
@@ -297,7 +297,7 @@ def test_assignment_leaves_the_eligible_leaders_from_4_3_on(release: Release, el
         (Reassignment.between((0, 1), (2, 3)), (2, 1), None, None),
     ],
 )
-def test_reassignment_is_complete_when_what_it_adds_is_in_sync_from_4_3_on(
+def test_reassignment_is_complete_when_the_added_replicas_are_in_sync_from_4_3_on(
     reassignment: Reassignment, isr: tuple[int, ...], before: object, after: object
 ) -> None:
     """R-RELEASE-4: unless it takes away more than it adds."""

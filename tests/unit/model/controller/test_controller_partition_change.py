@@ -163,7 +163,7 @@ def test_partition_change_with_a_preferred_election_that_finds_the_leader_change
 
 
 @pytest.mark.parametrize("isr", [None, (2,)])
-def test_partition_change_unclean_election_of_a_leaderless_partition_takes_whoever_is_there(
+def test_partition_change_unclean_election_of_a_leaderless_partition_takes_any_replica_that_can_lead(
     isr: tuple[int, ...] | None,
 ) -> None:
     """R-ELECT-5, R-ELECT-7, R-ELIG-3: with the feature, both sets are emptied."""

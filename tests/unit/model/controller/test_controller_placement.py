@@ -85,7 +85,7 @@ def test_place_spreads_leaders_and_followers_evenly() -> None:
     ("usable", "replication_factor", "problem"),
     [
         (brokers(fenced=(11, 10), rack="1"), 1, "fenced"),
-        (brokers(11, 10, rack="1"), 3, "2 are there"),
+        (brokers(11, 10, rack="1"), 3, "there are 2"),
         (brokers(11, 10, rack="1"), 0, "positive"),
         (brokers(11, 10, rack="1"), -1, "positive"),
         ([], 1, "fenced"),

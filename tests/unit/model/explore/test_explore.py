@@ -215,7 +215,7 @@ BROKEN_STATES = [
 
 
 @pytest.mark.parametrize(("number", "image"), BROKEN_STATES)
-def test_state_that_breaks_an_invariant_is_told(number: int, image: Image) -> None:
+def test_state_that_breaks_an_invariant_is_reported(number: int, image: Image) -> None:
     assert number in {breach.number for breach in check_state(image)}
     assert check_state(IMAGE) == ()
 
@@ -286,7 +286,7 @@ BROKEN_STEPS = [
 
 
 @pytest.mark.parametrize(("number", "changes"), BROKEN_STEPS)
-def test_step_that_breaks_an_invariant_is_told(number: int, changes: dict[str, Any]) -> None:
+def test_step_that_breaks_an_invariant_is_reported(number: int, changes: dict[str, Any]) -> None:
     good = {"before": IN_A, "request": HEARTBEAT, "records": (), "response": IDLE, "after": IN_A}
     step = Step(**{**good, **changes})
     assert number in {breach.number for breach in check_step(step)}

@@ -93,7 +93,7 @@ def test_batches_in_every_codec_of_kafka_itself() -> None:
         (batch(length=-1), "length is -1"),
         (batch(epoch=-1), "epoch is -1"),
         (batch(base_offset=-1), "base offset is -1"),
-        (batch(attributes=5), "codec 5 is not known"),
+        (batch(attributes=5), "codec 5 is unknown"),
         (batch(count=0, last_offset_delta=-1), "0 records"),
         (batch(count=3), "3 records end at offset delta 1"),
         (batch(count=1, last_offset_delta=0), "bytes follow the last record"),

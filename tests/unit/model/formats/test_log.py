@@ -134,7 +134,7 @@ def test_log_alone_and_snapshot_with_tail_give_the_same_image(tmp_path: Path) ->
 def test_snapshot_is_needed_where_the_log_no_longer_begins_at_zero(tmp_path: Path) -> None:
     """R-LOG-4."""
     segment(tmp_path, 3, features("d"))
-    with pytest.raises(MalformedLog, match="starts at 3 and no complete snapshot"):
+    with pytest.raises(MalformedLog, match="starts at 3, and no complete snapshot"):
         read(tmp_path)
     write_snapshot(tmp_path, features("a", "b", "c"), end_offset=3, epoch=1, timestamp=1)
     assert names(read(tmp_path)[0]) == [(2, "a"), (2, "b"), (2, "c"), (3, "d")]
@@ -173,7 +173,7 @@ def test_history_out_of_order_is_refused(tmp_path: Path) -> None:
             read(directory)
         return caught.value.problem
 
-    assert problem((0, 0, 1), (3, 3, 1)) == "the log goes on at 3: a segment is missing"
+    assert problem((0, 0, 1), (3, 3, 1)) == "the log continues at 3: a segment is missing"
     assert problem((0, 0, 1), (2, 3, 1)) == "the next batch starts at 3"
     assert problem((0, 0, 2), (2, 2, 1)) == "epoch 1 follows epoch 2"
     assert problem((0, 1, 1)) == "the next batch starts at 1"
@@ -215,7 +215,7 @@ def small_log(directory: Path) -> bytes:
     return writer.write(directory).read_bytes()
 
 
-def test_log_cut_at_every_byte_gives_what_is_complete_and_says_so(tmp_path: Path) -> None:
+def test_log_cut_at_every_byte_gives_its_complete_batches_and_the_tail(tmp_path: Path) -> None:
     """R-LOG-5."""
     whole = small_log(tmp_path)
     ends = {0: 0}
@@ -257,7 +257,7 @@ def test_segment_cut_off_before_another_is_refused(tmp_path: Path) -> None:
     whole = small_log(tmp_path)
     segment(tmp_path, 4, features("e"))
     (tmp_path / f"{0:020d}.log").write_bytes(whole[:-1])
-    with pytest.raises(MalformedLog, match="cut off but another follows"):
+    with pytest.raises(MalformedLog, match="cut off, but another follows"):
         read(tmp_path)
 
 

@@ -161,7 +161,7 @@ def test_a_credential_leaves_no_trace_also_where_the_line_is_cut() -> None:
         assert "c2VjcmV0" not in repr(parse_line(text[:end].encode()))
 
 
-def test_a_line_that_cannot_be_read_says_why_and_keeps_nothing_of_its_text() -> None:
+def test_an_unreadable_line_has_a_reason_and_keeps_nothing_of_its_text() -> None:
     def changed(*path: str, value: Any, api: str = "BROKER_HEARTBEAT") -> dict[str, Any]:
         body = _body(api)
         inner = body
@@ -172,18 +172,18 @@ def test_a_line_that_cannot_be_read_says_why_and_keeps_nothing_of_its_text() -> 
 
     assert _reason(changed("requestHeader", "requestApiVersion", value=3)) == "BROKER_HEARTBEAT: a version newer than 2"
     assert _reason(changed("requestHeader", "requestApiKey", value=5000)) == "an API that Kafka 4.4 does not have"
-    assert _reason(changed("request", "brokerId", value="seven")) == "BrokerHeartbeatRequest.brokerId has not its form"
+    assert _reason(changed("request", "brokerId", value="seven")) == "BrokerHeartbeatRequest.brokerId has another form"
     assert _reason(changed("request", "brokerId", value=1 << 31)) == "a number is out of range"
     listener = {"name": "A", "host": "b", "port": 65_536, "securityProtocol": 0}
     beyond = changed("request", "listeners", value=[listener], api="BROKER_REGISTRATION")
     assert _reason(beyond) == "a number is out of range"
-    assert _reason(changed("requestHeader", "correlationId", value=1 << 31)) == "correlationId is no int"
+    assert _reason(changed("requestHeader", "correlationId", value=1 << 31)) == "correlationId is not of type int"
     assert _reason(changed("response", "errorCode", value=1 << 15)) == "a number is out of range"
-    assert _reason(changed("request", "brokerId", value=True)) == "BrokerHeartbeatRequest.brokerId has not its form"
-    assert _reason(changed("request", "mystery", value=1)) == "BrokerHeartbeatRequest has not its form"
-    assert _reason(changed("request", value=[])) == "request is no object"
-    assert _reason(changed("totalTimeMs", value=-1)) == "totalTimeMs is no duration"
-    assert _reason(changed("isForwarded", value="yes")) == "isForwarded is no bool"
+    assert _reason(changed("request", "brokerId", value=True)) == "BrokerHeartbeatRequest.brokerId has another form"
+    assert _reason(changed("request", "mystery", value=1)) == "BrokerHeartbeatRequest has another form"
+    assert _reason(changed("request", value=[])) == "request is not an object"
+    assert _reason(changed("totalTimeMs", value=-1)) == "totalTimeMs is not a duration"
+    assert _reason(changed("isForwarded", value="yes")) == "isForwarded is not of type bool"
     assert _reason([]) == "no JSON object"
     topics = [{"name": "\ud800", "numPartitions": 1, "replicationFactor": 1, "assignments": [], "configs": []}]
     half = changed("request", "topics", value=topics, api="CREATE_TOPICS")
@@ -193,7 +193,7 @@ def test_a_line_that_cannot_be_read_says_why_and_keeps_nothing_of_its_text() -> 
     lines = {
         "not UTF-8": b"[2026-11-21 02:23:39,344] \xff",
         "no completed request": b"[2026-11-21 02:23:39,344] INFO java.lang.Exception",
-        "no JSON, or cut off": good[:-60].encode(),
+        "not JSON, or cut off": good[:-60].encode(),
         "no time": good[good.index("]") + 1 :].encode(),
         "nested too deeply": b'[2026-11-21 02:23:39,344] Completed request:{"a":' + b"[" * 200_000,
         f"the line is longer than {LONGEST_LINE} bytes": b"x" * (LONGEST_LINE + 1),
@@ -233,7 +233,7 @@ def test_a_file_plain_gzipped_cut_or_with_a_huge_line_is_read_to_where_it_can_be
     assert len(list(RequestLog(packed).requests())) == 2
     log = RequestLog(cut)
     assert len(list(log.requests())) == 1
-    assert any("cannot be read to its end" in reason for reason in log.rejected)
+    assert any("cannot be read to the end" in reason for reason in log.rejected)
     with pytest.raises(UsageError, match="no such file"):
         list(RequestLog(tmp_path / "absent.log"))
 

@@ -44,7 +44,7 @@ def test_dump_of_written_files_equals_kafkas(tmp_path: Path) -> None:
     assert {type(record) for record, _ in EVERY_TYPE} == set(API_KEYS.values()) - {UnregisterControllerRecord}
 
 
-def test_dump_of_a_newer_kafkas_log_equals_that_of_the_tool_before_but_for_what_it_cannot_read() -> None:
+def test_dump_of_a_newer_kafkas_log_equals_that_of_the_older_tool_except_for_records_it_cannot_read() -> None:
     """R-REC-3: Kafka 4.3.1's tool, the newest that is published, skips the record that came with 4.4."""
     text = gzip.decompress((CLUSTERS / "kafka-4.4.0" / "dump-log.txt.gz").read_bytes()).decode()
     readable = "".join(line for line in text.splitlines(keepends=True) if "Unknown metadata id 29" not in line)

@@ -62,7 +62,7 @@ def test_higher_minimum_changes_nothing_for_who_already_misses_writes() -> None:
     assert pair().version({1: A, 2: C}, isr=(1,), leader=1).min_isr(2).complete == (1,)
 
 
-def test_lists_that_are_emptied_while_nobody_leads_do_not_matter() -> None:
+def test_lists_that_are_emptied_without_a_leader_do_not_matter() -> None:
     """R-LOSS-2: ClearElr, or an assignment of a directory (R-QUIRK-1), after an orderly shutdown."""
     story = alone().version({1: A}, elr=(1,), last_known=(1,)).version({1: A}, last_known=(1,))
     story.broker(1, A, B, process=2).version({1: A}, isr=(1,), leader=1, recovering=True)
@@ -143,7 +143,7 @@ def test_recreated_copy_that_leads_by_name_loses_data_that_another_copy_still_ho
     assert [(copy.broker_id, copy.directory, copy.given_up) for copy in story.loss.copies] == [(2, C, None)]
 
 
-def test_copies_told_as_the_last_are_those_that_still_miss_nothing() -> None:
+def test_copies_reported_as_the_last_are_those_that_still_lack_nothing() -> None:
     """R-LOSS-4: broker 2 gave its copy up while broker 1 went on acknowledging; only broker 1's is the last."""
     story = pair().version({1: A, 2: C}, isr=(1,), leader=1).broker(2, D, process=2)
     story.version({1: A, 2: D}, isr=(1,), leader=1).version({1: A, 2: D}, isr=(1,)).unregister(1)
@@ -161,7 +161,7 @@ def test_unclean_restart_of_a_copy_that_no_list_names_may_lack_writes() -> None:
     assert (story.loss.kind, story.copy(1).level) == ("may lack writes", "complete")
 
 
-def test_unclean_restart_of_a_copy_that_stays_in_sync_is_not_told() -> None:
+def test_unclean_restart_of_a_copy_that_stays_in_sync_is_not_reported() -> None:
     """R-LOSS-5: without eligible leaders Kafka keeps the last in-sync replica, and says nothing."""
     story = alone().version({1: A}, isr=(1,)).broker(1, A, B, process=2, unclean=True)
     assert story.version({1: A}, isr=(1,), leader=1).losses == ()
@@ -200,7 +200,7 @@ def test_unclean_leader_is_the_measure() -> None:
 # NOTHING TO LOSE
 
 
-def test_partition_that_nobody_ever_led_has_nothing_to_lose() -> None:
+def test_partition_that_never_had_a_leader_has_nothing_to_lose() -> None:
     """R-LOSS-7: created while its broker was fenced, recreated before the first leader."""
     story = Story().broker(1, A).version({1: A}, isr=(1,)).broker(1, B, process=2).version({1: B}, isr=(1,))
     assert (story.losses, story.copy(1).level) == ((), "empty")

@@ -149,7 +149,7 @@ def test_replica_created_as_lost_has_nothing() -> None:
 
 
 @pytest.mark.parametrize("reserved", [UNASSIGNED, MIGRATING])
-def test_reserved_id_after_a_directory_says_nothing(reserved: Uuid) -> None:
+def test_reserved_id_after_a_directory_has_no_effect(reserved: Uuid) -> None:
     """R-COPY-7: and the copy is still known to lie in A when the next directory comes."""
     story = alone().version({1: reserved}, isr=(1,), leader=1)
     assert (story.copy(1).directory, story.losses) == (A, ())
@@ -223,7 +223,7 @@ def test_report_of_a_process_that_registers_without_the_old_directory_was_a_recr
     assert story.version({1: B}, isr=(1,), leader=1).loss.went_on == 6
 
 
-def test_loss_told_before_a_report_turns_out_to_be_a_recreation_is_lost_and_names_the_old_directory() -> None:
+def test_loss_reported_before_a_report_turns_out_to_be_a_recreation_is_lost_and_names_the_old_directory() -> None:
     """R-COPY-12, R-LOSS-6: broker 1 recreates its replica, reports, and loses the election before it registers."""
     story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1,))
     story.broker(1, A, B, fenced=True).version({1: B, 2: C}, isr=(1,))
@@ -234,7 +234,7 @@ def test_loss_told_before_a_report_turns_out_to_be_a_recreation_is_lost_and_name
     assert [(copy.directory, copy.given_up, copy.away) for copy in story.loss.copies] == [(A, "recreated", 8)]
 
 
-def test_loss_told_before_a_report_turns_out_to_be_a_recreation_stays_where_another_copy_holds_everything() -> None:
+def test_loss_reported_before_a_report_turns_out_to_be_a_recreation_stays_if_another_copy_is_complete() -> None:
     """R-COPY-12, R-LOSS-6."""
     story = Story().broker(1, A, B).broker(2, C).broker(3, D).version({1: A, 2: C, 3: D}, isr=(1, 3), leader=1)
     story.version({1: A, 2: C, 3: D}, isr=(1, 3)).broker(1, A, B, fenced=True).version({1: B, 2: C, 3: D}, isr=(1, 3))

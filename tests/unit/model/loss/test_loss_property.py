@@ -20,11 +20,11 @@ FOUND = (6_282, 8_003, 41_899)
 
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, CHUNK))
-def test_history_of_disks_that_carry_data_is_told_right(first: int) -> None:
+def test_history_of_disks_with_data_has_the_right_losses(first: int) -> None:
     told_right(range(first, first + CHUNK))
 
 
-def test_history_that_was_once_told_wrong_is_told_right() -> None:
+def test_history_that_once_had_wrong_losses_has_the_right_ones() -> None:
     told_right(FOUND)
 
 

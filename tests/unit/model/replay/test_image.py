@@ -202,7 +202,7 @@ def test_registration_sorts_and_replaces_directories() -> None:
     assert (again.brokers[1].directories, again.brokers[1].fenced) == ((), True)
 
 
-def test_registration_change_sets_what_it_says() -> None:
+def test_registration_change_sets_its_fields() -> None:
     """R-BROKER-4, R-BROKER-6, R-BROKER-7."""
 
     def after(**fields: Any) -> tuple[object, ...]:

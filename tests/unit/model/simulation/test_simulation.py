@@ -622,7 +622,7 @@ def test_disk_that_breaks_keeps_what_was_on_it_and_a_stopped_broker_leaves_its_l
     assert {path: disk.logs for path, disk in host.disks.items()} == before
 
 
-def test_broker_that_is_cut_off_is_fenced_and_reads_what_it_missed_when_it_is_back() -> None:
+def test_broker_that_is_cut_off_is_fenced_and_reads_the_missed_records_when_it_is_back() -> None:
     """R-SIM-4, R-SIM-2: its requests time out, its session ends after nine seconds."""
     world = small_world()
     world.set_connected(1, False)

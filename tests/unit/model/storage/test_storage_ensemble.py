@@ -190,7 +190,7 @@ def test_start_with_the_metadata_directory_offline_is_refused(tmp_path: Path) ->
         start([directory(tmp_path, "one")], broken(tmp_path, "bad"))
 
 
-def test_start_with_a_data_directory_offline_goes_on_without_it(tmp_path: Path) -> None:
+def test_start_with_an_offline_data_directory_continues_without_it(tmp_path: Path) -> None:
     """testStartupDoesNotFailIfDataDirIsOffline; what is registered then (R-STORE-11, R-IDENT-1)."""
     one = directory(tmp_path, "one", directory_id=A)
     bad = broken(tmp_path, "bad")
@@ -244,7 +244,7 @@ def test_every_problem_has_a_rule_an_advice_and_survives_pickling() -> None:
         assert str(pickle.loads(pickle.dumps(problem))) == "/d: is wrong"
 
 
-def test_start_problems_are_all_told_not_only_the_first(tmp_path: Path) -> None:
+def test_start_problems_are_all_reported_not_only_the_first(tmp_path: Path) -> None:
     one = directory(tmp_path, "a")
     two = directory(tmp_path, "b", node_id=2, directory_id=Uuid(0, 7))
     three = directory(tmp_path, "c", None)

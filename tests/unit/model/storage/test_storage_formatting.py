@@ -69,7 +69,7 @@ def test_format_of_a_formatted_directory_is_refused(tmp_path: Path) -> None:
     assert Path(one, "meta.properties").read_bytes() == before
 
 
-def test_format_told_to_ignore_formatted_touches_only_the_others(tmp_path: Path) -> None:
+def test_format_with_ignore_formatted_changes_only_the_others(tmp_path: Path) -> None:
     """testIgnoreFormatted, testOneDirectoryFormattedAndOthersNotFormattedWithIgnoreFormatted."""
     one, two = paths(tmp_path, 2)
     formatted([one])
@@ -100,7 +100,7 @@ def test_format_with_no_directory_that_can_be_read_is_refused(tmp_path: Path) ->
         formatted([str(file) for file in files])
 
 
-def test_format_of_a_directory_that_cannot_be_written_says_which(tmp_path: Path) -> None:
+def test_format_of_an_unwritable_directory_names_it(tmp_path: Path) -> None:
     """FormatterTest.testFormatterFailsOnUnwritableDirectory, with a file in the way instead of permissions."""
     (directory,) = paths(tmp_path, 1)
     (Path(directory) / "meta.properties.tmp").mkdir()
@@ -114,7 +114,7 @@ def test_format_of_a_directory_that_cannot_be_written_says_which(tmp_path: Path)
     [({"cluster_id": "another"}, problems.ClusterIdMismatch), ({"node_id": 2}, problems.NodeIdMismatch)],
 )
 @pytest.mark.parametrize("ignore", [False, True])
-def test_format_refuses_a_mix_even_when_told_to_ignore_formatted(
+def test_format_refuses_a_mix_even_with_ignore_formatted(
     tmp_path: Path, options: dict[str, Any], error: type[StorageProblem], ignore: bool
 ) -> None:
     """R-STORE-18."""
@@ -136,7 +136,7 @@ def test_format_gives_the_metadata_directory_the_id_of_the_voters(tmp_path: Path
     assert read_meta_properties(one).directory_id == VOTER
 
 
-def test_format_completes_missing_ids_only_when_told(tmp_path: Path) -> None:
+def test_format_completes_missing_ids_only_on_request(tmp_path: Path) -> None:
     """R-STORE-16: the KIP's reading of what needs formatting; Kafka leaves it to the start of the broker."""
     one, two = paths(tmp_path, 2)
     write_meta_properties(one, MetaProperties(version=0, cluster_id=CLUSTER, node_id=1))

@@ -160,7 +160,7 @@ def test_meta_properties_that_fail_at_the_rename_leave_no_temporary_file(tmp_pat
 REAL = sorted(CLUSTERS.glob("*/disks/*/meta.properties"))
 
 
-def test_meta_properties_of_real_clusters_are_there() -> None:
+def test_meta_properties_of_real_clusters_exist() -> None:
     assert len(REAL) >= 26
 
 
