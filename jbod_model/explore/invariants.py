@@ -214,8 +214,7 @@ def failures_leave_a_leader(step: Step) -> Iterator[str]:
 def unclean_leaders_recover(step: Step) -> Iterator[str]:
     """R-INV-12: a new leader that was neither in sync nor, without in-sync replicas, eligible is marked as recovering.
 
-    An AlterPartition request that completes a reassignment may replace the leader that sends it (R-ISR-4). The replicas
-    that it names have caught up, so such a new leader has every message. Any other new leader is marked.
+    So is one that an AlterPartition request does not name: those that it names have caught up (R-ISR-4).
     """
     named = _named_in_sync(step.request)
     after = dict(partitions(step.after))

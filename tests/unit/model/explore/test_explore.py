@@ -252,7 +252,10 @@ ELIGIBLE = with_partition(IN_A, isr=(1,), eligible_leader_replicas=(2,))
 
 LEADERLESS = with_partition(IN_A, leader=-1, isr=(1,))
 
-LED_BY_2 = {"before": with_partition(IN_A, isr=(2,), leader=2), "after": with_partition(IN_A, isr=(1,), leader=1)}
+LED_BY_2: dict[str, Any] = {
+    "before": with_partition(IN_A, isr=(2,), leader=2),
+    "after": with_partition(IN_A, isr=(1,), leader=1),
+}
 
 
 def alter(*isr: int) -> AlterPartitionRequest:
