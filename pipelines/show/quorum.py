@@ -128,9 +128,9 @@ def _verdict(answer: UpgradeCheck) -> str:
     blockers = len(answer.blockers)
     if answer.to is None:
         at = next((one for one in answer.features if one.feature == METADATA_VERSION), None)
-        level = (
-            "" if at is None else f"all nodes support metadata.version {named(METADATA_VERSION, at.supported_by_all)}; "
-        )
+        # At 0, a node did not register any.
+        by_all = at.supported_by_all if at else 0
+        level = f"all nodes support metadata.version {named(METADATA_VERSION, by_all)}; " if by_all else ""
         if answer.ready:
             return f"{level}no node supports a level that others do not."
         return f"{level}{many(blockers, 'blocker')} of a higher level of some feature."
