@@ -30,6 +30,7 @@ from pipelines.source.log_options import Options
 from tests.support.lakes import write_lake
 from tests.support.logs import Entry
 from tests.support.paths import CLUSTERS, metadata_dir
+from tests.support.volume import exhaustive
 from tests.unit.check.story import Story, disk
 
 KAFKA = "kafka-4.4.0"
@@ -94,7 +95,7 @@ def test_controllers_at_an_offset_have_the_states_of_their_story(
 
 
 def test_log_and_lake_give_the_same_quorum(lake: Path) -> None:
-    for offset in (3, 14, 302, 435, 600, 768):
+    for offset in (3, 435, 768) if not exhaustive() else (3, 14, 302, 435, 600, 768):
         found = quorum(Lake.open(lake, at_offset=offset))
         assert of_log(offset) == found
         assert found.epoch == (1 if offset < 418 else 2 if offset < 768 else 3)

@@ -31,9 +31,9 @@ from pipelines.settings import load
 from pipelines.source.log_dir import LOG_NAME as LOG
 from pipelines.source.log_options import Options
 from tests.support import engine, local
-from tests.support.paths import CLUSTERS, KAFKAS, metadata_dir
+from tests.support.paths import CLUSTERS, EVERY_KAFKA, metadata_dir
 from tests.support.tables import differences, in_order, rows_of
-from tests.support.volume import amount
+from tests.support.volume import amount, sampled
 from tests.unit.replay.histories import histories, log_of
 
 COPIES = sorted(path for path in CLUSTERS.glob("*/metadata/*") if path.is_dir())
@@ -83,7 +83,7 @@ def _same_tables(log: Path, lake: Path) -> list[str]:
     return differences(_tables(LogLake.of(Options(path=str(log)))), expected)
 
 
-@pytest.mark.parametrize("copy", COPIES, ids=_name)
+@pytest.mark.parametrize("copy", sampled(COPIES, 8), ids=_name)
 def test_log_has_the_tables_of_its_lake(tmp_path: Path, copy: Path) -> None:
     local.replay(copy, tmp_path / "lake")
     assert _same_tables(copy, tmp_path / "lake") == []
@@ -109,7 +109,7 @@ def test_log_of_a_random_history_has_the_tables_of_the_engine_in_small_batches(r
         assert differences(found | {RECORDS.name: []}, {n: in_order(n, rows) for n, rows in expected.items()}) == []
 
 
-@pytest.mark.parametrize("kafka", KAFKAS)
+@pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA[::-1], 3))
 def test_questions_to_a_log_are_answered_as_by_its_lake(tmp_path: Path, kafka: str) -> None:
     source = metadata_dir(kafka)
     local.replay(source, tmp_path / "lake")
