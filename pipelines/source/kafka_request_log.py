@@ -1,4 +1,4 @@
-"""The Spark data source ``kafka_request_log``: what controllers were asked and answered, in batch and streaming.
+"""The Spark data source ``kafka_request_log``: requests to controllers and their answers, in batch and streaming.
 
 ``spark.read.format("kafka_request_log").load("/var/log/kafka/kafka-request.log*")`` gives a row per completed request
 of the APIs that change registrations, partitions and directories (``jbod_model.formats.request_log.APIS``). All others

@@ -50,7 +50,7 @@ class KraftMetadata(DataSource):
 
     @crossing()
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-        """A batch read up to the end of the settled part."""
+        """A batch read to the end of what may be read."""
         from pipelines.source.readers import BatchReader
 
         return BatchReader(Options.read(self.options))
