@@ -60,7 +60,7 @@ DERIVED: Mapping[str, str] = {
              AND f.from_offset <= a.to_offset AND (f.to_offset IS NULL OR f.to_offset > a.to_offset)
         WHERE a.ended_by = 'moved'
     """,
-    # A replica whose topic was removed while its disk or broker was away, and that is still away: its log lies there.
+    # A replica whose topic was removed while its disk or broker was away, and that is still away: it still has the log.
     "strays": """
         SELECT a.topic_id, a.topic, a.partition, a.replica_index, a.broker_id, a.directory_id, o.reason,
                a.to_offset AS removed_offset, a.to_time AS removed_time
