@@ -7,7 +7,7 @@ least min.insync.replicas are in sync. So at any offset some copies hold every a
 - While a complete copy leads and enough replicas are in sync, writes may be acknowledged. A copy outside the in-sync
   set and the eligible leaders misses them: it becomes partial. A copy that joins the in-sync set becomes complete.
 - While no replica leads, no write is acknowledged. The complete copies stay complete, whatever the partition's records
-list.
+  list.
 - When the last complete copy is given up, the data is lost from that offset on. The loss ends if the copy returns
   before another copy leads.
 - When a copy that is not complete leads, the partition goes on without what the leader misses, and the other copies

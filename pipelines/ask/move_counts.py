@@ -55,7 +55,7 @@ class Asking:
 
 
 def count_moves(found: Sequence[Move]) -> MoveCounts:
-    """``moves`` in short."""
+    """Counts ``moves`` by outcome."""
     outcomes = Counter(move.outcome for move in found)
     timed = [(move.duration, move) for move in found if move.duration is not None]
     duration, longest = max(timed, key=lambda pair: pair[0], default=(None, None))

@@ -1,8 +1,8 @@
 """The quorum according to the log: leader, epoch, voters, registered and unregistered controllers, and the brokers.
 
 The log has the quorum's decisions, not the nodes that fetch now. A controller is seen when it registers, grants a vote
-to a new leader, or becomes a voter. A registration whose controller is no voter any more, or was not heard
-of since the newest leader was elected, is called a ghost.
+to a new leader, or becomes a voter. A registration whose controller is no longer a voter, or was not
+seen since the newest leader was elected, is called a ghost.
 """
 
 from __future__ import annotations

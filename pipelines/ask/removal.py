@@ -272,7 +272,7 @@ def _weight(held: Sequence[Held]) -> str:
 
 
 def _only_local(last: Sequence[Held]) -> str:
-    """What of the last copies is at stake where topics are tiered."""
+    """Which part of the last copies is at stake if topics are tiered."""
     tiered = sum(one.tiered for one in last)
     return f" (of {tiered:,} only the local part, which was not copied to remote storage yet)" if tiered else ""
 

@@ -52,7 +52,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Blocker:
-    """A node that keeps levels from being raised, or this jbod, which could not read what they write."""
+    """A node that blocks feature levels, or this jbod, which could not read the records of these levels."""
 
     kind: str
     node_id: int | None
@@ -74,14 +74,14 @@ class Blocker:
 
     @property
     def finding(self) -> str:
-        """Who it is, and what it does not support."""
+        """Which node it is, and what it does not support."""
         who = "this jbod" if self.kind == JBOD else f"{self.kind} {self.node_id} ({self.state})"
         return f"{who}: {'; '.join(one.finding for one in self.missing)}"
 
 
 @dataclass(frozen=True)
 class FeatureLevel:
-    """A feature: what it is at, and what it could be raised to."""
+    """A feature: its finalized level, and the level that it could be raised to."""
 
     feature: str
     finalized: int
@@ -113,7 +113,7 @@ class UpgradeCheck:
 
 @dataclass(frozen=True)
 class _Member:
-    """Whom Kafka asks before it raises a level."""
+    """A node that Kafka checks before it raises a level."""
 
     kind: str
     node: Node
@@ -182,7 +182,7 @@ def upgrade_check(lake: Lake, to: str | None = None, ghost_after: timedelta = GH
 
 
 def held_back(lake: Lake, ghost_after: timedelta = GHOST_AFTER) -> list[Blocker]:
-    """Registered nodes that support less of some feature than another node does, and keep its next level from all."""
+    """Registered nodes that support lower levels of a feature than another node does, and so block its next level."""
     who = quorum(lake, ghost_after)
     finalized = _finalized(lake, who)
     members = [one for one in _members(who, finalized.get(METADATA_VERSION, 0)) if one.registered]
@@ -258,7 +258,7 @@ def _highest(members: Iterable[_Member]) -> dict[str, int]:
 
 
 def _next_levels(members: Sequence[_Member], finalized: Mapping[str, int]) -> dict[str, int]:
-    """For each feature that some node supports further than all: the first level that not all support."""
+    """For each feature of which only some nodes support a higher level: the first level that not all support."""
     wanted = {}
     for feature in {name for one in members for name in one.node.features}:
         highest = [one.supports(feature).highest for one in members if one.registered]
@@ -278,7 +278,7 @@ def _order(names: Iterable[str]) -> list[str]:
 def _blockers(
     members: Iterable[_Member], wanted: Mapping[str, int], most: Mapping[str, int], who: Quorum, now: int
 ) -> list[Blocker]:
-    """``most``: what the nodes should support in the end, where ``wanted`` is only the next step."""
+    """``most``: the levels to be supported in the end, if ``wanted`` has only the next step."""
     found = []
     for one in members:
         missing = tuple(

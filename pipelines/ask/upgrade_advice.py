@@ -1,8 +1,8 @@
-"""What gets a node that blocks a feature level out of the way, with the command as it can be run.
+"""The advice about a node that blocks a feature level, with a command that can be run without changes.
 
-``kafka-cluster.sh unregister`` takes brokers, ``kafka-metadata-quorum.sh remove-controller`` voters of a dynamic quorum
-(3.9 and later). ``kafka-cluster.sh unregister-controller`` and ``remove-controller --unregister`` came with 4.4
-(KIP-1312), and the controllers accept them from metadata.version 4.4-IV2 on (R-UNREG-3).
+``kafka-cluster.sh unregister`` unregisters brokers, and ``kafka-metadata-quorum.sh remove-controller`` removes voters
+of a dynamic quorum (3.9 and later). ``kafka-cluster.sh unregister-controller`` and ``remove-controller --unregister``
+came with 4.4 (KIP-1312), and the controllers accept them from metadata.version 4.4-IV2 on (R-UNREG-3).
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def record(lake: Lake, ran: Iterable[Check], found: Sequence[Finding]) -> Record
 
     Writes nothing and returns None if the lake ends before the kept findings: it was rolled back or created again, and
     findings are written again after it has grown. Raises UsageError if the lake is not at its newest offset or cannot
-    be written, and Retriable if another run was faster.
+    be written, and Retriable if another run wrote first.
     """
     if lake.offset != lake.published.end_offset - 1:
         raise UsageError("findings are recorded at the newest offset only")

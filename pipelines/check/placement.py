@@ -90,7 +90,7 @@ CORDONED = Check(
     title="Cordons were forgotten, or replicas were placed in cordoned disks nevertheless",
     why="A cordon that was forgotten keeps a good disk unused; a replica placed after it defeats the drain. A warning "
     "where one was placed, or where the cordon is old.",
-    # A registration says nothing of cordons until the first heartbeats, which is no end of one.
+    # A new registration lists no cordons until the first heartbeats. That does not end a cordon.
     sql="""
         WITH free AS (
             SELECT d.broker_id, d.directory_id,

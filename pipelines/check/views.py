@@ -4,8 +4,8 @@ For every history table ``T`` of a lake: ``T``, the rows true at the given offse
 began by then, with later ends shown as open. ``records``: the records up to the offset. ``assignment_requests``: the
 requests of brokers by then, empty if the lake never read requests. ``min_isr``: topic and min_insync_replicas, if the
 log sets it. ``tiered``: topics with remote storage. ``losses``: the model's results about lost data (``LOSSES``).
-``held_back``: nodes that support less of a feature than others (``HELD_BACK``), a row for each broker and one for all
-controllers. ``params``: one row, of ``Params``. The views of ``DERIVED`` are built on these.
+``held_back``: nodes that support lower levels of a feature than others (``HELD_BACK``), a row for each broker and one
+for all controllers. ``params``: one row, of ``Params``. The views of ``DERIVED`` are built on these.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ DERIVED: Mapping[str, str] = {
              AND f.from_offset <= a.to_offset AND (f.to_offset IS NULL OR f.to_offset > a.to_offset)
         WHERE a.ended_by = 'moved'
     """,
-    # A replica whose topic was removed while its disk or broker was away, and that is still away: its log lies there.
+    # A replica whose topic was removed while its disk or broker was away, and that is still away: it still has the log.
     "strays": """
         SELECT a.topic_id, a.topic, a.partition, a.replica_index, a.broker_id, a.directory_id, o.reason,
                a.to_offset AS removed_offset, a.to_time AS removed_time
@@ -122,10 +122,10 @@ class Params:
     rewritten_time: datetime
     """Time of the record before it."""
     unknown_offset: int
-    """Of the first record that is not known; -1 where all are."""
+    """Offset of the first unknown record, -1 if all are known."""
     unknown_time: datetime
     unknown_kinds: str
-    """What kinds of records are not known."""
+    """The kinds of the unknown records."""
     stuck_offset: int
     """A state that began at or before this offset and time has lasted longer than the grace period."""
     stuck_time: datetime

@@ -1,4 +1,4 @@
-"""What a command is about: opens a lake, or a log that answers like a lake; prints JSON."""
+"""Opens the lake of a command, or a log that answers like a lake; prints JSON."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``jbod``: the command line. Exit codes: 0 done, 1 a check found something, 2 bad usage, input or lake, 3 own fault.
 
-Exit code 3 also means that another run was faster: try again.
+Exit code 3 also means that another run published first: try again.
 
 Exit code 141 means that the reader of the output has closed it (``jbod image | head``), as after a SIGPIPE.
 

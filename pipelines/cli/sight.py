@@ -1,4 +1,4 @@
-"""``jbod`` without a command: the lake or log in sight, and what it can tell."""
+"""``jbod`` without a command: the lakes and logs that it finds, and the questions that they can answer."""
 
 from __future__ import annotations
 

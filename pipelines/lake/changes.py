@@ -1,4 +1,4 @@
-"""The table ``changes``: its valid rows, and how a rollback retracts rows without removing them (docs/spec/changes.md).
+"""The table ``changes``: the rows in force, and how a rollback retracts rows and removes none (docs/spec/changes.md).
 
 A stream reads this table, so a row that was committed stays. Where tables are rolled back, restored after a dead run
 or rebuilt, rows are appended that retract what no longer holds (R-EVENT-7), in a new generation (R-EVENT-8).
@@ -22,7 +22,7 @@ from pipelines.lake.tables import CHANGES, Table
 
 
 class Writer(Protocol):
-    """What is needed of a lake that is open for writing."""
+    """The parts of a lake open for writing that this module uses."""
 
     location: str
     tables: dict[str, DeltaTable]
@@ -64,7 +64,7 @@ def generation_of(location: str, delta: DeltaTable) -> int:
 
 
 def taken_back(location: str, delta: DeltaTable, offset: int, before: int, at: datetime) -> list[DataFile]:
-    """Writes rows that retract everything from ``offset`` on. The lake ended at ``before`` and then at ``offset``."""
+    """Writes rows that retract everything from ``offset`` on. The lake ended at ``before``, now at ``offset``."""
     found = [file for file in live_files(delta) if not _ends_before(file, offset)]
     wanted = f"(FROM {in_force(_all(location, delta, found))} WHERE log_offset >= {offset})"
     generation = generation_of(location, delta) + 1
@@ -74,7 +74,7 @@ def taken_back(location: str, delta: DeltaTable, offset: int, before: int, at: d
 
 
 def settled(location: str, delta: DeltaTable, version: int | None, at: datetime, end_offset: int) -> list[DataFile]:
-    """Writes rows after which the same is in force as at ``version`` (None: nothing), none if it is so already.
+    """Writes rows so that the rows in force are those of ``version`` (None: no rows). Writes none if they are already.
 
     A run that died between its commit to this table and its row of the ledger leaves rows that do not count.
     """
@@ -97,7 +97,7 @@ def settled(location: str, delta: DeltaTable, version: int | None, at: datetime,
 def rebuilt(
     location: str, delta: DeltaTable, wanted: Sequence[DataFile], at: datetime, end_offset: int
 ) -> list[DataFile]:
-    """Writes rows after which exactly the rows of the files ``wanted`` are valid, and one row about the rollback."""
+    """Writes rows so that exactly the rows of the files ``wanted`` are in force, and one row about the rollback."""
     listed = read_parquet(location, CHANGES.name, delta, [file.path for file in wanted])
     have = _all(location, delta, live_files(delta))
     return _difference(location, delta, have, listed, end_offset, "rebuilt", at, always=True)
@@ -109,7 +109,7 @@ def next_generation(lake: Writer) -> int | None:
 
 
 def settle_changes(lake: Writer) -> None:
-    """Takes back the rows that a dead run left, by more rows: a stream may have read them."""
+    """Retracts the rows that a dead run left. It appends rows for this, because a stream may have read the others."""
     if lake.half is None:
         version = None if lake.ledger is None else lake.ledger["versions"].get(CHANGES.name)
         added = settled(lake.location, lake.tables[CHANGES.name], version, *_end(lake))
@@ -117,7 +117,7 @@ def settle_changes(lake: Writer) -> None:
 
 
 def rebuild_changes(lake: Writer, wanted: Sequence[DataFile]) -> None:
-    """Appends rows after which the rows of ``wanted`` are in force, and deletes these files."""
+    """Appends rows so that the rows of ``wanted`` are in force, and deletes these files."""
     delta = lake.tables[CHANGES.name]
     if lake.keeps_changes:
         added = rebuilt(lake.location, delta, wanted, *_end(lake))

@@ -1,7 +1,7 @@
 """The head of a lake on S3: the ledger's newest row in one object, so that a run with nothing to do reads no table.
 
-The ledger is the truth. The head is written after it, so it may be old: it counts only if the ledger has no version
-after the one that the head names, which one request tells.
+The ledger decides. The head is written after it, so it may be old: it counts only if the ledger has no version after
+the one that the head names. One request shows this.
 """
 
 from __future__ import annotations

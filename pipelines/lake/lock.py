@@ -112,7 +112,7 @@ class RunWatch:
 
 
 def check_held(lake: str) -> None:
-    """Raises Lost if a lock that this process holds on a lake on S3 may be another one's now."""
+    """Raises Lost if another process may have taken a lock that this process held on a lake on S3."""
     for location, (lease, holders) in _leases.items():
         if holders and location.startswith(f"{lake}/"):
             lease.check()

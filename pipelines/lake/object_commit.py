@@ -1,7 +1,7 @@
 """Commits a version of a table on S3 by one conditional put, and looks for a newer one by one request.
 
 delta-rs lists a table's log three times for each commit, and reads the commit twice. A listing costs as much as a put,
-twelve times as much as a read. Delta's protocol asks for nothing but that the file of the version is put only if there
+twelve times as much as a read. Delta's protocol only requires that the file of the version is put if there
 is none yet.
 """
 
@@ -100,7 +100,7 @@ class Checkpoints:
 def refresh(location: str, delta: DeltaTable) -> bool:
     """Opens the newest version of the table at ``location``. Returns False if it is open already.
 
-    On a local path, where looking costs nothing, it always returns True.
+    On a local path, where opening costs little, it always returns True.
     """
     if objects.is_object(location) and objects.head(_commit_of(location, delta.version() + 1)) is None:
         return False

@@ -280,7 +280,7 @@ class LakeWriter:
     def publish_rewritten(self, unknown: Mapping[str, int] | None = None) -> None:
         """A ledger row for tables that were rewritten with the same rows. The caller holds the lock.
 
-        ``unknown``: the kinds of records that are still not known, where that was looked for again.
+        ``unknown``: the kinds of records that are still not known, if that was determined again.
         """
         here = self.here() if unknown is None else replace(self.here(), unknown=unknown)
         known = [table for table in (RECORDS, *DERIVED, *REQUESTS) if table.name in self.tables]
@@ -322,7 +322,7 @@ class LakeWriter:
     def _look_again(self, *, anew: bool) -> None:
         """Raises LakeConflict if another run published, or another engine changed data."""
         end = self.end_offset
-        # On S3 a look is a request. A table that changed refuses the next commit, which is then tried anew.
+        # On S3 a refresh is a request. A table that changed refuses the next commit, which is then retried.
         names = self.tables if anew or not is_object(self.location) else (LEDGER.name,)
         newer = [name for name in names if refresh(f"{self.location}/{name}", self.tables[name])]
         if LEDGER.name in newer:

@@ -68,7 +68,7 @@ class Lake:
 
     @property
     def incomplete_since(self) -> Incomplete | None:
-        """From where on a record that was not known may be missing from answers (R-REC-4); None where all are known."""
+        """The first unknown record, which answers may lack from its offset on (R-REC-4); None if all are known."""
         return Incomplete.at(self.published.unknown, self.offset)
 
     def at(self, table: str) -> str:

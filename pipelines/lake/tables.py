@@ -390,7 +390,7 @@ LEDGER = Table(
 )
 
 OF_REPLICAS = (BROKERS, DIRECTORIES, PARTITIONS, ASSIGNMENTS, OFFLINE_REPLICAS)
-"""Where replicas are, and what is offline: what checks and contracts look at."""
+"""Where replicas are, and what is offline: the tables that checks and contracts read."""
 HISTORY = (*OF_REPLICAS, CONTROLLERS, VOTERS)
 DERIVED = (*HISTORY, CHANGES)  # what follows from the records
 TABLES = (RECORDS, *DERIVED, LEDGER)

@@ -15,8 +15,8 @@ def for_all(location: str) -> str:
 def home_of(lake: str, named: str = "") -> str:
     """Where Spark's checkpoints of a lake are: in the lake, or, for a lake on S3, in a folder below ``named``.
 
-    A checkpoint is renamed and deleted as a folder, which S3 cannot do. Nothing in it is needed: if it is lost, or the
-    next run is on another machine, the lake's records give the state again. ``named`` is by default the user's cache on
+    A checkpoint is renamed and deleted as a folder, which S3 cannot do. If it is lost, or if the next run is on another
+    machine, the state is rebuilt from the lake's records. ``named`` is by default the user's cache on
     this machine; on a cluster it must be a folder or URI that all executors share.
     """
     if not lake.startswith("s3://"):

@@ -22,7 +22,7 @@ A *slot* is one replica of a partition for as long as its broker and its directo
     RemoveTopicRecord                       no version; closes the versions and slots of the topic
     end of a snapshot                       no version; closes all that the snapshot did not name
 
-Three exceptions:
+Four exceptions:
 1. A record of a snapshot that equals the open version makes no new version: the open one continues (R-REPLAY-2).
 2. A record of a snapshot finds only what the snapshot named before it; the state from before does not count.
 3. A ClearElrRecord without a topic changes the partitions of all topics (R-CLEAR-1).
@@ -32,9 +32,10 @@ Invariants between two events:
 - A partition that exists has one version with TO == OPEN, its row P_LATEST; a removed one has none.
 - The open slots of a partition are the replicas of its open version, in their order.
 - Within a partition, rows ascend by FROM. A version's TO is the next one's FROM, unless the partition was removed
-between. - The row after the last version is a draft: an event that is refused, or changes nothing, leaves it uncounted.
+  in between.
+- The row after the last version is a draft: an event that is refused, or changes nothing, leaves it uncounted.
 - Helpers never allocate. If a table is full, ``_apply`` stops (FULL), ``fold`` makes room, and the event is applied
-again: what it has already done, it does not do twice.
+  again. What it has already done, it does not do twice.
 
 An event costs the length of its lists, as a hash table finds its partition. RemoveTopicRecord costs the topic's
 partitions; ClearElrRecord, a rewrite and the end of a snapshot go through all partitions. Memory: a row for each

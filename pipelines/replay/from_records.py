@@ -58,8 +58,8 @@ def folded(
 ) -> Iterator[tuple[int, bytes, dict[str, Rows]]]:
     """The same, chunk by chunk: (shard, its state after the chunk, the rows that the chunk gave its tables).
 
-    ``known_again``: records count whose type was not known when they were published, if it is now. The tables do not
-    say what follows from them until the lake is rebuilt, so a state that goes on from the tables leaves them out.
+    ``known_again``: also folds records whose type was unknown when they were published and is known now. The tables
+    lack their effects until the lake is rebuilt, so a state that continues the tables leaves them out.
     """
     # Pass no lake, so nothing is staged: the lake may be read-only, and a parallel run clears staged files.
     job = replace(job, lake="")

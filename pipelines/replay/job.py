@@ -19,7 +19,7 @@ class Job:
     seeded: bool = False
     """Whether a shard without state takes its state from the checkpoint's seed (pipelines.replay.seed)."""
     generation: int | None = None
-    """That of the rows of ``changes`` (R-EVENT-8); without it, none are made."""
+    """The generation of rows of ``changes`` (R-EVENT-8). None: no such rows are written."""
     home: str = ""
     """Where the checkpoint is, the lake if empty."""
 

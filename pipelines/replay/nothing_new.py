@@ -13,9 +13,9 @@ from pipelines.storage.objects import is_object
 
 
 def nothing_new(wanted: Replay, notice: Callable[[str], None]) -> RunOutcome | None:
-    """The outcome of a run that publishes nothing, or None if a Runner must look.
+    """The outcome of a run that publishes nothing, or None if a Runner must decide.
 
-    It must look whenever the lake may have to change, or the log differs from what the lake has.
+    It must decide whenever the lake may have to change, or the log differs from the lake.
     """
     if not is_object(wanted.lake) or wanted.more_dirs or wanted.requests or wanted.follow_seconds is not None:
         return None

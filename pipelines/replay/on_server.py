@@ -102,11 +102,11 @@ class Batches:
 
 
 def _nowhere(_line: str) -> None:
-    """Progress and notices are the client's."""
+    """Discards a line: the client reports progress and notices."""
 
 
 class ServerPublisher:
-    """The client's side: what a Publisher is to a run whose batches are published in its own process."""
+    """The client's counterpart of Publisher, for a run whose batches the server publishes."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class ServerPublisher:
     ) -> None:
         self.lake = lake
         self.outcome = outcome
-        self.problem = None  # the server's errors come with the query's
+        self.problem = None  # the query raises the server's errors
         self._run = run
         self._wanted = requests
         self._say = say

@@ -1,4 +1,4 @@
-"""Drives the Spark queries of a run: the query of the log and, beside or after it, the query of the request logs."""
+"""Drives the Spark queries of a run: the query of the log and, with or after it, that of the request logs."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class RunLog:
             return self.log
         while True:
             agreed = self._log_dirs.agreed(Position(end, base=end - 1))
-            if agreed.chosen is None:  # the directories settle less than the lake has
+            if agreed.chosen is None:  # the directories agree on less than the lake has
                 agreed = self._log_dirs.afresh().agreed(Position(0))
             self._tell(agreed)
             if agreed.chosen is not None:

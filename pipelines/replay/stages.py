@@ -2,6 +2,7 @@
 
 Rows between the stages: ``key`` int32 (that of the shard: pipelines.replay.keys), ``sequence`` int64 (the slice's place
 in the batch), ``kind``, ``payload``.
+
 Both stages write Parquet files on the executors and send their names to the driver, which commits them.
 """
 

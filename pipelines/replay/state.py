@@ -105,5 +105,5 @@ class Moments(NamedTuple):
 
     def at(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Offsets, times and snapshot flags of the moments at ``rows``."""
-        at = rows.astype(np.intp)  # once, and not by each of the three
+        at = rows.astype(np.intp)  # once for all three columns
         return self.offsets.take(at), self.times.take(at), self.snapshot.take(at)

@@ -1,13 +1,16 @@
-"""The Spark data source ``kafka_request_log``: what controllers were asked and answered, in batch and streaming.
+"""The Spark data source ``kafka_request_log``: requests to controllers and their answers, in batch and streaming.
 
 ``spark.read.format("kafka_request_log").load("/var/log/kafka/kafka-request.log*")`` gives a row per completed request
 of the APIs that change registrations, partitions and directories (``jbod_model.formats.request_log.APIS``). All others
 are left out, SCRAM credentials and delegation tokens among them.
 
-Options: ``path`` or ``paths`` (files and globs, plain or gzip, FILE with its rotations FILE.*; several as a JSON
-list); ``layout`` (requests, rejects: the lines that cannot be read, parts: assignments and rejects, packed for the main
-job); ``maxBytes`` of a micro-batch (unpacked); ``timeZone`` (of the controllers' clocks, for times that name none: UTC
-if not given); ``partitions`` (tasks of a read).
+Options:
+- ``path`` or ``paths``: files and globs, plain or gzip, FILE with its rotations FILE.*; several as a JSON list.
+- ``layout``: ``requests``; ``rejects``, the lines that cannot be read; or ``parts``, assignments and rejects, packed
+  for the main job.
+- ``maxBytes``: of a micro-batch, unpacked.
+- ``timeZone``: of the controllers' clocks, for times that name none; by default UTC.
+- ``partitions``: the tasks of a read.
 
 If a log is renamed, copied or compressed while it is followed, reading continues where it was. The last line is read
 once its newline is written.

@@ -2,15 +2,20 @@
 
 ``spark.read.format("kraft_metadata").load(dir)`` gives every record with its typed columns.
 
-Options: ``path`` (a metadata.log.dir or its ``__cluster_metadata-0``, or a URI of pyarrow.fs); ``start`` (auto, log,
-snapshot); ``maxRecords`` of a micro-batch (0: no limit); ``tail`` (wait, stop: what a cut-off last batch means;
-fail is the old name of stop);
-``keepUnknown`` (true: keep records of unknown types, unread); ``partitions`` (tasks of a read); ``layout`` (records,
-or slices: the places of the records instead of their content); ``settle`` (100 records, or 2s: how far the reader stays
-behind the end of the log); ``idleSeconds`` (how long, by the log's time, a stream lets NoOpRecords alone wait);
-``moreDirs`` (JSON list of more directories of the same log, read as far as they agree); ``from`` (JSON of the position
-where a stream begins); ``limit`` (nothing from this offset on is read); ``ahead`` (JSON of a first micro-batch that was
-planned before, see pipelines.source.first_batch).
+Options:
+- ``path``: a metadata.log.dir or its ``__cluster_metadata-0``, or a URI of pyarrow.fs.
+- ``start``: ``auto`` (default), ``log`` or ``snapshot``.
+- ``maxRecords``: of a micro-batch; 0 (default) for no limit.
+- ``tail``: what to do at a cut-off last batch, ``wait`` (default) or ``stop`` (``fail`` is its old name).
+- ``keepUnknown``: ``true`` keeps records of unknown types, unread; by default ``false``.
+- ``partitions``: the tasks of a read, by default 4.
+- ``layout``: ``records`` (default), or ``slices``: the places of the records instead of their content.
+- ``settle``: how far the reader stays behind the end of the log, ``100`` records or ``2s``.
+- ``idleSeconds``: how long, by the log's time, a stream waits if there are only NoOpRecords; by default 60.
+- ``moreDirs``: JSON list of more directories of the same log, which is read as far as they agree.
+- ``from``: JSON of the position where a stream begins.
+- ``limit``: nothing from this offset on is read.
+- ``ahead``: JSON of a first micro-batch that was planned before (pipelines.source.first_batch).
 
 Spark creates an instance in a new process for each call on the driver, so the readers are imported only when needed.
 
@@ -50,7 +55,7 @@ class KraftMetadata(DataSource):
 
     @crossing()
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-        """A batch read up to the end of the settled part."""
+        """A batch read to the end of what may be read."""
         from pipelines.source.readers import BatchReader
 
         return BatchReader(Options.read(self.options))

@@ -1,4 +1,4 @@
-"""The directories of several controllers, of one log: a reader gets what they settle, from one that holds it."""
+"""Directories of several controllers with one log: a reader gets what they agree on, from one that holds it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class LogDirs:
             planner.freeze()
 
     def advance(self, position: Position, max_records: int | None = None) -> Position:
-        """Returns the end of the next micro-batch, as Planner.advance; ``position`` if nothing more is settled."""
+        """Returns the end of the next micro-batch, as Planner.advance; ``position`` if they agree on nothing more."""
         agreed = self.agreed(position)
         there = position
         if agreed.chosen is not None:

@@ -5,8 +5,8 @@ Theory of operation
 A *position* is an offset with the fingerprint (base offset, epoch, checksum) of the batch before it. A reader stands at
 a position. The planner says where its next micro-batch ends and which *slices* it has: whole batches of one file.
 
-The planner works in two steps. It *lists* the directory: segments and snapshots. It *scans* the segments from the one
-on that holds the reader's position (pipelines.source.scan): headers, checksums and transaction markers, no bodies.
+The planner works in two steps. It *lists* the directory: segments and snapshots. It *scans* the segments, from the one
+that holds the reader's position (pipelines.source.scan): headers, checksums and transaction markers, no bodies.
 Workers read the bodies, slice by slice. A later refresh scans only what was appended.
 
 Five things limit how far the log may be read. The lowest of their offsets wins:
@@ -14,13 +14,13 @@ Five things limit how far the log may be read. The lowest of their offsets wins:
 - ``settle``, which stays behind the end of the log, because an election may cut off the tail;
 - the first damaged batch, and the first marker that breaks a transaction rule: everything before it is read first,
   then the log is refused (R-READ-1);
-  - ``limit``: how far several directories agree, or where a replay was refused;
-  - an open transaction: its records may still be aborted (docs/spec/replay.md, "Transactions").
+- ``limit``: how far several directories agree, or where a replay was refused;
+- an open transaction: its records may still be aborted (docs/spec/replay.md, "Transactions").
 
 A log may change between two refreshes. If a file is gone, is shorter, or has another batch at the end of the scan, the
 log was cut off: the planner drops the scan. If the batch before a position has another fingerprint, or a newer epoch
 took its offsets, the log was rewritten: the planner raises LogChanged, and pipelines.replay.rollback compares the lake.
-Retention deletes the oldest segments; that is no change. A reader below the first segment begins with a snapshot.
+Retention deletes the oldest segments; this is not a change. A reader below the first segment begins with a snapshot.
 
 Invariants:
 - Scanned batches are sound and have no gap, and their epochs never decrease.
@@ -224,7 +224,7 @@ class Planner:
     # -- what may be read ---------------------------------------------------------------------------------------
 
     def end(self) -> int:
-        """Offset after the last record that may be read: its batch is complete and settled, no transaction is open."""
+        """Offset after the last record that may be read: in a complete batch, not held back, in no open transaction."""
         headers = self.headers()
         end = self._settle.end(headers, self._scan.next_offset)
         stops = [

@@ -1,4 +1,4 @@
-"""Which planner the options ask for. Light: Spark loads its readers in processes that plan nothing."""
+"""Chooses the planner by the options. Keep the module light: Spark loads the readers in processes that plan nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipelines.source.tail import Settle
 
 
 def planner_of(options: Options) -> Planning:
-    """What decides how far the log may be read."""
+    """The planner that decides how far the log may be read."""
     from pipelines.source.log_dirs import LogDirs
     from pipelines.source.plan import Planner
 

@@ -6,8 +6,8 @@ Both keep this order of calls:
 2. ``begin`` says where a first read begins. A reader that resumes from its own position skips it.
 3. ``advance`` looks at the disk and says where the next micro-batch ends.
 4. ``covers``, ``holds``, ``is_quiet``, ``time`` and ``problem`` answer from what ``advance`` saw. They read no file.
-5. ``slices`` of a micro-batch follow the ``advance`` that gave its end, or another one from its start. ``covers`` says
-   whether that was done, ``holds`` whether the log is still the one that was planned.
+5. ``slices`` of a micro-batch need an ``advance`` before, the one that gave its end or another one from its start.
+   ``covers`` says whether there was one, ``holds`` whether the log is still the one that was planned.
 
 A Planner that is asked for slices before step 2 or 3 raises RuntimeError.
 """

@@ -50,7 +50,7 @@ def keys_of(headers: np.ndarray, least: int) -> np.ndarray:
 
 
 def judge(held: Sequence[Held], *, voters: int, given: int, least: int = 0) -> Verdict | None:
-    """Returns what the readable ones of ``given`` directories settle in a quorum of ``voters``, None if nothing.
+    """Returns what the readable ones of ``given`` directories agree on in a quorum of ``voters``, None if nothing.
 
     ``least`` is the offset from which on the directories' batches are given.
     """

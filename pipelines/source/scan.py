@@ -177,7 +177,7 @@ class Scan:
                     return (int(found["epoch"]), int(found["crc"])) != (position.epoch, position.crc)
         scanned = [file.segment.base_offset for file in self._files.values()]
         if not scanned or min(scanned) <= position.base:
-            # A log that merely ends earlier is no proof of a rewrite.
+            # A log that merely ends earlier does not prove a rewrite.
             return bool(scanned) and (self.next_offset > position.base or self.epoch > position.epoch)
         # The position lies before the oldest segment: only an older epoch at the log's start proves a rewrite.
         first = self.headers()[:1]

@@ -16,8 +16,8 @@ _FORM = re.compile(r"(\d+)|(\d+(?:\.\d+)?)s")
 class Settle:
     """A batch may be read once ``records`` records follow it and one of them was appended ``seconds`` or more later.
 
-    Both count by the log, not by the reader's clock: the same bytes always settle in the same way. Kafka appends a
-    NoOpRecord at least every half second, so the log of an idle cluster settles, too.
+    Both count by the log, not by the reader's clock: the same bytes always give the same end. Kafka appends a
+    NoOpRecord at least every half second, so the end advances in an idle cluster, too.
     """
 
     records: int = 0
@@ -35,7 +35,7 @@ class Settle:
         return f"{self.seconds}s" if self.seconds else str(self.records)
 
     def end(self, headers: np.ndarray, end: int) -> int:
-        """Returns the offset after the last settled batch, or ``end`` itself if nothing is held back.
+        """Returns the offset after the last batch that may be read, or ``end`` itself if nothing is held back.
 
         ``headers`` (BATCH_DTYPE) are the newest batches of a log that ends at ``end``.
         """

@@ -45,8 +45,8 @@ def open_lake(
     """The lake at ``path`` after the record at ``at_offset``, or after the last one appended by ``at_time`` (UTC).
 
     Without either, after the newest published record. Without ``spark``, in the active session; if there is none, jbod
-    starts one with Delta Lake. This process reads the ledger, so it must reach the lake as Spark does. Raises
-    UsageError if there is no lake, or if it does not know that offset or time.
+    starts one with Delta Lake. This process reads the ledger, so it must reach the lake under the same path as
+    Spark. Raises UsageError if there is no lake, or if it does not know that offset or time.
     """
     lake = Lake.open(path, at_offset, at_time)
     return SparkLake(lake, spark or _session())

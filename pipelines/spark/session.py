@@ -62,7 +62,7 @@ def spark_session(
 
     If others started a session in this process (a notebook, a job of Databricks), jbod works in a new session beside
     it, on the same SparkContext: theirs keeps its settings, and decides about ``delta`` and the JVM. A session of Spark
-    Connect that exists is used as it is. ``spark.remote`` names the server of a new one, which decides about the same.
+    Connect that exists is used as it is. ``spark.remote`` names the server of a new one, which decides the same.
 
     ``brief``: the session serves one command and ends with it (pipelines.start.session). ``archive``: load Spark's
     classes from the archive of pipelines.upkeep.warm if it exists. ``preload``: a module whose ``warm()`` the parent of

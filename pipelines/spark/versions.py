@@ -2,6 +2,7 @@
 
 Before 4.2 a Python source cannot limit its micro-batches: Spark calls ``latestOffset`` without the stream's position,
 so after a restart the source does not know where the next batch begins.
+
 Every process of a query imports this module: keep it light.
 """
 

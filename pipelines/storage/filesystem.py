@@ -43,7 +43,7 @@ def read_at(fs: pafs.FileSystem, path: str, start: int, end: int) -> bytes:
 
 
 class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
-    """S3 for pyarrow. Folders come and go with the objects below them."""
+    """S3 for pyarrow. A folder exists as long as there are objects below it."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ObjectFiles)

@@ -93,7 +93,7 @@ class Lease:
             tag, self._tag = self._tag, None
             if tag is None or self._taken_by_other:
                 return
-            # Whoever waits finds out without this, too.
+            # Without this, waiting processes find out when the lease expires.
             with suppress(Exception):
                 self._tag = objects.put(self.location, self._content(held=False), only=tag)
 

@@ -34,7 +34,7 @@ PATIENCE = 60
 """Seconds for which a request is repeated while the store does not answer or is overloaded."""
 RETRIES = 10
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 8.0
-"""Seconds before the second attempt, doubled for each further one, and at most."""
+"""Seconds before the second attempt, which double with each further one, and their maximum."""
 
 
 def is_object(location: str) -> bool:
@@ -203,14 +203,14 @@ def _store(bucket: str, _process: int) -> S3Store:
 
 
 def forget_stores() -> None:
-    """Takes the ``AWS_*`` variables as they are now."""
+    """Forgets the open stores: the next call reads the ``AWS_*`` variables again."""
     _store.cache_clear()
 
 
 def _prepare() -> None:
     """Completes the variables ``AWS_*`` of this process, from which this module and delta-rs take everything.
 
-    An endpoint that is named with http:// is meant so. Keys of a profile come from the shared credentials file.
+    An endpoint with http:// is used without TLS. Keys of a profile come from the shared credentials file.
     """
     if not any(os.environ.get(name) for name in _CREDENTIALS):
         shared = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or Path.home() / ".aws" / "credentials")

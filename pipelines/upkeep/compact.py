@@ -158,7 +158,7 @@ def _optimize_ledger(ledger: DeltaTable) -> Merged:
 
 
 def vacuum(location: str, keep: timedelta, *, dry_run: bool = False, now: datetime | None = None) -> list[Removed]:
-    """Deletes files that only versions replaced more than ``keep`` ago contain.
+    """Deletes files that belong only to versions replaced more than ``keep`` ago.
 
     It keeps the versions of the newest ledger row and of every row that was the newest since then, the tables' present
     versions, and files younger than a day.
@@ -188,8 +188,8 @@ def _kept_versions(lake: LakeWriter, since: datetime) -> dict[str, set[int]]:
 def _needed(location: str, name: str, versions: set[int]) -> set[str]:
     """The files of a table's present version and of ``versions``.
 
-    They are the files of the oldest of them, and those that later commits added: a request for each commit on S3, where
-    to open a version takes many.
+    These are the files of the oldest of them, and those that later commits added. On S3 this takes a request for each
+    commit, and opening a version would take many.
     """
     present = delta_at(f"{location}/{name}")
     needed = {file.path for file in live_files(present)}

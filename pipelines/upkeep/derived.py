@@ -1,9 +1,9 @@
 """Format 3: the tables ``changes``, ``controllers`` and ``voters``, which follow from the records.
 
-The records are folded again, as by a rebuild, and only the new tables are written. They count once a row of the ledger
-names them. That row also names the records that were not known when they were published (R-REC-4): an earlier jbod may
-have kept such records without marking the lake. The descriptions of the history tables then say that a stream reads
-``changes`` instead. The checkpoint is discarded, as its states lack the quorum.
+The records are folded again, as by a rebuild, and only the new tables are written. Readers see them once a row of the
+ledger names them. That row also names the records that were not known when they were published (R-REC-4): an earlier
+jbod may have kept such records without marking the lake. The descriptions of the history tables then say that a stream
+reads ``changes`` instead. The checkpoint is discarded, as its states lack the quorum.
 """
 
 from __future__ import annotations
