@@ -10,6 +10,7 @@ from pathlib import Path
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
+from rich.text import Text
 
 from pipelines.ask import Lake, offline
 from pipelines.show.answers import show_offline
@@ -36,9 +37,13 @@ THEME = TerminalTheme(
 
 def draw(lake: str, offset: int) -> None:
     """Write the picture beside this file."""
-    out = Console(record=True, force_terminal=True, width=100, file=io.StringIO(), highlight=False)
+    printed = io.StringIO()
+    terminal = Console(force_terminal=True, width=100, file=printed, highlight=False)
     answer = offline(Lake.open(lake, at_offset=offset))
-    show_offline(answer, Wanted().choose(OFFLINE, answer.replicas), out=out)
+    show_offline(answer, Wanted().choose(OFFLINE, answer.replicas), out=terminal)
+    # Rows are written to the file itself, so a recording of the terminal lacks them.
+    out = Console(record=True, width=100, file=io.StringIO(), highlight=False)
+    out.print(Text.from_ansi(printed.getvalue()))
     picture = Path(__file__).with_name("offline.svg")
     title = f"jbod offline --at-offset {offset}"
     picture.write_text(out.export_svg(title=title, theme=THEME, code_format=FORMAT), encoding="utf-8")
