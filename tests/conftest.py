@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Test modules use both when they are imported."""
+    # A shell without job control starts background processes with SIGINT ignored, and their children inherit this.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     volume.set_exhaustive(config.getoption("exhaustive"))
     settings.register_profile(
         "jbod",

@@ -38,7 +38,8 @@ def replay(
     log_dir: Annotated[
         list[str],
         typer.Argument(
-            help="a metadata.log.dir, its __cluster_metadata-0, or a URI; of several, what a majority holds is read"
+            help="a metadata.log.dir, its __cluster_metadata-0, or a URI; of several, jbod reads the records that a "
+            "majority holds"
         ),
     ],
     lake: Annotated[str | None, typer.Option(help="folder of the tables; created if it does not exist")] = None,

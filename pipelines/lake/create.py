@@ -102,7 +102,7 @@ def cannot_be_opened(location: str, table: Table, problem: Exception) -> JbodErr
     elif table is LEDGER:
         advice = "restore it, or replay into another --lake"
     else:
-        advice = "jbod rebuild makes the tables from the records"
+        advice = "jbod rebuild recreates the tables from the records"
     return UsageError(f"{location}/{table.name}: cannot be opened ({str(problem).splitlines()[0]}): {advice}")
 
 

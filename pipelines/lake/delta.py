@@ -72,7 +72,7 @@ def open_table(root: str, name: str, version: int | None) -> DeltaTable:
         what = str(problem).splitlines()[0]
         raise UsageError(
             f"{root}/{name}: cannot be opened at version {version}, which the ledger names ({what}): jbod optimize "
-            "looks for a newer one that says the same, and jbod rebuild makes the tables from the records"
+            "searches for a newer one with the same rows, and jbod rebuild recreates the tables from the records"
         ) from None
 
 
@@ -154,8 +154,9 @@ def reading(root: str) -> Iterator[None]:
             raise
         what = str(problem).splitlines()[0]
         raise UsageError(
-            f"{root}: a file of the lake is damaged or gone ({what}): ask again; if it stays, jbod optimize looks for "
-            "what another engine put in its place, and jbod rebuild makes the tables from the records"
+            f"{root}: a file of the lake is damaged or gone ({what}): ask again; if it stays, jbod optimize "
+            "searches for the file that another engine wrote in its place, and jbod rebuild recreates the tables "
+            "from the records"
         ) from None
 
 

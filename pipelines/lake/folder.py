@@ -31,7 +31,7 @@ def check_folder(lake: str) -> None:
     if foreign and LEDGER.name not in there:
         more = f" and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
         raise UsageError(
-            f"{lake}: is no lake and not empty: it holds {', '.join(foreign[:_NAMED])}{more}: use another --lake"
+            f"{lake}: is not a lake and is not empty: it holds {', '.join(foreign[:_NAMED])}{more}: use another --lake"
         )
 
 

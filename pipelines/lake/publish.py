@@ -191,8 +191,8 @@ class LakeWriter:
 
     def _conflict(self, table: Table, found: Since) -> LakeConflict:
         return LakeConflict(
-            f"{self.location}/{table.name}: {found.refused}: nothing was published; jbod verify tells what differs, "
-            "jbod rebuild takes it back"
+            f"{self.location}/{table.name}: {found.refused}: nothing was published; jbod verify shows the "
+            "differences, jbod rebuild restores the tables"
         )
 
     def _compare(self) -> bool:
@@ -227,7 +227,7 @@ class LakeWriter:
         except DeltaError as problem:
             raise fault_of_disk(self.location, problem) or LakeConflict(
                 f"{self.location}/{table.name}: cannot be restored to version {version}, which the ledger names "
-                f"({problem}): a VACUUM may have removed its files; jbod rebuild makes what follows from the records"
+                f"({problem}): a VACUUM may have removed its files; jbod rebuild recreates the tables from the records"
             ) from None
         delta.update_incremental()
 

@@ -373,7 +373,7 @@ def test_a_lake_or_log_that_is_not_there(s3: Proxy, capsys: pytest.CaptureFixtur
     objects.put(f"s3://{BUCKET}/other/letter.txt", b"x")
     code, _, err = said(capsys, "replay", str(LOG), "--lake", f"s3://{BUCKET}/other")
     assert code == 2
-    assert "is no lake and not empty: it holds letter.txt" in err
+    assert "is not a lake and is not empty: it holds letter.txt" in err
 
 
 def test_a_storage_without_conditional_puts_is_refused(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,5 +120,5 @@ def test_check_that_cannot_read_its_findings_names_a_way_to_check_nevertheless(
     damage(lake / "findings")
     code, _, err = left(lake, "check")
     assert (code, err.count("\n")) == (2, 1)
-    assert err.endswith("--no-keep only looks\n")
+    assert err.endswith("--no-keep checks without writing findings\n")
     assert left(lake, "check", "--no-keep") == (0, "", "")
