@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 from crc32c import crc32c
-from numba import njit
 
 from jbod_model.errors import MalformedLog
 from jbod_model.formats.batch import LAST_TIME
+from pipelines.formats.kernels import njit
 from pipelines.formats.native import load_i16, load_i32, load_i64
 
 HEADER_BYTES = 61

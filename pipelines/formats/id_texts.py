@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
+from pipelines.formats.kernels import njit
 from pipelines.formats.native import load_i64
 
 _LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8)

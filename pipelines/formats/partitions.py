@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from jbod_model.formats.records import PartitionChangeRecord, PartitionRecord
 from jbod_model.replay.registrations import KEEP_RECOVERY_STATE, NO_LEADER_CHANGE
 from pipelines.formats.api_keys import KEY_OF
-from pipelines.formats.kernels import helper, inlined
+from pipelines.formats.kernels import helper, inlined, njit
 from pipelines.formats.native import load_i32, load_u64_raw, uvarint
 from pipelines.formats.walk import BAD_LENGTH, BAD_TAG, BAD_VARINT, OK, SHORT, compact
 

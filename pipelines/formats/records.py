@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from jbod_model.errors import MalformedLog
 from jbod_model.formats import codec
@@ -18,7 +17,7 @@ from jbod_model.formats.batch import read_batch
 from jbod_model.formats.records import API_KEY_OF
 from pipelines.formats.batches import BATCH_DTYPE, CONTROL_BIT, HEADER_BYTES
 from pipelines.formats.explain import refusal
-from pipelines.formats.kernels import helper
+from pipelines.formats.kernels import helper, njit
 from pipelines.formats.native import load_i16, uvarint, varint, zero
 from pipelines.formats.partitions import PARTITION, PARTITION_CHANGE, Bodies, PartitionRows, read_partition_rows
 from pipelines.formats.programs import programs

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from pipelines.formats.kernels import helper
+from pipelines.formats.kernels import helper, njit
 from pipelines.formats.native import load_i32, uvarint
 
 # Operations. The argument of STRING and ARRAY says whether null is allowed, that of STRUCTS where its elements begin.

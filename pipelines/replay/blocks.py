@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from pipelines.formats.kernels import njit
 from pipelines.formats.lists import mix, renumber, take_lists
 from pipelines.formats.partitions import INT_LISTS
 from pipelines.formats.records import Records

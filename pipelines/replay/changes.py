@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
-from pipelines.formats.kernels import helper
+from pipelines.formats.kernels import helper, njit
 from pipelines.formats.lists import columns_of, mix
 from pipelines.formats.partitions import DIRECTORIES, ISR, LEADER, REPLICAS
 from pipelines.lake import tables

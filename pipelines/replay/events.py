@@ -9,7 +9,6 @@ from mmap import mmap
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from jbod_model.formats.records import (
     ClearElrRecord,
@@ -20,6 +19,7 @@ from jbod_model.formats.records import (
     TopicRecord,
 )
 from pipelines.formats.api_keys import KEY_OF
+from pipelines.formats.kernels import njit
 from pipelines.formats.lists import number_ids, renumber, take_lists
 from pipelines.formats.partitions import INT_LISTS
 from pipelines.replay.pack import narrow, pack, unpack

@@ -49,9 +49,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from pipelines.formats.kernels import helper, inlined
+from pipelines.formats.kernels import helper, inlined, njit
 from pipelines.formats.partitions import ELR, LAST_KNOWN_ELR, PARTITION_EPOCH
 from pipelines.replay import fold_columns as c
 from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, REGISTER_BROKER, REMOVE_TOPIC, TOPIC

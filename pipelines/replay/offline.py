@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from pipelines.formats.kernels import helper
+from pipelines.formats.kernels import helper, njit
 from pipelines.replay.fold_columns import (
     A_BROKER,
     A_DIRECTORY,

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from pipelines.formats.id_texts import id_texts
+from pipelines.formats.kernels import njit
 from pipelines.formats.native import copy
 from pipelines.formats.record_names import type_names
 from pipelines.formats.records import Records

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from jbod_model.replay.registrations import Rewrite
-from pipelines.formats.kernels import helper
+from pipelines.formats.kernels import helper, njit
 from pipelines.formats.lists import number_ids
 from pipelines.formats.partitions import DIRECTORIES, REPLICAS
 from pipelines.replay import fold_columns as c

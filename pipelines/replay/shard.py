@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from jbod_model.errors import ReplayViolation
 from jbod_model.ids import Uuid
 from jbod_model.replay.registrations import Rewrite
+from pipelines.formats.kernels import njit
 from pipelines.formats.lists import columns_of, number_ids, take_lists
 from pipelines.formats.partitions import DIRECTORIES, INT_LISTS, REPLICAS
 from pipelines.replay import fold_columns as c

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from jbod_model.formats import codec
 from pipelines.formats.batches import CODEC_BITS, CONTROL_BIT, HEADER_BYTES
 from pipelines.formats.codecs import unfold
+from pipelines.formats.kernels import njit
 from pipelines.formats.native import uvarint, varint, zero
 
 BEGIN, END, ABORT = 23, 24, 25

@@ -17,7 +17,7 @@ class _NotFound:
 
 
 def without_pandas() -> None:
-    """Lets Arrow look for pandas once, while it cannot be found: Arrow does not look again in this process.
+    """Lets Arrow look for pandas while it cannot be found: Arrow does not look again in this process.
 
     Arrow then cannot convert a table to pandas. If pandas is loaded already, nothing changes.
     """
@@ -29,5 +29,6 @@ def without_pandas() -> None:
         import pyarrow as pa
 
         pa.array(np.zeros(1))
+        pa.array([""])  # a list is converted by other code, which looks itself
     finally:
         sys.meta_path.remove(_NotFound)

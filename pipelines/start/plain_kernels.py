@@ -1,0 +1,59 @@
+"""Runs kernels as the Python functions that they are: for a small log, numba takes longer to load than they to run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipelines.start.switch import is_on
+
+MOST_BYTES = 1 << 20
+MOST_RECORDS = 4_000
+"""Up to about this number of records, plain functions take less time than the import of numba and its cache."""
+_HEADER_BYTES = 61
+_KERNELS = "pipelines.formats.kernels"
+_chosen = [False]
+
+
+def choose_kernels(logs: Sequence[str]) -> None:
+    """Decides for this process, before a module with kernels is imported, by the size of the logs in local folders.
+
+    If such a module is imported already, or a log is not in a local folder, kernels are compiled.
+    """
+    _chosen[0] = is_on("plain") and _KERNELS not in sys.modules and _are_small(logs)
+
+
+def are_plain() -> bool:
+    """Whether kernels are plain functions in this process."""
+    return _chosen[0]
+
+
+def _are_small(logs: Sequence[str]) -> bool:
+    try:
+        files = [path for log in logs for path in _files(Path(log))]
+        if sum(path.stat().st_size for path in files) > MOST_BYTES:
+            return False
+        return bool(files) and sum(_records(path.read_bytes()) for path in files) <= MOST_RECORDS
+    except OSError:
+        return False  # the planner reports it
+
+
+def _files(log: Path) -> list[Path]:
+    """Segments and snapshots of a metadata.log.dir or its log (R-LOG-1)."""
+    return [
+        path
+        for pattern in ("*.log", "*.checkpoint")
+        for folder in (".", "*")
+        for path in log.glob(f"{folder}/{pattern}")
+    ]
+
+
+def _records(data: bytes) -> int:
+    """Records that the headers of the batches declare. A compressed batch may hold many in few bytes."""
+    at = count = 0
+    while len(data) - at >= _HEADER_BYTES:
+        size = 12 + int.from_bytes(data[at + 8 : at + 12])
+        count += int.from_bytes(data[at + 57 : at + 61])
+        at += max(size, _HEADER_BYTES)
+    return count

@@ -1,0 +1,122 @@
+"""Kernels that are not compiled give the same tables and the same errors as compiled ones."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pipelines.start import plain_kernels
+from tests.support.paths import EVERY_KAFKA, ROOT, metadata_dir
+
+DAMAGED = 12
+"""Copies of a log of which one byte differs."""
+SEGMENT = "__cluster_metadata-0/00000000000000000000.log"
+
+
+def said(log: str) -> list[str]:
+    """Every table of a log under every profile, or the error: a line each."""
+    from jbod_model.errors import JbodError
+    from pipelines.replay.in_process import replay_log
+    from pipelines.source.log_options import Options
+
+    lines = []
+    for profile in ("kafka", "kip858", "draft"):
+        try:
+            found = replay_log(Options(path=log), profile=profile)
+        except JbodError as problem:
+            lines.append(f"{profile}: {problem}")
+            continue
+        tables = {**found.history, "settings": found.settings, "records": [found.records()]}
+        lines += [f"{profile} {name}: {[part.to_pylist() for part in parts]}" for name, parts in sorted(tables.items())]
+        lines.append(f"{profile}: {found.end_offset} {found.refusal} {dict(found.unknown)}")
+    return lines
+
+
+def _plainly(logs: Sequence[Path]) -> list[list[str]]:
+    """What a process with plain kernels says of logs."""
+    program = (
+        "import json, sys\n"
+        "from pipelines.start.plain_kernels import are_plain, choose_kernels\n"
+        "choose_kernels(sys.argv[1:])\n"
+        "assert are_plain()\n"
+        "from tests.unit.start.test_plain_kernels import said\n"
+        "print(json.dumps([said(log) for log in sys.argv[1:]]))\n"
+        "assert 'numba' not in sys.modules\n"
+    )
+    words = [sys.executable, "-W", "error::RuntimeWarning", "-c", program, *map(str, logs)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    found: list[list[str]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("kafka", EVERY_KAFKA)
+def test_plain_kernels_give_the_tables_of_compiled_ones(kafka: str) -> None:
+    log = metadata_dir(kafka)
+    (plain,) = _plainly([log])
+    assert plain == said(str(log))
+
+
+def test_plain_kernels_give_the_errors_of_compiled_ones(tmp_path: Path) -> None:
+    chance = random.Random(858)
+    logs = []
+    for number in range(DAMAGED):
+        log = tmp_path / str(number)
+        shutil.copytree(metadata_dir("kafka-4.1.2"), log)
+        segment = log / SEGMENT
+        data = bytearray(segment.read_bytes())
+        # Half of the bytes are in the header of a batch, where a checksum does not hide what a kernel finds.
+        at = chance.randrange(61) if number % 2 else chance.randrange(len(data))
+        data[at] ^= 1 << chance.randrange(8)
+        segment.write_bytes(data)
+        logs.append(log)
+    plain = _plainly(logs)
+    assert plain == [said(str(log)) for log in logs]
+    assert len({line for lines in plain for line in lines if "offset" in line[:300] and "MalformedLog" not in line}) > 3
+
+
+def _log(folder: Path, records: int, size: int = 100) -> str:
+    """A log whose only batch declares a number of records."""
+    log = folder / "__cluster_metadata-0"
+    log.mkdir()
+    header = bytearray(61)
+    header[8:12] = (size - 12).to_bytes(4)
+    header[57:61] = records.to_bytes(4)
+    (log / "00000000000000000000.log").write_bytes(bytes(header).ljust(size, b"\0"))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("records", "size", "plain"),
+    [
+        (plain_kernels.MOST_RECORDS, 100, True),
+        (plain_kernels.MOST_RECORDS + 1, 100, False),
+        (1, plain_kernels.MOST_BYTES, True),
+        (1, plain_kernels.MOST_BYTES + 1, False),
+    ],
+)
+def test_kernels_are_plain_for_few_records_in_few_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: int, size: int, plain: bool
+) -> None:
+    monkeypatch.setattr(plain_kernels, "_chosen", [False])
+    monkeypatch.delitem(sys.modules, "pipelines.formats.kernels", raising=False)
+    plain_kernels.choose_kernels([_log(tmp_path, records, size)])
+    assert plain_kernels.are_plain() is plain
+
+
+def test_kernels_are_compiled_if_they_are_imported_or_the_log_is_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_kernels, "_chosen", [False])
+    for places in (["s3://bucket/log"], [str(ROOT / "nothing")], []):
+        monkeypatch.delitem(sys.modules, "pipelines.formats.kernels", raising=False)
+        plain_kernels.choose_kernels(places)
+        assert not plain_kernels.are_plain()
+    monkeypatch.setitem(sys.modules, "pipelines.formats.kernels", plain_kernels)
+    plain_kernels.choose_kernels([str(metadata_dir("kafka-4.1.2"))])
+    assert not plain_kernels.are_plain()
