@@ -7,7 +7,9 @@ import os
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-Trick = Literal["numba", "pandas", "home", "command", "archive", "workers", "jvm", "sources", "first_batch", "exit"]
+Trick = Literal[
+    "numba", "pandas", "home", "command", "archive", "workers", "forks", "jvm", "sources", "first_batch", "exit"
+]
 TRICKS: tuple[Trick, ...] = get_args(Trick)
 VARIABLE = "JBOD_SPARK__FAST_START"
 """The setting as a variable, for worker processes and for modules that are imported before the settings."""
