@@ -35,9 +35,12 @@ _MODULES = (
     "pyspark.sql.pandas.serializers",
     "pyspark.sql.streaming.stateful_processor_api_client",
     "pyspark.sql.streaming.stateful_processor_util",
+    # Imported at the first call of the state, which takes a quarter of a second in each worker.
+    "pyspark.sql.streaming.proto.StateMessage_pb2",
 )
 # Numbers of malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_MODULE = "pipelines.start.forks"
 _LENGTH_BYTES = 8
 _MOST_BYTES = 1 << 24
 
@@ -74,21 +77,21 @@ class Forks:
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="jbod-forks-"))
-        atexit.register(shutil.rmtree, self._folder, ignore_errors=True)  # if it is never started
+        atexit.register(self.remove)
         self.address = str(self._folder / "s")
         self._calls = socket.socket(socket.AF_UNIX)
         self._calls.bind(self.address)
         self._calls.listen()
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, preload: str, log: Path) -> None:
         """Starts the process, once. Its output goes to ``log``. It ends with this process, which holds its input."""
-        if self._process is not None:
+        if self.process is not None:
             return
         number = self._calls.fileno()
         with log.open("ab") as output:
-            self._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-m", "pipelines.start.forks", str(number), str(self._folder)],
+            self.process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-m", _MODULE, str(number)],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -97,6 +100,10 @@ class Forks:
                 start_new_session=True,
             )
         self._calls.close()
+
+    def remove(self) -> None:
+        """Removes the socket. Whoever calls it afterwards loads the modules itself."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 # -- in a parent of workers -------------------------------------------------------------------------------------------
@@ -183,7 +190,4 @@ def _go_on(call: socket.socket, said: bytes, files: list[int]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    try:
-        serve(socket.socket(fileno=int(sys.argv[1])))
-    finally:
-        shutil.rmtree(sys.argv[2], ignore_errors=True)
+    serve(socket.socket(fileno=int(sys.argv[1])))
