@@ -103,7 +103,8 @@ def measured(suite: Sequence[str], sources: Sequence[str], path: Path) -> Measur
 
 
 def _digests(folders: Sequence[str], pattern: str) -> dict[str, str]:
-    found = [each for folder in folders for each in sorted((ROOT / folder).rglob(pattern))]
+    paths = [ROOT / each for each in folders]
+    found = [each for path in paths for each in (sorted(path.rglob(pattern)) if path.is_dir() else [path])]
     return {each.relative_to(ROOT).as_posix(): digest(each.read_text(encoding="utf-8")) for each in found}
 
 
