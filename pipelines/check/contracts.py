@@ -2,9 +2,10 @@
 
 Each row of a contract's SQL breaks the contract. Its only column, the text ``what``, describes the broken row. The SQL
 is DuckDB's, and sqlglot can translate it to Spark's. It reads all rows of the published versions: ``T_history`` of
-every history table, ``records`` and ``ledger``; and ``lake`` (one row: end_offset, profile, the ids unassigned, lost and
-migrating, and complete: whether all records are known), ``slots`` (a row for each replica of each row of partitions), ``ledger_versions`` (a row for each
-version that a row of the ledger names) and ``table_versions`` (the newest version of every table).
+every history table, ``records`` and ``ledger``; and ``lake`` (one row: end_offset, profile, the ids unassigned, lost
+and migrating, and complete: whether all records are known), ``slots`` (a row for each replica of each row of
+partitions), ``ledger_versions`` (a row for each version that a row of the ledger names) and ``table_versions`` (the
+newest version of every table).
 """
 
 from __future__ import annotations

@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
 
 from pipelines.lake import files
 from pipelines.lake.commit import LiveFile, commit_files, live_files
+from pipelines.lake.create import APPEND_ONLY
 from pipelines.lake.delta import connect, delta_at, read_parquet
 from pipelines.lake.files import DataFile, lake_filesystem
-from pipelines.lake.foreign import REBUILT
+from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info
 from pipelines.lake.tables import CHANGES, Table
 
 
@@ -121,6 +122,11 @@ def rebuild_changes(lake: Writer, wanted: Sequence[DataFile]) -> None:
     delta = lake.tables[CHANGES.name]
     if lake.keeps_changes:
         added = rebuilt(lake.location, delta, wanted, *_end(lake))
+        if delta.metadata().configuration.get("delta.appendOnly") != "true":
+            # A lake of an earlier jbod, or another engine changed it.
+            info = commit_info({REWRITTEN: "true"}, "made the table append-only")
+            delta.alter.set_table_properties(APPEND_ONLY, commit_properties=CommitProperties(info))
+            delta.update_incremental()
         commit_files(lake.location, CHANGES, delta, added, (), marks={REBUILT: "true"})
     fs, root = lake_filesystem(lake.location)
     for file in wanted:

@@ -10,6 +10,7 @@ from jbod_model.errors import UsageError
 from pipelines.lake.files import lake_filesystem
 from pipelines.lake.head import HEAD
 from pipelines.lake.lock import LOCK, RUN
+from pipelines.lake.object_log import forget
 from pipelines.lake.tables import LEDGER, REQUESTS, TABLES
 from pipelines.storage.objects import is_object
 
@@ -45,6 +46,7 @@ def remove_lake(lake: str, home: str, more: Sequence[str]) -> None:
     if is_object(lake):
         # The locks stay: this run still holds one.
         fs.delete_file(f"{root}/{HEAD}")
+        forget(lake)
         for table in TABLES:
             fs.delete_dir(f"{root}/{table.name}")
         return
