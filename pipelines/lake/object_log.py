@@ -9,6 +9,7 @@ commit is new if its object is there: a request for each commit, and one that fi
 from __future__ import annotations
 
 import atexit
+import base64
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,13 @@ from deltalake import DeltaTable
 
 from pipelines.storage import objects
 
-PARTS = ("last", "first", "commits")
-"""The parts of a tail: the pointer to the checkpoint, the version of the first commit, and the commits."""
+PARTS = ("last", "checkpoint", "first", "commits")
+"""The parts of a tail: the pointer to the checkpoint, the checkpoint if it is small, the version of the first commit
+after it, and the commits."""
+SMALL_CHECKPOINT = 48 << 10
+"""Bytes of a checkpoint up to which the head holds it."""
+RETENTION = timedelta(days=30)
+"""How long Delta keeps commits, unless a property of the table says otherwise."""
 _LAST = "_last_checkpoint"
 _lock = threading.RLock()
 _logs: dict[str, TableLog] = {}
@@ -60,7 +67,7 @@ class TableLog:
             if not isinstance(version, int) or "parts" in found or "v2Checkpoint" in found:
                 return False
             try:
-                content = objects.get(f"{self.location}/_delta_log/{version:020d}.checkpoint.parquet")
+                content = self._checkpoint_of(version, tail)
             except FileNotFoundError:
                 return False
             self._keep(f"{version:020d}.checkpoint.parquet", content)
@@ -102,8 +109,14 @@ class TableLog:
         """What the head holds of this log."""
         first = self.checkpoint + 1
         known = [self.commit(version) for version in range(first, self.last + 1)]
-        pointer = (self._log / _LAST).read_text() if self.checkpoint >= 0 else None
-        return {"last": pointer, "first": first, "commits": [(one or b"").decode() for one in known]}
+        pointer, small = None, None
+        if self.checkpoint >= 0:
+            pointer = (self._log / _LAST).read_text()
+            path = self._log / f"{self.checkpoint:020d}.checkpoint.parquet"
+            if path.stat().st_size <= SMALL_CHECKPOINT:
+                small = base64.b64encode(path.read_bytes()).decode()
+        commits = [(one or b"").decode() for one in known]
+        return {"last": pointer, "checkpoint": small, "first": first, "commits": commits}
 
     def put_checkpoint(self, version: int) -> None:
         """Writes the checkpoint that delta-rs made of a version to S3, then the pointer to it."""
@@ -111,6 +124,11 @@ class TableLog:
         for one in (name, _LAST):
             objects.put(f"{self.location}/_delta_log/{one}", (self._log / one).read_bytes())
         self.checkpoint = version
+
+    def _checkpoint_of(self, version: int, tail: Mapping[str, Any] | None) -> bytes:
+        if tail and tail["checkpoint"]:
+            return base64.b64decode(tail["checkpoint"])
+        return objects.get(f"{self.location}/_delta_log/{version:020d}.checkpoint.parquet")
 
     def _pointer(self) -> str | None:
         try:
@@ -158,8 +176,10 @@ class ObjectTable(DeltaTable):
             self.log.put_checkpoint(self.version())
 
     def cleanup_metadata(self) -> None:
-        """Deletes commits that the table's retention no longer keeps, by delta-rs on S3."""
-        self._there().cleanup_metadata()
+        """Deletes commits that the table no longer keeps, by delta-rs on S3, if a listing shows old ones."""
+        before = datetime.now(UTC) - RETENTION
+        if any(one["last_modified"] < before for one in objects.listed(f"{self.table_uri}/_delta_log")):
+            self._there().cleanup_metadata()
 
     def restore(self, *arguments: Any, **options: Any) -> dict[str, Any]:
         """Restores an earlier version, by delta-rs on S3."""
@@ -176,8 +196,17 @@ class ObjectTable(DeltaTable):
         return self._there().optimize
 
     def to_pyarrow_dataset(self, *arguments: Any, **options: Any) -> Any:
-        """The rows of the open version, which delta-rs reads from S3."""
-        return self._there(self.version()).to_pyarrow_dataset(*arguments, **options)
+        """The rows of the open version: of a table without partitions in memory, a request for each file."""
+        if self.metadata().partition_columns:
+            return self._there(self.version()).to_pyarrow_dataset(*arguments, **options)
+        import pyarrow.dataset as pads
+
+        from pipelines.lake import files
+        from pipelines.lake.tables import BY_NAME
+
+        lake, _, name = self.table_uri.rpartition("/")
+        paths = self.get_add_actions().column("path").to_pylist()
+        return pads.dataset(files.read(lake, BY_NAME[name], paths))
 
     def _there(self, version: int | None = None) -> DeltaTable:
         options = objects.storage_options(self.table_uri)
