@@ -78,7 +78,8 @@ class LakeWriter:
 
         Raises UsageError if there is none. With ``mending``, tables may be damaged, or changed by another engine.
         """
-        identity = Identity(*(described(location)[part.name] for part in fields(Identity)))
+        said = described(location)
+        identity = Identity(*(said[part.name] for part in fields(Identity)))
         with alone(location):
             lake = cls(location, identity)
             lake._load(mending=mending)
