@@ -59,7 +59,7 @@ def generation_of(location: str, delta: DeltaTable) -> int:
     bounds: list[Any] = [file.statistics.get("max.generation") for file in found]
     if None not in bounds:
         return max(map(int, bounds), default=0)
-    with connect() as connection:
+    with connect(location) as connection:
         rows = connection.execute(f"SELECT max(generation) FROM {_all(location, delta, found)}").fetchall()
     return int(rows[0][0] or 0)
 
@@ -69,7 +69,7 @@ def taken_back(location: str, delta: DeltaTable, offset: int, before: int, at: d
     found = [file for file in live_files(delta) if not _ends_before(file, offset)]
     wanted = f"(FROM {in_force(_all(location, delta, found))} WHERE log_offset >= {offset})"
     generation = generation_of(location, delta) + 1
-    with connect() as connection:
+    with connect(location) as connection:
         rows = connection.sql(_retractions(wanted, generation)).to_arrow_table()
     return [_write(location, [_said(offset, before, offset, "rolled back", at, generation), rows])]
 
@@ -143,7 +143,7 @@ def _difference(
 ) -> list[DataFile]:
     generation = generation_of(location, delta) + 1
     columns = ", ".join(_CONTENT)
-    with connect() as connection:
+    with connect(location) as connection:
         connection.execute(f"CREATE TEMP TABLE have AS SELECT {columns} FROM {in_force(have)}")
         connection.execute(f"CREATE TEMP TABLE due AS SELECT {columns} FROM {in_force(wanted)}")
         gone = connection.sql(_retractions("(FROM have EXCEPT ALL FROM due)", generation)).to_arrow_table()

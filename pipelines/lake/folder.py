@@ -12,6 +12,7 @@ from pipelines.lake.head import HEAD
 from pipelines.lake.lock import LOCK, RUN
 from pipelines.lake.object_log import forget
 from pipelines.lake.tables import LEDGER, REQUESTS, TABLES
+from pipelines.storage import objects
 from pipelines.storage.objects import is_object
 
 _NAMED = 3
@@ -22,6 +23,8 @@ def check_folder(lake: str) -> None:
 
     Names that begin with ``_`` or ``.`` are ignored: jbod and file systems use them.
     """
+    if is_object(lake) and objects.head(f"{lake}/{HEAD}") is not None:
+        return
     fs, root = lake_filesystem(lake)
     info = fs.get_file_info(root)
     if info.type == pafs.FileType.File:

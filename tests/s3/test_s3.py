@@ -525,7 +525,8 @@ def test_a_replay_through_spark_connect_publishes_on_s3(lake: str, s3: Proxy, tm
     log = upload(metadata_dir("kafka-3.7.2"), f"s3://{BUCKET}/log-connect")
     command = [str(Path(sys.executable).with_name("jbod")), "replay", log, "--lake", lake, "--max-records", "200"]
     with connect_server(tmp_path) as remote:
-        environment = os.environ | {"JBOD_SPARK__REMOTE": remote}
+        kept = tmp_path / "checkpoints"
+        environment = os.environ | {"JBOD_SPARK__REMOTE": remote, "JBOD_REPLAY__CHECKPOINTS": str(kept)}
         for _ in range(2):
             done = subprocess.run(
                 [*command, "--json"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300

@@ -99,7 +99,7 @@ def test_rollback_retracts_and_no_row_goes(tmp_path: Path) -> None:
 def test_no_commit_deletes_data_of_changes(tmp_path: Path) -> None:
     """``delta.appendOnly``: a remove with ``dataChange`` is against Delta's protocol, whoever commits it."""
     log, lake = tmp_path / "log", tmp_path / "lake"
-    for batches in ([*BEGIN], [*BEGIN, MOVED], [*BEGIN, FAILED], [*BEGIN, FAILED, MOVED]):
+    for batches in ([*BEGIN], [*BEGIN, MOVED], [*BEGIN, FAILED], [*BEGIN, FAILED, (2, MOVED[1])]):
         local.replay(write(log, batches), lake)
     rebuild(str(lake), say=lambda _line: None)
     optimize(str(lake))
