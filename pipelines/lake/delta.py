@@ -53,7 +53,11 @@ def uri_of(path: str) -> str:
 
 def delta_at(location: str, version: int | None = None) -> DeltaTable:
     """Opens the table at a path or URI, at its newest version or at ``version``. Raises delta-rs' errors."""
-    return DeltaTable(location, version=version, storage_options=storage_options(location))
+    if is_object(location):
+        from pipelines.lake.object_log import open_on_s3
+
+        return open_on_s3(location, version)
+    return DeltaTable(location, version=version)
 
 
 def is_table(location: str) -> bool:

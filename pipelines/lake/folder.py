@@ -21,6 +21,13 @@ def check_folder(lake: str) -> None:
 
     Names that begin with ``_`` or ``.`` are ignored: jbod and file systems use them.
     """
+    from pipelines.storage import objects
+
+    if objects.is_object(lake):
+        from pipelines.lake.head import HEAD
+
+        if objects.head(f"{lake}/{HEAD}") is not None:
+            return
     fs, root = filesystem_of(lake)
     info = fs.get_file_info(root)
     if info.type == pafs.FileType.File:
@@ -39,6 +46,7 @@ def remove_lake(lake: str, home: str, more: Sequence[str]) -> None:
     """Removes the tables and locks of a lake, and the folders ``more`` of ``home``, where its checkpoints are."""
     from pipelines.lake.head import HEAD
     from pipelines.lake.lock import LOCK, RUN
+    from pipelines.lake.object_log import forget
     from pipelines.storage.objects import is_object
 
     fs, root = filesystem_of(home)
@@ -49,6 +57,7 @@ def remove_lake(lake: str, home: str, more: Sequence[str]) -> None:
     if is_object(lake):
         # The locks stay: this run still holds one.
         fs.delete_file(f"{root}/{HEAD}")
+        forget(lake)
         for table in TABLES:
             fs.delete_dir(f"{root}/{table.name}")
         return

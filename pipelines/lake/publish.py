@@ -29,9 +29,10 @@ from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import DataFile
 from pipelines.lake.folder import remove_lake
 from pipelines.lake.foreign import PUBLISHED, RESTORED, STARTED, VERSION, Since, commit_info, last_own, misfit_of, since
-from pipelines.lake.head import write_head
+from pipelines.lake.head import take_head, write_head
 from pipelines.lake.lock import alone
-from pipelines.lake.object_commit import Checkpoints, refresh
+from pipelines.lake.object_commit import refresh, write_due_checkpoint
+from pipelines.lake.object_log import ObjectTable
 from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, TABLES, Table
 from pipelines.lake.uris import home_of
 from pipelines.storage.objects import is_object
@@ -55,7 +56,6 @@ class LakeWriter:
     half: int | None = None  # end offset of a batch that ``changes`` has and the ledger not yet
     home: str = ""  # where the checkpoints of its runs are: the lake, or a folder for a lake on S3
     appended: Callable[[], None] = lambda: None  # called after each row of the ledger
-    _checkpoints: Checkpoints = field(default_factory=Checkpoints)
 
     def __post_init__(self) -> None:
         self.home = self.home or home_of(self.location)
@@ -78,7 +78,8 @@ class LakeWriter:
 
         Raises UsageError if there is none. With ``mending``, tables may be damaged, or changed by another engine.
         """
-        identity = Identity(*(described(location)[part.name] for part in fields(Identity)))
+        said = described(location)
+        identity = Identity(*(said[part.name] for part in fields(Identity)))
         with alone(location):
             lake = cls(location, identity)
             lake._load(mending=mending)
@@ -92,6 +93,7 @@ class LakeWriter:
             self._load()
 
     def _load(self, *, mending: bool = False) -> None:
+        take_head(self.location)
         self._open(TABLES)
         self._check_identity()
         if mending:
@@ -126,6 +128,8 @@ class LakeWriter:
             if self.tables[table.name].version() < len(table.checks):
                 # A run that died while it created the table may have left out constraints.
                 add_checks(self.tables[table.name], table)
+            if is_object(uri) and not isinstance(self.tables[table.name], ObjectTable):
+                self.tables[table.name] = delta_at(uri)
 
     @property
     def end_offset(self) -> int:
@@ -393,6 +397,6 @@ class LakeWriter:
         self.commit(LEDGER, [row], (), batch.start_offset, batch.end_offset)
         self.ledger, self.half = entry, None
         if is_object(self.location):
-            write_head(self.location, self.identity, entry, self.tables[LEDGER.name].version())
-            self._checkpoints.write_due(self.location, self.tables, touched=sum(map(bool, rows.values())))
+            write_due_checkpoint(self.tables)
+            write_head(self.location, self.identity, entry, self.tables)
         self.appended()

@@ -103,7 +103,7 @@ class Lake:
 
     def log_end(self) -> int | None:
         """The log's end offset at the last run, if it was before the end of this lake, otherwise None."""
-        return log_end(open_ledger(self.path), self.published.end_offset)
+        return log_end(self.path, open_ledger(self.path), self.connection, self.published.end_offset)
 
     def ledger_rows(self, *columns: str) -> list[dict[str, Any]]:
         """Rows of the ledger. Empty if the lake of an earlier jbod lacks one of the columns."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -17,9 +18,11 @@ from unittest.mock import Mock
 import pytest
 
 from jbod_model.errors import JbodError, UsageError
+from pipelines.ask import Lake
 from pipelines.cli.main import main
-from pipelines.lake import lock
+from pipelines.lake import lock, object_log
 from pipelines.lake.create import Identity
+from pipelines.lake.head import HEAD
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.uris import home_of
 from pipelines.replay.options import Replay
@@ -32,6 +35,7 @@ from tests.crash.loop import Killer, rewrite, segments
 from tests.s3.conftest import upload
 from tests.s3.server import BUCKET, Proxy
 from tests.support import local
+from tests.support.connect_server import connect_server
 from tests.support.paths import ROOT, metadata_dir
 from tests.support.tables import differences, rows_of
 
@@ -185,6 +189,75 @@ def test_a_small_publication_makes_at_most_60_requests(lake: str, s3: Proxy, mon
     assert len(counted) > 40
     assert max(counted) <= 60, counted
     print(f"requests of a publication of 10 records: {sum(counted) / len(counted):.0f}, at most {max(counted)}")
+
+
+def in_a_fresh_process(s3: Proxy, code: str) -> int:
+    """Runs Python in a process of its own. Returns the number of its requests."""
+    s3.forget()
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return len(s3.log)
+
+
+def test_a_fresh_process_publishes_and_asks_with_few_requests(lake: str, s3: Proxy, tmp_path: Path) -> None:
+    log = segments(LOG, tmp_path / "log")
+    last = max((log / "__cluster_metadata-0").glob("*.log"))
+    content = last.read_bytes()
+    last.unlink()
+    replay(log, lake, max_records=20)
+    last.write_bytes(content)
+    asked = in_a_fresh_process(s3, f"from pipelines.ask import Lake; Lake.open({lake!r})")
+    assert s3.kinds() == {"GET": asked}, "nothing is listed"
+    assert asked <= 6, s3.log
+    held = f"from pipelines.lake.publish import LakeWriter\nwith LakeWriter.held({lake!r}): pass"
+    opened = in_a_fresh_process(s3, held)
+    # Each table is asked for a newer commit; the lock is taken and given back.
+    assert opened <= 25, s3.log
+    code = f"import tests.s3.test_s3 as t; t.replay({str(log)!r}, {lake!r})"
+    published = in_a_fresh_process(s3, code)
+    records = sum("/records/closed-" in path for method, path in s3.log if method == "GET")
+    assert published - records <= 60, s3.log
+    print(f"requests of a fresh process: {asked} to ask, {opened} to open to write, {published - records} to publish")
+    replay(log, tmp_path / "lake")
+    assert differences(rows_of(lake), rows_of(tmp_path / "lake")) == []
+
+
+@pytest.mark.parametrize("harm", ["gone", "cut", "no logs", "old"])
+def test_a_head_that_is_gone_damaged_or_old_changes_no_answer(lake: str, tmp_path: Path, harm: str) -> None:
+    replay(LOG, lake, max_records=300)
+    old = objects.get(f"{lake}/{HEAD}")
+    replay(LOG, lake, max_records=60)
+    optimize(lake)
+    if harm == "gone":
+        objects.delete([f"{lake}/{HEAD}"])
+    elif harm == "cut":
+        objects.put(f"{lake}/{HEAD}", old[: len(old) // 2])
+    elif harm == "no logs":
+        said = json.loads(gzip.decompress(old))
+        objects.put(f"{lake}/{HEAD}", json.dumps({name: said[name] for name in said if name != "logs"}).encode())
+    else:
+        objects.put(f"{lake}/{HEAD}", old)
+    object_log.forget(lake)
+    replay(LOG, tmp_path / "lake")
+    assert differences(rows_of(lake), rows_of(tmp_path / "lake")) == []
+    assert replay(LOG, lake).outcome.batches == 0
+
+
+def test_a_lake_that_was_made_again_is_not_answered_from_the_one_before(lake: str, tmp_path: Path) -> None:
+    """A process that serves a lake keeps its logs; commits of another lake have the same names."""
+    replay(metadata_dir("kafka-3.7.2"), lake, max_records=100)
+    assert Lake.open(lake).offset != 629
+    kept = {**object_log._logs}, {**object_log._tails}, {**object_log._made}
+    objects.delete([f"s3://{BUCKET}/{key}" for key in keys(lake)])
+    object_log.forget(lake)
+    replay(LOG, lake, max_records=100)
+    # What the process knew before.
+    for now, then in zip((object_log._logs, object_log._tails, object_log._made), kept, strict=True):
+        now.clear()  # type: ignore[attr-defined]
+        now.update(then)  # type: ignore[attr-defined]
+    assert Lake.open(lake).offset == 629
+    replay(LOG, tmp_path / "lake")
+    assert differences(rows_of(lake), rows_of(tmp_path / "lake")) == []
 
 
 # -- the lock ---------------------------------------------------------------------------------------------------------
@@ -446,9 +519,26 @@ def test_a_replay_on_spark_follows_a_log_on_s3(lake: str, s3: Proxy, tmp_path: P
     assert not objects.exists_below(f"{lake}/_checkpoint")
 
 
-def _ends(lake: str) -> int:
-    from pipelines.ask import Lake
+@pytest.mark.spark
+def test_a_replay_through_spark_connect_publishes_on_s3(lake: str, s3: Proxy, tmp_path: Path) -> None:
+    """The server commits, and the client learns of it from the ledger."""
+    log = upload(metadata_dir("kafka-3.7.2"), f"s3://{BUCKET}/log-connect")
+    command = [str(Path(sys.executable).with_name("jbod")), "replay", log, "--lake", lake, "--max-records", "200"]
+    with connect_server(tmp_path) as remote:
+        kept = tmp_path / "checkpoints"
+        environment = os.environ | {"JBOD_SPARK__REMOTE": remote, "JBOD_REPLAY__CHECKPOINTS": str(kept)}
+        for _ in range(2):
+            done = subprocess.run(
+                [*command, "--json"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+            )
+            assert done.returncode == 0, done.stderr
+            batches = json.loads(done.stdout)["batches"]
+            replay(metadata_dir("kafka-3.7.2"), tmp_path / "lake")
+            assert differences(rows_of(lake), rows_of(tmp_path / "lake")) == []
+    assert batches == 0, "the second run has nothing to do"
 
+
+def _ends(lake: str) -> int:
     try:
         return Lake.open(lake).offset
     except UsageError:
