@@ -45,6 +45,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
 
 
+def pytest_collection_finish() -> None:
+    """Exclude what is imported and collected from garbage collections: it is never freed."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _settings_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove settings in the environment, so that they do not affect the tests."""
@@ -58,7 +64,8 @@ _connect = duckdb.connect
 
 @cache
 def _database() -> duckdb.DuckDBPyConnection:
-    return _connect()
+    # Answers in tests are small: a second thread costs more than it saves.
+    return _connect(config={"threads": 1})
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
@@ -74,6 +74,29 @@ def open_table(root: str, name: str, version: int | None) -> DeltaTable:
             f"{root}/{name}: cannot be opened at version {version}, which the ledger names ({what}): jbod optimize "
             "looks for a newer one that says the same, and jbod rebuild makes the tables from the records"
         ) from None
+
+
+class Tables(Mapping[str, DeltaTable]):
+    """The tables of a lake at the versions that its ledger names. A table is opened when it is first asked for."""
+
+    def __init__(self, root: str, versions: Mapping[str, int]) -> None:
+        self._root = root
+        self._versions = versions
+        self._opened: dict[str, DeltaTable] = {}
+
+    def __getitem__(self, name: str) -> DeltaTable:
+        if name not in self._opened:
+            self._opened[name] = open_table(self._root, name, self._versions[name])
+        return self._opened[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._versions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._versions)
+
+    def __len__(self) -> int:
+        return len(self._versions)
 
 
 def connect(root: str = "") -> duckdb.DuckDBPyConnection:

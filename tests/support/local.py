@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from shutil import copytree, rmtree
+from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,7 +47,10 @@ def replay(
     There is no checkpoint: every run rebuilds its state from the records of the lake.
     """
     log = LogDir(str(log_dir))
-    lake = LakeWriter.create_or_open(str(lake_dir), Identity(log.cluster_id(), profile, "kafka", shards))
+    identity = Identity(log.cluster_id(), profile, "kafka", shards)
+    if not Path(lake_dir).exists():
+        copytree(_empty_lake(identity), lake_dir)
+    lake = LakeWriter.create_or_open(str(lake_dir), identity)
     job = Job(str(lake_dir), lake.identity.shards, rules(profile, "kafka"))
     discard_checkpoint(lake.home)
     done = reconcile(lake, job, Planner(log), has_checkpoint=False, replace=replace)
@@ -67,6 +74,15 @@ def replay(
         lake.publish(batch)
         position = end
     return done
+
+
+@cache
+def _empty_lake(identity: Identity) -> Path:
+    """A new lake, to copy: to make one takes longer than most replays of tests."""
+    made = Path(mkdtemp(prefix="jbod-empty-lake-"))
+    atexit.register(rmtree, made, ignore_errors=True)
+    LakeWriter.create_or_open(str(made / "lake"), identity)
+    return made / "lake"
 
 
 @dataclass(frozen=True)
