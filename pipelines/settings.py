@@ -273,7 +273,7 @@ def _check_variables() -> None:
 
 
 def _parsed(text: str) -> Any:
-    """The content of YAML. libyaml, which not every build of PyYAML has, takes a tenth of the time of Python's loader."""
+    """The content of YAML, by libyaml if PyYAML has it: Python's loader takes ten times as long."""
     try:
         return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  both are safe
     except yaml.YAMLError:

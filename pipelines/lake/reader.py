@@ -118,6 +118,11 @@ class Lake:
         """Paths and labels of directories. They do not depend on the offset."""
         return Names.of([*self.kept_names(), *self.named])
 
+    @cached_property
+    def setting_values(self) -> dict[tuple[str, str], list[tuple[int, bytes]]]:
+        """Offset and value of records by type and what the value contains: parts of one answer need the same ones."""
+        return {}
+
     def kept_names(self) -> Sequence[Statement]:
         """What jbod label keeps in the lake."""
         return read_statements(self.path, self.connection)
