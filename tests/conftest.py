@@ -85,6 +85,7 @@ def _one_database() -> Iterator[None]:
     if _database.cache_info().currsize:
         _database().close()
         _database.cache_clear()
+    gc.unfreeze()
     gc.collect()
 
 

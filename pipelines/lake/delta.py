@@ -77,12 +77,19 @@ def open_table(root: str, name: str, version: int | None) -> DeltaTable:
 
 
 class Tables(Mapping[str, DeltaTable]):
-    """The tables of a lake at the versions that its ledger names. A table is opened when it is first asked for."""
+    """The tables of a lake at the versions that its ledger names.
+
+    A table is opened when it is first asked for. Where the commit of its version is not a local file, it is opened at
+    once: so a table that is gone is reported by every question, whether the question needs it or not.
+    """
 
     def __init__(self, root: str, versions: Mapping[str, int]) -> None:
         self._root = root
         self._versions = versions
         self._opened: dict[str, DeltaTable] = {}
+        for name, version in versions.items():
+            if not Path(root, name, "_delta_log", f"{version:020d}.json").is_file():
+                self._opened[name] = open_table(root, name, version)
 
     def __getitem__(self, name: str) -> DeltaTable:
         if name not in self._opened:
