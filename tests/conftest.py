@@ -13,7 +13,7 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import volume
+from tests.support import templates, volume
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,6 +33,11 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=[HealthCheck.too_slow],
     )
     settings.load_profile("jbod")
+
+
+def pytest_unconfigure() -> None:
+    """Remove the folders that tests copied from."""
+    templates.remove_folders()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

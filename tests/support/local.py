@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import dataclasses
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from shutil import copytree, rmtree
-from tempfile import mkdtemp
+from shutil import copytree
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +28,7 @@ from pipelines.source.plan import Planner
 from pipelines.source.planners import planner_of
 from pipelines.source.positions import Slice
 from pipelines.source.tail import Settle
+from tests.support.templates import new_folder
 
 
 def replay(
@@ -79,8 +78,7 @@ def replay(
 @cache
 def _empty_lake(identity: Identity) -> Path:
     """A new lake, to copy: to make one takes longer than most replays of tests."""
-    made = Path(mkdtemp(prefix="jbod-empty-lake-"))
-    atexit.register(rmtree, made, ignore_errors=True)
+    made = new_folder()
     LakeWriter.create_or_open(str(made / "lake"), identity)
     return made / "lake"
 
