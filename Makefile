@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test unit integration exhaustive live cluster defects tla s3 spark-versions kafka-schema mutate lint bench clean
 MAKEFLAGS += --no-print-directory
+# Without files of bytecode, every worker and every process of a test compiles all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin

@@ -14,7 +14,7 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import volume
+from tests.support import templates, volume
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,6 +39,11 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("jbod")
 
 
+def pytest_unconfigure() -> None:
+    """Remove the folders that tests copied from."""
+    templates.remove_folders()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the cases beyond the sample."""
     if config.getoption("exhaustive"):
@@ -47,6 +52,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if rest:
         config.hook.pytest_deselected(items=rest)
         items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
+
+
+def pytest_collection_finish() -> None:
+    """Exclude what is imported and collected from garbage collections: it is never freed."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +73,8 @@ _connect = duckdb.connect
 
 @cache
 def _database() -> duckdb.DuckDBPyConnection:
-    return _connect()
+    # Answers in tests are small: a second thread costs more than it saves.
+    return _connect(config={"threads": 1})
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -82,6 +94,7 @@ def _one_database() -> Iterator[None]:
     if _database.cache_info().currsize:
         _database().close()
         _database.cache_clear()
+    gc.unfreeze()
     gc.collect()
 
 

@@ -79,9 +79,8 @@ def newest_versions(lake: Lake) -> dict[str, int]:
 
 def _with_views(lake: Lake) -> duckdb.DuckDBPyConnection:
     connection = lake.connection.cursor()
-    tables = {**lake.tables, LEDGER.name: open_ledger(lake.path)}
     for table in (RECORDS, *HISTORY, LEDGER):
-        delta = tables[table.name]
+        delta = open_ledger(lake.path) if table is LEDGER else lake.tables[table.name]
         rows = read_parquet(lake.path, table.name, delta, [file["path"] for file in data_files(delta)])
         name = f"{table.name}_history" if table.history else table.name
         connection.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM {rows}")
