@@ -205,7 +205,7 @@ class ObjectTable(DeltaTable):
         from pipelines.lake.tables import BY_NAME
 
         lake, _, name = self.table_uri.rpartition("/")
-        paths = self.get_add_actions().column("path").to_pylist()
+        paths = [str(path) for path in self.get_add_actions().column("path").to_pylist()]
         return pads.dataset(files.read(lake, BY_NAME[name], paths))
 
     def _there(self, version: int | None = None) -> DeltaTable:
@@ -267,7 +267,7 @@ def forget(lake: str) -> None:
         _made.pop(lake, None)
         for known in (_logs, _tails):
             for location in [one for one in known if one.startswith(f"{lake}/")]:
-                del known[location]  # type: ignore[attr-defined]
+                del known[location]
 
 
 def _name(version: int) -> str:

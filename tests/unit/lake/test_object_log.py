@@ -96,7 +96,7 @@ def test_another_process_opens_from_the_head_alone(log: Path, tmp_path: Path, re
     requests.took()
     lake = Lake.open(AT)
     opened = requests.took()
-    ledger = lake.published.versions | {"ledger": delta_at(f"{AT}/ledger").version()}
+    ledger = {**lake.published.versions, "ledger": delta_at(f"{AT}/ledger").version()}
     assert opened.pop(("get", HEAD)) == 1
     assert opened.pop(("get", f"ledger/_delta_log/{ledger['ledger'] + 1:020d}.json")) == 1
     assert not [path for _, path in opened if "_delta_log" in path], "no log was read"
