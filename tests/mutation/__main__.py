@@ -48,7 +48,7 @@ def main() -> int:
     todo = [each for mutants in chosen.values() for each in mutants if results.verdict(each) is None]
     if todo:
         _try(todo, results, options)
-        results = Results(results.path)
+        results.load()
     return _report(chosen, results, whole=not (options.sample or options.only or options.package))
 
 
@@ -67,8 +67,12 @@ class Results:
         self.tests = digest(*map(_text, sorted((ROOT / "tests").rglob("*.py"))))
         self.modules: dict[str, str] = {}
         self.known: dict[str, dict[str, str]] = {}
-        if path.exists():
-            lines = path.read_text(encoding="utf-8").splitlines()
+        self.load()
+
+    def load(self) -> None:
+        """Read the file again, to which other processes add."""
+        if self.path.exists():
+            lines = _text(self.path).splitlines()
             self.known = {each["mutant"]: each for each in map(json.loads, lines)}
 
     def verdict(self, mutant: Mutant) -> str | None:

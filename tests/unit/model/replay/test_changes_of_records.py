@@ -80,6 +80,26 @@ def test_registration_after_a_restart_tells_what_differs() -> None:
     assert why_gone(registered(1, D0), elsewhere, D3) == "deregistered"
 
 
+def test_brokers_partitions_and_directories_are_in_order() -> None:
+    """R-EVENT-1."""
+    many = tuple(Uuid(8, n) for n in range(40, 20, -1))
+    record = r.RegisterBrokerRecord(broker_id=3, log_dirs=many, cordoned_log_dirs=many)
+    found = after(record, Image())
+    for what in ("directory", "cordon"):
+        assert [one.directory_id for one in found if one.what == what] == sorted(many)
+    snapshot = image(
+        r.TopicRecord(name="t", topic_id=TOPIC),
+        *(
+            r.PartitionRecord(
+                topic_id=TOPIC, partition_id=number, replicas=(16, 8, 24), isr=(8,), leader=8, directories=(D2, D1, D0)
+            )
+            for number in (16, 8, 24)
+        ),
+    )
+    told = [one for one in changes_between(Image(), snapshot, None) if one.what == "assignment"]
+    assert [(one.partition, one.broker_id) for one in told] == [(p, b) for p in (8, 16, 24) for b in (8, 16, 24)]
+
+
 def test_failed_directory_takes_its_replicas_offline() -> None:
     """R-EVENT-3, R-EVENT-6."""
     record = r.BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=20, log_dirs=(D3,))

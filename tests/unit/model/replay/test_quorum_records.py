@@ -70,6 +70,12 @@ def test_voter_stays_the_same_in_the_next_epoch_and_is_an_observer_when_it_is_no
     assert back.members[2] == Member(node_id=2, directory_id=str(B), voter=True, since=THIRD, heard=FIRST)
 
 
+def test_members_are_in_the_order_of_their_ids() -> None:
+    """R-VOTER-2."""
+    state = QuorumState().follow(leader(16, {16: ZERO, 8: ZERO, 24: ZERO}), FIRST)
+    assert list(state.members) == [8, 16, 24]
+
+
 def test_leader_that_is_no_voter_is_kept_as_an_observer_would_be() -> None:
     """R-VOTER-2: a leader that removed itself leads until another is elected."""
     state = QuorumState().follow(leader(3, {1: A}), FIRST)
