@@ -54,12 +54,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
 
 
-def pytest_collection_finish() -> None:
-    """Exclude what is imported and collected from garbage collections: it is never freed."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(autouse=True)
 def _settings_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove settings in the environment, so that they do not affect the tests."""
@@ -94,7 +88,6 @@ def _one_database() -> Iterator[None]:
     if _database.cache_info().currsize:
         _database().close()
         _database.cache_clear()
-    gc.unfreeze()
     gc.collect()
 
 
