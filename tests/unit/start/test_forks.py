@@ -77,12 +77,15 @@ def test_process_ends_with_the_one_that_started_it(server: tuple[str, subprocess
     assert parent(address, tmp_path) == ["False"]
 
 
-def test_parent_goes_on_itself_if_a_call_is_refused(server: tuple[str, object]) -> None:
+def test_call_of_an_impossible_length_is_refused_and_the_next_is_served(
+    server: tuple[str, object], tmp_path: Path
+) -> None:
     with socket.socket(socket.AF_UNIX) as call:
         call.connect(server[0])
         call.settimeout(30)
         socket.send_fds(call, [(1 << 40).to_bytes(8, "big")], [0, 1, 2])
         assert call.recv(1) == b""
+    assert parent(server[0], tmp_path, "after it\n")[-1] == "True"
 
 
 @pytest.mark.parametrize("address", ["", "/nowhere/s"])
