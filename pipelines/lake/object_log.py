@@ -283,6 +283,17 @@ def _folder() -> Path:
     return _folders[process]
 
 
+def _after_fork() -> None:
+    """A child process has logs of its own: the parent goes on writing to its folders."""
+    global _lock
+    _lock = threading.RLock()
+    for known in (_logs, _tails, _made):
+        known.clear()  # type: ignore[attr-defined]
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def _remove(process: int, folder: Path) -> None:
     if process == os.getpid():
         shutil.rmtree(folder, ignore_errors=True)

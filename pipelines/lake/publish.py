@@ -128,6 +128,7 @@ class LakeWriter:
             if self.tables[table.name].version() < len(table.checks):
                 # A run that died while it created the table may have left out constraints.
                 add_checks(self.tables[table.name], table)
+                self.tables[table.name].update_incremental()
             if is_object(uri) and not isinstance(self.tables[table.name], ObjectTable):
                 self.tables[table.name] = delta_at(uri)
 

@@ -20,7 +20,7 @@ import pytest
 from jbod_model.errors import JbodError, UsageError
 from pipelines.ask import Lake
 from pipelines.cli.main import main
-from pipelines.lake import lock, object_log
+from pipelines.lake import create, lock, object_log
 from pipelines.lake.create import Identity
 from pipelines.lake.head import HEAD
 from pipelines.lake.publish import LakeWriter
@@ -481,6 +481,19 @@ def test_a_first_run_that_fails_leaves_no_lake(lake: str, tmp_path: Path, monkey
     with pytest.raises(JbodError, match="the cause"):
         replay(LOG, lake)
     assert {key.rpartition("/")[2] for key in keys(lake)} == {"_lock", "_run"}
+
+
+def test_constraints_that_a_dead_run_left_out_are_added(
+    lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(create, "add_checks", Mock(side_effect=RuntimeError("killed")))
+        with pytest.raises(RuntimeError, match="killed"):
+            replay(LOG, lake)
+    object_log.forget(lake)
+    replay(LOG, lake)
+    replay(LOG, tmp_path / "lake")
+    assert differences(rows_of(lake), rows_of(tmp_path / "lake")) == []
 
 
 # -- crashes, and Spark -----------------------------------------------------------------------------------------------
