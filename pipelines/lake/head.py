@@ -11,14 +11,16 @@ import gzip
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
 from pipelines.lake import FORMAT_VERSION
-from pipelines.lake.create import Identity
 from pipelines.lake.object_log import PARTS, ObjectTable, take_tails
 from pipelines.storage import objects
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 HEAD = "_head"
 MOST_BYTES = 4 << 20
@@ -28,7 +30,9 @@ _DAMAGED = (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError)
 _KEPT = ("end_offset", "epoch", "fingerprint", "log_end")
 
 
-def write_head(location: str, identity: Identity, row: Mapping[str, Any], tables: Mapping[str, DeltaTable]) -> None:
+def write_head(
+    location: str, identity: DataclassInstance, row: Mapping[str, Any], tables: Mapping[str, DeltaTable]
+) -> None:
     """Writes the head of a lake on S3. ``row``: the newest one of the ledger, which is committed."""
     logs, left = {}, MOST_BYTES
     for name, table in tables.items():

@@ -232,6 +232,12 @@ def open_on_s3(location: str, version: int | None) -> DeltaTable:
     return DeltaTable(location, version=version, storage_options=objects.storage_options(location))
 
 
+def kept_log(delta: DeltaTable, location: str) -> DeltaTable:
+    """A table that delta-rs made on S3, with its log kept here; any other table as it is."""
+    made = objects.is_object(location) and not isinstance(delta, ObjectTable)
+    return open_on_s3(location, None) if made else delta
+
+
 def commit_of(location: str, version: int) -> bytes | None:
     """The content of a commit of the table at a URI, None if its object is gone."""
     log = _logs.get(location)
@@ -281,6 +287,17 @@ def _folder() -> Path:
         _folders[process] = folder
         atexit.register(_remove, process, folder)
     return _folders[process]
+
+
+def _after_fork() -> None:
+    """A child process has logs of its own: the parent goes on writing to its folders."""
+    global _lock
+    _lock = threading.RLock()
+    for known in (_logs, _tails, _made):
+        known.clear()  # type: ignore[attr-defined]
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _remove(process: int, folder: Path) -> None:

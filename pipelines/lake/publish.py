@@ -32,7 +32,7 @@ from pipelines.lake.foreign import PUBLISHED, RESTORED, STARTED, VERSION, Since,
 from pipelines.lake.head import take_head, write_head
 from pipelines.lake.lock import alone
 from pipelines.lake.object_commit import refresh, write_due_checkpoint
-from pipelines.lake.object_log import ObjectTable
+from pipelines.lake.object_log import kept_log
 from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, TABLES, Table
 from pipelines.lake.uris import home_of
 from pipelines.storage.objects import is_object
@@ -79,9 +79,8 @@ class LakeWriter:
         Raises UsageError if there is none. With ``mending``, tables may be damaged, or changed by another engine.
         """
         said = described(location)
-        identity = Identity(*(said[part.name] for part in fields(Identity)))
         with alone(location):
-            lake = cls(location, identity)
+            lake = cls(location, Identity(*(said[part.name] for part in fields(Identity))))
             lake._load(mending=mending)
             if lake.ledger is None:
                 raise UsageError(f"{location}: nothing was published into this lake yet")
@@ -126,10 +125,10 @@ class LakeWriter:
             except (DeltaError, OSError) as problem:
                 raise cannot_be_opened(self.location, table, problem) from None
             if self.tables[table.name].version() < len(table.checks):
-                # A run that died while it created the table may have left out constraints.
+                # A run that died may have left out constraints.
                 add_checks(self.tables[table.name], table)
-            if is_object(uri) and not isinstance(self.tables[table.name], ObjectTable):
-                self.tables[table.name] = delta_at(uri)
+                self.tables[table.name].update_incremental()
+            self.tables[table.name] = kept_log(self.tables[table.name], uri)
 
     @property
     def end_offset(self) -> int:
@@ -332,9 +331,8 @@ class LakeWriter:
         if LEDGER.name in newer:
             self.read_ledger()
         if self.end_offset != end:
-            raise Overtaken(
-                f"{self.location}: another run published up to offset {self.end_offset - 1} meanwhile: run again, alone"
-            )
+            last = self.end_offset - 1
+            raise Overtaken(f"{self.location}: another run published up to offset {last} meanwhile: run again, alone")
         if newer:
             self._compare()
 

@@ -141,29 +141,6 @@ def test_server_publishes_nothing_once_its_client_is_dead(server: str, tmp_path:
     assert commits.is_dir()
 
 
-def test_run_that_follows_ends_well_at_sigterm_and_so_does_its_query(server: str, jbod: Jbod, tmp_path: Path) -> None:
-    log, lake = tmp_path / "log", tmp_path / "lake"
-    copytree(metadata_dir(KAFKA), log)
-    segments = sorted((log / "__cluster_metadata-0").glob("*.log"))
-    held = segments[-1].rename(tmp_path / "held")
-    words = ("replay", log, "--lake", lake, "--start", "log", "--follow", "--json")
-    with subprocess.Popen(
-        [*JBOD, *words], cwd=ROOT, env=environment(server), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as client:
-        wait_for(lambda: (lake / "ledger/_delta_log/00000000000000000001.json").exists(), 300)
-        client.send_signal(signal.SIGTERM)
-        out, err = client.communicate(timeout=120)
-    assert client.returncode == 0, err
-    assert json.loads(out)["endOffset"] == int(segments[-1].stem)
-    planned = lake / "_checkpoint" / "offsets"
-    before = len(list(planned.iterdir()))
-    held.rename(segments[-1])
-    time.sleep(5)
-    assert len(list(planned.iterdir())) == before, "the server still follows the log"
-    done = json.loads(jbod("replay", log, "--lake", lake, "--json").stdout)
-    assert (done["startOffset"], done["endOffset"]) == (int(segments[-1].stem), 630)
-
-
 NOTEBOOK = """
 import json, sys
 from pyspark.sql import SparkSession

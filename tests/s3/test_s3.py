@@ -20,10 +20,11 @@ import pytest
 from jbod_model.errors import JbodError, UsageError
 from pipelines.ask import Lake
 from pipelines.cli.main import main
-from pipelines.lake import lock, object_log
+from pipelines.lake import create, lock, object_log
 from pipelines.lake.create import Identity
 from pipelines.lake.head import HEAD
 from pipelines.lake.publish import LakeWriter
+from pipelines.lake.tables import Table
 from pipelines.lake.uris import home_of
 from pipelines.replay.options import Replay
 from pipelines.replay.publisher import Publisher
@@ -35,7 +36,6 @@ from tests.crash.loop import Killer, rewrite, segments
 from tests.s3.conftest import upload
 from tests.s3.server import BUCKET, Proxy
 from tests.support import local
-from tests.support.connect_server import connect_server
 from tests.support.paths import ROOT, metadata_dir
 from tests.support.tables import differences, rows_of
 
@@ -483,6 +483,23 @@ def test_a_first_run_that_fails_leaves_no_lake(lake: str, tmp_path: Path, monkey
     assert {key.rpartition("/")[2] for key in keys(lake)} == {"_lock", "_run"}
 
 
+def test_constraints_that_a_dead_run_left_out_are_added(
+    lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(_delta: object, table: Table) -> None:
+        if table.checks:
+            raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(create, "add_checks", dies)
+        with pytest.raises(RuntimeError, match="killed"):
+            replay(LOG, lake)
+    object_log.forget(lake)
+    replay(LOG, lake)
+    replay(LOG, tmp_path / "lake")
+    assert differences(rows_of(lake), rows_of(tmp_path / "lake")) == []
+
+
 # -- crashes, and Spark -----------------------------------------------------------------------------------------------
 
 
@@ -517,25 +534,6 @@ def test_a_replay_on_spark_follows_a_log_on_s3(lake: str, s3: Proxy, tmp_path: P
     assert differences(rows_of(lake), rows_of(tmp_path / "lake")) == []
     assert Path(home_of(lake), "_checkpoint", "offsets").is_dir()
     assert not objects.exists_below(f"{lake}/_checkpoint")
-
-
-@pytest.mark.spark
-def test_a_replay_through_spark_connect_publishes_on_s3(lake: str, s3: Proxy, tmp_path: Path) -> None:
-    """The server commits, and the client learns of it from the ledger."""
-    log = upload(metadata_dir("kafka-3.7.2"), f"s3://{BUCKET}/log-connect")
-    command = [str(Path(sys.executable).with_name("jbod")), "replay", log, "--lake", lake, "--max-records", "200"]
-    with connect_server(tmp_path) as remote:
-        kept = tmp_path / "checkpoints"
-        environment = os.environ | {"JBOD_SPARK__REMOTE": remote, "JBOD_REPLAY__CHECKPOINTS": str(kept)}
-        for _ in range(2):
-            done = subprocess.run(
-                [*command, "--json"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-            )
-            assert done.returncode == 0, done.stderr
-            batches = json.loads(done.stdout)["batches"]
-            replay(metadata_dir("kafka-3.7.2"), tmp_path / "lake")
-            assert differences(rows_of(lake), rows_of(tmp_path / "lake")) == []
-    assert batches == 0, "the second run has nothing to do"
 
 
 def _ends(lake: str) -> int:
