@@ -294,7 +294,7 @@ def _after_fork() -> None:
     global _lock
     _lock = threading.RLock()
     for known in (_logs, _tails, _made):
-        known.clear()  # type: ignore[attr-defined]
+        known.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)
