@@ -40,14 +40,17 @@ def replay(
     lag: Settle | None = None,
     replace: bool = False,
     profile: str = "kafka",
+    template: bool = True,
 ) -> RolledBack | None:
     """Roll the lake back if the log was rewritten, then replay to the log's end; returns the rollback.
+
+    ``template``: a new lake is a copy of an empty one, so all have the same table ids. False: it is created as by jbod.
 
     There is no checkpoint: every run rebuilds its state from the records of the lake.
     """
     log = LogDir(str(log_dir))
     identity = Identity(log.cluster_id(), profile, "kafka", shards)
-    if not Path(lake_dir).exists():
+    if template and isinstance(lake_dir, Path) and not lake_dir.exists():
         copytree(_empty_lake(identity), lake_dir)
     lake = LakeWriter.create_or_open(str(lake_dir), identity)
     job = Job(str(lake_dir), lake.identity.shards, rules(profile, "kafka"))

@@ -43,7 +43,9 @@ def _plainly(logs: Sequence[Path]) -> list[list[str]]:
     """What a process with plain kernels says of logs."""
     program = (
         "import json, sys\n"
+        "from pipelines.start import plain_kernels\n"
         "from pipelines.start.plain_kernels import are_plain, choose_kernels\n"
+        "plain_kernels.MOST_BYTES = plain_kernels.MOST_RECORDS = 1 << 40\n"
         "choose_kernels(sys.argv[1:])\n"
         "assert are_plain()\n"
         "from tests.unit.start.test_plain_kernels import said\n"
