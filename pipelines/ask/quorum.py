@@ -204,7 +204,8 @@ def _controllers(lake: Lake) -> Iterable[Node]:
         """
     )
     for node, incarnation, endpoints, names, lowest, highest, offset, micros, in_snapshot, *heard in rows:
-        levels = {name: Levels(*pair) for name, *pair in zip(names, lowest, highest, strict=True)}
+        # A contract reports lists of different lengths.
+        levels = {name: Levels(*pair) for name, *pair in zip(names, lowest, highest, strict=False)}
         registered = Moment(offset, time_of(micros))
         yield Node(
             node, incarnation, tuple(endpoints), levels, registered, in_snapshot, heard=_moment(*heard)
