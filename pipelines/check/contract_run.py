@@ -76,7 +76,7 @@ def newest_versions(lake: Lake) -> dict[str, int]:
 
 
 def _with_views(lake: Lake) -> duckdb.DuckDBPyConnection:
-    connection = lake.connection.cursor()
+    connection = lake.cursor()
     tables = {**lake.tables, LEDGER.name: open_ledger(lake.path)}
     for table in (RECORDS, *OF_REPLICAS, LEDGER):
         delta = tables[table.name]
