@@ -1,7 +1,9 @@
 # make setup | demo | test | lint | bench | clean.   PYTHON=python3.12 chooses another interpreter.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration exhaustive live cluster defects tla s3 spark-versions kafka-schema lint bench clean
+.PHONY: help setup demo test unit integration exhaustive live cluster defects tla s3 spark-versions kafka-schema mutate lint bench clean
 MAKEFLAGS += --no-print-directory
+# Without files of bytecode, every worker and every process of a test compiles all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,6 +22,7 @@ help:
 	@echo "make s3      logs and lakes on a real S3 server, while runs are killed (needs Go, or S3_SERVER=PATH)"
 	@echo "make spark-versions   the wheel beside PySpark 4.0, 4.1 and 4.2"
 	@echo "make tla     the TLA+ module through TLC, beside the explorer (needs Maven)"
+	@echo "make mutate  mutants of the specification that no test notices (hours; MUTATE='--sample 50 --minutes 20')"
 	@echo "make kafka-schema JAR=kafka-metadata-4.4.0.jar   what a Kafka's records have that is not known here"
 	@echo "make bench   speed, side by side with Kafka's own reader"
 
@@ -110,6 +113,10 @@ $(KAFKA_LIBS) $(KAFKA_TOOLS):
 # TLC is fetched with Maven.
 tla: setup
 	$(BIN)/python -m tests.tla.check $(TLA)
+
+# A run continues where the last one ended.
+mutate: setup
+	$(BIN)/python -m tests.mutation $(MUTATE)
 
 # Kafka's classes of eight releases are fetched with Maven.
 defects: setup

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,7 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import volume
+from tests.support import templates, volume
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,6 +26,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Test modules use both when they are imported."""
+    # A shell without job control starts background processes with SIGINT ignored, and their children inherit this.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     volume.set_exhaustive(config.getoption("exhaustive"))
     settings.register_profile(
         "jbod",
@@ -33,6 +37,11 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=[HealthCheck.too_slow],
     )
     settings.load_profile("jbod")
+
+
+def pytest_unconfigure() -> None:
+    """Remove the folders that tests copied from."""
+    templates.remove_folders()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -58,7 +67,8 @@ _connect = duckdb.connect
 
 @cache
 def _database() -> duckdb.DuckDBPyConnection:
-    return _connect()
+    # Answers in tests are small: a second thread costs more than it saves.
+    return _connect(config={"threads": 1})
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -59,6 +59,8 @@ class OwnWork:
     """
     from_offset: int
     records: tuple[VersionedRecord, ...]
+    unexplained: bool = False
+    """Whether a request should have caused the records and none in the log did."""
     nearest: tuple[RequestLine, tuple[VersionedRecord, ...]] | None = None
     """Of an unexplained record: a request that could have begun with it, and what that should have written."""
     newer: bool = False

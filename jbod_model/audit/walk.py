@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from jbod_model.audit.arrivals import Arrivals
 from jbod_model.audit.expect import (
@@ -28,38 +29,31 @@ from jbod_model.audit.expect import (
 )
 from jbod_model.audit.knowledge import Knowledge
 from jbod_model.audit.newer import may_have_caused, newer_level, newer_line, newer_record
+from jbod_model.audit.own_work import own_work
 from jbod_model.audit.placements import PLACED, as_placed
 from jbod_model.audit.subjects import CAUSED, may_begin_with
 from jbod_model.audit.upcoming import Upcoming
 from jbod_model.audit.verdict import Judged, OwnWork, Verdict, undecided
 from jbod_model.conformance import compare
+from jbod_model.conformance.operations import operation_of
 from jbod_model.controller import Context
-from jbod_model.controller.election import NO_LEADER
-from jbod_model.controller.leader_updates import FENCE
-from jbod_model.formats.json_values import camel_case
 from jbod_model.formats.kafka_errors import KafkaError
 from jbod_model.formats.log import LogEntry
 from jbod_model.formats.metadata_version import METADATA_VERSION
 from jbod_model.formats.records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
-    BrokerRegistrationChangeRecord,
     EndTransactionRecord,
-    PartitionChangeRecord,
-    Record,
     UnknownRecord,
     VersionedRecord,
 )
 from jbod_model.formats.request_log import NewerLine, RequestLine
 from jbod_model.formats.requests import (
-    BalanceLeaders,
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
-    ElectUncleanLeaders,
     Request,
-    SessionExpired,
 )
 
 SLACK_MS = 500
@@ -68,7 +62,6 @@ SLACK_MS = 500
 ROUNDING_MS = 2
 """Times in log lines are rounded to milliseconds."""
 
-SESSION_EXPIRED = "session expired"
 HASH_ORDER = "in the order of a hash table"
 
 
@@ -274,7 +267,7 @@ class Audit:
                 self._skip(len(judged.found))
                 yield judged
                 return
-        for cause, request in self._own_work(record.record):
+        for cause, request in own_work(self.known.image, record.record):
             count = self._written_by(request)
             if count:
                 yield self._own(cause, count)
@@ -286,11 +279,12 @@ class Audit:
                 pending.instead = expect(self.known.image, asked, context, RIGHT).records
             if pending.instead:
                 pending.suspects.append((entry.offset, record))
-        newer = (self._newer or newer_record(record)) is not None
-        newer = newer or any(may_have_caused(line, record.record) for line in self._unread)
-        cause = "not decidable" if newer else "unexplained"
+        newer = bool(self._newer or newer_record(record)) or any(
+            may_have_caused(line, record.record) for line in self._unread
+        )
+        cause = f"{'not decidable' if newer else 'unexplained'} {type(record.record).__name__}"
         nearest = next(((one.line, one.instead) for one in possible if one.instead), None)
-        yield replace(self._own(f"{cause} {type(record.record).__name__}", 1, newer=newer), nearest=nearest)
+        yield self._own(cause, 1, newer=newer, unexplained=not newer, nearest=nearest)
 
     def _caused_by(self, pending: _Pending, entry: LogEntry) -> Judged | None:
         """The verdict if the rules, or known other rules, explain the next records and the answer; else None."""
@@ -313,7 +307,7 @@ class Audit:
         reasons = [PLACED] if placed else []
         verdict = Verdict.SAME if rules is RIGHT else Verdict.QUIRK
         if found != outcome.records:
-            defined = next(compare.records(camel_case(line.api.lower()), found, outcome.records), None)
+            defined = next(compare.records(operation_of(request), found, outcome.records), None)
             if defined is not None:
                 if self._newer is not None:
                     return self._differs(line, "", right.records, found, entry.offset)
@@ -342,36 +336,20 @@ class Audit:
         found = tuple(self._upcoming.records(len(expected)))
         return found if found == expected or Counter(found) == Counter(expected) else None
 
-    def _own_work(self, record: Record) -> Iterator[tuple[str, Request]]:
-        """The periodic work of a controller that may write ``record``."""
-        if isinstance(record, BrokerRegistrationChangeRecord) and record.fenced == FENCE:
-            yield SESSION_EXPIRED, SessionExpired(broker_id=record.broker_id)
-        if not isinstance(record, PartitionChangeRecord) or record.topic_id not in self.known.image.topics:
-            return
-        partition = self.known.image.topics[record.topic_id].partitions.get(record.partition_id)
-        if partition is None:
-            return
-        for broker_id in partition.isr:
-            yield SESSION_EXPIRED, SessionExpired(broker_id=broker_id)
-        if record.leader == partition.replicas[0]:
-            yield "leaders balanced", BalanceLeaders()
-        if partition.leader == NO_LEADER:
-            yield "unclean leaders elected", ElectUncleanLeaders()
-
     def _written_by(self, request: Request) -> int:
         """The number of next records that the controller's own work explains."""
         context = self.known.own_context()
         for rules in (RIGHT, AS_RELEASED):
             expected = expect(self.known.image, request, context, rules).records
             found = self._found(expected)
-            if found is not None and next(compare.records("", found, expected), None) is None:
+            if found is not None and next(compare.records(operation_of(request), found, expected), None) is None:
                 return len(expected)
         return 0
 
-    def _own(self, cause: str, count: int, *, newer: bool = False) -> OwnWork:
+    def _own(self, cause: str, count: int, **more: Any) -> OwnWork:
         first = self._upcoming.first()
         assert first is not None
-        return OwnWork(cause=cause, from_offset=first.offset, records=self._skip(count), newer=newer)
+        return OwnWork(cause=cause, from_offset=first.offset, records=self._skip(count), **more)
 
     def _skip(self, count: int = 1) -> tuple[VersionedRecord, ...]:
         """Apply the next entries to `Knowledge`."""

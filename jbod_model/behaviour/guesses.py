@@ -73,15 +73,10 @@ def guesses(ahead: Ahead) -> Iterator[Guess]:
 
 def _after_partitions(ahead: Ahead) -> Iterator[Guess]:
     """Partitions that change because of the broker whose record follows them, else for a cause of their own."""
-    brokers = (RegisterBrokerRecord, UnregisterBrokerRecord, BrokerRegistrationChangeRecord)
-    at = next((place for place, record in enumerate(ahead.records) if isinstance(record, brokers)), None)
-    following = None if at is None else ahead.records[at]
-    if isinstance(following, BrokerRegistrationChangeRecord):
-        yield from _registration_changes(ahead, at or 0)
-    elif isinstance(following, RegisterBrokerRecord):
-        yield from _registrations(following, ahead)
-    elif isinstance(following, UnregisterBrokerRecord):
-        yield Guess(UnregisterBrokerRequest(broker_id=following.broker_id))
+    for at, record in enumerate(ahead.records):
+        if type(record) in _OF_BROKER:
+            yield from _OF_BROKER[type(record)](ahead, at)
+            break
     yield from changes_of_partitions(ahead)
     yield from _shutdowns_that_show_in_partitions_only(ahead)
 
@@ -147,14 +142,10 @@ def _shutdowns_that_show_in_partitions_only(ahead: Ahead) -> Iterator[Guess]:
                 yield Guess(guess.request, {**guess.circumstances, "state": BrokerControlState.UNFENCED})
 
 
-def _registration(ahead: Ahead) -> Iterator[Guess]:
-    record = ahead.records[0]
-    assert isinstance(record, RegisterBrokerRecord)
-    yield from _registrations(record, ahead)
-
-
-def _registrations(record: RegisterBrokerRecord, ahead: Ahead) -> Iterator[Guess]:
+def _registration(ahead: Ahead, at: int = 0) -> Iterator[Guess]:
     """The registration as it was asked for, after a clean shutdown or not."""
+    record = ahead.records[at]
+    assert isinstance(record, RegisterBrokerRecord)
     present = ahead.image.brokers.get(record.broker_id)
     for epoch in (-1,) if present is None else (-1, present.epoch):
         request = BrokerRegistrationRequest(
@@ -180,8 +171,8 @@ def _registrations(record: RegisterBrokerRecord, ahead: Ahead) -> Iterator[Guess
         yield Guess(request)
 
 
-def _unregistration(ahead: Ahead) -> Iterator[Guess]:
-    record = ahead.records[0]
+def _unregistration(ahead: Ahead, at: int = 0) -> Iterator[Guess]:
+    record = ahead.records[at]
     assert isinstance(record, UnregisterBrokerRecord)
     yield Guess(UnregisterBrokerRequest(broker_id=record.broker_id))
 
@@ -287,6 +278,13 @@ def _levels(levels: Sequence[FeatureLevelRecord], ahead: Ahead) -> Iterator[Gues
 def _run(records: Sequence[Record], kind: type[Any]) -> list[Any]:
     return list(takewhile(lambda one: isinstance(one, kind), records))
 
+
+_OF_BROKER: Mapping[type[Record], Callable[[Ahead, int], Iterator[Guess]]] = {
+    BrokerRegistrationChangeRecord: _registration_changes,
+    RegisterBrokerRecord: _registration,
+    UnregisterBrokerRecord: _unregistration,
+}
+"""The record of a broker, at an index of the records ahead."""
 
 _BY_FIRST: Mapping[type[Record], Callable[[Ahead], Iterator[Guess]]] = {
     PartitionChangeRecord: _after_partitions,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 from jbod_model.behaviour.guess import Ahead, Guess
@@ -70,15 +71,16 @@ def _changes(ahead: Ahead) -> Iterator[Change]:
         yield record, topic, before
 
 
-def _runs(changes: Sequence[Change], read: Callable[[Change], T | None], first: T) -> Iterator[list[T]]:
-    """What ``read`` finds in all the changes from the first on, up to one that it finds nothing in; the first alone."""
-    found = [first]
-    for change in changes[1:]:
+def _runs(changes: Sequence[Change], read: Callable[[Change], T | None]) -> Iterator[list[T]]:
+    """What ``read`` finds in the changes, up to one that it finds nothing in; then in the first alone."""
+    found: list[T] = []
+    for change in changes:
         one = read(change)
         if one is None:
             break
         found.append(one)
-    yield found
+    if found:
+        yield found
     if len(found) > 1:
         yield found[:1]
 
@@ -102,10 +104,7 @@ def _assignments(ahead: Ahead, changes: Sequence[Change]) -> Iterator[Guess]:
         partition = AssignedPartition(partition_index=change[0].partition_id)
         return moved[1], AssignedTopic(topic_id=change[0].topic_id, partitions=(partition,))
 
-    one = read(changes[0])
-    if one is None:
-        return
-    for run in _runs(changes, read, one):
+    for run in _runs(changes, read):
         directories = tuple(AssignedDirectory(id=directory, topics=(topic,)) for directory, topic in run)
         yield Guess(
             AssignReplicasToDirsRequest(broker_id=broker_id, broker_epoch=registration.epoch, directories=directories)
@@ -152,10 +151,7 @@ def _in_sync_sets(image: Image, changes: Sequence[Change]) -> Iterator[Guess]:
         return AlterPartitionTopic(topic_id=record.topic_id, partitions=(partition,))
 
     for whole in (False, True):
-        first = asked(changes[0], whole)
-        if first is None:
-            return
-        for run in _runs(changes, lambda change, whole=whole: asked(change, whole), first):  # type: ignore[misc]
+        for run in _runs(changes, partial(asked, whole=whole)):
             yield Guess(AlterPartitionRequest(broker_id=leader, broker_epoch=registration.epoch, topics=tuple(run)))
 
 
@@ -180,10 +176,8 @@ def _reassignments(changes: Sequence[Change]) -> Iterator[Guess]:
         return ReassignableTopic(name=topic.name, partitions=(partition,))
 
     for read in (begun, cancelled):
-        first = read(changes[0])
-        if first is not None:
-            for run in _runs(changes, read, first):
-                yield Guess(AlterPartitionReassignmentsRequest(topics=tuple(run)))
+        for run in _runs(changes, read):
+            yield Guess(AlterPartitionReassignmentsRequest(topics=tuple(run)))
 
 
 def _elections(changes: Sequence[Change], election: int) -> Iterator[Guess]:
@@ -193,7 +187,5 @@ def _elections(changes: Sequence[Change], election: int) -> Iterator[Guess]:
             return None
         return TopicPartitions(topic=topic.name, partitions=(record.partition_id,))
 
-    first = asked(changes[0])
-    assert first is not None
-    for run in _runs(changes, asked, first):
+    for run in _runs(changes, asked):
         yield Guess(ElectLeadersRequest(election_type=election, topic_partitions=tuple(run)))

@@ -20,6 +20,7 @@ from jbod_model.behaviour.guesses import guesses
 from jbod_model.behaviour.registrations import Registrations
 from jbod_model.behaviour.steps import Refusal, Step, Undecidable, kind_of
 from jbod_model.conformance import compare
+from jbod_model.conformance.operations import operation_of
 from jbod_model.errors import ReplayViolation
 from jbod_model.formats.log import LogEntry
 from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION
@@ -35,13 +36,7 @@ from jbod_model.formats.records import (
 from jbod_model.formats.requests import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionRequest,
     BrokerRegistrationRequest,
-    CreatePartitionsRequest,
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    IncrementalAlterConfigsRequest,
     Request,
 )
 from jbod_model.ids import KAFKA_IDS, IdTable
@@ -280,18 +275,7 @@ def _same(request: Request, found: Records, expected: Records) -> bool:
         return True
     if Counter(found) != Counter(expected):
         return False
-    return next(compare.records(_OPERATIONS.get(type(request), ""), found, expected), None) is None
-
-
-_OPERATIONS = {
-    CreateTopicsRequest: "createTopics",
-    CreatePartitionsRequest: "createPartitions",
-    DeleteTopicsRequest: "deleteTopics",
-    AlterPartitionRequest: "alterPartition",
-    AlterPartitionReassignmentsRequest: "alterPartitionReassignments",
-    IncrementalAlterConfigsRequest: "config",
-}
-"""The names of those whose records have one order only (R-TRACE-5)."""
+    return next(compare.records(operation_of(request), found, expected), None) is None
 
 
 def _refusal(entries: Sequence[LogEntry], records: Records, farthest: _Farthest, problem: str | None = None) -> Refusal:

@@ -13,8 +13,6 @@ from jbod_model.behaviour.steps import NAMES, Refusal, Step, Undecidable, kind_o
 from jbod_model.errors import ReplayViolation
 from jbod_model.formats.request_log import RequestLine
 
-UNEXPLAINED = "unexplained "
-
 
 def with_requests(audit: Audit) -> Iterator[Step | Refusal | Undecidable]:
     """Each step in order, or where it ends; a request that wrote nothing is no step."""
@@ -32,7 +30,7 @@ def with_requests(audit: Audit) -> Iterator[Step | Refusal | Undecidable]:
 def _own_work(one: OwnWork) -> Step | Refusal | Undecidable:
     if one.newer:
         return Undecidable(offset=one.from_offset, problem=one.cause)
-    if not one.cause.startswith(UNEXPLAINED):
+    if not one.unexplained:
         return Step(
             kind=one.cause, from_offset=one.from_offset, records=one.records, modelled=one.cause in NAMES.values()
         )

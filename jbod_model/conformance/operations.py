@@ -54,6 +54,8 @@ _REQUESTS: dict[str, type[Any]] = {
     "electUncleanLeaders": ElectUncleanLeaders,
 }
 
+_NAMES = {request: name for name, request in _REQUESTS.items()} | {DeleteTopicsRequest: "deleteTopics"}
+
 _RESOURCE_TYPES = {"TOPIC": TOPIC_RESOURCE, "BROKER": BROKER_RESOURCE}
 
 _CONTEXT_FIELDS = {
@@ -136,6 +138,11 @@ def read_request(line: dict[str, Any]) -> Request:
         resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=(change,))
         return IncrementalAlterConfigsRequest(resources=(resource,))
     raise JsonMismatch(f"{op}: the operation is not known")
+
+
+def operation_of(request: Request) -> str:
+    """The name that a trace has for the operation; empty for a request that no trace has."""
+    return _NAMES.get(type(request), "")
 
 
 def read_context(line: dict[str, Any], trace: Circumstances) -> Context:

@@ -11,6 +11,7 @@ from jbod_model.ids import Uuid
 
 Order = tuple[int, ...]
 Orders = tuple[Order | None, ...]
+Signs = tuple[int, ...]
 
 
 class Canonical:
@@ -20,6 +21,7 @@ class Canonical:
         self.cluster = cluster
         self.names = names
         self._marks: dict[tuple[bool, int, int], tuple[str, ...]] = {}
+        self._signs: tuple[dict[int, Signs], dict[int, Signs]] = ({}, {})
         self._renamed: dict[tuple[object, ...], int] = {}
 
     def __call__(self, state: State) -> tuple[State, Orders]:
@@ -31,6 +33,32 @@ class Canonical:
             if order is not None:
                 state = self._ordered(state, broker_id, order)
         return state, tuple(orders)
+
+    def ordered(self, state: State) -> bool:
+        """Whether the directories of each broker are in the order of their marks."""
+        of_images, of_machines = self._signs
+        first = of_images.get(state[0]) or self._signs_of(True, state[0])
+        rest = [of_machines.get(number) or self._signs_of(False, number) for number in state[1:]]
+        for pair, sign in enumerate(first):
+            if sign > 0:
+                return False
+            if not sign:
+                for signs in rest:
+                    if signs[pair]:
+                        if signs[pair] > 0:
+                            return False
+                        break
+        return True
+
+    def _signs_of(self, of_image: bool, number: int) -> Signs:
+        """How the marks of neighbouring directories compare, for those of every broker: -1, 0 or 1."""
+        signs = tuple(
+            (one > other) - (one < other)
+            for broker_id in self.names
+            for one, other in itertools.pairwise(self._marks_of(of_image, number, broker_id))
+        )
+        self._signs[0 if of_image else 1][number] = signs
+        return signs
 
     def _order(self, state: State, broker_id: int) -> Order | None:
         """The order of the broker's directories by their marks; None if they are in this order already."""

@@ -28,6 +28,9 @@ from jbod_model.formats.requests import (
 State = tuple[int, ...]
 """The number of the controller's state, then the number of each machine's state."""
 
+IsrChange = tuple[int, int, Replica, bool]
+"""The leader, the broker that it adds to the in-sync set or removes from it, the partition, and whether it adds."""
+
 Step = tuple[Action, State, tuple[Breach, ...]]
 
 
@@ -42,7 +45,8 @@ class Cluster:
         bounds = machines_.bounds
         self._operated = bounds.failover or bounds.delete or bounds.reassign or bool(bounds.records)
         self._outcomes: dict[tuple[int, int], tuple[Outcome, ...]] = {}
-        self._isr: dict[tuple[object, ...], tuple[Outcome, int] | None] = {}
+        self._isr: dict[tuple[int, int, int, int], tuple[Outcome, int] | None] = {}
+        self._changes: dict[int, tuple[IsrChange, ...]] = {}
         self._pairs: dict[tuple[int, int], tuple[Breach, ...]] = {}
 
     def steps(self, state: State) -> Iterator[Step]:
@@ -130,33 +134,38 @@ class Cluster:
 
     def _in_sync_sets(self, state: State) -> Iterator[Step]:
         """Leaders add replicas that brokers serve to their in-sync sets, and remove those that none serves."""
-        image = self.controller.images[state[0]]
-        for topic_id, topic in image.topics.items():
-            for number, partition in topic.partitions.items():
-                leader = partition.leader
-                if leader < 0:
-                    continue
-                for broker_id in partition.replicas:
-                    joins = broker_id not in partition.isr
-                    if broker_id == leader or not (joins or self.machines.bounds.shrink):
-                        continue
-                    key = (state[0], state[leader], state[broker_id], topic_id, number)
-                    if key not in self._isr:
-                        self._isr[key] = self._change(state, leader, broker_id, Replica(topic_id, number), joins=joins)
-                    found = self._isr[key]
-                    if found is not None:
-                        outcome, follower = found
-                        after = list(self._state(state, leader, outcome))
-                        after[broker_id] = self.machines.behind(follower, outcome.changed)
-                        yield outcome.action, tuple(after), outcome.breaches
+        for which, change in enumerate(self._possible(state[0])):
+            leader, broker_id = change[:2]
+            key = (state[0], state[leader], state[broker_id], which)
+            if key not in self._isr:
+                self._isr[key] = self._change(state, change)
+            found = self._isr[key]
+            if found is not None:
+                outcome, follower = found
+                after = list(self._state(state, leader, outcome))
+                after[broker_id] = self.machines.behind(follower, outcome.changed)
+                yield outcome.action, tuple(after), outcome.breaches
 
-    def _change(
-        self, state: State, leader: int, broker_id: int, replica: Replica, *, joins: bool
-    ) -> tuple[Outcome, int] | None:
+    def _possible(self, controller: int) -> tuple[IsrChange, ...]:
+        """The changes of in-sync sets that the metadata allows."""
+        found = self._changes.get(controller)
+        if found is None:
+            found = self._changes[controller] = tuple(
+                (partition.leader, broker_id, Replica(topic_id, number), broker_id not in partition.isr)
+                for topic_id, topic in self.controller.images[controller].topics.items()
+                for number, partition in topic.partitions.items()
+                if partition.leader >= 0
+                for broker_id in partition.replicas
+                if broker_id != partition.leader and (broker_id not in partition.isr or self.machines.bounds.shrink)
+            )
+        return found
+
+    def _change(self, state: State, change: IsrChange) -> tuple[Outcome, int] | None:
         """A leader with the present metadata changes its in-sync set.
 
         The result is the follower's state number afterwards.
         """
+        leader, broker_id, replica, joins = change
         image = self.controller.images[state[0]]
         partition = image.topics[replica.topic_id].partitions[replica.partition]
         leading, following = self.machines.states[state[leader]], self.machines.states[state[broker_id]]

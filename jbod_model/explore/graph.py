@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator
 
 from jbod_model.explore.actions import Action
@@ -24,6 +25,7 @@ class Graph:
         self._sources = array("q")
         self._targets = array("q")
         self._actions = array("l")
+        self._counts: Counter[int] = Counter()
 
     def __len__(self) -> int:
         return len(self.states)
@@ -55,6 +57,15 @@ class Graph:
         self._targets.append(target)
         self._actions.append(by)
         return new
+
+    def counted(self) -> tuple[int, dict[str, int]]:
+        """The number of steps so far, and of those of each kind."""
+        self._counts.update(self._actions[self._counts.total() :])
+        kinds: dict[str, int] = {}
+        for number, count in self._counts.items():
+            kind = self.actions[number].kind
+            kinds[kind] = kinds.get(kind, 0) + count
+        return len(self._actions), kinds
 
     def way(self, number: int) -> list[tuple[State, Action, Orders]]:
         """The steps that first reached a state: the state before, the action, the orders of the directories."""

@@ -134,8 +134,9 @@ class Machines:
         assert broker is not None
         if broker.metadata_offset == READ and machine.seen == machines.seen_in(image, machine.broker_id):
             return ()
-        plain = self.number(machines.deliver(machine, image))
-        if not self.bounds.free_choice:
+        delivered = machines.deliver(machine, image)
+        plain = self.number(delivered)
+        if not self.bounds.free_choice or not machines.creates(machine, delivered):
             return ((None, plain),)
         outcomes: dict[int, Uuid | None] = {}
         configured = broker.replicas.disks.configured

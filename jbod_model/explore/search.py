@@ -90,6 +90,7 @@ class Search:
             frontier = self._expand(frontier, findings)
             findings.depth += 1
             findings.states = len(self.graph)
+            findings.steps, findings.kinds = self.graph.counted()
             findings.seconds = time.perf_counter() - began
             if on_depth is not None:
                 on_depth(findings)
@@ -138,27 +139,25 @@ class Search:
         )
 
     def _canonical(self, state: State) -> tuple[State, Orders]:
-        if not self._symmetric or state in self.graph.numbers:  # kept states are in order already
+        if not self._symmetric or state in self.graph.numbers or self.canonical.ordered(state):  # kept ones are ordered
             return state, ()
         return self.canonical(state)
 
     def _expand(self, frontier: list[State], findings: Findings) -> list[State]:
         """The new states after one more step."""
         following = []
-        graph, cluster, kinds = self.graph, self.cluster, findings.kinds
+        graph, cluster, counterexamples = self.graph, self.cluster, findings.counterexamples
         for state in frontier:
             source = graph.numbers[state]
             for action, successor, breaches in self._steps(state, findings):
-                findings.steps += 1
-                kinds[action.kind] = kinds.get(action.kind, 0) + 1
                 target, orders = self._canonical(successor)
                 if graph.step(source, action, target, orders):
                     following.append(target)
                     breaches = (*breaches, *cluster.breaches(target))
                 for breach in breaches:
-                    if breach.number not in findings.counterexamples:
+                    if breach.number not in counterexamples:
                         way = [*graph.way(source), (state, action, orders)]
-                        findings.counterexamples[breach.number] = Counterexample(breach, tuple(self._told(way)))
+                        counterexamples[breach.number] = Counterexample(breach, tuple(self._told(way)))
             if len(graph) >= self.bounds.states or self._enough(findings):
                 break
         return following

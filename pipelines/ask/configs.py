@@ -127,6 +127,13 @@ def features(lake: Lake) -> dict[str, int]:
 
 def _values(lake: Lake, record_type: type[Record], containing: str = "") -> list[tuple[int, bytes]]:
     """Offset and value of the valid records of a type: a snapshot replaces all records before it."""
+    asked = (TYPE_NAMES[record_type], containing.encode().hex().upper())
+    if asked not in lake.setting_values:
+        lake.setting_values[asked] = _read_values(lake, asked)
+    return lake.setting_values[asked]
+
+
+def _read_values(lake: Lake, asked: tuple[str, str]) -> list[tuple[int, bytes]]:
     rows = lake.query(
         f"""
         WITH s AS (SELECT coalesce(max(log_offset), -1) AS last FROM {lake.setting_records()} WHERE snapshot)
@@ -135,7 +142,7 @@ def _values(lake: Lake, record_type: type[Record], containing: str = "") -> list
           AND contains(hex(value), $2)
         ORDER BY log_offset, snapshot_index
         """,
-        [TYPE_NAMES[record_type], containing.encode().hex().upper()],
+        asked,
     )
     return [(offset, bytes(value)) for offset, value in rows]
 

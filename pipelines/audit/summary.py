@@ -11,8 +11,9 @@ from typing import Any
 from jbod_model.audit import Judged, OwnWork, Verdict
 from jbod_model.audit.log_invariants import INVARIANTS, LogBreach
 from jbod_model.conformance import compare
-from jbod_model.formats.json_values import camel_case
+from jbod_model.conformance.operations import operation_of
 from jbod_model.formats.records import TYPE_NAMES, PartitionChangeRecord, PartitionRecord, VersionedRecord
+from jbod_model.formats.request_log import RequestLine
 from jbod_model.formats.request_log_file import RequestLog
 from jbod_model.profiles.releases import NEWEST
 from pipelines.audit.table import records_as_json
@@ -168,7 +169,8 @@ def differing_fields(one: Judged) -> list[tuple[str, Any, Any]]:
 
     Where the answer is another, its fields. If the content is the same, the order differs: see `out_of_place`.
     """
-    return [*one.answer, *differences(camel_case(one.line.api.lower()), one.found, one.expected)]
+    operation = operation_of(one.line.request) if isinstance(one.line, RequestLine) else ""
+    return [*one.answer, *differences(operation, one.found, one.expected)]
 
 
 def differences(

@@ -10,11 +10,12 @@ import duckdb
 
 from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES
-from pipelines.check.contracts import CONTRACTS, Contract
+from pipelines.check.contract import Contract
+from pipelines.check.contracts import CONTRACTS
 from pipelines.lake.delta import data_files, open_table, read_parquet, run_query
 from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
-from pipelines.lake.tables import DERIVED, LEDGER, OF_REPLICAS, RECORDS
+from pipelines.lake.tables import DERIVED, HISTORY, LEDGER, RECORDS
 
 TABLE_VERSIONS = (RECORDS, *DERIVED)
 SLOTS = """
@@ -66,6 +67,7 @@ def about(lake: Lake) -> dict[str, Any]:
     return {
         "end_offset": lake.published.end_offset,
         "profile": lake.published.profile,
+        "complete": not lake.published.unknown,
         **{kind: str(getattr(ids, kind)) for kind in ("unassigned", "lost", "migrating")},
     }
 
@@ -77,9 +79,8 @@ def newest_versions(lake: Lake) -> dict[str, int]:
 
 def _with_views(lake: Lake) -> duckdb.DuckDBPyConnection:
     connection = lake.cursor()
-    tables = {**lake.tables, LEDGER.name: open_ledger(lake.path)}
-    for table in (RECORDS, *OF_REPLICAS, LEDGER):
-        delta = tables[table.name]
+    for table in (RECORDS, *HISTORY, LEDGER):
+        delta = open_ledger(lake.path) if table is LEDGER else lake.tables[table.name]
         rows = read_parquet(lake.path, table.name, delta, [file["path"] for file in data_files(delta)])
         name = f"{table.name}_history" if table.history else table.name
         connection.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM {rows}")

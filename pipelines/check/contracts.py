@@ -2,87 +2,44 @@
 
 Each row of a contract's SQL breaks the contract. Its only column, the text ``what``, describes the broken row. The SQL
 is DuckDB's, and sqlglot can translate it to Spark's. It reads all rows of the published versions: ``T_history`` of
-every history table, ``records`` and ``ledger``; and ``lake`` (one row: end_offset, profile, and the ids unassigned,
-lost and migrating), ``slots`` (a row for each replica of each row of partitions), ``ledger_versions`` (a row for each
-version that a row of the ledger names) and ``table_versions`` (the newest version of every table).
+every history table, ``records`` and ``ledger``; and ``lake`` (one row: end_offset, profile, the ids unassigned, lost
+and migrating, and complete: whether all records are known), ``slots`` (a row for each replica of each row of
+partitions), ``ledger_versions`` (a row for each version that a row of the ledger names) and ``table_versions`` (the
+newest version of every table).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
-from pipelines.check.definition import Severity
+from pipelines.check.contract import Contract, end_of, key_of, meet, overlap, rows_of, same
+from pipelines.check.contracts_of_quorum import OF_QUORUM
 from pipelines.lake.tables import (
     ASSIGNMENTS,
     BROKERS,
     DIRECTORIES,
+    HISTORY,
     LEDGER,
-    OF_REPLICAS,
     OFFLINE_REPLICAS,
     PARTITIONS,
     Table,
 )
-
-
-@dataclass(frozen=True)
-class Contract:
-    """One rule about one table. If several tables share a rule, they share its id."""
-
-    id: str
-    table: str
-    title: str
-    severity: Severity
-    sql: str
-
-    @property
-    def name(self) -> str:
-        """``C-04 brokers``"""
-        return f"{self.id} {self.table}"
-
-
-def _rows(table: Table) -> str:
-    return f"{table.name}_history" if table.history else table.name
-
-
-def _key(table: Table, *more: str) -> str:
-    """SQL that names a row ``t`` of a table by its key."""
-    columns = (f"'{name}', coalesce(CAST(t.{name} AS VARCHAR), 'null')" for name in (*table.key, *more))
-    return f"concat_ws(' ', {', '.join(columns)}) AS what"
-
-
-def _same(columns: str, left: str, right: str) -> str:
-    return " AND ".join(f"{left}.{name} = {right}.{name}" for name in columns.split())
-
-
-# The end of an interval, as an offset. An open interval lasts until the end of the lake.
-def _end(alias: str) -> str:
-    return f"coalesce({alias}.to_offset, lake.end_offset)"
-
-
-def _overlap(left: str, right: str) -> str:
-    return f"least({_end(left)}, {_end(right)}) - greatest({left}.from_offset, {right}.from_offset)"
-
-
-def _meet(left: str, right: str) -> str:
-    return f"{left}.from_offset < {_end(right)} AND {right}.from_offset < {_end(left)}"
-
 
 # RULES THAT SEVERAL TABLES HAVE
 
 
 def _keys_are_complete(table: Table) -> str:
     nulls = " OR ".join(f"t.{name} IS NULL" for name in table.key)
-    return f"SELECT {_key(table)} FROM {_rows(table)} t WHERE {nulls}"
+    return f"SELECT {key_of(table)} FROM {rows_of(table)} t WHERE {nulls}"
 
 
 def _keys_are_unique(table: Table) -> str:
-    return f"SELECT {_key(table)} FROM {_rows(table)} t GROUP BY {', '.join(table.key)} HAVING count(*) > 1"
+    return f"SELECT {key_of(table)} FROM {rows_of(table)} t GROUP BY {', '.join(table.key)} HAVING count(*) > 1"
 
 
 def _intervals_are_ordered(table: Table) -> str:
     return f"""
-        SELECT {_key(table, "to_offset")} FROM {_rows(table)} t CROSS JOIN lake
+        SELECT {key_of(table, "to_offset")} FROM {rows_of(table)} t CROSS JOIN lake
         WHERE t.to_offset <= t.from_offset OR t.from_offset >= lake.end_offset OR t.to_offset >= lake.end_offset
            OR (t.to_offset IS NULL) <> (t.to_time IS NULL)
     """
@@ -94,16 +51,16 @@ def _intervals_do_not_overlap(table: Table) -> str:
         WITH t AS (
             SELECT {", ".join(table.key)}, to_offset,
                    lead(from_offset) OVER (PARTITION BY {subject} ORDER BY from_offset, to_offset) AS next_offset
-            FROM {_rows(table)}
+            FROM {rows_of(table)}
         )
-        SELECT {_key(table, "to_offset", "next_offset")} FROM t
+        SELECT {key_of(table, "to_offset", "next_offset")} FROM t
         WHERE next_offset IS NOT NULL AND (to_offset IS NULL OR to_offset > next_offset)
     """
 
 
 def _causes_are_records(table: Table) -> str:
     return f"""
-        SELECT {_key(table, "to_offset")} FROM {_rows(table)} t
+        SELECT {key_of(table, "to_offset")} FROM {rows_of(table)} t
         WHERE NOT EXISTS (SELECT 1 FROM records r WHERE r.log_offset = t.from_offset)
            OR (t.to_offset IS NOT NULL AND NOT EXISTS (SELECT 1 FROM records r WHERE r.log_offset = t.to_offset))
     """
@@ -117,13 +74,15 @@ _ID_COLUMNS = {
     "partitions": ("topic_id", "array_to_string(t.directories, ' ')"),
     "assignments": ("topic_id", "directory_id"),
     "offline_replicas": ("topic_id", "directory_id"),
+    "controllers": ("incarnation_id",),
+    "voters": ("directory_id",),
 }
 
 
 def _ids_are_base64(table: Table) -> str:
     columns = (name if "(" in name else f"t.{name}" for name in _ID_COLUMNS[table.name])
     wrong = " OR ".join(f"NOT regexp_matches({column}, '^({_ID}( |$))*$')" for column in columns)
-    return f"SELECT {_key(table)} FROM {_rows(table)} t WHERE {wrong}"
+    return f"SELECT {key_of(table)} FROM {rows_of(table)} t WHERE {wrong}"
 
 
 # RULES OF ONE TABLE
@@ -134,11 +93,11 @@ _LIFE_HAS_NO_GAP = f"""
                lead(from_offset) OVER (PARTITION BY topic_id, partition ORDER BY from_offset, to_offset) AS next_offset
         FROM partitions_history
     )
-    SELECT {_key(PARTITIONS, "to_offset", "next_offset")} FROM t WHERE next_offset > to_offset
+    SELECT {key_of(PARTITIONS, "to_offset", "next_offset")} FROM t WHERE next_offset > to_offset
 """
 
 _A_DIRECTORY_PER_REPLICA = f"""
-    SELECT {_key(PARTITIONS)} FROM partitions_history t WHERE array_length(t.directories) <> array_length(t.replicas)
+    SELECT {key_of(PARTITIONS)} FROM partitions_history t WHERE array_length(t.directories) <> array_length(t.replicas)
 """
 
 _ONE_ID_PER_NAME = f"""
@@ -147,13 +106,13 @@ _ONE_ID_PER_NAME = f"""
     ), ids AS (
         SELECT topic_id FROM partitions_history GROUP BY topic_id HAVING count(DISTINCT topic) > 1
     )
-    SELECT {_key(PARTITIONS)} FROM partitions_history t
+    SELECT {key_of(PARTITIONS)} FROM partitions_history t
     WHERE t.topic_id IN (SELECT topic_id FROM ids)
        OR (t.to_offset IS NULL AND t.topic IN (SELECT topic FROM names))
 """
 
 _RESERVED_IDS_HAVE_THEIR_KIND = f"""
-    SELECT {_key(ASSIGNMENTS, "kind")} FROM assignments_history t CROSS JOIN lake
+    SELECT {key_of(ASSIGNMENTS, "kind")} FROM assignments_history t CROSS JOIN lake
     WHERE t.kind <> CASE t.directory_id WHEN lake.unassigned THEN 'unassigned' WHEN lake.lost THEN 'lost'
                                         WHEN lake.migrating THEN 'migrating' ELSE 'assigned' END
 """
@@ -162,50 +121,50 @@ _REPLICA = "topic_id partition replica_index broker_id directory_id"
 
 _ASSIGNMENTS_ARE_WHAT_PARTITIONS_SAY = f"""
     WITH said AS (
-        SELECT a.topic_id, a.partition, a.replica_index, a.from_offset, sum({_overlap("a", "s")}) AS offsets
-        FROM assignments_history a CROSS JOIN lake JOIN slots s ON {_same(_REPLICA, "a", "s")} AND {_meet("a", "s")}
+        SELECT a.topic_id, a.partition, a.replica_index, a.from_offset, sum({overlap("a", "s")}) AS offsets
+        FROM assignments_history a CROSS JOIN lake JOIN slots s ON {same(_REPLICA, "a", "s")} AND {meet("a", "s")}
         GROUP BY a.topic_id, a.partition, a.replica_index, a.from_offset
     )
-    SELECT {_key(ASSIGNMENTS, "broker_id", "directory_id")} FROM assignments_history t CROSS JOIN lake
-    LEFT JOIN said ON {_same("topic_id partition replica_index from_offset", "said", "t")}
-    WHERE coalesce(said.offsets, 0) <> {_end("t")} - t.from_offset
+    SELECT {key_of(ASSIGNMENTS, "broker_id", "directory_id")} FROM assignments_history t CROSS JOIN lake
+    LEFT JOIN said ON {same("topic_id partition replica_index from_offset", "said", "t")}
+    WHERE coalesce(said.offsets, 0) <> {end_of("t")} - t.from_offset
 """
 
 _PARTITIONS_HAVE_THEIR_ASSIGNMENTS = f"""
     WITH said AS (
-        SELECT s.topic_id, s.partition, s.from_offset, sum({_overlap("a", "s")}) AS offsets
-        FROM slots s CROSS JOIN lake JOIN assignments_history a ON {_same(_REPLICA, "a", "s")} AND {_meet("a", "s")}
+        SELECT s.topic_id, s.partition, s.from_offset, sum({overlap("a", "s")}) AS offsets
+        FROM slots s CROSS JOIN lake JOIN assignments_history a ON {same(_REPLICA, "a", "s")} AND {meet("a", "s")}
         GROUP BY s.topic_id, s.partition, s.from_offset
     )
-    SELECT {_key(PARTITIONS)} FROM partitions_history t CROSS JOIN lake
-    LEFT JOIN said ON {_same("topic_id partition from_offset", "said", "t")}
-    WHERE coalesce(said.offsets, 0) <> array_length(t.replicas) * ({_end("t")} - t.from_offset)
+    SELECT {key_of(PARTITIONS)} FROM partitions_history t CROSS JOIN lake
+    LEFT JOIN said ON {same("topic_id partition from_offset", "said", "t")}
+    WHERE coalesce(said.offsets, 0) <> array_length(t.replicas) * ({end_of("t")} - t.from_offset)
 """
 
 _DIRECTORIES_ARE_LISTED_BY_BROKERS = f"""
     WITH listed AS (
-        SELECT d.broker_id, d.directory_id, d.from_offset, sum({_overlap("d", "b")}) AS offsets
+        SELECT d.broker_id, d.directory_id, d.from_offset, sum({overlap("d", "b")}) AS offsets
         FROM directories_history d CROSS JOIN lake
         JOIN brokers_history b
-            ON b.broker_id = d.broker_id AND list_contains(b.log_dirs, d.directory_id) AND {_meet("d", "b")}
+            ON b.broker_id = d.broker_id AND list_contains(b.log_dirs, d.directory_id) AND {meet("d", "b")}
         GROUP BY d.broker_id, d.directory_id, d.from_offset
     )
-    SELECT {_key(DIRECTORIES)} FROM directories_history t CROSS JOIN lake
-    LEFT JOIN listed ON {_same("broker_id directory_id from_offset", "listed", "t")}
-    WHERE coalesce(listed.offsets, 0) <> {_end("t")} - t.from_offset
+    SELECT {key_of(DIRECTORIES)} FROM directories_history t CROSS JOIN lake
+    LEFT JOIN listed ON {same("broker_id directory_id from_offset", "listed", "t")}
+    WHERE coalesce(listed.offsets, 0) <> {end_of("t")} - t.from_offset
 """
 
 _BROKERS_HAVE_THEIR_DIRECTORIES = f"""
     WITH listed AS (
-        SELECT b.broker_id, b.from_offset, sum({_overlap("d", "b")}) AS offsets
+        SELECT b.broker_id, b.from_offset, sum({overlap("d", "b")}) AS offsets
         FROM brokers_history b CROSS JOIN lake
         JOIN directories_history d
-            ON b.broker_id = d.broker_id AND list_contains(b.log_dirs, d.directory_id) AND {_meet("d", "b")}
+            ON b.broker_id = d.broker_id AND list_contains(b.log_dirs, d.directory_id) AND {meet("d", "b")}
         GROUP BY b.broker_id, b.from_offset
     )
-    SELECT {_key(BROKERS)} FROM brokers_history t CROSS JOIN lake
-    LEFT JOIN listed ON {_same("broker_id from_offset", "listed", "t")}
-    WHERE coalesce(listed.offsets, 0) <> array_length(array_distinct(t.log_dirs)) * ({_end("t")} - t.from_offset)
+    SELECT {key_of(BROKERS)} FROM brokers_history t CROSS JOIN lake
+    LEFT JOIN listed ON {same("broker_id from_offset", "listed", "t")}
+    WHERE coalesce(listed.offsets, 0) <> array_length(array_distinct(t.log_dirs)) * ({end_of("t")} - t.from_offset)
 """
 
 # When and why each replica was offline, from assignments and registrations only (R-OFF-4, R-OFF-8, R-OFF-9; Kafka's
@@ -213,7 +172,7 @@ _BROKERS_HAVE_THEIR_DIRECTORIES = f"""
 # draft's flag is not in the tables: it is set if a directory failed since the broker registered, at its epoch's offset.
 _DERIVED = f"""
     ends AS (
-        SELECT broker_id, from_offset, {_end("b")} AS to_offset FROM brokers_history b CROSS JOIN lake
+        SELECT broker_id, from_offset, {end_of("b")} AS to_offset FROM brokers_history b CROSS JOIN lake
         UNION ALL
         SELECT DISTINCT broker_id, end_offset, end_offset FROM assignments_history CROSS JOIN lake
     ), absent AS (
@@ -232,7 +191,7 @@ _DERIVED = f"""
         SELECT broker_id, from_offset, to_offset, FALSE, NULL, TRUE, FALSE FROM absent WHERE from_offset < to_offset
     ), judged AS (
         SELECT a.topic_id, a.partition, a.replica_index, a.broker_id, a.directory_id,
-               greatest(a.from_offset, b.from_offset) AS from_offset, least({_end("a")}, {_end("b")}) AS to_offset,
+               greatest(a.from_offset, b.from_offset) AS from_offset, least({end_of("a")}, {end_of("b")}) AS to_offset,
                CASE WHEN b.missing THEN 'broker missing'
                     WHEN b.fenced THEN 'broker fenced'
                     WHEN list_contains(b.log_dirs, a.directory_id) THEN 'online'
@@ -242,7 +201,7 @@ _DERIVED = f"""
                     WHEN a.directory_id IN (lake.unassigned, lake.migrating) THEN 'online'
                     WHEN array_length(b.log_dirs) = 0 THEN 'online'
                     ELSE 'directory offline' END AS reason
-        FROM assignments_history a CROSS JOIN lake JOIN life b ON b.broker_id = a.broker_id AND {_meet("a", "b")}
+        FROM assignments_history a CROSS JOIN lake JOIN life b ON b.broker_id = a.broker_id AND {meet("a", "b")}
     ), derived AS (
         SELECT * FROM judged WHERE reason <> 'online'
     )
@@ -250,25 +209,25 @@ _DERIVED = f"""
 
 _OFFLINE_REPLICAS_ARE_DERIVED = f"""
     WITH {_DERIVED}, told AS (
-        SELECT o.topic_id, o.partition, o.replica_index, o.from_offset, sum({_overlap("o", "d")}) AS offsets
+        SELECT o.topic_id, o.partition, o.replica_index, o.from_offset, sum({overlap("o", "d")}) AS offsets
         FROM offline_replicas_history o CROSS JOIN lake
-        JOIN derived d ON {_same(_REPLICA + " reason", "d", "o")} AND {_meet("o", "d")}
+        JOIN derived d ON {same(_REPLICA + " reason", "d", "o")} AND {meet("o", "d")}
         GROUP BY o.topic_id, o.partition, o.replica_index, o.from_offset
     )
-    SELECT {_key(OFFLINE_REPLICAS, "reason")} FROM offline_replicas_history t CROSS JOIN lake
-    LEFT JOIN told ON {_same("topic_id partition replica_index from_offset", "told", "t")}
-    WHERE coalesce(told.offsets, 0) <> {_end("t")} - t.from_offset
+    SELECT {key_of(OFFLINE_REPLICAS, "reason")} FROM offline_replicas_history t CROSS JOIN lake
+    LEFT JOIN told ON {same("topic_id partition replica_index from_offset", "told", "t")}
+    WHERE coalesce(told.offsets, 0) <> {end_of("t")} - t.from_offset
 """
 
 _WHAT_IS_DERIVED_IS_THERE = f"""
     WITH {_DERIVED}, told AS (
-        SELECT d.topic_id, d.partition, d.replica_index, d.from_offset, sum({_overlap("o", "d")}) AS offsets
+        SELECT d.topic_id, d.partition, d.replica_index, d.from_offset, sum({overlap("o", "d")}) AS offsets
         FROM derived d CROSS JOIN lake
-        JOIN offline_replicas_history o ON {_same(_REPLICA + " reason", "d", "o")} AND {_meet("o", "d")}
+        JOIN offline_replicas_history o ON {same(_REPLICA + " reason", "d", "o")} AND {meet("o", "d")}
         GROUP BY d.topic_id, d.partition, d.replica_index, d.from_offset
     )
-    SELECT {_key(OFFLINE_REPLICAS, "reason")} FROM derived t
-    LEFT JOIN told ON {_same("topic_id partition replica_index from_offset", "told", "t")}
+    SELECT {key_of(OFFLINE_REPLICAS, "reason")} FROM derived t
+    LEFT JOIN told ON {same("topic_id partition replica_index from_offset", "told", "t")}
     WHERE coalesce(told.offsets, 0) <> t.to_offset - t.from_offset
 """
 
@@ -277,7 +236,7 @@ _LEDGER_IS_CONTIGUOUS = f"""
         SELECT start_offset, end_offset, from_snapshot, lag(end_offset) OVER (ORDER BY end_offset) AS before
         FROM ledger
     )
-    SELECT {_key(LEDGER, "start_offset", "before")} FROM t
+    SELECT {key_of(LEDGER, "start_offset", "before")} FROM t
     WHERE end_offset <= start_offset
        OR (from_snapshot IS NULL AND start_offset <> coalesce(before, 0))
        OR from_snapshot <= before OR from_snapshot > end_offset
@@ -289,7 +248,7 @@ _VERSIONS_EXIST = f"""
                lag(v.version) OVER (PARTITION BY v.table_name ORDER BY v.end_offset) AS before
         FROM ledger_versions v LEFT JOIN table_versions n ON n.table_name = v.table_name
     )
-    SELECT {_key(LEDGER, "table_name", "version", "newest")} FROM t
+    SELECT {key_of(LEDGER, "table_name", "version", "newest")} FROM t
     WHERE newest IS NULL OR version > newest OR version < before
 """
 
@@ -305,7 +264,7 @@ _RECORDS_ARE_COMPLETE = """
 
 
 def _for_each(id_: str, title: str, sql: Callable[[Table], str], *tables: Table) -> Iterator[Contract]:
-    for table in tables or OF_REPLICAS:
+    for table in tables or HISTORY:
         yield Contract(id_, table.name, title, "critical", sql(table))
 
 
@@ -329,4 +288,5 @@ CONTRACTS: tuple[Contract, ...] = (
     Contract("C-17", "ledger", "each range begins where the one before ends", "critical", _LEDGER_IS_CONTIGUOUS),
     Contract("C-18", "ledger", "the versions it names exist", "critical", _VERSIONS_EXIST),
     Contract("C-19", "ledger", "the records of its ranges are there", "critical", _RECORDS_ARE_COMPLETE),
+    *OF_QUORUM,
 )

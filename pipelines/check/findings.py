@@ -154,7 +154,9 @@ def _kept(location: str, table: DeltaTable) -> pa.Table:
     try:
         return table.to_pyarrow_dataset().to_table()
     except (DeltaError, OSError, pa.ArrowInvalid) as problem:
-        raise UsageError(f"{location}: cannot be read ({_first_line(problem)}): --no-keep only looks") from None
+        raise UsageError(
+            f"{location}: cannot be read ({_first_line(problem)}): --no-keep checks without writing findings"
+        ) from None
 
 
 def _open_or_create(location: str) -> DeltaTable:
@@ -182,7 +184,9 @@ def _create(location: str) -> DeltaTable:
         for name, expression in FINDINGS.checks.items():
             table.alter.add_constraint({name: expression})
     except (DeltaError, OSError) as problem:
-        raise UsageError(f"{location}: cannot be created ({_first_line(problem)}): --no-keep only looks") from None
+        raise UsageError(
+            f"{location}: cannot be created ({_first_line(problem)}): --no-keep checks without writing findings"
+        ) from None
     return table
 
 
@@ -204,7 +208,9 @@ def _merge(location: str, table: DeltaTable, rows: list[dict[str, Any]]) -> None
     except CommitFailedError:
         raise Retriable(f"{location}: another check was written at the same time: run again") from None
     except (DeltaError, OSError) as problem:
-        raise UsageError(f"{location}: cannot be written ({_first_line(problem)}): --no-keep only looks") from None
+        raise UsageError(
+            f"{location}: cannot be written ({_first_line(problem)}): --no-keep checks without writing findings"
+        ) from None
 
 
 def _first_line(problem: Exception) -> str:

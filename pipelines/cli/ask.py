@@ -99,7 +99,7 @@ def image(
     log: Logs = None,
     at_offset: AtOffset = None,
     at_time: AtTime = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The only form there is; may be left out.")] = True,  # noqa: ARG001
+    as_json: Annotated[bool, typer.Option("--json", help="The only output format; may be omitted.")] = True,  # noqa: ARG001
 ) -> None:
     """The whole state as one JSON object, in the shape of a Kafka metadata image."""
     from pipelines.ask.image import image_text
@@ -112,7 +112,7 @@ def image(
 def dump(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Segments (.log) or snapshots (.checkpoint).")],
     keep_unknown: Annotated[
-        bool, typer.Option("--keep-unknown", help="Print versions raw, too, that a replay would stop at.")
+        bool, typer.Option("--keep-unknown", help="Also print, undecoded, records of versions at which a replay stops.")
     ] = False,
 ) -> None:
     """Every record of log segments or snapshots as a line of JSON, control records included."""

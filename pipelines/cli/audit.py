@@ -28,7 +28,7 @@ StaticConfigs = Annotated[
 ]
 TimeZone = Annotated[
     str | None,
-    typer.Option("--time-zone", help="Zone of the lines' times where they have none: Europe/Berlin, +02:00."),
+    typer.Option("--time-zone", help="Time zone of lines that name none: Europe/Berlin, +02:00."),
 ]
 
 
@@ -76,10 +76,12 @@ def audit(
 
 def control(
     requests: Requests = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Where the log goes: a new metadata.log.dir.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the log here: a new metadata.log.dir.")] = None,
     metadata_version: Annotated[
         str | None,
-        typer.Option("--metadata-version", help="Of the new cluster: 3.7-IV2; the newest that its brokers take."),
+        typer.Option(
+            "--metadata-version", help="Of the new cluster: 3.7-IV2. Default: the newest that its brokers support."
+        ),
     ] = None,
     time_zone: TimeZone = None,
     as_json: AsJson = False,

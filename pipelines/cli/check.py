@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 def check(
     asked: Asked,
     only: Annotated[
-        list[str] | None, typer.Option("--only", help="Ids or names of checks, separated by commas; all of them else.")
+        list[str] | None, typer.Option("--only", help="Ids or names of checks, separated by commas. Default: all.")
     ] = None,
     fail_on: Annotated[
         Severity, typer.Option("--fail-on", help="Exit with 1 for findings at least this severe.")
@@ -39,14 +39,12 @@ def check(
     keep: Annotated[
         bool, typer.Option("--keep/--no-keep", help="Write the findings to the lake's table findings.")
     ] = True,
-    catalogue: Annotated[bool, typer.Option("--list", help="Name the checks, and leave.")] = False,
+    catalogue: Annotated[bool, typer.Option("--list", help="List the checks, and exit.")] = False,
     validate: Annotated[
         bool,
         typer.Option("--validate", help="Run contracts and checks as Great Expectations; keeps Data Docs."),
     ] = False,
-    docs: Annotated[
-        bool, typer.Option("--docs", help="Open the Data Docs, or print where they are; and leave.")
-    ] = False,
+    docs: Annotated[bool, typer.Option("--docs", help="Open the Data Docs, or print their path, and exit.")] = False,
 ) -> Reply | None:
     """What is wrong with the cluster's disks. Exits with 1 if something is.
 

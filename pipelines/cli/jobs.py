@@ -67,11 +67,11 @@ def validate(bundle: Bundle = None, as_json: AsJson = False) -> None:
     if as_json:
         sys.stdout.write(json.dumps({"bundle": str(bundle), "jobs": list(jobs)}) + "\n")
     else:
-        typer.echo(f"{bundle}: {len(jobs)} jobs are good: {', '.join(jobs)}")
+        typer.echo(f"{bundle}: {len(jobs)} jobs are valid: {', '.join(jobs)}")
 
 
 def run(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="As jobs list names it.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A key that jbod jobs list prints.")],
     param: Parameters = None,
     bundle: Bundle = None,
     as_json: Annotated[bool, typer.Option("--json", help="The outcome as JSON; tasks print to stderr.")] = False,

@@ -39,7 +39,7 @@ def metrics(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of Prometheus text.")] = False,
     listen: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Serve them to Prometheus until interrupted, like 127.0.0.1:9465."),
+        typer.Option(metavar="HOST:PORT", help="Serve the metrics to Prometheus at this address, until interrupted."),
     ] = None,
     rules: Annotated[bool, typer.Option("--rules", help="Print alerting and recording rules for Prometheus.")] = False,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Print a dashboard for Grafana to import.")] = False,
@@ -114,7 +114,8 @@ def alert(
     lake: LakePath = None,
     webhook: Annotated[str | None, typer.Option(metavar="URL", help="Post to this URL.")] = None,
     command: Annotated[
-        str | None, typer.Option(metavar="CMD", help="Start this program, which reads its standard input; no shell.")
+        str | None,
+        typer.Option(metavar="CMD", help="Start this program, without a shell. It reads messages from standard input."),
     ] = None,
     severity: Annotated[Severity, typer.Option(help="Send findings of this severity, or worse.")] = Severity.warning,
     fail_on: Annotated[

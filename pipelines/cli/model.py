@@ -16,7 +16,7 @@ SHOWN = 20
 
 Traces = Annotated[list[str], typer.Argument(help="Traces: .jsonl or .jsonl.gz.", metavar="FILE...")]
 ProfileName = Annotated[str, typer.Option("--profile", help=f"The rules to answer by: {', '.join(PROFILES)}.")]
-ShowAll = Annotated[bool, typer.Option("--all", help="Print every mismatch, however many there are.")]
+ShowAll = Annotated[bool, typer.Option("--all", help="Print all mismatches.")]
 
 
 def register(app: typer.Typer) -> None:

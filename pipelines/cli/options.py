@@ -14,10 +14,10 @@ _WHAT, _WHICH, _HOW = "What is asked", "Which rows", "How it is printed"
 
 LakePath = Annotated[
     str | None,
-    typer.Option("--lake", help="The lake to ask; settings name another default.", rich_help_panel=_WHAT),
+    typer.Option("--lake", help="The lake to read. The setting lake changes the default.", rich_help_panel=_WHAT),
 ]
 MaintainedLake = Annotated[
-    str | None, typer.Option("--lake", help="The lake to work on; settings name another default.")
+    str | None, typer.Option("--lake", help="The lake to change. The setting lake changes the default.")
 ]
 Logs = Annotated[
     list[str] | None,
@@ -32,14 +32,14 @@ Logs = Annotated[
 LogDirs = Annotated[list[str] | None, typer.Argument(metavar="[LOG_DIR]...", help="The same as --log DIR.")]
 AtOffset = Annotated[
     int | None,
-    typer.Option("--at-offset", help="As it was after the record at this offset.", rich_help_panel=_WHAT),
+    typer.Option("--at-offset", help="The state after the record at this offset.", rich_help_panel=_WHAT),
 ]
 AtTime = Annotated[
     str | None,
     typer.Option(
         "--at-time",
         metavar="TIME",
-        help="As it was at this time: 2026-11-21T02:21:05Z, -10m, 2h ago, yesterday 14:00 (UTC).",
+        help="The state at this time: 2026-11-21T02:21:05Z, -10m, 2h ago, yesterday 14:00 (UTC).",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -64,10 +64,12 @@ Reasons = Annotated[
 ]
 Sort = Annotated[
     list[str] | None,
-    typer.Option("--sort", metavar="COLUMN", help="By a column; -COLUMN: largest first.", rich_help_panel=_WHICH),
+    typer.Option(
+        "--sort", metavar="COLUMN", help="Sort by this column; -COLUMN: in descending order.", rich_help_panel=_WHICH
+    ),
 ]
 Limit = Annotated[
-    int | None, typer.Option("--limit", metavar="N", min=0, help="At most so many rows.", rich_help_panel=_WHICH)
+    int | None, typer.Option("--limit", metavar="N", min=0, help="At most this number of rows.", rich_help_panel=_WHICH)
 ]
 Form = Annotated[
     Format,
@@ -75,7 +77,7 @@ Form = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
 QuestionAsJson = Annotated[bool, typer.Option("--json", help="The same as --format json.", rich_help_panel=_HOW)]
-All = Annotated[bool, typer.Option("--all", help="List everything, however long.", rich_help_panel=_HOW)]
+All = Annotated[bool, typer.Option("--all", help="List all rows.", rich_help_panel=_HOW)]
 Watch = Annotated[
     str | None,
     typer.Option("--watch", metavar="5s", help="Repeat at this interval, until Ctrl-C.", rich_help_panel=_HOW),

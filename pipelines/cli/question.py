@@ -193,7 +193,7 @@ def _run(ask: _Ask, values: dict[str, Any]) -> None:
             raise typer.Exit(code)
         return
     if given.form is Format.parquet or given.at_offset is not None:
-        raise UsageError("--watch asks about what is new: leave out --at-offset and --format parquet")
+        raise UsageError("--watch shows the newest offset: leave out --at-offset and --format parquet")
     _watch(ask, given, parse_span("--watch", watch))
 
 

@@ -38,7 +38,8 @@ def replay(
     log_dir: Annotated[
         list[str],
         typer.Argument(
-            help="a metadata.log.dir, its __cluster_metadata-0, or a URI; of several, what a majority holds is read"
+            help="a metadata.log.dir, its __cluster_metadata-0, or a URI; of several, jbod reads the records that a "
+            "majority holds"
         ),
     ],
     lake: Annotated[str | None, typer.Option(help="folder of the tables; created if it does not exist")] = None,
@@ -132,7 +133,7 @@ def _run(runner: Runner, settings: Settings, soon: Callable[[], SparkSession] | 
     if runner.up_to_date():
         return
     from pipelines.spark.connect import is_on_this_machine, remote_of
-    from pipelines.spark.session import is_local, spark_session
+    from pipelines.spark.session import is_local, spark_session_soon
     from pipelines.spark.versions import check_installed
     from pipelines.storage.objects import is_object
 
@@ -147,9 +148,10 @@ def _run(runner: Runner, settings: Settings, soon: Callable[[], SparkSession] | 
     progress.say("starting Spark")
     try:
         check_installed()
+        soon = soon or spark_session_soon(settings.spark, PRELOAD)
         if is_on("first_batch"):
             runner.plan_ahead()
-        spark = soon() if soon else spark_session(settings.spark, brief=True, preload=PRELOAD)
+        spark = soon()
     except BaseException:
         runner.lake.discard()
         raise

@@ -35,9 +35,13 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate(
-    scenario: Annotated[str | None, typer.Argument(help="Which story; without one they are listed.")] = None,
+    scenario: Annotated[
+        str | None, typer.Argument(help="The story to play. Without it jbod lists all stories.")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same logs, byte for byte.")] = 0,
-    out: Annotated[Path | None, typer.Option("--out", help="Where the logs go; without it nothing is written.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the logs to this folder. Without it nothing is written.")
+    ] = None,
     profile: ProfileName = "kafka",
     ids: IdsName = "kafka",
     as_json: AsJson = False,
@@ -73,7 +77,9 @@ def explore_command(
     context: typer.Context,
     trace: Annotated[
         Path | None,
-        typer.Option("--trace", metavar="LOG_DIR", help="Ask of a real metadata log whether it is a behaviour."),
+        typer.Option(
+            "--trace", metavar="LOG_DIR", help="Check whether this metadata log is a behaviour of the specification."
+        ),
     ] = None,
     requests: Requests = None,
     config: StaticConfigs = None,
@@ -82,8 +88,8 @@ def explore_command(
     dirs: Annotated[int, typer.Option("--dirs", min=1, max=4, help="Directories per broker.")] = 2,
     partitions: Annotated[int, typer.Option("--partitions", min=1, max=4)] = 1,
     replication: Annotated[int, typer.Option("--replication", min=0, help="Replicas; 0: on every broker.")] = 0,
-    depth: Annotated[int, typer.Option("--depth", min=1, help="How many steps from the beginning.")] = 6,
-    states: Annotated[int, typer.Option("--states", min=1, help="Stop after so many states.")] = 2_000_000,
+    depth: Annotated[int, typer.Option("--depth", min=1, help="Number of steps from the initial state.")] = 6,
+    states: Annotated[int, typer.Option("--states", min=1, help="Stop after this number of states.")] = 2_000_000,
     failures: Annotated[bool, typer.Option(help="Disks fail.")] = True,
     crashes: Annotated[bool, typer.Option(help="Brokers are killed and start again.")] = True,
     expiry: Annotated[bool, typer.Option(help="Sessions of live brokers expire.")] = True,
@@ -106,10 +112,12 @@ def explore_command(
     shrink: Annotated[bool, typer.Option("--shrink", help="Leaders remove unserved replicas.")] = False,
     migrating: Annotated[bool, typer.Option("--migrating", help="Begin just after an upgrade.")] = False,
     records: Annotated[int, typer.Option("--records", min=0, max=3, help="Records written to a partition.")] = 0,
-    literal: Annotated[bool, typer.Option("--literal", help="Elect by the rule for what clients are shown.")] = False,
+    literal: Annotated[
+        bool, typer.Option("--literal", help="Elect by the rule for Metadata answers to clients.")
+    ] = False,
     free_choice: Annotated[bool, typer.Option(help="Any of the emptiest directories, else the first.")] = True,
     symmetry: Annotated[bool, typer.Option(help="States that differ only in names are one.")] = True,
-    liveness: Annotated[bool, typer.Option(help="What must happen in the end, if the search is complete.")] = True,
+    liveness: Annotated[bool, typer.Option(help="Check leads-to properties if the search is complete.")] = True,
     first: Annotated[bool, typer.Option("--first", help="Stop at the first broken invariant.")] = False,
     profile: ProfileName = "kafka",
     ids: IdsName = "kafka",

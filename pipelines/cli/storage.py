@@ -77,12 +77,12 @@ def format_directories(
         str | None, typer.Option("--metadata-directory-id", help="The id that the initial voters give this node.")
     ] = None,
     ignore_formatted: Annotated[
-        bool, typer.Option("--ignore-formatted", "-g", help="Leave formatted directories alone, format the others.")
+        bool, typer.Option("--ignore-formatted", "-g", help="Skip formatted directories and format the others.")
     ] = False,
     add_missing_ids: Annotated[
         bool, typer.Option("--add-missing-ids", help="Also complete formatted directories that have no directory.id.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be written, write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be written, and write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a meta.properties with a new id to every directory of a node that needs it.

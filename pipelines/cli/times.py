@@ -32,7 +32,7 @@ def parse_time(text: str, now: datetime | None = None) -> datetime:
     span = _span(before)
     if span is not None:
         if span > now - _OLDEST:
-            raise UsageError(f"--at-time {text}: before there was a Kafka")
+            raise UsageError(f"--at-time {text}: before Kafka existed")
         return now - span
     if found := _DAY.fullmatch(words):
         return _clock(text, found, now)
@@ -111,7 +111,7 @@ def _milliseconds(text: str) -> datetime:
     if time >= _OLDEST:
         return time
     raise UsageError(
-        f"--at-time {text}: as milliseconds since 1970 that is {time:%Y-%m-%dT%H:%M:%SZ}, before there was a Kafka"
+        f"--at-time {text}: as milliseconds since 1970 that is {time:%Y-%m-%dT%H:%M:%SZ}, before Kafka existed"
         + _as_seconds(int(text))
     )
 

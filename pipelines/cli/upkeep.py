@@ -36,7 +36,9 @@ def optimize(lake: MaintainedLake = None, as_json: AsJson = False) -> None:
 def vacuum(
     lake: MaintainedLake = None,
     keep: Annotated[int, typer.Option(help="Hours that a replaced version can still be read.", min=1)] = 168,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete files that are in no version that the ledger names now or has named in the last hours."""
@@ -70,7 +72,7 @@ def verify(
     lake: MaintainedLake = None,
     by: Annotated[
         Literal["model", "engine"] | None,
-        typer.Option(help="Who makes the history again: the plain model (for small lakes), or the engine."),
+        typer.Option(help="What replays the records: the engine, or the plain model (for small lakes)."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -27,7 +27,7 @@ if are_plain():
 
     inlined = helper
 else:
-    from numba import njit
+    from numba import njit  # type: ignore[assignment]
     from numba.core.options import DefaultOptions
 
     from pipelines.start.numba_import import import_numba
@@ -40,12 +40,12 @@ else:
 
     def helper(function: _Function) -> _Function:
         """Compiles a part of a kernel: it reads and writes the given arrays, and neither allocates nor returns one."""
-        compiled: _Function = njit(**_UNCOUNTED)(function)  # type: ignore[call-overload]  # not in its types
+        compiled: _Function = njit(**_UNCOUNTED)(function)
         return compiled
 
     def inlined(function: _Function) -> _Function:
         """Compiles a helper that numba inlines into its only caller. LLVM would pass all arrays on the stack."""
-        compiled: _Function = njit(inline="always", **_UNCOUNTED)(function)  # type: ignore[call-overload]
+        compiled: _Function = njit(inline="always", **_UNCOUNTED)(function)
         return compiled
 
 

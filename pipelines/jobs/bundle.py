@@ -179,7 +179,7 @@ def _job(key: str, raw: Any, where: str) -> Job:
         for index, one in enumerate(_sequence(job.get("tasks"), f"{where}.tasks"))
     ]
     if not tasks:
-        raise UsageError(f"{where}: a job has tasks")
+        raise UsageError(f"{where}: a job needs tasks")
     return Job(
         key,
         _text(job, "name", where, key),

@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
 
 from pipelines.lake import files
 from pipelines.lake.commit import LiveFile, commit_files, live_files
+from pipelines.lake.create import APPEND_ONLY
 from pipelines.lake.delta import connect, delta_at, read_parquet
 from pipelines.lake.files import DataFile, lake_filesystem
-from pipelines.lake.foreign import REBUILT
+from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info
 from pipelines.lake.tables import CHANGES, Table
 
 
@@ -58,7 +59,7 @@ def generation_of(location: str, delta: DeltaTable) -> int:
     bounds: list[Any] = [file.statistics.get("max.generation") for file in found]
     if None not in bounds:
         return max(map(int, bounds), default=0)
-    with connect() as connection:
+    with connect(location) as connection:
         rows = connection.execute(f"SELECT max(generation) FROM {_all(location, delta, found)}").fetchall()
     return int(rows[0][0] or 0)
 
@@ -68,7 +69,7 @@ def taken_back(location: str, delta: DeltaTable, offset: int, before: int, at: d
     found = [file for file in live_files(delta) if not _ends_before(file, offset)]
     wanted = f"(FROM {in_force(_all(location, delta, found))} WHERE log_offset >= {offset})"
     generation = generation_of(location, delta) + 1
-    with connect() as connection:
+    with connect(location) as connection:
         rows = connection.sql(_retractions(wanted, generation)).to_arrow_table()
     return [_write(location, [_said(offset, before, offset, "rolled back", at, generation), rows])]
 
@@ -121,6 +122,11 @@ def rebuild_changes(lake: Writer, wanted: Sequence[DataFile]) -> None:
     delta = lake.tables[CHANGES.name]
     if lake.keeps_changes:
         added = rebuilt(lake.location, delta, wanted, *_end(lake))
+        if delta.metadata().configuration.get("delta.appendOnly") != "true":
+            # A lake of an earlier jbod, or another engine changed it.
+            info = commit_info({REWRITTEN: "true"}, "made the table append-only")
+            delta.alter.set_table_properties(APPEND_ONLY, commit_properties=CommitProperties(info))
+            delta.update_incremental()
         commit_files(lake.location, CHANGES, delta, added, (), marks={REBUILT: "true"})
     fs, root = lake_filesystem(lake.location)
     for file in wanted:
@@ -137,7 +143,7 @@ def _difference(
 ) -> list[DataFile]:
     generation = generation_of(location, delta) + 1
     columns = ", ".join(_CONTENT)
-    with connect() as connection:
+    with connect(location) as connection:
         connection.execute(f"CREATE TEMP TABLE have AS SELECT {columns} FROM {in_force(have)}")
         connection.execute(f"CREATE TEMP TABLE due AS SELECT {columns} FROM {in_force(wanted)}")
         gone = connection.sql(_retractions("(FROM have EXCEPT ALL FROM due)", generation)).to_arrow_table()

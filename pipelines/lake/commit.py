@@ -20,6 +20,7 @@ from pipelines.lake.files import DataFile, partition_values
 from pipelines.lake.foreign import commit_info
 from pipelines.lake.lock import check_held
 from pipelines.lake.object_commit import put_version
+from pipelines.lake.object_log import ObjectTable
 from pipelines.lake.tables import OPEN_SHARD, Table
 from pipelines.storage.objects import is_object
 
@@ -88,9 +89,13 @@ def commit_files(
     ]
     before, info = delta.version(), commit_info(marks)
     if is_object(location):
-        if not put_version(where, before + 1, actions, now=now, table=table, info=info, transactions=transactions):
+        commit = put_version(where, before + 1, actions, now=now, table=table, info=info, transactions=transactions)
+        if commit is None:
             raise Overtaken(f"{where}: something else wrote at the same time: run again")
-        delta.update_incremental()
+        if isinstance(delta, ObjectTable):
+            delta.take(before + 1, commit)
+        else:
+            delta.update_incremental()
         return
     properties = CommitProperties(info, max_commit_retries=0, app_transactions=list(transactions))
     try:

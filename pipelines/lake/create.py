@@ -18,9 +18,11 @@ from pipelines.lake.delta import delta_at, local_path
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.foreign import last_own
 from pipelines.lake.tables import CHANGES, LEDGER, Table
-from pipelines.storage.objects import storage_options
+from pipelines.storage.objects import is_object, storage_options
 
 _CHANGES = "changes"
+APPEND_ONLY = {"delta.appendOnly": "true"}
+"""Every engine refuses to delete rows of such a table (Delta's protocol). To merge its files is allowed."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,10 @@ def described(location: str, ledger: DeltaTable | None = None) -> dict[str, Any]
     """
     uri = f"{location}/{LEDGER.name}"
     try:
+        if ledger is None and is_object(location):
+            from pipelines.lake.head import take_head
+
+            take_head(location)
         ledger = ledger or delta_at(uri)
         found = _parsed(ledger)
         if found is None:
@@ -84,7 +90,7 @@ def create_table(uri: str, table: Table, identity: Identity, *, changes: bool = 
             partition_by=table.partition_by,
             name=table.name,
             description=comment,
-            configuration={"delta.enableDeletionVectors": "false"},
+            configuration={"delta.enableDeletionVectors": "false"} | (APPEND_ONLY if table is CHANGES else {}),
             storage_options=storage_options(uri),
         )
         add_checks(delta, table)
@@ -102,7 +108,7 @@ def cannot_be_opened(location: str, table: Table, problem: Exception) -> JbodErr
     elif table is LEDGER:
         advice = "restore it, or replay into another --lake"
     else:
-        advice = "jbod rebuild makes the tables from the records"
+        advice = "jbod rebuild recreates the tables from the records"
     return UsageError(f"{location}/{table.name}: cannot be opened ({str(problem).splitlines()[0]}): {advice}")
 
 

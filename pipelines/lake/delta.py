@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
@@ -53,7 +53,11 @@ def uri_of(path: str) -> str:
 
 def delta_at(location: str, version: int | None = None) -> DeltaTable:
     """Opens the table at a path or URI, at its newest version or at ``version``. Raises delta-rs' errors."""
-    return DeltaTable(location, version=version, storage_options=storage_options(location))
+    if is_object(location):
+        from pipelines.lake.object_log import open_on_s3
+
+        return open_on_s3(location, version)
+    return DeltaTable(location, version=version)
 
 
 def is_table(location: str) -> bool:
@@ -72,8 +76,38 @@ def open_table(root: str, name: str, version: int | None) -> DeltaTable:
         what = str(problem).splitlines()[0]
         raise UsageError(
             f"{root}/{name}: cannot be opened at version {version}, which the ledger names ({what}): jbod optimize "
-            "looks for a newer one that says the same, and jbod rebuild makes the tables from the records"
+            "searches for a newer one with the same rows, and jbod rebuild recreates the tables from the records"
         ) from None
+
+
+class Tables(Mapping[str, DeltaTable]):
+    """The tables of a lake at the versions that its ledger names.
+
+    A table is opened when it is first asked for. Where the commit of its version is not a local file, it is opened at
+    once: so a table that is gone is reported by every question, whether the question needs it or not.
+    """
+
+    def __init__(self, root: str, versions: Mapping[str, int]) -> None:
+        self._root = root
+        self._versions = versions
+        self._opened: dict[str, DeltaTable] = {}
+        for name, version in versions.items():
+            if not Path(root, name, "_delta_log", f"{version:020d}.json").is_file():
+                self._opened[name] = open_table(root, name, version)
+
+    def __getitem__(self, name: str) -> DeltaTable:
+        if name not in self._opened:
+            self._opened[name] = open_table(self._root, name, self._versions[name])
+        return self._opened[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._versions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._versions)
+
+    def __len__(self) -> int:
+        return len(self._versions)
 
 
 def connect(root: str = "") -> duckdb.DuckDBPyConnection:
@@ -154,8 +188,9 @@ def reading(root: str) -> Iterator[None]:
             raise
         what = str(problem).splitlines()[0]
         raise UsageError(
-            f"{root}: a file of the lake is damaged or gone ({what}): ask again; if it stays, jbod optimize looks for "
-            "what another engine put in its place, and jbod rebuild makes the tables from the records"
+            f"{root}: a file of the lake is damaged or gone ({what}): ask again; if it stays, jbod optimize "
+            "searches for the file that another engine wrote in its place, and jbod rebuild recreates the tables "
+            "from the records"
         ) from None
 
 

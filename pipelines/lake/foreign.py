@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from pipelines.lake.delta import delta_at
+from pipelines.storage.objects import is_object
 
 if TYPE_CHECKING:
     from pipelines.lake.tables import Table
@@ -146,7 +147,7 @@ def last_own(location: str, ledger: DeltaTable) -> int | None:
 
 def read_commit(location: str, table: str, version: int) -> Commit | None:
     """Reads a commit from its file in Delta's log. Returns None if the file was cleaned up."""
-    text = _read_text(location, f"{table}/_delta_log/{version:020d}.json")
+    text = _commit_text(location, table, version)
     if text is None:
         return None
     actions = [json.loads(line) for line in text.splitlines() if line.strip()]
@@ -170,7 +171,7 @@ def read_commit(location: str, table: str, version: int) -> Commit | None:
 
 def files_added(location: str, table: str, version: int) -> set[str] | None:
     """The paths of the files that a commit added. Returns None if its file was cleaned up."""
-    text = _read_text(location, f"{table}/_delta_log/{version:020d}.json")
+    text = _commit_text(location, table, version)
     if text is None:
         return None
     actions = [json.loads(line) for line in text.splitlines() if line.strip()]
@@ -201,6 +202,8 @@ def _misfits(delta: DeltaTable, table: Table) -> Iterator[str]:
     if protocol.min_reader_version == 2 or protocol.min_writer_version in (5, 6):
         yield f"the table wants a writer of version {protocol.min_writer_version}, which jbod is not"
     for name, values in _UNKEPT.items():
+        if (table.name, name) == ("changes", "delta.appendOnly"):
+            continue  # jbod only appends to it, whatever the property says
         if metadata.configuration.get(name, values[0]) not in values:
             yield f"the property {name} is {_plain(metadata.configuration[name])}"
     for name in metadata.configuration:
@@ -248,7 +251,13 @@ def _plain(text: object) -> str:
     return words if len(words) <= _LONGEST else words[: _LONGEST - 3] + "..."
 
 
-def _read_text(location: str, path: str) -> str | None:
+def _commit_text(location: str, table: str, version: int) -> str | None:
+    path = f"{table}/_delta_log/{version:020d}.json"
+    if is_object(location):
+        from pipelines.lake.object_log import commit_of
+
+        found = commit_of(f"{location}/{table}", version)
+        return None if found is None else found.decode()
     if "://" in location:
         from pipelines.lake.files import lake_filesystem
 

@@ -15,6 +15,7 @@ from jbod_model.errors import UsageError
 from pipelines.lake import FORMAT_VERSION
 from pipelines.lake.delta import data_files, open_table, read_parquet, run_query
 from pipelines.lake.foreign import last_own, since
+from pipelines.storage.objects import is_object
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -52,6 +53,10 @@ def open_ledger(root: str) -> DeltaTable:
 
     Raises UsageError if there is no ledger, or if it has another format.
     """
+    if is_object(root):
+        from pipelines.lake.head import take_head
+
+        take_head(root)
     ledger = open_table(root, "ledger", None)
     try:
         said = json.loads(ledger.metadata().description or "{}").get("format", FORMAT_VERSION)
@@ -106,16 +111,17 @@ def read_ledger(
     return found[-1], ranges
 
 
-def log_end(ledger: DeltaTable, end_offset: int) -> int | None:
+def log_end(root: str, ledger: DeltaTable, connection: duckdb.DuckDBPyConnection, end_offset: int) -> int | None:
     """The log's end offset at the last run, if it was before the lake's end (``end_offset``), otherwise None."""
-    import pyarrow.compute as pc
-
     if all(field.name != "log_end" for field in ledger.schema().fields):
         return None
-    newest = pc.field("end_offset") == end_offset
-    rows = ledger.to_pyarrow_dataset().to_table(columns=["published_time", "log_end"], filter=newest)
-    found: int | None = rows.sort_by("published_time")["log_end"][-1].as_py()
-    return found
+    newest = [file["path"] for file in data_files(ledger) if file["max.end_offset"] in (None, end_offset)]
+    rows = read_parquet(root, "ledger", ledger, newest, by_name=True)
+    found = run_query(
+        root, connection, f"SELECT log_end FROM {rows} WHERE end_offset = {end_offset} ORDER BY published_time"
+    )
+    end: int | None = found[-1][0]
+    return end
 
 
 def check_known(root: str, ranges: Sequence[tuple[int, int]], offset: int) -> None:

@@ -14,19 +14,12 @@ from typing import Any
 from deltalake import DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
+from pipelines.lake.object_log import ObjectTable
 from pipelines.lake.tables import Table
 from pipelines.storage import objects
 
-CHECKPOINT_AFTER = 7
-"""Commits after which a table's log gets a checkpoint: opening a table reads the commits after the last checkpoint."""
-CHECKPOINT_AT_LAST = 100
-"""Commits after which it gets one in any case."""
-MOST = 60
-"""The requests of a publication that touches few tables, with a checkpoint."""
-_FOR_TABLE = 5
-"""The requests of a table's commit, with one of its one or two data files."""
-_FOR_CHECKPOINT = 17
-"""The requests of a checkpoint, besides two for each commit since the last one."""
+CHECKPOINT_AFTER = 10
+"""Commits after which a table's log gets a checkpoint: the head of the lake holds the commits after it."""
 
 
 def put_version(
@@ -38,8 +31,8 @@ def put_version(
     table: Table,
     info: Mapping[str, str],
     transactions: Sequence[Transaction],
-) -> bool:
-    """Puts the commit of a version of the table at ``location``. Returns False if there is another one already.
+) -> bytes | None:
+    """Puts the commit of a version of the table at ``location``, and returns it. None if there is another one already.
 
     ``now`` in milliseconds since 1970; ``info``: further columns of the commit info.
     """
@@ -60,41 +53,20 @@ def put_version(
         objects.put(commit, content, only="new")
     except AlreadyExistsError:
         # The answer to a put that succeeded may have been lost, and the put repeated.
-        return objects.get(commit) == content
-    return True
+        return content if objects.get(commit) == content else None
+    return content
 
 
-class Checkpoints:
-    """Writes the checkpoints of a lake's tables on S3, each with a publication that made few requests itself."""
+def write_due_checkpoint(tables: Mapping[str, DeltaTable]) -> None:
+    """Writes the checkpoint of the table that has waited longest, if one is due: two requests."""
+    ages = {name: delta.version() - delta.log.checkpoint for name, delta in _on_s3(tables)}
+    name = max(ages, key=lambda one: ages[one], default=None)
+    if name is not None and ages[name] >= CHECKPOINT_AFTER:
+        tables[name].create_checkpoint()
 
-    def __init__(self) -> None:
-        self._last: dict[str, int] = {}
-        """The version of each table's newest checkpoint."""
 
-    def write_due(self, location: str, tables: Mapping[str, DeltaTable], *, touched: int) -> None:
-        """Writes the checkpoint of the table that has waited longest, of those that leave the requests below MOST.
-
-        ``touched``: the tables that the publication touched.
-        """
-        spent = 10 + _FOR_TABLE * touched
-        ages = {name: delta.version() - self._version(f"{location}/{name}") for name, delta in tables.items()}
-        due = {
-            name: age
-            for name, age in ages.items()
-            if (age >= CHECKPOINT_AFTER and spent + _FOR_CHECKPOINT + 2 * age <= MOST) or age >= CHECKPOINT_AT_LAST
-        }
-        if due:
-            name = max(due, key=lambda one: due[one])
-            tables[name].create_checkpoint()
-            self._last[f"{location}/{name}"] = tables[name].version()
-
-    def _version(self, table: str) -> int:
-        if table not in self._last:
-            try:
-                self._last[table] = int(json.loads(objects.get(f"{table}/_delta_log/_last_checkpoint"))["version"])
-            except (FileNotFoundError, ValueError, KeyError, TypeError):
-                self._last[table] = 0
-        return self._last[table]
+def _on_s3(tables: Mapping[str, DeltaTable]) -> list[tuple[str, ObjectTable]]:
+    return [(name, delta) for name, delta in tables.items() if isinstance(delta, ObjectTable)]
 
 
 def refresh(location: str, delta: DeltaTable) -> bool:
@@ -102,6 +74,10 @@ def refresh(location: str, delta: DeltaTable) -> bool:
 
     On a local path, where opening costs little, it always returns True.
     """
+    if isinstance(delta, ObjectTable):
+        before = delta.version()
+        delta.update_incremental()
+        return bool(delta.version() != before)
     if objects.is_object(location) and objects.head(_commit_of(location, delta.version() + 1)) is None:
         return False
     delta.update_incremental()

@@ -29,9 +29,10 @@ from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import DataFile
 from pipelines.lake.folder import remove_lake
 from pipelines.lake.foreign import PUBLISHED, RESTORED, STARTED, VERSION, Since, commit_info, last_own, misfit_of, since
-from pipelines.lake.head import write_head
+from pipelines.lake.head import take_head, write_head
 from pipelines.lake.lock import alone
-from pipelines.lake.object_commit import Checkpoints, refresh
+from pipelines.lake.object_commit import refresh, write_due_checkpoint
+from pipelines.lake.object_log import kept_log
 from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, TABLES, Table
 from pipelines.lake.uris import home_of
 from pipelines.storage.objects import is_object
@@ -55,7 +56,6 @@ class LakeWriter:
     half: int | None = None  # end offset of a batch that ``changes`` has and the ledger not yet
     home: str = ""  # where the checkpoints of its runs are: the lake, or a folder for a lake on S3
     appended: Callable[[], None] = lambda: None  # called after each row of the ledger
-    _checkpoints: Checkpoints = field(default_factory=Checkpoints)
 
     def __post_init__(self) -> None:
         self.home = self.home or home_of(self.location)
@@ -78,9 +78,9 @@ class LakeWriter:
 
         Raises UsageError if there is none. With ``mending``, tables may be damaged, or changed by another engine.
         """
-        identity = Identity(*(described(location)[part.name] for part in fields(Identity)))
+        said = described(location)
         with alone(location):
-            lake = cls(location, identity)
+            lake = cls(location, Identity(*(said[part.name] for part in fields(Identity))))
             lake._load(mending=mending)
             if lake.ledger is None:
                 raise UsageError(f"{location}: nothing was published into this lake yet")
@@ -92,6 +92,7 @@ class LakeWriter:
             self._load()
 
     def _load(self, *, mending: bool = False) -> None:
+        take_head(self.location)
         self._open(TABLES)
         self._check_identity()
         if mending:
@@ -124,8 +125,10 @@ class LakeWriter:
             except (DeltaError, OSError) as problem:
                 raise cannot_be_opened(self.location, table, problem) from None
             if self.tables[table.name].version() < len(table.checks):
-                # A run that died while it created the table may have left out constraints.
+                # A run that died may have left out constraints.
                 add_checks(self.tables[table.name], table)
+                self.tables[table.name].update_incremental()
+            self.tables[table.name] = kept_log(self.tables[table.name], uri)
 
     @property
     def end_offset(self) -> int:
@@ -191,8 +194,8 @@ class LakeWriter:
 
     def _conflict(self, table: Table, found: Since) -> LakeConflict:
         return LakeConflict(
-            f"{self.location}/{table.name}: {found.refused}: nothing was published; jbod verify tells what differs, "
-            "jbod rebuild takes it back"
+            f"{self.location}/{table.name}: {found.refused}: nothing was published; jbod verify shows the "
+            "differences, jbod rebuild restores the tables"
         )
 
     def _compare(self) -> bool:
@@ -227,7 +230,7 @@ class LakeWriter:
         except DeltaError as problem:
             raise fault_of_disk(self.location, problem) or LakeConflict(
                 f"{self.location}/{table.name}: cannot be restored to version {version}, which the ledger names "
-                f"({problem}): a VACUUM may have removed its files; jbod rebuild makes what follows from the records"
+                f"({problem}): a VACUUM may have removed its files; jbod rebuild recreates the tables from the records"
             ) from None
         delta.update_incremental()
 
@@ -328,9 +331,8 @@ class LakeWriter:
         if LEDGER.name in newer:
             self.read_ledger()
         if self.end_offset != end:
-            raise Overtaken(
-                f"{self.location}: another run published up to offset {self.end_offset - 1} meanwhile: run again, alone"
-            )
+            last = self.end_offset - 1
+            raise Overtaken(f"{self.location}: another run published up to offset {last} meanwhile: run again, alone")
         if newer:
             self._compare()
 
@@ -393,6 +395,6 @@ class LakeWriter:
         self.commit(LEDGER, [row], (), batch.start_offset, batch.end_offset)
         self.ledger, self.half = entry, None
         if is_object(self.location):
-            write_head(self.location, self.identity, entry, self.tables[LEDGER.name].version())
-            self._checkpoints.write_due(self.location, self.tables, touched=sum(map(bool, rows.values())))
+            write_due_checkpoint(self.tables)
+            write_head(self.location, self.identity, entry, self.tables)
         self.appended()

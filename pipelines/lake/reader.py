@@ -18,7 +18,7 @@ import duckdb
 from deltalake import DeltaTable
 
 from jbod_model.errors import UsageError
-from pipelines.lake.delta import connect, data_files, file_list, local_path, open_table, read_parquet, run_query
+from pipelines.lake.delta import Tables, connect, data_files, file_list, local_path, read_parquet, run_query
 from pipelines.lake.incomplete import Incomplete
 from pipelines.lake.ledger import EPOCH, Published, check_known, log_end, open_ledger, read_ledger, time_of
 from pipelines.lake.names import Names, Statement
@@ -57,7 +57,7 @@ class Lake:
             raise UsageError(
                 f"{root}: nothing was published into this lake yet: run jbod replay LOG_DIR --lake {quote(root)}"
             )
-        tables = {name: open_table(root, name, version) for name, version in newest.versions.items()}
+        tables = Tables(root, newest.versions)
         lake = cls(root, newest, ranges[0][0], newest.end_offset - 1, newest.end_time, tables, connection)
         if at_time is not None:
             at_offset = lake._offset_at(at_time)
@@ -103,7 +103,7 @@ class Lake:
 
     def log_end(self) -> int | None:
         """The log's end offset at the last run, if it was before the end of this lake, otherwise None."""
-        return log_end(open_ledger(self.path), self.published.end_offset)
+        return log_end(self.path, open_ledger(self.path), self.connection, self.published.end_offset)
 
     def ledger_rows(self, *columns: str) -> list[dict[str, Any]]:
         """Rows of the ledger. Empty if the lake of an earlier jbod lacks one of the columns."""
@@ -117,6 +117,11 @@ class Lake:
     def names(self) -> Names:
         """Paths and labels of directories. They do not depend on the offset."""
         return Names.of([*self.kept_names(), *self.named])
+
+    @cached_property
+    def setting_values(self) -> dict[tuple[str, str], list[tuple[int, bytes]]]:
+        """Offset and value of records by type and what the value contains: parts of one answer need the same ones."""
+        return {}
 
     def kept_names(self) -> Sequence[Statement]:
         """What jbod label keeps in the lake."""

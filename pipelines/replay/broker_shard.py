@@ -13,6 +13,7 @@ from typing import Any
 
 from jbod_model.errors import ReplayViolation
 from jbod_model.ids import Uuid
+from pipelines.formats.id_texts import id_texts
 from pipelines.lake import tables
 from pipelines.replay.broker_changes import broker_changes
 from pipelines.replay.brokers import Change, Registration, load_brokers
@@ -83,10 +84,12 @@ def check_topics(topics: dict[str, str], events: Events) -> dict[str, str]:
     now = dict(topics)
     loading: dict[str, str] = {}
     name_of = {topic: name for name, topic in topics.items()}
-    for row, kind in enumerate(events.kinds.tolist()):
-        offset = int(events.offsets[row])
-        topic = str(Uuid.from_bytes(events.topic_bytes(row)))
-        known = loading if events.snapshot[row] else now
+    # The appended id is for events that name no topic.
+    ids = [*id_texts(events.topics).to_pylist(), str(Uuid(0, 0))]
+    columns = (column.tolist() for column in (events.kinds, events.offsets, events.topic_of, events.snapshot))
+    for row, (kind, offset, number, from_snapshot) in enumerate(zip(*columns, strict=True)):
+        topic = ids[number]
+        known = loading if from_snapshot else now
         if kind == TOPIC:
             name = events.name(row)
             if known.get(name, topic) != topic:

@@ -6,30 +6,28 @@ intervals that began or ended during the batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.formats.kernels import helper, njit
-from pipelines.formats.lists import columns_of, mix
+from pipelines.formats.nulls import nullable
 from pipelines.formats.partitions import DIRECTORIES, ISR, LEADER, REPLICAS
 from pipelines.lake import tables
+from pipelines.replay import change_texts as t
 from pipelines.replay import fold_columns as c
 from pipelines.replay import offline as o
 from pipelines.replay.fold_columns import Lists
 from pipelines.replay.kernel_tables import wider
 from pipelines.replay.merge import same_list
 from pipelines.replay.shard import Step
+from pipelines.replay.state import Moments
 
 WHATS = ("assignment", "offline", "leader", "isr")
-ASSIGNMENT, OFFLINE, LEADS, IN_SYNC = range(4)
 WHYS = ("created", "removed", "reassigned", "assigned", "moved", "unassigned", "lost", "resync")
 CREATED, REMOVED, REASSIGNED, ASSIGNED, MOVED, UNASSIGNED, LOST, RESYNC = range(8)
 _NONE = -1
-# Columns of a change (int32). BEFORE and AFTER are a directory's number, a broker's id or the number of a list.
-_PART, _BROKER, _MOMENT, _WHAT, _BEFORE, _AFTER, _WHY = range(7)
 
 
 @helper
@@ -62,13 +60,13 @@ def _why_moved(before: Any, after: Any) -> Any:
 
 @helper
 def _put(out: Any, at: Any, part: Any, broker: Any, moment: Any, what: Any, before: Any, after: Any, why: Any) -> None:
-    out[at, _PART] = part
-    out[at, _BROKER] = broker
-    out[at, _MOMENT] = moment
-    out[at, _WHAT] = what
-    out[at, _BEFORE] = before
-    out[at, _AFTER] = after
-    out[at, _WHY] = why
+    out[at, t.C_PART] = part
+    out[at, t.C_BROKER] = broker
+    out[at, t.C_MOMENT] = moment
+    out[at, t.C_WHAT] = what
+    out[at, t.C_BEFORE] = before
+    out[at, t.C_AFTER] = after
+    out[at, t.C_WHY] = why
 
 
 @helper
@@ -88,7 +86,7 @@ def _compare(
             broker = lists.values[lists.starts[REPLICAS, r_old] + k]
             if _place(lists, r_new, n_new, broker) < 0:
                 why = REASSIGNED if all_why < 0 else all_why
-                _put(out, at, part, broker, moment, ASSIGNMENT, _directory_at(lists, d_old, k, default), _NONE, why)
+                _put(out, at, part, broker, moment, t.ASSIGNMENT, _directory_at(lists, d_old, k, default), _NONE, why)
                 at += 1
         for k in range(n_new):
             broker = lists.values[lists.starts[REPLICAS, r_new] + k]
@@ -96,26 +94,26 @@ def _compare(
             there = _place(lists, r_old, n_old, broker)
             if there < 0:
                 why = REASSIGNED if all_why < 0 else all_why
-                _put(out, at, part, broker, moment, ASSIGNMENT, _NONE, after, why)
+                _put(out, at, part, broker, moment, t.ASSIGNMENT, _NONE, after, why)
                 at += 1
             else:
                 before = _directory_at(lists, d_old, there, default)
                 if before != after:
                     why = _why_moved(before, after) if all_why < 0 else all_why
-                    _put(out, at, part, broker, moment, ASSIGNMENT, before, after, why)
+                    _put(out, at, part, broker, moment, t.ASSIGNMENT, before, after, why)
                     at += 1
     # R-EVENT-4
     l_old = max(versions[old, c.V_SCALARS + LEADER], _NONE) if old >= 0 else _NONE
     l_new = max(versions[new, c.V_SCALARS + LEADER], _NONE) if new >= 0 else _NONE
     if l_old != l_new:
-        _put(out, at, part, _NONE, moment, LEADS, l_old, l_new, all_why)
+        _put(out, at, part, _NONE, moment, t.LEADS, l_old, l_new, all_why)
         at += 1
     i_old = np.int64(versions[old, c.V_LISTS + ISR]) if old >= 0 else np.int64(_NONE)
     i_new = np.int64(versions[new, c.V_LISTS + ISR]) if new >= 0 else np.int64(_NONE)
     same = old >= 0 and new >= 0 and same_list(lists.values, lists.starts[ISR], lists.sizes[ISR], i_old, i_new)
     if not same:
         # EMPTY becomes a separate number: a list that exists and has no elements.
-        _put(out, at, part, _NONE, moment, IN_SYNC, i_old if old >= 0 else -9, i_new if new >= 0 else -9, all_why)
+        _put(out, at, part, _NONE, moment, t.IN_SYNC, i_old if old >= 0 else -9, i_new if new >= 0 else -9, all_why)
         at += 1
     return at
 
@@ -124,7 +122,8 @@ def _compare(
 def _changes(lists: Lists, versions: Any, parts: Any, old: Any, moments: Any, default: Any) -> Any:
     """(Changes of all partitions int32[*, 7] in the order of the versions, removals last; how many)."""
     latest = np.full(parts, -1, np.int32)
-    out = np.empty((256, 7), np.int32)
+    # Most versions change less. Memory that is not written is not used.
+    out = np.empty((4 * (len(versions) - old) + 256, 7), np.int32)
     at = np.int64(0)
     for v in range(len(versions)):
         part = versions[v, c.V_PARTITION]
@@ -158,65 +157,16 @@ def _changes(lists: Lists, versions: Any, parts: Any, old: Any, moments: Any, de
     return out, at
 
 
-@njit(cache=True, nogil=True)
-def _number_lists(references: Any, values: Any, starts: Any, sizes: Any, out: Any) -> Any:
-    """Numbers lists by their content in order of first appearance: returns a reference to each distinct one.
-
-    A reference of -1 and below -2 is null (number -1), EMPTY is an empty list.
-    """
-    room = np.int64(64)
-    table = np.full(room, -1, np.int32)
-    distinct = np.empty(64, np.int32)
-    count = 0
-    for i in range(len(references)):
-        reference = references[i]
-        if reference < c.EMPTY or reference == _NONE:
-            out[i] = -1
-            continue
-        at = _hash_of(values, starts, sizes, reference) & (room - 1)
-        while table[at] >= 0 and not same_list(values, starts, sizes, np.int64(distinct[table[at]]), reference):
-            at = (at + 1) & (room - 1)
-        if table[at] < 0:
-            if count == len(distinct):
-                more = np.empty(2 * count, np.int32)
-                more[:count] = distinct
-                distinct = more
-            distinct[count] = reference
-            table[at] = count
-            count += 1
-            out[i] = count - 1
-            if 2 * count > room:
-                room *= 2
-                table = np.full(room, -1, np.int32)
-                for k in range(count):
-                    spot = _hash_of(values, starts, sizes, np.int64(distinct[k])) & (room - 1)
-                    while table[spot] >= 0:
-                        spot = (spot + 1) & (room - 1)
-                    table[spot] = k
-            continue
-        out[i] = table[at]
-    return distinct[:count].copy()
-
-
-@helper
-def _hash_of(values: Any, starts: Any, sizes: Any, reference: Any) -> Any:
-    word = np.uint64(0)
-    if reference >= 0:
-        for k in range(sizes[reference]):
-            word = mix(word, np.uint64(values[starts[reference] + k] + 1))
-    return np.int64(word >> np.uint64(2))
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """Changes in columns, one entry a row. ``before`` and ``after`` are rows of ``texts``, -1 for null."""
+class _Columns(NamedTuple):
+    """Changes in columns, one entry a row; -1 is null. ``before`` and ``after`` are numbers of texts."""
 
     offsets: np.ndarray
     batches: np.ndarray
     times: np.ndarray
     snapshot: np.ndarray
     what: np.ndarray
-    part: np.ndarray
+    topic: np.ndarray
+    number: np.ndarray
     broker: np.ndarray
     directory: np.ndarray
     before: np.ndarray
@@ -226,12 +176,11 @@ class _Columns:
 
 def change_rows(step: Step, topic_ids: pa.Array, names: pa.Array, directories: pa.Array, generation: int) -> pa.Table:
     """Rows of ``changes`` for a step, in log order."""
-    from_versions, texts = _of_versions(step, directories)
-    found = _joined(from_versions, _of_intervals(step, len(directories)))
-    part = found.part
-    topics = pa.array(step.parts[:, c.P_TOPIC].take(part))
+    table, texts = _of_versions(step, directories)
+    found = _joined(step, table, _of_intervals(step, len(directories)))
+    topics = pa.array(found.topic)
     some = bool(len(found.directory)) and int(found.directory.max()) >= 0
-    n = len(part)
+    n = len(found.offsets)
     return pa.table(
         [
             pa.array(found.offsets),
@@ -240,14 +189,14 @@ def change_rows(step: Step, topic_ids: pa.Array, names: pa.Array, directories: p
             pa.DictionaryArray.from_arrays(pa.array(found.what), pa.array(WHATS)),
             pa.DictionaryArray.from_arrays(topics, topic_ids),
             pa.DictionaryArray.from_arrays(topics, names),
-            pa.array(step.parts[:, c.P_NUMBER].take(part)),
-            _nullable(found.broker),
-            pa.DictionaryArray.from_arrays(_nullable(found.directory), directories)
+            pa.array(found.number),
+            nullable(found.broker),
+            pa.DictionaryArray.from_arrays(nullable(found.directory), directories)
             if some
             else pa.nulls(n, pa.string()),
-            pa.DictionaryArray.from_arrays(_nullable(found.before), texts),
-            pa.DictionaryArray.from_arrays(_nullable(found.after), texts),
-            pa.DictionaryArray.from_arrays(_nullable(found.why), pa.array(WHYS)),
+            pa.DictionaryArray.from_arrays(nullable(found.before), texts),
+            pa.DictionaryArray.from_arrays(nullable(found.after), texts),
+            pa.DictionaryArray.from_arrays(nullable(found.why), pa.array(WHYS)),
             pa.array(found.snapshot),
             pa.array(np.zeros(n, np.bool_)),
             pa.array(np.full(n, generation, np.int32)),
@@ -256,67 +205,33 @@ def change_rows(step: Step, topic_ids: pa.Array, names: pa.Array, directories: p
     )
 
 
-def _nullable(numbers: np.ndarray) -> pa.Array:
-    return pa.array(numbers, mask=numbers < 0)
-
-
-def _of_versions(step: Step, directories: pa.Array) -> tuple[_Columns, pa.Array]:
+def _of_versions(step: Step, directories: pa.Array) -> tuple[np.ndarray, pa.Array]:
     """Assignments, leaders and in-sync sets; and the texts: directories, reasons, leaders, in-sync sets."""
     lists = step.lists
     table, count = _changes(lists, step.versions, len(step.parts), step.old, step.moments, step.absent_directory)
-    part, broker, moment, what, before, after, why = columns_of(table, np.arange(count))
-    reasons = len(directories)
-    leaders = reasons + len(o.REASONS)
-    leads, in_sync = np.flatnonzero(what == LEADS), np.flatnonzero(what == IN_SYNC)
-    led = pa.array(np.concatenate([before[leads], after[leads]])).dictionary_encode()
-    at = led.indices.to_numpy() + leaders
-    both = np.concatenate([before[leads], after[leads]])
-    at = np.where(both < 0, np.int32(_NONE), at)
-    before[leads], after[leads] = at[: len(leads)], at[len(leads) :]
-    first = leaders + len(led.dictionary)
-    references = np.concatenate([before[in_sync], after[in_sync]]).astype(np.int64)
-    numbers = np.empty(len(references), np.int32)
-    distinct = _number_lists(references, lists.values, lists.starts[ISR], lists.sizes[ISR], numbers)
-    numbers = np.where(numbers < 0, np.int32(_NONE), numbers + np.int32(first))
-    before[in_sync], after[in_sync] = numbers[: len(in_sync)], numbers[len(in_sync) :]
+    leaders = len(directories) + len(o.REASONS)
+    led = t.number_leaders(table, count, leaders)
+    in_sync = leaders + len(led)
+    distinct = t.number_lists(table, count, in_sync, lists.values, lists.starts[ISR], lists.sizes[ISR])
     texts = pa.concat_arrays(
-        [directories, pa.array(o.REASONS), led.dictionary.cast(pa.string()), _list_texts(lists, distinct)]
+        [directories, pa.array(o.REASONS), pa.array(led).cast(pa.string()), t.list_texts(lists, distinct)]
     )
-    at_moment = moment.astype(np.intp)
-    offsets, times, snapshot = step.moments.at(moment)
-    nothing = np.full(count, _NONE, np.int32)
-    return (
-        _Columns(
-            offsets, step.batches.take(at_moment), times, snapshot, what.astype(np.int8), part, broker, nothing,
-            before, after, why.astype(np.int8),
-        ),
-        texts,
-    )  # fmt: skip
+    return table[:count], texts
 
 
-def _list_texts(lists: Lists, references: np.ndarray) -> pa.Array:
-    """The distinct in-sync sets as texts, ``[1,2]``. They are few."""
-    starts, sizes = lists.starts[ISR].take(references, mode="clip"), lists.sizes[ISR].take(references, mode="clip")
-    sizes = np.where(references < 0, 0, np.maximum(sizes, 0))
-    values = lists.values
-    pairs = zip(starts.tolist(), sizes.tolist(), strict=True)
-    return pa.array([f"[{','.join(map(str, values[a : a + n].tolist()))}]" for a, n in pairs], pa.string())
-
-
-def _of_intervals(step: Step, reasons: int) -> _Columns | None:
+def _of_intervals(step: Step, reasons: int) -> _Columns:
     """Replicas that went offline, came back or have another reason (R-EVENT-3), by broker."""
     spans = step.intervals
     spans = spans[spans[:, o.O_TO] != spans[:, o.O_FROM]]
     began = spans[spans[:, o.O_FROM] >= step.first_offset]
     ended = spans[spans[:, o.O_TO] != c.OPEN]
-    if not len(began) and not len(ended):
-        return None
     both = np.concatenate([ended, began])
     is_begin = np.arange(len(both)) >= len(ended)
     slot = step.slots[both[:, o.O_SLOT]]
     offsets = np.where(is_begin, both[:, o.O_FROM], both[:, o.O_TO])
     part, broker = slot[:, c.A_PARTITION], slot[:, c.A_BROKER]
-    order = np.lexsort((is_begin, broker, part, offsets))
+    replica = (part.astype(np.int64) << 32) + (broker.astype(np.int64) << 1) + is_begin
+    order = np.lexsort((replica, offsets))
     both, is_begin, offsets, part, broker = both[order], is_begin[order], offsets[order], part[order], broker[order]
     directory = slot[order, c.A_DIRECTORY]
     reason = (both[:, o.O_REASON] - 1 + reasons).astype(np.int32)
@@ -339,8 +254,9 @@ def _of_intervals(step: Step, reasons: int) -> _Columns | None:
         batches=batches,
         times=times[kept],
         snapshot=snapshot,
-        what=np.full(len(kept), OFFLINE, np.int8),
-        part=part[kept],
+        what=np.full(len(kept), t.OFFLINE, np.int8),
+        topic=step.parts[part[kept], c.P_TOPIC],
+        number=step.parts[part[kept], c.P_NUMBER],
         broker=broker[kept],
         directory=directory[kept],
         before=before[kept],
@@ -349,13 +265,59 @@ def _of_intervals(step: Step, reasons: int) -> _Columns | None:
     )
 
 
-def _joined(one: _Columns, other: _Columns | None) -> _Columns:
-    """Both in the order of the offsets."""
-    columns = vars(one)
-    if other is not None:
-        columns = {name: np.concatenate([column, getattr(other, name)]) for name, column in columns.items()}
-    offsets = columns["offsets"]
-    if len(offsets) and (np.diff(offsets) < 0).any():
-        order = np.argsort(offsets, kind="stable")
-        columns = {name: column[order] for name, column in columns.items()}
-    return _Columns(**columns)
+def _joined(step: Step, table: np.ndarray, spans: _Columns) -> _Columns:
+    """The changes of versions in ``table`` and those of intervals, in the order of the offsets."""
+    order = np.empty(0, np.int64)
+    if not _in_order(table, step.moments.offsets):  # a topic was removed
+        order = np.argsort(step.moments.offsets[table[:, t.C_MOMENT]], kind="stable")
+    n = len(table) + len(spans.offsets)
+    out = _Columns(*(np.empty(n, column.dtype) for column in spans))
+    _join(table, order, step.moments, step.batches, step.parts, spans, out)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _in_order(table: Any, offsets: Any) -> bool:
+    falls = 0
+    for row in range(1, len(table)):
+        falls += offsets[table[row, t.C_MOMENT]] < offsets[table[row - 1, t.C_MOMENT]]
+    return falls == 0
+
+
+@njit(cache=True, nogil=True)
+def _join(table: Any, order: Any, moments: Moments, batches: Any, parts: Any, spans: _Columns, out: _Columns) -> None:
+    """Merges the rows of ``table``, in ``order`` if it has any, with those of ``spans``."""
+    done, joined = 0, 0
+    for row in range(len(out.offsets)):
+        if done < len(table):
+            at = order[done] if len(order) else done
+            moment = table[at, t.C_MOMENT]
+            offset = moments.offsets[moment]
+        if done == len(table) or (joined < len(spans.offsets) and spans.offsets[joined] < offset):
+            out.offsets[row] = spans.offsets[joined]
+            out.batches[row] = spans.batches[joined]
+            out.times[row] = spans.times[joined]
+            out.snapshot[row] = spans.snapshot[joined]
+            out.what[row] = spans.what[joined]
+            out.topic[row] = spans.topic[joined]
+            out.number[row] = spans.number[joined]
+            out.broker[row] = spans.broker[joined]
+            out.directory[row] = spans.directory[joined]
+            out.before[row] = spans.before[joined]
+            out.after[row] = spans.after[joined]
+            out.why[row] = spans.why[joined]
+            joined += 1
+        else:
+            out.offsets[row] = offset
+            out.batches[row] = batches[moment]
+            out.times[row] = moments.times[moment]
+            out.snapshot[row] = moments.snapshot[moment]
+            out.what[row] = table[at, t.C_WHAT]
+            out.topic[row] = parts[table[at, t.C_PART], c.P_TOPIC]
+            out.number[row] = parts[table[at, t.C_PART], c.P_NUMBER]
+            out.broker[row] = table[at, t.C_BROKER]
+            out.directory[row] = _NONE
+            out.before[row] = table[at, t.C_BEFORE]
+            out.after[row] = table[at, t.C_AFTER]
+            out.why[row] = table[at, t.C_WHY]
+            done += 1

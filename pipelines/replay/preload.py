@@ -12,6 +12,8 @@ from pipelines.formats.batches import BATCH_DTYPE, scan
 from pipelines.formats.records import decode
 from pipelines.replay.blocks import by_shard, events_of, rows_of_events
 from pipelines.replay.brokers import timeline
+from pipelines.replay.events import Part, join
+from pipelines.replay.record_rows import record_rows
 from pipelines.replay.rows import rows_of
 from pipelines.replay.rules import rules
 from pipelines.replay.shard import step
@@ -24,8 +26,10 @@ def warm() -> None:
     data = np.frombuffer(b"", np.uint8)
     scan(data, "")
     records = decode(data, np.empty(0, BATCH_DTYPE), "")
-    rows, _ = by_shard(rows_of_events(records), SliceIds.of(records), 2)
-    events = events_of(records, rows)
+    record_rows(records, np.ones(0, np.bool_), None)
+    rows, bounds = by_shard(rows_of_events(records), SliceIds.of(records), 2)
+    # Each shard's events are one of several parts.
+    events = join([Part.of(events_of(records, rows).to_bytes(bounds), shard) for shard in range(2)])
     chosen = rules()
     done = step(
         empty_state(chosen.reserved_ids),
@@ -34,4 +38,4 @@ def warm() -> None:
         absent_directory=chosen.absent_directory,
         literal_offline=chosen.literal_offline,
     )
-    rows_of(done)
+    rows_of(done, 0)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pipelines.formats.id_texts import id_texts
 from pipelines.formats.kernels import njit
 from pipelines.formats.native import copy
+from pipelines.formats.nulls import nullable
 from pipelines.formats.record_names import type_names
 from pipelines.formats.records import Records
 from pipelines.lake import tables
@@ -47,9 +48,9 @@ def record_rows(records: Records, kept: np.ndarray, snapshot: int | None, named:
             pa.array(records.versions[pick]),
             pa.array(np.full(n, snapshot is not None)),
             pa.nulls(n, pa.int64()) if snapshot is None else pa.array(offsets),
-            pa.DictionaryArray.from_arrays(pa.array(topics, mask=topics < 0), id_texts(named.topics)),
+            pa.DictionaryArray.from_arrays(nullable(topics), id_texts(named.topics)),
             pa.array(partitions, mask=part_row < 0),
-            pa.array(brokers, mask=brokers < 0),
+            nullable(brokers),
             values_of(records, rows),
         ],
         names=tables.RECORDS.schema.names,

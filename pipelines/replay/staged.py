@@ -41,7 +41,7 @@ def read_staged(lake: str, name: str, shard: int) -> Part:
         with Path(lake, FOLDER, name).open("rb") as file:
             return Part.of(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), shard)
     except FileNotFoundError:
-        raise JbodError(f"{lake}/{FOLDER}/{name}: is gone in mid-run: run again") from None
+        raise JbodError(f"{lake}/{FOLDER}/{name}: was deleted during the run: run again") from None
 
 
 def clear_staged(lake: str) -> None:

@@ -307,10 +307,11 @@ def _fold_broker_shard(
     brokers = BrokerShardState() if state is None else BrokerShardState.load(decompress(state))
     held = dump_brokers(brokers.brokers)
     changes = _fold_registrations(job.rules.profile, held, registrations).changes
+    of_topics = [Part.of(payload) for _, _, kind, payload in ordered if kind in (TOPICS, END)]
+    if of_topics:
+        brokers.topics = check_topics(brokers.topics, join(of_topics))
     for _, _, kind, payload in ordered:
-        if kind in (TOPICS, END):
-            brokers.topics = check_topics(brokers.topics, Events.from_bytes(payload))
-        elif kind == FEATURES:
+        if kind == FEATURES:
             for event in _events_of_values(payload):
                 brokers.features[event.record.name] = event.record.feature_level  # type: ignore[union-attr]
     said = json.dumps({"metadata_version": brokers.metadata_version}).encode()

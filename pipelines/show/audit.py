@@ -56,7 +56,7 @@ def _show_requests(summary: Summary, logs: Sequence[RequestLog]) -> None:
     say(
         out,
         f"{requests} judged by the log up to offset {summary.end_offset - 1}{_not_decidable(summary)}; "
-        f"{many(sum(log.dropped for log in logs), 'line')} of other APIs passed over.",
+        f"{many(sum(log.dropped for log in logs), 'line')} of other APIs skipped.",
     )
     verdicts = list(Verdict)
     rows = [

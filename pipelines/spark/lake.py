@@ -108,7 +108,7 @@ class SparkLake:
         """The rows of a history table that are true at the offset. Raises UsageError for any other table."""
         rows = self.table(name)
         if not BY_NAME[name].history:
-            raise UsageError(f"{name}: its rows are not true for a while: ask table() or until() for them")
+            raise UsageError(f"{name}: its rows are not intervals: use table() or until()")
         return rows.where(true_at(str(self.offset)))
 
     def until(self, name: str) -> DataFrame:

@@ -8,7 +8,18 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 Trick = Literal[
-    "plain", "numba", "pandas", "home", "command", "archive", "workers", "jvm", "sources", "first_batch", "exit"
+    "plain",
+    "numba",
+    "pandas",
+    "home",
+    "command",
+    "archive",
+    "workers",
+    "forks",
+    "jvm",
+    "sources",
+    "first_batch",
+    "exit",
 ]
 TRICKS: tuple[Trick, ...] = get_args(Trick)
 VARIABLE = "JBOD_SPARK__FAST_START"

@@ -91,7 +91,7 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has 
         self.delete_dir(path)
 
     def delete_root_dir_contents(self) -> None:
-        raise NotImplementedError("a bucket is not emptied")
+        raise NotImplementedError("jbod does not delete a whole bucket")
 
     def delete_file(self, path: str) -> None:
         objects.delete([_uri(path)])
@@ -100,7 +100,7 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has 
         raise NotImplementedError("object storage cannot rename")
 
     def copy_file(self, src: str, dest: str) -> None:
-        raise NotImplementedError("object storage is not copied within")
+        raise NotImplementedError("jbod does not copy objects within object storage")
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
         return self.open_input_file(path)

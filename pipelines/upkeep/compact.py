@@ -82,11 +82,11 @@ def optimize(location: str, *, target: int = TARGET_BYTES) -> list[Merged]:
             lake.publish_rewritten()
         done.append(_optimize_ledger(lake.tables[LEDGER.name]))
         if is_object(location):
-            write_head(location, lake.identity, lake.ledger or {}, lake.tables[LEDGER.name].version())
             # Elsewhere, delta-rs does this with every hundredth commit.
             for delta in lake.tables.values():
                 delta.create_checkpoint()
                 delta.cleanup_metadata()
+            write_head(location, lake.identity, lake.ledger or {}, lake.tables)
     return done
 
 

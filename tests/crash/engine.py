@@ -28,7 +28,7 @@ def run(
     if first is not None:
         first()
     try:
-        local.replay(log_dir, lake, most=most)
+        local.replay(log_dir, lake, most=most, template=False)
     except (JbodError, OSError) as problem:
         os.write(2, f"{type(problem).__name__}: {problem}\n".encode())
         sys.exit(2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -179,6 +180,7 @@ def _properties(data: bytes) -> bool:
     return True
 
 
+@cache
 def targets() -> Mapping[str, Target]:
     """Every target by name."""
     values = _golden()

@@ -205,7 +205,7 @@ def test_session_without_delta_reads_the_files_of_the_same_versions(
         assert found.num_rows
     with pytest.raises(UsageError, match=r"no table nothing: there are assignments, brokers"):
         lake.table("nothing")
-    with pytest.raises(UsageError, match="records: its rows are not true for a while"):
+    with pytest.raises(UsageError, match="records: its rows are not intervals"):
         lake.at("records")
     with pytest.raises(UsageError, match="cannot read Delta tables: start it with delta-spark"):
         register(path, "jbod_test", spark=spark)

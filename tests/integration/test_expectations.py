@@ -86,7 +86,7 @@ def test_checks_of_requests_on_spark_find_what_they_find_in_duckdb(small: SparkS
 def tampered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake in which every contract is broken."""
     lake = tmp_path_factory.mktemp("expectations") / "lake"
-    log = read_log(metadata_dir("kafka-4.1.2"))
+    log = read_log(metadata_dir("kafka-4.4.0"))
     write_lake(lake, log[:300], log[300:])
     # Twice: what breaks one contract may mend another.
     for name, table, change in [*TAMPERINGS, *TAMPERINGS]:

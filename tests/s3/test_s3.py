@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -17,10 +18,13 @@ from unittest.mock import Mock
 import pytest
 
 from jbod_model.errors import JbodError, UsageError
+from pipelines.ask import Lake
 from pipelines.cli.main import main
-from pipelines.lake import lock
+from pipelines.lake import create, lock, object_log
 from pipelines.lake.create import Identity
+from pipelines.lake.head import HEAD
 from pipelines.lake.publish import LakeWriter
+from pipelines.lake.tables import Table
 from pipelines.lake.uris import home_of
 from pipelines.replay.options import Replay
 from pipelines.replay.publisher import Publisher
@@ -185,6 +189,75 @@ def test_a_small_publication_makes_at_most_60_requests(lake: str, s3: Proxy, mon
     assert len(counted) > 40
     assert max(counted) <= 60, counted
     print(f"requests of a publication of 10 records: {sum(counted) / len(counted):.0f}, at most {max(counted)}")
+
+
+def in_a_fresh_process(s3: Proxy, code: str) -> int:
+    """Runs Python in a process of its own. Returns the number of its requests."""
+    s3.forget()
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return len(s3.log)
+
+
+def test_a_fresh_process_publishes_and_asks_with_few_requests(lake: str, s3: Proxy, tmp_path: Path) -> None:
+    log = segments(LOG, tmp_path / "log")
+    last = max((log / "__cluster_metadata-0").glob("*.log"))
+    content = last.read_bytes()
+    last.unlink()
+    replay(log, lake, max_records=20)
+    last.write_bytes(content)
+    asked = in_a_fresh_process(s3, f"from pipelines.ask import Lake; Lake.open({lake!r})")
+    assert s3.kinds() == {"GET": asked}, "nothing is listed"
+    assert asked <= 6, s3.log
+    held = f"from pipelines.lake.publish import LakeWriter\nwith LakeWriter.held({lake!r}): pass"
+    opened = in_a_fresh_process(s3, held)
+    # Each table is asked for a newer commit; the lock is taken and given back.
+    assert opened <= 25, s3.log
+    code = f"import tests.s3.test_s3 as t; t.replay({str(log)!r}, {lake!r})"
+    published = in_a_fresh_process(s3, code)
+    records = sum("/records/closed-" in path for method, path in s3.log if method == "GET")
+    assert published - records <= 60, s3.log
+    print(f"requests of a fresh process: {asked} to ask, {opened} to open to write, {published - records} to publish")
+    replay(log, tmp_path / "lake")
+    assert differences(rows_of(lake), rows_of(tmp_path / "lake")) == []
+
+
+@pytest.mark.parametrize("harm", ["gone", "cut", "no logs", "old"])
+def test_a_head_that_is_gone_damaged_or_old_changes_no_answer(lake: str, tmp_path: Path, harm: str) -> None:
+    replay(LOG, lake, max_records=300)
+    old = objects.get(f"{lake}/{HEAD}")
+    replay(LOG, lake, max_records=60)
+    optimize(lake)
+    if harm == "gone":
+        objects.delete([f"{lake}/{HEAD}"])
+    elif harm == "cut":
+        objects.put(f"{lake}/{HEAD}", old[: len(old) // 2])
+    elif harm == "no logs":
+        said = json.loads(gzip.decompress(old))
+        objects.put(f"{lake}/{HEAD}", json.dumps({name: said[name] for name in said if name != "logs"}).encode())
+    else:
+        objects.put(f"{lake}/{HEAD}", old)
+    object_log.forget(lake)
+    replay(LOG, tmp_path / "lake")
+    assert differences(rows_of(lake), rows_of(tmp_path / "lake")) == []
+    assert replay(LOG, lake).outcome.batches == 0
+
+
+def test_a_lake_that_was_made_again_is_not_answered_from_the_one_before(lake: str, tmp_path: Path) -> None:
+    """A process that serves a lake keeps its logs; commits of another lake have the same names."""
+    replay(metadata_dir("kafka-3.7.2"), lake, max_records=100)
+    assert Lake.open(lake).offset != 629
+    kept = {**object_log._logs}, {**object_log._tails}, {**object_log._made}
+    objects.delete([f"s3://{BUCKET}/{key}" for key in keys(lake)])
+    object_log.forget(lake)
+    replay(LOG, lake, max_records=100)
+    # What the process knew before.
+    for now, then in zip((object_log._logs, object_log._tails, object_log._made), kept, strict=True):
+        now.clear()  # type: ignore[attr-defined]
+        now.update(then)  # type: ignore[attr-defined]
+    assert Lake.open(lake).offset == 629
+    replay(LOG, tmp_path / "lake")
+    assert differences(rows_of(lake), rows_of(tmp_path / "lake")) == []
 
 
 # -- the lock ---------------------------------------------------------------------------------------------------------
@@ -373,7 +446,7 @@ def test_a_lake_or_log_that_is_not_there(s3: Proxy, capsys: pytest.CaptureFixtur
     objects.put(f"s3://{BUCKET}/other/letter.txt", b"x")
     code, _, err = said(capsys, "replay", str(LOG), "--lake", f"s3://{BUCKET}/other")
     assert code == 2
-    assert "is no lake and not empty: it holds letter.txt" in err
+    assert "is not a lake and is not empty: it holds letter.txt" in err
 
 
 def test_a_storage_without_conditional_puts_is_refused(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,6 +481,23 @@ def test_a_first_run_that_fails_leaves_no_lake(lake: str, tmp_path: Path, monkey
     with pytest.raises(JbodError, match="the cause"):
         replay(LOG, lake)
     assert {key.rpartition("/")[2] for key in keys(lake)} == {"_lock", "_run"}
+
+
+def test_constraints_that_a_dead_run_left_out_are_added(
+    lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(_delta: object, table: Table) -> None:
+        if table.checks:
+            raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(create, "add_checks", dies)
+        with pytest.raises(RuntimeError, match="killed"):
+            replay(LOG, lake)
+    object_log.forget(lake)
+    replay(LOG, lake)
+    replay(LOG, tmp_path / "lake")
+    assert differences(rows_of(lake), rows_of(tmp_path / "lake")) == []
 
 
 # -- crashes, and Spark -----------------------------------------------------------------------------------------------
@@ -447,8 +537,6 @@ def test_a_replay_on_spark_follows_a_log_on_s3(lake: str, s3: Proxy, tmp_path: P
 
 
 def _ends(lake: str) -> int:
-    from pipelines.ask import Lake
-
     try:
         return Lake.open(lake).offset
     except UsageError:

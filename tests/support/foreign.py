@@ -132,6 +132,9 @@ CHANGING: Mapping[str, Operation] = {
 }
 
 
+DELETING = ("update", "delete", "delete all", "overwrite")
+"""Those of them that engines refuse on a table that is append-only."""
+
 SOMETIMES: Mapping[str, Operation] = {"undo": _undo}
 """Operations that may or may not change data."""
 

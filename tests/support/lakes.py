@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from shutil import copytree, rmtree
-from tempfile import mkdtemp
+from shutil import copytree
 from typing import Self
 
 import pyarrow as pa
@@ -22,6 +20,7 @@ from pipelines.formats.record_names import kind_of, type_name
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, DERIVED, LEDGER, RECORDS
 from pipelines.upkeep.verify_reference import History, Row, time_of
 from tests.support.logs import Entry
+from tests.support.templates import new_folder
 
 
 class Reference(History):
@@ -133,8 +132,7 @@ def write_lake(
 @cache
 def _empty_lake() -> Path:
     """Tables without rows, to copy: they are made once, in the time that one of them takes."""
-    path = Path(mkdtemp(prefix="jbod-empty-lake-"))
-    atexit.register(rmtree, path, ignore_errors=True)
+    path = new_folder()
     for table in (RECORDS, *DERIVED, LEDGER):
         DeltaTable.create((path / table.name).as_uri(), table.schema)
     return path

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from shutil import copytree
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +28,7 @@ from pipelines.source.plan import Planner
 from pipelines.source.planners import planner_of
 from pipelines.source.positions import Slice
 from pipelines.source.tail import Settle
+from tests.support.templates import new_folder
 
 
 def replay(
@@ -37,13 +40,19 @@ def replay(
     lag: Settle | None = None,
     replace: bool = False,
     profile: str = "kafka",
+    template: bool = True,
 ) -> RolledBack | None:
     """Roll the lake back if the log was rewritten, then replay to the log's end; returns the rollback.
+
+    ``template``: a new lake is a copy of an empty one, so all have the same table ids. False: it is created as by jbod.
 
     There is no checkpoint: every run rebuilds its state from the records of the lake.
     """
     log = LogDir(str(log_dir))
-    lake = LakeWriter.create_or_open(str(lake_dir), Identity(log.cluster_id(), profile, "kafka", shards))
+    identity = Identity(log.cluster_id(), profile, "kafka", shards)
+    if template and isinstance(lake_dir, Path) and not lake_dir.exists():
+        copytree(_empty_lake(identity), lake_dir)
+    lake = LakeWriter.create_or_open(str(lake_dir), identity)
     job = Job(str(lake_dir), lake.identity.shards, rules(profile, "kafka"))
     discard_checkpoint(lake.home)
     done = reconcile(lake, job, Planner(log), has_checkpoint=False, replace=replace)
@@ -67,6 +76,14 @@ def replay(
         lake.publish(batch)
         position = end
     return done
+
+
+@cache
+def _empty_lake(identity: Identity) -> Path:
+    """A new lake, to copy: to make one takes longer than most replays of tests."""
+    made = new_folder()
+    LakeWriter.create_or_open(str(made / "lake"), identity)
+    return made / "lake"
 
 
 @dataclass(frozen=True)

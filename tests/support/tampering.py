@@ -75,7 +75,9 @@ def _again(**values: Any) -> Change:
 def _history(table: str) -> list[tuple[str, str, Change]]:
     """What breaks the contracts that every history table has."""
     key = "topic_id" if table in ("partitions", "assignments", "offline_replicas") else "broker_id"
-    an_id = {"brokers": "incarnation_id", "partitions": "topic_id"}.get(table, "directory_id")
+    key = {"controllers": "controller_id", "voters": "node_id"}.get(table, key)
+    ids = {"brokers": "incarnation_id", "controllers": "incarnation_id", "partitions": "topic_id"}
+    an_id = ids.get(table, "directory_id")
     return [
         (f"C-01 {table}", table, _set(_open, **{key: None})),
         (f"C-02 {table}", table, _twice),
@@ -96,6 +98,19 @@ def _assigned(row: Row) -> bool:
     return bool(row["kind"] == "assigned")
 
 
+def _leads(row: Row) -> bool:
+    return _open(row) and row["role"] == "leader"
+
+
+def _led_later(row: Row) -> bool:
+    """It was elected, but not first."""
+    return _closed(row) and row["role"] == "leader" and row["elected_offset"] > 0
+
+
+def _ended(way: str) -> Callable[[Row], bool]:
+    return lambda row: row["ended_by"] == way
+
+
 # Before a replica went offline it was online, but rows are only of what is offline.
 _ONLINE = {
     "reason": "online",
@@ -109,6 +124,8 @@ TAMPERINGS: list[tuple[str, str, Change]] = [
     *_history("partitions"),
     *_history("assignments"),
     *_history("offline_replicas"),
+    *_history("controllers"),
+    *_history("voters"),
     ("C-06 brokers", "brokers", _set(lambda row: bool(row["log_dirs"]), log_dirs=["too-short"])),
     ("C-06 partitions", "partitions", _set(_open, directories=lambda row: [row["directories"][0] + "A"])),
     ("C-07 partitions", "partitions", _set(_moved, to_offset=lambda row: row["to_offset"] - 1)),
@@ -142,5 +159,37 @@ TAMPERINGS: list[tuple[str, str, Change]] = [
     ("C-18 ledger", "ledger", _set(lambda _: True, versions=lambda row: [*row["versions"], ("nothing", 1)])),
     ("C-19 ledger", "records", _without(lambda row: not row["snapshot"])),
     ("C-19 ledger", "ledger", _set(lambda _: True, dropped=1)),
+    ("C-20 controllers", "controllers", _set(_open, lowest_levels=[])),
+    ("C-20 controllers", "controllers", _set(_open, highest_levels=lambda row: [*row["highest_levels"], 1])),
+    ("C-20 controllers", "controllers", _set(_open, features=lambda row: row["features"][::-1])),
+    ("C-21 controllers", "controllers", _set(_open, from_offset=1)),
+    ("C-21 controllers", "controllers", _set(_open, from_snapshot=True)),
+    ("C-21 controllers", "controllers", _set(_closed, ended_by="registered")),
+    ("C-21 controllers", "controllers", _set(_closed, ended_by="resync")),
+    ("C-21 controllers", "controllers", _set(_closed, ended_by=None)),
+    ("C-21 controllers", "controllers", _set(_open, ended_by="registered")),
+    ("C-22 controllers", "controllers", _without(_open)),
+    ("C-22 controllers", "controllers", _set(_open, from_offset=lambda row: row["from_offset"] + 20)),
+    ("C-23 voters", "voters", _set(_open, from_offset=3)),
+    ("C-23 voters", "voters", _set(_open, from_snapshot=True)),
+    ("C-23 voters", "voters", _set(_ended("election"), ended_by="voters")),
+    ("C-23 voters", "voters", _set(_ended("voters"), ended_by="kraft version")),
+    ("C-23 voters", "voters", _set(_ended("kraft version"), ended_by="resync")),
+    ("C-23 voters", "voters", _set(_closed, to_offset=lambda row: row["to_offset"] + 3)),
+    ("C-24 voters", "voters", _without(_leads)),
+    ("C-24 voters", "voters", _set(_leads, role="voter")),
+    ("C-24 voters", "voters", _set(_leads, elected_offset=0)),
+    ("C-25 voters", "voters", _set(_leads, elected_offset=None)),
+    ("C-25 voters", "voters", _set(_leads, elected_time=None)),
+    ("C-25 voters", "voters", _set(lambda row: row["role"] == "observer", voter=True)),
+    ("C-25 voters", "voters", _set(lambda row: row["role"] == "voter", voter=False)),
+    ("C-25 voters", "voters", _set(_open, heard_time=None)),
+    ("C-25 voters", "voters", _set(_open, kraft_lowest=None)),
+    ("C-25 voters", "voters", _set(_open, role_offset=10_000)),
+    ("C-26 voters", "voters", _without(_leads)),
+    ("C-26 voters", "voters", _set(lambda row: _open(row) and row["role"] == "voter", role="leader")),
+    ("C-26 voters", "voters", _set(_led_later, role="voter")),
+    ("C-27 voters", "voters", _set(_open, kraft_version=7)),
+    ("C-27 voters", "voters", _set(_closed, kraft_version=7)),
 ]
 """The contract that must fire, the table that is tampered with, and how."""

@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
 from pipelines.check.catalogue import CHECKS
+from pipelines.check.contract import Contract
 from pipelines.check.contract_run import Broken
-from pipelines.check.contracts import CONTRACTS, Contract
+from pipelines.check.contracts import CONTRACTS
 from pipelines.check.definition import Check, Finding, finding
 from pipelines.check.evaluate import in_order
 from pipelines.check.expectations.spark_views import spark_sql

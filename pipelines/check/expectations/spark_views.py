@@ -21,7 +21,7 @@ from pipelines.lake import files
 from pipelines.lake.delta import data_files
 from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
-from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, LEDGER, OF_REPLICAS, RECORDS
+from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, HISTORY, LEDGER, RECORDS
 from pipelines.settings import Settings
 from pipelines.storage.objects import is_object
 
@@ -59,10 +59,10 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
     deltas = {**lake.tables, LEDGER.name: open_ledger(lake.path)}
     tables = {
         table.name: _read(spark, lake, table.name, deltas.get(table.name)).persist()
-        for table in (RECORDS, *OF_REPLICAS, LEDGER, ASSIGNMENT_REQUESTS)
+        for table in (RECORDS, *HISTORY, LEDGER, ASSIGNMENT_REQUESTS)
     }
     try:
-        for table in OF_REPLICAS:
+        for table in HISTORY:
             view(f"{table.name}_history", tables[table.name])
             true_now = f"from_offset <= {lake.offset} AND (to_offset IS NULL OR to_offset > {lake.offset})"
             view(table.name, tables[table.name].where(true_now))

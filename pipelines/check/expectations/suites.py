@@ -12,15 +12,16 @@ from great_expectations.expectations.expectation import Expectation
 from great_expectations.expectations.metadata_types import FailureSeverity
 
 from pipelines.check.catalogue import CHECKS
+from pipelines.check.contract import Contract
 from pipelines.check.contract_run import Broken
-from pipelines.check.contracts import CONTRACTS, Contract
+from pipelines.check.contracts import CONTRACTS
 from pipelines.check.definition import SEVERITIES, Check, Finding, Severity
-from pipelines.lake.tables import LEDGER, OF_REPLICAS, RECORDS, Table
+from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, Table
 
 # The package does not mark its exports, which strict mypy refuses.
 gxe: Any = great_expectations.expectations
 
-VALIDATED = (RECORDS, *OF_REPLICAS, LEDGER)
+VALIDATED = (RECORDS, *HISTORY, LEDGER)
 CONTRACTS_SUITE = "contracts"
 CHECKS_SUITE = "checks"
 
@@ -33,11 +34,15 @@ _VALUES: Mapping[tuple[str, str], Sequence[str]] = {
     ),
     ("assignments", "kind"): ("assigned", "unassigned", "lost", "migrating"),
     ("offline_replicas", "reason"): ("broker missing", "broker fenced", "directory offline", "directory lost"),
+    ("controllers", "ended_by"): ("registered", "unregistered", "resync"),
+    ("voters", "role"): ("leader", "voter", "observer"),
+    ("voters", "ended_by"): ("election", "voters", "kraft version", "resync"),
     ("partitions", "leader_recovery"): ("RECOVERED", "RECOVERING"),
     ("ledger", "profile"): ("kafka", "kip858", "draft"),
     ("ledger", "ids"): ("kafka", "kip858"),
 }  # fmt: skip
-_LEAST = {"partition": 0, "replica_index": 0, "broker_id": 0, "leader": -1, "from_offset": 0, "log_offset": 0}
+_LEAST = {"partition": 0, "replica_index": 0, "broker_id": 0, "controller_id": 0, "node_id": 0, "leader": -1,
+          "from_offset": 0, "log_offset": 0}  # fmt: skip
 
 
 def suites() -> dict[str, ExpectationSuite]:

@@ -213,11 +213,11 @@ def test_time_in_seconds_is_refused_with_what_it_would_be_and_how_to_write_it(
 ) -> None:
     assert run("offline", "--lake", lake, "--at-time", "1795227726") == 2
     assert capsys.readouterr().err == (
-        "jbod: --at-time 1795227726: as milliseconds since 1970 that is 1970-01-21T18:40:27Z, before there was a "
-        "Kafka; if seconds are meant, write 1795227726000 or 2026-11-21T02:22:06Z\n"
+        "jbod: --at-time 1795227726: as milliseconds since 1970 that is 1970-01-21T18:40:27Z, before Kafka "
+        "existed; if seconds are meant, write 1795227726000 or 2026-11-21T02:22:06Z\n"
     )
     assert run("offline", "--lake", lake, "--at-time", "1795227726000") == 0
-    with pytest.raises(UsageError, match="before there was a Kafka: write 2026-11-21T02:21:05Z"):
+    with pytest.raises(UsageError, match="before Kafka existed: write 2026-11-21T02:21:05Z"):
         times.parse_time("20261121")
 
 

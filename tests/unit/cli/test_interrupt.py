@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import tomllib
@@ -33,13 +32,8 @@ def interrupted_at(module: str, *, ignored: bool = False) -> tuple[int, str, str
     command = [sys.executable, "-c", INTERRUPTED_AT, entry, module, "status", "--lake", "no-lake"]
     if ignored:
         command = ["/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh", *command]
-    # A shell ignores SIGINT for what it starts in the background, tests included.
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, preexec_fn=_take_sigint)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout, done.stderr
-
-
-def _take_sigint() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("module", ["pipelines.cli.main", "typer", "pipelines.cli.ask"])

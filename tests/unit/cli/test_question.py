@@ -148,7 +148,7 @@ def test_filter_keeps_lost_data_that_may_concern_it(lake: str, capsys: pytest.Ca
             "--sort brokr_id: no such column in the rows of jbod offline: did you mean broker_id",
         ),
         (["--json", "--format", "csv"], "--json and --format csv: give one of them"),
-        (["--watch", "5s"], "--watch asks about what is new: leave out --at-offset"),
+        (["--watch", "5s"], "--watch shows the newest offset: leave out --at-offset"),
     ],
 )
 def test_filter_that_names_nothing_known_is_refused_with_similar_names(

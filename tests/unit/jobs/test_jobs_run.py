@@ -312,7 +312,7 @@ HOURLY = {"quartz_cron_expression": "0 0 * * * ?", "timezone_id": "UTC"}
         ([{"task_key": "a", "notebook_task": {}}], {}, "notebook_task: no such key"),
         ([{"task_key": "a"}], {}, "there is no python_wheel_task"),
         ([{"task_key": "a", "python_wheel_task": []}], {}, "a mapping belongs here, not a list"),
-        ([], {}, "a job has tasks"),
+        ([], {}, "a job needs tasks"),
         ([task("a")], {"schedule": {**HOURLY, "quartz_cron_expression": "* * *"}}, "jobs.j.schedule: quartz_cron"),
         ([task("a")], {"schedule": {**HOURLY, "timezone_id": "Mars/Olympus"}}, "no such time zone"),
         ([task("a")], {"schedule": {**HOURLY, "pause_status": "NO"}}, "pause_status NO: there are PAUSED"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from jbod_model.ids import Uuid
 from jbod_model.replay.quorum import Moment, QuorumState
 from pipelines.lake.create import Identity
 from pipelines.lake.publish import LakeWriter
+from pipelines.upkeep.compact import optimize
 from pipelines.upkeep.rebuild import rebuild
 from pipelines.upkeep.verify import verify
 from tests.support import local
@@ -92,6 +94,23 @@ def test_rollback_retracts_and_no_row_goes(tmp_path: Path) -> None:
     rebuild(str(lake), say=lambda _line: None)
     assert [row["why"] for row in told(lake) if row["what"] == "history"] == ["rolled back", "rebuilt"]
     assert len(told(lake)) == len(after) + 1
+
+
+def test_no_commit_deletes_data_of_changes(tmp_path: Path) -> None:
+    """``delta.appendOnly``: a remove with ``dataChange`` is against Delta's protocol, whoever commits it."""
+    log, lake = tmp_path / "log", tmp_path / "lake"
+    for batches in ([*BEGIN], [*BEGIN, MOVED], [*BEGIN, FAILED], [*BEGIN, FAILED, (2, MOVED[1])]):
+        local.replay(write(log, batches), lake)
+    rebuild(str(lake), say=lambda _line: None)
+    optimize(str(lake))
+    removes = [
+        json.loads(line)["remove"]
+        for path in (lake / "changes" / "_delta_log").glob("*.json")
+        for line in path.read_text().splitlines()
+        if "remove" in json.loads(line)
+    ]
+    assert removes
+    assert not [one for one in removes if one["dataChange"]]
 
 
 @pytest.mark.parametrize("after", [[MOVED, FAILED], [FAILED]])

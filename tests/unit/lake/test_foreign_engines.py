@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from jbod_model.errors import JbodError, UsageError
@@ -22,13 +23,25 @@ from pipelines.lake.commit import LakeConflict, commit_files, live_files
 from pipelines.lake.create import Identity
 from pipelines.lake.delta import connect
 from pipelines.lake.publish import LakeWriter
-from pipelines.lake.tables import HISTORY, LEDGER, RECORDS
+from pipelines.lake.tables import CHANGES, HISTORY, LEDGER, RECORDS
 from pipelines.upkeep.compact import optimize, vacuum
 from pipelines.upkeep.rebuild import rebuild
 from pipelines.upkeep.verify import verify
 from tests.crash.loop import rewrite
 from tests.support import local
-from tests.support.foreign import CHANGING, ENDS, KAFKA, KEEPING, NAMES, SHARDS, SOMETIMES, Operation, answers, parts
+from tests.support.foreign import (
+    CHANGING,
+    DELETING,
+    ENDS,
+    KAFKA,
+    KEEPING,
+    NAMES,
+    SHARDS,
+    SOMETIMES,
+    Operation,
+    answers,
+    parts,
+)
 from tests.support.request_lakes import JoinedLake, request_lines
 from tests.support.volume import amount, exhaustive
 from tests.unit.upkeep.test_upkeep import segments
@@ -219,7 +232,34 @@ def tables_of(what: str) -> list[str]:
     """Tables for an operation: one that is rebuilt, too, and two others, or all of them."""
     at = [*CHANGING].index(what)
     chosen = ["ledger" if at % 2 else "assignments", NAMES[at % len(NAMES)], NAMES[(at + 4) % len(NAMES)]]
-    return NAMES if exhaustive() else [*dict.fromkeys(chosen)]
+    wanted = NAMES if exhaustive() else [*dict.fromkeys(chosen)]
+    kept = what in (*DELETING, "append only")
+    return [name for name in wanted if name != CHANGES.name or not kept]
+
+
+@pytest.mark.parametrize("what", DELETING)
+def test_engines_refuse_to_delete_rows_of_changes(lake: Path, expected: list[Answers], what: str) -> None:
+    before = version(lake, CHANGES.name)
+    with pytest.raises(DeltaError, match="append-only"):
+        CHANGING[what](str(lake / CHANGES.name), CHANCE)
+    assert version(lake, CHANGES.name) == before
+    parts().publish(lake, 2)
+    assert answers(lake) == expected[2]
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_changes_may_be_append_only_or_not(lake: Path, expected: list[Answers], value: str) -> None:
+    """A lake of an earlier jbod lacks the property. A rebuild sets it."""
+    table = DeltaTable(str(lake / CHANGES.name))
+    assert table.metadata().configuration["delta.appendOnly"] == "true"
+    table.alter.set_table_properties({"delta.appendOnly": value})
+    parts().publish(lake, 2)
+    assert answers(lake) == expected[2]
+    rebuild(str(lake), say=no_say)
+    table.update_incremental()
+    assert table.metadata().configuration["delta.appendOnly"] == "true"
+    assert verify(str(lake)).foreign == []
+    parts().publish(lake, 3)
 
 
 @pytest.mark.parametrize("what", CHANGING)
@@ -257,7 +297,7 @@ def test_operation_that_changes_data_or_schema_is_refused_at_every_table_and_a_r
 def test_restore_of_what_the_ledger_names_undoes_what_was_refused(lake: Path, expected: list[Answers]) -> None:
     for name in NAMES:
         known = version(lake, name)
-        work(lake, name, CHANGING["delete all"])
+        work(lake, name, CHANGING["append" if name == CHANGES.name else "delete all"])
         DeltaTable(str(lake / name)).restore(known)
     parts().publish(lake, 2)
     assert answers(lake) == expected[2]

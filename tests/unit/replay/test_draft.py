@@ -28,6 +28,7 @@ from pipelines.upkeep.rebuild import rebuild
 from pipelines.upkeep.verify import verify
 from tests.support import engine, local
 from tests.support.tables import differences, in_order, rows_of
+from tests.support.volume import amount
 from tests.support.written import TIME
 from tests.unit.replay.histories import LAST, histories, log_of, write_log
 from tests.unit.replay.test_fold_histories import UNSHRUNK, of_history, reference_of, sorted_rows
@@ -57,7 +58,7 @@ def draft(log_dir: Path, **options: Any) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-@settings(max_examples=40, phases=UNSHRUNK)
+@settings(max_examples=amount(15, 60), phases=UNSHRUNK)
 @given(histories(), st.sampled_from([None, 1, 2, 5]), st.integers(1, 4), st.integers(1, 3))
 def test_any_history_in_any_split_gives_the_tables_of_the_reference(
     history: list[Record], most: int | None, shards: int, batch: int

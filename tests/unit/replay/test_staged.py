@@ -65,7 +65,7 @@ def test_staged_file_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.M
     assert name is not None
     assert len(join([read_staged(str(tmp_path), name, 0)])) == bounds[1]
     clear_staged(str(tmp_path))
-    with pytest.raises(JbodError, match=f"{name}: is gone"):
+    with pytest.raises(JbodError, match=f"{name}: was deleted"):
         read_staged(str(tmp_path), name, 0)
 
 

@@ -39,18 +39,27 @@ NUMBER = re.compile(rb"\d+")
 
 def _entries(kafka: str, change: Change = lambda entry: entry) -> Iterator[LogEntry]:
     """The log of a real cluster, with each record changed, or left out where ``change`` gives None."""
-    log = LogReader(MetadataLog.open(metadata_dir(kafka)))
-    return committed(changed for entry in log if (changed := change(entry)) is not None)
-
-
-def _lines(kafka: str) -> list[RequestLine]:
-    return list(RequestLog(CLUSTERS / kafka / "requests-100.log.gz").requests())
+    return committed(changed for entry in _log(kafka) if (changed := change(entry)) is not None)
 
 
 @cache
-def _true(kafka: str) -> tuple[Sequence[Judged], Sequence[OwnWork]]:
+def _log(kafka: str) -> Sequence[LogEntry]:
+    return tuple(LogReader(MetadataLog.open(metadata_dir(kafka))))
+
+
+def _lines(kafka: str, node: int = 100) -> list[RequestLine]:
+    return list(_request_log(kafka, node))
+
+
+@cache
+def _request_log(kafka: str, node: int) -> Sequence[RequestLine]:
+    return tuple(RequestLog(CLUSTERS / kafka / f"requests-{node}.log.gz").requests())
+
+
+@cache
+def _true(kafka: str, node: int = 100) -> tuple[Sequence[Judged], Sequence[OwnWork]]:
     """The audit of a real cluster as it is."""
-    return _audit(kafka)
+    return _audit(kafka, _lines(kafka, node))
 
 
 def _audit(
@@ -203,10 +212,10 @@ def test_a_replica_written_to_another_directory_than_asked_differs() -> None:
 @pytest.mark.parametrize("cordoned", [None, (), (ELSEWHERE,)])
 def test_a_cordon_written_other_than_the_heartbeat_said_differs(cordoned: tuple[Uuid, ...] | None) -> None:
     """R-CORDON-2: left out, lifted, and of another directory."""
-    lines = list(RequestLog(CLUSTERS / "kafka-4.4.0" / "requests-102.log.gz").requests())
+    lines = _lines("kafka-4.4.0", 102)
     first = next(
         one
-        for one in _audit("kafka-4.4.0", lines)[0]
+        for one in _true("kafka-4.4.0", 102)[0]
         if one.line.api == "BROKER_HEARTBEAT" and any(getattr(two.record, "cordoned_log_dirs", ()) for two in one.found)
     )
 

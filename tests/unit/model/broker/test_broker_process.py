@@ -172,6 +172,14 @@ def test_directory_failure_that_cannot_be_survived_halts(directories: tuple[Uuid
     assert process.tick(node, 10**6) == (node, ())
 
 
+def test_process_that_ended_waits_for_nothing() -> None:
+    """R-PROC-2: an assignment that was queued when the last disk failed makes nothing due."""
+    node = publish(running(), {P: KAFKA_IDS.unassigned}, 20)
+    assert node.queue.deadline is not None
+    node, _ = process.fail_directory(node, METADATA, 30)
+    assert node.timers == ()
+
+
 def test_move_through_the_controller_then_swap() -> None:
     """The KIP's diagram of a move, request by request."""
     node = publish(running(), {P: A}, 20)

@@ -345,6 +345,17 @@ def test_alter_partition_refuses(case: str) -> None:
     assert isr_error(world, world.isr_request("foo", *members, **fields)) == code
 
 
+def test_alter_partition_of_a_leader_that_still_recovers_has_it_alone() -> None:
+    """R-ISR-2: a leader may stay in recovery by itself; others join it once it has recovered."""
+    world = World().brokers(0, 1)
+    world.topic("foo", (0, 1))
+    world.set("foo", isr=(0,), leader_recovery_state=1)
+    assert isr_error(world, world.isr_request("foo", 0, 1, leader_recovery_state=1)) == 42
+    assert isr_error(world, world.isr_request("foo", 0, leader_recovery_state=1)) == 0
+    joined = world.ask(world.isr_request("foo", 0, 1, leader_recovery_state=0))
+    assert changes(joined) == [{"isr": (0, 1), "leader_recovery_state": 0}]
+
+
 def test_alter_partition_from_who_does_not_lead_is_refused() -> None:
     """R-ISR-2."""
     world = World().brokers(0, 1)

@@ -1,0 +1,161 @@
+"""Mutation of the specification: ``python -m tests.mutation [PACKAGE...] [--sample N] [--seed S] [--minutes M]``.
+
+Every mutant (tests/mutation/mutants.py) is tried with the tests that run its lines. Prints the score of each package,
+the part of the mutants that a test notices, and every mutant that survives. Survivors that no test can notice are in
+survivors.toml, each with the reason. Ends with 1 if a score is below its target, if a survivor is not judged, or if a
+judged one is noticed or is no longer a mutant. A run continues where the last one ended: results are in build/mutation,
+and are valid as long as the module is as it was; those of survivors as long as the tests are, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.mutation.measure import measured
+from tests.mutation.mutants import Mutant, digest, mutants_of
+from tests.mutation.session import SURVIVED, Trial, run_at_import, run_in_functions
+from tests.support.paths import ROOT
+
+TARGETS = {"controller": 95, "broker": 95, "replay": 95, "explore": 85}
+"""Packages of jbod_model with the least score, in percent."""
+
+SUITE = tuple(f"tests/unit/model/{each}" for each in (*TARGETS, "simulation", "conformance"))
+BUILD = ROOT / "build" / "mutation"
+JUDGED = Path(__file__).with_name("survivors.toml")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("package", nargs="*", choices=[*TARGETS, []], help=f"of {', '.join(TARGETS)}; all by default")
+    parser.add_argument("--sample", type=int, metavar="N", help="N mutants of each package, drawn at random")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the sample")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only mutants of modules or functions so named")
+    parser.add_argument("--minutes", type=float, metavar="M", help="begin no further mutant after this time")
+    parser.add_argument("--budget", type=float, default=60, metavar="S", help="seconds of tests for each mutant")
+    parser.add_argument("--jobs", type=int, default=1, metavar="J", help="mutants tried at a time")
+    options = parser.parse_args()
+    chosen = {
+        package: _chosen(package, options.only, options.sample, options.seed) for package in options.package or TARGETS
+    }
+    results = Results(BUILD / "results.jsonl")
+    todo = [each for mutants in chosen.values() for each in mutants if results.verdict(each) is None]
+    if todo:
+        _try(todo, results, options)
+        results.load()
+    return _report(chosen, results, whole=not (options.sample or options.only or options.package))
+
+
+def _chosen(package: str, only: str, sample: int | None, seed: int) -> list[Mutant]:
+    found = [each for each in mutants_of(ROOT, f"jbod_model/{package}") if only in f"{each.path} {each.function}"]
+    if sample is not None and sample < len(found):
+        return random.Random(f"{seed} {package}").sample(found, sample)
+    return found
+
+
+class Results:
+    """The verdicts of this run and of earlier ones, in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.tests = digest(*map(_text, sorted((ROOT / "tests").rglob("*.py"))))
+        self.modules: dict[str, str] = {}
+        self.known: dict[str, dict[str, str]] = {}
+        self.load()
+
+    def load(self) -> None:
+        """Read the file again, to which other processes add."""
+        if self.path.exists():
+            lines = _text(self.path).splitlines()
+            self.known = {each["mutant"]: each for each in map(json.loads, lines)}
+
+    def verdict(self, mutant: Mutant) -> str | None:
+        """What came of a mutant, unless the module has changed, or the tests that did not notice it."""
+        said = self.known.get(mutant.key)
+        if said is None or said["module"] != self._module(mutant):
+            return None
+        return said["verdict"] if said["verdict"] != SURVIVED or said["tests"] == self.tests else None
+
+    def add(self, mutant: Mutant, verdict: str) -> None:
+        """Keep a verdict."""
+        said = {"mutant": mutant.key, "verdict": verdict, "module": self._module(mutant), "tests": self.tests}
+        self.known[mutant.key] = said
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(said) + "\n")
+
+    def _module(self, mutant: Mutant) -> str:
+        if mutant.path not in self.modules:
+            self.modules[mutant.path] = digest(_text(ROOT / mutant.path))
+        return self.modules[mutant.path]
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _try(todo: list[Mutant], results: Results, options: argparse.Namespace) -> None:
+    sources = [f"jbod_model/{package}" for package in TARGETS]
+    known = measured(SUITE, sources, BUILD / "measured.json")
+    ends = None if options.minutes is None else time.monotonic() + 60 * options.minutes
+    trials = [known.trial(mutant, options.budget) for mutant in todo]
+    random.Random(options.seed).shuffle(trials)  # so that a run that ends early is a sample, too
+    count = 0
+
+    def done(trial: Trial, verdict: str) -> None:
+        nonlocal count
+        count += 1
+        results.add(trial.mutant, verdict)
+        if verdict == SURVIVED or count % 100 == 0:
+            said = f"survived: {trial.mutant.key}" if verdict == SURVIVED else "killed"
+            print(f"{count} of {len(trials)}: {said}", file=sys.stderr, flush=True)
+
+    def in_time(of: list[Trial]) -> Iterator[Trial]:
+        for trial in of:
+            if ends is None or time.monotonic() < ends:
+                yield trial
+
+    for trial in [each for each in trials if not each.tests]:
+        done(trial, SURVIVED)
+    at_import = [each for each in trials if each.tests and known.on_import(each.mutant)]
+    in_functions = [each for each in trials if each.tests and not known.on_import(each.mutant)]
+    run_in_functions(SUITE, in_time(in_functions), options.jobs, done)
+    run_at_import(in_time(at_import), options.jobs, done)
+
+
+def _report(chosen: dict[str, list[Mutant]], results: Results, *, whole: bool) -> int:
+    judged = {f"{each['mutant']}": each["reason"] for each in tomllib.loads(_text(JUDGED)).get("survivor", ())}
+    failed = False
+    for package, mutants in chosen.items():
+        verdicts = {each: results.verdict(each) for each in mutants}
+        tried = [each for each, verdict in verdicts.items() if verdict is not None]
+        survived = [each for each in tried if verdicts[each] == SURVIVED]
+        open_ = [each for each in survived if each.key not in judged]
+        noticed = [each for each in tried if each.key in judged and verdicts[each] != SURVIVED]
+        score = 100 * (len(tried) - len(survived)) / max(1, len(tried))
+        print(
+            f"{package}: {score:.1f} % of {len(tried)} mutants are noticed (target {TARGETS[package]} %), "
+            f"{len(survived)} survive, {len(survived) - len(open_)} of them judged"
+            + (f"; {len(mutants) - len(tried)} not tried yet" if len(tried) < len(mutants) else "")
+        )
+        for each in open_:
+            print(f"  survives: {each.key} (line {each.lines[0]})")
+        for each in noticed:
+            print(f"  is noticed, remove it from {JUDGED.name}: {each.key}")
+        failed |= score < TARGETS[package] or bool(open_ or noticed)
+    if whole:
+        keys = {each.key for mutants in chosen.values() for each in mutants}
+        for key in sorted(judged.keys() - keys):
+            failed = True
+            print(f"is no mutant any more, remove it from {JUDGED.name}: {key}")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
