@@ -78,7 +78,7 @@ def newest_versions(lake: Lake) -> dict[str, int]:
 
 
 def _with_views(lake: Lake) -> duckdb.DuckDBPyConnection:
-    connection = lake.connection.cursor()
+    connection = lake.cursor()
     for table in (RECORDS, *HISTORY, LEDGER):
         delta = open_ledger(lake.path) if table is LEDGER else lake.tables[table.name]
         rows = read_parquet(lake.path, table.name, delta, [file["path"] for file in data_files(delta)])

@@ -253,7 +253,7 @@ def named(queries: Iterable[str]) -> Set[str]:
 
 
 def _with_views(lake: Lake, settings: Settings, wanted: Set[str]) -> duckdb.DuckDBPyConnection:
-    connection = lake.connection.cursor()
+    connection = lake.cursor()
     for table in HISTORY_TABLES:
         if table in wanted:
             connection.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM {lake.at(table)}")

@@ -1,4 +1,4 @@
-"""A log that answers questions like a lake: its tables are in memory and are filled when a question needs them."""
+"""A log that answers questions like a lake: DuckDB reads its tables in memory, without a copy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 
 from pipelines.lake.delta import connect
@@ -24,12 +25,14 @@ SETTINGS = "settings"
 
 @dataclass(frozen=True)
 class LogLake(Lake):
-    """The tables of a replayed log in DuckDB's memory. Each table is filled at its first use."""
+    """The tables of a replayed log, which DuckDB reads where they are."""
 
     log: ReplayedLog = field(kw_only=True)
-    filled: set[str] = field(default_factory=set, kw_only=True)
+    shown: dict[str, list[pa.Table]] = field(default_factory=dict, kw_only=True)
+    """The tables that a question has used."""
     number: int = field(default_factory=count().__next__, kw_only=True)
     """Keeps the tables of several logs apart where connections share a database."""
+    cursors: list[duckdb.DuckDBPyConnection] = field(default_factory=list, kw_only=True)
 
     @classmethod
     def of(
@@ -90,17 +93,32 @@ class LogLake(Lake):
     def _columns(self, table: str) -> list[str]:
         return list(BY_NAME[table].schema.names)
 
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """Another connection that sees the same tables."""
+        found = super().cursor()
+        for name in self.shown:
+            self._show(name, found)
+        self.cursors.append(found)
+        return found
+
+    def _show(self, name: str, connection: duckdb.DuckDBPyConnection) -> None:
+        """Creates a view of a table: of all its parts, whose types may differ in their dictionaries."""
+        table = self._name(name)
+        for number, part in enumerate(self.shown[name]):
+            connection.register(f"{table}_{number}", part)
+        queries = (f"SELECT * FROM {table}_{number}" for number in range(len(self.shown[name])))
+        connection.execute(f"CREATE TEMP VIEW {table} AS {' UNION ALL '.join(queries)}")
+
+    def _name(self, table: str) -> str:
+        return f"log{self.number}_{table}"
+
     def _table(self, name: str) -> str:
-        """Returns the name of the table in DuckDB. Fills the table first if it is not filled yet."""
-        table = f"log{self.number}_{name}"
-        if name not in self.filled:
-            for number, part in enumerate(self._parts(name)):
-                self.connection.register("part", part)
-                verb = f"CREATE TABLE {table} AS" if number == 0 else f"INSERT INTO {table}"
-                self.connection.execute(f"{verb} SELECT * FROM part")
-                self.connection.unregister("part")
-            self.filled.add(name)
-        return table
+        """Returns the name of the table in DuckDB. Shows it to every connection at its first use."""
+        if name not in self.shown:
+            self.shown[name] = self._parts(name)
+            for connection in (self.connection, *self.cursors):
+                self._show(name, connection)
+        return self._name(name)
 
     def _parts(self, name: str) -> list[pa.Table]:
         """Arrow tables with the rows of a table; the first may be empty."""
