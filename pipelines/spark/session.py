@@ -17,7 +17,6 @@ from jbod_model.errors import UsageError
 from pipelines.java import Java, use_java
 from pipelines.spark.connect import connected, is_connect, is_on_this_machine, remote_of
 from pipelines.start.cache import class_archive
-from pipelines.start.forks import ADDRESS, Forks
 from pipelines.start.home import use_spark_home
 from pipelines.start.launch import Jvm, start_jvm
 from pipelines.start.session import JAVA_OPTIONS, SPARK_OPTIONS, short_turns, skip_installed_sources
@@ -212,7 +211,6 @@ def spark_session_soon(wanted: Spark, preload: str = "") -> Callable[[], SparkSe
         return lambda: spark_session(wanted)
     java = use_java()
     options = _options(wanted, java, brief=True, preload=preload)
-    forks = _forks(wanted)
     jvm = start_jvm(java, options, _log()) if is_local(wanted.master) and is_on("command") else None
     import pyspark.sql  # noqa: F401  before the thread, which would share the interpreter while the JVM waits
 
@@ -228,25 +226,7 @@ def spark_session_soon(wanted: Spark, preload: str = "") -> Callable[[], SparkSe
             soon.set_exception(problem)
 
     threading.Thread(target=run, daemon=True).start()
-
-    def wait() -> SparkSession:
-        if forks is not None:
-            forks.start(preload, _log())  # now this process has nothing else to do
-        return soon.result()
-
-    return wait
-
-
-def _forks(wanted: Spark) -> Forks | None:
-    """The process to fork the workers' parents from, not started yet, if they run this interpreter as it is."""
-    changed = any(name.startswith(("spark.executorEnv.", "spark.python.")) for name in wanted.conf)
-    if not (is_on("forks") and is_on("workers") and is_on("home") and _sockets_fit(wanted.master)) or changed:
-        return None
-    if os.environ["PYSPARK_PYTHON"] != sys.executable:
-        return None
-    forks = Forks()
-    os.environ[ADDRESS] = forks.address  # the JVM passes it on
-    return forks
+    return soon.result
 
 
 @cache

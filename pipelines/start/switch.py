@@ -15,7 +15,6 @@ Trick = Literal[
     "command",
     "archive",
     "workers",
-    "forks",
     "jvm",
     "sources",
     "first_batch",
