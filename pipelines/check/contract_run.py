@@ -10,7 +10,7 @@ import duckdb
 
 from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES
-from pipelines.check.contract import Contract
+from pipelines.check.contract import Contract, rows_of
 from pipelines.check.contracts import CONTRACTS
 from pipelines.lake.delta import data_files, open_table, read_parquet, run_query
 from pipelines.lake.ledger import open_ledger
@@ -82,8 +82,7 @@ def _with_views(lake: Lake) -> duckdb.DuckDBPyConnection:
     for table in (RECORDS, *HISTORY, LEDGER):
         delta = open_ledger(lake.path) if table is LEDGER else lake.tables[table.name]
         rows = read_parquet(lake.path, table.name, delta, [file["path"] for file in data_files(delta)])
-        name = f"{table.name}_history" if table.history else table.name
-        connection.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM {rows}")
+        connection.execute(f"CREATE TEMP VIEW {rows_of(table)} AS SELECT * FROM {rows}")
     connection.execute(f"CREATE TEMP VIEW slots AS {SLOTS}")
     connection.execute(f"CREATE TEMP VIEW ledger_versions AS {LEDGER_VERSIONS}")
     row = about(lake)

@@ -18,6 +18,7 @@ from pipelines.lake.delta import delta_at, local_path
 from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.foreign import last_own
 from pipelines.lake.tables import CHANGES, LEDGER, Table
+from pipelines.lake.uris import commit_name
 from pipelines.storage.objects import is_object, storage_options
 
 _CHANGES = "changes"
@@ -120,7 +121,7 @@ def nothing_published(location: str) -> bool:
         return True
     except (DeltaError, OSError):
         log = Path(local_path(location), LEDGER.name, "_delta_log")
-        return [path.name for path in log.glob("*.json")] == [f"{0:020d}.json"]
+        return [path.name for path in log.glob("*.json")] == [commit_name(0)]
 
 
 def add_checks(delta: DeltaTable, table: Table) -> None:

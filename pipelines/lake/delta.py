@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jbod_model.errors import JbodError, UsageError
+from pipelines.lake.uris import commit_path
 from pipelines.storage.faults import fault_of_storage
 from pipelines.storage.objects import is_object, storage_options
 
@@ -92,7 +93,7 @@ class Tables(Mapping[str, DeltaTable]):
         self._versions = versions
         self._opened: dict[str, DeltaTable] = {}
         for name, version in versions.items():
-            if not Path(root, name, "_delta_log", f"{version:020d}.json").is_file():
+            if not Path(commit_path(f"{root}/{name}", version)).is_file():
                 self._opened[name] = open_table(root, name, version)
 
     def __getitem__(self, name: str) -> DeltaTable:

@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from pipelines.lake.delta import delta_at
+from pipelines.lake.uris import commit_path
 from pipelines.storage.objects import is_object
 
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ def _plain(text: object) -> str:
 
 
 def _commit_text(location: str, table: str, version: int) -> str | None:
-    path = f"{table}/_delta_log/{version:020d}.json"
+    path = commit_path(table, version)
     if is_object(location):
         from pipelines.lake.object_log import commit_of
 

@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 
 from pipelines.lake import FORMAT_VERSION
 from pipelines.lake.object_log import PARTS, ObjectTable, take_tails
+from pipelines.lake.uris import commit_path
 from pipelines.storage import objects
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def read_head(location: str) -> dict[str, Any] | None:
     """The head of a lake on S3: ``identity`` and ``row``. None if there is none, or if the ledger has a newer row."""
     try:
         said = _read(location)
-        newer = objects.head(f"{location}/ledger/_delta_log/{said['ledger'] + 1:020d}.json")
+        newer = objects.head(commit_path(f"{location}/ledger", said["ledger"] + 1))
         return None if newer is not None or said["format"] != FORMAT_VERSION else dict(said)
     except _DAMAGED:
         return None

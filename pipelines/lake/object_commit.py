@@ -16,6 +16,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from pipelines.lake.object_log import ObjectTable
 from pipelines.lake.tables import Table
+from pipelines.lake.uris import commit_path
 from pipelines.storage import objects
 
 CHECKPOINT_AFTER = 10
@@ -48,7 +49,7 @@ def put_version(
     lines: list[Mapping[str, Any]] = [{"commitInfo": commit_info}, *map(_line_of, actions)]
     lines += [{"txn": {"appId": one.app_id, "version": one.version, "lastUpdated": now}} for one in transactions]
     content = "\n".join(json.dumps(line) for line in lines).encode()
-    commit = _commit_of(location, version)
+    commit = commit_path(location, version)
     try:
         objects.put(commit, content, only="new")
     except AlreadyExistsError:
@@ -78,7 +79,7 @@ def refresh(location: str, delta: DeltaTable) -> bool:
         before = delta.version()
         delta.update_incremental()
         return bool(delta.version() != before)
-    if objects.is_object(location) and objects.head(_commit_of(location, delta.version() + 1)) is None:
+    if objects.is_object(location) and objects.head(commit_path(location, delta.version() + 1)) is None:
         return False
     delta.update_incremental()
     return True
@@ -95,7 +96,3 @@ def _line_of(action: AddAction | RemoveAction) -> Mapping[str, Any]:
     if isinstance(action, AddAction):
         return {"add": {**same, "modificationTime": action.modification_time, "stats": action.stats}}
     return {"remove": {**same, "deletionTimestamp": action.deletion_timestamp, "extendedFileMetadata": True}}
-
-
-def _commit_of(location: str, version: int) -> str:
-    return f"{location}/_delta_log/{version:020d}.json"

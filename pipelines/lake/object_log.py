@@ -23,6 +23,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from pipelines.lake.uris import commit_name, commit_path
 from pipelines.storage import objects
 
 PARTS = ("last", "checkpoint", "first", "commits")
@@ -86,14 +87,14 @@ class TableLog:
 
     def add(self, version: int, content: bytes) -> None:
         """Takes a commit."""
-        self._keep(_name(version), content)
+        self._keep(commit_name(version), content)
         self.last = max(self.last, version)
 
     def advance(self, until: int | None = None) -> None:
         """Reads the commits up to ``until``, or all that are there."""
         while until is None or self.last < until:
             try:
-                content = objects.get(f"{self.location}/_delta_log/{_name(self.last + 1)}")
+                content = objects.get(commit_path(self.location, self.last + 1))
             except FileNotFoundError:
                 return
             self.add(self.last + 1, content)
@@ -101,7 +102,7 @@ class TableLog:
     def commit(self, version: int) -> bytes | None:
         """The content of a commit, None if it was not read."""
         try:
-            return (self._log / _name(version)).read_bytes()
+            return (self._log / commit_name(version)).read_bytes()
         except FileNotFoundError:
             return None
 
@@ -245,7 +246,7 @@ def commit_of(location: str, version: int) -> bytes | None:
     if known is not None:
         return known
     try:
-        return objects.get(f"{location}/_delta_log/{_name(version)}")
+        return objects.get(commit_path(location, version))
     except FileNotFoundError:
         return None
 
@@ -274,10 +275,6 @@ def forget(lake: str) -> None:
         for known in (_logs, _tails):
             for location in [one for one in known if one.startswith(f"{lake}/")]:
                 del known[location]
-
-
-def _name(version: int) -> str:
-    return f"{version:020d}.json"
 
 
 def _folder() -> Path:

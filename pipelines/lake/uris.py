@@ -26,6 +26,16 @@ def home_of(lake: str, named: str = "") -> str:
     return f"{(named or str(Path(cache, 'jbod', 'checkpoints'))).rstrip('/')}/{name}"
 
 
+def commit_path(table: str, version: int) -> str:
+    """The commit of a version of the table at a path or URI (Delta's protocol)."""
+    return f"{table}/_delta_log/{commit_name(version)}"
+
+
+def commit_name(version: int) -> str:
+    """The name of that file."""
+    return f"{version:020d}.json"
+
+
 def for_spark(location: str) -> str:
     """The same for Spark. To Spark, a plain path may mean another file system, such as HDFS on many clusters."""
     return location if "://" in location else f"file://{for_all(location)}"

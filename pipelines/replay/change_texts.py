@@ -26,7 +26,7 @@ def number_leaders(table: Any, rows: Any, first: Any) -> Any:
     """Replaces the leaders in changes by numbers of texts, from ``first`` on. Returns the distinct leaders."""
     room = np.int64(256)
     numbers = np.full(room, -1, np.int32)
-    distinct = np.empty(64, np.int32)
+    distinct, hashes = np.empty(64, np.int32), np.empty(64, np.int64)
     count = 0
     for row in range(rows):
         if table[row, C_WHAT] != LEADS:
@@ -35,23 +35,19 @@ def number_leaders(table: Any, rows: Any, first: Any) -> Any:
             leader = table[row, column]
             if leader < 0:
                 continue
-            at = np.int64(leader) & (room - 1)
+            word = np.int64(leader)
+            at = word & (room - 1)
             while numbers[at] >= 0 and distinct[numbers[at]] != leader:
                 at = (at + 1) & (room - 1)
             number = numbers[at]
             if number < 0:
-                distinct = wider_flat(distinct, count + 1)
-                distinct[count] = leader
+                distinct, hashes = wider_flat(distinct, count + 1), wider_flat(hashes, count + 1)
+                distinct[count], hashes[count] = leader, word
                 numbers[at] = number = np.int32(count)
                 count += 1
                 if 2 * count > room:
                     room *= 2
-                    numbers = np.full(room, -1, np.int32)
-                    for k in range(count):
-                        spot = np.int64(distinct[k]) & (room - 1)
-                        while numbers[spot] >= 0:
-                            spot = (spot + 1) & (room - 1)
-                        numbers[spot] = k
+                    numbers = _placed(hashes, count, room)
             table[row, column] = first + number
     return distinct[:count].copy()
 
@@ -64,7 +60,7 @@ def number_lists(table: Any, rows: Any, first: Any, values: Any, starts: Any, si
     """
     room = np.int64(64)
     numbers = np.full(room, -1, np.int32)
-    distinct = np.empty(64, np.int32)
+    distinct, hashes = np.empty(64, np.int32), np.empty(64, np.int64)
     count = 0
     for row in range(rows):
         if table[row, C_WHAT] != IN_SYNC:
@@ -74,25 +70,33 @@ def number_lists(table: Any, rows: Any, first: Any, values: Any, starts: Any, si
             if reference < c.EMPTY or reference == -1:
                 table[row, column] = -1
                 continue
-            at = _hash_of(values, starts, sizes, reference) & (room - 1)
+            word = _hash_of(values, starts, sizes, reference)
+            at = word & (room - 1)
             while numbers[at] >= 0 and not same_list(values, starts, sizes, np.int64(distinct[numbers[at]]), reference):
                 at = (at + 1) & (room - 1)
             number = numbers[at]
             if number < 0:
-                distinct = wider_flat(distinct, count + 1)
-                distinct[count] = reference
+                distinct, hashes = wider_flat(distinct, count + 1), wider_flat(hashes, count + 1)
+                distinct[count], hashes[count] = reference, word
                 numbers[at] = number = np.int32(count)
                 count += 1
                 if 2 * count > room:
                     room *= 2
-                    numbers = np.full(room, -1, np.int32)
-                    for k in range(count):
-                        spot = _hash_of(values, starts, sizes, np.int64(distinct[k])) & (room - 1)
-                        while numbers[spot] >= 0:
-                            spot = (spot + 1) & (room - 1)
-                        numbers[spot] = k
+                    numbers = _placed(hashes, count, room)
             table[row, column] = first + number
     return distinct[:count].copy()
+
+
+@njit(cache=True, nogil=True)
+def _placed(hashes: Any, count: Any, room: Any) -> Any:
+    """A table of ``room`` places (a power of 2) with the numbers below ``count``, each from its hash's place on."""
+    numbers = np.full(room, -1, np.int32)
+    for number in range(count):
+        at = hashes[number] & (room - 1)
+        while numbers[at] >= 0:
+            at = (at + 1) & (room - 1)
+        numbers[at] = number
+    return numbers
 
 
 @helper
