@@ -79,6 +79,11 @@ class ReplayViolation(JbodError):
         super().__init__(f"offset {offset}: {problem}")
 
 
+def first_line_of(problem: BaseException) -> str:
+    """The first line of a message of another program, to quote in ours; its class if it has no message."""
+    return next(iter(str(problem).splitlines()), type(problem).__name__)
+
+
 def marked(problem: JbodError) -> str:
     """The error as one line of ASCII."""
     kind: type[JbodError] = next(cls for cls in type(problem).__mro__ if _can_cross(cls))

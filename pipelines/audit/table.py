@@ -18,7 +18,7 @@ from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jbod_model.audit import Judged, Verdict
-from jbod_model.errors import UsageError
+from jbod_model.errors import UsageError, first_line_of
 from jbod_model.formats import json_values
 from jbod_model.formats.records import TYPE_NAMES, VersionedRecord
 from jbod_model.formats.request_log import RequestLine
@@ -94,7 +94,7 @@ def write_audit(lake: str, judged: Iterable[Judged]) -> int:
             storage_options=storage_options(location),
         )
     except (DeltaError, OSError) as problem:
-        raise UsageError(f"{lake}/{AUDIT.name}: cannot be written ({str(problem).splitlines()[0]})") from None
+        raise UsageError(f"{lake}/{AUDIT.name}: cannot be written ({first_line_of(problem)})") from None
     return written
 
 

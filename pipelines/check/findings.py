@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from jbod_model.errors import Retriable, UsageError
+from jbod_model.errors import Retriable, UsageError, first_line_of
 from pipelines.check.definition import SEVERITIES, Check, Finding
 from pipelines.lake.delta import delta_at, uri_of
 from pipelines.lake.foreign import commit_info
@@ -155,7 +155,7 @@ def _kept(location: str, table: DeltaTable) -> pa.Table:
         return table.to_pyarrow_dataset().to_table()
     except (DeltaError, OSError, pa.ArrowInvalid) as problem:
         raise UsageError(
-            f"{location}: cannot be read ({_first_line(problem)}): --no-keep checks without writing findings"
+            f"{location}: cannot be read ({first_line_of(problem)}): --no-keep checks without writing findings"
         ) from None
 
 
@@ -165,7 +165,7 @@ def _open_or_create(location: str) -> DeltaTable:
     except TableNotFoundError:
         return _create(location)
     except (DeltaError, OSError) as problem:
-        raise UsageError(f"{location}: cannot be opened ({_first_line(problem)})") from None
+        raise UsageError(f"{location}: cannot be opened ({first_line_of(problem)})") from None
     if [field.name for field in table.schema().fields] != FINDINGS.schema.names:
         raise UsageError(f"{location}: findings of another version of jbod: move that folder away, and check again")
     return table
@@ -185,7 +185,7 @@ def _create(location: str) -> DeltaTable:
             table.alter.add_constraint({name: expression})
     except (DeltaError, OSError) as problem:
         raise UsageError(
-            f"{location}: cannot be created ({_first_line(problem)}): --no-keep checks without writing findings"
+            f"{location}: cannot be created ({first_line_of(problem)}): --no-keep checks without writing findings"
         ) from None
     return table
 
@@ -209,9 +209,5 @@ def _merge(location: str, table: DeltaTable, rows: list[dict[str, Any]]) -> None
         raise Retriable(f"{location}: another check was written at the same time: run again") from None
     except (DeltaError, OSError) as problem:
         raise UsageError(
-            f"{location}: cannot be written ({_first_line(problem)}): --no-keep checks without writing findings"
+            f"{location}: cannot be written ({first_line_of(problem)}): --no-keep checks without writing findings"
         ) from None
-
-
-def _first_line(problem: Exception) -> str:
-    return str(problem).splitlines()[0]

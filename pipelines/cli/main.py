@@ -23,7 +23,7 @@ from typing import Annotated
 
 import typer
 
-from jbod_model.errors import JbodError, Retriable, UsageError
+from jbod_model.errors import JbodError, Retriable, UsageError, first_line_of
 from pipelines.cli.afterwards import refusals
 from pipelines.cli.interrupts import Stopped, interrupt_by_exception, interrupt_by_signal
 from pipelines.cli.pipe import READER_GONE, output, reader_gone
@@ -175,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _refuse(f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem))
     except Exception as problem:
         if _damaged_table(problem):
-            _refuse(f"a file of a table is damaged ({str(problem).splitlines()[0]}): restore it, or rebuild the lake")
+            _refuse(f"a file of a table is damaged ({first_line_of(problem)}): restore it, or rebuild the lake")
         if (fault := _fault_of_s3(words, problem)) is not None:
             _refuse(str(fault), 3 if isinstance(fault, Retriable) else 2)
         # Python's exit code for this is 1, but jbod's 1 means that a check found something.

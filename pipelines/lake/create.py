@@ -12,7 +12,7 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from jbod_model.errors import JbodError, UsageError
+from jbod_model.errors import JbodError, UsageError, first_line_of
 from pipelines.lake import FORMAT_VERSION
 from pipelines.lake.delta import delta_at, local_path
 from pipelines.lake.faults import fault_of_disk
@@ -54,7 +54,7 @@ def described(location: str, ledger: DeltaTable | None = None) -> dict[str, Any]
     except (DeltaError, OSError) as problem:
         if fault := fault_of_disk(location, problem):
             raise fault from None
-        what = str(problem).splitlines()[0]
+        what = first_line_of(problem)
         raise UsageError(f"{location}: no lake there ({what}): make one with jbod replay LOG_DIR") from None
     if found is None:
         raise UsageError(f"{location}: the description of its ledger, which says what lake it is, is lost")
@@ -110,7 +110,7 @@ def cannot_be_opened(location: str, table: Table, problem: Exception) -> JbodErr
         advice = "restore it, or replay into another --lake"
     else:
         advice = "jbod rebuild recreates the tables from the records"
-    return UsageError(f"{location}/{table.name}: cannot be opened ({str(problem).splitlines()[0]}): {advice}")
+    return UsageError(f"{location}/{table.name}: cannot be opened ({first_line_of(problem)}): {advice}")
 
 
 def nothing_published(location: str) -> bool:

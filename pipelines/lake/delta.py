@@ -13,7 +13,7 @@ import duckdb
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from jbod_model.errors import JbodError, UsageError
+from jbod_model.errors import JbodError, UsageError, first_line_of
 from pipelines.lake.uris import commit_path
 from pipelines.storage.faults import fault_of_storage
 from pipelines.storage.objects import is_object, storage_options
@@ -74,7 +74,7 @@ def open_table(root: str, name: str, version: int | None) -> DeltaTable:
             raise fault from None
         if name == "ledger":
             raise UsageError(f"{root}: no lake there: make one with jbod replay LOG_DIR --lake {quote(root)}") from None
-        what = str(problem).splitlines()[0]
+        what = first_line_of(problem)
         raise UsageError(
             f"{root}/{name}: cannot be opened at version {version}, which the ledger names ({what}): jbod optimize "
             "searches for a newer one with the same rows, and jbod rebuild recreates the tables from the records"
@@ -187,7 +187,7 @@ def reading(root: str) -> Iterator[None]:
             raise fault from None
         if not isinstance(problem, (duckdb.IOException, duckdb.InvalidInputException)):
             raise
-        what = str(problem).splitlines()[0]
+        what = first_line_of(problem)
         raise UsageError(
             f"{root}: a file of the lake is damaged or gone ({what}): ask again; if it stays, jbod optimize "
             "searches for the file that another engine wrote in its place, and jbod rebuild recreates the tables "

@@ -8,7 +8,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from jbod_model.errors import Retriable, UsageError
+from jbod_model.errors import Retriable, UsageError, first_line_of
 from pipelines.lake.delta import uri_of
 from pipelines.lake.names import KINDS, LABELS, Statement
 from pipelines.lake.tables import TIME, Table, column
@@ -52,4 +52,4 @@ def write_statements(root: str, statements: Sequence[Statement]) -> None:
     except CommitFailedError:
         raise Retriable(f"{location}: another jbod label wrote at the same time: run again") from None
     except (DeltaError, OSError) as problem:
-        raise UsageError(f"{location}: cannot be written ({str(problem).splitlines()[0]})") from None
+        raise UsageError(f"{location}: cannot be written ({first_line_of(problem)})") from None

@@ -8,7 +8,7 @@ import duckdb
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from jbod_model.errors import UsageError
+from jbod_model.errors import UsageError, first_line_of
 from pipelines.lake.delta import data_files, delta_at, read_parquet, run_query, uri_of
 from pipelines.lake.ledger import time_of
 from pipelines.lake.names import LABELS, Statement
@@ -35,5 +35,5 @@ def labels_table(root: str) -> DeltaTable | None:
     except TableNotFoundError:
         return None
     except (DeltaError, OSError) as problem:
-        what = str(problem).splitlines()[0]
+        what = first_line_of(problem)
         raise UsageError(f"{location}: cannot be opened ({what}): remove it, and run jbod label again") from None

@@ -1,6 +1,6 @@
 """The tables of a lake: columns, keys and constraints, declared once.
 
-Ids are Kafka's 22-character base64 strings. ``*_offset`` is a log offset, ``*_time`` the append time of its batch
+Ids are 22-character base64 strings, as in Kafka. ``*_offset`` is a log offset, ``*_time`` the append time of its batch
 (UTC). History rows are half-open: true for every offset N with ``from_offset <= N < to_offset``. ``to_offset`` is null
 while the row is true. ``from_snapshot`` marks a row that began at or before ``from_offset``: the log no longer reaches
 back that far, and the row is known from a snapshot.
@@ -61,9 +61,7 @@ _INTERVAL = [
     column("from_time", TIME, "append time of that record"),
     column("to_offset", pa.int64(), "offset of the record that ended it; null while true", null=True),
     column("to_time", TIME, "append time of that record; null while true", null=True),
-    column(
-        "from_snapshot", pa.bool_(), "true where a snapshot is the oldest witness: it began at or before from_offset"
-    ),
+    column("from_snapshot", pa.bool_(), "known from a snapshot: it began at or before from_offset"),
 ]
 _TOPIC = [
     column("topic_id", pa.string(), "id of the topic"),
@@ -78,13 +76,13 @@ RECORDS = Table(
     "Every record read, in log order; what a rebuild starts from. Aborted transactions are left out.",
     pa.schema(
         [
-            column("log_offset", pa.int64(), "offset of the record; for a snapshot's record its last contained offset"),
+            column("log_offset", pa.int64(), "offset of the record; for a record of a snapshot, the last offset in it"),
             column("epoch", pa.int32(), "raft epoch of the batch"),
             column("append_time", TIME, "append time of the batch"),
-            column("batch_offset", pa.int64(), "base offset of the batch (within the snapshot for its records)"),
+            column("batch_offset", pa.int64(), "base offset of the batch; in a snapshot, its offset there"),
             column("record_type", pa.string(), "Kafka's name of the type, control records included"),
             column("record_version", pa.int16(), "version of the record's schema"),
-            column("snapshot", pa.bool_(), "read from a snapshot, not from the log"),
+            column("snapshot", pa.bool_(), "whether it was read from a snapshot"),
             column(
                 "snapshot_index", pa.int64(), "position within the snapshot; null for records of the log", null=True
             ),
@@ -270,19 +268,19 @@ CHANGES = Table(
     "was taken back, rows say so (column retraction).",
     pa.schema(
         [
-            column("log_offset", pa.int64(), "offset of the record that did it"),
-            column("batch_offset", pa.int64(), "base offset of the record's batch; log_offset where it is a snapshot"),
+            column("log_offset", pa.int64(), "offset of the record that made the change"),
+            column("batch_offset", pa.int64(), "base offset of the record's batch; for a snapshot, log_offset"),
             column("append_time", TIME, "append time of the batch"),
             column("what", pa.string(), "kind of change, such as assignment or leader (docs/spec/changes.md)"),
             column("topic_id", pa.string(), "id of the topic", null=True),
             column("topic", pa.string(), "name of the topic", null=True),
             column("partition", pa.int32(), "index of the partition", null=True),
-            column("broker_id", pa.int32(), "broker of the replica, or that changed", null=True),
+            column("broker_id", pa.int32(), "broker that changed, or of the replica", null=True),
             column("directory_id", pa.string(), "directory that changed, or of the offline replica", null=True),
             column("before", pa.string(), "value before, null for none", null=True),
             column("after", pa.string(), "value after, null for none", null=True),
-            column("why", pa.string(), "why, where there is more than one way", null=True),
-            column("from_snapshot", pa.bool_(), "a snapshot is the witness: it happened at or before log_offset"),
+            column("why", pa.string(), "cause, for kinds of change that have several", null=True),
+            column("from_snapshot", pa.bool_(), "known from a snapshot: it happened at or before log_offset"),
             column("retraction", pa.bool_(), "takes back the earlier row of its key; before and after are swapped"),
             column("generation", pa.int32(), "how often history was taken back or rebuilt before the row was written"),
         ]
@@ -296,26 +294,26 @@ ASSIGNMENT_REQUESTS = Table(
     pa.schema(
         [
             column("broker_id", pa.int32(), "broker that asked"),
-            column("broker_epoch", pa.int64(), "its epoch, as it said"),
+            column("broker_epoch", pa.int64(), "broker epoch in the request"),
             column("topic_id", pa.string(), "id of the topic"),
             column("topic", pa.string(), "name of the topic, null where the log does not know it", null=True),
             column("partition", pa.int32(), "index of the partition"),
-            column("directory_id", pa.string(), "directory that holds the replica, as the broker says"),
+            column("directory_id", pa.string(), "directory in the request"),
             column("requested_time", TIME, "when the request arrived, by the controller's clock"),
             column("answered_time", TIME, "when it was answered, by the controller's clock"),
-            column("attempt", pa.int32(), "1, or one more than refusals in a row before it, in the order read"),
+            column("attempt", pa.int32(), "1 more than the number of refusals in a row before it"),
             column("first_requested_time", TIME, "requested_time of the first of these attempts"),
             column("error", pa.int32(), "error code of the entry, or of the whole request; 0: accepted"),
             column("outcome", pa.string(), "refused, recorded, already true, pending or not in the log"),
-            column("why", pa.string(), "what the log lacks, where it does not show an accepted request", null=True),
+            column("why", pa.string(), "what the log lacks, if it does not show an accepted request", null=True),
             column("realised_offset", pa.int64(), "offset of the record that made it true", null=True),
             column("realised_time", TIME, "append time of that record", null=True),
-            column("latency_ms", pa.int64(), "from the first attempt to that record, where it followed", null=True),
+            column("latency_ms", pa.int64(), "from the first attempt to that record, if it is later", null=True),
             column("controller", pa.string(), "address at which the controller took the request"),
             column("connection", pa.string(), "the connection, as the controller named it"),
             column("correlation_id", pa.int32(), "number of the request on its connection"),
             column("entry", pa.int32(), "position of the entry in its request"),
-            column("entries", pa.int32(), "how many entries that request has"),
+            column("entries", pa.int32(), "number of entries in its request"),
         ]
     ),
     key=("connection", "correlation_id", "answered_time", "entry"),
@@ -333,14 +331,14 @@ REQUEST_REJECTS = Table(
     pa.schema(
         [
             column("file", pa.string(), "path of the file when it was read"),
-            column("file_id", pa.string(), "what the file is known by under any name: the hash of how it begins"),
-            column("position", pa.int64(), "byte at which the first of the lines begins, in the unpacked file"),
-            column("last_position", pa.int64(), "byte at which the last of them begins"),
-            column("lines", pa.int64(), "how many they are"),
-            column("bytes", pa.int64(), "bytes of them all, as far as they were read"),
-            column("reason", pa.string(), "what is wrong; it never quotes the line"),
-            column("api", pa.string(), "Kafka's name of the request, where that much can be seen", null=True),
-            column("first_time", TIME, "time of the first of them, where it has one", null=True),
+            column("file_id", pa.string(), "hash of the first bytes of the file; a renamed file keeps it"),
+            column("position", pa.int64(), "position of the first line in the uncompressed file, in bytes"),
+            column("last_position", pa.int64(), "position of the last line, in bytes"),
+            column("lines", pa.int64(), "number of lines"),
+            column("bytes", pa.int64(), "bytes of these lines that were read"),
+            column("reason", pa.string(), "what is wrong; never contains text of the line"),
+            column("api", pa.string(), "Kafka's name of the request, if it can be read", null=True),
+            column("first_time", TIME, "time of the first line, if it has one", null=True),
         ]
     ),
     key=("file_id", "position", "reason", "api"),
@@ -354,36 +352,31 @@ LEDGER = Table(
             column("start_offset", pa.int64(), "first offset of the batch"),
             column("end_offset", pa.int64(), "offset after the last record of the batch"),
             column("epoch", pa.int32(), "raft epoch of the last batch"),
-            column("fingerprint", pa.int64(), "CRC-32C of the last batch: tells a rewritten history"),
+            column("fingerprint", pa.int64(), "CRC-32C of the last batch, to detect a rewritten log"),
             column("end_time", TIME, "append time of the last record"),
             column("published_time", TIME, "when the row was written"),
             column("profile", pa.string(), "rules: kafka, kip858 or draft"),
-            column("ids", pa.string(), "table of reserved ids the log was written with: kafka or kip858"),
+            column("ids", pa.string(), "reserved ids that the log was written with: kafka or kip858"),
             column("cluster_id", pa.string(), "cluster.id of the metadata directory, empty if unknown"),
             column("metadata_version", pa.int32(), "feature level of metadata.version, -1 before the first"),
-            column("from_snapshot", pa.int64(), "end offset of the snapshot the batch began with", null=True),
+            column("from_snapshot", pa.int64(), "end offset of the snapshot that the batch began with", null=True),
             column("dropped", pa.int64(), "records of aborted transactions left out"),
             column(
                 "rolled_back_from",
                 pa.int64(),
-                "end offset the lake had before the log was found rewritten and the lake was taken back to end_offset",
+                "end offset of the lake before it was taken back to end_offset, because the log had been rewritten",
                 null=True,
             ),
-            column(
-                "log_end",
-                pa.int64(),
-                "end offset of the log, where it was found to end before the lake does; null otherwise",
-                null=True,
-            ),
+            column("log_end", pa.int64(), "end offset of the log, if the log ended before the lake did", null=True),
             column("unknown_from", pa.int64(), "offset of the first record that jbod did not know", null=True),
             column(
                 "unknown_types",
                 pa.map_(pa.string(), pa.int64()),
-                "kinds of records that jbod did not know, each with the offset of the first",
+                "types of records that jbod did not know, each with the offset of the first",
                 null=True,
             ),
-            column("versions", pa.map_(pa.string(), pa.int64()), "version of every table"),
-            column("rows", pa.map_(pa.string(), pa.int64()), "rows written to every table"),
+            column("versions", pa.map_(pa.string(), pa.int64()), "version of each table"),
+            column("rows", pa.map_(pa.string(), pa.int64()), "rows written to each table"),
         ]
     ),
     key=("end_offset",),

@@ -47,7 +47,7 @@ OFFLINE = Table(
         Column("reason", "string", "broker missing, broker fenced, directory offline or directory lost"),
         Column("since_offset", "int", "offset of the record that took it offline"),
         Column("since_time", "time", "append time of that record"),
-        Column("since_snapshot", "bool", "true if it began at or before that offset: a snapshot is the oldest witness"),
+        Column("since_snapshot", "bool", "known from a snapshot: it began at or before that offset"),
     ),
     reasons=("reason",),
     directories=_HERE,

@@ -15,6 +15,7 @@ from jbod_model.errors import (
     ReplayViolation,
     UsageError,
     crossing,
+    first_line_of,
     marked,
     restored,
 )
@@ -70,3 +71,8 @@ def test_text_without_a_mark_restores_nothing() -> None:
 
 def test_error_cites_its_rules() -> None:
     assert ERRORS[-1].rules == ("R-TOPIC-2", "R-PART-1")
+
+
+def test_message_of_another_program_is_quoted_by_its_first_line_or_by_its_class() -> None:
+    assert first_line_of(OSError("no space left\nat write()")) == "no space left"
+    assert first_line_of(KeyboardInterrupt()) == "KeyboardInterrupt"
