@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -39,16 +40,19 @@ def engine() -> Iterator[SparkEngine]:
 
 
 @pytest.fixture(scope="module")
-def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A lake of each bundled cluster, published in six parts."""
-    made = {}
-    for kafka in EVERY_KAFKA:
-        made[kafka] = tmp_path_factory.mktemp("delta") / "lake"
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The lake of a bundled cluster, published in six parts. It is made when it is first asked for."""
+
+    @cache
+    def lake_of(kafka: str) -> Path:
+        lake = tmp_path_factory.mktemp("delta") / "lake"
         end = read_log(metadata_dir(kafka), "log")[-1].offset + 1
         ends = tuple(end * part // PUBLICATIONS for part in range(1, PUBLICATIONS + 1))
         for number in range(PUBLICATIONS):
-            parts(kafka, ends).publish(made[kafka], number)
-    return made
+            parts(kafka, ends).publish(lake, number)
+        return lake
+
+    return lake_of
 
 
 def published(lake: Path) -> list[dict[str, int]]:
@@ -75,9 +79,9 @@ def same_rows(relations: dict[str, str], **tables: pa.Table) -> dict[str, int]:
 
 @pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA[::-1], 2))
 def test_every_engine_reads_the_same_rows_at_every_publication(
-    engine: SparkEngine, lakes: dict[str, Path], tmp_path: Path, kafka: str
+    engine: SparkEngine, lakes: Callable[[str], Path], tmp_path: Path, kafka: str
 ) -> None:
-    lake = lakes[kafka]
+    lake = lakes(kafka)
     root, at = str(lake), published(lake)
     assert len(at) == PUBLICATIONS
     asked = {name: [(f"{root}/{name}", versions[name], str(versions[name])) for versions in at] for name in at[0]}
@@ -105,9 +109,9 @@ def test_every_engine_reads_the_same_rows_at_every_publication(
 
 
 def test_lake_opened_in_spark_answers_as_without_it(
-    engine: SparkEngine, lakes: dict[str, Path], tmp_path: Path
+    engine: SparkEngine, lakes: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    lake = lakes["kafka-4.1.2"]
+    lake = lakes("kafka-4.1.2")
     newest = Lake.open(lake).offset
     offsets = [162, 264]
     said = engine.call("tests.support.delta_calls:write_lake_at", str(lake), offsets, str(tmp_path))
@@ -143,7 +147,7 @@ def assert_equal(folder: Path, lake: Lake, kind: str, name: str) -> None:
 
 
 def test_lake_in_a_catalog_has_comments_views_and_a_readable_history(
-    engine: SparkEngine, lakes: dict[str, Path], tmp_path: Path
+    engine: SparkEngine, lakes: Callable[[str], Path], tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
     for number in range(3):
@@ -192,9 +196,9 @@ def test_session_of_others_keeps_its_settings() -> None:
 
 @pytest.mark.spark
 def test_session_without_delta_reads_the_files_of_the_same_versions(
-    spark: SparkSession, lakes: dict[str, Path]
+    spark: SparkSession, lakes: Callable[[str], Path]
 ) -> None:
-    path = lakes["kafka-3.7.2"]
+    path = lakes("kafka-3.7.2")
     lake = open_lake(path, 264, spark=spark)
     assert not lake.has_delta
     plain = Lake.open(path, 264)

@@ -113,7 +113,7 @@ def test_consumer_has_each_event_once_over_publications_rollbacks_optimize_and_r
     rebuild(str(lake), say=lambda _line: None)
     vacuum(str(lake), timedelta(days=7))
     replay((1, first[:40]), (2, second[6:30]), (3, third[6:] + second[60:]))
-    consume(lake, target, "--files", "1")
+    consume(lake, target, "--files", "8")
     assert publications(lake) >= PUBLICATIONS
 
     told = DeltaTable(str(lake / "changes")).to_pyarrow_table().sort_by("generation").to_pylist()
