@@ -21,6 +21,7 @@ from pipelines.upkeep.rebuild import rebuild
 from tests.support import local
 from tests.support.paths import ROOT
 from tests.support.tables import in_force, rows_of
+from tests.support.volume import sampled
 from tests.unit.replay.test_rollback import write
 
 PUBLICATIONS = 50
@@ -158,7 +159,7 @@ def of_tables(lake: Path) -> dict[str, set[tuple[object, ...]]]:
     return {what: rows for what, rows in found.items() if rows}
 
 
-@pytest.mark.parametrize("name", ["assignments", "brokers"])
+@pytest.mark.parametrize("name", sampled(["assignments", "brokers"], 1))
 def test_stream_on_a_history_table_fails_after_a_replay_and_its_description_names_the_table_to_use(
     tmp_path: Path, name: str
 ) -> None:
