@@ -60,6 +60,11 @@ class FairSteps:
         """The states after each step of a state."""
         return self.targets[self.first[state] : self.first[state + 1]]
 
+    def leaves(self, state: int) -> bool:
+        """Whether a state has steps, each to another state: a run cannot stay."""
+        targets = self.targets_of(state)
+        return bool(targets) and state not in targets
+
     def kinds_of(self, state: int) -> set[int]:
         """The fairness of each step of a state."""
         return set(self.kinds[self.first[state] : self.first[state + 1]])
@@ -92,6 +97,8 @@ def find_lassos(graph: Graph, cluster: Cluster) -> Iterator[Lasso]:
         inside = [number for number, known in enumerate(bits) if known & bit]
         for component in components(inside, steps, bits, bit):
             first = min(component)
+            if len(component) == 1 and steps.leaves(first):
+                continue
             if each.name in broken and broken[each.name][0] <= first:
                 continue
             if _is_fair(component, steps):
