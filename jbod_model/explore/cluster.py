@@ -6,6 +6,7 @@ A step of one broker depends only on the controller and on its machine, so it is
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from jbod_model.broker.assignments import Replica
 from jbod_model.explore import machine as machines
@@ -33,38 +34,66 @@ IsrChange = tuple[int, int, Replica, bool]
 
 Step = tuple[Action, State, tuple[Breach, ...]]
 
+NumberedStep = tuple[int, State, tuple[Breach, ...]]
+"""A step with the number of its action."""
+
+
+class Move(NamedTuple):
+    """A step of one machine, whatever the others are: an outcome with the number of its action."""
+
+    action: int
+    controller: int
+    machine: int
+    changed: frozenset[Replica]
+    breaches: tuple[Breach, ...]
+
 
 class Cluster:
-    """The steps between states."""
+    """The steps between states. Actions have numbers: that of ``actions[n]`` is n."""
 
     def __init__(self, controller: ControllerPart, machines_: Machines) -> None:
         self.controller = controller
         self.machines = machines_
         self.exchanges = Exchanges(controller, machines_)
         self.operators = Operators(controller, machines_)
+        self.actions: list[Action] = []
         bounds = machines_.bounds
         self._operated = bounds.failover or bounds.delete or bounds.reassign or bool(bounds.records)
-        self._outcomes: dict[tuple[int, int], tuple[Outcome, ...]] = {}
-        self._isr: dict[tuple[int, int, int, int], tuple[Outcome, int] | None] = {}
+        self._action_numbers: dict[Action, int] = {}
+        self._moves: dict[tuple[int, int], tuple[Move, ...]] = {}
+        self._isr: dict[tuple[int, int, int], Move | None] = {}
         self._changes: dict[int, tuple[IsrChange, ...]] = {}
+        self._serving: dict[tuple[int, Replica], bool] = {}
         self._pairs: dict[tuple[int, int], tuple[Breach, ...]] = {}
 
     def steps(self, state: State) -> Iterator[Step]:
         """Every action that changes a state, with the next state and the invariants that the step breaks."""
-        controller = state[0]
-        for i in range(1, len(state)):
-            key = (controller, state[i])
-            outcomes = self._outcomes.get(key)
-            if outcomes is None:
-                outcomes = self._outcomes[key] = tuple(self._steps_of(controller, state[i]))
-            for outcome in outcomes:
-                yield outcome.action, self._state(state, i, outcome), outcome.breaches
+        for number, after, breaches in self.numbered(state):
+            yield self.actions[number], after, breaches
+
+    def numbered(self, state: State) -> list[NumberedStep]:
+        """The steps of a state, with the numbers of their actions."""
+        found: list[NumberedStep] = []
+        controller, behind = state[0], self.machines.behind
+        for i, machine in enumerate(state[1:], 1):
+            moves = self._moves.get((controller, machine))
+            if moves is None:
+                moves = self._moves[controller, machine] = tuple(map(self._move, self._steps_of(controller, machine)))
+            before, after = state[1:i], state[i + 1 :]
+            for action, led_to, own, changed, breaches in moves:
+                if changed:  # the other machines are now behind
+                    first = [behind(each, changed) for each in before]
+                    last = [behind(each, changed) for each in after]
+                    found.append((action, (led_to, *first, own, *last), breaches))
+                else:
+                    found.append((action, (led_to, *before, own, *after), breaches))
         if len(state) > 2 or self.machines.bounds.shrink:
-            yield from self._in_sync_sets(state)
+            found += self._in_sync_sets(state)
         if self._operated:
-            for action, after, breaches in self.operators.steps(state):
-                if after != state or breaches:
-                    yield action, after, breaches
+            for step in self.operators.steps(state):
+                if step.state != state or step.breaches:
+                    found.append((self._number(step.action), step.state, step.breaches))
+        return found
 
     def breaches(self, state: State) -> tuple[Breach, ...]:
         """Invariants that a state breaks by itself."""
@@ -85,15 +114,15 @@ class Cluster:
 
     # STEPS
 
-    def _state(self, state: State, i: int, outcome: Outcome) -> State:
-        """The cluster after a step of machine ``i``. If the metadata changed, the other machines are now behind."""
-        changed = outcome.changed
-        if not changed:
-            return (outcome.controller, *state[1:i], outcome.machine, *state[i + 1 :])
-        behind = self.machines.behind
-        rest = [behind(number, changed) for number in state[1:]]
-        rest[i - 1] = outcome.machine
-        return (outcome.controller, *rest)
+    def _number(self, action: Action) -> int:
+        """The number of an action."""
+        number = self._action_numbers.setdefault(action, len(self.actions))
+        if number == len(self.actions):
+            self.actions.append(action)
+        return number
+
+    def _move(self, outcome: Outcome) -> Move:
+        return Move(self._number(outcome.action), *outcome[1:])
 
     def _steps_of(self, controller: int, number: int) -> Iterator[Outcome]:
         """The steps of one machine that change the state."""
@@ -132,19 +161,25 @@ class Cluster:
 
     # IN-SYNC SETS
 
-    def _in_sync_sets(self, state: State) -> Iterator[Step]:
+    def _in_sync_sets(self, state: State) -> Iterator[NumberedStep]:
         """Leaders add replicas that brokers serve to their in-sync sets, and remove those that none serves."""
-        for which, change in enumerate(self._possible(state[0])):
-            leader, broker_id = change[:2]
-            key = (state[0], state[leader], state[broker_id], which)
+        controller, behind = state[0], self.machines.behind
+        for which, change in enumerate(self._possible(controller)):
+            leader, broker_id, replica, joins = change
+            if self._serves(state[broker_id], replica) != joins:
+                continue
+            key = (controller, state[leader], which)
             if key not in self._isr:
-                self._isr[key] = self._change(state, change)
-            found = self._isr[key]
-            if found is not None:
-                outcome, follower = found
-                after = list(self._state(state, leader, outcome))
-                after[broker_id] = self.machines.behind(follower, outcome.changed)
-                yield outcome.action, tuple(after), outcome.breaches
+                self._isr[key] = self._change(controller, state[leader], change)
+            move = self._isr[key]
+            if move is None:
+                continue
+            follower = self._caught_up(state, change)
+            after = [behind(each, move.changed) for each in state[1:]]
+            after[leader - 1] = move.machine
+            after[broker_id - 1] = behind(follower, move.changed)
+            if move.controller != controller or follower != state[broker_id] or move.breaches:
+                yield move.action, (move.controller, *after), move.breaches
 
     def _possible(self, controller: int) -> tuple[IsrChange, ...]:
         """The changes of in-sync sets that the metadata allows."""
@@ -160,34 +195,38 @@ class Cluster:
             )
         return found
 
-    def _change(self, state: State, change: IsrChange) -> tuple[Outcome, int] | None:
-        """A leader with the present metadata changes its in-sync set.
-
-        The result is the follower's state number afterwards.
-        """
+    def _change(self, controller: int, leading: int, change: IsrChange) -> Move | None:
+        """A leader with the present metadata changes its in-sync set; None if it cannot."""
         leader, broker_id, replica, joins = change
-        image = self.controller.images[state[0]]
+        image = self.controller.images[controller]
         partition = image.topics[replica.topic_id].partitions[replica.partition]
-        leading, following = self.machines.states[state[leader]], self.machines.states[state[broker_id]]
-        knows = any(entry.replica == replica and not entry.behind for entry in leading.seen)
-        served = serves(following, replica)
-        if not knows or not serves(leading, replica) or served != joins:
+        knows = any(entry.replica == replica and not entry.behind for entry in self.machines.states[leading].seen)
+        if not knows or not self._serves(leading, replica):
             return None
         if joins and image.brokers[broker_id].fenced:
             return None
         isr = (*partition.isr, broker_id) if joins else tuple(b for b in partition.isr if b != broker_id)
-        answered = self.exchanges.ask(state[0], _isr_change(replica, isr, leader))
-        follower = state[broker_id]
-        if joins and self.machines.bounds.records:
-            theirs, ours = (self.machines.log_of(state[b], replica) for b in (leader, broker_id))
-            assert theirs is not None
-            assert ours is not None
-            follower = self.machines.ended(follower, ours, machines.end_of(leading, theirs))
+        answered = self.exchanges.ask(controller, _isr_change(replica, isr, leader))
         action = Action("rejoin" if joins else "shrink", broker_id, replica)
-        outcome = self.exchanges.told(action, state[leader], answered)
-        if answered.state == state[0] and follower == state[broker_id] and not answered.breaches:
-            return None
-        return outcome, follower
+        return self._move(self.exchanges.told(action, leading, answered))
+
+    def _caught_up(self, state: State, change: IsrChange) -> int:
+        """The follower's state: a replica that joins has the records of the leader."""
+        leader, broker_id, replica, joins = change
+        if not joins or not self.machines.bounds.records:
+            return state[broker_id]
+        theirs, ours = (self.machines.log_of(state[b], replica) for b in (leader, broker_id))
+        assert theirs is not None
+        assert ours is not None
+        end = machines.end_of(self.machines.states[state[leader]], theirs)
+        return self.machines.ended(state[broker_id], ours, end)
+
+    def _serves(self, machine: int, replica: Replica) -> bool:
+        key = (machine, replica)
+        found = self._serving.get(key)
+        if found is None:
+            found = self._serving[key] = serves(self.machines.states[machine], replica)
+        return found
 
 
 def serves(machine: Machine, replica: Replica) -> bool:

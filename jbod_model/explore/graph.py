@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from jbod_model.explore.actions import Action
 from jbod_model.explore.canonical import Orders
@@ -12,60 +12,51 @@ from jbod_model.explore.cluster import State
 
 
 class Graph:
-    """States in the order of discovery, every step, and for each state the step that first reached it."""
+    """States in the order of discovery, every step, and for each state the step that first reached it.
 
-    def __init__(self) -> None:
+    ``actions`` are those of the steps, by number. States are expanded in the order of their numbers, so the steps of a
+    state are neighbours: ``first[n]`` to ``first[n + 1]`` are those of state n.
+    """
+
+    def __init__(self, actions: Sequence[Action]) -> None:
         self.states: list[State] = []
         self.numbers: dict[State, int] = {}
-        self.actions: list[Action] = []
-        self._action_numbers: dict[Action, int] = {}
+        self.actions = actions
+        self.first = array("q", [0])
+        self.targets = array("i")
+        self.taken = array("i")
+        """For each step the number of its target and of its action."""
         self._orders: dict[int, Orders] = {}
-        self._parents = array("q")
-        self._by = array("l")
-        self._sources = array("q")
-        self._targets = array("q")
-        self._actions = array("l")
+        self._parents = array("i")
+        self._by = array("i")
         self._counts: Counter[int] = Counter()
 
     def __len__(self) -> int:
         return len(self.states)
 
-    def add(self, state: State) -> int:
-        """The number of a new state."""
+    def add(self, state: State, source: int = -1, action: int = -1, orders: Orders = ()) -> int:
+        """The number of a new state, which a step from ``source`` reached."""
         number = len(self.states)
         self.numbers[state] = number
         self.states.append(state)
-        self._parents.append(-1)
-        self._by.append(-1)
+        self._parents.append(source)
+        self._by.append(action)
+        if orders:
+            self._orders[number] = orders
         return number
 
-    def step(self, source: int, action: Action, state: State, orders: Orders) -> bool:
-        """Note a step. The result is whether its target state is new."""
-        by = self._action_numbers.get(action)
-        if by is None:
-            by = self._action_numbers[action] = len(self.actions)
-            self.actions.append(action)
-        target = self.numbers.get(state)
-        new = target is None
-        if target is None:
-            target = self.add(state)
-            self._parents[target] = source
-            self._by[target] = by
-            if any(orders):
-                self._orders[target] = orders
-        self._sources.append(source)
-        self._targets.append(target)
-        self._actions.append(by)
-        return new
+    def expanded(self) -> None:
+        """All steps of the next state are in ``targets`` and ``taken``."""
+        self.first.append(len(self.targets))
 
     def counted(self) -> tuple[int, dict[str, int]]:
         """The number of steps so far, and of those of each kind."""
-        self._counts.update(self._actions[self._counts.total() :])
+        self._counts.update(self.taken[self._counts.total() :])
         kinds: dict[str, int] = {}
         for number, count in self._counts.items():
             kind = self.actions[number].kind
             kinds[kind] = kinds.get(kind, 0) + count
-        return len(self._actions), kinds
+        return len(self.taken), kinds
 
     def way(self, number: int) -> list[tuple[State, Action, Orders]]:
         """The steps that first reached a state: the state before, the action, the orders of the directories."""
@@ -75,7 +66,3 @@ class Graph:
             steps.append((self.states[parent], self.actions[self._by[number]], self._orders.get(number, ())))
             number = parent
         return steps[::-1]
-
-    def edges(self) -> Iterator[tuple[int, int, int]]:
-        """Every step: the numbers of both states and of the action."""
-        return zip(self._sources, self._targets, self._actions, strict=True)

@@ -1,28 +1,20 @@
 """Leads-to properties: what must eventually happen, under weak fairness of the protocol (R-EXPLORE-6).
 
-Each property is "P leads to not P". A run breaks it if it reaches a cycle in which P always holds and every step of the
-protocol is either taken or impossible somewhere on the cycle. Faults and operators do not occur in the cycle. Such
-cycles lie in the strongly connected components of the states with P.
+Each property is "P leads to not P". :mod:`jbod_model.explore.lassos` finds the runs that break one.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from jbod_model.broker.assignments import Replica
 from jbod_model.broker.lifecycle import BrokerState
-from jbod_model.explore.actions import Action
 from jbod_model.explore.cluster import Cluster, serves
-from jbod_model.explore.graph import Graph
 from jbod_model.explore.invariants import partitions
 from jbod_model.explore.machine import Machine
 from jbod_model.explore.physical import dead_log, led_from_dead_disks
 from jbod_model.replay.image import Image
-
-Fairness = tuple[str, int, Replica | None, str]
-"""A step of the protocol for fairness: its kind, its broker, its replica, the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +26,6 @@ class LeadsTo:
     holds: Callable[[Image, Machine], Iterator[str]]
     alone: bool = False
     """It must hold even if the broker is cut off from the controller."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lasso:
-    """A run that breaks a property: the first state of the cycle, and the steps of the cycle."""
-
-    property: LeadsTo
-    problem: str
-    entry: int
-    cycle: tuple[tuple[int, Action], ...]
 
 
 def leader_on_dead_disk(image: Image, machine: Machine) -> Iterator[str]:
@@ -207,161 +189,3 @@ class Marks:
                     self.instances.append(instance)
                 bits |= self._bits[instance]
         return bits
-
-
-def find_lassos(graph: Graph, cluster: Cluster) -> Iterator[Lasso]:
-    """The shortest run that breaks each property, if one exists."""
-    marks = Marks(cluster)
-    bits = [marks.of(state) for state in graph.states]
-    fairness = [(a.kind, a.broker_id, a.replica, a.detail) if a.fair else None for a in graph.actions]
-    following: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for source, target, action in graph.edges():
-        if bits[source] and fairness[action] is not None:
-            following[source].append((target, action))
-    broken: dict[str, tuple[int, list[int], int]] = {}
-    for n, (each, _) in enumerate(marks.instances):
-        bit = 1 << n
-        inside = [number for number, known in enumerate(bits) if known & bit]
-        for component in components(inside, following, bits, bit):
-            first = min(component)
-            if each.name in broken and broken[each.name][0] <= first:
-                continue
-            if _is_fair(component, following, fairness):
-                broken[each.name] = (first, component, n)
-    for first, component, n in broken.values():
-        each, problem = marks.instances[n]
-        cycle = _cycle(first, component, following, fairness)
-        yield Lasso(each, problem, first, tuple((source, graph.actions[action]) for source, action in cycle))
-
-
-def components(
-    inside: list[int], following: dict[int, list[tuple[int, int]]], bits: list[int], bit: int
-) -> Iterator[list[int]]:
-    """The strongly connected components of the states with ``bit`` (Tarjan's algorithm, without recursion)."""
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    on_stack: set[int] = set()
-    stack: list[int] = []
-    for root in inside:
-        if root in index:
-            continue
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        on_stack.add(root)
-        work = [(root, iter(following.get(root, ())))]
-        while work:
-            state, steps = work[-1]
-            for target, _ in steps:
-                if not bits[target] & bit:
-                    continue
-                if target not in index:
-                    index[target] = low[target] = len(index)
-                    stack.append(target)
-                    on_stack.add(target)
-                    work.append((target, iter(following.get(target, ()))))
-                    break
-                if target in on_stack:
-                    low[state] = min(low[state], index[target])
-            else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[state])
-                if low[state] == index[state]:
-                    component = []
-                    while True:
-                        member = stack.pop()
-                        on_stack.discard(member)
-                        component.append(member)
-                        if member == state:
-                            break
-                    yield component
-
-
-def _is_fair(
-    component: list[int], following: dict[int, list[tuple[int, int]]], fairness: list[Fairness | None]
-) -> bool:
-    """Whether a run may stay in the component: each step is taken inside it, or impossible somewhere in it."""
-    members = set(component)
-    always: set[Fairness | None] | None = None
-    taken: set[Fairness | None] = set()
-    for state in component:
-        possible = set()
-        for target, action in following.get(state, ()):
-            possible.add(fairness[action])
-            if target in members:
-                taken.add(fairness[action])
-        always = possible if always is None else always & possible
-    return not (always or set()) - taken
-
-
-def _cycle(
-    first: int, component: list[int], following: dict[int, list[tuple[int, int]]], fairness: list[Fairness | None]
-) -> list[tuple[int, int]]:
-    """A short cycle from ``first`` through the component that is fair to every step."""
-    members = set(component)
-    everything = {fairness[action] for state in component for _, action in following.get(state, ())}
-    cycle: list[tuple[int, int]] = []
-    at = first
-    owed = set(everything)
-
-    def settle(state: int) -> None:
-        owed.intersection_update({fairness[action] for _, action in following.get(state, ())})
-
-    settle(at)
-    while owed:
-        way = _way(at, lambda _, action: fairness[action] in owed, members, following)
-        other = _way(
-            at,
-            lambda state, _: bool(owed - {fairness[a] for _, a in following.get(state, ())}),
-            members,
-            following,
-            before=True,
-        )
-        way = min((each for each in (way, other) if each), key=len)
-        for source, action, target in way:
-            cycle.append((source, action))
-            owed.discard(fairness[action])
-            at = target
-            settle(at)
-    back = _way(at, lambda state, _: state == first, members, following, before=True)
-    cycle += [(source, action) for source, action, _ in back]
-    return cycle
-
-
-def _way(
-    start: int,
-    reached: Callable[[int, int], bool],
-    members: set[int],
-    following: dict[int, list[tuple[int, int]]],
-    *,
-    before: bool = False,
-) -> list[tuple[int, int, int]]:
-    """The shortest path inside the component to a wanted step, or (``before``) to a wanted state."""
-    parents: dict[int, tuple[int, int]] = {}
-    queue = deque([start])
-    known = {start}
-
-    def back(state: int) -> list[tuple[int, int, int]]:
-        way: list[tuple[int, int, int]] = []
-        while state != start or not way:
-            if state not in parents:
-                break
-            source, action = parents[state]
-            way.append((source, action, state))
-            state = source
-        return way[::-1]
-
-    while queue:
-        state = queue.popleft()
-        if before and state != start and reached(state, -1):
-            return back(state)
-        for target, action in following.get(state, ()):
-            if target not in members:
-                continue
-            if not before and reached(state, action):
-                return [*back(state), (state, action, target)]
-            if target not in known:
-                known.add(target)
-                parents[target] = (state, action)
-                queue.append(target)
-    return []

@@ -14,11 +14,11 @@ from jbod_model.explore import machine as machines
 from jbod_model.explore.actions import Action
 from jbod_model.explore.bounds import Bounds
 from jbod_model.explore.canonical import Canonical, Orders
-from jbod_model.explore.cluster import Cluster, State, Step
+from jbod_model.explore.cluster import Cluster, NumberedStep, State
 from jbod_model.explore.controller_part import ControllerPart
 from jbod_model.explore.graph import Graph
 from jbod_model.explore.invariants import Breach
-from jbod_model.explore.liveness import Lasso, find_lassos
+from jbod_model.explore.lassos import Lasso, find_lassos
 from jbod_model.explore.machine import Machine
 from jbod_model.explore.machines import Machines
 from jbod_model.explore.start import directory_ids, first_image
@@ -74,7 +74,7 @@ class Search:
         spare = bounds.add + (1 if bounds.replace else 0)
         self.names = {b: directory_ids(b, bounds.directories + spare) for b in range(1, bounds.brokers + 1)}
         self.canonical = Canonical(self.cluster, self.names)
-        self.graph = Graph()
+        self.graph = Graph(self.cluster.actions)
         self._symmetric = bounds.symmetry and not (bounds.late or spare)
 
     def run(self, on_depth: Callable[[Findings], None] | None = None) -> Findings:
@@ -139,33 +139,44 @@ class Search:
         )
 
     def _canonical(self, state: State) -> tuple[State, Orders]:
-        if not self._symmetric or state in self.graph.numbers or self.canonical.ordered(state):  # kept ones are ordered
-            return state, ()
-        return self.canonical(state)
+        return self.canonical(state) if self._symmetric else (state, ())
 
     def _expand(self, frontier: list[State], findings: Findings) -> list[State]:
         """The new states after one more step."""
         following = []
-        graph, cluster, counterexamples = self.graph, self.cluster, findings.counterexamples
+        graph, cluster = self.graph, self.cluster
+        numbers, targets, taken = graph.numbers, graph.targets, graph.taken
         for state in frontier:
-            source = graph.numbers[state]
+            source = numbers[state]
             for action, successor, breaches in self._steps(state, findings):
-                target, orders = self._canonical(successor)
-                if graph.step(source, action, target, orders):
-                    following.append(target)
-                    breaches = (*breaches, *cluster.breaches(target))
-                for breach in breaches:
-                    if breach.number not in counterexamples:
-                        way = [*graph.way(source), (state, action, orders)]
-                        counterexamples[breach.number] = Counterexample(breach, tuple(self._told(way)))
+                target = numbers.get(successor)
+                orders: Orders = ()
+                if target is None:
+                    successor, orders = self._canonical(successor)
+                    target = numbers.get(successor) if orders else None
+                    if target is None:
+                        target = graph.add(successor, source, action, orders)
+                        following.append(successor)
+                        breaches += cluster.breaches(successor)
+                targets.append(target)
+                taken.append(action)
+                if breaches:
+                    self._note(breaches, [*graph.way(source), (state, cluster.actions[action], orders)], findings)
+            graph.expanded()
             if len(graph) >= self.bounds.states or self._enough(findings):
                 break
         return following
 
-    def _steps(self, state: State, findings: Findings) -> list[Step]:
+    def _note(self, breaches: tuple[Breach, ...], way: list[tuple[State, Action, Orders]], findings: Findings) -> None:
+        """Keep the first counterexample to each invariant."""
+        for breach in breaches:
+            if breach.number not in findings.counterexamples:
+                findings.counterexamples[breach.number] = Counterexample(breach, tuple(self._told(way)))
+
+    def _steps(self, state: State, findings: Findings) -> list[NumberedStep]:
         """The steps from a state. An exception of the controller or a broker is a breach."""
         try:
-            return list(self.cluster.steps(state))
+            return self.cluster.numbered(state)
         except Exception as raised:  # whatever a broken rule raises
             if 0 not in findings.counterexamples:
                 breach = Breach(0, f"a step fails: {type(raised).__name__}: {raised}")

@@ -9,10 +9,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from jbod_model.controller import Context, Controller, ControllerMemory, Result
+from jbod_model.controller.authorizer import Authorizer
 from jbod_model.controller.broker_requests import state_of
 from jbod_model.controller.context import NEVER
 from jbod_model.formats.kafka_errors import RequestRefused
-from jbod_model.formats.records import RegisterBrokerRecord, VersionedRecord
+from jbod_model.formats.records import (
+    AccessControlEntryRecord,
+    Record,
+    RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
+    VersionedRecord,
+)
 from jbod_model.formats.requests import (
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
@@ -29,6 +36,11 @@ from jbod_model.simulation.deciding import deciding
 
 SESSION_TIMEOUT_MS = 9_000
 NODE_ID = 100
+
+
+def principal_of(node_id: int) -> str:
+    """The principal of a broker (R-SIM-11)."""
+    return f"User:broker-{node_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +86,10 @@ class _Heard:
 
 @dataclass(slots=True)
 class ControllerNode:
-    """The controller with its log. The epoch is the number of controllers so far."""
+    """The controller with its log. The epoch is the number of controllers so far.
+
+    ``authorizes``: an authorizer is configured. Its ``entries`` are those in the log (R-SIM-11).
+    """
 
     profile: Profile
     cluster_id: str
@@ -85,6 +100,8 @@ class ControllerNode:
     log: list[Batch | LeaderChange] = field(default_factory=list)
     memory: ControllerMemory = field(default_factory=ControllerMemory)
     heard: dict[int, _Heard] = field(default_factory=dict)
+    authorizes: bool = False
+    entries: dict[Uuid, AccessControlEntryRecord] = field(default_factory=dict)
 
     @classmethod
     def create(cls, profile: Profile, cluster_id: str, seed: int, ids: IdTable = KAFKA_IDS) -> ControllerNode:
@@ -115,8 +132,22 @@ class ControllerNode:
         for offset, versioned in enumerate(records, self.next_offset):
             self.memory.before(versioned.record, self.image)
             self.image = self.image.apply(versioned.record, offset, profile=self.profile)
+            self._note_permission(versioned.record)
         self.next_offset = batch.end_offset
         self.log.append(batch)
+
+    def _note_permission(self, record: Record) -> None:
+        if isinstance(record, AccessControlEntryRecord):
+            self.entries[record.id] = record
+        elif isinstance(record, RemoveAccessControlEntryRecord):
+            del self.entries[record.id]
+
+    def may_act_as_broker(self, node_id: int) -> bool:
+        """Whether a broker may send its requests and read the metadata."""
+        return not self.authorizes or self._authorizer().may_act_as_broker(principal_of(node_id))
+
+    def _authorizer(self) -> Authorizer:
+        return Authorizer(entries=tuple(self.entries.values()))
 
     def expire_sessions(self, now: int) -> None:
         """Fence one unfenced broker whose session expired."""
@@ -170,6 +201,8 @@ class ControllerNode:
             new_topic_ids=new_topic_ids if isinstance(request, CreateTopicsRequest) else (),
         )
         broker_id = getattr(request, "broker_id", None)
+        if self.authorizes and broker_id is not None:
+            context = replace(context, principal=principal_of(broker_id), authorizer=self._authorizer())
         known = self.heard.get(broker_id) if broker_id is not None else None
         registration = self.image.brokers.get(broker_id) if broker_id is not None else None
         if known is None or registration is None or broker_id is None:

@@ -1,11 +1,11 @@
 """Every scenario, by name (R-SIM-6)."""
 
 from jbod_model.errors import UsageError
-from jbod_model.simulation import disk_stories, upgrade_stories
+from jbod_model.simulation import access_stories, disk_stories, upgrade_stories
 from jbod_model.simulation.scenario import SCENARIOS, Scenario
 from jbod_model.simulation.world import World
 
-MODULES = (disk_stories, upgrade_stories)
+MODULES = (access_stories, disk_stories, upgrade_stories)
 """Importing these modules registers their scenarios."""
 
 

@@ -352,6 +352,8 @@ class World:
         broker = host.broker
         if broker is None or host.generation != generation or host.paused or not host.connected:
             return
+        if not self.controller.may_act_as_broker(host.node_id):
+            return
         image = self.image
         changes, deletes = local_changes(host.applied, image, host.node_id, host.rules)
         registration = image.brokers.get(host.node_id)

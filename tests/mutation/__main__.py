@@ -1,10 +1,11 @@
 """Mutation of the specification: ``python -m tests.mutation [PACKAGE...] [--sample N] [--seed S] [--minutes M]``.
 
-Every mutant (tests/mutation/mutants.py) is tried with the tests that run its lines. Prints the score of each package,
-the part of the mutants that a test notices, and every mutant that survives. Survivors that no test can notice are in
-survivors.toml, each with the reason. Ends with 1 if a score is below its target, if a survivor is not judged, or if a
-judged one is noticed or is no longer a mutant. A run continues where the last one ended: results are in build/mutation,
-and are valid as long as the module is as it was; those of survivors as long as the tests are, too.
+Every mutant (tests/mutation/mutants.py) is tried with the tests that run its lines: first those of its package, and of
+these first the ones that noticed its neighbours; if all of them pass, those of the other packages. Prints the score of
+each package, the part of the mutants that a test notices, and every mutant that survives. Survivors that no test can
+notice are in survivors.toml, each with the reason. Ends with 1 if a score is below its target, if a survivor is not
+judged, or if a judged one is noticed or is no longer a mutant. A run continues where the last one ended: results are in
+build/mutation, and are valid as long as the module is as it was; those of survivors as long as the tests are, too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import random
 import sys
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from tests.mutation.measure import measured
@@ -26,7 +29,10 @@ from tests.support.paths import ROOT
 TARGETS = {"controller": 95, "broker": 95, "replay": 95, "explore": 85}
 """Packages of jbod_model with the least score, in percent."""
 
-SUITE = tuple(f"tests/unit/model/{each}" for each in (*TARGETS, "simulation", "conformance"))
+OWN = tuple(f"tests/unit/model/{each}" for each in TARGETS)
+SUITE = (*OWN, "tests/unit/model/simulation", "tests/unit/model/conformance")
+SURVIVED_OWN = "survived the tests of its package"
+KILLED_BY = "killed by "
 BUILD = ROOT / "build" / "mutation"
 JUDGED = Path(__file__).with_name("survivors.toml")
 
@@ -45,10 +51,12 @@ def main() -> int:
         package: _chosen(package, options.only, options.sample, options.seed) for package in options.package or TARGETS
     }
     results = Results(BUILD / "results.jsonl")
-    todo = [each for mutants in chosen.values() for each in mutants if results.verdict(each) is None]
-    if todo:
-        _try(todo, results, options)
-        results.load()
+    ends = None if options.minutes is None else time.monotonic() + 60 * options.minutes
+    for package, mutants in chosen.items():
+        todo = [each for each in mutants if results.verdict(each) is None]
+        _try(todo, (f"tests/unit/model/{package}",), results, options, ends)
+    left = [each for each in chain(*chosen.values()) if results.verdict(each) == SURVIVED_OWN]
+    _try(left, SUITE, results, options, ends)
     return _report(chosen, results, whole=not (options.sample or options.only or options.package))
 
 
@@ -80,7 +88,16 @@ class Results:
         said = self.known.get(mutant.key)
         if said is None or said["module"] != self._module(mutant):
             return None
-        return said["verdict"] if said["verdict"] != SURVIVED or said["tests"] == self.tests else None
+        noticed = said["verdict"] not in (SURVIVED, SURVIVED_OWN)
+        return said["verdict"] if noticed or said["tests"] == self.tests else None
+
+    def killers(self) -> Killers:
+        """The tests that noticed mutants so far."""
+        found = Killers()
+        for each in self.known.values():
+            if each["verdict"].startswith(KILLED_BY):
+                found.add(each["mutant"], each["verdict"].removeprefix(KILLED_BY))
+        return found
 
     def add(self, mutant: Mutant, verdict: str) -> None:
         """Keep a verdict."""
@@ -96,37 +113,67 @@ class Results:
         return self.modules[mutant.path]
 
 
+class Killers:
+    """How often each test noticed a mutant of a function, and of a module."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def add(self, mutant: str, test: str) -> None:
+        """A test noticed a mutant with this key."""
+        module, _, rest = mutant.partition(" ")
+        self._counts.update([(module, test), (f"{module} {rest.partition(':')[0]}", test)])
+
+    def first(self, mutant: Mutant, tests: list[str]) -> list[str]:
+        """The tests, those first that noticed mutants of the same function, then of the same module."""
+        function = f"{mutant.path} {mutant.function}"
+        return sorted(tests, key=lambda test: (-self._counts[function, test], -self._counts[mutant.path, test]))
+
+
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def _try(todo: list[Mutant], results: Results, options: argparse.Namespace) -> None:
-    sources = [f"jbod_model/{package}" for package in TARGETS]
-    known = measured(SUITE, sources, BUILD / "measured.json")
-    ends = None if options.minutes is None else time.monotonic() + 60 * options.minutes
-    trials = [known.trial(mutant, options.budget) for mutant in todo]
-    random.Random(options.seed).shuffle(trials)  # so that a run that ends early is a sample, too
+def _try(
+    todo: list[Mutant], suite: tuple[str, ...], results: Results, options: argparse.Namespace, ends: float | None
+) -> None:
+    """Try mutants with the tests of ``suite``: those of their own package, or all, without those already tried."""
+    if not todo or (ends is not None and time.monotonic() > ends):
+        return
+    known = measured(suite, [f"jbod_model/{package}" for package in TARGETS], BUILD / "measured.json")
+    everything = suite == SUITE
+    killers = results.killers()
+    random.Random(options.seed).shuffle(todo)  # so that a run that ends early is a sample, too
     count = 0
 
     def done(trial: Trial, verdict: str) -> None:
         nonlocal count
         count += 1
+        if verdict == SURVIVED and not everything:
+            verdict = SURVIVED_OWN
         results.add(trial.mutant, verdict)
-        if verdict == SURVIVED or count % 100 == 0:
-            said = f"survived: {trial.mutant.key}" if verdict == SURVIVED else "killed"
-            print(f"{count} of {len(trials)}: {said}", file=sys.stderr, flush=True)
+        if verdict == SURVIVED or count % 20 == 0:
+            print(f"{count} of {len(todo)}: {verdict}: {trial.mutant.key}", file=sys.stderr, flush=True)
+
+    def trial(mutant: Mutant) -> Trial:
+        within = suite if not everything else tuple(set(suite) - {f"tests/unit/model/{mutant.path.split('/')[1]}"})
+        tests = [each for each in known.covering(mutant) if each.startswith(tuple(f"{folder}/" for folder in within))]
+        return known.trial(mutant, killers.first(mutant, tests), options.budget)
 
     def in_time(of: list[Trial]) -> Iterator[Trial]:
-        for trial in of:
+        for each in of:
             if ends is None or time.monotonic() < ends:
-                yield trial
+                yield each
 
-    for trial in [each for each in trials if not each.tests]:
-        done(trial, SURVIVED)
+    trials = [trial(mutant) for mutant in todo]
+    for each in trials:
+        if not each.tests:
+            done(each, SURVIVED)
     at_import = [each for each in trials if each.tests and known.on_import(each.mutant)]
     in_functions = [each for each in trials if each.tests and not known.on_import(each.mutant)]
-    run_in_functions(SUITE, in_time(in_functions), options.jobs, done)
+    run_in_functions(suite, in_time(in_functions), options.jobs, done)
     run_at_import(in_time(at_import), options.jobs, done)
+    results.load()
 
 
 def _report(chosen: dict[str, list[Mutant]], results: Results, *, whole: bool) -> int:
@@ -134,7 +181,7 @@ def _report(chosen: dict[str, list[Mutant]], results: Results, *, whole: bool) -
     failed = False
     for package, mutants in chosen.items():
         verdicts = {each: results.verdict(each) for each in mutants}
-        tried = [each for each, verdict in verdicts.items() if verdict is not None]
+        tried = [each for each, verdict in verdicts.items() if verdict not in (None, SURVIVED_OWN)]
         survived = [each for each in tried if verdicts[each] == SURVIVED]
         open_ = [each for each in survived if each.key not in judged]
         noticed = [each for each in tried if each.key in judged and verdicts[each] != SURVIVED]

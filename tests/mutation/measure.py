@@ -44,11 +44,11 @@ class Measured:
             tests = [test for test, lines in self.lines.items() if not wanted.isdisjoint(lines.get(mutant.path, ()))]
         return sorted(tests, key=lambda test: self.seconds[test])
 
-    def trial(self, mutant: Mutant, budget: float) -> Trial:
-        """The mutant with the tests that cover it, as many as ``budget`` seconds allow."""
+    def trial(self, mutant: Mutant, tests: Sequence[str], budget: float) -> Trial:
+        """The mutant with its tests in this order, as many as ``budget`` seconds allow."""
         chosen: list[str] = []
         total = 0.0
-        for test in self.covering(mutant):
+        for test in tests:
             total += self.seconds[test]
             if chosen and total > budget:
                 break
@@ -79,12 +79,12 @@ def measured(suite: Sequence[str], sources: Sequence[str], path: Path) -> Measur
     files, modules = _digests(suite, "test_*.py"), _digests(sources, "*.py")
     known = Measured(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else Measured()
     changed = {module for module in modules if known.modules.get(module) != modules[module]}
-    stale = {test.partition("::")[0] for test, lines in known.lines.items() if not changed.isdisjoint(lines)}
-    stale = {file for file in files if file in stale or known.files.get(file) != files[file]}
-    gone = known.files.keys() - files.keys()
-    if stale or gone:
+    outdated = {test.partition("::")[0] for test, lines in known.lines.items() if not changed.isdisjoint(lines)}
+    outdated |= {file for file in known.files if not (ROOT / file).exists()}
+    stale = {file for file in files if file in outdated or known.files.get(file) != files[file]}
+    if stale:
         print(f"running the tests of {len(stale)} files, to see which lines each runs", file=sys.stderr)
-        known = known.without(stale | gone)
+        known = known.without(stale | outdated)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".new")
         if in_fork(lambda: _measure(sorted(stale), sources, part)):

@@ -119,7 +119,7 @@ def constants_of(bounds: Bounds, profile: str, bug: str) -> dict[str, str]:
     }
 
 
-def compare_configuration(name: str, *, liveness: bool) -> Iterator[Row]:
+def compare_configuration(name: str, *, liveness: bool = True) -> Iterator[Row]:
     """The states of a base configuration, the properties that hold, and each that breaks."""
     constants = configuration(name)
     profile = constants["Profile"].strip('"')
@@ -183,9 +183,9 @@ def compare_trace(trace: Trace) -> Row:
 
 
 def rows(names: list[str], bugs: list[str], traces: Sequence[Trace]) -> Iterator[Row]:
-    """Every comparison asked for. Leads-to are looked at with one partition and two directories (T1, T2)."""
+    """Every comparison asked for."""
     for name in names:
-        yield from compare_configuration(name, liveness=name.startswith(("T1", "T2")))
+        yield from compare_configuration(name)
     yield from map(compare_bug, bugs)
     yield from map(compare_trace, traces)
 

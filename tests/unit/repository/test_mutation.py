@@ -82,9 +82,34 @@ def test_tests_of_a_mutant_are_those_that_run_its_lines_quickest_first() -> None
         seconds={"slow": 9.0, "quick": 0.1, "middle": 1.0, "elsewhere": 0.2},
         lines={"slow": {"part.py": [line]}, "quick": {"part.py": [line, 4]}, "middle": {"part.py": [4]}},
     )
-    assert known.trial(guard, budget=60).tests == ("quick", "slow")
-    assert known.trial(guard, budget=5).tests == ("quick",)
-    assert known.trial(table, budget=60).tests == ("quick", "middle", "slow")
+    assert known.covering(guard) == ["quick", "slow"]
+    assert known.covering(table) == ["quick", "middle", "slow"]
+    assert known.trial(guard, ["slow", "quick"], budget=60).tests == ("slow", "quick")
+    assert known.trial(guard, ["quick", "slow"], budget=5).tests == ("quick",)
+
+
+def test_tests_that_noticed_neighbours_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = of_election()
+    one, other = found[0], next(each for each in found if each.function != found[0].function)
+    kept = results(tmp_path, monkeypatch)
+    kept.add(one, "killed by a")
+    kept.add(other, "killed by b")
+    kept.add(found[-1], "killed: the process ends")
+    assert kept.killers().first(one, ["c", "b", "a"]) == ["a", "b", "c"]
+    assert kept.killers().first(other, ["c", "a", "b"]) == ["b", "a", "c"]
+
+
+def test_survivor_of_its_packages_tests_has_no_verdict_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = of_election()
+    kept = results(tmp_path, monkeypatch)
+    for each in found[1:]:
+        kept.add(each, "killed by test")
+    kept.add(found[0], command.SURVIVED_OWN)
+    assert kept.verdict(found[0]) == command.SURVIVED_OWN
+    assert command._report({"explore": found}, kept, whole=False) == 0
+    assert "1 not tried yet" in capsys.readouterr().out
 
 
 def results(folder: Path, monkeypatch: pytest.MonkeyPatch, judged: str = "") -> command.Results:

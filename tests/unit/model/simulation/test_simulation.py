@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from jbod_model.broker.assignments import Replica
 from jbod_model.errors import UsageError
 from jbod_model.explore.invariants import check_state
-from jbod_model.formats.kafka_errors import RequestRefused
+from jbod_model.formats.kafka_errors import NotAuthorized, RequestRefused
 from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION
 from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
@@ -196,6 +196,14 @@ ENDS: dict[str, list[Callable[[World], bool]]] = {
     "move-destination-fails": [lambda w: on(w, "/disks/1-b") > 0, lambda w: (1, "/disks/1-b") not in offline(w)],
     "logs-moved-offline": [lambda w: on(w, "/disks/1-b") == 0, lambda w: offline(w) == set()],
     "duplicate-directory-id": [lambda w: told(w, "is also the id of"), lambda w: running(w) == {2, 3}],
+    "permission-revoked": [
+        lambda w: running(w) == {1},
+        lambda w: on(w, "/disks/1-a") == 0,
+        lambda w: (
+            offline(w) == {(2, path) for path in w.hosts[2].log_dirs} | {(3, path) for path in w.hosts[3].log_dirs}
+        ),
+        lambda w: leaderless(w) == 0,
+    ],
     "everything": [],
     "jbod-on": [
         lambda w: offline(w) == set(),
@@ -240,11 +248,19 @@ REPORTED = [
     lambda w: leaderless(w) == 0,
 ]
 SAFE = [lambda w: check_state(w.image) == (), lambda w: offline(w) == {(1, "/disks/1-b")}, lambda w: leaderless(w) == 1]
+ALIVE = [  # broker 3 leads nothing on its failed disk, and reports it once it may
+    lambda w: running(w) == {1, 3},
+    lambda w: on(w, "/disks/1-a") == 0,
+    lambda w: offline(w) == {(2, path) for path in w.hosts[2].log_dirs} | {(3, "/disks/3-b")},
+    lambda w: leaderless(w) == 0,
+]
 ENDS_OTHERWISE: dict[tuple[str, str], list[Callable[[World], bool]]] = {
     ("kip858", "replica-added"): REPORTED,
     ("draft", "replica-added"): REPORTED,
     ("kip858", "disk-dies-while-hanging"): SAFE,
     ("draft", "disk-dies-while-hanging"): SAFE,
+    ("kip858", "permission-revoked"): ALIVE,
+    ("draft", "permission-revoked"): ALIVE,
     ("draft", "move-source-fails"): [
         lambda w: offline(w) == {(1, str(w.image.ids.lost))},
         lambda w: leaderless(w) == 0,
@@ -663,6 +679,24 @@ def test_follower_that_serves_nothing_leaves_the_in_sync_set_after_half_a_minute
     assert 2 in next(iter(world.image.topics.values())).partitions[0].isr
     world.run(15)
     assert (2 in next(iter(world.image.topics.values())).partitions[0].isr) is leads
+
+
+@pytest.mark.parametrize("profile", ["kafka", "kip858"])
+def test_broker_without_permission_is_refused_and_reads_nothing(profile: str) -> None:
+    """R-AUTH-1, R-AUTH-2, R-SIM-11: its assignments wait, its session ends, and it still believes that it leads."""
+    world = World.create(1, profile)
+    world.controller.authorizes = True
+    cluster(world, (2, 2))
+    assert running(world) == {1, 2}
+    assert world.image.brokers == {}
+    refused = {type(each.request) for each in world.exchanges if isinstance(each.response, NotAuthorized)}
+    assert refused == {BrokerRegistrationRequest}
+    assert not any(host.applied.features for host in world.hosts.values())
+    world = play("permission-revoked", 1, profile)
+    refused = {type(each.request) for each in world.exchanges if isinstance(each.response, NotAuthorized)}
+    assert refused == {BrokerHeartbeatRequest, AssignReplicasToDirsRequest}
+    assert world.hosts[2].applied.brokers[2].fenced is False
+    assert world.image.brokers[2].fenced
 
 
 def test_replica_added_to_a_partition_is_reported_by_the_kip_and_overlooked_by_kafka() -> None:
