@@ -16,6 +16,7 @@ from pipelines.source.log_options import Options
 from pipelines.source.plan import Planner
 from pipelines.source.planners import planner_of
 from pipelines.source.positions import Position, Tail
+from pipelines.storage.objects import SCHEME, is_object
 
 STUCK = 10.0
 """Seconds without progress after which a run that follows names the directories that are ahead."""
@@ -54,8 +55,10 @@ class RunLog:
 
     def options(self, limit: int | None) -> dict[str, str]:
         """Returns the options of the data source. It reads nothing from ``limit`` on."""
+        # On S3, a listing would find the folder of the log again.
+        found = is_object(self._wanted.log_dir) and not self._wanted.more_dirs
         return {
-            "path": self._wanted.log_dir,
+            "path": f"{SCHEME}{self.log.root}" if found else self._wanted.log_dir,
             "layout": "slices",
             "start": self._wanted.start,
             "maxRecords": str(self._wanted.max_records),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ Requests = list[tuple[str, str]]
 
 
 @pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[Requests]:
+def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
     """A log in a store in memory, all but its last segment, and what is asked of the store."""
     memory = MemoryStore()
     seen: Requests = []
