@@ -96,11 +96,12 @@ def replay(
                 replace_history=replace_history,
                 checkpoints=settings.replay.checkpoints,
             )
-            if (outcome := nothing_new(wanted, _notice)) is not None:
+            outcome, read = nothing_new(wanted, _notice)
+            if outcome is not None:
                 progress.say("")
                 _report(outcome, settings.lake, time.monotonic() - started, as_json, None, True)
                 return
-            runner = Runner(wanted, progress=progress.say, notice=_notice)
+            runner = Runner(wanted, progress=progress.say, notice=_notice, first=read)
             _run(runner, settings, soon, interrupts)
         except KeyboardInterrupt:
             interrupts.signal = interrupts.signal or 2

@@ -24,9 +24,9 @@ def check_folder(lake: str) -> None:
     from pipelines.storage import objects
 
     if objects.is_object(lake):
-        from pipelines.lake.head import HEAD
+        from pipelines.lake.head import HEAD, is_fresh
 
-        if objects.head(f"{lake}/{HEAD}") is not None:
+        if is_fresh(lake) or objects.head(f"{lake}/{HEAD}") is not None:
             return
     fs, root = filesystem_of(lake)
     info = fs.get_file_info(root)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,10 @@ MOST_BYTES = 4 << 20
 """The most bytes of commits in a head. A log that does not fit is read from its own objects."""
 _DAMAGED = (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError)
 """What a head that is not there or not readable raises. Then the tables are read without it."""
+FRESH = 10.0
+"""Seconds for which a head that was read need not be read again."""
+_taken: dict[str, float] = {}
+"""When ``read_head`` read the head of a lake, by ``time.monotonic``."""
 _KEPT = ("end_offset", "epoch", "fingerprint", "log_end")
 
 
@@ -53,25 +58,41 @@ def write_head(
 
 
 def read_head(location: str) -> dict[str, Any] | None:
-    """The head of a lake on S3: ``identity`` and ``row``. None if there is none, or if the ledger has a newer row."""
+    """The head of a lake on S3: ``identity`` and ``row``. None if there is none, or if the ledger has a newer row.
+
+    Takes the logs of the tables, too: ``take_head`` makes no request if it is called within FRESH seconds.
+    """
     try:
         said = _read(location)
         newer = objects.head(commit_path(f"{location}/ledger", said["ledger"] + 1))
-        return None if newer is not None or said["format"] != FORMAT_VERSION else dict(said)
+        if newer is not None or said["format"] != FORMAT_VERSION:
+            return None
+        _take(location, said)
+        _taken[location] = time.monotonic()
+        return dict(said)
     except _DAMAGED:
         return None
 
 
+def is_fresh(location: str) -> bool:
+    """Whether ``read_head`` read the head of a lake just now, and nothing took it since."""
+    return time.monotonic() - _taken.get(location, -FRESH) < FRESH
+
+
 def take_head(location: str) -> None:
     """Takes the logs of the tables from the head of a lake on S3. Of another lake, or without a head, does nothing."""
-    if not objects.is_object(location):
+    if not objects.is_object(location) or is_fresh(location):
+        _taken.pop(location, None)
         return
     try:
-        said = _read(location)
-        logs = {name: {part: tail[part] for part in PARTS} for name, tail in said.get("logs", {}).items()}
-        take_tails(location, said.get("made"), logs)
+        _take(location, _read(location))
     except _DAMAGED:
         take_tails(location, None, {})
+
+
+def _take(location: str, said: Mapping[str, Any]) -> None:
+    logs = {name: {part: tail[part] for part in PARTS} for name, tail in said.get("logs", {}).items()}
+    take_tails(location, said.get("made"), logs)
 
 
 def _read(location: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pipelines.source.log_options import Options
 from pipelines.source.plan import Planner
 from pipelines.source.planners import planner_of
 from pipelines.source.positions import Position, Tail
+from pipelines.storage.objects import SCHEME, is_object
 
 STUCK = 10.0
 """Seconds without progress after which a run that follows names the directories that are ahead."""
@@ -24,15 +25,20 @@ STUCK = 10.0
 class RunLog:
     """Says where and how far the log is read, and reports directories that differ. It publishes nothing."""
 
-    def __init__(self, wanted: Replay, notice: Callable[[str], None]) -> None:
+    def __init__(self, wanted: Replay, notice: Callable[[str], None], first: Planner | None = None) -> None:
+        """``first``: a planner that has read the log just now, for the first question. Each one lists the log."""
         self._wanted = wanted
+        self._first = first
         self._notice = notice
         self._standing = Standing()
         self.patience = STUCK if wanted.follow_seconds is not None else 0.0
         """Seconds without progress after which it names the directories that are ahead."""
         every = (wanted.log_dir, *wanted.more_dirs)
         self._log_dirs = LogDirs(every, tail=wanted.tail, settle=wanted.settle) if wanted.more_dirs else None
-        self.log = self._log_dirs.log if self._log_dirs else LogDir(wanted.log_dir)
+        if first is not None:
+            self.log = first.log
+        else:
+            self.log = self._log_dirs.log if self._log_dirs else LogDir(wanted.log_dir)
 
     @property
     def has_several_dirs(self) -> bool:
@@ -43,10 +49,16 @@ class RunLog:
         """Returns a new planner of the log."""
         return Planner(self.log, tail=self._wanted.tail, settle=self._wanted.settle)
 
+    def first(self) -> Planner:
+        """Returns the planner that has read the log just now, or a new one."""
+        return self._first or self.planner()
+
     def options(self, limit: int | None) -> dict[str, str]:
         """Returns the options of the data source. It reads nothing from ``limit`` on."""
+        # On S3, a listing would find the folder of the log again.
+        found = is_object(self._wanted.log_dir) and not self._wanted.more_dirs
         return {
-            "path": self._wanted.log_dir,
+            "path": f"{SCHEME}{self.log.root}" if found else self._wanted.log_dir,
             "layout": "slices",
             "start": self._wanted.start,
             "maxRecords": str(self._wanted.max_records),
@@ -67,7 +79,7 @@ class RunLog:
 
     def last_batch(self, end: int) -> Position | None:
         """Returns the position at ``end`` if no record after it may be read, otherwise None."""
-        planner: Planner | None = self.planner()
+        planner: Planner | None = self.first()
         if self._log_dirs is not None:
             agreed = self._log_dirs.agreed(Position(end, base=end - 1))
             self._tell(agreed)

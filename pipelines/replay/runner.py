@@ -55,19 +55,26 @@ ATTEMPTS = 3
 class Runner:
     """One run of the main job on a Spark session."""
 
-    def __init__(self, wanted: Replay, *, progress: Progress | None = None, notice: Progress | None = None) -> None:
+    def __init__(
+        self,
+        wanted: Replay,
+        *,
+        progress: Progress | None = None,
+        notice: Progress | None = None,
+        first: Planner | None = None,
+    ) -> None:
+        """``first``: the planner by which ``nothing_new`` read the log."""
         self.wanted = wanted
         if wanted.requests is not None:
             wanted.requests.check()
         self.rules: EngineRules = rules(wanted.profile, wanted.ids)
         self._say = progress or (lambda _line: None)
         self._tell = notice or (lambda _line: None)
-        self._log = RunLog(wanted, self._notice)
-        log = self._log.log
-        Planner(log).begin(wanted.start)
+        self._log = RunLog(wanted, self._notice, first)
+        log, planner = self._log.log, self._log.first()
+        planner.begin(wanted.start)
         check_folder(wanted.lake)
-        segments, _ = log.files()
-        size = sum(segment.size for segment in segments)
+        size = sum(segment.size for segment in planner.segments)
         self.lake = LakeWriter.create_or_open(
             wanted.lake,
             Identity(log.cluster_id(), wanted.profile, wanted.ids, wanted.shards or shards_for(size)),

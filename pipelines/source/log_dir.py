@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -12,6 +13,7 @@ import pyarrow.fs as pafs
 from jbod_model.errors import LogChanged, UsageError
 from pipelines.source.sniff import check_first_batch, read_head, what_file, what_folder
 from pipelines.storage.filesystem import filesystem_of, read_at
+from pipelines.storage.listed_folder import ListedFolder
 from pipelines.storage.objects import is_object
 
 LOG_NAME = "__cluster_metadata-0"
@@ -51,10 +53,14 @@ class LogDir:
         self.location = location
         self._properties: dict[str, str] = {}
         self._fs, root = filesystem_of(location)
+        self._parent: ListedFolder | None = None
+        self._folder: ListedFolder | None = None
+        """On S3, the folder of the log and the one that holds it, if that was listed."""
+        self._first_look: list[pafs.FileInfo] | None = None
+        """What the first call of ``files`` takes instead of a listing of its own, which is a request on S3."""
         try:
-            self.root = self._root(root)
-            segments, snapshots = self.files()
-            if not segments and not snapshots:
+            self.root = self._root_of_objects(root) if is_object(location) else self._root(root)
+            if not any(_sorted(self._look())):
                 raise UsageError(
                     f"{location}: holds no segment or snapshot of a metadata log ({LOG_NAME}/*.log): "
                     + what_folder(self._fs, self.root, LOG_NAME)
@@ -63,14 +69,19 @@ class LogDir:
             raise UsageError(f"{location}: cannot be read ({problem})") from None
         self._refuse_other_topics()
 
+    def _root_of_objects(self, root: str) -> str:
+        """The same on S3. One listing, where asking for both folders would make four requests."""
+        folder = ListedFolder(root)
+        there = folder.look()
+        inner = str(PurePosixPath(root) / LOG_NAME)
+        if any(info.path == inner for info in there):
+            self._parent, folder = folder, ListedFolder(inner)
+            there = folder.look()
+        self._folder, self._first_look = folder, there
+        return folder.path if there else self._root(root)
+
     def _root(self, root: str) -> str:
         """Returns the folder of the log. Either path may name it (R-LOG-1)."""
-        if is_object(self.location):
-            # One listing, where asking for both folders would make four requests.
-            there = self._fs.get_file_info(pafs.FileSelector(root, allow_not_found=True))
-            if there:
-                inner = str(PurePosixPath(root) / LOG_NAME)
-                return inner if any(info.path == inner for info in there) else root
         info = self._fs.get_file_info(root)
         if info.type == pafs.FileType.NotFound:
             raise UsageError(f"{self.location}: no such directory; give a metadata.log.dir or its {LOG_NAME}")
@@ -90,19 +101,20 @@ class LogDir:
 
     def files(self) -> tuple[list[Segment], list[Snapshot]]:
         """Segments by first offset and complete snapshots by end offset, as they are now (R-LOG-2)."""
-        segments, snapshots = [], []
-        for info in self._fs.get_file_info(pafs.FileSelector(self.root)):
-            if info.type != pafs.FileType.File:
-                continue
-            if found := _SEGMENT.match(info.base_name):
-                segments.append(Segment(int(found[1]), info.path, info.size))
-            elif found := _SNAPSHOT.match(info.base_name):
-                snapshots.append(Snapshot(int(found[1]), int(found[2]), info.path, info.size))
-        return sorted(segments, key=lambda s: s.base_offset), sorted(snapshots, key=lambda s: (s.end_offset, s.epoch))
+        there, self._first_look = self._look(), None
+        return _sorted(there)
+
+    def _look(self) -> list[pafs.FileInfo]:
+        if self._first_look is not None:
+            return self._first_look
+        if self._folder is not None:
+            return self._folder.look()
+        found: list[pafs.FileInfo] = self._fs.get_file_info(pafs.FileSelector(self.root))
+        return found
 
     def read(self, path: str, start: int, end: int) -> np.ndarray:
         """Bytes ``[start, end)`` of a file, fewer if it ends before: uint8. Raises LogChanged if it is gone."""
-        return _read(self._fs, path, start, end)
+        return _read(self._folder or self._fs, path, start, end)
 
     def cluster_id(self) -> str:
         """cluster.id of the meta.properties beside the log, empty if there is none."""
@@ -119,6 +131,8 @@ class LogDir:
             raise UsageError(f"{self.location}: is the log of another topic (topic_id {topic}), not {LOG_NAME}")
 
     def _property(self, path: str, key: str, separator: str) -> str:
+        if any(folder is not None and folder.lacks(path) for folder in (self._folder, self._parent)):
+            return ""
         if path not in self._properties:
             try:
                 self._properties[path] = self.read(path, 0, 1 << 16).tobytes().decode("utf-8", "replace")
@@ -132,14 +146,27 @@ class LogDir:
         return ""
 
 
+def _sorted(there: Sequence[pafs.FileInfo]) -> tuple[list[Segment], list[Snapshot]]:
+    segments, snapshots = [], []
+    for info in there:
+        if info.type != pafs.FileType.File:
+            continue
+        if found := _SEGMENT.match(info.base_name):
+            segments.append(Segment(int(found[1]), info.path, info.size))
+        elif found := _SNAPSHOT.match(info.base_name):
+            snapshots.append(Snapshot(int(found[1]), int(found[2]), info.path, info.size))
+    return sorted(segments, key=lambda s: s.base_offset), sorted(snapshots, key=lambda s: (s.end_offset, s.epoch))
+
+
 def read_bytes(location: str, path: str, start: int, end: int) -> np.ndarray:
     """Bytes ``[start, end)`` of a file of the log at ``location``: uint8. For workers, which do not list the log."""
     return _read(filesystem_of(location)[0], path, start, end)
 
 
-def _read(fs: pafs.FileSystem, path: str, start: int, end: int) -> np.ndarray:
+def _read(there: ListedFolder | pafs.FileSystem, path: str, start: int, end: int) -> np.ndarray:
     try:
-        return np.frombuffer(read_at(fs, path, start, end), np.uint8)
+        found = there.read(path, start, end) if isinstance(there, ListedFolder) else read_at(there, path, start, end)
+        return np.frombuffer(found, np.uint8)
     except FileNotFoundError:
         raise LogChanged(path, -1, _GONE) from None
     except OSError as problem:

@@ -159,7 +159,7 @@ class Planner:
             if begun is not None and begun.epoch < position.epoch:
                 raise self._rewritten(position)
             position = Position(end, snapshot=-1 if begun is None else end)
-        self.refresh(position)
+        self._read_on(position, looked=True)
         if self.first_offset() > position.offset:  # segments were deleted meanwhile
             return self.advance(asked, max_records)
         if begun is not None:
@@ -200,10 +200,15 @@ class Planner:
 
         Kafka may be writing at the same moment, so bytes that cannot be read are read once more before the refusal.
         """
+        self._read_on(position, looked=False)
+
+    def _read_on(self, position: Position, *, looked: bool) -> None:
+        """``looked``: whether the directory was listed just now."""
         for attempt in range(_ATTEMPTS):
             known = self._scan.is_begun
             try:
-                self._look(anew=attempt > 0)
+                if attempt > 0 or not looked:
+                    self._look(anew=attempt > 0)
                 if self._scan.is_cut(self.segments):
                     self._forget()
                 self._refresh(position)

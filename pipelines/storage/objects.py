@@ -76,15 +76,21 @@ def get(location: str) -> bytes:
 
 def get_range(location: str, start: int, end: int) -> bytes:
     """Bytes ``[start, end)`` of an object, fewer if it ends before. Raises FileNotFoundError if it is not there."""
+    return get_range_tagged(location, start, end)[0]
+
+
+def get_range_tagged(location: str, start: int, end: int) -> tuple[bytes, str]:
+    """The same, and the ETag of the object, empty if the store does not name it."""
     if end <= start:
-        return b""
+        return b"", ""
     store, key = _place(location)
     with told(location):
         try:
-            return bytes(_obstore().get_range(store, key, start=start, end=end))
+            found = _obstore().get(store, key, options={"range": (start, end)})
+            return bytes(found.bytes()), found.meta.get("e_tag") or ""
         except _obstore().exceptions.GenericError as problem:
             if "416" in str(problem) or "InvalidRange" in str(problem):
-                return b""
+                return b"", ""
             raise
 
 

@@ -92,18 +92,33 @@ def test_client_reports_what_the_ledger_says(whole: tuple[Path, dict[str, object
     assert said["requests"] == dict(outcomes)
 
 
-def test_second_run_has_nothing_to_do_and_a_longer_log_goes_on_from_the_checkpoint(jbod: Jbod, tmp_path: Path) -> None:
-    log = tmp_path / "log"
+def test_run_that_follows_ends_at_sigterm_with_its_query_and_later_runs_go_on_from_the_checkpoint(
+    server: str, jbod: Jbod, tmp_path: Path
+) -> None:
+    log, lake = tmp_path / "log", tmp_path / "lake"
     copytree(metadata_dir(KAFKA), log)
     segments = sorted((log / "__cluster_metadata-0").glob("*.log"))
     held = segments[-1].rename(tmp_path / "held")
-    jbod("replay", log, "--lake", tmp_path / "lake", "--start", "log")
-    assert "nothing new" in jbod("replay", log, "--lake", tmp_path / "lake").stdout
+    followed = int(segments[-1].stem)
+    words = (*JBOD, "replay", log, "--lake", lake, "--start", "log", "--follow", "--json")
+    with subprocess.Popen(
+        words, cwd=ROOT, env=environment(server), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as client:
+        wait_for(lambda: (lake / "ledger/_delta_log/00000000000000000001.json").exists())
+        client.send_signal(signal.SIGTERM)
+        out, err = client.communicate(timeout=120)
+    assert client.returncode == 0, err
+    said = json.loads(out)
+    assert (said["endOffset"], said["batches"], said["interrupted"]) == (followed, 1, False)
+    assert "nothing new" in jbod("replay", log, "--lake", lake).stdout
+    planned = len(list((lake / "_checkpoint" / "offsets").iterdir()))
     held.rename(segments[-1])
-    done = json.loads(jbod("replay", log, "--lake", tmp_path / "lake", "--json").stdout)
-    assert (done["endOffset"], done["batches"]) == (630, 1)
+    time.sleep(3)
+    assert len(list((lake / "_checkpoint" / "offsets").iterdir())) == planned, "the server still follows the log"
+    done = json.loads(jbod("replay", log, "--lake", lake, "--json").stdout)
+    assert (done["startOffset"], done["endOffset"], done["batches"]) == (followed, 630, 1)
     assert not [line for line in done["notices"] if "rebuilt" in line]
-    found, expected = rows_of(tmp_path / "lake"), expected_rows(Reference().add(read_log(metadata_dir(KAFKA), "log")))
+    found, expected = rows_of(lake), expected_rows(Reference().add(read_log(metadata_dir(KAFKA), "log")))
     assert differences(found, expected) == []
 
 

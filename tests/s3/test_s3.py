@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -36,6 +37,7 @@ from tests.crash.loop import Killer, rewrite, segments
 from tests.s3.conftest import upload
 from tests.s3.server import BUCKET, Proxy
 from tests.support import local
+from tests.support.connect_server import connect_server
 from tests.support.paths import ROOT, metadata_dir
 from tests.support.tables import differences, rows_of
 
@@ -220,6 +222,38 @@ def test_a_fresh_process_publishes_and_asks_with_few_requests(lake: str, s3: Pro
     print(f"requests of a fresh process: {asked} to ask, {opened} to open to write, {published - records} to publish")
     replay(log, tmp_path / "lake")
     assert differences(rows_of(lake), rows_of(tmp_path / "lake")) == []
+
+
+@pytest.mark.spark
+def test_a_small_publication_makes_at_most_60_requests_with_the_log_on_s3_too(
+    lake: str, s3: Proxy, tmp_path: Path
+) -> None:
+    whole = segments(LOG, tmp_path / "log")
+    last = max((whole / "__cluster_metadata-0").glob("*.log"))
+    content = last.read_bytes()
+    last.unlink()
+    log = upload(whole, f"s3://{BUCKET}/log-small")
+    jbod(lake, "replay", log, "--max-records", "60")
+    objects.put(f"{log}/__cluster_metadata-0/{last.name}", content)
+    s3.forget()
+    assert "1 batches" in jbod(lake, "replay", log)
+    # A slow run renews its leases: they are taken and given back otherwise, the lock twice.
+    puts = Counter(path.rpartition("/")[2] for method, path in s3.log if method == "PUT")
+    renewals = max(puts[lock.RUN] - 2, 0) + max(puts[lock.LOCK] - 4, 0)
+    of_log = [path for _, path in s3.log if "log-small" in path]
+    assert len(s3.log) - renewals <= 60, s3.log
+    assert len(of_log) <= 12, of_log
+    print(
+        f"requests of a small publication: {len(s3.log)}, of which {len(of_log)} read the log, {renewals} renew leases"
+    )
+
+
+def jbod(lake: str, *words: str) -> str:
+    """Standard output of a command in a process of its own."""
+    command = [str(Path(sys.executable).with_name("jbod")), *words, "--lake", lake]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut", "no logs", "old"])
@@ -534,6 +568,22 @@ def test_a_replay_on_spark_follows_a_log_on_s3(lake: str, s3: Proxy, tmp_path: P
     assert differences(rows_of(lake), rows_of(tmp_path / "lake")) == []
     assert Path(home_of(lake), "_checkpoint", "offsets").is_dir()
     assert not objects.exists_below(f"{lake}/_checkpoint")
+
+
+@pytest.mark.spark
+def test_a_replay_through_spark_connect_publishes_on_s3(
+    lake: str, s3: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server commits, and the client learns of it from the ledger."""
+    kafka = metadata_dir("kafka-3.7.2")
+    log = upload(kafka, f"s3://{BUCKET}/log-connect")
+    with connect_server(tmp_path) as remote:
+        monkeypatch.setenv("JBOD_SPARK__REMOTE", remote)
+        said = [json.loads(jbod(lake, "replay", log, "--max-records", "400", "--json")) for _ in (1, 2)]
+    assert said[0]["batches"] == 2
+    assert (said[1]["batches"], said[1]["endOffset"]) == (0, said[0]["endOffset"])
+    replay(kafka, tmp_path / "lake")
+    assert differences(rows_of(lake), rows_of(tmp_path / "lake")) == []
 
 
 def _ends(lake: str) -> int:

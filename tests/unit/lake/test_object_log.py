@@ -15,7 +15,9 @@ from obstore.store import MemoryStore
 
 from pipelines.ask import Lake
 from pipelines.lake import head, object_commit, object_log
+from pipelines.lake.create import Identity
 from pipelines.lake.delta import delta_at
+from pipelines.lake.folder import check_folder
 from pipelines.lake.head import HEAD, read_head
 from pipelines.lake.object_log import ObjectTable
 from pipelines.lake.publish import LakeWriter
@@ -183,3 +185,14 @@ def test_log_that_is_too_large_for_the_head_is_read_from_its_objects(
     object_log.forget(AT)
     local.replay(log, tmp_path / "made")
     assert rows(Lake.open(AT)) == rows(Lake.open(tmp_path / "made"))
+
+
+def test_run_that_read_the_head_just_now_does_not_read_it_again(log: Path, requests: Requests) -> None:
+    local.replay(more(log, MOVED), AT)
+    object_log.forget(AT)
+    requests.took()
+    assert read_head(AT) is not None
+    check_folder(AT)
+    for _ in (1, 2):
+        LakeWriter.create_or_open(AT, Identity("", "kafka", "kafka", 2))
+        assert requests.took()["get", HEAD] == 1, "the second one reads it again"
