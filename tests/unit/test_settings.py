@@ -160,3 +160,32 @@ def test_master_that_spark_would_not_take_is_refused_before_it_starts(master: st
     else:
         with pytest.raises(UsageError, match=r"spark\.master"):
             load(spark={"master": master})
+
+
+@pytest.mark.parametrize(
+    ("variables", "found"),
+    [
+        ({"JBOD_LABELS__SOURCES": '["a", "b"]'}, {"labels.sources": ["a", "b"]}),
+        ({"JBOD_SPARK__CONF": '{"a": "b"}', "JBOD_SPARK__MASTER": "local"}, {"spark.conf.a": "b"}),
+        (
+            {"JBOD_REPLAY": '{"tail": "stop", "max_records": 2}', "JBOD_REPLAY__MAX_RECORDS": "3"},
+            {"replay.tail": "stop"},
+        ),
+        ({"JBOD_LAKE": "[1]"}, {"lake": "[1]"}),
+    ],
+    ids=["a list", "a mapping", "a section, of which one setting has its own variable", "a text"],
+)
+def test_settings_variables_of_lists_and_sections_are_json(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], found: dict[str, object]
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    inside = {one.name: one.value for one in settings_in_force()}
+    assert found.items() <= inside.items()
+    assert "JBOD_REPLAY" not in variables or inside["replay.max_records"] == 3
+
+
+def test_settings_variable_with_broken_json_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JBOD_LABELS__SOURCES", "[a")
+    with pytest.raises(UsageError, match=r"^JBOD_LABELS__SOURCES: labels\.sources: '\[a' is invalid"):
+        load()
