@@ -6,23 +6,20 @@ release reads it only if it is named, because any directory may hold a file of t
 
 from __future__ import annotations
 
-import difflib
+import json
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from annotated_types import Ge, Gt, Le
 
 from jbod_model.errors import UsageError
 from pipelines.start.switch import Trick
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 MACHINE_FILE = Path("/etc/jbod/jbod.yaml")
 LOCAL_FILE = Path("conf/jbod.yaml")
@@ -32,34 +29,49 @@ CONF = "JBOD_CONF"
 """Names more files, separated as in PATH. ``jbod --conf`` sets it."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+@dataclass(frozen=True)
+class Pattern:
+    """The form of a text: a regular expression."""
+
+    pattern: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """The schema of pydantic, which is imported only to validate a setting."""
+        from pydantic import Field
+
+        return handler.generate_schema(Annotated[source, Field(pattern=self.pattern)])
 
 
+class _Section:
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012  pydantic reads a plain dict
+
+
+@dataclass(frozen=True)
 class Replay(_Section):
     """How a log is read and replayed."""
 
     profile: Literal["kafka", "kip858", "draft"] = "kafka"
-    max_records: int = Field(default=10_000_000, ge=1)
+    max_records: Annotated[int, Ge(1)] = 10_000_000
     """Records of one micro-batch."""
     tail: Literal["wait", "stop"] = "wait"
     """What to do about an incomplete batch at the end of the log."""
     keep_unknown: bool = False
-    follow_seconds: float = Field(default=1.0, gt=0)
+    follow_seconds: Annotated[float, Gt(0)] = 1.0
     changes: bool = True
     """Whether a new lake has the table ``changes``, which makes it about a fifth larger (docs/streaming.md)."""
     checkpoints: str = ""
     """The folder for Spark's checkpoints of lakes on S3, the user's cache if empty. Not on S3, which cannot rename."""
 
 
+@dataclass(frozen=True)
 class Requests(_Section):
     """How request logs are read and joined."""
 
     time_zone: str = "UTC"
     """The zone of the controllers' clocks: log4j writes times without a zone."""
-    clock_skew_seconds: float = Field(default=0.5, ge=0, le=3600)
+    clock_skew_seconds: Annotated[float, Ge(0), Le(3600)] = 0.5
     """How far a record's time may lie outside its request's interval."""
-    max_bytes: int = Field(default=134_217_728, ge=1)
+    max_bytes: Annotated[int, Ge(1)] = 134_217_728
     """Uncompressed bytes of the logs in one micro-batch."""
 
 
@@ -69,114 +81,104 @@ _MASTER = r"^(local(\[(\*|[1-9][0-9]*)(, *[1-9][0-9]*)?\])?|local-cluster\[.+\]|
 _REMOTE = r"^(|local(\[(\*|[1-9][0-9]*)\])?|sc://.+)$"
 
 
+@dataclass(frozen=True)
 class Spark(_Section):
     """The Spark session."""
 
-    master: str = Field(default="local[*]", pattern=_MASTER)
+    master: Annotated[str, Pattern(_MASTER)] = "local[*]"
     """A local master, or that of a cluster (docs/clusters.md)."""
-    remote: str = Field(default="", pattern=_REMOTE)
+    remote: Annotated[str, Pattern(_REMOTE)] = ""
     """A server of Spark Connect (docs/spark.md): then ``master`` and settings of the JVM have no effect."""
-    driver_memory: str = Field(default="4g", pattern=r"^[1-9][0-9]*[kmgt]$")
-    shuffle_partitions: int = Field(default=0, ge=0)
+    driver_memory: Annotated[str, Pattern(r"^[1-9][0-9]*[kmgt]$")] = "4g"
+    shuffle_partitions: Annotated[int, Ge(0)] = 0
     """0: as many as this machine has cores, at most eight; eight on a cluster. A checkpoint keeps its number."""
     fast_start: bool | tuple[Trick, ...] = True
     """Start-up tricks: all, none, or a list of names (docs/start-up.md)."""
     java_options: str = "-XX:+UseParallelGC"
     log_level: Literal["ALL", "DEBUG", "ERROR", "FATAL", "INFO", "OFF", "TRACE", "WARN"] = "ERROR"
-    conf: dict[str, str] = {}
+    conf: dict[str, str] = field(default_factory=dict)
     """More of Spark's settings. They win over jbod's."""
 
 
+@dataclass(frozen=True)
 class Ask(_Section):
     """How questions are answered."""
 
-    min_insync_replicas: int = Field(default=1, ge=1)
+    min_insync_replicas: Annotated[int, Ge(1)] = 1
     """The value for a topic if neither the topic nor the cluster's dynamic default sets it."""
 
 
+@dataclass(frozen=True)
 class Check(_Section):
     """The limits of checks. Times are the log's, a leap year at most."""
 
-    grace_seconds: float = Field(default=30, ge=0, le=31_622_400)
+    grace_seconds: Annotated[float, Ge(0), Le(31_622_400)] = 30
     """How long a replica may be unassigned while its broker runs: three times the longest wait between two attempts."""
-    grace_offsets: int = Field(default=10, ge=0)
+    grace_offsets: Annotated[int, Ge(0)] = 10
     """How many records must pass as well, so that a quiet log does not count as a long time."""
-    window_hours: float = Field(default=168, gt=0, le=8_784)
+    window_hours: Annotated[float, Gt(0), Le(8_784)] = 168
     """How long an event is reported."""
-    soon_seconds: int = Field(default=600, ge=0, le=31_622_400)
+    soon_seconds: Annotated[int, Ge(0), Le(31_622_400)] = 600
     """Two events within this time probably belong together."""
-    flaps: int = Field(default=4, ge=2)
+    flaps: Annotated[int, Ge(2)] = 4
     """This many changes of one replica's directory ..."""
-    flap_seconds: float = Field(default=3600, gt=0, le=31_622_400)
+    flap_seconds: Annotated[float, Gt(0), Le(31_622_400)] = 3600
     """... within this time are too many."""
-    refusals: int = Field(default=3, ge=2)
+    refusals: Annotated[int, Ge(2)] = 3
     """An assignment that is refused this many times in a row counts as a retry loop."""
-    offline_hours: float = Field(default=1, ge=0, le=8_784)
+    offline_hours: Annotated[float, Ge(0), Le(8_784)] = 1
     """How long a directory may be away, and a broker fenced before only its registration counts as left."""
-    cordon_hours: float = Field(default=168, ge=0, le=8_784)
+    cordon_hours: Annotated[float, Ge(0), Le(8_784)] = 168
     """How long a directory may be cordoned."""
-    stale_seconds: float = Field(default=60, gt=0)
+    stale_seconds: Annotated[float, Gt(0)] = 60
     """How old the newest record may be when it is published."""
-    blast_partitions: int = Field(default=100, ge=1)
+    blast_partitions: Annotated[int, Ge(1)] = 100
     """A warning is given if a directory's failure would leave this many partitions without a leader."""
-    skew_factor: float = Field(default=2, gt=1)
+    skew_factor: Annotated[float, Gt(1)] = 2
     """A directory holds too much if it holds this many times the mean of its broker's directories ..."""
-    skew_replicas: int = Field(default=10, ge=1)
+    skew_replicas: Annotated[int, Ge(1)] = 10
     """... and at least this many replicas more."""
-    losses_accepted_until: int = Field(default=-1, ge=-1)
+    losses_accepted_until: Annotated[int, Ge(-1)] = -1
     """Lost data up to this offset is accepted: it is shown, but no longer fails a check."""
     expectations: str = ""
     """The folder for suites, results and Data Docs of --validate, LAKE/expectations if empty."""
     engine: Literal["auto", "duckdb", "spark"] = "auto"
     """What --validate decides rules with: DuckDB in this process, or Spark; auto: Spark above 5,000,000 rows."""
-    keep_validations: int = Field(default=50, ge=1)
+    keep_validations: Annotated[int, Ge(1)] = 50
     """The number of runs to keep."""
 
 
+@dataclass(frozen=True)
 class Alert(_Section):
     """Where findings are sent, and the time limits."""
 
     webhook: str = ""
     command: str = ""
-    timeout_seconds: float = Field(default=10, gt=0, le=600)
+    timeout_seconds: Annotated[float, Gt(0), Le(600)] = 10
     """Time for a message, including name resolution and connection."""
-    tries: int = Field(default=3, ge=1, le=20)
+    tries: Annotated[int, Ge(1), Le(20)] = 3
 
 
+@dataclass(frozen=True)
 class Labels(_Section):
     """Names of directories (docs/labels.md)."""
 
-    sources: list[str] = []
+    sources: list[str] = field(default_factory=list)
     """Mounted disks, server.properties, output of kafka-log-dirs and files of labels. Each replay reads them again."""
 
 
-class Settings(BaseSettings):
+@dataclass(frozen=True)
+class Settings(_Section):
     """All settings. Immutable."""
-
-    model_config = SettingsConfigDict(env_prefix="JBOD_", env_nested_delimiter="__", extra="forbid", frozen=True)
 
     lake: str = "lake"
     replay: Replay = Replay()
     requests: Requests = Requests()
-    spark: Spark = Spark()
+    spark: Spark = field(default_factory=Spark)
     ask: Ask = Ask()
     check: Check = Check()
     alert: Alert = Alert()
-    labels: Labels = Labels()
-
-    _files: ClassVar[list[dict[str, Any]]] = []
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        files = [InitSettingsSource(settings_cls, content) for content in reversed(cls._files)]
-        return (init_settings, env_settings, *files)
+    labels: Labels = field(default_factory=Labels)
 
 
 def user_file() -> Path:
@@ -201,8 +203,13 @@ def unnamed_local_file() -> Path | None:
     """
     if not LOCAL_FILE.is_file() or LOCAL_FILE.resolve() in [file.resolve() for file in named_files()]:
         return None
-    defaults = Settings.model_construct().model_dump()
-    return LOCAL_FILE if any(leaf not in _leaves(defaults) for leaf in _leaves(_read(LOCAL_FILE))) else None
+    return LOCAL_FILE if _changes(_read(LOCAL_FILE)) else None
+
+
+def _changes(content: Mapping[str, Any]) -> bool:
+    """Whether the content of a file differs from the defaults."""
+    defaults = _leaves(asdict(Settings()))
+    return any(leaf not in defaults for leaf in _leaves(content))
 
 
 def _leaves(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -227,10 +234,10 @@ class Setting(NamedTuple):
 
 def settings_in_force() -> list[Setting]:
     """Every setting of ``load()``."""
-    defaults = _leaves(Settings.model_construct().model_dump())
+    defaults = _leaves(asdict(Settings()))
     contents = {file: _read(file) for file in found_files(named_files())}
     found = []
-    for name, value in _leaves(_validated(contents, {}).model_dump()):
+    for name, value in _leaves(asdict(_validated(contents, {}))):
         source = _source(name.split("."), contents, {})
         found.append(
             Setting(name, value, "default" if source == "settings" else source, is_default=(name, value) in defaults)
@@ -249,31 +256,79 @@ def load(files: Iterable[str | os.PathLike[str]] | None = None, **options: Any) 
 
 
 def _validated(contents: dict[Path, dict[str, Any]], given: dict[str, Any]) -> Settings:
-    """The settings of the content of files, in order, the environment and the ``given`` options."""
-    _check_variables()
-    scoped = type("Settings", (Settings,), {"_files": list(contents.values()), "__module__": __name__})
+    """The settings of the content of files, in order, the environment and the ``given`` options.
+
+    The import of pydantic takes longer than a small question. So nothing is validated where nothing is set, except the
+    lake, which is any text.
+    """
+    variables = _variables()
+    if not variables and not {*given} - {"lake"} and not any(map(_changes, contents.values())):
+        return Settings(**given)
+    from pydantic import TypeAdapter, ValidationError
+
+    merged: dict[str, Any] = {}
+    for content in (*contents.values(), variables, given):
+        merged = _merged(merged, content)
     try:
-        found = scoped(**given)
+        return TypeAdapter(Settings).validate_python(merged)
     except ValidationError as problem:
         raise UsageError(_explain(problem, contents, given)) from None
-    return Settings.model_construct(**{name: getattr(found, name) for name in Settings.model_fields})
 
 
-def _check_variables() -> None:
-    """Raises UsageError for a JBOD_* variable that sets nothing: the mistake would go unnoticed."""
-    for name in os.environ:
+def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Both contents; ``second`` wins where both have a value."""
+    found = dict(first)
+    for name, value in second.items():
+        known = found.get(name)
+        both = isinstance(known, Mapping) and isinstance(value, Mapping)
+        found[name] = _merged(known, value) if both else value  # type: ignore[arg-type]
+    return found
+
+
+def _variables() -> dict[str, Any]:
+    """The content of the variables JBOD_*: ``JBOD_REPLAY__TAIL=stop``. Values that are no text or number are JSON.
+
+    Raises UsageError for a variable that sets nothing: the mistake would go unnoticed.
+    """
+    found: dict[str, Any] = {}
+    for name, value in sorted(os.environ.items()):
         if name.startswith("JBOD_") and name != CONF:
-            fields: Any = Settings
             keys = name.removeprefix("JBOD_").lower().split("__")
+            kind: Any = Settings
             for depth, key in enumerate(keys):
-                known = getattr(fields, "model_fields", {})
-                if key not in known:
+                if key not in _names(kind):
                     raise UsageError(f"{name}: no such setting{_suggestion(keys[: depth + 1])}")
-                fields = known[key].annotation
+                kind = get_type_hints(kind)[key]
+            content: Any = _from_json(value) if _is_nested(kind) else value
+            for key in reversed(keys):
+                content = {key: content}
+            found = _merged(found, content)
+    return found
+
+
+def _names(kind: Any) -> list[str]:
+    """The settings of a section, none for a single value."""
+    return [one.name for one in fields(kind)] if is_dataclass(kind) else []
+
+
+def _is_nested(kind: Any) -> bool:
+    """Whether a value of this type may be a section, a list or a mapping."""
+    parts = get_args(kind) or (kind,)
+    return is_dataclass(kind) or any(get_origin(part) in (list, dict, tuple) for part in (kind, *parts))
+
+
+def _from_json(text: str) -> Any:
+    """The value of a JSON text; another text stays as it is and is refused unless it is a valid value."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _parsed(text: str) -> Any:
     """The content of YAML, by libyaml if PyYAML has it: Python's loader takes ten times as long."""
+    import yaml
+
     try:
         return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  both are safe
     except yaml.YAMLError:
@@ -281,11 +336,13 @@ def _parsed(text: str) -> Any:
 
 
 def _read(file: Path) -> dict[str, Any]:
+    from yaml import YAMLError
+
     try:
         content = _parsed(file.read_text(encoding="utf-8"))
     except OSError as problem:
         raise UsageError(f"{file}: cannot read the settings: {problem.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as problem:
+    except (YAMLError, UnicodeDecodeError) as problem:
         mark = getattr(problem, "problem_mark", None)
         where = f" line {mark.line + 1}:" if mark else ""
         what = getattr(problem, "problem", None) or "no UTF-8 text"
@@ -310,7 +367,7 @@ def _explain(problem: ValidationError, files: dict[Path, dict[str, Any]], option
     """The first error as one line: the source of the value, its key, what is wrong."""
     first = problem.errors()[0]
     keys = [str(key) for key in first["loc"]]
-    if first["type"] == "extra_forbidden":
+    if first["type"] == "unexpected_keyword_argument":
         wrong = "no such setting" + _suggestion(keys)
     else:
         shown = repr(first["input"])
@@ -339,10 +396,13 @@ def _has(content: object, keys: list[str]) -> bool:
 
 
 def _suggestion(keys: list[str]) -> str:
-    fields: Any = Settings
+    import difflib
+
+    kind: Any = Settings
     for key in keys[:-1]:
-        fields = fields.model_fields[key].annotation
-    if not hasattr(fields, "model_fields"):
+        kind = get_type_hints(kind)[key]
+    names = _names(kind)
+    if not names:
         return f"; {keys[-2]} is a single value"
-    near = difflib.get_close_matches(keys[-1], fields.model_fields, 1)
-    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(fields.model_fields)}"
+    near = difflib.get_close_matches(keys[-1], names, 1)
+    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(names)}"

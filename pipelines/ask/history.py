@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES
-from pipelines.ask.lost_data import DataLoss, every_loss, times_of
+from pipelines.ask.lost_data import DataLoss, every_loss
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
@@ -250,7 +250,7 @@ def _loss_events(lake: Lake, states: Sequence[State], lost: Sequence[DataLoss]) 
     """Losses of data, and their ends except by the topic's removal."""
     began = {state.from_offset for state in states}
     removed = {state.to_offset for state in states} - began
-    ends = times_of(lake, [one.until_offset for one in lost if one.until_offset is not None])
+    ends = lake.times([one.until_offset for one in lost if one.until_offset is not None])
     for one in lost:
         yield Event(one.offset, one.time, one.finding)
         if one.until_offset is not None and one.until_offset not in removed:

@@ -13,7 +13,6 @@ from jbod_model.loss.fate import Loss
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.loss import Followed, followed
-from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
 LOST, MAY_LACK = "lost", "may lack writes"
@@ -244,7 +243,7 @@ def _data_losses(lake: Lake, found: Sequence[Followed], accepted_until: int) -> 
     if not hit:
         return []
     tiered = tiered_topics(lake)
-    times = times_of(lake, sorted({loss.offset for _, loss in hit}))
+    times = lake.times(sorted({loss.offset for _, loss in hit}))
     places = _places(lake)
     return [_data_loss(one, loss, times[loss.offset], places, tiered, accepted_until) for one, loss in hit]
 
@@ -266,18 +265,6 @@ def _data_loss(
         tiered=one.topic in tiered,
         accepted=loss.offset <= accepted_until,
     )
-
-
-def times_of(lake: Lake, offsets: Sequence[int]) -> dict[int, datetime]:
-    """When the records at these offsets were appended."""
-    rows = lake.query(
-        f"""
-        SELECT log_offset, epoch_us(max(append_time)) FROM {lake.records()}
-        WHERE log_offset IN (SELECT unnest($1::BIGINT[])) GROUP BY log_offset
-        """,
-        [offsets],
-    )
-    return {offset: time_of(micros) for offset, micros in rows}
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from pipelines.cli.interrupts import Stopped, interrupt_by_exception, interrupt_
 from pipelines.cli.pipe import READER_GONE, output, reader_gone
 from pipelines.cli.progress import told
 from pipelines.start.switch import is_on
+from pipelines.start.typer_import import without_pydantic
 from pipelines.storage.faults import fault_of_storage
 
 MODULES: Mapping[str, Sequence[str]] = {
@@ -148,6 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if show_sight(words):
                 sys.exit(0)
         with told(_long_command(words)):
+            without_pydantic()
             run_command = application(words)
             interrupt_by_exception()
             try:

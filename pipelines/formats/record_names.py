@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 import pyarrow as pa
 
@@ -40,3 +42,12 @@ def unknown_kinds(records: Records, kept: np.ndarray, snapshot: int | None) -> d
         kind = kind_of(int(records.types[row]), int(records.versions[row]))
         found.setdefault(kind, int(records.offsets[row]) if snapshot is None else snapshot)
     return found
+
+
+def first_of(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The kinds of unknown records of several slices, each with the offset of the first."""
+    first: dict[str, int] = {}
+    for kinds in found:
+        for kind, offset in kinds.items():
+            first[kind] = min(offset, first.get(kind, offset))
+    return first

@@ -15,14 +15,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
-
 from pipelines.lake.delta import delta_at
 from pipelines.lake.uris import commit_path
 from pipelines.storage.objects import is_object
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
     from pipelines.lake.tables import Table
 
 PUBLISHED = "jbod.end_offset"
@@ -181,6 +180,8 @@ def files_added(location: str, table: str, version: int) -> set[str] | None:
 
 def _misfit_at(location: str, table: Table, delta: DeltaTable, version: int | None) -> str:
     """The same for the version that a rollback would restore, if there is one."""
+    from deltalake.exceptions import DeltaError
+
     try:
         return misfit_of(delta if version is None else delta_at(f"{location}/{table.name}", version), table)
     except (DeltaError, OSError) as problem:
@@ -236,6 +237,8 @@ def _describes(description: str | None) -> bool:
 
 def _same_files(location: str, table: str, version: int, other: int) -> bool:
     """Whether both versions have the same files."""
+    from deltalake.exceptions import DeltaError
+
     try:
         mine, theirs = (
             set(delta_at(f"{location}/{table}", at).get_add_actions().column("path").to_pylist())

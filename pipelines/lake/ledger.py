@@ -7,15 +7,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import duckdb
-from deltalake import DeltaTable
 
 from jbod_model.errors import UsageError
 from pipelines.lake import FORMAT_VERSION
 from pipelines.lake.delta import data_files, open_table, read_parquet, run_query
 from pipelines.lake.foreign import last_own, since
 from pipelines.storage.objects import is_object
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

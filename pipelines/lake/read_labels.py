@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jbod_model.errors import UsageError, first_line_of
 from pipelines.lake.delta import data_files, delta_at, read_parquet, run_query, uri_of
 from pipelines.lake.ledger import time_of
 from pipelines.lake.names import LABELS, Statement
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 
 def read_statements(root: str, connection: duckdb.DuckDBPyConnection) -> list[Statement]:
@@ -30,6 +32,8 @@ def labels_table(root: str) -> DeltaTable | None:
     location = f"{root}/{LABELS}"
     if "://" not in root and not Path(location).is_dir():
         return None
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
     try:
         return delta_at(uri_of(location))
     except TableNotFoundError:

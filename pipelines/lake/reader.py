@@ -12,17 +12,28 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from shlex import quote
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
-from deltalake import DeltaTable
 
 from jbod_model.errors import UsageError
-from pipelines.lake.delta import Tables, connect, data_files, file_list, local_path, read_parquet, run_query
+from pipelines.lake.delta import (
+    Tables,
+    connect,
+    data_files,
+    file_list,
+    local_path,
+    read_parquet,
+    run_query,
+    use_threads,
+)
 from pipelines.lake.incomplete import Incomplete
 from pipelines.lake.ledger import EPOCH, Published, check_known, log_end, open_ledger, read_ledger, time_of
 from pipelines.lake.names import Names, Statement
 from pipelines.lake.read_labels import read_statements
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,7 @@ class Lake:
             raise UsageError(
                 f"{root}: nothing was published into this lake yet: run jbod replay LOG_DIR --lake {quote(root)}"
             )
+        use_threads(connection, newest.end_offset - ranges[0][0])
         tables = Tables(root, newest.versions)
         lake = cls(root, newest, ranges[0][0], newest.end_offset - 1, newest.end_time, tables, connection)
         if at_time is not None:
@@ -96,6 +108,17 @@ class Lake:
         """SQL for the records up to this offset."""
         rows = self._rows("records", lambda file: _at_most(file["min.log_offset"], self.offset))
         return f"(SELECT * FROM {rows} WHERE log_offset <= {self.offset})"
+
+    def times(self, offsets: Sequence[int]) -> dict[int, datetime]:
+        """When the records at these offsets were appended."""
+        rows = self.query(
+            f"""
+            SELECT log_offset, epoch_us(max(append_time)) FROM {self.records()}
+            WHERE log_offset IN (SELECT unnest($1::BIGINT[])) GROUP BY log_offset
+            """,
+            [offsets],
+        )
+        return {offset: time_of(micros) for offset, micros in rows}
 
     def setting_records(self) -> str:
         """SQL for at least the records up to this offset that hold settings: features, configurations, snapshots."""

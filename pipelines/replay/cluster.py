@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.spark.session import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +36,8 @@ def fault_of_cluster(problem: BaseException) -> JbodError | None:
 
 def waits_for_executors(spark: SparkSession) -> bool:
     """Whether the session still has no executor on the cluster."""
+    from pipelines.spark.session import is_local
+
     context = spark.sparkContext
     # The driver counts as an executor.
     return not is_local(str(context.master)) and len(context._jsc.sc().statusTracker().getExecutorInfos()) < 2

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 
 from jbod_model.errors import JbodError, MalformedLog, ReplayViolation, restored
+from pipelines.formats.record_names import first_of
 from pipelines.lake import files
 from pipelines.lake.batch import Batch
 from pipelines.lake.files import DataFile
@@ -70,15 +71,6 @@ def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Batch | N
         dropped=sum(piece["dropped"] for piece in slices),
         unknown=first_of(piece["unknown"] for piece in slices),
     )
-
-
-def first_of(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The kinds of unknown records of several slices, each with the offset of the first."""
-    first: dict[str, int] = {}
-    for kinds in found:
-        for kind, offset in kinds.items():
-            first[kind] = min(offset, first.get(kind, offset))
-    return first
 
 
 def _rank(problem: JbodError) -> tuple[bool, int]:

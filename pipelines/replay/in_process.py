@@ -17,8 +17,8 @@ import pyarrow as pa
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError
 from jbod_model.formats.records import NoOpRecord
 from pipelines.formats.api_keys import KEY_OF
+from pipelines.formats.record_names import first_of
 from pipelines.lake.ledger import time_of
-from pipelines.replay.collect import first_of
 from pipelines.replay.events import CHANGE, PARTITION, TOPIC
 from pipelines.replay.job import Job
 from pipelines.replay.record_rows import record_rows
@@ -34,6 +34,8 @@ from pipelines.source.slices import read_slice
 
 ATTEMPTS = 3
 """How often a log is read if it changes while it is read."""
+SHARD_BYTES = 16 << 20
+"""Bytes of the log for each shard."""
 # Frequent record types that hold no setting: TopicRecord, both partition records, NoOpRecord.
 _MANY = (TOPIC, PARTITION, CHANGE, KEY_OF[NoOpRecord])
 _A = TypeVar("_A")
@@ -51,6 +53,8 @@ class ReplayedLog:
     end_time: datetime
     snapshot: int | None
     """The end offset of the snapshot that the log begins with, None if it begins with its first record."""
+    batches: tuple[np.ndarray, np.ndarray]
+    """First offset and append time (microseconds) of every batch of the log, or of a slice of a snapshot."""
     refusal: JbodError | None
     """Why the log was not read to its end (R-READ-1), None if it was."""
     history: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
@@ -58,6 +62,17 @@ class ReplayedLog:
     """Rows of ``records`` without the frequent types."""
     unknown: Mapping[str, int] = field(default_factory=dict)
     """The kinds of records that are not known, each with the offset of the first (R-REC-4)."""
+
+    @property
+    def records_read(self) -> int:
+        """About the number of records."""
+        return sum(piece.last - piece.first for piece in self.pieces)
+
+    def times(self, offsets: Sequence[int]) -> dict[int, datetime]:
+        """When the records at these offsets were appended."""
+        starts, times = self.batches
+        at = np.searchsorted(starts, np.asarray(offsets, np.int64), "right") - 1
+        return {offset: time_of(int(times[place])) for offset, place in zip(offsets, at.tolist(), strict=True)}
 
     def records(self) -> pa.Table:
         """All rows of ``records``. The log is read once more."""
@@ -76,7 +91,7 @@ def replay_log(options: Options, *, profile: str = "kafka", ids: str = "kafka") 
     while True:
         try:
             pieces, refusal = _plan(options if limit is None else replace(options, limit=limit), refusal)
-            return _replay(options, pieces, Job("", max(os.cpu_count() or 1, 1), chosen), refusal)
+            return _replay(options, pieces, Job("", _shards(pieces), chosen), refusal)
         except LogChanged:
             changed += 1
             if changed > ATTEMPTS:
@@ -116,7 +131,8 @@ def _plan(options: Options, refusal: JbodError | None) -> tuple[list[Slice], Jbo
 
 def _replay(options: Options, pieces: Sequence[Slice], job: Job, refusal: JbodError | None) -> ReplayedLog:
     decoded = _parallel(lambda item: _decoded(job, *item), list(enumerate(pieces)))
-    rows = [row for sliced, _, _ in decoded for row in sliced]
+    rows = [row for sliced, *_ in decoded for row in sliced]
+    _, _, offsets, times = zip(*decoded, strict=True)
     last = pieces[-1]
     snapshot = next((piece.snapshot for piece in pieces if piece.snapshot >= 0), None)
     found = ReplayedLog(
@@ -124,26 +140,43 @@ def _replay(options: Options, pieces: Sequence[Slice], job: Job, refusal: JbodEr
         cluster_id=LogDir(options.path).cluster_id(),
         start_offset=pieces[0].first if snapshot is None else 0,
         end_offset=last.last if last.snapshot < 0 else last.snapshot,
-        end_time=time_of(decoded[-1][2]),
+        end_time=time_of(int(times[-1][-1])),
         snapshot=snapshot,
+        batches=(np.concatenate(offsets), np.concatenate(times)),
         refusal=refusal,
-        settings=[settings for _, settings, _ in decoded],
+        settings=[settings for _, settings, *_ in decoded],
         unknown=first_of(json.loads(row[3])["unknown"] for row in rows if row[2] == SUMMARY),
     )
     shards = sorted({row[0] for row in rows if row[0] >= 0})
-    for tables in _parallel(lambda shard: fold_rows(job, shard, None, [r for r in rows if r[0] == shard])[1], shards):
-        for name, part in tables.items():
-            found.history[name] += [part.closed, part.open]
+    of_shard: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        of_shard[row[0]].append(row)
+    del rows, decoded
+    folded = _parallel(lambda shard: fold_rows(job, shard, None, of_shard.pop(shard), is_last=True)[1], shards)
+    for name in {name for tables in folded for name in tables}:
+        parts = [tables[name] for tables in folded if name in tables]
+        found.history[name] = [
+            pa.concat_tables(one.closed for one in parts),
+            pa.concat_tables(one.open for one in parts),
+        ]
     return found
 
 
-def _decoded(job: Job, number: int, piece: Slice) -> tuple[list[Row], pa.Table, int]:
-    """The rows of a slice for the fold, its rows of settings, and the time of its last batch in microseconds."""
+def _shards(pieces: Sequence[Slice]) -> int:
+    """The number of shards: the memory that one takes while it is folded can be used again for the next."""
+    return 1 + sum(piece.end - piece.start for piece in pieces) // SHARD_BYTES
+
+
+def _decoded(job: Job, number: int, piece: Slice) -> tuple[list[Row], pa.Table, np.ndarray, np.ndarray]:
+    """The rows of a slice for the fold, its rows of settings, first offset and time (microseconds) of its batches."""
     records, kept = read_slice(piece)
     named = SliceIds.of(records)
     few = record_rows(records, kept & ~np.isin(records.types, _MANY), piece.snapshot_offset, named)
     rows = list(shard_rows(job, number, piece, records, kept, named))
-    return rows, few, int(records.headers[-1]["timestamp"]) * 1000
+    offsets, times = records.headers["base_offset"], records.headers["timestamp"] * 1000
+    if piece.snapshot_offset is not None:
+        offsets, times = np.full(1, piece.snapshot_offset), times[-1:]
+    return rows, few, offsets.copy(), times.copy()
 
 
 def _records(piece: Slice) -> pa.Table:

@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from pipelines.lake.delta import connect
+from pipelines.lake.delta import connect, use_threads
 from pipelines.lake.ledger import Published, check_known
 from pipelines.lake.names import Statement
 from pipelines.lake.reader import Lake
@@ -60,7 +60,9 @@ class LogLake(Lake):
         )
         first = log.start_offset if log.snapshot is None else log.snapshot - 1
         newest = log.end_offset - 1
-        found = cls(options.path, published, first, newest, log.end_time, {}, connect(), log=log)
+        connection = connect()
+        use_threads(connection, log.records_read)
+        found = cls(options.path, published, first, newest, log.end_time, {}, connection, log=log)
         if at_time is not None:
             at_offset = found._offset_at(at_time)
         if at_offset is None:
@@ -82,6 +84,10 @@ class LogLake(Lake):
     def ledger_rows(self, *columns: str) -> list[dict[str, Any]]:  # noqa: ARG002
         """A log has no ledger."""
         return []
+
+    def times(self, offsets: Sequence[int]) -> dict[int, datetime]:
+        """When the records at these offsets were appended."""
+        return self.log.times(offsets)
 
     def setting_records(self) -> str:
         """SQL for the records that hold settings, up to this offset."""

@@ -124,8 +124,9 @@ def step(
     absent_directory: int,
     literal_offline: bool,
     rewrites: Sequence[Rewrite | None] = (),
+    is_last: bool = False,
 ) -> Step:
-    """Folds ``events`` and a broker timeline into ``state``.
+    """Folds ``events`` and a broker timeline into ``state``. If ``is_last``, the step's state stays the one before.
 
     ``timeline_of(directory_ids)`` returns (Timeline, these ids with those of the brokers appended), as each shard has
     its own numbers of directories. ``absent_directory`` and ``literal_offline`` as in EngineRules; ``rewrites``: what
@@ -162,7 +163,7 @@ def step(
         batches=np.concatenate([np.full(len(state.when_offsets), -1, np.int64), events.batches]),
         timeline=given.timeline,
     )
-    return replace(done, state=_next_state(done, alive, held[:still]))
+    return done if is_last else replace(done, state=_next_state(done, alive, held[:still]))
 
 
 class _Given(NamedTuple):

@@ -26,7 +26,6 @@ from jbod_model.replay.registrations import Rewrite
 from pipelines.formats.api_keys import KEY_OF
 from pipelines.formats.record_names import unknown_kinds
 from pipelines.formats.records import CONTROL_BASE, Records
-from pipelines.lake import files
 from pipelines.lake.tables import BY_NAME
 from pipelines.replay.blocks import by_shard, events_of, rows_of_events
 from pipelines.replay.broker_shard import BrokerShardState, broker_rows, check_topics
@@ -101,6 +100,8 @@ def rows_batch(job: Job, rows: Sequence[Row]) -> pa.RecordBatch:
 
 def decode_slice(job: Job, sequence: int, piece: Slice) -> Iterator[Row]:
     """Rows of one slice: events for each shard, broker records for all, and the file of its ``records``."""
+    from pipelines.lake import files  # not for a question to a log: it loads slowly
+
     records, kept = read_slice(piece)
     named = SliceIds.of(records)
     rows = record_rows(records, kept, piece.snapshot_offset, named)
@@ -250,9 +251,12 @@ def fold_shard(job: Job, shard: int, state: bytes | None, rows: Iterable[Row]) -
 
 
 def fold_rows(
-    job: Job, shard: int, state: bytes | None, rows: Iterable[Row]
+    job: Job, shard: int, state: bytes | None, rows: Iterable[Row], *, is_last: bool = False
 ) -> tuple[bytes, dict[str, Rows], list[Row]]:
-    """Folds one batch of a shard: (next state, rows of its tables, other rows for the driver)."""
+    """Folds one batch of a shard: (next state, rows of its tables, other rows for the driver).
+
+    ``is_last``: nothing will be folded after this batch, so the next state is not composed, and is empty.
+    """
     # A snapshot ends after the last of its slices.
     ordered = sorted(rows, key=lambda row: (row[1], row[2] == END))
     registrations = tuple(payload for _, _, kind, payload in ordered if kind == BROKERS)
@@ -267,7 +271,10 @@ def fold_rows(
         absent_directory=job.rules.absent_directory,
         literal_offline=job.rules.literal_offline,
         rewrites=folded.rewrites,
+        is_last=is_last,
     )
+    if is_last:
+        return b"", rows_of(done, job.generation), []
     packed = pack({"brokers": np.frombuffer(folded.after, np.uint8), **done.state.arrays()})
     return compress(packed), rows_of(done, job.generation), []
 
@@ -324,6 +331,8 @@ def _fold_broker_shard(
 
 def _write(job: Job, shard: int, tables: dict[str, Rows]) -> list[Row]:
     """Writes a shard's rows: open ones to a new file that replaces the old one, closed ones to a file if many."""
+    from pipelines.lake import files
+
     out: list[Row] = []
     for name, rows in tables.items():
         if rows.open.num_rows:

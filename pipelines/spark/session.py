@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -146,7 +147,7 @@ def _connect_session(wanted: Spark, remote: str) -> SparkSession:
     if not is_on_this_machine(remote):
         session = _with_settings(connected(remote, {}), wanted)
     else:
-        options = _options(wanted.model_copy(update={"master": remote}), use_java(), brief=False, archive=False)
+        options = _options(replace(wanted, master=remote), use_java(), brief=False, archive=False)
         del options["spark.master"]  # PySpark refuses it beside a remote
         session = connected(remote, options)
     _MADE.append(session)

@@ -11,6 +11,7 @@ Trick = Literal[
     "plain",
     "numba",
     "pandas",
+    "typer",
     "home",
     "command",
     "archive",

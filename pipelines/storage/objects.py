@@ -5,7 +5,6 @@ Settings and credentials come from the ``AWS_*`` variables, as for delta-rs: bot
 
 from __future__ import annotations
 
-import configparser
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -219,6 +218,8 @@ def _prepare() -> None:
     An endpoint with http:// is used without TLS. Keys of a profile come from the shared credentials file.
     """
     if not any(os.environ.get(name) for name in _CREDENTIALS):
+        import configparser
+
         shared = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or Path.home() / ".aws" / "credentials")
         found = configparser.ConfigParser(interpolation=None)
         with suppress(OSError, configparser.Error):

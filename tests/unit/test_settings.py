@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_settings_without_any_file_equal_the_shipped_default_file() -> None:
     shipped = yaml.safe_load((ROOT / "conf" / "jbod.yaml").read_text())
-    assert load().model_dump() == shipped == Settings().model_dump()
+    assert asdict(load()) == shipped == asdict(Settings())
 
 
 @pytest.mark.parametrize("file", sorted(ROOT.glob("conf/*.yaml")), ids=lambda file: file.name)
@@ -159,3 +160,32 @@ def test_master_that_spark_would_not_take_is_refused_before_it_starts(master: st
     else:
         with pytest.raises(UsageError, match=r"spark\.master"):
             load(spark={"master": master})
+
+
+@pytest.mark.parametrize(
+    ("variables", "found"),
+    [
+        ({"JBOD_LABELS__SOURCES": '["a", "b"]'}, {"labels.sources": ["a", "b"]}),
+        ({"JBOD_SPARK__CONF": '{"a": "b"}', "JBOD_SPARK__MASTER": "local"}, {"spark.conf.a": "b"}),
+        (
+            {"JBOD_REPLAY": '{"tail": "stop", "max_records": 2}', "JBOD_REPLAY__MAX_RECORDS": "3"},
+            {"replay.tail": "stop"},
+        ),
+        ({"JBOD_LAKE": "[1]"}, {"lake": "[1]"}),
+    ],
+    ids=["a list", "a mapping", "a section, of which one setting has its own variable", "a text"],
+)
+def test_settings_variables_of_lists_and_sections_are_json(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], found: dict[str, object]
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    inside = {one.name: one.value for one in settings_in_force()}
+    assert found.items() <= inside.items()
+    assert "JBOD_REPLAY" not in variables or inside["replay.max_records"] == 3
+
+
+def test_settings_variable_with_broken_json_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JBOD_LABELS__SOURCES", "[a")
+    with pytest.raises(UsageError, match=r"^JBOD_LABELS__SOURCES: labels\.sources: '\[a' is invalid"):
+        load()

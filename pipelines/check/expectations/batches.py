@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -80,7 +80,7 @@ def _in_process(lake: Lake, settings: Settings) -> Batches:
 def session(lake: Lake, settings: Settings) -> SparkSession:
     """The session for a lake. For a small lake it uses one partition, less planning and no code generation."""
     small = lake.published.end_offset < SMALL
-    spark = spark_session(settings.spark.model_copy(update={"shuffle_partitions": 1} if small else {}), brief=small)
+    spark = spark_session(replace(settings.spark, shuffle_partitions=1) if small else settings.spark, brief=small)
     spark.conf.set("spark.sql.adaptive.enabled", str(not small).lower())
     if not small:
         # Brokers and directories should be broadcast. For other tables, file sizes say little about sizes in memory.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -65,4 +66,4 @@ def test_page_shows_what_the_command_prints(
 
 def test_page_names_every_setting_of_checks() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert [name for name in load().check.model_dump() if f"`{name}`" not in page] == []
+    assert [name for name in asdict(load().check) if f"`{name}`" not in page] == []

@@ -172,3 +172,18 @@ def test_questions_to_a_log_write_no_file(tmp_path: Path, monkeypatch: pytest.Mo
     LogLake.of(Options(path="log")).query("SELECT 1")
     _answer(LogLake.of(Options(path="log")), "offline")
     assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("copy", sampled(COPIES, 3), ids=_name)
+def test_log_in_several_shards_has_the_tables_of_one(monkeypatch: pytest.MonkeyPatch, copy: Path) -> None:
+    one = _tables(LogLake.of(Options(path=str(copy))))
+    monkeypatch.setattr("pipelines.replay.in_process.SHARD_BYTES", 4_000)
+    assert differences(_tables(LogLake.of(Options(path=str(copy)))), one) == []
+
+
+@pytest.mark.parametrize("copy", sampled(COPIES, 3), ids=_name)
+def test_times_of_offsets_of_a_log_are_those_of_its_records(copy: Path) -> None:
+    lake = LogLake.of(Options(path=str(copy)))
+    offsets = [offset for (offset,) in lake.query(f"SELECT DISTINCT log_offset FROM {lake.records()} ORDER BY 1")]
+    assert len(offsets) > 1
+    assert lake.times(offsets) == Lake.times(lake, offsets)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.budget import BUDGETS, Taken, tiny_log
 from benchmarks.increments import disk_failure
 from benchmarks.scale import Figure, exponent
 from pipelines.lake.reader import Lake
@@ -28,3 +29,12 @@ def test_exponent_of_linear_growth_is_one_and_of_squares_two() -> None:
     points = [Figure(size, "any", seconds=size / 10, bytes=size**2) for size in (20, 200, 2000)]
     assert (exponent(points, "seconds"), exponent(points, "bytes")) == (1, 2)
     assert exponent(points[:1], "seconds") is None
+
+
+def test_log_of_start_up_has_whole_batches_of_the_bundled_one(tmp_path: Path) -> None:
+    assert 0 < len(read_log(tiny_log(tmp_path))) < 50
+
+
+def test_budget_names_each_measurement_once() -> None:
+    assert len({(one.command, one.on, one.size) for one in BUDGETS}) == len(BUDGETS)
+    assert Taken(BUDGETS[0], 1.2, 0.5, 1, 100).ratio == 2

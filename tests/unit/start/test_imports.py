@@ -1,0 +1,80 @@
+"""What a question to a log imports, and options that are taken without pydantic."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from enum import StrEnum
+from typing import Annotated, Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from pipelines.start.typer_import import without_pydantic
+from tests.support.paths import ROOT, metadata_dir
+
+NOT_NEEDED = ("pydantic", "deltalake", "pandas", "numba", "scipy", "pyspark", "pyarrow.parquet")
+"""Each takes a tenth of a second or more to import."""
+
+
+def test_question_to_a_small_log_imports_no_library_that_it_does_not_use() -> None:
+    program = (
+        "import sys\nfrom pipelines.cli.main import main\n"
+        "try:\n    main(sys.argv[2:])\nexcept SystemExit:\n    pass\n"
+        "print([name for name in sys.argv[1].split(',') if name in sys.modules], file=sys.stderr)"
+    )
+    words = [sys.executable, "-c", program, ",".join(NOT_NEEDED), "offline", "--log", str(metadata_dir("kafka-4.1.2"))]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=True, timeout=120)
+    assert "offline" in done.stdout
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+class Form(StrEnum):
+    table = "table"
+    json = "json"
+
+
+def _app() -> typer.Typer:
+    app = typer.Typer()
+
+    @app.command()
+    def show(
+        words: Annotated[list[str] | None, typer.Argument()] = None,
+        text: Annotated[str | None, typer.Option("--text")] = None,
+        number: Annotated[int | None, typer.Option("--number")] = None,
+        many: Annotated[list[str] | None, typer.Option("--many")] = None,
+        form: Annotated[Form, typer.Option("--form")] = Form.table,
+    ) -> None:
+        typer.echo(repr((words, text, number, many, form)))
+
+    return app
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["a", "b", "--text", "7"],
+        ["--number", "7", "--form", "json"],
+        ["--number", "x"],
+        ["--form", "xml"],
+        ["--many", "a", "--many", "b", "--text", ""],
+    ],
+    ids=" ".join,
+)
+def test_options_have_the_same_values_and_errors_with_and_without_pydantic(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    def said() -> Any:
+        result = CliRunner().invoke(_app(), arguments)
+        return result.exit_code, result.output
+
+    monkeypatch.setattr("typer.core.build_runtime_param", typer.core.build_runtime_param)
+    monkeypatch.setenv("JBOD_SPARK__FAST_START", "false")
+    without_pydantic()
+    before = said()
+    monkeypatch.setenv("JBOD_SPARK__FAST_START", "true")
+    without_pydantic()
+    assert typer.core.build_runtime_param.__name__ == "of"
+    assert said() == before
