@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -277,12 +278,8 @@ def _validated(contents: dict[Path, dict[str, Any]], given: dict[str, Any]) -> S
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """Both contents; ``second`` wins where both have a value."""
-    found = dict(first)
-    for name, value in second.items():
-        known = found.get(name)
-        both = isinstance(known, Mapping) and isinstance(value, Mapping)
-        found[name] = _merged(known, value) if both else value  # type: ignore[arg-type]
-    return found
+    both = [name for name in second if isinstance(first.get(name), Mapping) and isinstance(second[name], Mapping)]
+    return {**first, **second, **{name: _merged(first[name], second[name]) for name in both}}
 
 
 def _variables() -> dict[str, Any]:
@@ -299,7 +296,10 @@ def _variables() -> dict[str, Any]:
                 if key not in _names(kind):
                     raise UsageError(f"{name}: no such setting{_suggestion(keys[: depth + 1])}")
                 kind = get_type_hints(kind)[key]
-            content: Any = _from_json(value) if _is_nested(kind) else value
+            content: Any = value
+            if _is_nested(kind):
+                with suppress(ValueError):  # another text is refused later, unless it is a valid value
+                    content = json.loads(value)
             for key in reversed(keys):
                 content = {key: content}
             found = _merged(found, content)
@@ -315,14 +315,6 @@ def _is_nested(kind: Any) -> bool:
     """Whether a value of this type may be a section, a list or a mapping."""
     parts = get_args(kind) or (kind,)
     return is_dataclass(kind) or any(get_origin(part) in (list, dict, tuple) for part in (kind, *parts))
-
-
-def _from_json(text: str) -> Any:
-    """The value of a JSON text; another text stays as it is and is refused unless it is a valid value."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _parsed(text: str) -> Any:

@@ -19,7 +19,7 @@ _TEXTS = (list[str], list[str] | None)
 def without_pydantic() -> None:
     """Lets Typer take a text for a text and a list of texts for a list; it validates other values as before."""
     if is_on("typer"):
-        typer.core.build_runtime_param = _Taken.of
+        vars(typer.core)["build_runtime_param"] = _Taken.of
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import pytest
 import typer
+import typer.core
+from typer._coercion import build_runtime_param
 from typer.testing import CliRunner
 
 from pipelines.start.typer_import import without_pydantic
@@ -70,11 +72,11 @@ def test_options_have_the_same_values_and_errors_with_and_without_pydantic(
         result = CliRunner().invoke(_app(), arguments)
         return result.exit_code, result.output
 
-    monkeypatch.setattr("typer.core.build_runtime_param", typer.core.build_runtime_param)
+    monkeypatch.setattr("typer.core.build_runtime_param", build_runtime_param)
     monkeypatch.setenv("JBOD_SPARK__FAST_START", "false")
     without_pydantic()
     before = said()
     monkeypatch.setenv("JBOD_SPARK__FAST_START", "true")
     without_pydantic()
-    assert typer.core.build_runtime_param.__name__ == "of"
+    assert vars(typer.core)["build_runtime_param"].__name__ == "of"
     assert said() == before
