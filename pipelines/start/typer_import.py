@@ -2,50 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any, get_args
 
 import typer.core
-from typer._coercion import RuntimeParam, build_runtime_param
 
 from pipelines.start.switch import is_on
 
+_BUILD = "build_runtime_param"
 _TEXT = (str, str | None)
 _TEXTS = (list[str], list[str] | None)
 
 
 def without_pydantic() -> None:
-    """Lets Typer take a text for a text and a list of texts for a list; it validates other values as before."""
-    if is_on("typer"):
-        vars(typer.core)["build_runtime_param"] = _Taken.of
+    """Lets Typer take a text for a text and a list of texts for a list; it converts other values as before.
+
+    A Typer that does not have the private function keeps its own way.
+    """
+    build = vars(typer.core).get(_BUILD)
+    if is_on("typer") and build is not None and not isinstance(build, _Build):
+        vars(typer.core)[_BUILD] = _Build(build)
 
 
 @dataclass(frozen=True)
-class _Taken(RuntimeParam):
-    """The value of an option that needs no conversion, or the value as Typer converts it."""
+class _Build:
+    """Replaces Typer's ``build_runtime_param``."""
+
+    by_typer: Callable[[Any], Any]
+
+    def __call__(self, descriptor: Any) -> Any:
+        parameter = getattr(descriptor, "parameter_info", None)
+        plain = getattr(descriptor, "file_annotation", None) is None and getattr(parameter, "parser", None) is None
+        return _Taken(descriptor, self.by_typer) if plain else self.by_typer(descriptor)
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """The value of an option as it is if it needs no conversion, else as Typer converts it."""
 
     descriptor: Any
-
-    @classmethod
-    def of(cls, descriptor: Any) -> RuntimeParam:
-        """The same as Typer's ``build_runtime_param``."""
-        plain = descriptor.file_annotation is None and getattr(descriptor.parameter_info, "parser", None) is None
-        if not plain:
-            return build_runtime_param(descriptor)
-        return cls(parameter_info=descriptor.parameter_info, annotation=descriptor.annotation, descriptor=descriptor)
+    build: Callable[[Any], Any]
 
     @cached_property
-    def _by_typer(self) -> RuntimeParam:
-        return build_runtime_param(self.descriptor)
+    def _by_typer(self) -> Any:
+        return self.build(self.descriptor)
 
-    def _coerce_value(self, value: Any, param: Any, ctx: Any) -> Any:
-        kind: Any = self.annotation
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._by_typer, name)
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        kind: Any = getattr(self.descriptor, "annotation", None)
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
         if isinstance(value, str) and kind in _TEXT:
             return value
         if isinstance(value, (list, tuple)) and kind in _TEXTS and all(isinstance(one, str) for one in value):
             return [*value]
         if isinstance(value, Enum) and type(value) in (kind, *get_args(kind)):
             return value
-        return self._by_typer._coerce_value(value, param, ctx)
+        return self._by_typer.coerce(value, param=param, ctx=ctx)

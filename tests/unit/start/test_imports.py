@@ -75,8 +75,15 @@ def test_options_have_the_same_values_and_errors_with_and_without_pydantic(
     monkeypatch.setattr("typer.core.build_runtime_param", build_runtime_param)
     monkeypatch.setenv("JBOD_SPARK__FAST_START", "false")
     without_pydantic()
+    assert vars(typer.core)["build_runtime_param"] is build_runtime_param
     before = said()
     monkeypatch.setenv("JBOD_SPARK__FAST_START", "true")
     without_pydantic()
-    assert vars(typer.core)["build_runtime_param"].__name__ == "of"
+    assert vars(typer.core)["build_runtime_param"] is not build_runtime_param
     assert said() == before
+
+
+def test_typer_without_the_private_function_keeps_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("typer.core.build_runtime_param")
+    without_pydantic()
+    assert "build_runtime_param" not in vars(typer.core)
