@@ -1,4 +1,4 @@
-"""The data frames of Great Expectations have the rows of the tables, in columns that pandas copies and compares fast."""
+"""The data frames of Great Expectations hold the rows of the tables, in columns that pandas compares fast."""
 
 from __future__ import annotations
 
