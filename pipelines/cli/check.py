@@ -106,9 +106,13 @@ def check(
 
 def _validate(lake: Lake, settings: Settings) -> Validation:
     lake.check_files()  # an engine would fail with a page of text
-    from pipelines.check.expectations.validate import validate
+    from pipelines.check.expectations.batches import batches
 
-    return validate(lake, settings, expectations_folder(settings))
+    with batches(lake, settings) as made:
+        # Loading Great Expectations takes seconds, in which DuckDB runs the rules.
+        from pipelines.check.expectations.validate import validate_batches
+
+        return validate_batches(made, lake, settings, expectations_folder(settings))
 
 
 def _show_docs(folder: Path) -> None:

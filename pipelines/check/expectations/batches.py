@@ -1,11 +1,13 @@
 """What the suites are validated on, by engine: DuckDB with pandas in this process, or Spark.
 
-Both decide the rules first, and hand their results to Great Expectations as batches.
+Both decide the rules, and hand their results to Great Expectations as batches. DuckDB does so in a thread of its own:
+meanwhile Great Expectations is loaded, and validates the tables.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +17,7 @@ import pyarrow as pa
 from pipelines.check.contract_run import Broken, run_contracts
 from pipelines.check.definition import Finding
 from pipelines.check.evaluate import run_checks
+from pipelines.check.expectations.frames import frame_of, texts_in_arrow
 from pipelines.lake.delta import reading
 from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
@@ -23,6 +26,7 @@ from pipelines.settings import Settings
 from pipelines.spark.session import spark_session
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import SparkSession
 
 SMALL = 200_000
@@ -38,8 +42,10 @@ class Batches:
     """The results of the rules, and the rows of every table for a data source of Great Expectations."""
 
     engine: Engine
-    broken: Sequence[Broken]
-    found: Sequence[Finding]
+    broken: Callable[[], Sequence[Broken]]
+    """The rows that break the contracts. Waits until they are known."""
+    found: Callable[[], Sequence[Finding]]
+    """The findings of the checks. Waits until they are known."""
     table: Callable[[str], Any]
     """All rows of a table by its name, as the data frame of the source."""
     frame: Callable[[pa.Table], Any]
@@ -59,22 +65,24 @@ def batches(lake: Lake, settings: Settings) -> Iterator[Batches]:
         with _in_spark(session(lake, settings), lake, settings) as found:
             yield found
     else:
-        yield _in_process(lake, settings)
+        with _in_process(lake, settings) as found:
+            yield found
 
 
-def _in_process(lake: Lake, settings: Settings) -> Batches:
-    import pandas as pd
-
-    def frame(rows: pa.Table) -> pd.DataFrame:
-        # Arrow's columns: those of numpy would turn null offsets into floats, and lists into objects.
-        return rows.to_pandas(types_mapper=pd.ArrowDtype)
-
+@contextmanager
+def _in_process(lake: Lake, settings: Settings) -> Iterator[Batches]:
     def table(name: str) -> pd.DataFrame:
         delta = open_ledger(lake.path) if name == LEDGER.name else lake.tables[name]
         with reading(lake.path):
-            return frame(delta.to_pyarrow_table(columns=BY_NAME[name].schema.names))
+            return frame_of(delta.to_pyarrow_table(columns=BY_NAME[name].schema.names))
 
-    return Batches("duckdb", run_contracts(lake), run_checks(lake, (), settings), table, frame)
+    with ThreadPoolExecutor(1) as rules:
+        broken, found = rules.submit(run_contracts, lake), rules.submit(run_checks, lake, (), settings)
+        with texts_in_arrow():
+            try:
+                yield Batches("duckdb", broken.result, found.result, table, frame_of)
+            finally:
+                found.cancel()
 
 
 def session(lake: Lake, settings: Settings) -> SparkSession:
@@ -95,4 +103,4 @@ def _in_spark(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator[B
 
     with spark_views(spark, lake, settings) as tables:
         broken, found = spark_contracts(spark), spark_checks(spark)
-        yield Batches("spark", broken, found, tables.__getitem__, spark.createDataFrame)
+        yield Batches("spark", lambda: broken, lambda: found, tables.__getitem__, spark.createDataFrame)

@@ -93,7 +93,13 @@ def validate(lake: Lake, settings: Settings, folder: Path) -> Validation:
     ``lake`` is at its newest offset. Raises UsageError if the folder cannot be written to or holds no usable project,
     and JbodError while another run uses it.
     """
-    with project(folder) as context, batches(lake, settings) as made:
+    with batches(lake, settings) as made:
+        return validate_batches(made, lake, settings, folder)
+
+
+def validate_batches(made: Batches, lake: Lake, settings: Settings, folder: Path) -> Validation:
+    """The same for batches that are there."""
+    with project(folder) as context:
         forget_old_runs(folder, settings.check.keep_validations - 1)
         run = RunIdentifier(run_name=f"offset-{lake.offset}", run_time=datetime.now(UTC))
         expectations, failures = 0, []
@@ -108,13 +114,13 @@ def validate(lake: Lake, settings: Settings, folder: Path) -> Validation:
         # The pages of this run, and the index once. As an action of each checkpoint it would be written nine times.
         context.build_data_docs(resource_identifiers=pages)
     docs = docs_page(folder)
-    return Validation(lake.offset, lake.time, made.engine, expectations, failures, made.broken, made.found, docs)
+    return Validation(lake.offset, lake.time, made.engine, expectations, failures, made.broken(), made.found(), docs)
 
 
 def _batch(made: Batches, suite: str) -> Any:
     if suite == CONTRACTS_SUITE:
-        return made.frame(contract_results(made.broken))
-    return made.frame(check_results(made.found)) if suite == CHECKS_SUITE else made.table(suite)
+        return made.frame(contract_results(made.broken()))
+    return made.frame(check_results(made.found())) if suite == CHECKS_SUITE else made.table(suite)
 
 
 @contextlib.contextmanager
