@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from jbod_model.formats.records import PartitionChangeRecord, PartitionRecord, Record, RemoveTopicRecord, TopicRecord
+from jbod_model.formats.records import PartitionChangeRecord, PartitionRecord, Record, RemoveTopicRecord
 from jbod_model.ids import Uuid
 from jbod_model.replay.image import Image, Partition
 
@@ -41,9 +41,7 @@ class ControllerMemory:
 
     def before(self, record: Record, image: Image) -> None:
         """Note ``record``, which is about to be applied to ``image``."""
-        if isinstance(record, TopicRecord):
-            self._tables[record.topic_id] = SMALLEST_TIMELINE_TABLE
-        elif isinstance(record, (PartitionRecord, PartitionChangeRecord)) and record.topic_id in image.topics:
+        if isinstance(record, (PartitionRecord, PartitionChangeRecord)) and record.topic_id in image.topics:
             partitions = image.topics[record.topic_id].partitions
             table = self._tables.get(record.topic_id, SMALLEST_TIMELINE_TABLE)
             self._tables[record.topic_id] = grown(table, len(partitions) + 1)

@@ -16,7 +16,12 @@ from jbod_model.formats.kafka_errors import (
     InvalidRegistrationRequest,
     LogDirNotFound,
 )
-from jbod_model.formats.records import BrokerRegistrationChangeRecord, PartitionChangeRecord, PartitionRecord
+from jbod_model.formats.records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+)
 from jbod_model.formats.requests import (
     AlterableConfig,
     AlterConfigsResource,
@@ -454,3 +459,12 @@ def test_profile_page_ids_are_those_of_the_image() -> None:
     assert world.partition("a").directories == (KIP858_IDS.unassigned, directory(1))
     world.assign(0, KIP858_IDS.lost, "a")
     assert world.partition("a").leader == 1
+
+
+def test_broker_without_directories_is_not_asked_to_shut_down() -> None:
+    """R-QUIRK-5: it registered before directories were recorded, so none of them can be the last."""
+    world = World(profile=KIP858)
+    world.apply(RegisterBrokerRecord(broker_id=0, broker_epoch=3, fenced=False))
+    response = world.ask(world.heartbeat(0)).response
+    assert isinstance(response, BrokerHeartbeatResponse)
+    assert not response.should_shut_down

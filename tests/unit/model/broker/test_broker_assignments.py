@@ -1,0 +1,59 @@
+"""The queue of assignments, and the broker's decisions and states as tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from jbod_model.broker.assignments import Assignment, AssignmentQueue, Reason, Replica, submit, withdraw
+from jbod_model.broker.decisions import Holding, Target, decide
+from jbod_model.broker.lifecycle import BrokerState
+from jbod_model.ids import Uuid
+from jbod_model.profiles.broker_rules import KAFKA_BROKER
+
+P = Replica(Uuid(1, 1), 0)
+A = Uuid(11, 1)
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_only_the_report_of_a_finished_move_can_be_withdrawn(reason: Reason) -> None:
+    """R-MOVE-10."""
+    queue = submit(AssignmentQueue(), Assignment(P, A, 0, reason), 0)
+    after = withdraw(queue, P)
+    assert (after is not None and not after.ready) is (reason is Reason.PROMOTION)
+
+
+def test_report_that_replaced_another_cannot_be_withdrawn() -> None:
+    """R-MOVE-10: the controller may know of the first."""
+    queue = submit(AssignmentQueue(), Assignment(P, A, 0, Reason.METADATA), 0)
+    assert withdraw(submit(queue, Assignment(P, A, 1, Reason.PROMOTION), 1), P) is None
+
+
+REPORTED = {
+    (Target.ONLINE, Holding.NOTHING): False,
+    (Target.ONLINE, Holding.IN_TARGET): False,
+    (Target.ONLINE, Holding.ELSEWHERE): True,
+    (Target.UNASSIGNED, Holding.NOTHING): True,
+    (Target.UNASSIGNED, Holding.ELSEWHERE): True,
+    (Target.MIGRATING, Holding.ELSEWHERE): True,
+}
+
+
+@pytest.mark.parametrize("offline", [False, True])
+@pytest.mark.parametrize(("target", "holding"), REPORTED)
+def test_broker_reports_a_log_that_is_not_where_the_metadata_has_it(
+    target: Target, holding: Holding, offline: bool
+) -> None:
+    """R-DECIDE-1 to R-DECIDE-3 and R-DECIDE-5 to R-DECIDE-7, whether or not a directory is offline."""
+    assert decide(target, holding, offline, KAFKA_BROKER).report is REPORTED[target, holding]
+
+
+def test_states_have_the_numbers_of_kafkas_metric() -> None:
+    """Source: ``org.apache.kafka.metadata.BrokerState``."""
+    assert {state.name: state.value for state in BrokerState} == {
+        "NOT_RUNNING": 0,
+        "STARTING": 1,
+        "RECOVERY": 2,
+        "RUNNING": 3,
+        "PENDING_CONTROLLED_SHUTDOWN": 6,
+        "SHUTTING_DOWN": 7,
+    }

@@ -1,0 +1,68 @@
+"""What a snapshot writes of an image, and what the drafts rewrite when a broker registers."""
+
+from __future__ import annotations
+
+import pytest
+
+from jbod_model.formats.metadata_version import LEVELS
+from jbod_model.formats.records import FeatureLevelRecord, PartitionRecord, TopicRecord
+from jbod_model.ids import Uuid
+from jbod_model.replay.image import Image
+from jbod_model.replay.registrations import BrokerRegistration, Rewrite, rewrite_of
+from jbod_model.replay.snapshot import snapshot_records
+
+TOPIC = Uuid(7, 7)
+A, B, C = (Uuid(n, n) for n in (11, 12, 13))
+
+
+@pytest.mark.parametrize(
+    ("elr", "eligible", "last_known", "written"),
+    [
+        (1, (2,), (3,), ((2,), (3,))),
+        (1, (), (), (None, None)),
+        (0, (2,), (3,), (None, None)),
+    ],
+)
+def test_snapshot_has_eligible_leaders_only_where_the_feature_is_on_and_there_are_some(
+    elr: int, eligible: tuple[int, ...], last_known: tuple[int, ...], written: tuple[object, object]
+) -> None:
+    image = Image()
+    records = [
+        FeatureLevelRecord(name="metadata.version", feature_level=max(LEVELS.values())),
+        FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=elr),
+        TopicRecord(name="t", topic_id=TOPIC),
+        PartitionRecord(
+            topic_id=TOPIC,
+            partition_id=0,
+            replicas=(1, 2, 3),
+            isr=(1,),
+            leader=1,
+            directories=(A, B, C),
+            eligible_leader_replicas=eligible,
+            last_known_elr=last_known,
+        ),
+    ]
+    for offset, record in enumerate(records):
+        image = image.apply(record, offset)
+    (partition,) = (one.record for one in snapshot_records(image) if isinstance(one.record, PartitionRecord))
+    assert (partition.eligible_leader_replicas, partition.last_known_elr) == written
+
+
+def registration(*directories: Uuid) -> BrokerRegistration:
+    return BrokerRegistration(broker_id=1, epoch=1, incarnation_id=Uuid(1, 1), directories=directories)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ((A, B), (A, B), None),
+        ((A, B), (A, B, C), None),
+        ((A, B), (A,), Rewrite(broker_id=1, all_in=None, lost=frozenset({B}))),
+        ((A,), (A, B), Rewrite(broker_id=1, all_in=A, lost=frozenset())),
+    ],
+)
+def test_registration_rewrites_only_replicas_of_a_directory_that_went_or_was_the_only_one(
+    before: tuple[Uuid, ...], after: tuple[Uuid, ...], expected: Rewrite | None
+) -> None:
+    """R-DRAFT-1, R-DRAFT-2."""
+    assert rewrite_of(registration(*before), registration(*after)) == expected
