@@ -574,11 +574,12 @@ def test_a_replay_on_spark_follows_a_log_on_s3(lake: str, s3: Proxy, tmp_path: P
 def test_a_replay_through_spark_connect_publishes_on_s3(
     lake: str, s3: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server commits, and the client learns of it from the ledger."""
+    """The server commits, and the client learns of it from the ledger. Both reach the folder of the checkpoints."""
     kafka = metadata_dir("kafka-3.7.2")
     log = upload(kafka, f"s3://{BUCKET}/log-connect")
     with connect_server(tmp_path) as remote:
         monkeypatch.setenv("JBOD_SPARK__REMOTE", remote)
+        monkeypatch.setenv("JBOD_REPLAY__CHECKPOINTS", str(tmp_path / "checkpoints"))
         said = [json.loads(jbod(lake, "replay", log, "--max-records", "400", "--json")) for _ in (1, 2)]
     assert said[0]["batches"] == 2
     assert (said[1]["batches"], said[1]["endOffset"]) == (0, said[0]["endOffset"])
