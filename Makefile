@@ -125,7 +125,7 @@ defects: setup
 cluster: setup
 	SPARK_CLUSTER=1 $(BIN)/python -m pytest -q -s tests/cluster
 
-# A server is built once; S3_SERVER names another one: versitygw, or rclone.
+# A server is built once; S3_SERVER names another one: versitygw, or rclone with KILLS=0, which can only hold logs.
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 S3_SERVER ?= build/go/bin/versitygw
 KILLS ?= 60

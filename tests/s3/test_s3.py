@@ -35,7 +35,7 @@ from pipelines.upkeep.rebuild import rebuild
 from pipelines.upkeep.verify import verify
 from tests.crash.loop import Killer, rewrite, segments
 from tests.s3.conftest import upload
-from tests.s3.server import BUCKET, Proxy
+from tests.s3.server import BUCKET, HAS_CONDITIONS, Proxy
 from tests.support import local
 from tests.support.connect_server import connect_server
 from tests.support.paths import ROOT, metadata_dir
@@ -483,6 +483,30 @@ def test_a_lake_or_log_that_is_not_there(s3: Proxy, capsys: pytest.CaptureFixtur
     assert "is not a lake and is not empty: it holds letter.txt" in err
 
 
+@pytest.mark.parametrize("kafka", ["kafka-3.7.2", "kafka-4.1.2"])
+def test_a_log_on_s3_is_read_into_a_lake_on_a_disk(kafka: str, s3: Proxy, tmp_path: Path) -> None:
+    log = upload(metadata_dir(kafka), f"s3://{BUCKET}/log-{kafka}-alone")
+    replay(log, tmp_path / "lake", max_records=200)
+    replay(metadata_dir(kafka), tmp_path / "other")
+    assert differences(rows_of(tmp_path / "lake"), rows_of(tmp_path / "other")) == []
+
+
+def test_a_question_to_a_log_on_s3(s3: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
+    log = upload(LOG, f"s3://{BUCKET}/log-alone")
+    for words in (("offline", "--at-offset", "200"), ("directories",), ("status",)):
+        assert said(capsys, *words, "--json", "--log", log)[0] in (0, 1), words
+    assert said(capsys, "offline", "--json", "--log", log)[1] == said(capsys, "offline", "--json", "--log", str(LOG))[1]
+
+
+def test_a_server_that_ignores_conditions_is_refused(s3: Proxy) -> None:
+    lake = f"s3://{BUCKET}/tried"
+    if HAS_CONDITIONS:
+        replay(LOG, lake)
+        return
+    with pytest.raises(UsageError, match="neither a lock nor Delta's commits are safe on it"):
+        replay(LOG, lake)
+
+
 def test_a_storage_without_conditional_puts_is_refused(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     put = objects.put
     monkeypatch.setattr(objects, "put", lambda location, content, *, only=None: put(location, content))
@@ -537,10 +561,10 @@ def test_constraints_that_a_dead_run_left_out_are_added(
 # -- crashes, and Spark -----------------------------------------------------------------------------------------------
 
 
-def test_killed_runs(s3: Proxy, tmp_path: Path) -> None:
+def test_killed_runs(lake: str, s3: Proxy, tmp_path: Path) -> None:
     """``python -m tests.s3.crash`` kills 60."""
     kills = int(os.environ.get("S3_KILLS", "8"))
-    killer = Killer(metadata_dir("kafka-3.7.2"), tmp_path, 5, spark=False, lakes=f"s3://{BUCKET}/crash")
+    killer = Killer(metadata_dir("kafka-3.7.2"), tmp_path, 5, spark=False, lakes=f"{lake}-killed")
     counts = killer.run(kills)
     assert counts.kills == kills
     assert counts.compared
