@@ -296,10 +296,7 @@ def _variables() -> dict[str, Any]:
                 if key not in _names(kind):
                     raise UsageError(f"{name}: no such setting{_suggestion(keys[: depth + 1])}")
                 kind = get_type_hints(kind)[key]
-            content: Any = value
-            if _is_nested(kind):
-                with suppress(ValueError):  # another text is refused later, unless it is a valid value
-                    content = json.loads(value)
+            content: Any = _from_json(value) if _is_nested(kind) else value
             for key in reversed(keys):
                 content = {key: content}
             found = _merged(found, content)
@@ -315,6 +312,12 @@ def _is_nested(kind: Any) -> bool:
     """Whether a value of this type may be a section, a list or a mapping."""
     parts = get_args(kind) or (kind,)
     return is_dataclass(kind) or any(get_origin(part) in (list, dict, tuple) for part in (kind, *parts))
+
+
+def _from_json(text: str) -> Any:
+    with suppress(ValueError):  # another text is refused later, unless it is a valid value
+        return json.loads(text)
+    return text
 
 
 def _parsed(text: str) -> Any:
@@ -339,11 +342,9 @@ def _read(file: Path) -> dict[str, Any]:
         where = f" line {mark.line + 1}:" if mark else ""
         what = getattr(problem, "problem", None) or "no UTF-8 text"
         raise UsageError(f"{file}:{where} not valid YAML: {what}") from None
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
+    if not isinstance(content, dict | None):
         raise UsageError(f"{file}: settings are a mapping of names to values, not a {type(content).__name__}")
-    return content
+    return content or {}
 
 
 def _without_none(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -370,8 +371,9 @@ def _explain(problem: ValidationError, files: dict[Path, dict[str, Any]], option
 def _source(keys: list[str], files: dict[Path, dict[str, Any]], options: Mapping[str, Any]) -> str:
     if _has(options, keys):
         return "options"
-    for name in os.environ:
-        if name.upper() == "JBOD_" + "__".join(keys).upper():
+    for name, text in os.environ.items():
+        own = name.lower().removeprefix("jbod_").split("__")
+        if name.startswith("JBOD_") and own == keys[: len(own)] and _has(_from_json(text), keys[len(own) :]):
             return name
     for file in reversed(files):
         if _has(files[file], keys):
@@ -380,11 +382,9 @@ def _source(keys: list[str], files: dict[Path, dict[str, Any]], options: Mapping
 
 
 def _has(content: object, keys: list[str]) -> bool:
-    for key in keys:
-        if not isinstance(content, Mapping) or key not in content:
-            return False
-        content = content[key]
-    return True
+    if not keys or not isinstance(content, Mapping):
+        return not keys  # below, the rest may be one key: names of Spark's settings have dots
+    return ".".join(keys) in content or (keys[0] in content and _has(content[keys[0]], keys[1:]))
 
 
 def _suggestion(keys: list[str]) -> str:

@@ -189,3 +189,16 @@ def test_settings_variable_with_broken_json_is_named(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("JBOD_LABELS__SOURCES", "[a")
     with pytest.raises(UsageError, match=r"^JBOD_LABELS__SOURCES: labels\.sources: '\[a' is invalid"):
         load()
+
+
+def test_source_of_a_spark_setting_is_the_variable_or_the_file_that_has_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Names of Spark's settings have dots."""
+    file = tmp_path / "jbod.yaml"
+    file.write_text("spark: {conf: {spark.ui.enabled: 'true'}}")
+    monkeypatch.setenv("JBOD_CONF", str(file))
+    monkeypatch.setenv("JBOD_SPARK", '{"conf": {"spark.speculation": "true"}, "log_level": "WARN"}')
+    found = {one.name: one.source for one in settings_in_force() if not one.is_default}
+    assert found["spark.conf.spark.ui.enabled"] == str(file)
+    assert found["spark.conf.spark.speculation"] == found["spark.log_level"] == "JBOD_SPARK"
