@@ -10,21 +10,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipelines.ask.directories import directories
-    from pipelines.ask.history import history
-    from pipelines.ask.image import image
-    from pipelines.ask.incidents import incidents
-    from pipelines.ask.offline import offline
-    from pipelines.ask.status import status
+    from pipelines.ask.directory_list import directories
+    from pipelines.ask.incident_list import incidents
+    from pipelines.ask.lake_status import status
+    from pipelines.ask.metadata_image import image
+    from pipelines.ask.offline_replicas import offline
+    from pipelines.ask.partition_history import history
     from pipelines.lake.reader import Lake
+
+# No name here is a module's name too: importing a module would replace the function by the module.
+_MODULES = {
+    "Lake": "pipelines.lake.reader",
+    "directories": "pipelines.ask.directory_list",
+    "history": "pipelines.ask.partition_history",
+    "image": "pipelines.ask.metadata_image",
+    "incidents": "pipelines.ask.incident_list",
+    "offline": "pipelines.ask.offline_replicas",
+    "status": "pipelines.ask.lake_status",
+}
 
 __all__ = ["Lake", "directories", "history", "image", "incidents", "offline", "status"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "pipelines.lake.reader" if name == "Lake" else f"{__name__}.{name}"
-    found = getattr(import_module(module), name)
-    globals()[name] = found  # the import of the module set the name to the module
-    return found
+    return getattr(import_module(_MODULES[name]), name)

@@ -26,8 +26,8 @@ def register(app: typer.Typer) -> None:
 @question(OFFLINE, log_argument=True)
 def offline(asked: Asked) -> Reply:
     """Which replicas are offline, why, since when, and what to do. Exit code 0 whatever the answer is."""
-    from pipelines.ask.offline import causes
-    from pipelines.ask.offline import offline as ask
+    from pipelines.ask.offline_replicas import causes
+    from pipelines.ask.offline_replicas import offline as ask
     from pipelines.show.answers import show_offline
 
     answer = ask(asked.lake, asked.min_isr, asked.accepted_until)
@@ -47,7 +47,7 @@ def offline(asked: Asked) -> Reply:
 def status(asked: Asked) -> Reply:
     """The lake and its cluster on one screen."""
     from pipelines.ask.json_values import jsonable
-    from pipelines.ask.status import status as ask
+    from pipelines.ask.lake_status import status as ask
     from pipelines.show.answers import show_status
 
     answer = ask(asked.lake, asked.min_isr, asked.accepted_until)
@@ -58,7 +58,7 @@ def status(asked: Asked) -> Reply:
 @question(DIRECTORIES, log_argument=True)
 def directories(asked: Asked) -> Reply:
     """Every directory of every broker: whether it is online, since when, and what it holds."""
-    from pipelines.ask.directories import directories as ask
+    from pipelines.ask.directory_list import directories as ask
     from pipelines.show.answers import show_directories
 
     answer = ask(asked.lake)
@@ -76,7 +76,7 @@ def history(
     partition: Annotated[str, typer.Argument(metavar="TOPIC[-PARTITION]", help="For instance orders-3, or orders.")],
 ) -> Reply:
     """The history of one partition, or of all partitions of a topic, record by record."""
-    from pipelines.ask.history import histories
+    from pipelines.ask.partition_history import histories
     from pipelines.show.answers import show_history
 
     answer = histories(asked.lake, partition, asked.min_isr)
@@ -102,7 +102,7 @@ def image(
     as_json: Annotated[bool, typer.Option("--json", help="The only output format; may be omitted.")] = True,  # noqa: ARG001
 ) -> None:
     """The whole state as one JSON object, in the shape of a Kafka metadata image."""
-    from pipelines.ask.image import image_text
+    from pipelines.ask.metadata_image import image_text
 
     opened, _ = open_lake(lake, at_offset, at_time, log_dirs, log)
     sys.stdout.writelines(image_text(opened))

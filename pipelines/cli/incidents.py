@@ -21,8 +21,8 @@ def incidents(
     number: Annotated[int | None, typer.Argument(metavar="[NO]", help="One incident, replica by replica.")] = None,
 ) -> Reply:
     """Every failed directory and lost broker so far: what it took, who took over, how it came back. Exit code 0."""
-    from pipelines.ask.incidents import details
-    from pipelines.ask.incidents import incidents as ask
+    from pipelines.ask.incident_list import details
+    from pipelines.ask.incident_list import incidents as ask
     from pipelines.ask.move_counts import moving
     from pipelines.show.incidents import show_details, show_incidents, show_moving
 

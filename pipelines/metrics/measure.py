@@ -9,7 +9,7 @@ from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily
 
-from pipelines.ask.directories import directories
+from pipelines.ask.directory_list import directories
 from pipelines.ask.impaired import troubled
 from pipelines.ask.lost_data import LOST, MAY_LACK, losses
 from pipelines.ask.risk import Exposure, risk

@@ -9,16 +9,16 @@ from datetime import timedelta
 from typing import Any
 
 from pipelines.ask.assignment_requests import Queue, queue
-from pipelines.ask.directories import Directory, directories
+from pipelines.ask.directory_list import Directory, directories
 from pipelines.ask.impaired import Troubled, troubled
-from pipelines.ask.incidents import Incident, incidents
+from pipelines.ask.incident_list import Incident, incidents
 from pipelines.ask.json_values import jsonable
+from pipelines.ask.lake_status import Status, status
 from pipelines.ask.lost_data import Losses
 from pipelines.ask.move_counts import Asking, MoveCounts, asking, count_moves, step_for
 from pipelines.ask.moves import Move, moves
-from pipelines.ask.offline import Cause, OfflineReplica, offline
+from pipelines.ask.offline_replicas import Cause, OfflineReplica, offline
 from pipelines.ask.risk import Risk, risk
-from pipelines.ask.status import Status, status
 from pipelines.check.definition import Finding
 from pipelines.check.evaluate import run_checks
 from pipelines.lake.reader import Lake

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pipelines.ask.incidents import Incident
+from pipelines.ask.incident_list import Incident
 from pipelines.check.definition import Finding
 from pipelines.report.content import MOST_ROWS, Content
 from pipelines.report.over_time import REASONS

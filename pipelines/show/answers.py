@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
-from pipelines.ask.directories import Directory
-from pipelines.ask.history import History
-from pipelines.ask.offline import Offline, OfflineReplica
-from pipelines.ask.status import Status
+from pipelines.ask.directory_list import Directory
+from pipelines.ask.lake_status import Status
+from pipelines.ask.offline_replicas import Offline, OfflineReplica
+from pipelines.ask.partition_history import History
 from pipelines.show.losses import show_losses, told_losses
 from pipelines.show.selection import Chosen
 from pipelines.show.text import age, console, listed, many, say, show_selection, show_table, when

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from rich.console import Console
 
-from pipelines.ask.incidents import Details, Incident
+from pipelines.ask.incident_list import Details, Incident
 from pipelines.ask.incidents_effects import LeaderLoss
 from pipelines.ask.lost_data import LOST, MAY_LACK
 from pipelines.ask.move_counts import Asking, MoveCounts

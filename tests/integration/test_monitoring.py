@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from jbod_model.ids import KAFKA_IDS
-from pipelines.ask.status import status
+from pipelines.ask.lake_status import status
 from pipelines.check.catalogue import CHECKS
 from pipelines.check.evaluate import run_checks
 from pipelines.check.findings import record

@@ -11,10 +11,10 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from pipelines.ask.directories import directories
-from pipelines.ask.incidents import incidents
+from pipelines.ask.directory_list import directories
+from pipelines.ask.incident_list import incidents
 from pipelines.ask.moves import moves
-from pipelines.ask.offline import offline
+from pipelines.ask.offline_replicas import offline
 from pipelines.ask.risk import risk
 from pipelines.check.evaluate import run_checks
 from pipelines.lake.reader import Lake

@@ -24,7 +24,7 @@ from jbod_model.formats.records import (
     UnregisterBrokerRecord,
 )
 from jbod_model.ids import KAFKA_IDS, Uuid
-from pipelines.ask.incidents import Incident, details, incidents
+from pipelines.ask.incident_list import Incident, details, incidents
 from pipelines.ask.moves import moves
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from jbod_model.formats import records as r
-from pipelines.ask.history import history
+from pipelines.ask.lake_status import status
 from pipelines.ask.lost_data import Losses, losses
-from pipelines.ask.offline import offline
+from pipelines.ask.offline_replicas import offline
+from pipelines.ask.partition_history import history
 from pipelines.ask.removal import safe_to_remove
-from pipelines.ask.status import status
 from pipelines.ask.whatif import whatif
 from pipelines.check.evaluate import run_checks
 from pipelines.cli import main

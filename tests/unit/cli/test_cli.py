@@ -21,7 +21,7 @@ from rich.console import Console
 from jbod_model.errors import UsageError
 from pipelines.ask.impaired import Troubled
 from pipelines.ask.lost_data import Losses
-from pipelines.ask.offline import Cause, Offline, OfflineReplica
+from pipelines.ask.offline_replicas import Cause, Offline, OfflineReplica
 from pipelines.cli import main, times
 from pipelines.lake.reader import Lake
 from pipelines.show import text as show

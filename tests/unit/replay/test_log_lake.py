@@ -14,15 +14,15 @@ from hypothesis import Phase, given, settings
 
 from jbod_model.errors import JbodError, MalformedLog, ReplayViolation, UsageError
 from jbod_model.formats.records import Record
-from pipelines.ask.directories import directories
-from pipelines.ask.history import history
-from pipelines.ask.image import image
-from pipelines.ask.incidents import incidents
+from pipelines.ask.directory_list import directories
+from pipelines.ask.incident_list import incidents
 from pipelines.ask.json_values import jsonable
+from pipelines.ask.lake_status import status
+from pipelines.ask.metadata_image import image
 from pipelines.ask.moves import moves
-from pipelines.ask.offline import offline
+from pipelines.ask.offline_replicas import offline
+from pipelines.ask.partition_history import history
 from pipelines.ask.risk import risk
-from pipelines.ask.status import status
 from pipelines.check.evaluate import run_checks
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME, CHANGES, HISTORY, RECORDS

@@ -20,7 +20,7 @@ import pytest
 from pipelines.ask.assignment_requests import queue, requests_until
 from pipelines.ask.move_counts import step_for
 from pipelines.ask.moves import moves
-from pipelines.ask.offline import offline
+from pipelines.ask.offline_replicas import offline
 from pipelines.cli import main
 from pipelines.lake.reader import Lake
 from pipelines.report.content import MOST_ROWS, Content, gather, judge

@@ -146,7 +146,7 @@ def test_package_never_imports_spark(package: str) -> None:
     assert offenders == set()
 
 
-@pytest.mark.parametrize("module", ["pipelines.cli.main", "pipelines.lake.reader", "pipelines.ask.offline"])
+@pytest.mark.parametrize("module", ["pipelines.cli.main", "pipelines.lake.reader", "pipelines.ask.offline_replicas"])
 def test_questions_start_without_heavy_modules(module: str) -> None:
     code = f"import sys, {module}; print(*sorted(set({HEAVY!r}) & set(sys.modules)))"
     out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
