@@ -114,8 +114,20 @@ def upgrade(lake: MaintainedLake = None, as_json: AsJson = False) -> None:
     typer.echo(f"{location}: format {FORMAT_VERSION}, {'upgraded' if taken else 'nothing to do'}")
 
 
-def warm() -> None:
+def warm(
+    delta: Annotated[
+        bool, typer.Option("--delta", help="Only fetch Delta Lake's jars, so that sessions with it need no network.")
+    ] = False,
+) -> None:
     """Prepare this machine for fast starts: compile kernels, archive the classes that Spark loads. Takes a minute."""
+    if delta:
+        from pipelines.spark.delta_jars import folder
+        from pipelines.upkeep import delta_jars
+
+        progress.say("fetching Delta Lake's jars")
+        delta_jars.main()
+        typer.echo(str(folder()))
+        return
     from pipelines.upkeep.warm import main
 
     progress.say("compiling kernels and archiving Spark's classes")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from jbod_model.errors import UsageError
 from pipelines.java import Java, use_java
 from pipelines.spark.connect import connected, is_connect, is_on_this_machine, remote_of
+from pipelines.spark.delta_jars import NOT_FETCHED, with_delta
 from pipelines.start.cache import class_archive
 from pipelines.start.home import use_spark_home
 from pipelines.start.launch import Jvm, start_jvm
@@ -59,7 +60,7 @@ def spark_session(
     archive: bool = True,
     preload: str = "",
 ) -> SparkSession:
-    """The session of this process, created at the first call. ``delta`` adds Delta Lake, fetched at the first use.
+    """The session of this process, created at the first call. ``delta`` adds Delta Lake (pipelines.spark.delta_jars).
 
     If others started a session in this process (a notebook, a job of Databricks), jbod works in a new session beside
     it, on the same SparkContext: theirs keeps its settings, and decides about ``delta`` and the JVM. A session of Spark
@@ -87,16 +88,10 @@ def _session(wanted: Spark, options: dict[str, str], jvm: Jvm | None, *, delta: 
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
-    if delta:
-        from delta import configure_spark_with_delta_pip
-
-        builder = configure_spark_with_delta_pip(
-            builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension").config(
-                "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-            )
-        )
     for name, value in options.items():
         builder = builder.config(name, value)
+    if delta:
+        builder = with_delta(builder, options)
     session = _made(builder, wanted.master, jvm)
     session.sparkContext.setLogLevel(wanted.log_level)
     _MADE.append(session)
@@ -252,6 +247,11 @@ def _made(builder: SparkSession.Builder, master: str, jvm: Jvm | None) -> SparkS
             SparkContext._ensure_initialized(gateway=gateway, conf=conf)
         return builder.getOrCreate()
     except Exception:
+        if _log().is_file() and NOT_FETCHED in _log().read_text(errors="replace"):
+            raise UsageError(
+                "Delta Lake's jars: no repository of Maven can be reached: run jbod warm --delta once where one can "
+                f"be, or set spark.jars in the section spark.conf; Spark's output: {_log()}"
+            ) from None
         if is_local(master):
             raise
         raise UsageError(f"spark.master {master}: no Spark session can start there; Spark's output: {_log()}") from None

@@ -30,6 +30,8 @@ def test_missing_packages_are_told_with_the_extra_that_has_them(monkeypatch: pyt
     for name in [name for name in sys.modules if name.startswith("pyspark.sql.connect")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "grpc", None)
+    # The main module of pytest's workers has no file, so PySpark believes that it runs doctests, and exits.
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)
     with pytest.raises(
         UsageError, match=r"^spark\.remote: Spark Connect needs more packages: pip install 'jbod\[connect\]'"
     ):
