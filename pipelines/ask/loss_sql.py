@@ -1,9 +1,9 @@
-"""Which partitions can have lost data, in one query over the history tables.
+"""Which partitions can have lost data, in two queries over the history tables.
 
 In every other partition the members of the in-sync set and the eligible leaders hold every acknowledged write at any
-offset (R-LOSS-2, R-LOSS-4), so that nothing is lost. The query may name too many partitions, but never too few:
-``jbod_model.loss.fate`` decides about those it names. Rows that cannot matter are filtered by their own columns, before
-the join of each row with its predecessor.
+offset (R-LOSS-2, R-LOSS-4), so that nothing is lost. The queries may name too many partitions, but never too few:
+``jbod_model.loss.fate`` decides about those. Rows that cannot matter are filtered by their own columns, before the join
+of each row with its predecessor.
 """
 
 from __future__ import annotations
@@ -12,43 +12,42 @@ from pipelines.lake.reader import Lake
 
 
 def candidates(lake: Lake) -> str:
-    """SQL: topic_id and partition of the partitions that can have lost data by the lake's offset."""
+    """SQL: topic_id and partition of the partitions that can have lost data by the lake's offset.
+
+    Creates the temporary table loss_doubtful, which the SQL reads: DuckDB knows its size, so it joins a large table to
+    it, and not the other way round.
+    """
+    # The large tables stand in each place that reads them. DuckDB would copy all rows of a common table expression.
+    # A row with more or fewer directories than replicas is damage, which B-11 reports.
+    partitions = f"(SELECT * FROM {lake.until('partitions')} WHERE len(directories) = len(replicas))"
+    assignments, brokers = lake.until("assignments"), lake.until("brokers")
+    lake.query(f"CREATE OR REPLACE TEMP TABLE loss_doubtful AS {_doubtful(lake, assignments)}")
     return f"""
-        WITH p AS (
-            -- A row with more or fewer directories than replicas is damage, which B-11 reports.
-            SELECT * FROM {lake.until("partitions")} WHERE len(directories) = len(replicas)
-        ),
-        a AS (SELECT * FROM {lake.until("assignments")}),
-        b AS (
-            SELECT broker_id, incarnation_id, fenced, from_offset, to_offset FROM {lake.until("brokers")}
-        ),
-        d AS MATERIALIZED (
-            SELECT broker_id, directory_id, from_offset, to_offset,
-                   min(from_offset) OVER (PARTITION BY broker_id) AS first_offset
-            FROM {lake.until("directories")}
-        ),
-        {_STEPS}, {_MOVES}, {_UNREGISTERED}
+        WITH {_steps(partitions, assignments)}, {_placed(partitions)}, {_unregistered(partitions, brokers)}
         SELECT topic_id, partition FROM steps
         UNION SELECT topic_id, partition FROM placed
         UNION SELECT topic_id, partition FROM unregistered
     """
 
 
-# A leader or member that the previous state did not name, or no previous member left among the replicas. A state
-# without a previous one begins with the replicas that it names.
-_STEPS = """
+def _steps(partitions: str, assignments: str) -> str:
+    """A leader or member that the previous state did not name, or no previous member left among the replicas.
+
+    A state without a previous one begins with the replicas that it names.
+    """
+    return f"""
     shaky AS MATERIALIZED (
-        SELECT topic_id, partition FROM p
+        SELECT topic_id, partition FROM {partitions}
         WHERE leader = -1 OR leader_recovery <> 'RECOVERED' OR len(elr) > 0 OR NOT list_contains(isr, leader)
            OR (len(isr) = 1 AND len(replicas) > 1)
-        UNION SELECT topic_id, partition FROM a WHERE ended_by IN ('reassigned', 'resync')
+        UNION SELECT topic_id, partition FROM {assignments} WHERE ended_by IN ('reassigned', 'resync')
     ),
     lists AS (
         SELECT topic_id, partition, from_snapshot, replicas, isr, elr, leader, leader_recovery,
                coalesce(lag(to_offset) OVER w = from_offset, false) AS follows,
                lag(leader) OVER w AS was_leader, lag(isr) OVER w AS was_isr, lag(elr) OVER w AS was_elr,
                lag(replicas) OVER w AS was_replicas
-        FROM p SEMI JOIN shaky USING (topic_id, partition)
+        FROM {partitions} SEMI JOIN shaky USING (topic_id, partition)
         WINDOW w AS (PARTITION BY topic_id, partition ORDER BY from_offset)
     ),
     steps AS (
@@ -69,25 +68,35 @@ _STEPS = """
     )
 """
 
-# A replica whose directory changes surely keeps its copy if the old directory (or the new one, if the old one was
-# unknown) was online all the time; while its broker is fenced, until it registers or is unfenced (R-COPY-12). A replica
-# without a directory is in doubt once a directory of its broker leaves. While another replica leads, a replica that is
-# neither in sync nor eligible has nothing to lose.
-# Most changes are the first placements of new replicas, on brokers whose directories never changed.
-_MOVES = """
+
+def _doubtful(lake: Lake, assignments: str) -> str:
+    """Replicas that may have lost their copy, each with the offsets between which it was in doubt.
+
+    A replica whose directory changes surely keeps its copy if the old directory (or the new one, if the old one was
+    unknown) was online all the time; while its broker is fenced, until it registers or is unfenced (R-COPY-12). A
+    replica without a directory is in doubt once a directory of its broker leaves. Most changes are the first placements
+    of new replicas, on brokers whose directories never changed.
+    """
+    return f"""
+    WITH b AS (SELECT broker_id, incarnation_id, fenced, from_offset, to_offset FROM {lake.until("brokers")}),
+    d AS MATERIALIZED (
+        SELECT broker_id, directory_id, from_offset, to_offset,
+               min(from_offset) OVER (PARTITION BY broker_id) AS first_offset
+        FROM {lake.until("directories")}
+    ),
     ended AS MATERIALIZED (SELECT broker_id, to_offset FROM d WHERE to_offset IS NOT NULL),
     unsteady AS (
         SELECT broker_id FROM d WHERE to_offset IS NOT NULL OR from_offset > first_offset
         UNION
-        SELECT broker_id FROM (SELECT DISTINCT broker_id, directory_id FROM a WHERE kind = 'assigned')
+        SELECT broker_id FROM (SELECT DISTINCT broker_id, directory_id FROM {assignments} WHERE kind = 'assigned')
         ANTI JOIN d USING (broker_id, directory_id)
     ),
     renamed AS (
-        SELECT topic_id, partition, broker_id, min(to_offset) AS first_end FROM a
+        SELECT topic_id, partition, broker_id, min(to_offset) AS first_end FROM {assignments}
         WHERE ended_by IN ('unassigned', 'reordered', 'resync') GROUP BY ALL
     ),
     left_behind AS MATERIALIZED (
-        SELECT topic_id, partition, broker_id, directory_id, kind, from_offset, to_offset FROM a
+        SELECT topic_id, partition, broker_id, directory_id, kind, from_offset, to_offset FROM {assignments}
         WHERE ended_by IN ('moved', 'lost', 'unassigned', 'reordered', 'resync')
            OR (ended_by = 'assigned' AND (kind <> 'unassigned' OR broker_id IN (SELECT broker_id FROM unsteady)))
     ),
@@ -95,7 +104,7 @@ _MOVES = """
         SELECT o.topic_id, o.partition, o.broker_id, o.kind, n.kind AS new_kind, o.from_offset AS since,
                n.from_offset AS at_offset,
                CASE WHEN o.kind = 'assigned' THEN o.directory_id ELSE n.directory_id END AS directory_id
-        FROM left_behind o JOIN a n ON n.topic_id = o.topic_id AND n.partition = o.partition
+        FROM left_behind o JOIN {assignments} n ON n.topic_id = o.topic_id AND n.partition = o.partition
              AND n.broker_id = o.broker_id AND n.from_offset = o.to_offset
         WHERE o.directory_id <> n.directory_id AND n.kind NOT IN ('unassigned', 'migrating')
     ),
@@ -111,59 +120,68 @@ _MOVES = """
     decided_changes AS MATERIALIZED (
         SELECT c.*, coalesce(r.decided, c.at_offset) AS decided
         FROM changed c LEFT JOIN reports r ON r.broker_id = c.broker_id AND r.at_offset = c.at_offset
-    ),
-    doubtful AS MATERIALIZED (
-        SELECT c.topic_id, c.partition, c.broker_id, c.at_offset, c.decided
-        FROM decided_changes c
-        LEFT JOIN d ON d.broker_id = c.broker_id AND d.directory_id = c.directory_id
-             AND d.from_offset <= greatest(c.since, d.first_offset)
-             AND (d.to_offset IS NULL OR d.to_offset > c.decided)
-        WHERE d.broker_id IS NULL OR c.kind = 'lost' OR c.new_kind = 'lost'
-        UNION ALL
-        SELECT c.topic_id, c.partition, c.broker_id, c.at_offset, c.decided
-        FROM decided_changes c
-        JOIN ended d ON c.kind <> 'assigned' AND d.broker_id = c.broker_id AND d.to_offset > c.since
-             AND d.to_offset <= c.decided
-        UNION ALL
-        SELECT c.topic_id, c.partition, c.broker_id, c.at_offset, c.decided
-        FROM decided_changes c
-        JOIN renamed r ON r.topic_id = c.topic_id AND r.partition = c.partition AND r.broker_id = c.broker_id
-             AND r.first_end <= c.since
-        UNION ALL
-        SELECT a.topic_id, a.partition, a.broker_id, d.to_offset, d.to_offset
-        FROM a
-        JOIN ended d ON d.broker_id = a.broker_id AND d.to_offset > a.from_offset
-             AND (a.to_offset IS NULL OR d.to_offset <= a.to_offset)
-        WHERE a.kind IN ('unassigned', 'migrating')
-        UNION ALL
-        SELECT a.topic_id, a.partition, a.broker_id, a.from_offset, coalesce(a.to_offset, 9223372036854775807)
-        FROM a
-        JOIN renamed r ON r.topic_id = a.topic_id AND r.partition = a.partition AND r.broker_id = a.broker_id
-             AND r.first_end <= a.from_offset
-        WHERE a.kind IN ('unassigned', 'migrating')
-    ),
+    )
+    SELECT c.topic_id, c.partition, c.broker_id, c.at_offset, c.decided
+    FROM decided_changes c
+    LEFT JOIN d ON d.broker_id = c.broker_id AND d.directory_id = c.directory_id
+         AND d.from_offset <= greatest(c.since, d.first_offset)
+         AND (d.to_offset IS NULL OR d.to_offset > c.decided)
+    WHERE d.broker_id IS NULL OR c.kind = 'lost' OR c.new_kind = 'lost'
+    UNION ALL
+    SELECT c.topic_id, c.partition, c.broker_id, c.at_offset, c.decided
+    FROM decided_changes c
+    JOIN ended d ON c.kind <> 'assigned' AND d.broker_id = c.broker_id AND d.to_offset > c.since
+         AND d.to_offset <= c.decided
+    UNION ALL
+    SELECT c.topic_id, c.partition, c.broker_id, c.at_offset, c.decided
+    FROM decided_changes c
+    JOIN renamed r ON r.topic_id = c.topic_id AND r.partition = c.partition AND r.broker_id = c.broker_id
+         AND r.first_end <= c.since
+    UNION ALL
+    SELECT a.topic_id, a.partition, a.broker_id, d.to_offset, d.to_offset
+    FROM {assignments} a
+    JOIN ended d ON d.broker_id = a.broker_id AND d.to_offset > a.from_offset
+         AND (a.to_offset IS NULL OR d.to_offset <= a.to_offset)
+    WHERE a.kind IN ('unassigned', 'migrating')
+    UNION ALL
+    SELECT a.topic_id, a.partition, a.broker_id, a.from_offset, coalesce(a.to_offset, 9223372036854775807)
+    FROM {assignments} a
+    JOIN renamed r ON r.topic_id = a.topic_id AND r.partition = a.partition AND r.broker_id = a.broker_id
+         AND r.first_end <= a.from_offset
+    WHERE a.kind IN ('unassigned', 'migrating')
+    """
+
+
+def _placed(partitions: str) -> str:
+    """The partitions of doubtful replicas. While another replica leads, one that is neither in sync nor eligible has
+    nothing to lose."""
+    return f"""
     placed AS (
         SELECT topic_id, partition FROM (
             SELECT p.topic_id, p.partition, p.leader, p.isr, p.elr, c.broker_id
-            FROM p JOIN doubtful c ON c.topic_id = p.topic_id AND c.partition = p.partition
+            FROM {partitions} p JOIN loss_doubtful c ON c.topic_id = p.topic_id AND c.partition = p.partition
                  AND p.from_offset <= c.decided AND (p.to_offset IS NULL OR p.to_offset >= c.at_offset)
         )
         WHERE leader IN (-1, broker_id) OR list_contains(isr, broker_id) OR list_contains(elr, broker_id)
     )
-"""
+    """
 
-_UNREGISTERED = """
+
+def _unregistered(partitions: str, brokers: str) -> str:
+    """Partitions with a replica that mattered on a broker whose registration ended."""
+    return f"""
     gone AS (
         SELECT o.broker_id, o.to_offset AS at_offset
-        FROM b o ANTI JOIN b n ON n.broker_id = o.broker_id AND n.from_offset = o.to_offset
+        FROM {brokers} o ANTI JOIN {brokers} n ON n.broker_id = o.broker_id AND n.from_offset = o.to_offset
         WHERE o.to_offset IS NOT NULL
     ),
     unregistered AS (
         SELECT topic_id, partition
-        FROM p JOIN gone ON p.from_offset <= gone.at_offset AND (p.to_offset IS NULL OR p.to_offset >= gone.at_offset)
+        FROM {partitions} p
+        JOIN gone ON p.from_offset <= gone.at_offset AND (p.to_offset IS NULL OR p.to_offset >= gone.at_offset)
         WHERE list_contains(replicas, broker_id) AND (
             leader IN (-1, broker_id) OR list_contains(isr, broker_id) OR list_contains(elr, broker_id)
             OR list_contains(last_known_elr, broker_id)
         )
     )
-"""
+    """
