@@ -110,36 +110,38 @@ class Events:
         )
 
     def to_bytes(self, bounds: np.ndarray | None = None) -> bytes:
-        """Packs the events, every column in the narrowest type for its values.
+        """Packs ``columns``."""
+        return pack(self.columns(bounds))
+
+    def columns(self, bounds: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """The columns of ``Part``, each in the narrowest type for its values.
 
         ``bounds`` int64[k + 1]: the rows where parts begin and end, so that ``join`` can read one part alone. Lists and
         topics must then be in the order of the rows, as after ``take``, and no two parts may share a topic.
         """
         first = self.offsets[:1]
         began = self.times[:1] // _MILLISECOND
-        return pack(
-            {
-                "cuts": self._cuts(np.array([0, len(self)]) if bounds is None else bounds),
-                "first": first,
-                "offsets": narrow(self.offsets - first if len(self) else self.offsets),
-                "in_batch": narrow(self.offsets - self.batches),
-                "began": began,
-                "times": narrow(self.times // _MILLISECOND - began if len(self) else self.times),
-                "kinds": self.kinds,
-                "snapshot": self.snapshot,
-                "topic_of": narrow(self.topic_of),
-                "topics": self.topics,
-                "partitions": narrow(self.partitions),
-                **{f"scalar{k}": narrow(self.scalars[k]) for k in range(len(self.scalars))},
-                "int_values": narrow(self.int_values),
-                "int_sizes": narrow(self.int_sizes),
-                "directories": narrow(self.directories),
-                "directory_ids": self.directory_ids,
-                "directory_sizes": narrow(self.directory_sizes),
-                "names": self.names,
-                "name_sizes": narrow(np.diff(self.name_ends)),
-            }
-        )
+        return {
+            "cuts": self._cuts(np.array([0, len(self)]) if bounds is None else bounds),
+            "first": first,
+            "offsets": narrow(self.offsets - first if len(self) else self.offsets),
+            "in_batch": narrow(self.offsets - self.batches),
+            "began": began,
+            "times": narrow(self.times // _MILLISECOND - began if len(self) else self.times),
+            "kinds": self.kinds,
+            "snapshot": self.snapshot,
+            "topic_of": narrow(self.topic_of),
+            "topics": self.topics,
+            "partitions": narrow(self.partitions),
+            **{f"scalar{k}": narrow(self.scalars[k]) for k in range(len(self.scalars))},
+            "int_values": narrow(self.int_values),
+            "int_sizes": narrow(self.int_sizes),
+            "directories": narrow(self.directories),
+            "directory_ids": self.directory_ids,
+            "directory_sizes": narrow(self.directory_sizes),
+            "names": self.names,
+            "name_sizes": narrow(np.diff(self.name_ends)),
+        }
 
     def _cuts(self, bounds: np.ndarray) -> np.ndarray:
         """Bounds of the parts: int64[4 + INT_LISTS, k + 1], in rows, topics, ids, names and int lists."""
@@ -164,7 +166,7 @@ class Events:
 
 @dataclass(frozen=True)
 class Part:
-    """The events between two bounds of packed events (``Events.to_bytes``), not unpacked yet."""
+    """The events between two bounds of columns (``Events.columns``)."""
 
     packed: Mapping[str, np.ndarray]
     number: int = 0

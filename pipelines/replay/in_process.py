@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +19,14 @@ from jbod_model.formats.records import NoOpRecord
 from pipelines.formats.api_keys import KEY_OF
 from pipelines.formats.record_names import first_of
 from pipelines.lake.ledger import time_of
-from pipelines.replay.events import CHANGE, PARTITION, TOPIC
+from pipelines.replay.events import CHANGE, PARTITION, TOPIC, Part
 from pipelines.replay.job import Job
 from pipelines.replay.record_rows import record_rows
 from pipelines.replay.refusals import refused_at
+from pipelines.replay.rows import Rows
 from pipelines.replay.rules import rules
 from pipelines.replay.slice_ids import SliceIds
-from pipelines.replay.stages import SUMMARY, Row, fold_rows, shard_rows
+from pipelines.replay.stages import SUMMARY, Row, fold_rows, other_rows, shard_events
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Options
 from pipelines.source.planners import planner_of
@@ -131,8 +132,7 @@ def _plan(options: Options, refusal: JbodError | None) -> tuple[list[Slice], Jbo
 
 def _replay(options: Options, pieces: Sequence[Slice], job: Job, refusal: JbodError | None) -> ReplayedLog:
     decoded = _parallel(lambda item: _decoded(job, *item), list(enumerate(pieces)))
-    rows = [row for sliced, *_ in decoded for row in sliced]
-    _, _, offsets, times = zip(*decoded, strict=True)
+    rows = [row for one in decoded for row in one.rows]
     last = pieces[-1]
     snapshot = next((piece.snapshot for piece in pieces if piece.snapshot >= 0), None)
     found = ReplayedLog(
@@ -140,19 +140,24 @@ def _replay(options: Options, pieces: Sequence[Slice], job: Job, refusal: JbodEr
         cluster_id=LogDir(options.path).cluster_id(),
         start_offset=pieces[0].first if snapshot is None else 0,
         end_offset=last.last if last.snapshot < 0 else last.snapshot,
-        end_time=time_of(int(times[-1][-1])),
+        end_time=time_of(int(decoded[-1].times[-1])),
         snapshot=snapshot,
-        batches=(np.concatenate(offsets), np.concatenate(times)),
+        batches=(np.concatenate([one.offsets for one in decoded]), np.concatenate([one.times for one in decoded])),
         refusal=refusal,
-        settings=[settings for _, settings, *_ in decoded],
+        settings=[one.settings for one in decoded],
         unknown=first_of(json.loads(row[3])["unknown"] for row in rows if row[2] == SUMMARY),
     )
-    shards = sorted({row[0] for row in rows if row[0] >= 0})
     of_shard: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         of_shard[row[0]].append(row)
+    packed = [one.packed for one in decoded]
     del rows, decoded
-    folded = _parallel(lambda shard: fold_rows(job, shard, None, of_shard.pop(shard), is_last=True)[1], shards)
+
+    def fold(shard: int) -> dict[str, Rows]:
+        events = [(number, Part(columns, shard)) for number, columns in enumerate(packed)] if shard < job.shards else []
+        return fold_rows(job, shard, None, of_shard.pop(shard, ()), events=events, is_last=True)[1]
+
+    folded = _parallel(fold, range(job.shards + 1))
     for name in {name for tables in folded for name in tables}:
         parts = [tables[name] for tables in folded if name in tables]
         found.history[name] = [
@@ -167,16 +172,27 @@ def _shards(pieces: Sequence[Slice]) -> int:
     return 1 + sum(piece.end - piece.start for piece in pieces) // SHARD_BYTES
 
 
-def _decoded(job: Job, number: int, piece: Slice) -> tuple[list[Row], pa.Table, np.ndarray, np.ndarray]:
-    """The rows of a slice for the fold, its rows of settings, first offset and time (microseconds) of its batches."""
+class _Decoded(NamedTuple):
+    """A slice: its events, packed by shard; its other rows for the fold; its rows of settings; and of each of its
+    batches the first offset and the append time (microseconds)."""
+
+    packed: Mapping[str, np.ndarray]
+    rows: list[Row]
+    settings: pa.Table
+    offsets: np.ndarray
+    times: np.ndarray
+
+
+def _decoded(job: Job, number: int, piece: Slice) -> _Decoded:
     records, kept = read_slice(piece)
     named = SliceIds.of(records)
     few = record_rows(records, kept & ~np.isin(records.types, _MANY), piece.snapshot_offset, named)
-    rows = list(shard_rows(job, number, piece, records, kept, named))
+    events, bounds = shard_events(job, piece, records, kept, named)
+    rows = list(other_rows(job, number, piece, records, kept, named))
     offsets, times = records.headers["base_offset"], records.headers["timestamp"] * 1000
     if piece.snapshot_offset is not None:
         offsets, times = np.full(1, piece.snapshot_offset), times[-1:]
-    return rows, few, offsets.copy(), times.copy()
+    return _Decoded(events.columns(bounds), rows, few, offsets.copy(), times.copy())
 
 
 def _records(piece: Slice) -> pa.Table:

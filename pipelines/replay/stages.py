@@ -114,12 +114,26 @@ def shard_rows(
     job: Job, sequence: int, piece: Slice, records: Records, kept: np.ndarray, named: SliceIds | None = None
 ) -> Iterator[Row]:
     """The rows of a slice for the state machine."""
-    snapshot = piece.snapshot_offset
     named = named or SliceIds.of(records)
+    yield from _event_rows(job, sequence, *shard_events(job, piece, records, kept, named))
+    yield from other_rows(job, sequence, piece, records, kept, named)
+
+
+def shard_events(
+    job: Job, piece: Slice, records: Records, kept: np.ndarray, named: SliceIds
+) -> tuple[Events, np.ndarray]:
+    """The events of a slice, and the bounds of the shards among them: int64[shards + 1]."""
     rows = rows_of_events(records, kept, logical_rewrites=job.rules.logical_rewrites)
     order, bounds = by_shard(rows, named, job.shards)
-    yield from _event_rows(job, sequence, events_of(records, order, snapshot=snapshot, named=named), bounds)
-    of_topics = rows[np.isin(records.types[rows], (TOPIC, REMOVE_TOPIC, CLEAR_ELR))]
+    return events_of(records, order, snapshot=piece.snapshot_offset, named=named), bounds
+
+
+def other_rows(
+    job: Job, sequence: int, piece: Slice, records: Records, kept: np.ndarray, named: SliceIds
+) -> Iterator[Row]:
+    """The rows of a slice for the state machine, without those of its events."""
+    snapshot = piece.snapshot_offset
+    of_topics = np.flatnonzero(kept & records.known & np.isin(records.types, (TOPIC, REMOVE_TOPIC, CLEAR_ELR)))
     if len(of_topics):
         said = events_of(records, of_topics, snapshot=snapshot, named=named)
         yield job.broker_shard, sequence, TOPICS, said.to_bytes()
@@ -251,11 +265,18 @@ def fold_shard(job: Job, shard: int, state: bytes | None, rows: Iterable[Row]) -
 
 
 def fold_rows(
-    job: Job, shard: int, state: bytes | None, rows: Iterable[Row], *, is_last: bool = False
+    job: Job,
+    shard: int,
+    state: bytes | None,
+    rows: Iterable[Row],
+    *,
+    events: Iterable[tuple[int, Part]] = (),
+    is_last: bool = False,
 ) -> tuple[bytes, dict[str, Rows], list[Row]]:
     """Folds one batch of a shard: (next state, rows of its tables, other rows for the driver).
 
-    ``is_last``: nothing will be folded after this batch, so the next state is not composed, and is empty.
+    ``events``: events that are not among ``rows``, with the sequence of their slice. ``is_last``: nothing is folded
+    after this batch, so the next state is not composed, and is empty.
     """
     # A snapshot ends after the last of its slices.
     ordered = sorted(rows, key=lambda row: (row[1], row[2] == END))
@@ -264,9 +285,15 @@ def fold_rows(
         return _fold_broker_shard(job, state, ordered, registrations)
     held, shard_state = _load_shard(job, state)
     folded = _fold_registrations(job.rules.profile, held, registrations)
+    parts = [(sequence, False, part) for sequence, part in events]
+    parts += [
+        (sequence, kind == END, _part(job, shard, kind, payload))
+        for _, sequence, kind, payload in ordered
+        if kind in _OF_EVENTS
+    ]
     done = step(
         shard_state,
-        join([_part(job, shard, kind, payload) for _, _, kind, payload in ordered if kind in _OF_EVENTS]),
+        join([part for *_, part in sorted(parts, key=lambda one: one[:2])]),
         lambda known: timeline(folded.before, folded.changes, known),
         absent_directory=job.rules.absent_directory,
         literal_offline=job.rules.literal_offline,
