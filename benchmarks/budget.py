@@ -5,7 +5,7 @@
 Size 0 is the bundled log. The other logs are those of benchmarks.scale, made once in DIR (``log-SIZE``), their lakes
 (``budget-SIZE``) by the row of the first replay, or by a replay that is not a row. Start-up is the time of the same
 command on a log of two batches, or on its lake; work is the rest. Times are medians of whole commands on an idle
-machine, CPU is user and system time of all their processes but JVMs that outlive them; a ratio above 1 is over the
+machine, memory is that of one more run, CPU is user and system time of all their processes but JVMs that outlive them; a ratio above 1 is over the
 budget. Nothing fails: a machine's mood is no test.
 """
 
@@ -124,11 +124,12 @@ class Bench:
         return self._logs[size]
 
     def _median(self, budget: Budget, log: Path, lake: Path) -> tuple[float, float, int]:
-        taken = sorted(self._once(budget, log, lake) for _ in range(self.rounds))
-        return taken[len(taken) // 2][0], statistics.median(one[1] for one in taken), max(one[2] for one in taken)
+        taken = [self._once(budget, log, lake, sampled=False) for _ in range(self.rounds)]
+        seconds, cpu = (statistics.median(one[at] for one in taken) for at in range(2))
+        return seconds, cpu, self._once(budget, log, lake, sampled=True)[2]
 
-    def _once(self, budget: Budget, log: Path, lake: Path) -> tuple[float, float, int]:
-        """Seconds, seconds of CPU and peak in MB."""
+    def _once(self, budget: Budget, log: Path, lake: Path, *, sampled: bool) -> tuple[float, float, int]:
+        """Seconds, seconds of CPU, and the peak in MB if ``sampled``."""
         if budget.on == NEW:
             shutil.rmtree(lake, ignore_errors=True)
         elif budget.on != LOG and not lake.exists():
@@ -139,7 +140,7 @@ class Bench:
             lake = Path(shutil.copytree(lake, copy))
         given = {LOG: ["--log", str(log)], NEW: [str(log), "--lake", str(lake)]}.get(budget.on, ["--lake", str(lake)])
         before = _cpu()
-        seconds, peak, _ = command([*budget.command.split(), *given])
+        seconds, peak, _ = command([*budget.command.split(), *given], sampled=sampled)
         return seconds, _cpu() - before, peak
 
 

@@ -35,13 +35,13 @@ class Peak(threading.Thread):
 def family(pid: int) -> Iterator[int]:
     """The process and its descendants."""
     yield pid
-    for children in PROC.glob(f"{pid}/task/*/children"):
-        try:
-            found = children.read_text().split()
-        except OSError:  # ended meanwhile
-            continue
-        for child in found:
-            yield from family(int(child))
+    try:
+        threads = [task / "children" for task in (PROC / str(pid) / "task").iterdir()]
+        found = [child for children in threads for child in children.read_text().split()]
+    except OSError:  # the process or a thread ended meanwhile: the next sample sees its children
+        return
+    for child in found:
+        yield from family(int(child))
 
 
 def proportional_kb(pid: int) -> int:
