@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+import duckdb
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 
 from pipelines.lake import files
 from pipelines.lake.commit import LiveFile, commit_files, live_files
 from pipelines.lake.create import APPEND_ONLY
-from pipelines.lake.delta import connect, delta_at, read_parquet
+from pipelines.lake.delta import connect, delta_at, read_parquet, run_query, same_rows
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info
 from pipelines.lake.tables import CHANGES, Table
@@ -42,7 +43,7 @@ class Writer(Protocol):
 EPOCH = datetime.fromtimestamp(0, UTC)
 KEY = ("log_offset", "what", "topic_id", "partition", "broker_id", "directory_id")
 """What happened. The newest row of a key counts, by generation; in one generation a retraction comes first."""
-_CONTENT = [name for name in CHANGES.schema.names if name not in ("retraction", "generation")]
+CONTENT = [name for name in CHANGES.schema.names if name not in ("retraction", "generation")]
 HISTORY = "history"
 """``what`` of a row about a rollback: from ``log_offset`` on, for the reason in ``why``."""
 
@@ -51,6 +52,19 @@ def in_force(rows: str) -> str:
     """SQL for the rows of ``changes`` that were not retracted, given SQL for all of its rows (R-EVENT-7)."""
     newest = f"row_number() OVER (PARTITION BY {', '.join(KEY)} ORDER BY generation DESC, retraction) = 1"
     return f"(FROM (FROM {rows} WHERE what <> '{HISTORY}' QUALIFY {newest}) WHERE NOT retraction)"
+
+
+def same_changes(root: str, connection: duckdb.DuckDBPyConnection, rows: str, wanted: str) -> bool:
+    """Whether the rows of ``changes`` are those of ``wanted``, in any order, and none of them was ever retracted.
+
+    If not, the rows in force may still be the same.
+    """
+    ((newest, retracted),) = run_query(
+        root, connection, f"SELECT max(generation), bool_or(retraction) FROM {rows} WHERE what <> '{HISTORY}'"
+    )
+    if newest or retracted:
+        return False
+    return same_rows(root, connection, CONTENT, f"(FROM {rows} WHERE what <> '{HISTORY}')", wanted)
 
 
 def generation_of(location: str, delta: DeltaTable) -> int:
@@ -142,8 +156,10 @@ def _difference(
     location: str, delta: DeltaTable, have: str, wanted: str, end: int, why: str, at: datetime, *, always: bool = False
 ) -> list[DataFile]:
     generation = generation_of(location, delta) + 1
-    columns = ", ".join(_CONTENT)
+    columns = ", ".join(CONTENT)
     with connect(location) as connection:
+        if same_changes(location, connection, have, wanted):
+            return [_write(location, [_said(end, end, end, why, at, generation)])] if always else []
         connection.execute(f"CREATE TEMP TABLE have AS SELECT {columns} FROM {in_force(have)}")
         connection.execute(f"CREATE TEMP TABLE due AS SELECT {columns} FROM {in_force(wanted)}")
         gone = connection.sql(_retractions("(FROM have EXCEPT ALL FROM due)", generation)).to_arrow_table()
@@ -161,7 +177,7 @@ def _retractions(rows: str, generation: int) -> str:
     """SQL for the rows that retract ``rows``, the newest first."""
     return (
         f"SELECT * REPLACE (after AS before, before AS after), true AS retraction, {generation}::INTEGER AS generation "
-        f"FROM (SELECT {', '.join(_CONTENT)} FROM {rows}) ORDER BY log_offset DESC"
+        f"FROM (SELECT {', '.join(CONTENT)} FROM {rows}) ORDER BY log_offset DESC"
     )
 
 

@@ -185,7 +185,7 @@ def change_rows(step: Step, topic_ids: pa.Array, names: pa.Array, directories: p
         [
             pa.array(found.offsets),
             pa.array(found.batches),
-            pa.array(found.times).cast(tables.TIME),
+            pa.array(found.times).view(tables.TIME),
             pa.DictionaryArray.from_arrays(pa.array(found.what), pa.array(WHATS)),
             pa.DictionaryArray.from_arrays(topics, topic_ids),
             pa.DictionaryArray.from_arrays(topics, names),

@@ -42,7 +42,7 @@ def record_rows(records: Records, kept: np.ndarray, snapshot: int | None, named:
         [
             pa.array(offsets if snapshot is None else np.full(n, snapshot, np.int64)),
             pa.array(headers["epoch"][batch]),
-            pa.array(headers["timestamp"][batch] * 1000, pa.int64()).cast(tables.TIME),
+            pa.array(headers["timestamp"][batch] * 1000, pa.int64()).view(tables.TIME),
             pa.array(headers["base_offset"][batch]),
             type_names(records.types[pick]),
             pa.array(records.versions[pick]),

@@ -50,7 +50,7 @@ class Rows:
 def row_table(table: tables.Table, rows: list[dict[str, Any]]) -> pa.Table:
     """Rows of a table, from dicts with times in microseconds. For tables of few rows."""
     columns = [
-        pa.array([row[name] for row in rows], pa.int64()).cast(tables.TIME)
+        pa.array([row[name] for row in rows], pa.int64()).view(tables.TIME)
         if kind == tables.TIME
         else pa.array([row[name] for row in rows], kind)
         for name, kind in zip(table.schema.names, table.schema.types, strict=True)
@@ -85,9 +85,9 @@ def _interval(begin: _Moment, end: _Moment | None) -> list[pa.Array]:
     none = len(offsets)
     return [
         pa.array(offsets),
-        pa.array(times).cast(tables.TIME),
+        pa.array(times).view(tables.TIME),
         pa.nulls(none, pa.int64()) if end is None else pa.array(end[0]),
-        pa.nulls(none, tables.TIME) if end is None else pa.array(end[1]).cast(tables.TIME),
+        pa.nulls(none, tables.TIME) if end is None else pa.array(end[1]).view(tables.TIME),
         pa.array(snapshot),
     ]
 

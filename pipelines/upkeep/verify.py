@@ -23,9 +23,9 @@ from jbod_model.formats.records import Record
 from jbod_model.ids import ID_TABLES
 from jbod_model.profiles import PROFILES
 from pipelines.lake import files
-from pipelines.lake.changes import KEY, in_force
+from pipelines.lake.changes import CONTENT, KEY, in_force, same_changes
 from pipelines.lake.create import described, keeps_changes
-from pipelines.lake.delta import data_files, open_table, read_parquet
+from pipelines.lake.delta import data_files, open_table, read_parquet, same_rows
 from pipelines.lake.files import lake_filesystem
 from pipelines.lake.foreign import last_own, since
 from pipelines.lake.reader import Lake
@@ -206,7 +206,7 @@ def _compared(lake: Lake, table: Table, folder: str) -> Iterator[Difference]:
     made = f"(SELECT true AS there, * FROM read_parquet({files}))"
     if not any(Path(folder, table.name).rglob("*.parquet")):
         made = f"(SELECT true AS there, * FROM {_rows(lake, table.name)} WHERE false)"
-    if _same(lake, table.schema.names, _rows(lake, table.name), made):
+    if same_rows(lake.path, lake.connection, table.schema.names, _rows(lake, table.name), made):
         return
     rows = lake.query(
         f"SELECT {keys}, a.there, b.there, {wanted} FROM (SELECT true AS there, * FROM {_rows(lake, table.name)}) a "
@@ -218,28 +218,16 @@ def _compared(lake: Lake, table: Table, folder: str) -> Iterator[Difference]:
         yield _difference(table, key, _told(mine, theirs, dict(zip(others, _pairs(values), strict=True))))
 
 
-def _same(lake: Lake, columns: Sequence[str], mine: str, theirs: str) -> bool:
-    """Whether both have the same rows in any order, by the number, sum and exclusive or of the rows' hashes.
-
-    A join of all rows by their key takes minutes for millions of them. It is needed only to name what differs.
-    """
-    hashed = f"hash({', '.join(columns)})"
-    first, second = (
-        lake.query(f"SELECT count(*), sum({hashed}), bit_xor({hashed}) FROM {rows}") for rows in (mine, theirs)
-    )
-    return first == second
-
-
 def _compared_changes(lake: Lake, folder: str) -> Iterator[Difference]:
     """The rows of ``changes`` that are in force against those that follow from the records."""
-    columns = ", ".join(name for name in CHANGES.schema.names if name not in ("retraction", "generation"))
     made = f"(FROM read_parquet('{folder}/{CHANGES.name}/*.parquet'))"
     if not any(Path(folder, CHANGES.name).glob("*.parquet")):
         made = f"(FROM {_rows(lake, CHANGES.name)} WHERE false)"
-    newest, retracted = lake.query(f"SELECT max(generation), bool_or(retraction) FROM {_rows(lake, CHANGES.name)}")[0]
-    if not newest and not retracted and _same(lake, columns.split(", "), _rows(lake, CHANGES.name), made):
+    table = _rows(lake, CHANGES.name)
+    if same_changes(lake.path, lake.connection, table, made):
         return
-    mine, theirs = (f"(SELECT {columns} FROM {rows})" for rows in (in_force(_rows(lake, CHANGES.name)), made))
+    columns = ", ".join(CONTENT)
+    mine, theirs = (f"(SELECT {columns} FROM {rows})" for rows in (in_force(table), made))
     for have, lack, what in (
         (mine, theirs, "is in the table, but does not follow from the records"),
         (theirs, mine, "follows from the records, but is not in the table"),

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from pipelines.start.typer_import import without_pydantic
 from tests.support.paths import ROOT, metadata_dir
 
-NOT_NEEDED = ("pydantic", "deltalake", "pandas", "numba", "scipy", "pyspark", "pyarrow.parquet")
+NOT_NEEDED = ("pydantic", "deltalake", "pandas", "numba", "scipy", "pyspark", "pyarrow.compute", "pyarrow.parquet")
 """Each takes a tenth of a second or more to import."""
 
 
