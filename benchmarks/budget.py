@@ -5,8 +5,8 @@
 Size 0 is the bundled log. The other logs are those of benchmarks.scale, made once in DIR (``log-SIZE``), their lakes
 (``budget-SIZE``) by the row of the first replay, or by a replay that is not a row. Start-up is the time of the same
 command on a log of two batches, or on its lake; work is the rest. Times are medians of whole commands on an idle
-machine, memory is that of one more run, CPU is user and system time of all their processes but JVMs that outlive them; a ratio above 1 is over the
-budget. Nothing fails: a machine's mood is no test.
+machine, memory is that of one more run. CPU is user and system time of all their processes but JVMs that outlive them.
+A ratio above 1 is over the budget. Nothing fails: a machine's mood is no test.
 """
 
 from __future__ import annotations
