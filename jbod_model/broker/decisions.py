@@ -116,9 +116,9 @@ def classify_holding(directory: Uuid | None, current: Uuid | None, future: Uuid 
     """The broker's logs of a replica, from the directories of the current and the future log (None for no log)."""
     if current is None:
         return Holding.NOTHING
-    if directory is not None and current == directory:
+    if directory == current:
         return Holding.IN_TARGET
-    if directory is not None and future == directory:
+    if directory is not None and directory == future:
         return Holding.FUTURE_IN_TARGET
     return Holding.ELSEWHERE
 

@@ -258,8 +258,6 @@ def tick(life: Lifecycle, around: Surroundings, now: int) -> tuple[Lifecycle, tu
     for directory in sorted(life.overdue):
         if _must_end(life, directory, around):
             return _end(life, f"the failure of directory {directory} could not be reported in time")
-    if life.rules.one_failure_check:
-        life = replace(life, overdue=frozenset())
     if life.next_communication is None or now < life.next_communication:
         return life, ()
     life = replace(life, next_communication=None)

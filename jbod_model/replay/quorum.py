@@ -127,15 +127,15 @@ class QuorumState:
         for one in record.voters:
             before, directory = self.members.get(one.voter_id), str(one.voter_directory_id)
             levels = one.k_raft_version_feature
-            stays = before is not None and before.voter and before.directory_id in (None, directory)
+            stayed = before if before and before.voter and before.directory_id in (None, directory) else None
             members[one.voter_id] = Member(
                 node_id=one.voter_id,
                 directory_id=directory,
                 endpoints=tuple(f"{end.name}://{end.host}:{end.port}" for end in one.endpoints),
                 kraft=(levels.min_supported_version, levels.max_supported_version),
                 voter=True,
-                since=before.since if before is not None and stays else now,
-                heard=before.heard if before is not None and stays else now,
+                since=stayed.since if stayed else now,
+                heard=stayed.heard if stayed else now,
             )
         return replace(self, members=members)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from jbod_model.broker.assignments import Assignment, AssignmentQueue, Reason, Replica, submit, withdraw
+from jbod_model.broker.backoff import STANDARD_BACKOFF
 from jbod_model.broker.decisions import Holding, Target, decide
 from jbod_model.broker.lifecycle import BrokerState
 from jbod_model.ids import Uuid
@@ -57,3 +60,23 @@ def test_states_have_the_numbers_of_kafkas_metric() -> None:
         "PENDING_CONTROLLED_SHUTDOWN": 6,
         "SHUTTING_DOWN": 7,
     }
+
+
+@pytest.mark.parametrize(
+    ("initial", "failures", "spread", "delay"),
+    [
+        (100, 0, 0, 100),
+        (100, 3, 0, 800),
+        (100, 3, -1, 784),
+        (100, 3, 1, 816),
+        (100, 7, 0, 10_000),  # 12,800 otherwise
+        (100, 50, -1, 9_800),  # the jitter is below the maximum, too
+        (100, 50, 1, 10_000),
+        (0, 50, 0, 0),
+        (10_000, 5, -1, 10_000),
+        (20_000, 5, 0, 20_000),
+    ],
+)
+def test_backoff_doubles_up_to_its_maximum_with_jitter(initial: int, failures: int, spread: int, delay: int) -> None:
+    """R-QUEUE-5, ExponentialBackoffTest."""
+    assert replace(STANDARD_BACKOFF, initial=initial).delay(failures, spread) == delay

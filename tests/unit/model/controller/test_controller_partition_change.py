@@ -312,6 +312,22 @@ def test_partition_change_leader_is_remembered_when_lost() -> None:
     assert changed == {"leader": NO_LEADER, "last_known_elr": (1,)}
 
 
+@pytest.mark.parametrize(
+    ("stale", "known", "left"),
+    [(True, (4,), None), (False, (4,), ()), (False, (2, 4), (2,)), (False, (2,), None)],
+)
+def test_partition_change_that_completes_a_reassignment_forgets_removed_replicas_but_in_kafka(
+    stale: bool, known: tuple[int, ...], left: tuple[int, ...] | None
+) -> None:
+    """R-ELIG-5, R-QUIRK-3: replica 4 is removed while there is no leader."""
+    before = partition((1, 2, 4), isr=(1, 2), leader=NO_LEADER, removing_replicas=(4,), last_known_elr=known)
+    around = replace(surroundings("4.0-IV1", nobody, **ELR), keep_stale_elr=stale)
+    changed = change(before, Wish(), around)
+    assert changed is not None
+    assert changed["replicas"] == (1, 2)
+    assert changed.get("last_known_elr") == left
+
+
 def test_partition_change_eligible_replica_is_elected_and_becomes_the_isr() -> None:
     """R-ELECT-3, R-ELECT-7."""
     before = partition((1, 2, 3, 4), isr=(1,), eligible_leader_replicas=(3,))

@@ -80,7 +80,7 @@ def test_registration_after_a_restart_tells_what_differs() -> None:
     assert why_gone(registered(1, D0), elsewhere, D3) == "deregistered"
 
 
-def test_brokers_partitions_and_directories_are_in_order() -> None:
+def test_brokers_topics_partitions_and_directories_are_in_order() -> None:
     """R-EVENT-1."""
     many = tuple(Uuid(8, n) for n in range(40, 20, -1))
     record = r.RegisterBrokerRecord(broker_id=3, log_dirs=many, cordoned_log_dirs=many)
@@ -98,6 +98,8 @@ def test_brokers_partitions_and_directories_are_in_order() -> None:
     )
     told = [one for one in changes_between(Image(), snapshot, None) if one.what == "assignment"]
     assert [(one.partition, one.broker_id) for one in told] == [(p, b) for p in (8, 16, 24) for b in (8, 16, 24)]
+    topics = image(*(one for at in (OTHER, TOPIC) for one in (r.TopicRecord(name=str(at), topic_id=at), created(at))))
+    assert [one.topic_id for one in changes_between(Image(), topics, None) if one.what == "leader"] == [TOPIC, OTHER]
 
 
 def test_failed_directory_takes_its_replicas_offline() -> None:

@@ -8,7 +8,7 @@ from jbod_model.formats.metadata_version import LEVELS
 from jbod_model.formats.records import FeatureLevelRecord, PartitionRecord, TopicRecord
 from jbod_model.ids import Uuid
 from jbod_model.replay.image import Image
-from jbod_model.replay.registrations import BrokerRegistration, Rewrite, rewrite_of
+from jbod_model.replay.registrations import BrokerRegistration, Partition, Rewrite, rewrite_of
 from jbod_model.replay.snapshot import snapshot_records
 
 TOPIC = Uuid(7, 7)
@@ -66,3 +66,19 @@ def test_registration_rewrites_only_replicas_of_a_directory_that_went_or_was_the
 ) -> None:
     """R-DRAFT-1, R-DRAFT-2."""
     assert rewrite_of(registration(*before), registration(*after)) == expected
+
+
+def test_snapshot_begins_with_the_metadata_version_and_has_the_other_features_by_name() -> None:
+    """R-SNAP-1: records after the version are read by its rules."""
+    image = Image()
+    for name in ("share.version", "metadata.version", "group.version", "eligible.leader.replicas.version"):
+        image = image.apply(FeatureLevelRecord(name=name, feature_level=max(LEVELS.values())), 0)
+    names = [one.record.name for one in snapshot_records(image) if isinstance(one.record, FeatureLevelRecord)]
+    assert names == ["metadata.version", "eligible.leader.replicas.version", "group.version", "share.version"]
+
+
+def test_directory_of_a_broker_without_a_replica_is_a_key_error() -> None:
+    partition = Partition(replicas=(1, 2), directories=(A, B), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0)
+    assert partition.directory(2) == B
+    with pytest.raises(KeyError, match="3"):
+        partition.directory(3)
