@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from benchmarks.budget import BUDGETS, Taken, tiny_log
 from benchmarks.increments import disk_failure
+from benchmarks.memory import family
 from benchmarks.scale import Figure, exponent
 from pipelines.lake.reader import Lake
 from tests.support.lakes import write_lake
@@ -38,3 +41,9 @@ def test_log_of_start_up_has_whole_batches_of_the_bundled_one(tmp_path: Path) ->
 def test_budget_names_each_measurement_once() -> None:
     assert len({(one.command, one.on, one.size) for one in BUDGETS}) == len(BUDGETS)
     assert Taken(BUDGETS[0], 1.2, 0.5, 1, 100).ratio == 2
+
+
+def test_family_of_a_process_that_has_ended_is_itself() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+        assert list(family(process.pid)) == [process.pid]
