@@ -35,10 +35,15 @@ class Measured:
     def covering(self, mutant: Mutant) -> list[str]:
         """The tests that run one of the mutant's lines, the quickest first.
 
-        A mutant of what runs at import may affect every test that runs a line of the module.
+        A mutant of what runs at import may affect every test that runs a line of the module, or that reads a table of
+        it, which runs no line: those of the files that name the module.
         """
         if self.on_import(mutant):
-            tests = [test for test, lines in self.lines.items() if mutant.path in lines]
+            name = mutant.path.removesuffix(".py").replace("/", ".")
+            naming = {file for file in self.files if f"{name} import" in (ROOT / file).read_text(encoding="utf-8")}
+            tests = [
+                test for test, lines in self.lines.items() if mutant.path in lines or test.partition("::")[0] in naming
+            ]
         else:
             wanted = set(mutant.lines)
             tests = [test for test, lines in self.lines.items() if not wanted.isdisjoint(lines.get(mutant.path, ()))]

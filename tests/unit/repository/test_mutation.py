@@ -9,7 +9,7 @@ import pytest
 
 from tests.mutation import __main__ as command
 from tests.mutation.measure import Measured
-from tests.mutation.mutants import MODULE, Mutant, mutants
+from tests.mutation.mutants import MODULE, Mutant, mutants, mutants_of
 from tests.mutation.session import SURVIVED
 from tests.support.paths import ROOT
 
@@ -86,6 +86,18 @@ def test_tests_of_a_mutant_are_those_that_run_its_lines_quickest_first() -> None
     assert known.covering(table) == ["quick", "middle", "slow"]
     assert known.trial(guard, ["slow", "quick"], budget=60).tests == ("slow", "quick")
     assert known.trial(guard, ["quick", "slow"], budget=5).tests == ("quick",)
+
+
+def test_tests_of_a_table_are_also_those_of_the_files_that_import_its_module() -> None:
+    """A test that only compares a table runs no line of its module, and two mutants of WITHOUT_EFFECT survived."""
+    mutant = next(each for each in mutants_of(ROOT, "jbod_model/replay") if "row NoOpRecord" in each.key)
+    assert mutant.path == "jbod_model/replay/image.py"
+    reading, other = "tests/unit/model/replay/test_image.py", "tests/unit/model/broker/test_moves.py"
+    tests = (f"{reading}::test_table", f"{other}::test_else")
+    known = Measured(
+        seconds=dict.fromkeys(tests, 1.0), lines={test: {} for test in tests}, files={reading: "", other: ""}
+    )
+    assert known.covering(mutant) == [tests[0]]
 
 
 def test_tests_that_noticed_neighbours_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
