@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jbod_model.broker import lifecycle, process, replicas
-from jbod_model.broker.assignments import GlobalFailure, Replica
+from jbod_model.broker.assignments import Assignment, AssignmentQueue, GlobalFailure, Reason, Replica
 from jbod_model.broker.disks import Disks
 from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown
 from jbod_model.broker.moves import MoveState
@@ -346,6 +346,17 @@ def test_assignment_into_a_failed_directory_that_is_never_delivered(
     node, actions = process.tick(node, 30_150)
     assert node.running is not ends
     assert any(isinstance(action, Shutdown) for action in actions) is ends
+
+
+def test_oldest_assignment_into_a_failed_directory_sets_the_limit() -> None:
+    """R-LIFE-8: of those that wait and those in flight."""
+    node = publish(running(KIP858_BROKER), {P: A, Q: A}, 20)
+    node, _ = process.fail_directory(node, A, 6_000)
+    newer, older = (Assignment(one, A, at, Reason.METADATA) for one, at in ((P, 9_000), (Q, 7_000)))
+    queue = AssignmentQueue(ready={P: newer}, in_flight={Q: older}, deadline=100_000)
+    node = replace(node, life=replace(node.life, failure_checks=()), queue=queue)
+    assert process.tick(node, 36_999)[0].running
+    assert not process.tick(node, 37_000)[0].running
 
 
 def test_shutdown_of_a_running_broker_is_asked_of_the_controller() -> None:
