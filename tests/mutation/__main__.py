@@ -30,7 +30,7 @@ TARGETS = {"controller": 95, "broker": 95, "replay": 95, "explore": 85}
 """Packages of jbod_model with the least score, in percent."""
 
 OWN = tuple(f"tests/unit/model/{each}" for each in TARGETS)
-SUITE = (*OWN, "tests/unit/model/simulation", "tests/unit/model/conformance")
+SUITE = (*OWN, *(f"tests/unit/model/{each}" for each in ("behaviour", "conformance", "simulation")))
 SURVIVED_OWN = "survived the tests of its package"
 KILLED_BY = "killed by "
 BUILD = ROOT / "build" / "mutation"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Generator, Sequence
@@ -39,8 +40,7 @@ class Measured:
         it, which runs no line: those of the files that name the module.
         """
         if self.on_import(mutant):
-            name = mutant.path.removesuffix(".py").replace("/", ".")
-            naming = {file for file in self.files if f"{name} import" in (ROOT / file).read_text(encoding="utf-8")}
+            naming = {file for file in self.files if _imports(mutant.path, (ROOT / file).read_text(encoding="utf-8"))}
             tests = [
                 test for test, lines in self.lines.items() if mutant.path in lines or test.partition("::")[0] in naming
             ]
@@ -105,6 +105,14 @@ def measured(suite: Sequence[str], sources: Sequence[str], path: Path) -> Measur
         part.write_text(json.dumps(asdict(known)), encoding="utf-8")
         part.replace(path)
     return known
+
+
+def _imports(path: str, text: str) -> bool:
+    """Whether a test file imports the module at ``path``, or names of it."""
+    package, _, name = path.removesuffix(".py").replace("/", ".").rpartition(".")
+    return bool(
+        re.search(rf"^(from|import) {package}\.{name}\b|^from {package} import .*\b{name}\b", text, re.MULTILINE)
+    )
 
 
 def _digests(folders: Sequence[str], pattern: str) -> dict[str, str]:

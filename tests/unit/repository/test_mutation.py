@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,8 @@ def test_tests_of_a_table_are_also_those_of_the_files_that_import_its_module() -
         seconds=dict.fromkeys(tests, 1.0), lines={test: {} for test in tests}, files={reading: "", other: ""}
     )
     assert known.covering(mutant) == [tests[0]]
+    of_replicas = next(each for each in mutants_of(ROOT, "jbod_model/broker") if each.path.endswith("replicas.py"))
+    assert known.covering(replace(of_replicas, function=MODULE)) == [tests[1]]  # from jbod_model.broker import replicas
 
 
 def test_tests_that_noticed_neighbours_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
