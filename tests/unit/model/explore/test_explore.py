@@ -300,6 +300,33 @@ def test_invariants_are_each_broken_once_above() -> None:
     assert {number for number, _ in BROKEN_STEPS} == set(STEP_INVARIANTS)
 
 
+LED_BY_1 = with_partition(IN_A, isr=(1,), leader=1)
+
+NOT_BROKEN = [
+    (18, {**assign(B), "before": LEADERLESS, "after": LEADERLESS}),  # Kafka's election sees the old directory
+    (18, {**assign(B, 6), "before": LEADERLESS, "after": LEADERLESS, "profile": KIP858}),
+    (18, {**assign(B), "before": LEADERLESS, "after": LED_BY_1, "profile": KIP858}),
+    (18, {**assign(B), "before": LED_BY_1, "after": LEADERLESS, "profile": KIP858}),
+    (18, {**assign(Uuid(5, 500)), "before": LEADERLESS, "after": LEADERLESS, "profile": KIP858}),
+    (18, {**assign(B), **dict.fromkeys(("before", "after"), with_partition(LEADERLESS, isr=(2,))), "profile": KIP858}),
+    (18, {**assign(B), **dict.fromkeys(("before", "after"), with_broker(LEADERLESS, fenced=True)), "profile": KIP858}),
+]
+
+
+@pytest.mark.parametrize(("number", "changes"), NOT_BROKEN)
+def test_step_that_an_invariant_allows_is_not_reported(number: int, changes: dict[str, Any]) -> None:
+    good = {"before": IN_A, "request": HEARTBEAT, "records": (), "response": IDLE, "after": IN_A}
+    assert number not in {breach.number for breach in check_step(Step(**{**good, **changes}))}
+
+
+def test_search_ends_with_the_state_that_reaches_the_bound() -> None:
+    """R-EXPLORE-5."""
+    met = explore(KIP858, Bounds(brokers=1, depth=100, states=50, liveness=False)).states
+    assert 50 <= met < 60
+    again = explore(KIP858, Bounds(brokers=1, depth=100, states=met, liveness=False))
+    assert (again.states, again.complete) == (met, False)
+
+
 def test_leader_that_the_one_before_named_in_sync_need_not_recover() -> None:
     """R-INV-12: a completed reassignment takes the leader that asked for the set out of it."""
     step = Step(**{"records": (), "response": IDLE, **LED_BY_2, "request": alter(2, 1)})
