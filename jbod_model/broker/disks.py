@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from jbod_model.broker.assignments import Replica
 from jbod_model.errors import JbodError
-from jbod_model.ids import IdTable, Uuid
+from jbod_model.ids import Uuid
 
 
 class NoDirectoryAvailable(JbodError):
@@ -65,7 +65,7 @@ class Disks:
         return self.unreadable > 0 or bool(self.failed)
 
 
-def candidates(disks: Disks, replica: Replica, target: Uuid | None, ids: IdTable) -> tuple[Uuid, ...]:
+def candidates(disks: Disks, replica: Replica, target: Uuid | None) -> tuple[Uuid, ...]:
     """Where a new log may go, best first (R-DISK-1, R-DISK-2, R-DISK-7).
 
     The directory that an operator requested comes first, then ``target`` if it is an online directory; each of them is
@@ -73,7 +73,7 @@ def candidates(disks: Disks, replica: Replica, target: Uuid | None, ids: IdTable
     future logs. Cordoned directories are left out, except that the first takes the log if all are cordoned.
     """
     wish = disks.preferred.get(replica)
-    if wish is None and target is not None and target not in (ids.unassigned, ids.lost) and target in disks.online:
+    if wish is None and target in disks.online:
         wish = target
     if wish is not None:
         return (wish,)
@@ -86,7 +86,6 @@ def create_log(
     disks: Disks,
     replica: Replica,
     target: Uuid | None,
-    ids: IdTable,
     *,
     is_new: bool,
     can_create: Callable[[Uuid], bool] = lambda _: True,
@@ -100,7 +99,7 @@ def create_log(
         return disks
     if not is_new and disks.has_offline:
         raise OfflineDirectories(replica)
-    tried = candidates(disks, replica, target, ids)
+    tried = candidates(disks, replica, target)
     for directory in tried:
         if directory not in disks.failed and can_create(directory):
             return replace(

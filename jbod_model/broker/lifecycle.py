@@ -267,7 +267,7 @@ def tick(life: Lifecycle, around: Surroundings, now: int) -> tuple[Lifecycle, tu
     if not life.registered:
         return life, (registration_request(life),)
     request = heartbeat_request(life, around)
-    return replace(life, unfence_asked=life.unfence_asked or not request.want_fence), (request,)
+    return replace(life, unfence_asked=not request.want_fence), (request,)
 
 
 def _wants_fence(life: Lifecycle, around: Surroundings) -> bool:

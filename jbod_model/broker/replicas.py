@@ -209,7 +209,7 @@ def _follow(state: Replicas, change: ReplicaChange) -> Replicas:
     hosted = Hosted.ONLINE
     if step in (Step.CREATE_THERE, Step.CREATE_CHOSEN):
         try:
-            disks = storage.create_log(disks, replica, change.directory, state.ids, is_new=replica not in state.hosted)
+            disks = storage.create_log(disks, replica, change.directory, is_new=replica not in state.hosted)
         except (storage.OfflineDirectories, storage.NoDirectoryAvailable):
             hosted = Hosted.OFFLINE  # R-HOST-6
     elif step is Step.SKIP:

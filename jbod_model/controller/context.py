@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ from jbod_model.formats.responses import Response
 from jbod_model.ids import Uuid
 from jbod_model.profiles.releases import Release
 
-NEVER = (1 << 63) - 1
+NEVER = sys.maxsize
 """The lowest offset of no active broker."""
 
 

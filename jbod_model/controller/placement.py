@@ -36,7 +36,7 @@ class _BrokerRing:
         if self.epoch != epoch:
             self.epoch = epoch
             self.index = 0
-            self.offset = (self.offset + 1) % len(self.brokers)
+            self.offset += 1
         if self.index >= len(self.brokers):
             return None
         broker = self.brokers[(self.index + self.offset) % len(self.brokers)]

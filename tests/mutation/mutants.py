@@ -206,7 +206,7 @@ class _Finder:
                 assert changed is not None
                 told = f"{ast.unparse(node)} -> {ast.unparse(changed)}"
                 yield self._mutant(node, told, edit, first, last, function)
-            stack.extend(ast.iter_child_nodes(node))
+            stack.extend(each for each in ast.iter_child_nodes(node) if not _is_strict(each))
 
     def _implied(self, node: ast.AST) -> bool:
         """A negated condition, which is noticed if both its values are."""
@@ -308,6 +308,11 @@ def _renamed(name: str) -> Edit:
         return node
 
     return edit
+
+
+def _is_strict(node: ast.AST) -> bool:
+    """The argument of ``zip`` that only asserts equal lengths."""
+    return isinstance(node, ast.keyword) and node.arg == "strict"
 
 
 def _is_text(statement: ast.stmt) -> bool:

@@ -15,7 +15,7 @@ from jbod_model.broker.process import Broker
 from jbod_model.broker.replicas import INVALID_REPLICA_ASSIGNMENT, KAFKA_STORAGE_ERROR, LOG_DIR_NOT_FOUND, Replicas
 from jbod_model.formats.requests import BrokerHeartbeatRequest
 from jbod_model.formats.responses import BrokerHeartbeatResponse
-from jbod_model.ids import KAFKA_IDS, Uuid
+from jbod_model.ids import Uuid
 
 A, B, C = Uuid(11, 1), Uuid(11, 2), Uuid(11, 3)
 P, Q = Replica(Uuid(1, 1), 0), Replica(Uuid(1, 1), 1)
@@ -41,14 +41,14 @@ def test_new_log_avoids_cordoned_directories_but_not_an_assignment(
     """R-DISK-7: the emptiest that is free; the first of all where none is."""
     logs = {Replica(Uuid(2, 2), number): where for number, where in enumerate((A, A, B))}
     disks = Disks(configured=(A, B, C), cordoned=frozenset(cordoned), current=logs)
-    assert storage.candidates(disks, P, target, KAFKA_IDS) == chosen
-    assert storage.candidates(replace(disks, preferred={P: C}), P, target, KAFKA_IDS) == (C,)
+    assert storage.candidates(disks, P, target) == chosen
+    assert storage.candidates(replace(disks, preferred={P: C}), P, target) == (C,)
 
 
 def test_new_log_goes_to_a_cordoned_directory_rather_than_to_a_failed_one() -> None:
     """R-DISK-7: what is left online decides."""
     disks = Disks(configured=(A, B), cordoned=frozenset({B}), failed=frozenset({A}))
-    assert storage.candidates(disks, P, None, KAFKA_IDS) == (B,)
+    assert storage.candidates(disks, P, None) == (B,)
 
 
 @pytest.mark.parametrize(

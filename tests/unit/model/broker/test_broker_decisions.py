@@ -147,24 +147,24 @@ def test_holding_of_a_replica(
 def test_log_is_created_in_the_assigned_directory() -> None:
     """R-DISK-1, testCreateLogOnTargetedLogDirectory."""
     disks = Disks(configured=tuple(Uuid(11, i) for i in range(5)))
-    assert storage.create_log(disks, P, Uuid(11, 3), KAFKA_IDS, is_new=True).current == {P: Uuid(11, 3)}
+    assert storage.create_log(disks, P, Uuid(11, 3), is_new=True).current == {P: Uuid(11, 3)}
 
 
 @pytest.mark.parametrize("target", [UNASSIGNED, LOST, MIGRATING, GONE, None])
 def test_log_without_a_usable_target_goes_to_a_directory_of_choice(target: Uuid | None) -> None:
     """testCreateLogWithTargetedLogDirectorySetAsUnassigned, ...SetAsUnknownWithoutAnyOfflineDirectories."""
-    assert storage.create_log(Disks(configured=(A,)), P, target, KAFKA_IDS, is_new=True).current == {P: A}
+    assert storage.create_log(Disks(configured=(A,)), P, target, is_new=True).current == {P: A}
 
 
 def test_logs_are_spread_over_the_least_loaded_directories() -> None:
     """R-DISK-1, testLeastLoadedAssignment; future logs count too."""
     disks = Disks(configured=tuple(Uuid(11, i) for i in range(3)))
     for partition in range(20):
-        disks = storage.create_log(disks, Replica(Uuid(1, 1), partition), None, KAFKA_IDS, is_new=False)
+        disks = storage.create_log(disks, Replica(Uuid(1, 1), partition), None, is_new=False)
         counts = Counter(disks.current.values())
         assert max(counts.values()) <= min(counts[directory] for directory in disks.configured) + 1
     loaded = Disks(configured=(A, B), current={P: B}, future={P: A, Q: A})
-    assert storage.candidates(loaded, Replica(Uuid(1, 1), 7), None, KAFKA_IDS) == (B, A)
+    assert storage.candidates(loaded, Replica(Uuid(1, 1), 7), None) == (B, A)
 
 
 def test_log_creation_falls_back_to_the_next_directory() -> None:
@@ -172,26 +172,24 @@ def test_log_creation_falls_back_to_the_next_directory() -> None:
     directories = tuple(Uuid(11, i) for i in range(5))
     broken = directories[:2]
     disks = storage.create_log(
-        Disks(configured=directories), P, None, KAFKA_IDS, is_new=True, can_create=lambda d: d not in broken
+        Disks(configured=directories), P, None, is_new=True, can_create=lambda d: d not in broken
     )
     assert disks.current == {P: directories[2]}
     with pytest.raises(NoDirectoryAvailable) as raised:
-        storage.create_log(Disks(configured=directories), P, None, KAFKA_IDS, is_new=True, can_create=lambda _: False)
+        storage.create_log(Disks(configured=directories), P, None, is_new=True, can_create=lambda _: False)
     assert pickle.loads(pickle.dumps(raised.value)).tried == directories
 
 
 def test_log_in_an_assigned_directory_that_refuses_does_not_go_elsewhere() -> None:
     with pytest.raises(NoDirectoryAvailable):
-        storage.create_log(
-            Disks(configured=(A, B)), P, A, KAFKA_IDS, is_new=True, can_create=lambda directory: directory != A
-        )
+        storage.create_log(Disks(configured=(A, B)), P, A, is_new=True, can_create=lambda directory: directory != A)
 
 
 def test_log_that_is_not_new_is_not_created_while_a_directory_is_offline() -> None:
     """R-DISK-4, R-HOST-6; testPartitionMarkedOfflineIfLogCantBeCreated, testDeltaToLeaderOrFollowerMarks..."""
     disks = storage.fail(Disks(configured=(A, B)), B)
     with pytest.raises(OfflineDirectories) as raised:
-        storage.create_log(disks, P, A, KAFKA_IDS, is_new=False)
+        storage.create_log(disks, P, A, is_new=False)
     assert pickle.loads(pickle.dumps(raised.value)).replica == P
     state = Replicas(disks=disks, hosted={P: Hosted.WITHOUT_LOG})
     state, reports = replicas.apply_metadata(state, [ReplicaChange(P, True, A)])

@@ -57,6 +57,53 @@ def test_broker_that_was_created_does_nothing_until_it_starts() -> None:
     assert life.timers == ()
 
 
+def test_new_process_knows_of_no_epoch_directory_or_timer() -> None:
+    """The first registration and heartbeat say so (R-LIFE-1, R-LIFE-5)."""
+    _, (request,) = lifecycle.start(LIFE, 0)
+    assert isinstance(request, BrokerRegistrationRequest)
+    assert (request.previous_broker_epoch, request.is_migrating_zk_broker) == (-1, False)
+    assert (LIFE.timers, LIFE.in_flight, LIFE.next_at_once, LIFE.shutdown_answered) == ((), False, False, False)
+    assert lifecycle.heartbeat_request(LIFE, Surroundings()) == BrokerHeartbeatRequest(
+        broker_id=1, broker_epoch=-1, current_metadata_offset=-1, want_fence=True
+    )
+    assert lifecycle.heartbeat_request(running(), Surroundings()).cordoned_log_dirs is None
+
+
+def test_registration_in_flight_is_not_sent_twice() -> None:
+    """R-LIFE-2: what is due while a request is in flight follows its answer."""
+    life, _ = lifecycle.start(LIFE, 0)
+    life, actions = lifecycle.tick(lifecycle.become_ready(life, 1), AROUND, 1)
+    assert (actions, life.next_at_once) == ((), True)
+
+
+def test_timers_are_in_the_order_of_their_times() -> None:
+    life, _ = lifecycle.start(replace(LIFE, registration_timeout=50), 0)
+    life = lifecycle.answer_registration(life, None, 5)
+    assert life.timers == (50, 105)
+
+
+def test_heartbeat_that_was_due_at_once_is_followed_by_one_after_the_interval() -> None:
+    """R-LIFE-7: the haste ends with the heartbeat that reports the failure."""
+    life, _ = lifecycle.tick(running(), AROUND, 111)
+    life, _ = lifecycle.tick(lifecycle.fail_directory(life, A, 112), AROUND, 112)
+    life, _ = lifecycle.answer_heartbeat(life, FINE, 113)
+    assert life.next_communication == 113
+    life, _ = beat(life, 113)
+    assert life.next_communication == 213
+
+
+@pytest.mark.parametrize("life", [LIFE, lifecycle.begin_shutdown(lifecycle.start(LIFE, 0)[0], 1)[0]])
+def test_answer_to_a_process_that_does_not_run_schedules_nothing(life: Lifecycle) -> None:
+    assert lifecycle.answer_registration(life, None, 5).timers == ()
+    assert lifecycle.become_ready(life, 5).timers == ()
+
+
+def test_directory_that_fails_twice_is_reported_once() -> None:
+    """R-LIFE-7."""
+    life = lifecycle.fail_directory(lifecycle.fail_directory(running(), A, 20), A, 30)
+    assert lifecycle.heartbeat_request(life, AROUND).offline_log_dirs == (A,)
+
+
 def test_registration_names_directories_sorted_and_the_previous_epoch() -> None:
     """testSuccessfulRegistration, testRegistrationIncludesDirs (R-IDENT-2)."""
     _, (request,) = lifecycle.start(replace(LIFE, log_dirs=(B, A, C), previous_epoch=10), 0)

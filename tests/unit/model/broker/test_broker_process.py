@@ -345,7 +345,8 @@ def test_assignment_into_a_failed_directory_that_is_never_delivered(
     assert (30_150 in node.timers) is ends
     node, actions = process.tick(node, 30_150)
     assert node.running is not ends
-    assert any(isinstance(action, Shutdown) for action in actions) is ends
+    assert any(isinstance(action, Shutdown) and not action.halt for action in actions) is ends
+    assert (node.life.timers == ()) is ends
 
 
 def test_oldest_assignment_into_a_failed_directory_sets_the_limit() -> None:

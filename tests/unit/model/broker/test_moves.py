@@ -155,6 +155,32 @@ def test_confirmation_that_comes_late_is_taken_for_the_next_move_by_kafka_only(
     assert state.moves == {P: Move(A, C, after)}
 
 
+def test_error_codes_are_kafkas() -> None:
+    """Source: ``org.apache.kafka.common.protocol.Errors``."""
+    assert (NONE, REPLICA_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, LOG_DIR_NOT_FOUND) == (0, 9, 56, 57)
+    assert replicas.INVALID_REPLICA_ASSIGNMENT == 39
+
+
+def test_future_log_in_the_assigned_directory_is_promoted_by_the_page_once_it_has_caught_up() -> None:
+    """R-DECIDE-4: the controller has assigned the directory already, so nothing is reported."""
+    state = hosting(KIP858_BROKER, disks=Disks(configured=(A, B, C), current={P: A}, future={P: B}))
+    state, reports = replicas.apply_metadata(state, iter([ReplicaChange(P, True, B)]))
+    assert (state.moves, reports) == ({P: Move(A, B, MoveState.ACCEPTED)}, ())
+    state, reports = replicas.catch_up(state, P)
+    assert (state.disks.current, state.moves, reports) == ({P: B}, {}, ())
+
+
+@pytest.mark.parametrize(("unreadable", "reported"), [(0, False), (1, True)])
+def test_unassigned_replica_is_reported_by_the_drafts_if_the_broker_has_another_directory(
+    unreadable: int, reported: bool
+) -> None:
+    """R-DRAFT-4: a directory that was unreadable at start counts."""
+    state = Replicas(disks=Disks(configured=(A,), unreadable=unreadable), rules=DRAFT_BROKER)
+    state, reports = replicas.apply_metadata(state, iter([ReplicaChange(P, True, KAFKA_IDS.unassigned)]))
+    assert state.disks.current == {P: A}
+    assert reports == ((Report(P, A, Reason.METADATA),) if reported else ())
+
+
 def test_confirmation_of_a_move_that_is_gone_changes_nothing() -> None:
     assert replicas.confirm(hosting(), P, B) == hosting()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from jbod_model.controller import authorizer
 from jbod_model.controller.authorizer import Authorizer, authorizer_of
 from jbod_model.controller.heartbeat import TRANSITIONS, BrokerControlState, Situation, next_state
 from jbod_model.formats.kafka_errors import (
@@ -122,6 +123,12 @@ def test_everybody_acts_as_a_broker_where_no_entry_is_found_and_that_is_allowed(
     assert Authorizer(allow_if_no_entry=True).may_act_as_broker("User:broker")
     other = Authorizer(entries=(entry("User:admin", 9, 3),), allow_if_no_entry=True)
     assert not other.may_act_as_broker("User:broker")
+
+
+def test_kinds_of_resource_names_and_permissions_have_kafkas_numbers() -> None:
+    """Source: ``ResourceType``, ``PatternType``, ``AclOperation``, ``AclPermissionType``."""
+    assert (authorizer.CLUSTER_RESOURCE, authorizer.LITERAL, authorizer.PREFIXED) == (4, 3, 4)
+    assert (authorizer.ALL, authorizer.CLUSTER_ACTION, authorizer.DENY, authorizer.ALLOW) == (2, 9, 2, 3)
 
 
 # REGISTRATION

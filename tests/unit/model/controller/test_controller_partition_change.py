@@ -377,6 +377,15 @@ def test_partition_change_last_known_leader_that_cannot_lead_is_not_elected(elec
     assert change(before, Wish(isr=(), election=election), surroundings("4.0-IV1", nobody, **ELR)) is None
 
 
+def test_partition_change_last_known_leader_that_is_taken_out_leads_only_in_kafka() -> None:
+    """R-QUIRK-3, R-ELECT-4: a cancelled reassignment takes 3 out while nobody is in sync."""
+    before = partition((1, 2, 3), isr=(), leader=-1, adding_replicas=(3,), last_known_elr=(3,))
+    flawed = surroundings("4.1-IV1", lambda broker_id: broker_id == 3, **ELR)
+    wish = Wish(isr=(), replicas=(1, 2), adding=())
+    assert after(before, wish, flawed).leader == 3
+    assert after(before, wish, replace(flawed, keep_stale_elr=False)).leader == -1
+
+
 def test_partition_change_stale_eligible_replica_leaves_when_the_flaw_is_repaired() -> None:
     """R-QUIRK-3: 4 is taken out of the replicas by the change, and of the eligible ones only when repaired."""
     moving = partition((1, 2, 4), isr=(1, 4), leader=1, removing_replicas=(4,), eligible_leader_replicas=(2,))

@@ -26,7 +26,7 @@ from jbod_model.formats.records import (
     UnregisterBrokerRecord,
 )
 from jbod_model.ids import KAFKA_IDS, KIP858_IDS, Uuid
-from jbod_model.profiles import DRAFT, KAFKA, KIP858
+from jbod_model.profiles import DRAFT, KAFKA, KIP858, Profile
 from jbod_model.replay.image import HANDLERS, WITHOUT_EFFECT, Image, Partition
 from jbod_model.replay.snapshot import snapshot_records
 
@@ -214,6 +214,7 @@ def test_registration_change_sets_its_fields() -> None:
     assert after(fenced=1) == (True, False, (A, B), None)
     assert after(in_controlled_shutdown=1) == (False, True, (A, B), None)
     assert after(log_dirs=(B,), cordoned_log_dirs=()) == (False, False, (B,), ())
+    assert after(log_dirs=(C, B, A)) == (False, False, (A, B, C), None)
 
 
 def test_unfencing_keeps_the_controlled_shutdown() -> None:
@@ -320,6 +321,22 @@ def test_draft_snapshot_names_the_directories_that_a_registration_rewrote() -> N
     records = [each.record for each in snapshot_records(image)]
     (partition,) = [record for record in records if isinstance(record, PartitionRecord)]
     assert partition.directories == (LOST, B, C)
+
+
+def test_draft_rewrite_leaves_other_partitions_as_they_are() -> None:
+    """R-REPLAY-4: an unchanged partition stays the same object."""
+    image = replay(partition_record(partition_id=1, replicas=(2, 3), isr=(2, 3), directories=(B, C)), image=BORN)
+    after = image.apply(RegisterBrokerRecord(broker_id=1, log_dirs=(B,)), 9, profile=DRAFT)
+    assert after.topics[TOPIC].partitions[0].directories == (LOST, B, C)
+    assert after.topics[TOPIC].partitions[1] is image.topics[TOPIC].partitions[1]
+
+
+@pytest.mark.parametrize("fields", [{"fenced": 1}, {"in_controlled_shutdown": 1}])
+@pytest.mark.parametrize("profile", [KAFKA, KIP858, DRAFT])
+def test_change_about_something_else_keeps_the_directories(fields: dict[str, Any], profile: Profile) -> None:
+    """R-BROKER-6: in every profile, as an empty list is also the absence of one."""
+    change = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=100, **fields)
+    assert BORN.apply(change, 9, profile=profile).brokers[1].directories == (A, B)
 
 
 # TOPICS AND THE REST

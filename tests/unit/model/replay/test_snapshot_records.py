@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jbod_model.formats.metadata_version import LEVELS
-from jbod_model.formats.records import FeatureLevelRecord, PartitionRecord, TopicRecord
+from jbod_model.formats.records import FeatureLevelRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
 from jbod_model.ids import Uuid
 from jbod_model.replay.image import Image
 from jbod_model.replay.registrations import BrokerRegistration, Partition, Rewrite, rewrite_of
@@ -75,6 +75,36 @@ def test_snapshot_begins_with_the_metadata_version_and_has_the_other_features_by
         image = image.apply(FeatureLevelRecord(name=name, feature_level=max(LEVELS.values())), 0)
     names = [one.record.name for one in snapshot_records(image) if isinstance(one.record, FeatureLevelRecord)]
     assert names == ["metadata.version", "eligible.leader.replicas.version", "group.version", "share.version"]
+
+
+@pytest.mark.parametrize(
+    ("level", "directories", "cordoned"),
+    [("3.7-IV1", (), None), ("3.7-IV2", (A,), None), ("4.2-IV1", (A,), None), ("4.3-IV0", (A,), (A,))],
+)
+def test_snapshot_leaves_out_what_its_metadata_version_cannot_record(
+    level: str, directories: tuple[Uuid, ...], cordoned: tuple[Uuid, ...] | None
+) -> None:
+    """R-SNAP-2."""
+    image = Image()
+    for offset, record in enumerate(
+        (
+            FeatureLevelRecord(name="metadata.version", feature_level=LEVELS[level]),
+            RegisterBrokerRecord(broker_id=1, incarnation_id=Uuid(1, 1), log_dirs=(A,), cordoned_log_dirs=(A,)),
+            TopicRecord(name="t", topic_id=TOPIC),
+            PartitionRecord(topic_id=TOPIC, partition_id=0, replicas=(1,), isr=(1,), leader=1, directories=(A,)),
+        )
+    ):
+        image = image.apply(record, offset)
+    records = [one.record for one in snapshot_records(image)]
+    (broker,) = (one for one in records if isinstance(one, RegisterBrokerRecord))
+    (partition,) = (one for one in records if isinstance(one, PartitionRecord))
+    assert (broker.log_dirs, broker.cordoned_log_dirs, partition.directories) == (directories, cordoned, directories)
+
+
+def test_partition_that_no_record_describes_has_neither_leader_nor_epoch() -> None:
+    partition = Partition(replicas=(1,), directories=(A,), isr=())
+    assert (partition.leader, partition.leader_recovery_state) == (-1, 0)
+    assert (partition.leader_epoch, partition.partition_epoch) == (-1, -1)
 
 
 def test_directory_of_a_broker_without_a_replica_is_a_key_error() -> None:

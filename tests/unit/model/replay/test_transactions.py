@@ -97,6 +97,13 @@ def test_abort_leak_shows_aborted_records_only_when_switched_on(
     assert features(abort_leak=True) == leaking
 
 
+def test_leak_has_only_records_and_comes_with_the_next_record(tmp_path: Path) -> None:
+    """R-TXN-7: markers have had their effect, and a control record flushes nothing."""
+    history(tmp_path, [BEGIN, A, ABORT], [LEADER], [NOOP])
+    entries = committed(LogReader(MetadataLog.open(tmp_path)), abort_leak=True)
+    assert [entry.offset for entry in entries] == [0, 2, 3, 1, 4]
+
+
 @pytest.mark.parametrize(
     ("batches", "offset", "problem"),
     [
@@ -127,3 +134,10 @@ def test_open_transaction_is_named(tmp_path: Path) -> None:
     assert [entry.offset for entry in visible] == [0]
     assert transactions.open_at == 1
     assert list(committed(LogReader(MetadataLog.open(tmp_path)))) == visible
+
+
+def test_images_go_on_from_a_given_image(tmp_path: Path) -> None:
+    history(tmp_path, [A])
+    given = Image().apply(B, 0)
+    ((_, image),) = images(LogReader(MetadataLog.open(tmp_path)), image=given)
+    assert set(image.features) == {"a", "b"}
