@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -14,11 +15,15 @@ from pipelines.start.switch import is_on
 
 _BUILD = "build_runtime_param"
 _TEXT = (str, str | None)
+_NUMBER = (int, int | None)
+_DECIMAL = re.compile("-?[0-9]{1,18}")
 _TEXTS = (list[str], list[str] | None)
 
 
 def without_pydantic() -> None:
-    """Lets Typer take a text for a text and a list of texts for a list; it converts other values as before.
+    """Takes texts, lists of texts, whole numbers within their limits and names of choices without pydantic.
+
+    Typer converts every other value as before, and refuses those that are wrong.
 
     A Typer that does not have the private function keeps its own way.
     """
@@ -61,6 +66,22 @@ class _Taken:
             return value
         if isinstance(value, (list, tuple)) and kind in _TEXTS and all(isinstance(one, str) for one in value):
             return [*value]
-        if isinstance(value, Enum) and type(value) in (kind, *get_args(kind)):
-            return value
+        if isinstance(value, str) and kind in _NUMBER and _DECIMAL.fullmatch(value) and self._allows(int(value)):
+            return int(value)
+        for choices in (kind, *get_args(kind)):
+            if (
+                isinstance(choices, type)
+                and issubclass(choices, Enum)
+                and (isinstance(value, choices) or value in _names(choices))
+            ):
+                return choices(value)
         return self._by_typer.coerce(value, param=param, ctx=ctx)
+
+    def _allows(self, number: int) -> bool:
+        parameter = self.descriptor.parameter_info
+        least, most = getattr(parameter, "min", None), getattr(parameter, "max", None)
+        return (least is None or number >= least) and (most is None or number <= most)
+
+
+def _names(choices: type[Enum]) -> list[object]:
+    return [choice.value for choice in choices]

@@ -26,9 +26,10 @@ def test_question_to_a_small_log_imports_no_library_that_it_does_not_use() -> No
         "try:\n    main(sys.argv[2:])\nexcept SystemExit:\n    pass\n"
         "print([name for name in sys.argv[1].split(',') if name in sys.modules], file=sys.stderr)"
     )
-    words = [sys.executable, "-c", program, ",".join(NOT_NEEDED), "offline", "--log", str(metadata_dir("kafka-4.1.2"))]
+    question = ["offline", "--log", str(metadata_dir("kafka-4.1.2")), "--at-offset", "200", "--limit=3", "--format=csv"]
+    words = [sys.executable, "-c", program, ",".join(NOT_NEEDED), *question]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=True, timeout=120)
-    assert "offline" in done.stdout
+    assert len(done.stdout.splitlines()) == 4
     assert done.stderr.splitlines()[-1] == "[]"
 
 
@@ -45,10 +46,11 @@ def _app() -> typer.Typer:
         words: Annotated[list[str] | None, typer.Argument()] = None,
         text: Annotated[str | None, typer.Option("--text")] = None,
         number: Annotated[int | None, typer.Option("--number")] = None,
+        few: Annotated[int, typer.Option("--few", min=0, max=9)] = 1,
         many: Annotated[list[str] | None, typer.Option("--many")] = None,
         form: Annotated[Form, typer.Option("--form")] = Form.table,
     ) -> None:
-        typer.echo(repr((words, text, number, many, form)))
+        typer.echo(repr((words, text, number, few, many, form)))
 
     return app
 
@@ -60,6 +62,14 @@ def _app() -> typer.Typer:
         ["a", "b", "--text", "7"],
         ["--number", "7", "--form", "json"],
         ["--number", "x"],
+        ["--number", "-7", "--few", "9"],
+        ["--number", "+7"],
+        ["--number", "1_0"],
+        ["--number", "\u0667"],
+        ["--number", str(10**30)],
+        ["--few", "10"],
+        ["--few", "-1"],
+        ["--form", "JSON"],
         ["--form", "xml"],
         ["--many", "a", "--many", "b", "--text", ""],
     ],
