@@ -292,8 +292,6 @@ def _due_checks(life: Lifecycle, now: int) -> Lifecycle:
 
 def _must_end(life: Lifecycle, directory: Uuid, around: Surroundings) -> bool:
     """R-LIFE-8: Kafka's broker ends for every unreported failure, the KIP's only if it leads a partition there."""
-    if dict(life.offline).get(directory, False):
-        return False
     return directory in around.leading_in or not life.rules.shut_down_only_if_leading
 
 

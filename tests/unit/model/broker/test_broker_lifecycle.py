@@ -76,6 +76,14 @@ def test_registration_in_flight_is_not_sent_twice() -> None:
     assert (actions, life.next_at_once) == ((), True)
 
 
+def test_cordon_before_the_registration_is_reported_by_the_first_heartbeat_after_it() -> None:
+    """R-LIFE-11."""
+    life, _ = lifecycle.start(LIFE, 0)
+    life = lifecycle.cordon(life, (A,), 1)
+    assert (life.cordoned, life.timers) == ((A,), (lifecycle.REGISTRATION_TIMEOUT_MS,))
+    assert 20 in lifecycle.cordon(running(), (A,), 20).timers
+
+
 def test_timers_are_in_the_order_of_their_times() -> None:
     life, _ = lifecycle.start(replace(LIFE, registration_timeout=50), 0)
     life = lifecycle.answer_registration(life, None, 5)

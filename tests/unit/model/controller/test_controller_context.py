@@ -10,6 +10,7 @@ import pytest
 from jbod_model.controller.cluster import Cluster
 from jbod_model.controller.context import Context
 from jbod_model.controller.memory import ControllerMemory
+from jbod_model.controller.placement import UsableBroker, place
 from jbod_model.controller.topics import usable_brokers
 from jbod_model.formats.kafka_errors import InvalidRequest, KafkaError, PolicyViolation
 from jbod_model.formats.records import (
@@ -32,11 +33,21 @@ from jbod_model.formats.requests import (
     IncrementalAlterConfigsRequest,
     TopicPartitions,
 )
-from jbod_model.formats.responses import BrokerHeartbeatResponse, ElectLeadersResponse
+from jbod_model.formats.responses import BrokerHeartbeatResponse, CreateTopicsResponse, ElectLeadersResponse
 from jbod_model.ids import Uuid
+from jbod_model.java import JavaRandom
 from jbod_model.profiles import KAFKA, KIP858
 from jbod_model.replay.image import Image
-from tests.unit.model.controller.controller_world import World, changes, directory, of, topic_id, versions
+from tests.unit.model.controller.controller_world import (
+    MIGRATING,
+    UNASSIGNED,
+    World,
+    changes,
+    directory,
+    of,
+    topic_id,
+    versions,
+)
 
 # DEFAULTS
 
@@ -102,6 +113,21 @@ def test_broker_without_recorded_directories_is_not_asked_to_stop() -> None:
     assert not response.should_shut_down
 
 
+def test_context_that_says_nothing_is_that_of_kafkas_builders() -> None:
+    """Source: ``ReplicationControlManager.Builder``; no offset, no controller, no random number yet."""
+    context = Context()
+    assert (context.default_num_partitions, context.default_replication_factor) == (1, 3)
+    assert (context.register_broker_record_offset, context.controlled_shutdown_offset) == (-1, -1)
+    assert (context.next_offset, context.random_state, context.controller_id, context.kraft_version) == (0, 0, -1, 0)
+
+
+@pytest.mark.parametrize(("level", "default"), [("3.7-IV1", MIGRATING), ("3.7-IV2", UNASSIGNED)])
+def test_new_replica_has_no_directory_where_none_can_be_recorded(level: str, default: Uuid) -> None:
+    """R-NEWDIR-1."""
+    world = World(level).brokers(1)
+    assert Cluster(world.image, KAFKA, Context()).default_dir(1) == default
+
+
 # REQUESTS
 
 
@@ -153,6 +179,26 @@ def test_brokers_are_placed_in_the_order_of_their_ids() -> None:
     world.ask(world.registration(2, directory(2), rack="Aa"))
     world.ask(world.registration(1, directory(1), rack="BB"))
     assert [each.id for each in usable_brokers(Cluster(world.image, KAFKA, Context()))] == [1, 2]
+
+
+def test_replication_factor_is_checked_before_the_number_of_partitions() -> None:
+    """R-CREATE-4."""
+    request = CreateTopicsRequest(topics=(CreatableTopic(name="a", num_partitions=0, replication_factor=-2),))
+    response = World().brokers(1).look(request).response
+    assert isinstance(response, CreateTopicsResponse)
+    assert [each.error_code for each in response.topics] == [KafkaError.INVALID_REPLICATION_FACTOR]
+
+
+@pytest.mark.parametrize(("brokers", "shuffled"), [(1, False), (2, True), (3, True)])
+def test_brokers_are_shuffled_when_each_of_several_has_led(brokers: int, shuffled: bool) -> None:
+    """R-PLACE-2: one broker alone has no order."""
+    usable = [UsableBroker(broker_id, None, False) for broker_id in range(brokers)]
+    states = []
+    for partitions in (brokers, brokers + 1):
+        random = JavaRandom(7)
+        place(usable, partitions, 1, random)
+        states.append(random.state)
+    assert (states[0] != states[1]) is shuffled
 
 
 # MEMORY

@@ -321,6 +321,32 @@ def test_update_features_kraft_version_is_no_metadata() -> None:
     assert plain(World().look(update("kraft.version", 1))) == [NoOpRecord()]
 
 
+def test_update_features_to_the_present_level_writes_it_again_whatever_the_type() -> None:
+    """R-FEAT-2: it is neither up nor down."""
+    world = World()
+    level = world.image.features[MV]
+    for upgrade_type in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        result = world.look(update(MV, level, upgrade_type))
+        assert plain(result) == [FeatureLevelRecord(name=MV, feature_level=level)]
+        assert versions(result.records) == [0]
+    kraft = update("kraft.version", 1, SAFE_DOWNGRADE)
+    assert world.look(kraft, kraft_version=1).records == ()
+    assert plain(world.look(update("kraft.version", 1), kraft_version=1)) == [NoOpRecord()]
+
+
+def test_update_features_of_the_minimum_in_sync_size_has_version_0() -> None:
+    """R-FEAT-4."""
+    world = World()
+    world.config("", MIN_ISR, None)
+    assert versions(world.look(update(ELR, 1)).records) == [0, 0]
+
+
+def test_update_features_metadata_version_that_no_release_has_is_refused() -> None:
+    """R-FEAT-3: even if the controller's range has it."""
+    refused = World().refuse(InvalidUpdateVersion, update(MV, 900), supported_features={MV: (7, 1000)})
+    assert "there is no level 900" in str(refused)
+
+
 def test_update_features_eligible_leaders_need_their_metadata_version() -> None:
     """R-FEAT-4: also one that is raised in the same request."""
     world = World("4.0-IV0")

@@ -190,6 +190,11 @@ def test_partition_change_isr_shrink_raises_the_leader_epoch_only_before_36(leve
     assert change(FOO, Wish(isr=(2, 1)), surroundings(level)) == expected
 
 
+def test_partition_change_isr_in_another_order_never_raises_the_leader_epoch() -> None:
+    """R-CHANGE-3: nobody left."""
+    assert change(replace(FOO, isr=(2, 1)), Wish(isr=(1, 2)), surroundings("3.4-IV0")) == {"isr": (1, 2)}
+
+
 @pytest.mark.parametrize("level", ["3.4-IV0", "3.5-IV2", "3.6-IV0", "3.7-IV2", "4.0-IV0"])
 def test_partition_change_isr_growth_never_raises_the_leader_epoch(level: str) -> None:
     """R-CHANGE-3."""

@@ -49,6 +49,14 @@ def brief(found: list[Change]) -> list[tuple[object, ...]]:
     return [(one.what, one.broker_id, one.directory_id, one.before, one.after, one.why) for one in found]
 
 
+def test_changes_of_several_brokers_are_in_the_order_of_their_ids() -> None:
+    """R-EVENT-1: a set of 8 and 1 begins with 8."""
+    many = image(registered(8, D0), registered(1, D1))
+    found = [one.broker_id for one in changes_between(Image(), many, None)]
+    assert found == sorted(found, key=lambda broker_id: broker_id or 0)
+    assert {1, 8} <= set(found)
+
+
 def test_registration_tells_epoch_fencing_directories_and_cordons() -> None:
     """R-EVENT-5, R-EVENT-6."""
     record = r.RegisterBrokerRecord(

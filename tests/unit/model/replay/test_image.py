@@ -19,11 +19,13 @@ from jbod_model.formats.records import (
     PartitionRecord,
     Record,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnknownRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
 )
 from jbod_model.ids import KAFKA_IDS, KIP858_IDS, Uuid
 from jbod_model.profiles import DRAFT, KAFKA, KIP858, Profile
@@ -340,6 +342,16 @@ def test_change_about_something_else_keeps_the_directories(fields: dict[str, Any
 
 
 # TOPICS AND THE REST
+
+
+def test_controller_leaves_the_image_once() -> None:
+    """R-CONTROLLER-1, R-CONTROLLER-2."""
+    image = BORN.apply(RegisterControllerRecord(controller_id=100), 9)
+    assert list(image.controllers) == [100]
+    gone = image.apply(UnregisterControllerRecord(controller_id=100), 10)
+    assert list(gone.controllers) == []
+    with pytest.raises(ReplayViolation, match="controller 100 is not registered"):
+        gone.apply(UnregisterControllerRecord(controller_id=100), 11)
 
 
 def test_removed_topic_takes_its_configuration_and_may_be_born_again() -> None:

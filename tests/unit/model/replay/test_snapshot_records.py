@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from jbod_model.formats.metadata_version import LEVELS
-from jbod_model.formats.records import FeatureLevelRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
+from jbod_model.formats.records import (
+    FeatureLevelRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    TopicRecord,
+)
 from jbod_model.ids import Uuid
 from jbod_model.replay.image import Image
 from jbod_model.replay.registrations import BrokerRegistration, Partition, Rewrite, rewrite_of
@@ -99,6 +105,36 @@ def test_snapshot_leaves_out_what_its_metadata_version_cannot_record(
     (broker,) = (one for one in records if isinstance(one, RegisterBrokerRecord))
     (partition,) = (one for one in records if isinstance(one, PartitionRecord))
     assert (broker.log_dirs, broker.cordoned_log_dirs, partition.directories) == (directories, cordoned, directories)
+
+
+@pytest.mark.parametrize(
+    ("level", "version", "migrating", "controllers"),
+    [("3.3-IV3", 1, False, 0), ("3.4-IV0", 2, True, 0), ("3.7-IV0", 2, True, 1), ("3.7-IV2", 3, True, 1)],
+)
+def test_snapshot_of_an_old_cluster_has_the_records_of_its_time(
+    level: str, version: int, migrating: bool, controllers: int
+) -> None:
+    """R-SNAP-1, R-SNAP-2: a broker in ZooKeeper mode from version 2 on, controllers from 3.7-IV0 on."""
+    image = Image()
+    for offset, record in enumerate(
+        (
+            FeatureLevelRecord(name="metadata.version", feature_level=LEVELS[level]),
+            RegisterBrokerRecord(broker_id=1, incarnation_id=Uuid(1, 1), is_migrating_zk_broker=True),
+            RegisterControllerRecord(controller_id=100),
+        )
+    ):
+        image = image.apply(record, offset)
+    records = list(snapshot_records(image))
+    ((broker, written),) = (
+        (one.record, one.version) for one in records if isinstance(one.record, RegisterBrokerRecord)
+    )
+    assert (broker.is_migrating_zk_broker, written) == (migrating, version)
+    assert sum(isinstance(one.record, RegisterControllerRecord) for one in records) == controllers
+
+
+def test_snapshot_without_a_metadata_version_is_of_the_oldest() -> None:
+    image = Image().apply(RegisterBrokerRecord(broker_id=1, incarnation_id=Uuid(1, 1)), 0)
+    assert [one.version for one in snapshot_records(image)] == [1]
 
 
 def test_partition_that_no_record_describes_has_neither_leader_nor_epoch() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jbod_model.errors import ReplayViolation
+from jbod_model.errors import ReplayViolation, UsageError
 from jbod_model.formats.control_records import ControlRecord, LeaderChangeMessage
 from jbod_model.formats.log import LogReader, MetadataLog
 from jbod_model.formats.log_writer import LogWriter, write_snapshot
@@ -141,3 +141,28 @@ def test_images_go_on_from_a_given_image(tmp_path: Path) -> None:
     given = Image().apply(B, 0)
     ((_, image),) = images(LogReader(MetadataLog.open(tmp_path)), image=given)
     assert set(image.features) == {"a", "b"}
+
+
+def test_control_record_inside_an_aborted_transaction_stays(tmp_path: Path) -> None:
+    """R-TXN-3: its offset counts."""
+    history(tmp_path, [BEGIN, A], [LEADER], [ABORT])
+    entries = committed(LogReader(MetadataLog.open(tmp_path)))
+    assert [entry.offset for entry in entries] == [0, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("offset", "at", "features"),
+    [(0, 0, {"a"}), (1, 1, {"a"}), (2, 2, {"a", "b"}), (9, 2, {"a", "b"}), (None, 2, {"a", "b"})],
+)
+def test_image_at_an_offset_is_that_of_the_newest_visible_one(
+    tmp_path: Path, offset: int | None, at: int, features: set[str]
+) -> None:
+    history(tmp_path, [A], [NOOP, B])
+    found, image = image_at(tmp_path, offset)
+    assert (found, set(image.features)) == (at, features)
+
+
+def test_image_at_an_offset_before_the_log_is_refused(tmp_path: Path) -> None:
+    history(tmp_path, [A])
+    with pytest.raises(UsageError, match="no state at offset -1"):
+        image_at(tmp_path, -1)
