@@ -316,11 +316,8 @@ def _is_strict(node: ast.AST) -> bool:
 
 
 def _is_text(statement: ast.stmt) -> bool:
-    return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Constant)
-        and isinstance(statement.value.value, str)
-    )
+    """A docstring, or the ``...`` of a protocol."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _types_only(statement: ast.stmt) -> bool:

@@ -41,6 +41,11 @@ def changes(function: str) -> set[str]:
     return {each.change for each in mutants("part.py", SOURCE) if each.function == function}
 
 
+@pytest.mark.parametrize("body", ["return zip(a, b, strict=True)", "...", '"""Text."""'])
+def test_what_no_test_can_notice_is_no_mutant(body: str) -> None:
+    assert mutants("part.py", f"def pairs(a, b):\n    {body}\n") == []
+
+
 def test_mutants_of_a_function_leave_out_operands_statements_and_values() -> None:
     assert changes("Part.grown") == {
         "if self.size >= most or not other -> if True",
