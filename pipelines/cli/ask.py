@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
@@ -125,6 +124,8 @@ def dump(
 
 def show_version(as_json: AsJson = False) -> None:
     """The versions of jbod and of its main dependencies."""
+    from importlib.metadata import PackageNotFoundError, version
+
     packages = ("jbod", "pyspark", "delta-spark", "deltalake", "duckdb", "pyarrow", "numba")
     found: dict[str, str | None] = {}
     for package in packages:

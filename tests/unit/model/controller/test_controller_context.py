@@ -13,6 +13,7 @@ from jbod_model.controller.memory import ControllerMemory
 from jbod_model.controller.placement import UsableBroker, place
 from jbod_model.controller.topics import usable_brokers
 from jbod_model.formats.kafka_errors import InvalidRequest, KafkaError, PolicyViolation
+from jbod_model.formats.metadata_version import LEVELS
 from jbod_model.formats.records import (
     ClearElrRecord,
     FeatureLevelRecord,
@@ -124,7 +125,8 @@ def test_context_that_says_nothing_is_that_of_kafkas_builders() -> None:
 @pytest.mark.parametrize(("level", "default"), [("3.7-IV1", MIGRATING), ("3.7-IV2", UNASSIGNED)])
 def test_new_replica_has_no_directory_where_none_can_be_recorded(level: str, default: Uuid) -> None:
     """R-NEWDIR-1."""
-    world = World(level).brokers(1)
+    world = World().brokers(1)
+    world.apply(FeatureLevelRecord(name="metadata.version", feature_level=LEVELS[level]))
     assert Cluster(world.image, KAFKA, Context()).default_dir(1) == default
 
 

@@ -331,7 +331,9 @@ def test_update_features_to_the_present_level_writes_it_again_whatever_the_type(
         assert versions(result.records) == [0]
     kraft = update("kraft.version", 1, SAFE_DOWNGRADE)
     assert world.look(kraft, kraft_version=1).records == ()
-    assert plain(world.look(update("kraft.version", 1), kraft_version=1)) == [NoOpRecord()]
+    waited_for = world.look(update("kraft.version", 1), kraft_version=1)
+    assert (plain(waited_for), versions(waited_for.records)) == ([NoOpRecord()], [0])
+    assert plain(world.look(update(ELR, 0))) == [FeatureLevelRecord(name=ELR, feature_level=0)]
 
 
 def test_update_features_of_the_minimum_in_sync_size_has_version_0() -> None:

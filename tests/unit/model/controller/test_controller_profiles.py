@@ -441,6 +441,8 @@ def test_memory_first_partition_of_a_table_written_to_since_it_filled() -> None:
     }
     assert first_partition(partitions, None).replicas == (0,)
     assert first_partition(partitions, 4).replicas == (2,)
+    once = {number: replace(each, partition_epoch=min(number, 1)) for number, each in partitions.items()}
+    assert first_partition(once, None).replicas == (0,)
 
 
 def test_memory_of_an_unknown_topic_is_empty() -> None:
