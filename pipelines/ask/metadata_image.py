@@ -30,11 +30,11 @@ def image(lake: Lake) -> dict[str, Any]:
 
 
 def image_text(lake: Lake) -> Iterator[str]:
-    """The same as JSON text in pieces, one per topic: DuckDB writes it, so that large images take seconds."""
+    """The same as JSON text in pieces, of some thousand partitions each: DuckDB writes it while it is read."""
     yield f'{{"op":"image","offset":{lake.offset},"partitions":['
-    yield from _joined(text for _, text in sorted(_topics(lake), key=lambda topic: java_order(topic[0])))
+    yield from _joined(_partitions(lake))
     yield '],"brokers":['
-    yield from _joined(text for (text,) in lake.query(f"SELECT {_BROKER} FROM {lake.at('brokers')} ORDER BY broker_id"))
+    yield from _joined(lake.stream(f"SELECT {_BROKER} FROM {lake.at('brokers')} ORDER BY broker_id"))
     missing = lake.incomplete_since
     yield "]}" if missing is None else f'],"incompleteSince":{json.dumps(missing.as_json())}}}'
 
@@ -44,22 +44,25 @@ def java_order(name: str) -> bytes:
     return name.encode("utf-16-be", "surrogatepass")
 
 
-def _topics(lake: Lake) -> list[tuple[Any, ...]]:
-    return lake.query(
+def _partitions(lake: Lake) -> Iterator[list[tuple[Any, ...]]]:
+    topics = lake.query(f"SELECT DISTINCT topic FROM {lake.at('partitions')}")
+    return lake.stream(
         f"""
         WITH o AS (
             SELECT topic_id, partition, list(broker_id ORDER BY replica_index) AS brokers
             FROM {lake.at("offline_replicas")} GROUP BY ALL
-        )
-        SELECT p.topic, string_agg({_PARTITION}, ',' ORDER BY p.partition)
-        FROM {lake.at("partitions")} p LEFT JOIN o USING (topic_id, partition)
-        GROUP BY p.topic, p.topic_id
-        """
+        ),
+        t AS (SELECT unnest($1::VARCHAR[]) AS topic, unnest(range(len($1::VARCHAR[]))) AS place)
+        SELECT {_PARTITION}
+        FROM {lake.at("partitions")} p JOIN t ON p.topic = t.topic LEFT JOIN o USING (topic_id, partition)
+        ORDER BY t.place, p.partition
+        """,
+        [sorted((topic for (topic,) in topics), key=java_order)],
     )
 
 
-def _joined(texts: Iterator[str]) -> Iterator[str]:
-    for index, text in enumerate(texts):
-        if index:
+def _joined(batches: Iterator[list[tuple[Any, ...]]]) -> Iterator[str]:
+    for number, rows in enumerate(batches):
+        if number:
             yield ","
-        yield text
+        yield ",".join(text for (text,) in rows)

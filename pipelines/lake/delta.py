@@ -121,6 +121,9 @@ class Tables(Mapping[str, "DeltaTable"]):
 FEW_RECORDS = 100_000
 """Up to this number of records one thread answers sooner: handing tasks to others takes a third of the CPU time."""
 
+STREAMED_ROWS = 2_000
+"""The rows of a batch."""
+
 
 def connect(root: str = "") -> duckdb.DuckDBPyConnection:
     """Opens DuckDB, for the files of the lake at ``root`` if it reads any.
@@ -217,6 +220,16 @@ def run_query(
 ) -> list[tuple[Any, ...]]:
     with reading(root):
         return connection.execute(sql, list(parameters)).fetchall()
+
+
+def stream_query(
+    root: str, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
+) -> Iterator[list[tuple[Any, ...]]]:
+    """The rows of a query in batches. The connection takes no other query until the last one is read."""
+    with reading(root):
+        found = connection.execute(sql, list(parameters))
+        while rows := found.fetchmany(STREAMED_ROWS):
+            yield rows
 
 
 def same_rows(

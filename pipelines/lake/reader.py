@@ -7,7 +7,7 @@ batch or nothing of it, also while another batch is being written.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -25,6 +25,7 @@ from pipelines.lake.delta import (
     local_path,
     read_parquet,
     run_query,
+    stream_query,
     use_threads,
 )
 from pipelines.lake.incomplete import Incomplete
@@ -164,6 +165,10 @@ class Lake:
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """The rows of a query."""
         return run_query(self.path, self.connection, sql, parameters)
+
+    def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows of a query in batches, for answers that are larger than memory should be. Ask nothing between."""
+        return stream_query(self.path, self.connection, sql, parameters)
 
     def _rows(self, table: str, wanted: Callable[[dict[str, Any]], bool]) -> str:
         """SQL for at least the rows of those files whose statistics are ``wanted``."""
