@@ -11,10 +11,13 @@ rows: readers ignore them, and the next publication builds on them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 from deltalake import CommitProperties, DeltaTable
@@ -32,6 +35,8 @@ from pipelines.storage.objects import is_object
 
 TARGET_BYTES = 32 << 20
 """Larger files stay, and merged files grow to about this size. Their uncompressed rows are held in memory."""
+MERGED_AT_ONCE = 2
+"""Reading, sorting and writing of a file use one core."""
 _ENDS = ("max.to_offset", "max.log_offset", "max.answered_time", "max.first_time")
 """The statistics by which files are ordered in time."""
 YOUNG = timedelta(hours=24)
@@ -61,24 +66,10 @@ class Removed:
 
 def optimize(location: str, *, target: int = TARGET_BYTES) -> list[Merged]:
     """Merges the small files of a lake. ``target`` in bytes. Raises LakeConflict if another writer rewrote files."""
-    done = []
     with LakeWriter.held(location) as lake:
-        rewritten = False
-        for table in (RECORDS, *DERIVED, *REQUESTS):
-            if table.name not in lake.tables:
-                continue
-            there = live_files(lake.tables[table.name])
-            added: list[DataFile] = []
-            gone: list[LiveFile] = []
-            oldest_first = _by_commit(there) if table is CHANGES else _closed_files(there)
-            for group in _groups(oldest_first, target):
-                added.append(_merged(location, table, group))
-                gone += group
-            if gone:
-                replace_files(lake, table, added, gone)
-                rewritten = True
-            done.append(Merged(table.name, len(there), len(there) - len(gone) + len(added)))
-        if rewritten:
+        tables = [table for table in (RECORDS, *DERIVED, *REQUESTS) if table.name in lake.tables]
+        done = _merge_tables(lake, tables, target)
+        if any(merged.after < merged.before for merged in done):
             lake.publish_rewritten()
         done.append(_optimize_ledger(lake.tables[LEDGER.name]))
         if is_object(location):
@@ -87,6 +78,28 @@ def optimize(location: str, *, target: int = TARGET_BYTES) -> list[Merged]:
                 delta.create_checkpoint()
                 delta.cleanup_metadata()
             write_head(location, lake.identity, lake.ledger or {}, lake.tables)
+    return done
+
+
+def _merge_tables(lake: LakeWriter, tables: Sequence[Table], target: int) -> list[Merged]:
+    """Merges files of all tables in threads, and commits a version of each table in turn."""
+    done = []
+    workers = ThreadPoolExecutor(MERGED_AT_ONCE)
+    try:
+        begun = []
+        for table in tables:
+            there = live_files(lake.tables[table.name])
+            groups = [*_groups(_by_commit(there) if table is CHANGES else _closed_files(there), target)]
+            merging = [workers.submit(_merged, lake.location, table, group) for group in groups]
+            begun.append((table, len(there), groups, merging))
+        for table, before, groups, merging in begun:
+            added = [each.result() for each in merging]
+            gone = [file for group in groups for file in group]
+            if gone:
+                replace_files(lake, table, added, gone)
+            done.append(Merged(table.name, before, before - len(gone) + len(added)))
+    finally:
+        workers.shutdown(cancel_futures=True)
     return done
 
 
@@ -138,12 +151,15 @@ def _groups(found: Iterable[LiveFile], target: int) -> Iterator[list[LiveFile]]:
 
 
 def _merged(location: str, table: Table, group: Sequence[LiveFile]) -> DataFile:
-    rows = files.read(location, table, [file.path for file in group])
+    rows = files.read(location, table, [file.path for file in group], encoded=True)
     if table is CHANGES:
         # A new stream reads files by their modification time: the merged file takes the place of its last part.
-        return replace(files.write(location, table.name, rows), modified=_modified(group[-1]))
-    order = pc.sort_indices(rows.select(table.key), [(name, "ascending") for name in table.key])
-    return files.write(location, table.name, rows.take(order))
+        return replace(files.write(location, table.name, rows, decode=True), modified=_modified(group[-1]))
+    keys = rows.select(table.key).cast(pa.schema([table.schema.field(name) for name in table.key]))
+    order = pc.sort_indices(keys, [(name, "ascending") for name in table.key])
+    if not np.array_equal(order, np.arange(len(order), dtype=np.uint64)):  # records mostly are in order
+        rows = rows.unify_dictionaries().take(order)
+    return files.write(location, table.name, rows, decode=True)
 
 
 def _optimize_ledger(ledger: DeltaTable) -> Merged:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from pipelines.lake import files
+from pipelines.lake.tables import PARTITIONS
 from tests.support import local
 from tests.support.paths import metadata_dir
 
@@ -15,12 +19,46 @@ READ_BY_SPARK = {"PLAIN", "RLE", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "BIT_PACK
 
 def test_files_of_a_replay_have_only_encodings_that_spark_reads(tmp_path: Path) -> None:
     local.replay(metadata_dir("kafka-4.1.2"), tmp_path / "lake")
-    files = [file for file in tmp_path.rglob("*.parquet") if "_delta_log" not in file.parts]
-    assert files
-    for file in files:
+    written = [file for file in tmp_path.rglob("*.parquet") if "_delta_log" not in file.parts]
+    assert written
+    for file in written:
         groups = pq.read_metadata(file)
         for group in range(groups.num_row_groups):
             row_group = groups.row_group(group)
             for column in range(row_group.num_columns):
                 chunk = row_group.column(column)
                 assert set(chunk.encodings) <= READ_BY_SPARK, (file.name, chunk.path_in_schema)
+
+
+def lists_of(topics: list[str], element: str = "element") -> pa.Table:
+    """Two columns of ``partitions``: of text, and of lists of text with this name of their elements."""
+    ids = pa.list_(pa.field(element, pa.string(), nullable=False))
+    return pa.table({"topic_id": topics, "directories": pa.array([[topic, "d"] for topic in topics], type=ids)})
+
+
+@pytest.mark.parametrize("element", ["element", "item"])
+def test_text_that_is_read_as_dictionaries_is_the_same_text(tmp_path: Path, element: str) -> None:
+    """Polars calls the elements of a list by another name: then they are encoded after reading."""
+    (tmp_path / "partitions").mkdir()
+    pq.write_table(lists_of(["a", "b", "a"], element), tmp_path / "partitions" / "x.parquet")
+    columns = ["topic_id", "directories"]
+    plain = files.read(str(tmp_path), PARTITIONS, ["x.parquet"], columns)
+    encoded = files.read(str(tmp_path), PARTITIONS, ["x.parquet"], columns, encoded=True)
+    assert pa.types.is_dictionary(encoded.schema.field("topic_id").type)
+    assert pa.types.is_dictionary(encoded.schema.field("directories").type.value_type)
+    assert encoded.cast(plain.schema) == plain
+    assert plain["directories"].to_pylist() == [["a", "d"], ["b", "d"], ["a", "d"]]
+
+
+def test_row_group_that_is_decoded_has_only_its_own_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: optimize made ``changes`` a third larger, because each row group had all topics of the file."""
+    monkeypatch.setattr(files, "ROW_GROUP", 100)
+    (tmp_path / "partitions").mkdir()
+    pq.write_table(lists_of([f"topic-{number}" for number in range(2_000)]), tmp_path / "partitions" / "x.parquet")
+    rows = files.read(str(tmp_path), PARTITIONS, ["x.parquet"], encoded=True).select(["topic_id", "directories"])
+    decoded = files.write(str(tmp_path), "partitions", rows, decode=True)
+    whole = files.write(str(tmp_path), "partitions", rows)
+    assert decoded.size < whole.size / 3
+    groups = pq.read_metadata(tmp_path / "partitions" / decoded.path)
+    assert groups.num_row_groups == 20
+    assert files.read(str(tmp_path), PARTITIONS, [decoded.path])["topic_id"] == rows["topic_id"].cast(pa.string())

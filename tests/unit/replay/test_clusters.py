@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,7 +70,7 @@ def test_file_that_is_not_as_it_was_written_is_refused(tmp_path: Path, harm: obj
 def test_publication_of_files_that_are_elsewhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = files.write
 
-    def elsewhere(lake: str, table: str, rows: object, **options: int) -> files.DataFile:
+    def elsewhere(lake: str, table: str, rows: object, **options: Any) -> files.DataFile:
         written = real(lake, table, rows, **options)
         if table == "records":
             (Path(lake) / table / written.path).unlink()
