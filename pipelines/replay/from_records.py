@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -58,6 +60,8 @@ def folded(
 ) -> Iterator[tuple[int, bytes, dict[str, Rows]]]:
     """The same, chunk by chunk: (shard, its state after the chunk, the rows that the chunk gave its tables).
 
+    The shards of a chunk are folded in threads, while another one reads the next chunk.
+
     ``known_again``: also folds records whose type was unknown when they were published and is known now. The tables
     lack their effects until the lake is rebuilt, so a state that continues the tables leaves them out.
     """
@@ -65,29 +69,47 @@ def folded(
     job = replace(job, lake="")
     states: dict[int, bytes] = {}
     rows: list[Row] = []
-    for number, chunk in enumerate(chunks(lake, offset, max_records=max_records, known_again=known_again)):
-        n = len(chunk.records)
-        piece = Slice(
-            location=lake.location,
-            path=RECORDS.name,
-            start=0,
-            end=0,
-            first=0,
-            last=n,
-            next_offset=0,
-            snapshot=chunk.snapshot,
-            closes=chunk.closes,
-        )
-        rows += shard_rows(job, number, piece, chunk.records, np.ones(n, np.bool_))
-        rows += _control_rows(job, number, chunk)
-        # A snapshot replaces everything at once, so it is folded in one step.
-        if chunk.snapshot >= 0 and not chunk.closes:
-            continue
-        for shard in sorted({row[0] for row in rows if row[0] >= 0}):
-            mine = [row for row in rows if row[0] == shard]
-            states[shard], tables, _ = fold_rows(job, shard, states.get(shard), mine)
-            yield shard, states[shard], tables
-        rows = []
+
+    def fold(shard: int) -> tuple[bytes, dict[str, Rows]]:
+        after, tables, _ = fold_rows(job, shard, states.get(shard), [row for row in rows if row[0] == shard])
+        return after, tables
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        read = _ahead(pool, chunks(lake, offset, max_records=max_records, known_again=known_again))
+        for number, chunk in enumerate(read):
+            rows += _rows_of(job, number, chunk, lake.location)
+            # A snapshot replaces everything at once, so it is folded in one step.
+            if chunk.snapshot >= 0 and not chunk.closes:
+                continue
+            shards = sorted({row[0] for row in rows if row[0] >= 0})
+            for shard, (state, tables) in zip(shards, pool.map(fold, shards), strict=True):
+                states[shard] = state
+                yield shard, state, tables
+            rows = []
+
+
+def _ahead(pool: Executor, items: Iterator[Chunk]) -> Iterator[Chunk]:
+    """The items. While one is used, the next one is made."""
+    following = pool.submit(next, items, None)
+    while (item := following.result()) is not None:
+        following = pool.submit(next, items, None)
+        yield item
+
+
+def _rows_of(job: Job, number: int, chunk: Chunk, location: str) -> list[Row]:
+    n = len(chunk.records)
+    piece = Slice(
+        location=location,
+        path=RECORDS.name,
+        start=0,
+        end=0,
+        first=0,
+        last=n,
+        next_offset=0,
+        snapshot=chunk.snapshot,
+        closes=chunk.closes,
+    )
+    return [*shard_rows(job, number, piece, chunk.records, np.ones(n, np.bool_)), *_control_rows(job, number, chunk)]
 
 
 def chunks(lake: LakeWriter, offset: int, *, max_records: int = CHUNK, known_again: bool = False) -> Iterator[Chunk]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Self
 
 import pyarrow as pa
 
@@ -79,24 +81,53 @@ def recompute(
         fs.create_dir(f"{root}/{name}")
     opened: dict[tuple[str, int], pa.Table] = {}
     closed: dict[str, list[pa.Table]] = defaultdict(list)
-    for shard, _, found in folded(lake, job, end_offset, max_records=max_records, known_again=known_again):
-        for name in made.keys() & found.keys():
-            rows = found[name]
-            if BY_NAME[name].has_open_rows:
-                opened[name, shard] = rows.open
-            closed[name].append(rows.closed)
-            if sum(map(len, closed[name])) >= max_records:
-                made[name] += _write(into, name, closed.pop(name))
-    for name, parts in closed.items():
-        made[name] += _write(into, name, parts)
-    for (name, shard), open_rows in opened.items():
-        made[name] += _write(into, name, [open_rows], shard)
+    with Writer(into) as writer:
+        for shard, _, found in folded(lake, job, end_offset, max_records=max_records, known_again=known_again):
+            for name in made.keys() & found.keys():
+                rows = found[name]
+                if BY_NAME[name].has_open_rows:
+                    opened[name, shard] = rows.open
+                closed[name].append(rows.closed)
+                if sum(map(len, closed[name])) >= max_records:
+                    writer.write(name, closed.pop(name))
+        for name, parts in closed.items():
+            writer.write(name, parts)
+        while opened:
+            (name, shard), open_rows = opened.popitem()
+            writer.write(name, [open_rows], shard)
+        for file in writer.written():
+            made[file.table].append(file)
     return made
 
 
-def _write(into: str, name: str, parts: list[pa.Table], shard: int = -1) -> list[DataFile]:
+class Writer:
+    """Writes files in a thread, so that the next rows are made meanwhile. At most one file waits."""
+
+    def __init__(self, into: str) -> None:
+        self.into = into
+        self.pool = ThreadPoolExecutor(1)
+        self.begun: list[Future[DataFile | None]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pool.shutdown(cancel_futures=True)
+
+    def write(self, name: str, parts: list[pa.Table], shard: int = -1) -> None:
+        """Begins to write the rows of ``parts`` as a file, unless there are none. Raises what an earlier file met."""
+        if len(self.begun) > 1:
+            self.begun[-2].result()
+        self.begun.append(self.pool.submit(_write, self.into, name, parts, shard))
+
+    def written(self) -> list[DataFile]:
+        """All files, in the order in which they were begun."""
+        return [file for file in (each.result() for each in self.begun) if file is not None]
+
+
+def _write(into: str, name: str, parts: list[pa.Table], shard: int) -> DataFile | None:
     if len({part.schema for part in parts}) > 1:
         # The broker shard's rows have no dictionaries.
         parts = [part.cast(BY_NAME[name].schema) for part in parts]
     rows = pa.concat_tables(parts)
-    return [files.write(into, name, rows, shard=shard)] if len(rows) else []
+    return files.write(into, name, rows, shard=shard) if len(rows) else None

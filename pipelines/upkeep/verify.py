@@ -134,11 +134,17 @@ def _broken_rules(lake: Lake, table: Table, delta: Any) -> Iterator[Difference]:
     rules["has a null"] = " OR ".join(f"{name} IS NULL" for name in required)
     lake.query("CREATE OR REPLACE TEMP MACRO cardinality(list) AS len(list)")
     keys = ", ".join(table.key)
-    for what, wrong in rules.items():
+    # One scan counts everything. Grouping by a hash of the key takes a fraction of the time and memory; only equal
+    # hashes need the keys themselves.
+    counted = ", ".join(f"count(*) FILTER (WHERE {wrong})" for wrong in rules.values())
+    ((rows, hashes, *found),) = lake.query(
+        f"SELECT count(*), count(DISTINCT hash({keys})), {counted} FROM {_rows(lake, table.name)}"
+    )
+    for (what, wrong), broken in zip(rules.items(), found, strict=True):
+        if not broken:
+            continue
         for row in lake.query(f"SELECT {keys} FROM {_rows(lake, table.name)} WHERE {wrong} ORDER BY ALL LIMIT {MOST}"):
             yield _difference(table, row, what)
-    # Grouping by a hash of the key takes a fraction of the time and memory; only equal hashes need the keys themselves.
-    ((rows, hashes),) = lake.query(f"SELECT count(*), count(DISTINCT hash({keys})) FROM {_rows(lake, table.name)}")
     if rows == hashes:
         return
     doubled = f"SELECT {keys} FROM {_rows(lake, table.name)} GROUP BY ALL HAVING count(*) > 1 ORDER BY ALL LIMIT {MOST}"
