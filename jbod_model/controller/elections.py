@@ -66,7 +66,7 @@ def elect_leaders(cluster: Cluster, request: ElectLeadersRequest) -> Result:
 
 def led_by_preferred(partition: Partition) -> bool:
     """Whether the first replica leads; False if there is no leader."""
-    return partition.leader >= 0 and partition.leader == partition.replicas[0]
+    return partition.leader == partition.replicas[0]
 
 
 def _elect(cluster: Cluster, at: PartitionAt, election: Election, records: list[VersionedRecord]) -> KafkaError:

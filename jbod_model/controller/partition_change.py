@@ -36,7 +36,7 @@ class Surroundings:
     min_isr: int
     default_dir: Callable[[int], Uuid]
     keep_stale_elr: bool = True
-    """A replica that a completed reassignment removes stays among the eligible ones, as in Kafka (R-QUIRK-3)."""
+    """A replica that leaves the partition stays among the eligible ones, as in Kafka (R-QUIRK-3)."""
     added_suffice: bool = False
     """A reassignment is complete once the added replicas are in sync, unless it removes more than it adds
     (R-RELEASE-4)."""
@@ -79,7 +79,6 @@ class _Target:
     removing: tuple[int, ...]
     adding: tuple[int, ...]
     eligible: tuple[int, ...]
-    completed: bool = False
 
 
 def partition_change(
@@ -121,7 +120,6 @@ def _complete_reassignment(target: _Target, surroundings: Surroundings) -> None:
     if moved is not None:
         target.replicas, target.isr = moved
         target.removing = target.adding = ()
-        target.completed = True
 
 
 def _find_eligible(before: Partition, wish: Wish, target: _Target, surroundings: Surroundings) -> None:
@@ -138,7 +136,7 @@ def _find_eligible(before: Partition, wish: Wish, target: _Target, surroundings:
     target.eligible = tuple(
         replica for replica in candidates if replica not in target.isr and replica not in wish.unclean_shutdown
     )
-    if target.completed and not surroundings.keep_stale_elr:
+    if not surroundings.keep_stale_elr:
         target.eligible = tuple(replica for replica in target.eligible if replica in target.replicas)
 
 
@@ -204,7 +202,7 @@ def _set_last_known_leader(before: Partition, target: _Target, surroundings: Sur
         fields["last_known_elr"] = (before.leader,)
     elif leader >= 0 and before.last_known_elr:
         fields["last_known_elr"] = ()
-    elif target.completed and not surroundings.keep_stale_elr:
+    elif not surroundings.keep_stale_elr:
         kept = tuple(replica for replica in before.last_known_elr if replica in target.replicas)
         if kept != before.last_known_elr:
             fields["last_known_elr"] = kept

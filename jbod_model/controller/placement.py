@@ -31,8 +31,6 @@ class _BrokerRing:
         self.index = 0
 
     def next(self, epoch: int) -> int | None:
-        if not self.brokers:
-            return None
         if self.epoch != epoch:
             self.epoch = epoch
             self.index = 0
@@ -74,13 +72,14 @@ class _Racks:
             self.epoch = 0
         if self.offset == len(self.names):
             self.offset = 0
+        leader_rack: int | None
         leader, leader_rack = self._leader()
         placed = [leader]
         at = self.offset
         while len(placed) < replication_factor:
             broker = None
             if at == leader_rack:
-                leader_rack = -1
+                leader_rack = None
             else:
                 broker = self.racks[self.names[at]].next(self.epoch)
             at = (at + 1) % len(self.names)

@@ -49,7 +49,7 @@ class Reassignment:
             return None
         staying = tuple(replica for replica in self.replicas if replica not in self.removing)
         in_sync = tuple(replica for replica in isr if replica not in self.removing)
-        if self.removing and not (in_sync and staying):
+        if not staying:
             return None
         enough = added_suffice and len(self.adding) >= len(self.removing)
         if not set(self.adding if enough else staying) <= set(in_sync):

@@ -79,7 +79,6 @@ def _check_directories(cluster: Cluster, broker_id: int, log_dirs: tuple[Uuid, .
 def _check_features(cluster: Cluster, request: BrokerRegistrationRequest) -> None:
     """Check that every finalized level is in the broker's range; an unlisted feature has range 0 (R-REG-8, R-REG-9)."""
     finalized = {KRAFT_VERSION: cluster.context.kraft_version, **cluster.image.features}
-    finalized[METADATA_VERSION] = cluster.metadata_version
     ranges = {
         feature.name: (feature.min_supported_version, feature.max_supported_version) for feature in request.features
     }

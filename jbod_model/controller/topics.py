@@ -119,7 +119,7 @@ def _check_name(cluster: Cluster, name: str) -> None:
     if name in (".", "..") or len(name) > LONGEST_TOPIC_NAME or not _LEGAL_NAME.fullmatch(name):
         raise InvalidTopicName(f"{name!r} is not a topic name: use 1 to 249 letters, digits, '.', '_' and '-'")
     for other in present:
-        if ("." in name or "_" in name) and other.replace(".", "_") == name.replace(".", "_"):
+        if other.replace(".", "_") == name.replace(".", "_"):
             raise InvalidTopicName(f"topic {name} differs from topic {other} only in '.' and '_'")
 
 

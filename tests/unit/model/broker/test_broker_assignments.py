@@ -8,10 +8,10 @@ import pytest
 
 from jbod_model.broker.assignments import Assignment, AssignmentQueue, Reason, Replica, submit, withdraw
 from jbod_model.broker.backoff import STANDARD_BACKOFF
-from jbod_model.broker.decisions import Holding, Target, decide
+from jbod_model.broker.decisions import Holding, Step, Target, decide
 from jbod_model.broker.lifecycle import BrokerState
 from jbod_model.ids import Uuid
-from jbod_model.profiles.broker_rules import KAFKA_BROKER
+from jbod_model.profiles.broker_rules import KAFKA_BROKER, KIP858_BROKER
 
 P = Replica(Uuid(1, 1), 0)
 A = Uuid(11, 1)
@@ -38,6 +38,10 @@ REPORTED = {
     (Target.UNASSIGNED, Holding.NOTHING): True,
     (Target.UNASSIGNED, Holding.ELSEWHERE): True,
     (Target.MIGRATING, Holding.ELSEWHERE): True,
+    (Target.UNKNOWN, Holding.ELSEWHERE): True,
+    (Target.SAME, Holding.NOTHING): False,
+    (Target.SAME, Holding.ELSEWHERE): False,
+    (Target.ONLINE, Holding.FUTURE_IN_TARGET): True,
 }
 
 
@@ -46,8 +50,25 @@ REPORTED = {
 def test_broker_reports_a_log_that_is_not_where_the_metadata_has_it(
     target: Target, holding: Holding, offline: bool
 ) -> None:
-    """R-DECIDE-1 to R-DECIDE-3 and R-DECIDE-5 to R-DECIDE-7, whether or not a directory is offline."""
+    """R-DECIDE-1 to R-DECIDE-7, R-DECIDE-9, R-DECIDE-11, R-DECIDE-12, whether or not a directory is offline."""
     assert decide(target, holding, offline, KAFKA_BROKER).report is REPORTED[target, holding]
+
+
+@pytest.mark.parametrize("offline", [False, True])
+@pytest.mark.parametrize("target", [Target.MIGRATING, Target.UNKNOWN])
+def test_broker_reports_a_log_that_it_had_to_create_unless_it_may_lie_in_an_offline_directory(
+    target: Target, offline: bool
+) -> None:
+    """R-DECIDE-8, R-DECIDE-10."""
+    decision = decide(target, Holding.NOTHING, offline, KAFKA_BROKER)
+    assert (decision.step, decision.report) == ((Step.SKIP, False) if offline else (Step.CREATE_CHOSEN, True))
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_future_log_in_the_assigned_directory_is_reported_by_kafka_and_promoted_by_the_page(offline: bool) -> None:
+    """R-DECIDE-4."""
+    decision = decide(Target.ONLINE, Holding.FUTURE_IN_TARGET, offline, KIP858_BROKER)
+    assert (decision.step, decision.report) == (Step.PROMOTE, False)
 
 
 def test_states_have_the_numbers_of_kafkas_metric() -> None:

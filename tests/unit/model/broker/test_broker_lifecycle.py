@@ -355,3 +355,30 @@ def test_states_without_progress_stay_and_keep_their_pace() -> None:
     assert (life.state, life.next_communication) == (BrokerState.RECOVERY, 21)
     life, _ = beat(life, 21, FENCED)
     assert (life.state, life.next_communication) == (BrokerState.RECOVERY, 121)
+
+
+def test_process_that_has_ended_says_nothing_more() -> None:
+    """One Shutdown, whatever arrives later: an answer, or the time of a failure that was not reported."""
+    life = replace(running(), in_flight=True)
+    life = lifecycle.fail_directory(lifecycle.fail_directory(life, A, 20), B, 20)
+    life, (ended,) = lifecycle.tick(life, AROUND, 100_000)
+    assert isinstance(ended, Shutdown)
+    assert lifecycle.tick(life, AROUND, 200_000)[1] == ()
+    assert lifecycle.answer_heartbeat(life, replace(FINE, should_shut_down=True), 200_000)[1] == ()
+
+
+def test_directory_that_fails_before_the_registration_waits_for_it() -> None:
+    """R-LIFE-7: the first heartbeat reports it."""
+    life = lifecycle.fail_directory(lifecycle.start(LIFE, 0)[0], A, 5)
+    assert life.timers == (30_005, 60_000)
+
+
+def test_process_that_ends_names_the_first_directory_that_it_could_not_report() -> None:
+    """R-LIFE-8: by id, so that runs say the same."""
+    directories = tuple(Uuid(50 - number, 7) for number in range(20))
+    life = running(replace(LIFE, log_dirs=directories, rules=replace(KIP858_BROKER, shut_down_only_if_leading=False)))
+    life = replace(life, in_flight=True)
+    for directory in directories:
+        life = lifecycle.fail_directory(life, directory, 20)
+    _, (ended,) = lifecycle.tick(life, AROUND, 100_000)
+    assert ended == Shutdown(f"the failure of directory {min(directories)} could not be reported in time")

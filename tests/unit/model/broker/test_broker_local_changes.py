@@ -86,3 +86,9 @@ def test_topic_that_is_deleted_takes_its_replicas_along() -> None:
     after = image(RemoveTopicRecord(topic_id=FOO), before=BEFORE)
     assert local_changes(BEFORE, after, 1) == ((), (Replica(FOO, 0), Replica(FOO, 1)))
     assert local_changes(BEFORE, after, 3) == ((), ())
+
+
+def test_partition_of_other_brokers_is_no_deletion() -> None:
+    """R-LOCAL-3: only a broker that was a replica can have a log to delete."""
+    change = PartitionChangeRecord(partition_id=0, topic_id=FOO, isr=(1,))
+    assert local_changes(BEFORE, image(change, before=BEFORE), 9) == ((), ())

@@ -384,3 +384,73 @@ def test_replicas_and_lifecycle_follow_the_same_rules() -> None:
     names = [rules.queue_metric.rpartition("=")[2] for rules in (profile.broker for profile in PROFILES.values())]
     assert names == ["QueuedReplicaToDirAssignments"] * 2 + ["NumMismatchingReplicaToLogDirAssignments"]
     assert len({profile.broker.queue_metric for profile in PROFILES.values()}) == 3
+
+
+def test_first_image_promotes_a_future_log_that_the_metadata_names_and_later_ones_do_not() -> None:
+    """R-MOVE-9: Kafka does so at start only."""
+    started, _ = process.start(broker(), 0)
+    disks = replace(started.replicas.disks, current={P: A}, future={P: B})
+    node = replace(started, replicas=replace(started.replicas, disks=disks))
+    assert publish(node, {P: B}, 1).replicas.disks.current == {P: B}
+    later = publish(publish(started, {}, 1), {}, 2)
+    later = replace(later, replicas=replace(later.replicas, disks=disks))
+    assert publish(later, {P: B}, 3).replicas.disks.current == {P: A}
+
+
+def test_future_log_of_a_start_is_a_confirmed_move_by_the_page() -> None:
+    """R-MOVE-9: with a current log there is something to catch up with."""
+    node, _ = process.start(broker(KIP858_BROKER), 0)
+    disks = replace(node.replicas.disks, current={P: A}, future={P: B})
+    node = replace(node, replicas=replace(node.replicas, disks=disks))
+    state = publish(node, {P: B}, 1).replicas
+    assert (state.disks.current, state.moves[P].state) == ({P: A}, MoveState.ACCEPTED)
+
+
+def test_new_process_has_read_nothing() -> None:
+    node = broker()
+    assert (node.metadata_offset, node.registration_epoch, node.published, node.cordons_supported) == (
+        -1,
+        -1,
+        False,
+        False,
+    )
+    assert (node.running, node.timers, node.queue.pending) == (False, (), 0)
+
+
+def test_image_without_the_broker_has_no_epoch_of_it() -> None:
+    """R-PROC-3."""
+    assert publish(running(), {}, 20, registration=None).registration_epoch == -1
+
+
+def test_process_that_was_not_started_sends_nothing_and_keeps_its_queue() -> None:
+    node = publish(broker(), {P: KAFKA_IDS.unassigned}, 0)
+    assert node.queue.pending == 1
+    assert process.tick(node, 10**6) == (node, ())
+
+
+def test_broker_without_an_image_is_not_ready_to_be_unfenced() -> None:
+    """R-LIFE-3: the controller says that it caught up, and it has applied nothing."""
+    node, _ = process.start(broker(), 0)
+    node = process.answer_registration(node, 5, 0)
+    node, _ = process.tick(node, 0)
+    node, _ = process.answer_heartbeat(node, FINE, 1)
+    assert (node.life.state, node.life.ready_to_unfence) == (BrokerState.RECOVERY, False)
+    assert publish(node, {}, 2).life.ready_to_unfence
+
+
+def test_broker_that_halts_has_no_timers_left() -> None:
+    """A failure that waits for its report does not end the process a second time."""
+    node, _ = process.fail_directory(running(), A, 20)
+    node, (halted,) = process.fail_directory(node, B, 21)
+    assert isinstance(halted, Shutdown)
+    assert (node.life.timers, node.queue.deadline) == ((), None)
+
+
+def test_correction_replaces_the_queued_report_of_a_move_and_withdraws_nothing() -> None:
+    """R-QUEUE-1, R-MOVE-10: only the end of a move withdraws its report."""
+    node = publish(running(KIP858_BROKER), {P: A}, 20)
+    node, _ = process.alter_replica_log_dir(node, P, B, 30)
+    node = process.catch_up(node, P, 40)
+    assert node.queue.ready[P].reason is Reason.PROMOTION
+    node = publish(node, {P: Uuid(99, 9)}, 41)
+    assert (node.queue.ready[P].reason, node.queue.ready[P].directory) == (Reason.METADATA, A)

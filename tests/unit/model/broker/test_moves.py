@@ -10,7 +10,7 @@ import pytest
 
 from jbod_model.broker import replicas
 from jbod_model.broker.assignments import Reason, Replica
-from jbod_model.broker.disks import Disks
+from jbod_model.broker.disks import Disks, create_log
 from jbod_model.broker.moves import TRANSITIONS, Effect, IllegalMove, Move, MoveEvent, MoveState, advance
 from jbod_model.broker.replicas import (
     KAFKA_STORAGE_ERROR,
@@ -237,3 +237,24 @@ def test_future_log_in_another_directory_continues_to_copy_at_start() -> None:
     state = replicas.recover_future_logs(state, {P: A})
     state, reports = replicas.apply_metadata(state, [ReplicaChange(P, False, A)])
     assert (state.moves, reports) == ({P: Move(A, B)}, ())
+
+
+def test_deletion_of_a_replica_that_moves_reports_where_it_was() -> None:
+    """R-MOVE-4: the controller may know the new directory already; and the broker no longer leads it."""
+    state = replace(moving(MoveState.QUEUED), leading=frozenset({P, Q}))
+    state, reports = replicas.apply_metadata(state, (), [P])
+    assert reports == (Report(P, A, Reason.REVERT),)
+    assert state.leading == {Q}
+
+
+def test_request_for_a_replica_that_is_not_hosted_keeps_its_future_log() -> None:
+    """R-HOST-5: before the first image nothing is known of the replica; the start decides about the future log."""
+    state = Replicas(disks=Disks(configured=(A, B, C), current={P: A}, future={P: C}))
+    after, _, error = replicas.alter_replica_log_dir(state, P, B)
+    assert (after.disks.future, after.disks.preferred, error) == ({P: C}, {P: B}, REPLICA_NOT_AVAILABLE)
+
+
+def test_log_that_exists_is_not_created_again() -> None:
+    """R-DISK-5."""
+    disks = Disks(configured=(A, B), current={P: A})
+    assert create_log(disks, P, B, is_new=True) is disks

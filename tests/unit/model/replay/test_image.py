@@ -242,6 +242,25 @@ def test_unregistered_broker_gives_its_directories_away() -> None:
     assert image.apply(RegisterBrokerRecord(broker_id=2, log_dirs=(A,)), 10).brokers[2].directories == (A,)
 
 
+def test_change_that_names_a_directory_of_another_broker_is_refused() -> None:
+    """R-BROKER-8."""
+    image = BORN.apply(RegisterBrokerRecord(broker_id=2, broker_epoch=200, log_dirs=(C,)), 9)
+    with pytest.raises(ReplayViolation, match=r"directory .* of broker 2"):
+        image.apply(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=100, log_dirs=(A, C)), 10)
+
+
+@pytest.mark.parametrize(
+    ("directories", "cordoned", "takes"),
+    [((A, B), None, True), ((A, B), (A,), True), ((A, B), (B, A), False), ((A,), (A, B), False), ((), (A,), True)],
+)
+def test_broker_takes_replicas_unless_all_its_directories_are_cordoned(
+    directories: tuple[Uuid, ...], cordoned: tuple[Uuid, ...] | None, takes: bool
+) -> None:
+    """R-CORDON-4: a broker without known directories does."""
+    record = RegisterBrokerRecord(broker_id=2, log_dirs=directories, cordoned_log_dirs=cordoned)
+    assert Image().apply(record, 0).brokers[2].takes_replicas is takes
+
+
 def test_brokers_never_change_partitions_and_the_other_way_round() -> None:
     """R-REPLAY-4."""
     assert BORN.apply(RegisterBrokerRecord(broker_id=1, log_dirs=(D,)), 9).topics is BORN.topics
