@@ -382,3 +382,16 @@ def test_process_that_ends_names_the_first_directory_that_it_could_not_report() 
         life = lifecycle.fail_directory(life, directory, 20)
     _, (ended,) = lifecycle.tick(life, AROUND, 100_000)
     assert ended == Shutdown(f"the failure of directory {min(directories)} could not be reported in time")
+
+
+def test_intervals_are_kafkas_defaults() -> None:
+    """broker.heartbeat.interval.ms, initial.broker.registration.timeout.ms, log.dir.failure.timeout.ms."""
+    life = Lifecycle(node_id=1, cluster_id="x", incarnation_id=Uuid(7, 7), log_dirs=(A,))
+    assert (life.heartbeat_interval, life.registration_timeout, life.failure_timeout) == (2_000, 60_000, 30_000)
+
+
+def test_process_that_ends_before_it_is_registered_has_no_timers_left() -> None:
+    life = lifecycle.answer_registration(lifecycle.start(LIFE, 0)[0], None, 5)
+    assert life.timers == (105, 60_000)
+    life, _ = lifecycle.begin_shutdown(life, 6)
+    assert life.timers == ()

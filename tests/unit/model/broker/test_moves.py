@@ -10,7 +10,7 @@ import pytest
 
 from jbod_model.broker import replicas
 from jbod_model.broker.assignments import Reason, Replica
-from jbod_model.broker.disks import Disks, create_log
+from jbod_model.broker.disks import Disks, NoDirectoryAvailable, create_log, fail
 from jbod_model.broker.moves import TRANSITIONS, Effect, IllegalMove, Move, MoveEvent, MoveState, advance
 from jbod_model.broker.replicas import (
     KAFKA_STORAGE_ERROR,
@@ -258,3 +258,29 @@ def test_log_that_exists_is_not_created_again() -> None:
     """R-DISK-5."""
     disks = Disks(configured=(A, B), current={P: A})
     assert create_log(disks, P, B, is_new=True) is disks
+
+
+def test_directory_that_fails_takes_the_logs_in_it_and_no_others() -> None:
+    """R-DISK-6: current and future ones."""
+    disks = Disks(configured=(A, B, C), failed=frozenset({C}), current={P: A, Q: B}, future={P: B, Q: A})
+    after = fail(disks, B)
+    assert (after.current, after.future, after.failed) == ({P: A}, {Q: A}, frozenset({B, C}))
+
+
+def test_failed_directory_ends_only_the_moves_into_it() -> None:
+    """R-HOST-4: a move elsewhere goes on."""
+    state, reports = replicas.fail_directory(moving(MoveState.QUEUED), C)
+    assert (state.moves, reports) == ({P: Move(A, B, MoveState.QUEUED)}, ())
+
+
+def test_log_is_not_created_in_a_failed_directory() -> None:
+    """R-DISK-3: not even where an operator asked for it."""
+    disks = Disks(configured=(A, B), failed=frozenset({B}), preferred={P: B})
+    with pytest.raises(NoDirectoryAvailable):
+        create_log(disks, P, None, is_new=True)
+
+
+def test_log_of_a_replica_that_is_not_hosted_yet_fails_with_its_directory() -> None:
+    """R-HOST-4: it is no hosted replica that goes offline."""
+    state = Replicas(disks=Disks(configured=(A, B), current={P: A}))
+    assert replicas.fail_directory(state, A)[0].hosted == {}

@@ -13,6 +13,7 @@ from jbod_model.controller.context import Context
 from jbod_model.controller.election import NO_LEADER, Candidates, Elected, Election, elect
 from jbod_model.controller.partition_change import RECOVERED, Surroundings, Wish, partition_change
 from jbod_model.controller.placement import UsableBroker
+from jbod_model.controller.reassignment import Reassignment
 from jbod_model.controller.topics import usable_brokers
 from jbod_model.formats.kafka_errors import (
     InvalidTopicName,
@@ -205,6 +206,34 @@ def test_last_known_leader_does_not_come_back_while_the_feature_is_off() -> None
     """R-ELIG-1, R-ELECT-4."""
     before = replace(PARTITION, isr=(), leader=-1, last_known_elr=(2,))
     assert change(before, Wish(isr=()), around("4.0-IV1")) is None
+
+
+def test_unclean_leader_of_a_partition_that_recovers_goes_on_recovering() -> None:
+    """R-ELECT-7: the state is written when it begins."""
+    before = replace(PARTITION, isr=(9,), leader=-1, leader_recovery_state=1)
+    changed = change(before, Wish(election=Election.UNCLEAN), around("4.0-IV1"))
+    assert (changed.leader, changed.leader_recovery_state) == (1, -1)
+
+
+def test_leader_0_that_comes_back_clears_the_last_known_one() -> None:
+    """R-ELIG-5: 0 is a broker like any other."""
+    before = Partition(
+        replicas=(0, 1), directories=(directory(0), directory(1)), isr=(), leader=-1, last_known_elr=(0,)
+    )
+    changed = change(before, Wish(isr=()), around("4.0-IV1", elr=True))
+    assert (changed.leader, changed.last_known_elr) == (0, ())
+
+
+def test_removed_replicas_are_in_the_order_of_their_ids() -> None:
+    """R-REASSIGN-1."""
+    assert Reassignment.between((16, 8, 1), (1,)) == Reassignment((1, 8, 16), removing=(8, 16))
+
+
+def test_placement_on_brokers_that_are_all_shutting_down_is_refused() -> None:
+    """R-CREATE-6: brokers that the placer took must be able to lead."""
+    world = World().brokers(1, unfenced=False)
+    alive = (UsableBroker(1, None, False),)
+    assert codes(world, created(1), usable_brokers=alive) == [KafkaError.INVALID_REPLICATION_FACTOR]
 
 
 def test_change_of_nothing_writes_nothing_at_an_old_level() -> None:

@@ -350,6 +350,8 @@ def test_draft_rewrite_leaves_other_partitions_as_they_are() -> None:
     after = image.apply(RegisterBrokerRecord(broker_id=1, log_dirs=(B,)), 9, profile=DRAFT)
     assert after.topics[TOPIC].partitions[0].directories == (LOST, B, C)
     assert after.topics[TOPIC].partitions[1] is image.topics[TOPIC].partitions[1]
+    again = after.apply(RegisterBrokerRecord(broker_id=1, broker_epoch=2), 10, profile=DRAFT)
+    assert again.topics[TOPIC] is after.topics[TOPIC]
 
 
 @pytest.mark.parametrize("fields", [{"fenced": 1}, {"in_controlled_shutdown": 1}])
