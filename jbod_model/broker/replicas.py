@@ -77,18 +77,14 @@ Result = tuple[Replicas, tuple[Report, ...]]
 def recover_future_logs(state: Replicas, assigned: Mapping[Replica, Uuid]) -> Replicas:
     """At start: promote future logs whose directory the metadata already names (R-MOVE-9).
 
-    Kafka replaces the current log at once. By the KIP the future log first catches up, as in a confirmed move. Without
-    a current log there is nothing to catch up with.
+    Kafka replaces the current log at once. By the KIP the future log first catches up (R-DECIDE-4). Without a current
+    log there is nothing to catch up with.
     """
     for replica, directory in state.disks.future.items():
         if assigned.get(replica) != directory:
             continue
-        current = state.disks.current.get(replica)
-        if state.rules.promote_future_at_start or current is None:
+        if state.rules.promote_future_at_start or replica not in state.disks.current:
             state = replace(state, disks=storage.promote_future_log(state.disks, replica))
-        else:
-            move = Move(current, directory, MoveState.ACCEPTED)
-            state = replace(state, moves={**state.moves, replica: move})
     return state
 
 

@@ -253,7 +253,7 @@ BUGS = (
     Bug(
         "a copy takes the place of a log before it has caught up",
         38,
-        edit(replicas, "if state.rules.promote_future_at_start or current is None:", "if True:"),
+        edit(replicas, "if state.rules.promote_future_at_start or replica not in state.disks.current:", "if True:"),
         {"expiry": False, "failures": False, "moves": True, "records": 1},
     ),
     Bug(
