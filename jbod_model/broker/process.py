@@ -269,8 +269,7 @@ def _halt(broker: Broker, reason: str, *, halt: bool = True) -> Next:
 
 def _leading_in(broker: Broker) -> frozenset[Uuid]:
     """The directories of the partitions that this broker leads, according to the metadata."""
-    assigned = broker.assigned
-    return frozenset(assigned[replica] for replica in broker.replicas.leading if replica in assigned)
+    return frozenset(broker.assigned[replica] for replica in broker.replicas.leading)
 
 
 def _undelivered(broker: Broker) -> int | None:

@@ -90,7 +90,7 @@ def _reassign(
     """Add the new replicas to the old ones. The reassignment completes at once if they are in sync (R-REASSIGN-7)."""
     check_assignment(cluster, target, None)
     present = under_way(at.partition)
-    size = len((set(present.replicas) | set(present.adding)) - set(present.removing))
+    size = len(set(present.replicas) - set(present.removing))
     if not size_may_change and size != len(target):
         raise InvalidReplicationFactor(f"the partition has {size} replicas, the request names {len(target)}")
     move = Reassignment.between(at.partition.replicas, target)

@@ -33,21 +33,33 @@ from jbod_model.formats.records import (
     TopicRecord,
 )
 from jbod_model.formats.requests import (
+    AlterableConfig,
+    AlterConfigsResource,
     CreatableTopic,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     CreateTopicsRequest,
+    ElectLeadersRequest,
     FeatureUpdate,
+    IncrementalAlterConfigsRequest,
     ReplicaAssignment,
+    TopicPartitions,
     UpdateFeaturesRequest,
 )
-from jbod_model.formats.responses import BrokerHeartbeatResponse, CreatePartitionsResponse, CreateTopicsResponse
+from jbod_model.formats.responses import (
+    BrokerHeartbeatResponse,
+    CreatePartitionsResponse,
+    CreateTopicsResponse,
+    ElectLeadersResponse,
+    IncrementalAlterConfigsResponse,
+)
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA, KIP858, PROFILES, Profile
 from jbod_model.profiles.controller_rules import Quirk
 from jbod_model.profiles.releases import release_of
 from jbod_model.replay.image import Partition
 from tests.unit.model.controller.controller_world import (
+    FEATURES,
     UNASSIGNED,
     World,
     directory,
@@ -142,13 +154,66 @@ def test_release_follows_from_the_metadata_version_that_controllers_support_alon
     world = World("3.9-IV0")
     features = tuple(
         ControllerFeature(name=name, min_supported_version=0, max_supported_version=level)
-        for name, level in (("kraft.version", 1), (MV, LEVELS["4.1-IV1"]))
+        for name, level in (("kraft.version", 1), (MV, LEVELS["4.4-IV0"]))
     )
     world.apply(RegisterControllerRecord(controller_id=100, features=features))
-    assert cluster(world).release == release_of(LEVELS["4.1-IV1"])
+    assert cluster(world).release == release_of(LEVELS["4.4-IV0"]) != release_of(LEVELS["3.9-IV0"])
+
+
+def test_level_0_of_a_feature_is_supported_by_brokers_that_do_not_list_it() -> None:
+    """R-FEAT-2."""
+    world = World()
+    world.ask(world.registration(1, directory(1), features=FEATURES[:1]))
+    assert updated(world, elr=0) == [FeatureLevelRecord(name=ELR, feature_level=0)]
+
+
+@pytest.mark.parametrize("level", ["3.7-IV1", "3.7-IV2"])
+def test_new_partition_lists_directories_where_they_can_be_recorded(level: str) -> None:
+    """R-CREATE-6."""
+    world = World(level).brokers(1)
+    request = CreateTopicsRequest(topics=(created(1),))
+    (record,) = of(world.look(request, new_topic_ids=(topic_id(1),)), PartitionRecord)
+    assert record.directories == ((UNASSIGNED,) if level == "3.7-IV2" else ())
+
+
+def test_request_of_a_client_needs_no_rights_of_a_broker() -> None:
+    """R-AUTH-1: others check those of clients."""
+    assert codes(World().brokers(1), created(1), authorized=False) == [0]
+
+
+@pytest.mark.parametrize(("length", "code"), [(32_767, 0), (32_768, KafkaError.INVALID_CONFIG)])
+def test_value_of_a_configuration_has_32767_characters_at_most(length: int, code: int) -> None:
+    """R-CFG-2."""
+    assert _altered(AlterableConfig(name="x", value="y" * length))[0] == code
+
+
+def test_configuration_that_is_deleted_has_no_value_whatever_the_request_says() -> None:
+    """R-CFG-5."""
+    code, records = _altered(AlterableConfig(name="x", config_operation=1, value="y"))
+    assert (code, [record.value for record in records]) == (0, [None])
+
+
+def _altered(config: AlterableConfig) -> tuple[int, list[ConfigRecord]]:
+    resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=(config,))
+    result = World().look(IncrementalAlterConfigsRequest(resources=(resource,)))
+    assert isinstance(result.response, IncrementalAlterConfigsResponse)
+    (answer,) = result.response.responses
+    return int(answer.error_code), of(result, ConfigRecord)
 
 
 # ELECTIONS
+
+
+def test_unclean_election_is_not_needed_where_another_replica_than_the_preferred_leads() -> None:
+    """R-ELECT-10."""
+    world = World().brokers(1, 2)
+    world.topic("a", (1, 2))
+    world.set("a", leader=2)
+    request = ElectLeadersRequest(election_type=1, topic_partitions=(TopicPartitions(topic="a", partitions=(0,)),))
+    response = world.look(request).response
+    assert isinstance(response, ElectLeadersResponse)
+    ((answer,),) = (topic.partition_result for topic in response.replica_election_results)
+    assert answer.error_code == KafkaError.ELECTION_NOT_NEEDED
 
 
 def test_nobody_leads_where_no_last_leader_is_known() -> None:
@@ -256,6 +321,7 @@ def test_ten_thousand_partitions_in_a_request_are_the_most() -> None:
     assert codes(world, created(10_000)) == [0]
     assert codes(world, created(9_999), created(1)) == [0, 0]
     world.refuse(PolicyViolation, CreateTopicsRequest(topics=(created(10_000), created(1))))
+    world.refuse(PolicyViolation, CreateTopicsRequest(topics=(created(5_003), created(5_000), created(-5))))
     assert codes(world, created(10_000), CreatableTopic(name="none", num_partitions=0, replication_factor=1)) == [
         0,
         KafkaError.INVALID_PARTITIONS,
@@ -349,7 +415,11 @@ def test_memory_knows_the_table_of_a_topic_that_was_written_to_before_it_grew() 
     assert world.memory.table(topic) == 4
     request = CreatePartitionsRequest(topics=(CreatePartitionsTopic(name="a", count=6),))
     assert [len(record.replicas) for record in of(world.look(request), PartitionRecord)] == [2]
+    grown = world.look(CreatePartitionsRequest(topics=(CreatePartitionsTopic(name="a", count=7),)))
+    assert [record.partition_id for record in of(grown, PartitionRecord)] == [5, 6]
     assert [len(record.replicas) for record in of(world.look(request, memory=None), PartitionRecord)] == [1]
+    world.assign(1, directory(1, 1), "a")
+    assert world.memory.table(topic) == 8
 
 
 def test_memory_forgets_the_table_of_a_deleted_topic_and_knows_none_of_an_unknown_one() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from jbod_model.formats.records import RegisterBrokerRecord
 from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import BrokerRegistration, Image, Partition
@@ -88,3 +89,14 @@ def test_offline_replicas_reasons_in_order_of_replicas() -> None:
 
 def test_image_as_json_of_nothing() -> None:
     assert image_as_json(Image(), 7) == {"op": "image", "offset": 7, "partitions": [], "brokers": []}
+
+
+@pytest.mark.parametrize(("cordons", "listed"), [(None, [False, True]), (True, [True, True]), (False, [False, False])])
+def test_image_as_json_lists_cordons_of_brokers_that_have_a_list(cordons: bool | None, listed: list[bool]) -> None:
+    """R-CORDON-1: as Kafka's image of that release does; by default where there is a list."""
+    image = Image()
+    for broker_id, cordoned in ((1, None), (2, (OTHER,))):
+        record = RegisterBrokerRecord(broker_id=broker_id, log_dirs=(Uuid(broker_id, 1),), cordoned_log_dirs=cordoned)
+        image = image.apply(record, 0)
+    brokers = image_as_json(image, 0, cordons=cordons)["brokers"]
+    assert ["cordonedLogDirs" in broker for broker in brokers] == listed

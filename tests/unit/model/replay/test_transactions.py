@@ -145,9 +145,9 @@ def test_images_go_on_from_a_given_image(tmp_path: Path) -> None:
 
 def test_control_record_inside_an_aborted_transaction_stays(tmp_path: Path) -> None:
     """R-TXN-3: its offset counts."""
-    history(tmp_path, [BEGIN, A], [LEADER], [ABORT])
+    history(tmp_path, [BEGIN, A], [LEADER], [ABORT, NOOP])
     entries = committed(LogReader(MetadataLog.open(tmp_path)))
-    assert [entry.offset for entry in entries] == [0, 2, 3]
+    assert [entry.offset for entry in entries] == [0, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
