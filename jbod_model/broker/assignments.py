@@ -45,7 +45,7 @@ class Assignment:
     directory: Uuid
     submitted: int
     reason: Reason
-    untold: bool = field(default=False, compare=False)
+    untold: bool = False
 
 
 class GlobalFailure(Enum):

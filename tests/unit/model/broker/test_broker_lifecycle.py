@@ -395,3 +395,9 @@ def test_process_that_ends_before_it_is_registered_has_no_timers_left() -> None:
     assert life.timers == (105, 60_000)
     life, _ = lifecycle.begin_shutdown(life, 6)
     assert life.timers == ()
+
+
+def test_process_that_is_stopped_checks_no_reports_any_more() -> None:
+    life = lifecycle.fail_directory(lifecycle.start(LIFE, 0)[0], A, 5)
+    life, _ = lifecycle.begin_shutdown(life, 6)
+    assert (life.timers, life.failure_checks) == ((), ())

@@ -284,3 +284,17 @@ def test_log_of_a_replica_that_is_not_hosted_yet_fails_with_its_directory() -> N
     """R-HOST-4: it is no hosted replica that goes offline."""
     state = Replicas(disks=Disks(configured=(A, B), current={P: A}))
     assert replicas.fail_directory(state, A)[0].hosted == {}
+
+
+def test_replica_without_a_log_continues_no_copy() -> None:
+    """R-HOST-7, R-MOVE-7: its log may lie in the failed directory; the future log has nothing to copy from."""
+    state = Replicas(disks=Disks(configured=(A, B), failed=frozenset({A}), future={P: B}))
+    state, reports = replicas.apply_metadata(state, [ReplicaChange(P, False, ELSEWHERE)])
+    assert (state.hosted, state.moves, reports) == ({P: Hosted.WITHOUT_LOG}, {}, ())
+
+
+def test_move_that_is_cancelled_loses_nothing_even_where_a_failed_source_does() -> None:
+    """R-MOVE-4: the replica is where it was."""
+    rules = replace(DRAFT_BROKER, source_failure_assigns_lost=True)
+    _, reports, _ = replicas.alter_replica_log_dir(moving(MoveState.QUEUED, rules), P, A)
+    assert reports == (Report(P, A, Reason.REVERT),)

@@ -301,6 +301,14 @@ def test_placement_on_brokers_that_are_all_shutting_down_is_refused() -> None:
     assert codes(world, created(1), usable_brokers=alive) == [KafkaError.INVALID_REPLICATION_FACTOR]
 
 
+def test_reassignment_is_complete_only_with_every_replica_that_stays_unless_the_release_is_older() -> None:
+    """R-RELEASE-4: of 1 and 2, which stay, only 1 is in sync."""
+    before = Partition(replicas=(1, 2, 3), directories=(UNASSIGNED,) * 3, isr=(1,), leader=1, adding_replicas=(3,))
+    newest = around("4.0-IV1")
+    assert change(before, Wish(isr=(1, 3)), newest).adding_replicas is None
+    assert change(before, Wish(isr=(1, 3)), replace(newest, added_suffice=True)).adding_replicas == ()
+
+
 def test_change_of_nothing_writes_nothing_at_an_old_level() -> None:
     """R-CHANGE-1, R-CHANGE-3."""
     assert change(PARTITION, Wish(), around("3.4-IV0")) is None

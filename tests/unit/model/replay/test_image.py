@@ -29,7 +29,7 @@ from jbod_model.formats.records import (
 )
 from jbod_model.ids import KAFKA_IDS, KIP858_IDS, Uuid
 from jbod_model.profiles import DRAFT, KAFKA, KIP858, Profile
-from jbod_model.replay.image import HANDLERS, WITHOUT_EFFECT, BrokerRegistration, Image, Partition
+from jbod_model.replay.image import HANDLERS, WITHOUT_EFFECT, Image, Partition
 from jbod_model.replay.snapshot import snapshot_records
 
 TOPIC = Uuid(7, 7)
@@ -367,11 +367,6 @@ def test_change_that_says_nothing_but_an_empty_list(profile: Profile, directorie
     """R-BROKER-6: by the drafts all directories are offline then."""
     change = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=100)
     assert BORN.apply(change, 9, profile=profile).brokers[1].directories == directories
-
-
-def test_registration_that_no_record_describes_is_fenced() -> None:
-    broker = BrokerRegistration(broker_id=1, epoch=1, incarnation_id=D)
-    assert (broker.fenced, broker.in_controlled_shutdown, broker.is_migrating_zk_broker) == (True, False, False)
 
 
 # TOPICS AND THE REST

@@ -148,3 +148,8 @@ def test_directory_of_a_broker_without_a_replica_is_a_key_error() -> None:
     assert partition.directory(2) == B
     with pytest.raises(KeyError, match="3"):
         partition.directory(3)
+
+
+def test_registration_that_no_record_describes_is_fenced() -> None:
+    broker = BrokerRegistration(broker_id=1, epoch=1, incarnation_id=Uuid(1, 1))
+    assert (broker.fenced, broker.in_controlled_shutdown, broker.is_migrating_zk_broker) == (True, False, False)
