@@ -28,6 +28,7 @@ COUNTS: dict[str, tuple[dict[str, Any], int, tuple[int, int], tuple[int, int]]] 
         (561, 1_279),
         (561, 1_279),
     ),
+    "late twice": ({**NO_CRASHES, "failures": False, "late": 2, "directories": 1}, 8, (64, 208), (64, 208)),
     "moves without symmetry": (
         {"moves": True, "symmetry": False, **NO_EXPIRY, **NO_CRASHES},
         7,
