@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from jbod_model.explore.actions import KINDS
 from jbod_model.explore.bounds import Bounds
-from jbod_model.explore.search import explore
+from jbod_model.explore.search import Search, explore
 from jbod_model.profiles import KAFKA, KIP858, PROFILES
 from tests.support.paths import ROOT
 from tests.support.volume import rare
@@ -38,6 +39,17 @@ def test_every_kind_of_action_is_taken() -> None:
         bounds = Bounds(**{"brokers": 1, "depth": 100, "states": 400, "liveness": False, **world})
         taken |= explore(KIP858, bounds).kinds.keys()
     assert taken == KINDS.keys()
+
+
+@pytest.mark.parametrize("world", ["delete", "failover", "reassign"])
+def test_step_that_changes_nothing_is_no_step(world: str) -> None:
+    """R-EXPLORE-1: a new controller that forgets nothing, a second deletion, a reassignment to what there is."""
+    search = Search(KIP858, Bounds(**{"brokers": 1, **WORLDS[world]}))
+    states = [search.first()]
+    for state in itertools.islice(states, 50):
+        steps = list(search.cluster.steps(state))
+        assert [action for action, after, breaches in steps if after == state and not breaches] == []
+        states += [after for _, after, _ in steps]
 
 
 ROW = re.compile(
