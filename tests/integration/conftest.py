@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.settings import Spark
 from pipelines.spark.session import spark_session
+from pipelines.start.session import SPARK_OPTIONS
 
 
 def pytest_configure() -> None:
@@ -30,8 +31,14 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = spark_session(
-        Spark(master="local[2]", driver_memory="2g", shuffle_partitions=2), preload="pipelines.replay.preload"
+    # Each query runs once or twice: what it takes to generate and to optimize its code is not won back.
+    settings = Spark(
+        master="local[2]",
+        driver_memory="2g",
+        shuffle_partitions=2,
+        java_options="-XX:+UseParallelGC -XX:TieredStopAtLevel=1",
+        conf=SPARK_OPTIONS,
     )
+    session = spark_session(settings, preload="pipelines.replay.preload")
     yield session
     session.stop()

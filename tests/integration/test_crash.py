@@ -21,6 +21,7 @@ from tests.support.paths import metadata_dir
 from tests.support.volume import exhaustive
 
 Log = tuple[Path, History]
+SPARK = ("file offsets", "file state", "after publish")
 SOME_COMMITS = ("before records", "after records", "before assignments", "before ledger", "after ledger")
 SOME_OF_TAKING_BACK = (
     "before states_at",
@@ -92,7 +93,7 @@ def test_kill_at_every_step_of_taking_back_leaves_one_history_whole_and_ends_wit
 def test_kill_around_sparks_logs_and_state_and_a_lost_checkpoint_lose_nothing(tmp_path: Path, old: Log) -> None:
     log, history = old
     end = 0
-    for point in ("file offsets", "file state", "after publish"):
+    for point in SPARK if exhaustive() else SPARK[:2]:
         with spark_run(log, tmp_path / "lake", 30, point) as run:
             assert run.ended(300) == -signal.SIGKILL, (point, run.said)
         before, end = end, readable(tmp_path / "lake", [history])
@@ -152,7 +153,7 @@ def test_replay_stops_at_a_lake_it_may_not_write_and_a_segment_it_may_not_read_a
 def test_of_two_replays_at_once_the_second_is_refused_and_the_first_is_right(tmp_path: Path, old: Log) -> None:
     log, history = old
     lake = tmp_path / "lake"
-    with spark_run(log, lake, 30) as first, spark_run(log, lake, 30) as second:
+    with spark_run(log, lake, 100) as first, spark_run(log, lake, 100) as second:
         codes = first.ended(300), second.ended(300)
         said = first.said + second.said
     assert set(codes) == {0, 2}, said

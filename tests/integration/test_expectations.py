@@ -36,7 +36,7 @@ pytestmark = pytest.mark.spark
 OFFSETS = [
     rare("kafka-3.7.2", 396),
     rare("kafka-3.9.2-upgrade", 190),
-    ("kafka-3.9.2-zk-migration", 221),
+    rare("kafka-3.9.2-zk-migration", 221),
     ("kafka-4.1.2", 264),
 ]
 """Of each cluster an offset at which much is wrong."""

@@ -76,7 +76,7 @@ def sequences() -> list[tuple[list[tuple[str, str]], list[tuple[str, str]]]]:
             for at, what in enumerate(changed)
         ]
         keeping, changing = [*zip(kept, names, strict=True)], [*zip(changed, names[-1:] + names[:-1], strict=True)]
-        return [(keeping[at::4], changing[at::4]) for at in range(4)]
+        return [(keeping, changing)]
     keeping, changing = ([(what, name) for what in ops for name in NAMES] for ops in (KEEPING, CHANGING))
     changing = [one for one in changing if one[1] != CHANGES.name or one[0] not in AGAINST_APPEND_ONLY]
     chance.shuffle(keeping)

@@ -1,4 +1,4 @@
-"""Runs of the main job: images at every offset, stopping, going on, dying, and who else can read the tables."""
+"""Runs of the main job: stopping, going on, dying, and who else can read the tables."""
 
 from __future__ import annotations
 
@@ -14,18 +14,14 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from pipelines import ask
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import BY_NAME, HISTORY, TABLES
 from pipelines.replay.options import Replay
 from pipelines.replay.runner import Runner
 from pipelines.replay.seed import CHECKPOINT
 from pipelines.upkeep.verify_reference import Row
-from tests.support import engine
-from tests.support.kafka_images import kafka_images
-from tests.support.paths import KAFKAS, metadata_dir
+from tests.support.paths import metadata_dir
 from tests.support.tables import rows_of
-from tests.support.volume import amount
 
 pytestmark = pytest.mark.spark
 
@@ -55,20 +51,6 @@ def segments(source: Path, target: Path, *, most: int | None = None) -> Path:
     for path in sorted((source / LOG).glob("*.log"))[:most]:
         copy(path, target / LOG)
     return target
-
-
-@pytest.mark.parametrize(
-    ("kafka", "most"), [*((kafka, amount(150, 50)) for kafka in KAFKAS), ("kafka-3.9.2-zk-migration", 10**6)]
-)
-def test_image_at_every_known_offset_is_kafkas(spark: SparkSession, tmp_path: Path, kafka: str, most: int) -> None:
-    """Also at offset 39 of the migration, inside a transaction that commits later: history is exact to the record."""
-    replay(spark, metadata_dir(kafka), tmp_path / "lake", start="log", max_records=most)
-    tables = rows_of(tmp_path / "lake")
-    images = kafka_images(kafka)
-    for expected in images:
-        assert engine.image(tables, expected["offset"]) == expected
-    for expected in (images[0], images[len(images) // 2], images[-1]):
-        assert ask.image(ask.Lake.open(tmp_path / "lake", at_offset=expected["offset"])) == expected
 
 
 def test_second_run_changes_nothing(spark: SparkSession, tmp_path: Path, whole: Path) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pyspark
 
+from pipelines.start.session import SPARK_OPTIONS
+
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 PATIENCE = 120
 
@@ -32,6 +34,7 @@ def connect_server(folder: Path, **conf: str) -> Iterator[str]:
         # Workers that have the kernels loaded start faster.
         "spark.python.daemon.module": "pipelines.start.daemon",
         "spark.executorEnv._JBOD_PRELOAD": "pipelines.replay.preload",
+        **SPARK_OPTIONS,
         **conf,
     }
     submit = Path(pyspark.__path__[0], "bin", "spark-submit")
@@ -46,6 +49,8 @@ def connect_server(folder: Path, **conf: str) -> Iterator[str]:
         "local[2]",
         "--driver-memory",
         "1g",
+        "--driver-java-options",
+        "-XX:TieredStopAtLevel=1",
         *words,
         "spark-internal",
     ]
