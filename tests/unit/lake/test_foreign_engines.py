@@ -43,7 +43,7 @@ from tests.support.foreign import (
     parts,
 )
 from tests.support.request_lakes import JoinedLake, request_lines
-from tests.support.volume import amount, exhaustive
+from tests.support.volume import amount, exhaustive, sampled
 from tests.unit.upkeep.test_upkeep import segments
 
 CHANCE = random.Random(7)
@@ -398,7 +398,7 @@ def test_files_of_an_unfinished_batch_that_were_vacuumed_are_reported_in_a_line(
 # -- at the same time -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sampled(NAMES, 5))
 def test_writer_between_our_look_and_our_commit_is_noticed(
     first: Path, tmp_path: Path, expected: list[Answers], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -109,7 +109,7 @@ def test_log_of_a_random_history_has_the_tables_of_the_engine_in_small_batches(r
         assert differences(found | {RECORDS.name: []}, {n: in_order(n, rows) for n, rows in expected.items()}) == []
 
 
-@pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA[::-1], 3))
+@pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA[::-1], 2))
 def test_questions_to_a_log_are_answered_as_by_its_lake(tmp_path: Path, kafka: str) -> None:
     source = metadata_dir(kafka)
     local.replay(source, tmp_path / "lake")
