@@ -1,6 +1,8 @@
-"""Arrow arrays of numbers of which some are null."""
+"""Arrow arrays of which some values, or all, are null."""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -11,3 +13,13 @@ def nullable(numbers: np.ndarray) -> pa.Array:
     there = np.packbits(numbers >= 0, bitorder="little")
     kind = pa.from_numpy_dtype(numbers.dtype)
     return pa.Array.from_buffers(kind, len(numbers), [pa.py_buffer(there), pa.py_buffer(numbers)])
+
+
+def nulls(count: int, kind: pa.DataType) -> pa.Array:
+    """An array of nulls. All callers share its memory."""
+    return _nulls(count.bit_length(), kind).slice(0, count)
+
+
+@lru_cache(maxsize=64)
+def _nulls(bits: int, kind: pa.DataType) -> pa.Array:
+    return pa.nulls(1 << bits, kind)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pipelines.formats.id_texts import id_texts
 from pipelines.formats.lists import columns_of
+from pipelines.formats.nulls import nulls
 from pipelines.formats.partitions import (
     ADDING,
     DIRECTORIES,
@@ -86,8 +87,8 @@ def _interval(begin: _Moment, end: _Moment | None) -> list[pa.Array]:
     return [
         pa.array(offsets),
         pa.array(times).view(tables.TIME),
-        pa.nulls(none, pa.int64()) if end is None else pa.array(end[0]),
-        pa.nulls(none, tables.TIME) if end is None else pa.array(end[1]).view(tables.TIME),
+        nulls(none, pa.int64()) if end is None else pa.array(end[0]),
+        nulls(none, tables.TIME) if end is None else pa.array(end[1]).view(tables.TIME),
         pa.array(snapshot),
     ]
 
@@ -136,7 +137,7 @@ def _assignment_rows(build: _Columns, rows: np.ndarray, still: bool) -> pa.Table
         pa.DictionaryArray.from_arrays(pa.array(directory), build.directories),
         _coded(np.minimum(directory, 3), KINDS),
         *_interval(moments.at(slot[c.A_FROM]), None if still else moments.at(slot[c.A_TO])),
-        pa.nulls(len(rows), _coded(directory[:0], ENDED_BY).type) if still else _coded(slot[c.A_ENDED], ENDED_BY),
+        nulls(len(rows), _coded(directory[:0], ENDED_BY).type) if still else _coded(slot[c.A_ENDED], ENDED_BY),
     ]
     return pa.table(columns, names=tables.ASSIGNMENTS.schema.names)
 

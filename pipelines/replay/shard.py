@@ -17,7 +17,7 @@ from jbod_model.errors import ReplayViolation
 from jbod_model.ids import Uuid
 from jbod_model.replay.registrations import Rewrite
 from pipelines.formats.kernels import njit
-from pipelines.formats.lists import columns_of, number_ids, take_lists
+from pipelines.formats.lists import columns_of, number_ids, take_lists, zeros
 from pipelines.formats.partitions import DIRECTORIES, INT_LISTS, REPLICAS
 from pipelines.replay import fold_columns as c
 from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, REGISTER_BROKER, TOPIC, Events, starts_of
@@ -89,7 +89,7 @@ class Step:
         """Int list ``slot`` at the given references: (values int32, ends int32)."""
         # In most clusters, most of the six columns are empty.
         if not self._used[slot]:
-            return self.lists.values[:0], np.zeros(len(references) + 1, np.int32)
+            return np.empty(0, np.int32), zeros(len(references) + 1)
         return take_lists(self.lists.values, self.lists.starts[slot], self.lists.sizes[slot], references)
 
     def directory_lists(self, references: np.ndarray, replicas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -374,7 +374,7 @@ def _next_state(done: Step, alive: np.ndarray, held: np.ndarray) -> ShardState:
         directory_ids=done.directory_ids[in_use],
         part_topic=new_topic[done.parts[parts, c.P_TOPIC]],
         part_number=done.parts[parts, c.P_NUMBER],
-        scalars=version[c.V_SCALARS :].T,
+        scalars=np.stack(version[c.V_SCALARS :], axis=1),
         since=new_moment[since],
         int_values=np.concatenate([values for values, _ in int_lists]),
         int_sizes=np.stack([np.diff(ends) for _, ends in int_lists]),
