@@ -74,9 +74,14 @@ def _doubtful(lake: Lake, assignments: str) -> str:
 
     A replica whose directory changes surely keeps its copy if the old directory (or the new one, if the old one was
     unknown) was online all the time; while its broker is fenced, until it registers or is unfenced (R-COPY-12). A
-    replica without a directory is in doubt once a directory of its broker leaves. Most changes are the first placements
-    of new replicas, on brokers whose directories never changed.
+    replica without a directory is in doubt once a directory of its broker leaves.
+
+    Most changes are first placements of new replicas. A first placement is looked at only if a directory of its broker
+    came or left between its two offsets (``directory_changes``; while the broker is fenced, also after them), if its
+    broker has a placement in a directory that it did not have then (``uncovered``), or if the replica had a directory
+    before (``renamed``).
     """
+    placed = f"(SELECT * FROM {assignments} WHERE ended_by = 'assigned' AND kind = 'unassigned')"
     return f"""
     WITH b AS (SELECT broker_id, incarnation_id, fenced, from_offset, to_offset FROM {lake.until("brokers")}),
     d AS MATERIALIZED (
@@ -85,20 +90,42 @@ def _doubtful(lake: Lake, assignments: str) -> str:
         FROM {lake.until("directories")}
     ),
     ended AS MATERIALIZED (SELECT broker_id, to_offset FROM d WHERE to_offset IS NOT NULL),
-    unsteady AS (
-        SELECT broker_id FROM d WHERE to_offset IS NOT NULL OR from_offset > first_offset
-        UNION
-        SELECT broker_id FROM (SELECT DISTINCT broker_id, directory_id FROM {assignments} WHERE kind = 'assigned')
-        ANTI JOIN d USING (broker_id, directory_id)
+    uncovered AS MATERIALIZED (
+        SELECT broker_id FROM (
+            SELECT broker_id, directory_id, min(from_offset) AS first, max(from_offset) AS last FROM {assignments}
+            WHERE kind = 'assigned' GROUP BY ALL
+        ) a
+        ANTI JOIN d ON d.broker_id = a.broker_id AND d.directory_id = a.directory_id AND d.from_offset <= first
+             AND (d.to_offset IS NULL OR d.to_offset > last)
     ),
-    renamed AS (
+    directory_changes AS MATERIALIZED (
+        SELECT e.broker_id, e.at_offset,
+               coalesce(max(least(coalesce(u.to_offset, e.at_offset), e.at_offset)), 0) AS fenced_since
+        FROM (
+            SELECT broker_id, to_offset AS at_offset FROM d
+            UNION ALL SELECT broker_id, from_offset FROM d WHERE from_offset > first_offset
+        ) e
+        LEFT JOIN b u ON u.broker_id = e.broker_id AND NOT u.fenced AND u.from_offset < e.at_offset
+        WHERE e.at_offset IS NOT NULL GROUP BY ALL
+    ),
+    renamed AS MATERIALIZED (
         SELECT topic_id, partition, broker_id, min(to_offset) AS first_end FROM {assignments}
         WHERE ended_by IN ('unassigned', 'reordered', 'resync') GROUP BY ALL
     ),
     left_behind AS MATERIALIZED (
         SELECT topic_id, partition, broker_id, directory_id, kind, from_offset, to_offset FROM {assignments}
         WHERE ended_by IN ('moved', 'lost', 'unassigned', 'reordered', 'resync')
-           OR (ended_by = 'assigned' AND (kind <> 'unassigned' OR broker_id IN (SELECT broker_id FROM unsteady)))
+           OR (ended_by = 'assigned' AND kind <> 'unassigned')
+        UNION
+        SELECT topic_id, partition, broker_id, directory_id, kind, from_offset, to_offset FROM {placed}
+        SEMI JOIN uncovered USING (broker_id)
+        UNION
+        SELECT topic_id, partition, broker_id, directory_id, kind, from_offset, to_offset FROM {placed} p
+        SEMI JOIN directory_changes e ON e.broker_id = p.broker_id AND e.at_offset > p.from_offset
+             AND e.fenced_since <= p.to_offset
+        UNION
+        SELECT topic_id, partition, broker_id, directory_id, kind, from_offset, to_offset FROM {placed} p
+        SEMI JOIN renamed r ON r.topic_id = p.topic_id AND r.partition = p.partition AND r.broker_id = p.broker_id
     ),
     changed AS MATERIALIZED (
         SELECT o.topic_id, o.partition, o.broker_id, o.kind, n.kind AS new_kind, o.from_offset AS since,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -30,6 +31,7 @@ from tests.support.lakes import Reference
 from tests.support.logs import Entry
 from tests.support.paths import KAFKAS, TRACES, metadata_dir
 from tests.support.volume import amount, sampled
+from tests.unit.check.story import Story
 from tests.unit.model.loss.loss_operations import run
 from tests.unit.model.loss.loss_world import World
 from tests.unit.replay.histories import LAST, histories, write_log
@@ -179,3 +181,78 @@ def test_losses_of_any_history_are_those_of_the_model(history: list[Record], bat
         lake = in_memory(entries_of(Path(made)))
         *_, (offset, expected) = of_model(Path(made))
         assert of_engine(lake, offset) == expected
+
+
+Step = tuple[str, tuple[Any, ...], dict[str, Any]]
+FIRST_PLACED = (
+    ("in a directory that its broker never had", [("assign", ("t", 0, 1, "e"), {})]),
+    ("in a directory that came after it", [("left", (1, "abe"), {}), ("assign", ("t", 0, 1, "e"), {})]),
+    (
+        "in a directory that came at a restart",
+        [("broker", (1, "abe"), {"process": 2}), ("assign", ("t", 0, 1, "e"), {})],
+    ),
+    (
+        "in a directory that its broker had only later",
+        [("assign", ("t", 0, 1, "e"), {}), ("left", (1, "abe"), {}), ("fence", (1,), {})],
+    ),
+)
+"""What happens to a replica that was created without a directory, on broker 1 with the directories a and b."""
+
+
+def losses_of_both(steps: Iterable[Step], folder: Path) -> tuple[Losses, Losses]:
+    """The losses of a story from the tables, and those of the model."""
+    story = Story()
+    for name, arguments, named in steps:
+        getattr(story, name)(*arguments, **named)
+    write_log(folder, [[entry.versioned] for entry in story.entries if entry.versioned is not None])
+    *_, (offset, expected) = of_model(folder)
+    return of_engine(in_memory(entries_of(folder)), offset), expected
+
+
+@pytest.mark.parametrize("steps", [steps for _, steps in FIRST_PLACED], ids=[name for name, _ in FIRST_PLACED])
+def test_loss_of_a_replica_that_is_first_placed_is_that_of_the_model(steps: list[Step], tmp_path: Path) -> None:
+    """R-LOSS-4: most first placements are not looked at one by one; these are."""
+    created: list[Step] = [("broker", (1, "ab"), {}), ("topic", ("t", {1: "unassigned"}), {})]
+    found, expected = losses_of_both([*created, *steps], tmp_path)
+    assert expected
+    assert found == expected
+
+
+def short_story(draw: random.Random) -> list[Step]:
+    """One or two brokers, a partition, and up to seven records about them."""
+    placed = {1: draw.choice(["unassigned", "unassigned", "a"])}
+    steps: list[Step] = [("broker", (1, draw.choice(["a", "ab", "ab"])), {})]
+    if draw.random() < 0.5:
+        steps.append(("broker", (2, draw.choice(["c", "cd"])), {}))
+        placed[2] = draw.choice(["unassigned", "c"])
+    steps.append(("topic", ("t", placed), {}))
+    for process in range(2, draw.randint(4, 9)):
+        broker = draw.choice([1, *placed])
+        names = "abe" if broker == 1 else "cdf"
+        some = "".join(draw.sample(names, draw.randint(1, 3)))
+        where = draw.choice([*names, *names, "unassigned", "lost", "migrating"])
+        state = draw.choice([{"leader": broker}, {"leader": -1}, {"isr": (broker,), "leader": broker}])
+        steps.append(
+            draw.choice(
+                [
+                    ("broker", (broker, some), {"process": process, "fenced": draw.random() < 0.6}),
+                    ("left", (broker, some), {}),
+                    ("fence", (broker, draw.random() < 0.5), {}),
+                    ("assign", ("t", 0, broker, where), {}),
+                    ("assign", ("t", 0, broker, where), {}),
+                    ("change", ("t", 0), state),
+                ]
+            )
+        )
+    return steps
+
+
+def test_losses_of_short_stories_are_those_of_the_model(tmp_path: Path) -> None:
+    told = 0
+    for seed in range(amount(40, 1_000)):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        found, expected = losses_of_both(short_story(random.Random(seed)), folder)
+        assert found == expected, f"seed {seed}"
+        told += bool(expected)
+    assert told > 10
