@@ -184,7 +184,7 @@ def test_losses_of_any_history_are_those_of_the_model(history: list[Record], bat
 
 
 Step = tuple[str, tuple[Any, ...], dict[str, Any]]
-FIRST_PLACED = (
+FIRST_PLACED: tuple[tuple[str, list[Step]], ...] = (
     ("in a directory that its broker never had", [("assign", ("t", 0, 1, "e"), {})]),
     ("in a directory that came after it", [("left", (1, "abe"), {}), ("assign", ("t", 0, 1, "e"), {})]),
     (
@@ -231,19 +231,16 @@ def short_story(draw: random.Random) -> list[Step]:
         names = "abe" if broker == 1 else "cdf"
         some = "".join(draw.sample(names, draw.randint(1, 3)))
         where = draw.choice([*names, *names, "unassigned", "lost", "migrating"])
-        state = draw.choice([{"leader": broker}, {"leader": -1}, {"isr": (broker,), "leader": broker}])
-        steps.append(
-            draw.choice(
-                [
-                    ("broker", (broker, some), {"process": process, "fenced": draw.random() < 0.6}),
-                    ("left", (broker, some), {}),
-                    ("fence", (broker, draw.random() < 0.5), {}),
-                    ("assign", ("t", 0, broker, where), {}),
-                    ("assign", ("t", 0, broker, where), {}),
-                    ("change", ("t", 0), state),
-                ]
-            )
-        )
+        state: dict[str, Any] = draw.choice([{"leader": broker}, {"leader": -1}, {"isr": (broker,), "leader": broker}])
+        records: list[Step] = [
+            ("broker", (broker, some), {"process": process, "fenced": draw.random() < 0.6}),
+            ("left", (broker, some), {}),
+            ("fence", (broker, draw.random() < 0.5), {}),
+            ("assign", ("t", 0, broker, where), {}),
+            ("assign", ("t", 0, broker, where), {}),
+            ("change", ("t", 0), state),
+        ]
+        steps.append(draw.choice(records))
     return steps
 
 
