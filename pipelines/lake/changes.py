@@ -17,9 +17,10 @@ from deltalake import CommitProperties, DeltaTable
 from pipelines.lake import files
 from pipelines.lake.commit import LiveFile, commit_files, live_files
 from pipelines.lake.create import APPEND_ONLY
-from pipelines.lake.delta import connect, delta_at, read_parquet, run_query, same_rows
+from pipelines.lake.delta import connect, delta_at, read_parquet, run_query
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info
+from pipelines.lake.row_hashes import RowHash, row_hash
 from pipelines.lake.tables import CHANGES, Table
 
 
@@ -54,8 +55,8 @@ def in_force(rows: str) -> str:
     return f"(FROM (FROM {rows} WHERE what <> '{HISTORY}' QUALIFY {newest}) WHERE NOT retraction)"
 
 
-def same_changes(root: str, connection: duckdb.DuckDBPyConnection, rows: str, wanted: str) -> bool:
-    """Whether the rows of ``changes`` are those of ``wanted``, in any order, and none of them was ever retracted.
+def same_changes(root: str, connection: duckdb.DuckDBPyConnection, rows: str, wanted: RowHash) -> bool:
+    """Whether the rows of ``changes`` have the hash ``wanted`` (columns CONTENT), and none of them was ever retracted.
 
     If not, the rows in force may still be the same.
     """
@@ -64,7 +65,7 @@ def same_changes(root: str, connection: duckdb.DuckDBPyConnection, rows: str, wa
     )
     if newest or retracted:
         return False
-    return same_rows(root, connection, CONTENT, f"(FROM {rows} WHERE what <> '{HISTORY}')", wanted)
+    return row_hash(root, connection, CONTENT, f"(FROM {rows} WHERE what <> '{HISTORY}')") == wanted
 
 
 def generation_of(location: str, delta: DeltaTable) -> int:
@@ -158,7 +159,7 @@ def _difference(
     generation = generation_of(location, delta) + 1
     columns = ", ".join(CONTENT)
     with connect(location) as connection:
-        if same_changes(location, connection, have, wanted):
+        if same_changes(location, connection, have, row_hash(location, connection, CONTENT, wanted)):
             return [_write(location, [_said(end, end, end, why, at, generation)])] if always else []
         connection.execute(f"CREATE TEMP TABLE have AS SELECT {columns} FROM {in_force(have)}")
         connection.execute(f"CREATE TEMP TABLE due AS SELECT {columns} FROM {in_force(wanted)}")

@@ -230,18 +230,3 @@ def stream_query(
         found = connection.execute(sql, list(parameters))
         while rows := found.fetchmany(STREAMED_ROWS):
             yield rows
-
-
-def same_rows(
-    root: str, connection: duckdb.DuckDBPyConnection, columns: Sequence[str], first: str, second: str
-) -> bool:
-    """Whether both have the same rows in any order, by the number, sum and exclusive or of the rows' hashes.
-
-    A join of all rows takes minutes for millions of them. It is needed only to name what differs.
-    """
-    hashed = f"hash({', '.join(columns)})"
-    found = (
-        run_query(root, connection, f"SELECT count(*), sum({hashed}), bit_xor({hashed}) FROM {rows}")
-        for rows in (first, second)
-    )
-    return next(found) == next(found)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Self
+from typing import Protocol, Self
 
 import pyarrow as pa
 
@@ -69,35 +69,55 @@ def recompute(
     known_again: bool = False,
     tables: Sequence[Table] = DERIVED,
 ) -> dict[str, list[DataFile]]:
-    """Writes the rows of ``tables`` that follow from a lake's records below ``end_offset`` to the folder or lake
-    ``into``.
-
-    ``known_again``: also from those whose type was not known when they were published.
-    """
-    job = Job(lake.location, lake.identity.shards, rules(lake.identity.profile, lake.identity.ids), generation=0)
+    """Writes the rows of ``recomputed`` to the folder or lake ``into``."""
     fs, root = lake_filesystem(into)
     made: dict[str, list[DataFile]] = {table.name: [] for table in tables}
     for name in made:
         fs.create_dir(f"{root}/{name}")
-    opened: dict[tuple[str, int], pa.Table] = {}
-    closed: dict[str, list[pa.Table]] = defaultdict(list)
     with Writer(into) as writer:
-        for shard, _, found in folded(lake, job, end_offset, max_records=max_records, known_again=known_again):
-            for name in made.keys() & found.keys():
-                rows = found[name]
-                if BY_NAME[name].has_open_rows:
-                    opened[name, shard] = rows.open
-                closed[name].append(rows.closed)
-                if sum(map(len, closed[name])) >= max_records:
-                    writer.write(name, closed.pop(name))
-        for name, parts in closed.items():
-            writer.write(name, parts)
-        while opened:
-            (name, shard), open_rows = opened.popitem()
-            writer.write(name, [open_rows], shard)
+        recomputed(lake, end_offset, writer.write, max_records=max_records, known_again=known_again, tables=tables)
         for file in writer.written():
             made[file.table].append(file)
     return made
+
+
+class Take(Protocol):
+    """Takes rows of a table. ``shard``: the shard of open rows, -1 for closed rows."""
+
+    def __call__(self, name: str, parts: list[pa.Table], shard: int = -1, /) -> None:
+        """Takes the rows of all ``parts``, which may have different schemas."""
+
+
+def recomputed(
+    lake: LakeWriter,
+    end_offset: int,
+    take: Take,
+    *,
+    max_records: int = CHUNK,
+    known_again: bool = False,
+    tables: Sequence[Table] = DERIVED,
+) -> None:
+    """Gives ``take`` the rows of ``tables`` that follow from a lake's records below ``end_offset``, each row once.
+
+    ``known_again``: also from those whose type was not known when they were published.
+    """
+    job = Job(lake.location, lake.identity.shards, rules(lake.identity.profile, lake.identity.ids), generation=0)
+    wanted = {table.name for table in tables}
+    opened: dict[tuple[str, int], pa.Table] = {}
+    closed: dict[str, list[pa.Table]] = defaultdict(list)
+    for shard, _, found in folded(lake, job, end_offset, max_records=max_records, known_again=known_again):
+        for name in wanted & found.keys():
+            rows = found[name]
+            if BY_NAME[name].has_open_rows:
+                opened[name, shard] = rows.open
+            closed[name].append(rows.closed)
+            if sum(map(len, closed[name])) >= max_records:
+                take(name, closed.pop(name))
+    for name, parts in closed.items():
+        take(name, parts)
+    while opened:
+        (name, shard), open_rows = opened.popitem()
+        take(name, [open_rows], shard)
 
 
 class Writer:
@@ -125,9 +145,13 @@ class Writer:
         return [file for file in (each.result() for each in self.begun) if file is not None]
 
 
-def _write(into: str, name: str, parts: list[pa.Table], shard: int) -> DataFile | None:
+def joined(name: str, parts: list[pa.Table]) -> pa.Table:
+    """The rows of all parts. The broker shard's rows have no dictionaries."""
     if len({part.schema for part in parts}) > 1:
-        # The broker shard's rows have no dictionaries.
         parts = [part.cast(BY_NAME[name].schema) for part in parts]
-    rows = pa.concat_tables(parts)
+    return pa.concat_tables(parts)
+
+
+def _write(into: str, name: str, parts: list[pa.Table], shard: int) -> DataFile | None:
+    rows = joined(name, parts)
     return files.write(into, name, rows, shard=shard) if len(rows) else None

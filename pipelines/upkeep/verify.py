@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -25,12 +25,16 @@ from jbod_model.profiles import PROFILES
 from pipelines.lake import files
 from pipelines.lake.changes import CONTENT, KEY, in_force, same_changes
 from pipelines.lake.create import described, keeps_changes
-from pipelines.lake.delta import data_files, open_table, read_parquet, same_rows
+from pipelines.lake.delta import data_files, open_table, read_parquet
 from pipelines.lake.files import lake_filesystem
 from pipelines.lake.foreign import last_own, since
 from pipelines.lake.reader import Lake
+from pipelines.lake.row_hashes import RowHash, hashed, row_hash
 from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, LEDGER, Table
 from pipelines.upkeep.verify_reference import History, Row
+
+if TYPE_CHECKING:
+    from pipelines.lake.publish import LakeWriter
 
 By = Literal["model", "engine"]
 MODEL_RECORDS = 5_000
@@ -77,10 +81,19 @@ def verify(location: str, *, by: By | None = None) -> Verdict:
         verdict.differences += _missing_files(location, name, delta)
     if any(one.what.startswith("the file") for one in verdict.differences):
         return verdict
+    made = _hashes(lake) if verdict.by == "engine" else {}
+    same = set()
     for name, delta in lake.tables.items():
         if name in BY_NAME:
-            verdict.rows[name] = lake.query(f"SELECT count(*) FROM {_rows(lake, name)}")[0][0]
-            verdict.differences += _broken_rules(lake, BY_NAME[name], delta)
+            found = _scanned(lake, BY_NAME[name], delta)
+            verdict.rows[name] = found.hash.rows
+            verdict.differences += found.broken
+            if _is_made(lake, BY_NAME[name], found.hash, made):
+                same.add(name)
+            else:
+                verdict.differences += _doubled(lake, BY_NAME[name])
+    if same.issuperset(table.name for table in DERIVED if table.name in lake.tables):
+        return verdict
     with tempfile.TemporaryDirectory(prefix="jbod-verify-") as folder:
         if verdict.by == "model":
             _by_model(lake, folder)
@@ -126,29 +139,37 @@ def _missing_files(location: str, name: str, delta: Any) -> Iterator[Difference]
             yield Difference(name, action["path"], None, f"the file has {info.size} bytes, not {action['size_bytes']}")
 
 
-def _broken_rules(lake: Lake, table: Table, delta: Any) -> Iterator[Difference]:
-    """Rows that break the table's constraints, have a null in a required column, or share a key."""
+class _Scan(NamedTuple):
+    """The hash of a table's rows, and which of them break the table's constraints or have a null where none may be."""
+
+    hash: RowHash
+    broken: list[Difference]
+
+
+def _scanned(lake: Lake, table: Table, delta: Any) -> _Scan:
     there = {column.name for column in delta.schema().fields}
     rules = {f"breaks the constraint {name}": f"NOT ({text})" for name, text in table.checks.items()}
     required = [column.name for column in table.schema if not column.nullable and column.name in there]
     rules["has a null"] = " OR ".join(f"{name} IS NULL" for name in required)
     lake.query("CREATE OR REPLACE TEMP MACRO cardinality(list) AS len(list)")
-    keys = ", ".join(table.key)
-    # One scan counts everything. Grouping by a hash of the key takes a fraction of the time and memory; only equal
-    # hashes need the keys themselves.
     counted = ", ".join(f"count(*) FILTER (WHERE {wrong})" for wrong in rules.values())
-    ((rows, hashes, *found),) = lake.query(
-        f"SELECT count(*), count(DISTINCT hash({keys})), {counted} FROM {_rows(lake, table.name)}"
-    )
-    for (what, wrong), broken in zip(rules.items(), found, strict=True):
-        if not broken:
-            continue
-        for row in lake.query(f"SELECT {keys} FROM {_rows(lake, table.name)} WHERE {wrong} ORDER BY ALL LIMIT {MOST}"):
-            yield _difference(table, row, what)
-    if rows == hashes:
+    rows = _rows(lake, table.name)
+    ((count, total, mixed, *found),) = lake.query(f"SELECT {hashed(_compared_columns(table))}, {counted} FROM {rows}")
+    broken = []
+    for (what, wrong), number in zip(rules.items(), found, strict=True):
+        if number:
+            named = f"SELECT {', '.join(table.key)} FROM {rows} WHERE {wrong} ORDER BY ALL LIMIT {MOST}"
+            broken += [_difference(table, row, what) for row in lake.query(named)]
+    return _Scan(RowHash(count, total, mixed), broken)
+
+
+def _doubled(lake: Lake, table: Table) -> Iterator[Difference]:
+    """Rows that share a key. Grouping by a hash takes a fraction of the time; only equal hashes need the keys."""
+    keys, rows = ", ".join(table.key), _rows(lake, table.name)
+    ((count, hashes),) = lake.query(f"SELECT count(*), count(DISTINCT hash({keys})) FROM {rows}")
+    if count == hashes:
         return
-    doubled = f"SELECT {keys} FROM {_rows(lake, table.name)} GROUP BY ALL HAVING count(*) > 1 ORDER BY ALL LIMIT {MOST}"
-    for row in lake.query(doubled):
+    for row in lake.query(f"SELECT {keys} FROM {rows} GROUP BY ALL HAVING count(*) > 1 ORDER BY ALL LIMIT {MOST}"):
         yield _difference(table, row, "exists more than once")
 
 
@@ -189,14 +210,48 @@ def _entries(lake: Lake) -> Iterator[_Entry]:
         yield _Entry(offset, time, batch, index, record, control)
 
 
-def _by_engine(lake: Lake, folder: str) -> None:
+def _writer(lake: Lake) -> LakeWriter:
     from pipelines.lake.create import Identity
     from pipelines.lake.publish import LakeWriter
-    from pipelines.upkeep.rebuild import recompute
 
     published = lake.published
     identity = Identity(published.cluster_id, published.profile, published.ids, SHARDS)
-    recompute(LakeWriter(lake.path, identity, dict(lake.tables)), published.end_offset, folder)
+    return LakeWriter(lake.path, identity, dict(lake.tables))
+
+
+def _hashes(lake: Lake) -> dict[str, RowHash]:
+    """The hash of the rows of each derived table that follow from the records, by the engine, in memory."""
+    from pipelines.upkeep.rebuild import joined, recomputed
+
+    found = {table.name: RowHash() for table in DERIVED}
+    connection = lake.cursor()
+
+    def take(name: str, parts: list[pa.Table], _: int = -1) -> None:
+        connection.register("verified_rows", joined(name, parts))
+        found[name] += row_hash(lake.path, connection, _compared_columns(BY_NAME[name]), "verified_rows")
+
+    recomputed(_writer(lake), lake.published.end_offset, take)
+    return found
+
+
+def _by_engine(lake: Lake, folder: str) -> None:
+    from pipelines.upkeep.rebuild import recompute
+
+    recompute(_writer(lake), lake.published.end_offset, folder)
+
+
+def _is_made(lake: Lake, table: Table, found: RowHash, made: Mapping[str, RowHash]) -> bool:
+    """Whether a table has the rows that were made, each once. Rows of ``changes`` also count only if none was ever
+    retracted."""
+    if table.name not in made:
+        return False
+    if table == CHANGES:
+        return same_changes(lake.path, lake.connection, _rows(lake, table.name), made[table.name])
+    return found == made[table.name]
+
+
+def _compared_columns(table: Table) -> Sequence[str]:
+    return CONTENT if table == CHANGES else table.schema.names
 
 
 # -- row against row --------------------------------------------------------------------------------------------------
@@ -212,7 +267,10 @@ def _compared(lake: Lake, table: Table, folder: str) -> Iterator[Difference]:
     made = f"(SELECT true AS there, * FROM read_parquet({files}))"
     if not any(Path(folder, table.name).rglob("*.parquet")):
         made = f"(SELECT true AS there, * FROM {_rows(lake, table.name)} WHERE false)"
-    if same_rows(lake.path, lake.connection, table.schema.names, _rows(lake, table.name), made):
+    mine, theirs = (
+        row_hash(lake.path, lake.connection, table.schema.names, one) for one in (_rows(lake, table.name), made)
+    )
+    if mine == theirs:
         return
     rows = lake.query(
         f"SELECT {keys}, a.there, b.there, {wanted} FROM (SELECT true AS there, * FROM {_rows(lake, table.name)}) a "
@@ -230,7 +288,7 @@ def _compared_changes(lake: Lake, folder: str) -> Iterator[Difference]:
     if not any(Path(folder, CHANGES.name).glob("*.parquet")):
         made = f"(FROM {_rows(lake, CHANGES.name)} WHERE false)"
     table = _rows(lake, CHANGES.name)
-    if same_changes(lake.path, lake.connection, table, made):
+    if same_changes(lake.path, lake.connection, table, row_hash(lake.path, lake.connection, CONTENT, made)):
         return
     columns = ", ".join(CONTENT)
     mine, theirs = (f"(SELECT {columns} FROM {rows})" for rows in (in_force(table), made))
