@@ -331,7 +331,9 @@ def _known_better(loss: Loss, recreated: Copy) -> Loss:
     if loss.until is not None:
         return loss
     copies = tuple(
-        replace(copy, directory=recreated.directory, left=frozenset()).give_up("recreated", recreated.away or 0)
+        replace(copy, directory=recreated.directory, places=recreated.places, left=()).give_up(
+            "recreated", recreated.away or 0
+        )
         if copy.left and (copy.broker_id, copy.since) == (recreated.broker_id, recreated.since)
         else copy
         for copy in loss.copies

@@ -17,10 +17,11 @@ def in_reach(world: World, broker_id: int) -> bool:
     return broker_id in world.at and broker_id not in world.parted
 
 
-def judge(world: World, first: int, left: set[int]) -> None:
+def judge(world: World, first: int, left: set[int], returned: set[int]) -> None:
     """Compare what the model told in the append from ``first`` on with what happened.
 
-    ``left``: brokers that this append unregisters, after it elected leaders.
+    ``left``: brokers that this append unregisters, after it elected leaders. ``returned``: brokers that were
+    unregistered, and that this append registers with their copy, after it elected leaders.
     """
     partition = world.partition
     assert partition is not None
@@ -42,6 +43,7 @@ def judge(world: World, first: int, left: set[int]) -> None:
     if leader.recreated and partition.directory(partition.leader) != world.at[partition.leader].id:
         world.count("not reported yet")
         world.told_before |= told is not None
+        presume(world, partition, leader)  # it leads, and acknowledges, before it reports
         return
     missing = world.presumed - leader.sure
     really = world.acked - set(leader.entries) if world.serving(partition.leader) else set()
@@ -58,7 +60,7 @@ def judge(world: World, first: int, left: set[int]) -> None:
     if told and not missing and not leader.doubt and told.kind != "may lack writes":
         raise Unsound(f"told {told.kind}, though the copy that leads may lie where nobody knows, with everything in it")
     if told:
-        held = still or any(world.presumed <= world.at[broker].log.sure for broker in left)  # type: ignore[union-attr]
+        held = set(still) - returned or any(world.presumed <= world.at[broker].log.sure for broker in left)  # type: ignore[union-attr]
         expected = "lost" if missing and (not held or not leader.synced) else "may lack writes"
         kinds = {loss.kind for loss in losses if (loss.went_on or -1) >= first}
         vague = (
@@ -94,6 +96,18 @@ def known(world: World, broker_id: int) -> bool:
     if broker.up and (registration is None or registration.incarnation_id != broker.incarnation):
         return False  # R-COPY-12: it reported before it registered
     return partition.directory(broker_id) == disk.id and not disk.log.unplaced
+
+
+def looks_completed(world: World) -> bool:
+    """Whether the record that cancels the partition's reassignment would be that of a completed one: no reader of the
+    metadata can tell them apart."""
+    partition = world.partition
+    if partition is None or not partition.adding_replicas:
+        return False
+    added = set(partition.adding_replicas)
+    (first, *more) = [world.image.brokers.get(broker) for broker in partition.replicas if broker not in added] or [None]
+    active = first is not None and not first.fenced and not first.in_controlled_shutdown
+    return active and not more and added == set(partition.removing_replicas) and set(partition.isr) <= added
 
 
 def presume(world: World, partition: Partition, leader: Log) -> None:

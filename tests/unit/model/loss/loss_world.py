@@ -384,6 +384,7 @@ class World:
             if broker_id not in self.at:
                 self.place(self.brokers[broker_id], partition.directory(broker_id))
         left: set[int] = set()
+        parted = set(self.parted)
         for broker_id in partition.replicas:
             registration, disk = self.image.brokers.get(broker_id), self.at.get(broker_id)
             if registration is None:
@@ -391,4 +392,4 @@ class World:
                 self.parted.add(broker_id)
             elif disk is not None and disk.id in registration.directories:
                 self.parted.discard(broker_id)
-        judge(self, first, left)
+        judge(self, first, left, parted - self.parted)
