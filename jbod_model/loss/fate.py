@@ -123,8 +123,7 @@ def _join(fate: Fate, version: Version) -> Fate:
     leader = None if before is None else fate.copies.get(before.leader)
     if before is None or leader is None or not leader.usable:
         return fate
-    kept = set(before.replicas) - set(before.removing_replicas)
-    completed = leader.broker_id not in kept and set(version.state.replicas) == kept
+    completed = leader.broker_id in before.removing_replicas and _completes(before, version.state)
     if leader.broker_id not in version.state.isr and not completed:
         return fate
     copies, gone = dict(fate.copies), fate.gone
@@ -134,6 +133,20 @@ def _join(fate: Fate, version: Version) -> Fate:
         if copies[broker_id].since != copy.since and copy.holds_everything:
             gone = (*gone, copy.give_up("recreated", version.offset))
     return replace(fate, copies=copies, gone=gone)
+
+
+def _completes(before: Partition, after: Partition) -> bool:
+    """Whether the record completes a reassignment (R-LOSS-3).
+
+    If the same replicas were being added and removed, a cancelled reassignment leaves the same replicas as a completed
+    one. It completes only with all of them in sync. The brokers of replicas that join are active, so one of them leads.
+    """
+    staying = set(before.replicas) - set(before.removing_replicas)
+    if set(after.replicas) != staying:
+        return False
+    if staying != set(before.replicas) - set(before.adding_replicas):
+        return True
+    return staying <= set(after.isr) and after.leader >= 0
 
 
 def _place(fate: Fate, version: Version) -> Fate:

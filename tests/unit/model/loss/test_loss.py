@@ -79,7 +79,7 @@ def test_reassignment_that_completes_in_one_record_loses_nothing() -> None:
     """R-LOSS-3: the new replica joins, the old one leaves and the new one leads."""
     story = Story().broker(1, A, B).broker(2, C, D).version({1: A}, isr=(1,), leader=1)
     story.version({2: UNASSIGNED, 1: A}, isr=(1,), leader=1)
-    _removing(story, 1)
+    _reassigning(story, adding=(2,), removing=(1,))
     story.version({2: UNASSIGNED}, isr=(2,), leader=2)
     assert (story.losses, story.complete) == ((), (2,))
 
@@ -90,6 +90,24 @@ def test_cancelled_reassignment_that_names_another_in_sync_set_may_lack_writes()
     assert (story.loss.kind, story.loss.leader) == ("lost", 1)
     story = trio(1).version({1: A, 2: C, 3: E}, isr=(2,), leader=2).version({1: A, 2: C, 3: E}, isr=(1,), leader=1)
     assert (story.loss.kind, story.loss.leader) == ("may lack writes", 1)
+
+
+def test_cancelled_reassignment_of_a_replica_that_was_added_and_removed_completes_nothing() -> None:
+    """R-LOSS-3: Kafka keeps broker 1 among the added replicas when another reassignment removes it. So the record that
+    cancels leaves the replicas that would stay, of which only one is in sync, or none leads."""
+    for isr, directories in (((2,), {2: C, 3: E}), ((2,), {2: C})):
+        story = trio(1).version({**directories, 1: A}, isr=(1,), leader=1)
+        _reassigning(story, adding=(1,), removing=(1,))
+        story.version(directories, isr=isr, leader=2 if len(directories) > 1 else -1)
+        assert (story.loss.kind, [copy.broker_id for copy in story.loss.copies]) == ("lost", [1])
+
+
+def test_completed_reassignment_of_a_replica_that_was_added_and_removed_loses_nothing() -> None:
+    """R-LOSS-3: the replica that stays joins, and leads."""
+    story = trio(1).version({2: C, 1: A}, isr=(1,), leader=1)
+    _reassigning(story, adding=(1,), removing=(1,))
+    story.version({2: C}, isr=(2,), leader=2)
+    assert (story.losses, story.complete) == ((), (2,))
 
 
 def test_winner_of_an_unclean_election_did_not_join() -> None:
@@ -248,7 +266,8 @@ def test_topic_created_again_has_nothing_of_the_old_one_to_lose() -> None:
     assert story.losses == ()
 
 
-def _removing(story: Story, *removing: int) -> None:
-    """The same state, with replicas that a reassignment removes."""
+def _reassigning(story: Story, *, adding: tuple[int, ...], removing: tuple[int, ...]) -> None:
+    """The same state, with replicas that a reassignment adds and removes."""
     assert story.fate.state is not None
-    story.fate = replace(story.fate, state=replace(story.fate.state, removing_replicas=removing))
+    state = replace(story.fate.state, adding_replicas=adding, removing_replicas=removing)
+    story.fate = replace(story.fate, state=state)
