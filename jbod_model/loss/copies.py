@@ -38,6 +38,18 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """Where a copy lay, or could lie, before a report that came while its broker was fenced (R-COPY-12)."""
+
+    directories: frozenset[Uuid]
+    """The directory that a record named before; if none did, the copy's other places."""
+    report: int
+    """Offset of the report."""
+    placement: bool
+    """Whether the report was the copy's first one, and named one of its places."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
     """A replica's log in one directory."""
 
@@ -52,11 +64,9 @@ class Copy:
     missed: int | None = None
     """Offset at which a process of its broker first registered without its directory or one of its places. The replica
     may have been recreated after it. None once the directory is listed again."""
-    left: frozenset[Uuid] = frozenset()
-    """The directories in which it lay or could lie before a report that came while its broker was fenced. The report
-    may be from a process that had not registered yet and that recreated the replica (R-COPY-12)."""
-    placed: bool = False
-    """Whether that report was the first of this copy."""
+    left: tuple[Left, ...] = ()
+    """What it left by reports that are undecided, the oldest first. Each may be from a process that had not registered
+    yet and that recreated the replica (R-COPY-12)."""
     given_up: How | None = None
     away: int | None = None
     """Offset of the record by which it was given up."""
@@ -129,7 +139,7 @@ def reassigned(
     if copy.directory == now:  # R-COPY-8: assigned again to where it lies
         return (copy.returned() if copy.given_up == "lost" else copy), None
     if copy.directory is None:  # R-COPY-5
-        found = not copy.places or now in copy.places
+        found = not copy.places or now in copy.places or copy.missed is None
     else:  # R-COPY-3
         found = was != ids.lost and broker is not None and broker.lists(copy.directory)
     if found:
@@ -184,14 +194,16 @@ def measure(copy: Copy, broker: Registration | None) -> Copy:
 
 def _found(copy: Copy, now: Uuid, fenced: int | None) -> Copy:
     """The same copy, in the directory ``now``; ``fenced``: the report's offset if its broker is fenced."""
-    first = copy.directory is None
-    left = copy.places if copy.directory is None else frozenset({copy.directory})
-    left = (copy.left or left) - {now} if fenced is not None else frozenset()
-    return replace(copy, directory=now, places=frozenset(), left=left, placed=first, missed=fenced).returned()
+    left: tuple[Left, ...] = ()
+    if fenced is not None:
+        was = copy.places if copy.directory is None else frozenset({copy.directory})
+        every = (*copy.left, Left(directories=was, report=fenced, placement=now in copy.places))
+        left = tuple(replace(one, directories=one.directories - {now}) for one in every if one.directories - {now})
+    return replace(copy, directory=now, places=frozenset(), left=left, missed=fenced).returned()
 
 
 def decided(copy: Copy, broker: Registration, offset: int, *, new_process: bool, led: int) -> tuple[Copy, Copy | None]:
-    """Decide which process sent the report that came while the broker was fenced (R-COPY-12).
+    """Decide which processes sent the reports that came while the broker was fenced (R-COPY-12).
 
     The result is (the present copy, the copy that was given up).
 
@@ -199,12 +211,15 @@ def decided(copy: Copy, broker: Registration, offset: int, *, new_process: bool,
     """
     if not copy.left or (broker.fenced and not new_process):
         return copy, None
-    same = replace(copy, left=frozenset(), missed=None)
-    if not new_process or not broker.directories or copy.left <= broker.directories:
+    same = replace(copy, left=(), missed=None)
+    if not new_process or not broker.directories:
         return same, None
-    if copy.placed:
-        return (replace(same, level="unsure") if same.level == "complete" else same), None
-    (directory, *_) = sorted(copy.left)
-    level: Level = "partial" if copy.missed is not None and led >= copy.missed else "empty"
+    absent = [one for one in copy.left if not one.directories <= broker.directories]
+    moves = [one for one in absent if not one.placement]
+    if not moves:
+        return (replace(same, level="unsure") if absent and same.level == "complete" else same), None
+    lay = moves[0].directories
+    level: Level = "partial" if led >= moves[-1].report else "empty"
     recreated = Copy(broker_id=copy.broker_id, since=offset, level=level, directory=copy.directory)
-    return recreated, replace(same, directory=directory).give_up("recreated", offset)
+    (directory, places) = (min(lay), frozenset[Uuid]()) if len(lay) == 1 else (None, lay)
+    return recreated, replace(same, directory=directory, places=places).give_up("recreated", offset)

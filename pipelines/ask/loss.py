@@ -56,7 +56,8 @@ class Followed(NamedTuple):
 
     def _copy(self, copy: Copy) -> Copy:
         since = self.offsets.get(copy.since, copy.since)
-        return replace(copy, since=since, away=self._at(copy.away), missed=self._at(copy.missed))
+        left = tuple(replace(one, report=self.offsets.get(one.report, one.report)) for one in copy.left)
+        return replace(copy, since=since, away=self._at(copy.away), missed=self._at(copy.missed), left=left)
 
     def _at(self, offset: int | None) -> int | None:
         return None if offset is None else self.offsets.get(offset, offset)

@@ -8,6 +8,11 @@ from jbod_model.ids import Uuid
 from tests.unit.model.loss.loss_story import LOST, MIGRATING, UNASSIGNED, A, B, C, D, Story, alone, pair
 
 
+def left(story: Story) -> list[set[Uuid]]:
+    """Where broker 1's copy lay before each of its undecided reports."""
+    return [set(one.directories) for one in story.copy(1).left]
+
+
 def test_copy_given_up_does_not_count_and_returned_copy_does() -> None:
     """R-COPY-1."""
     story = alone().unregister(1)
@@ -98,6 +103,24 @@ def test_unassigned_copy_placed_in_a_new_directory_was_recreated() -> None:
     """R-COPY-5: the directory was not online when the copy was created."""
     story = alone(UNASSIGNED).version({1: UNASSIGNED}, isr=(1,)).broker(1, B, C, process=2)
     assert story.version({1: C}, isr=(1,)).loss.kind == "lost"
+
+
+def test_unassigned_copy_placed_in_a_new_directory_after_every_place_was_listed_was_moved() -> None:
+    """R-COPY-5: the process found it in A or B, and moved it before it reported it for the first time."""
+    story = alone(UNASSIGNED).version({1: UNASSIGNED}, isr=(1,)).broker(1, A, B, C, process=2)
+    story.broker(1, B, C, process=2).version({1: C}, isr=(1,))
+    assert (story.losses, story.copy(1).level, story.copy(1).directory) == ((), "complete", C)
+
+
+def test_unassigned_copy_reported_in_a_new_directory_while_fenced_is_decided_by_the_next_registration() -> None:
+    """R-COPY-5, R-COPY-12: moved if the next process lists its places, recreated if not."""
+    for listed, told in (((A, B, C), []), ((C,), ["lost"])):
+        story = alone(UNASSIGNED).version({1: UNASSIGNED}, isr=(1,)).broker(1, A, B, fenced=True)
+        story.version({1: C}, isr=(1,))
+        assert (story.losses, left(story)) == ((), [{A, B}])
+        story.broker(1, *listed, process=2, fenced=True)
+        assert [loss.kind for loss in story.losses] == told
+    assert [(copy.directory, copy.places) for copy in story.loss.copies] == [(None, frozenset({A, B}))]
 
 
 def test_unassigned_copy_whose_broker_restarted_without_a_directory_is_unsure() -> None:
@@ -216,7 +239,7 @@ def test_replica_that_leaves_gives_its_copy_up() -> None:
 def test_report_of_a_process_that_registers_without_the_old_directory_was_a_recreation() -> None:
     """R-COPY-12: kafka-4.1.2, offsets 471 to 487; the registration of the process before still listed A."""
     story = alone().version({1: A}, elr=(1,)).broker(1, A, B, fenced=True).version({1: B}, last_known=(1,))
-    assert (story.losses, story.copy(1).left) == ((), frozenset({A}))
+    assert (story.losses, left(story)) == ((), [{A}])
     story.broker(1, B, process=2, fenced=True)
     assert (story.loss.kind, story.loss.offset) == ("lost", 5)
     assert [(copy.directory, copy.given_up, copy.away) for copy in story.loss.copies] == [(A, "recreated", 5)]
@@ -249,13 +272,52 @@ def test_report_while_fenced_of_a_process_that_had_both_directories_was_a_move(
 ) -> None:
     """R-COPY-12: the next process lists the old directory, or the same one is unfenced, with or without it."""
     story = alone().broker(1, A, B, fenced=True).version({1: B}, isr=(1,)).broker(1, *directories, process=process)
-    assert (story.losses, story.copy(1).left, story.copy(1).level) == ((), frozenset(), "complete")
+    assert (story.losses, left(story), story.copy(1).level) == ((), [], "complete")
 
 
 def test_failure_of_a_directory_while_fenced_decides_nothing() -> None:
     """R-COPY-12."""
     story = alone().broker(1, A, B, fenced=True).version({1: B}, isr=(1,)).broker(1, B, fenced=True)
-    assert (story.losses, story.copy(1).left) == ((), frozenset({A}))
+    assert (story.losses, left(story)) == ((), [{A}])
+
+
+@pytest.mark.parametrize("first", [A, UNASSIGNED])
+def test_second_report_while_fenced_decides_nothing_and_keeps_what_the_first_left(first: Uuid) -> None:
+    """R-COPY-12: broker 1 is never unfenced; its next process reports B, and registers without A, which the first
+    report named."""
+    story = alone(first).version({1: first}, isr=(1,)).broker(1, A, B, fenced=True)
+    story.version({1: B if first == A else A}, isr=(1,)).version({1: A if first == A else B}, isr=(1,))
+    gone = B if first == A else A
+    assert (story.losses, left(story)) == ((), [{gone}])
+    story.broker(1, *({A, B} - {gone}), process=2, fenced=True)
+    assert [(loss.kind, loss.copies[0].directory) for loss in story.losses] == [("lost", gone)]
+    assert story.copy(1).level == "empty"
+
+
+def test_copy_recreated_after_each_of_two_reports_names_where_it_lay_before_the_first() -> None:
+    """R-COPY-12: the process that registers lists neither A nor B, so that the last complete log lies in A."""
+    story = alone().version({1: A}, isr=(1,)).broker(1, A, B, C, fenced=True)
+    story.version({1: B}, isr=(1,)).version({1: C}, isr=(1,))
+    assert left(story) == [{A}, {B}]
+    story.broker(1, C, process=2, fenced=True)
+    assert (story.loss.kind, [copy.directory for copy in story.loss.copies]) == ("lost", [A])
+
+
+def test_first_report_while_fenced_stays_undecided_after_a_second_one() -> None:
+    """R-COPY-12: the log lay in D, which the next process lacks, or in A all the time."""
+    story = alone(UNASSIGNED, A, B, D).version({1: UNASSIGNED}, isr=(1,)).broker(1, A, B, D, fenced=True)
+    story.version({1: A}, isr=(1,)).version({1: B}, isr=(1,))
+    assert left(story) == [{D}, {A}]
+    assert story.broker(1, A, B, process=2, fenced=True).copy(1).level == "unsure"
+    assert story.losses == ()
+
+
+def test_copy_recreated_at_a_report_before_the_last_leader_may_have_fetched_although_a_disk_failed_since() -> None:
+    """R-COPY-4, R-COPY-12: the failure of D, by the same process, does not hide when the report came."""
+    story = Story().broker(1, A, B, D).broker(2, C).version({1: A, 2: C}, isr=(1, 2), leader=2)
+    story.version({1: A, 2: C}, isr=(2,), leader=2).broker(1, A, B, D, fenced=True)
+    story.version({1: B, 2: C}, isr=(2,), leader=2).broker(1, A, B, fenced=True).broker(1, B, process=2, fenced=True)
+    assert story.copy(1).level == "partial"
 
 
 def test_first_report_while_fenced_of_a_process_without_another_place_is_unsure() -> None:
