@@ -16,6 +16,8 @@ class Version:
     state: Partition
     in_snapshot: bool = False
     """Whether a snapshot says so. Records between the state before and this one may then be missing."""
+    superseded: bool = False
+    """Whether a later record of the same append changes the partition again (R-LOSS-10)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

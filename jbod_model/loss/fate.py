@@ -7,7 +7,7 @@ least min.insync.replicas are in sync. So at any offset some copies hold every a
 - While a complete copy leads and enough replicas are in sync, writes may be acknowledged. A copy outside the in-sync
   set and the eligible leaders misses them: it becomes partial. A copy that joins the in-sync set becomes complete.
 - While no replica leads, no write is acknowledged. The complete copies stay complete, whatever the partition's records
-  list.
+  list. A leader begins to lead with the last record of the append that elects it.
 - When the last complete copy is given up, the data is lost from that offset on. The loss ends if the copy returns
   before another copy leads.
 - When a copy that is not complete leads, the partition goes on without what the leader misses, and the other copies
@@ -82,6 +82,8 @@ class Fate:
     def after(self, event: Event) -> Fate:
         """The fate after one more event; events come in the order of their offsets."""
         if isinstance(event, Version):
+            if event.superseded:  # R-LOSS-10
+                event = replace(event, state=replace(event.state, leader=-1))
             return _lead(_place(_join(self, event), event), event, self.state)
         if isinstance(event, BrokerChanged):
             return _register(self, event)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -40,19 +40,21 @@ class Fates:
 
     def apply(self, batch: Iterable[LogEntry]) -> None:
         """Apply the records of one append, in order."""
-        entries = [entry for entry in batch if isinstance(entry.record, VersionedRecord)]
-        for entry in entries:
-            assert isinstance(entry.record, VersionedRecord)
-            record, before = entry.record.record, self.image
+        records = [(entry, entry.record.record) for entry in batch if isinstance(entry.record, VersionedRecord)]
+        images = [self.image]
+        for entry, record in records:
+            images.append(images[-1].apply(record, entry.offset, profile=self.profile))
+        for (entry, record), image, superseded in zip(records, images[1:], _superseded(images), strict=True):
+            before = self.image
             unclean = isinstance(record, RegisterBrokerRecord) and self._is_unclean(record)
-            self.image = before.apply(record, entry.offset, profile=self.profile)
-            if self.image is before:
+            self.image = image
+            if image is before:
                 continue
             self._brokers(before, entry.offset, unclean=unclean)
             if isinstance(record, ConfigRecord):
                 self._min_isr(entry.offset)
             if self.image.topics is not before.topics:
-                self._partitions(before, entry)
+                self._partitions(before, entry, superseded)
 
     def resync(self, entries: Iterable[LogEntry]) -> None:
         """Apply a snapshot: it replaces everything (R-REPLAY-2)."""
@@ -106,7 +108,7 @@ class Fates:
         of_all = self.image.configs.get((BROKER_RESOURCE, ""), {}).get(MIN_ISR, str(self.default_min_isr))
         return int(self.image.configs.get((TOPIC_RESOURCE, topic), {}).get(MIN_ISR, of_all))
 
-    def _partitions(self, before: Image, entry: LogEntry) -> None:
+    def _partitions(self, before: Image, entry: LogEntry, superseded: Collection[Key] = ()) -> None:
         brokers = {broker_id: known for broker_id, one in self.image.brokers.items() if (known := _registration(one))}
         old, new = _states(before), _states(self.image)
         for key in [*new, *(key for key in old if key not in new)]:
@@ -120,7 +122,10 @@ class Fates:
             if fate is None:
                 name = self.image.topics[key[0]].name
                 fate = Fate(ids=self.image.ids, min_isr=self._wanted(name), brokers=brokers)
-            self.of[key] = fate.after(Version(offset=entry.offset, state=now, in_snapshot=entry.in_snapshot))
+            version = Version(
+                offset=entry.offset, state=now, in_snapshot=entry.in_snapshot, superseded=key in superseded
+            )
+            self.of[key] = fate.after(version)
 
 
 def fates(
@@ -142,6 +147,22 @@ def fates(
 
 def _append(entry: LogEntry) -> tuple[bool, int]:
     return entry.in_snapshot, -1 if entry.in_snapshot else entry.header.base_offset
+
+
+def _superseded(images: Sequence[Image]) -> list[set[Key]]:
+    """For each record of an append, the partitions that have another state after a later record of it (R-LOSS-10).
+
+    ``images``: before the append, and after each of its records.
+    """
+    found: list[set[Key]] = []
+    again: set[Key] = set()
+    for before, after in zip(images[-2::-1], images[:0:-1], strict=True):
+        found.append(set(again))
+        if len(images) > 2 and after.topics is not before.topics:
+            old, new = _states(before), _states(after)
+            again |= {key for key, state in new.items() if state is not old.get(key)}
+            again -= old.keys() - new.keys()
+    return found[::-1]
 
 
 def _registration(broker: BrokerRegistration | None) -> Registration | None:

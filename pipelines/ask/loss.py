@@ -72,7 +72,8 @@ def followed(lake: Lake, default_min_isr: int = 1, also: str = "") -> list[Follo
     lake.query(f"CREATE OR REPLACE TEMP TABLE loss_wanted AS {wanted}")
     if not lake.query("SELECT 1 FROM loss_wanted LIMIT 1"):
         return []
-    lake.query(f"CREATE OR REPLACE TEMP TABLE loss_events AS {_events(lake)}")
+    lake.query(f"CREATE OR REPLACE TEMP TABLE loss_versions AS {_versions(lake)}")
+    lake.query(f"CREATE OR REPLACE TEMP TABLE loss_events AS {_EVENTS}", _superseded(lake))
     brokers = _broker_events(lake)
     min_isr = _min_isr(lake, default_min_isr)
     found = []
@@ -151,23 +152,42 @@ def _min_isr(lake: Lake, default: int) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def _events(lake: Lake) -> str:
-    """SQL: the states of the partitions in question, and their ends."""
+def _versions(lake: Lake) -> str:
+    """SQL: the states of the partitions in question."""
     return f"""
-        WITH v AS (
-            SELECT *, lead(from_offset) OVER (PARTITION BY topic_id, partition ORDER BY from_offset) AS next_offset
-            FROM {lake.until("partitions")} SEMI JOIN loss_wanted USING (topic_id, partition)
-            WHERE len(directories) = len(replicas)
-        )
-        SELECT topic_id, topic, partition, from_offset AS o, {_VERSION} AS what,
-               {{'replicas': replicas, 'directories': directories, 'isr': isr, 'elr': elr, 'last': last_known_elr,
-                 'adding': adding, 'removing': removing,
-                 'leader': leader, 'recovery': leader_recovery, 'in_snapshot': from_snapshot}} AS said
-        FROM v
-        UNION ALL
-        SELECT topic_id, topic, partition, to_offset, {_REMOVED}, NULL
-        FROM v WHERE to_offset IS NOT NULL AND next_offset IS DISTINCT FROM to_offset
+        SELECT *, lead(from_offset) OVER w AS next_offset, lead(from_time) OVER w AS next_time
+        FROM {lake.until("partitions")} SEMI JOIN loss_wanted USING (topic_id, partition)
+        WHERE len(directories) = len(replicas)
+        WINDOW w AS (PARTITION BY topic_id, partition ORDER BY from_offset)
     """
+
+
+def _superseded(lake: Lake) -> tuple[list[int], list[int]]:
+    """The offsets of states that a later record of the same append replaces, and of that record (R-LOSS-10)."""
+    found = lake.query(
+        """
+        SELECT DISTINCT from_offset, next_offset FROM loss_versions
+        WHERE next_offset = to_offset AND next_time = from_time AND NOT from_snapshot
+        """
+    )
+    batch = lake.batches(sorted({offset for pair in found for offset in pair})) if found else {}
+    pairs = [(offset, following) for offset, following in found if batch.get(offset, -1) == batch.get(following)]
+    return [offset for offset, _ in pairs], [following for _, following in pairs]
+
+
+_EVENTS = f"""
+    WITH superseded AS (SELECT unnest($1::BIGINT[]) AS from_offset, unnest($2::BIGINT[]) AS next_offset)
+    SELECT topic_id, topic, partition, from_offset AS o, {_VERSION} AS what,
+           {{'replicas': replicas, 'directories': directories, 'isr': isr, 'elr': elr, 'last': last_known_elr,
+             'adding': adding, 'removing': removing,
+             'leader': leader, 'recovery': leader_recovery, 'in_snapshot': from_snapshot,
+             'superseded': superseded.next_offset IS NOT NULL}} AS said
+    FROM loss_versions LEFT JOIN superseded USING (from_offset, next_offset)
+    UNION ALL
+    SELECT topic_id, topic, partition, to_offset, {_REMOVED}, NULL
+    FROM loss_versions WHERE to_offset IS NOT NULL AND next_offset IS DISTINCT FROM to_offset
+"""
+"""SQL: the states of the partitions in question, and their ends; its parameters are those that are superseded."""
 
 
 # SHAPES
@@ -238,4 +258,4 @@ def _version(offset: int, said: Mapping[str, Any]) -> Version:
         leader=said["leader"],
         leader_recovery_state=_RECOVERY_STATES[said["recovery"]],
     )
-    return Version(offset=offset, state=state, in_snapshot=said["in_snapshot"])
+    return Version(offset=offset, state=state, in_snapshot=said["in_snapshot"], superseded=said["superseded"])

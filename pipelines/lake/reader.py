@@ -121,6 +121,17 @@ class Lake:
         )
         return {offset: time_of(micros) for offset, micros in rows}
 
+    def batches(self, offsets: Sequence[int]) -> dict[int, int]:
+        """The base offsets of the batches with the records at these offsets."""
+        rows = self.query(
+            f"""
+            SELECT log_offset, max(batch_offset) FROM {self.records()}
+            WHERE NOT snapshot AND log_offset IN (SELECT unnest($1::BIGINT[])) GROUP BY log_offset
+            """,
+            [offsets],
+        )
+        return dict(rows)
+
     def setting_records(self) -> str:
         """SQL for at least the records up to this offset that hold settings: features, configurations, snapshots."""
         return self.records()

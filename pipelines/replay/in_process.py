@@ -71,9 +71,17 @@ class ReplayedLog:
 
     def times(self, offsets: Sequence[int]) -> dict[int, datetime]:
         """When the records at these offsets were appended."""
-        starts, times = self.batches
-        at = np.searchsorted(starts, np.asarray(offsets, np.int64), "right") - 1
-        return {offset: time_of(int(times[place])) for offset, place in zip(offsets, at.tolist(), strict=True)}
+        times = self.batches[1]
+        return {offset: time_of(int(times[at])) for offset, at in zip(offsets, self._batches_of(offsets), strict=True)}
+
+    def base_offsets(self, offsets: Sequence[int]) -> dict[int, int]:
+        """The base offsets of the batches with the records at these offsets."""
+        starts = self.batches[0]
+        return {offset: int(starts[at]) for offset, at in zip(offsets, self._batches_of(offsets), strict=True)}
+
+    def _batches_of(self, offsets: Sequence[int]) -> list[int]:
+        found: list[int] = (np.searchsorted(self.batches[0], np.asarray(offsets, np.int64), "right") - 1).tolist()
+        return found
 
     def records(self) -> pa.Table:
         """All rows of ``records``. The log is read once more."""

@@ -89,6 +89,10 @@ class LogLake(Lake):
         """When the records at these offsets were appended."""
         return self.log.times(offsets)
 
+    def batches(self, offsets: Sequence[int]) -> dict[int, int]:
+        """The base offsets of the batches with the records at these offsets."""
+        return self.log.base_offsets(offsets)
+
     def setting_records(self) -> str:
         """SQL for the records that hold settings, up to this offset."""
         return f"(SELECT * FROM {self._table(SETTINGS)} WHERE log_offset <= {self.offset})"

@@ -34,6 +34,7 @@ from tests.support.volume import amount, sampled
 from tests.unit.check.story import Story
 from tests.unit.model.loss.loss_operations import run
 from tests.unit.model.loss.loss_world import World
+from tests.unit.model.loss.test_loss_property import FOUND
 from tests.unit.replay.histories import LAST, histories, write_log
 
 Losses = Mapping[tuple[str, int], tuple[Loss, ...]]
@@ -153,10 +154,10 @@ class _Records:
         for record in (getattr(each, "record", each) for each in records):
             versioned = VersionedRecord(record, LAST[type(record)])
             offset = len(self.entries)
-            self.entries.append(Entry(offset, 1, offset, base, encode(versioned), versioned=versioned))
+            self.entries.append(Entry(offset, 1, base, base, encode(versioned), versioned=versioned))
 
 
-@pytest.mark.parametrize("seed", sampled(range(20), 6))
+@pytest.mark.parametrize("seed", [*sampled(range(20), 6), *sampled(FOUND, 4)])
 def test_losses_of_a_simulated_cluster_are_those_of_the_model(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     taken, append = _Records(), World.append
 

@@ -187,3 +187,12 @@ def test_times_of_offsets_of_a_log_are_those_of_its_records(copy: Path) -> None:
     offsets = [offset for (offset,) in lake.query(f"SELECT DISTINCT log_offset FROM {lake.records()} ORDER BY 1")]
     assert len(offsets) > 1
     assert lake.times(offsets) == Lake.times(lake, offsets)
+
+
+@pytest.mark.parametrize("copy", sampled(COPIES, 3), ids=_name)
+def test_batches_of_offsets_of_a_log_are_those_of_its_records(copy: Path) -> None:
+    lake = LogLake.of(Options(path=str(copy)))
+    offsets = [offset for (offset,) in lake.query(f"SELECT log_offset FROM {lake.records()} WHERE NOT snapshot")]
+    batches = lake.batches(offsets)
+    assert batches == Lake.batches(lake, offsets)
+    assert len(offsets) > len(set(batches.values())) > 1

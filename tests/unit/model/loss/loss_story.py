@@ -41,6 +41,7 @@ class Story:
         last_known: tuple[int, ...] = (),
         recovering: bool = False,
         in_snapshot: bool = False,
+        superseded: bool = False,
     ) -> Story:
         """The partition's state; ``directories`` by replica."""
         state = Partition(
@@ -52,7 +53,8 @@ class Story:
             last_known_elr=last_known,
             leader_recovery_state=int(recovering),
         )
-        return self._then(Version(offset=self.offset, state=state, in_snapshot=in_snapshot))
+        version = Version(offset=self.offset, state=state, in_snapshot=in_snapshot, superseded=superseded)
+        return self._then(version)
 
     def min_isr(self, value: int) -> Story:
         return self._then(MinIsrChanged(offset=self.offset, value=value))

@@ -215,6 +215,35 @@ def test_unclean_leader_is_the_measure() -> None:
     assert (len(story.losses), story.complete) == (1, (1, 2))
 
 
+# LEADERS OF ONE APPEND
+
+
+def test_leader_that_the_same_append_replaces_is_fetched_from_by_nobody() -> None:
+    """R-LOSS-10: broker 1 is unfenced and elected, then its directory fails; broker 2 has an empty copy."""
+    story = Story().broker(1, A, B).broker(2, C).broker(3, E).version({1: A, 3: E}, isr=(1, 3), leader=3)
+    story.version({1: A, 3: E}, isr=(3,), leader=3).version({1: A, 3: E}, isr=(3,)).version(
+        {1: A, 3: E, 2: C}, isr=(3,)
+    )
+    story.version({1: A, 3: E, 2: C}, isr=(1,), leader=1, recovering=True, superseded=True)
+    assert (story.losses, story.copy(2).level) == ((), "empty")
+    story.version({1: A, 3: E, 2: C}, isr=(2,), leader=2, recovering=True)
+    assert (story.loss.kind, story.loss.leader, [copy.broker_id for copy in story.loss.copies]) == ("lost", 2, [3])
+
+
+def test_leader_that_the_same_append_replaces_acknowledges_nothing() -> None:
+    """R-LOSS-10, R-LOSS-2: the other copy misses nothing, and leads."""
+    story = pair().version({1: A, 2: C}, isr=(1, 2)).version({1: A, 2: C}, isr=(1,), leader=1, superseded=True)
+    assert story.complete == (1, 2)
+    assert story.version({1: A, 2: C}, isr=(2,), leader=2).losses == ()
+
+
+def test_leader_that_the_same_append_replaces_adds_no_replica_to_the_in_sync_set() -> None:
+    """R-LOSS-10, R-LOSS-3: it has not learned that it was elected."""
+    story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1,))
+    story.version({1: A, 2: C}, isr=(1,), leader=1, superseded=True).version({1: A, 2: C}, isr=(1, 2), leader=1)
+    assert story.complete == (1,)
+
+
 # NOTHING TO LOSE
 
 
