@@ -161,7 +161,6 @@ def _superseded(images: Sequence[Image]) -> list[set[Key]]:
         if len(images) > 2 and after.topics is not before.topics:
             old, new = _states(before), _states(after)
             again |= {key for key, state in new.items() if state is not old.get(key)}
-            again -= old.keys() - new.keys()
     return found[::-1]
 
 

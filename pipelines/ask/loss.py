@@ -167,7 +167,7 @@ def _superseded(lake: Lake) -> tuple[list[int], list[int]]:
     found = lake.query(
         """
         SELECT DISTINCT from_offset, next_offset FROM loss_versions
-        WHERE next_offset = to_offset AND next_time = from_time AND NOT from_snapshot
+        WHERE next_time = from_time AND NOT from_snapshot
         """
     )
     batch = lake.batches(sorted({offset for pair in found for offset in pair})) if found else {}

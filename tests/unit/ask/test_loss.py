@@ -21,9 +21,11 @@ from jbod_model.conformance.trace import recorded_records
 from jbod_model.formats.codec import encode
 from jbod_model.formats.log import LogEntry, LogReader, MetadataLog
 from jbod_model.formats.records import Record, VersionedRecord
-from jbod_model.loss.fate import Loss
+from jbod_model.ids import Uuid
+from jbod_model.loss.copies import Copy, Left
+from jbod_model.loss.fate import Fate, Loss
 from jbod_model.loss.log import fates
-from pipelines.ask.loss import followed
+from pipelines.ask.loss import Followed, followed
 from pipelines.lake.ledger import Published
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME
@@ -155,6 +157,16 @@ class _Records:
             versioned = VersionedRecord(record, LAST[type(record)])
             offset = len(self.entries)
             self.entries.append(Entry(offset, 1, base, base, encode(versioned), versioned=versioned))
+
+
+def test_partition_with_the_shape_of_another_has_its_own_offsets() -> None:
+    left = Left(directories=frozenset({Uuid(9, 1)}), report=3, placement=False)
+    copy = Copy(broker_id=1, since=1, level="complete", missed=3, left=(left,), away=4)
+    shape = Fate(copies={1: copy}, losses=(Loss(kind="lost", offset=4, copies=(copy,), went_on=5, until=6),))
+    one = Followed("id", "t", 1, shape, {1: 11, 3: 13, 4: 14, 5: 15})
+    own = replace(copy, since=11, missed=13, left=(replace(left, report=13),), away=14)
+    assert one.copies == {1: own}
+    assert one.losses == (Loss(kind="lost", offset=14, copies=(own,), went_on=15, until=6),)
 
 
 @pytest.mark.parametrize("seed", [*sampled(range(20), 6), *sampled(FOUND, 4)])

@@ -110,6 +110,13 @@ def test_completed_reassignment_of_a_replica_that_was_added_and_removed_loses_no
     assert (story.losses, story.complete) == ((), (2,))
 
 
+def test_reassignment_that_completes_while_nobody_can_lead_loses_nothing() -> None:
+    """R-LOSS-3: only broker 2 was added and only broker 1 removed, so the record cannot be a cancellation."""
+    story = Story().broker(1, A, B).broker(2, C, D).version({2: C, 1: A}, isr=(1,), leader=1)
+    _reassigning(story, adding=(2,), removing=(1,))
+    assert story.version({2: C}, isr=(2,)).complete == (2,)
+
+
 def test_winner_of_an_unclean_election_did_not_join() -> None:
     """R-LOSS-3, R-LOSS-6: although the record names it in sync."""
     story = pair().version({1: A, 2: C}, isr=(1,), leader=1)

@@ -303,6 +303,23 @@ def test_copy_recreated_after_each_of_two_reports_names_where_it_lay_before_the_
     assert (story.loss.kind, [copy.directory for copy in story.loss.copies]) == ("lost", [A])
 
 
+def test_copy_recreated_after_the_second_of_two_reports_is_empty_if_nobody_led_since() -> None:
+    """R-COPY-4, R-COPY-12: broker 2 led between the reports. The process that registers lists neither A nor B."""
+    story = Story().broker(1, A, B, D).broker(2, C).version({1: A, 2: C}, isr=(1, 2), leader=2)
+    story.version({1: A, 2: C}, isr=(2,), leader=2).broker(1, A, B, D, fenced=True)
+    story.version({1: B, 2: C}, isr=(2,), leader=2).version({1: B, 2: C}, isr=(2,)).version({1: D, 2: C}, isr=(2,))
+    assert story.broker(1, D, process=2, fenced=True).copy(1).level == "empty"
+
+
+def test_loss_of_a_copy_that_was_reported_in_a_new_directory_names_all_its_places() -> None:
+    """R-COPY-5, R-COPY-12, R-LOSS-6: broker 2 leads before the process that recreated the copy registers."""
+    story = Story().broker(1, A, B).broker(2, D).version({1: UNASSIGNED, 2: D}, isr=(1,), leader=1)
+    story.version({1: UNASSIGNED, 2: D}, isr=(1,)).broker(1, A, B, fenced=True).version({1: C, 2: D}, isr=(1,))
+    story.version({1: C, 2: D}, isr=(2,), leader=2, recovering=True).broker(1, C, process=2, fenced=True)
+    assert story.loss.kind == "lost"
+    assert [(copy.directory, copy.places) for copy in story.loss.copies] == [(None, frozenset({A, B}))]
+
+
 def test_first_report_while_fenced_stays_undecided_after_a_second_one() -> None:
     """R-COPY-12: the log lay in D, which the next process lacks, or in A all the time."""
     story = alone(UNASSIGNED, A, B, D).version({1: UNASSIGNED}, isr=(1,)).broker(1, A, B, D, fenced=True)
