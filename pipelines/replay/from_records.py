@@ -151,12 +151,14 @@ def _batches(lake: LakeWriter, offset: int, max_records: int, known_again: bool)
 
 def _chunk(rows: pa.Table, snapshot: int) -> Chunk:
     last = rows.slice(len(rows) - 1).to_pylist()[0]
-    rows = rows.filter(pc.invert(rows["footer"]))
-    control, rows = rows.filter(pc.is_valid(rows["control"])), rows.filter(pc.is_null(rows["control"]))
+    read, of_quorum = pc.invert(rows["footer"]), pc.is_valid(rows["control"])
+    control, data = rows.filter(pc.and_(read, of_quorum)), pc.and_(read, pc.invert(of_quorum))
+    # A filter copies the values. Usually there is nothing to leave out.
+    rows = rows if pc.all(data).as_py() else rows.filter(data)
     values = pa.chunked_array(rows["value"].chunks, rows["value"].type).cast(pa.large_binary()).combine_chunks()
-    _, ends, data = values.buffers() if len(rows) else (None, pa.py_buffer(bytes(8)), None)
+    _, ends, content = values.buffers() if len(rows) else (None, pa.py_buffer(bytes(8)), None)
     records = decode_values(
-        np.frombuffer(data or b"", np.uint8),
+        np.frombuffer(content or b"", np.uint8),
         np.frombuffer(ends, np.int64, len(rows) + 1, values.offset * 8),
         rows["log_offset"].to_numpy(),
         rows["time"].to_numpy(),
