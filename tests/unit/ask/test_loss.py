@@ -217,6 +217,18 @@ FIRST_PLACED: dict[str, list[Step]] = {
         ("broker", (1, "a"), {"process": 2}),
         ("assign", ("t", 0, 1, "a"), {}),
     ],
+    "while its broker is fenced, in the directory that is left at its next start": [
+        ("fence", (1,), {}),
+        ("change", ("t", 0), {"leader": -1}),
+        ("assign", ("t", 0, 1, "b"), {}),
+        RESTARTED,
+        ("change", ("t", 0), {"leader": 1}),
+    ],
+    "while its broker is fenced, in a directory that its next start adds": [
+        ("fence", (1,), {}),
+        ("assign", ("t", 0, 1, "e"), {}),
+        ("broker", (1, "be"), {"process": 2}),
+    ],
     "for the second time": [
         ("assign", ("t", 0, 1, "a"), {}),
         ("assign", ("t", 0, 1, "unassigned"), {}),
