@@ -81,7 +81,8 @@ def _doubtful(lake: Lake, assignments: str) -> str:
     broker has a placement in a directory that it did not have then (``uncovered``), or if the replica had a directory
     before (``renamed``).
     """
-    placed = f"(SELECT * FROM {assignments} WHERE ended_by = 'assigned' AND kind = 'unassigned')"
+    columns = "topic_id, partition, broker_id, directory_id, kind, from_offset, to_offset"
+    placed = f"(SELECT {columns} FROM {assignments} WHERE ended_by = 'assigned' AND kind = 'unassigned')"
     return f"""
     WITH b AS (SELECT broker_id, incarnation_id, fenced, from_offset, to_offset FROM {lake.until("brokers")}),
     d AS MATERIALIZED (
@@ -113,18 +114,18 @@ def _doubtful(lake: Lake, assignments: str) -> str:
         WHERE ended_by IN ('unassigned', 'reordered', 'resync') GROUP BY ALL
     ),
     left_behind AS MATERIALIZED (
-        SELECT topic_id, partition, broker_id, directory_id, kind, from_offset, to_offset FROM {assignments}
+        SELECT {columns} FROM {assignments}
         WHERE ended_by IN ('moved', 'lost', 'unassigned', 'reordered', 'resync')
            OR (ended_by = 'assigned' AND kind <> 'unassigned')
         UNION
-        SELECT topic_id, partition, broker_id, directory_id, kind, from_offset, to_offset FROM {placed}
+        SELECT {columns} FROM {placed}
         SEMI JOIN uncovered USING (broker_id)
         UNION
-        SELECT topic_id, partition, broker_id, directory_id, kind, from_offset, to_offset FROM {placed} p
+        SELECT {columns} FROM {placed} p
         SEMI JOIN directory_changes e ON e.broker_id = p.broker_id AND e.at_offset > p.from_offset
              AND e.fenced_since <= p.to_offset
         UNION
-        SELECT topic_id, partition, broker_id, directory_id, kind, from_offset, to_offset FROM {placed} p
+        SELECT {columns} FROM {placed} p
         SEMI JOIN renamed r ON r.topic_id = p.topic_id AND r.partition = p.partition AND r.broker_id = p.broker_id
     ),
     changed AS MATERIALIZED (

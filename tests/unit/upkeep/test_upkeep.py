@@ -12,6 +12,7 @@ from shutil import copy, copytree, rmtree
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 from filelock import FileLock
@@ -456,6 +457,20 @@ def test_verify_names_a_change_that_did_not_happen(lake: Path, by: Any) -> None:
         writer.publish_rewritten()
     said = {(one.offset, one.what) for one in verify(str(lake), by=by).differences if one.table == "changes"}
     assert said == {(row["log_offset"], "is in the table, but does not follow from the records")}
+
+
+@pytest.mark.parametrize("by", ["model", "engine"])
+def test_verify_names_a_row_about_a_rollback_that_is_there_twice(lake: Path, by: Any) -> None:
+    rebuild(str(lake), say=no_say)
+    assert verify(str(lake), by=by).differences == []
+    with LakeWriter.held(str(lake)) as writer:
+        every = files.read(str(lake), CHANGES, [file.path for file in live_files(writer.tables["changes"])])
+        added = files.write(str(lake), "changes", every.filter(pc.equal(every["what"], "history")))
+        writer.commit(CHANGES, [added], [], writer.end_offset, writer.end_offset)
+        writer.publish_rewritten()
+    assert [(one.table, one.what) for one in verify(str(lake), by=by).differences] == [
+        ("changes", "exists more than once")
+    ]
 
 
 @pytest.mark.parametrize("by", ["model", "engine"])
