@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Arrow checks the bounds of every column access, though Spark stays within the number of rows: a fifth of the JVM's
-# time. The first compiler is enough for code that runs for seconds, and leaves the cores to the workers.
+# time. The first compiler is enough for code that runs for seconds, and leaves the cores to the workers. By default it
+# has 48 MB for compiled code, less than Spark fills: the JVM would drop code and compile it again.
 JAVA_OPTIONS = (
     "-Darrow.enable_unsafe_memory_access=true",
     "-Darrow.enable_null_check_for_get=false",
     "-XX:TieredStopAtLevel=1",
+    "-XX:ReservedCodeCacheSize=240m",
 )
 # For a few thousand rows, code generation takes longer than it saves.
 SPARK_OPTIONS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}

@@ -22,6 +22,7 @@ from pipelines.replay.runner import Runner
 from tests.support.logs import first_batches, read_log
 from tests.support.paths import ROOT, metadata_dir
 from tests.support.tables import differences, rows_of
+from tests.support.volume import rare
 
 pytestmark = pytest.mark.spark
 
@@ -96,7 +97,7 @@ def test_log_rewritten_after_its_first_batch_was_planned_is_read_as_it_is_now(
     assert differences(rows_of(tmp_path / "lake"), rows_of(rewritten)) == []
 
 
-@pytest.mark.parametrize("commits", [2, 4])
+@pytest.mark.parametrize("commits", [rare(2), 4])
 def test_run_killed_while_it_takes_back_is_made_good_by_the_next(
     spark: SparkSession, tmp_path: Path, rewritten: Path, commits: int
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from shutil import copytree
 
@@ -16,7 +15,7 @@ from pipelines.lake.tables import BY_NAME, CHANGES, LEDGER
 from pipelines.upkeep.rebuild import rebuild
 from pipelines.upkeep.verify import verify
 from tests.support.foreign import NAMES, answers, parts
-from tests.support.spark_engine import SparkEngine, spark_engine
+from tests.support.spark_engine import SparkEngine
 from tests.support.volume import exhaustive
 
 _OFFSETS = {"ledger": "end_offset", "records": "log_offset", "changes": "log_offset"}
@@ -39,12 +38,6 @@ CHANGING = {
 
 AGAINST_APPEND_ONLY = ("UPDATE", "DELETE", "MERGE")
 """Operations that Delta Lake itself refuses on `changes`."""
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[SparkEngine]:
-    with spark_engine() as found:
-        yield found
 
 
 def statement(lake: Path, sql: str, name: str) -> str:

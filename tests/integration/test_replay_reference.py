@@ -26,9 +26,9 @@ pytestmark = pytest.mark.spark
 WHOLE = 1_000_000
 IMAGED = [
     ("kafka-3.7.2", "controller-100", "log", 250),
-    ("kafka-3.9.2-upgrade", "controller-100", "log", 250),
+    rare("kafka-3.9.2-upgrade", "controller-100", "log", 250),
     ("kafka-3.9.2-zk-migration", "controller-100", "log", 150),
-    ("kafka-4.1.2", "controller-100", "log", 100),
+    rare("kafka-4.1.2", "controller-100", "log", 100),
     ("kafka-4.1.2", "controller-100", "snapshot", WHOLE),
     rare("kafka-4.1.2", "controller-100", "snapshot", 50),
     *(rare(kafka, "controller-100", "log", 50) for kafka in KAFKAS),

@@ -22,6 +22,7 @@ from pipelines.replay.seed import CHECKPOINT
 from pipelines.upkeep.verify_reference import Row
 from tests.support.paths import metadata_dir
 from tests.support.tables import rows_of
+from tests.support.volume import rare
 
 pytestmark = pytest.mark.spark
 
@@ -99,7 +100,7 @@ def test_run_continues_where_it_stopped_whatever_its_checkpoint_lost(
     assert [row["start_offset"] for row in ledger[1:]] == [row["end_offset"] for row in ledger[:-1]]
 
 
-@pytest.mark.parametrize("where", ["append_ledger", "_commit"])
+@pytest.mark.parametrize("where", [rare("append_ledger"), "_commit"])
 def test_run_that_died_while_it_published_is_made_good_by_the_next(
     spark: SparkSession, tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +17,7 @@ from pipelines.lake.tables import CHANGES, HISTORY
 from pipelines.upkeep.compact import optimize, vacuum
 from pipelines.upkeep.rebuild import rebuild
 from tests.support import local
-from tests.support.paths import ROOT
+from tests.support.spark_engine import SparkEngine, spark_engine
 from tests.support.tables import in_force, rows_of
 from tests.support.volume import sampled
 from tests.unit.replay.test_rollback import write
@@ -82,20 +80,18 @@ def history(seed: int, steps: int, topics: int) -> list[list[Record]]:
     return batches
 
 
-def consume(lake: Path, target: Path, *options: str) -> None:
-    """One run of the example, in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.changes_consumer", str(lake), str(target), *options],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
+def consume(engine: SparkEngine, lake: Path, target: Path, *, files: int | None = None, dies: bool = False) -> None:
+    """One run of the example, in the process of the engine."""
+    engine.call("tests.support.changes_consumer:consume", str(lake), str(target), files, dies)
 
 
 def publications(lake: Path) -> int:
     return sum(1 for row in DeltaTable(str(lake / "ledger")).history() if row["operation"] == "WRITE")
 
 
-def test_consumer_has_each_event_once_over_publications_rollbacks_optimize_and_rebuild(tmp_path: Path) -> None:
+def test_consumer_has_each_event_once_over_publications_rollbacks_optimize_and_rebuild(
+    engine: SparkEngine, tmp_path: Path
+) -> None:
     log, lake, target = tmp_path / "log", tmp_path / "lake", tmp_path / "target"
 
     def replay(*parts: tuple[int, Sequence[Sequence[Record]]]) -> None:
@@ -103,18 +99,19 @@ def test_consumer_has_each_event_once_over_publications_rollbacks_optimize_and_r
 
     first, second, third = (history(seed, steps, 3) for seed, steps in ((1, 60), (2, 90), (3, 120)))
     replay((1, first))
-    consume(lake, target)
+    consume(engine, lake, target)
     replay((1, first[:40]), (2, second[6:60]))  # the first rollback
     optimize(str(lake))
     # A file at a time, and the process dies between its two writes.
-    consume(lake, target, "--files", "1", "--die")
+    with spark_engine() as another, pytest.raises(AssertionError, match="Spark died"):
+        consume(another, lake, target, files=1, dies=True)
     replay((1, first[:40]), (2, second[6:30]), (3, third[6:]))  # the second one
-    consume(lake, target)
+    consume(engine, lake, target)
     optimize(str(lake))
     rebuild(str(lake), say=lambda _line: None)
     vacuum(str(lake), timedelta(days=7))
     replay((1, first[:40]), (2, second[6:30]), (3, third[6:] + second[60:]))
-    consume(lake, target, "--files", "8")
+    consume(engine, lake, target, files=8)
     assert publications(lake) >= PUBLICATIONS
 
     told = DeltaTable(str(lake / "changes")).to_pyarrow_table().sort_by("generation").to_pylist()
@@ -161,22 +158,14 @@ def of_tables(lake: Path) -> dict[str, set[tuple[object, ...]]]:
 
 @pytest.mark.parametrize("name", sampled(["assignments", "brokers"], 1))
 def test_stream_on_a_history_table_fails_after_a_replay_and_its_description_names_the_table_to_use(
-    tmp_path: Path, name: str
+    engine: SparkEngine, tmp_path: Path, name: str
 ) -> None:
     log, lake = tmp_path / "log", tmp_path / "lake"
     batches = history(1, 40, 2)
     local.replay(write(log, [(1, records) for records in batches[:30]]), lake)
-    command = [
-        sys.executable,
-        "-m",
-        "tests.support.changes_consumer",
-        str(lake / name),
-        str(tmp_path / "out"),
-        "--plain",
-    ]
-    assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0
+    stream = ("tests.support.changes_consumer:stream", str(lake / name), str(tmp_path / "out"))
+    engine.call(*stream)
     local.replay(write(log, [(1, records) for records in batches]), lake)
-    failed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert failed.returncode != 0
-    assert "DELTA_SOURCE" in failed.stderr
+    with pytest.raises(AssertionError, match="DELTA_SOURCE"):
+        engine.call(*stream)
     assert "stream from the table changes" in str(DeltaTable(str(lake / name)).metadata().description)

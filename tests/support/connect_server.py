@@ -50,7 +50,7 @@ def connect_server(folder: Path, **conf: str) -> Iterator[str]:
         "--driver-memory",
         "1g",
         "--driver-java-options",
-        "-XX:TieredStopAtLevel=1",
+        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
         *words,
         "spark-internal",
     ]
