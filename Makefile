@@ -74,7 +74,7 @@ lint: setup
 
 # Neighbours stay on one worker, for they share lakes. Of Spark sessions, two are as many as the memory of most takes.
 UNIT := -q -n auto --dist worksteal tests/unit
-INTEGRATION := -q -n 2 --dist loadgroup tests/integration
+INTEGRATION := -q -n 2 --dist loadfile tests/integration
 
 unit: setup
 	$(BIN)/python -m pytest $(UNIT)

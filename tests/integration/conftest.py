@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from xdist.remote import Producer
+from xdist.scheduler.loadfile import LoadFileScheduling
 
 from pipelines.settings import Spark
 from pipelines.spark.session import spark_session
 from pipelines.start.session import SPARK_OPTIONS
+from tests.support.paths import ROOT
 from tests.support.spark_engine import SparkEngine, spark_engine
 
 
@@ -30,20 +34,21 @@ def pytest_configure() -> None:
             del main.__file__
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file together (``--dist loadgroup``), and those of all files that use the same session.
+class BySession(LoadFileScheduling):
+    """One worker runs a file (``--dist loadfile``), and all files whose tests have the same session.
 
     The first query of a session takes seconds, the hundredth a fraction of one.
     """
-    session = {
-        item.path: fixture
-        for item in items
-        for fixture in ("spark", "engine")
-        if fixture in getattr(item, "fixturenames", ())
-    }
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(session.get(item.path, item.path.name)))
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        session = re.search(r"\b(spark: SparkSession|engine: SparkEngine)\b", (ROOT / file).read_text())
+        return session[1] if session else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> BySession:
+    """The scheduler of integration tests."""
+    return BySession(config, log)
 
 
 @pytest.fixture(scope="session")
