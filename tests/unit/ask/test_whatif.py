@@ -30,7 +30,7 @@ from tests.support.images import brokers, images, lake_of, one_topic, partition
 from tests.support.lakes import Reference
 from tests.support.logs import read_log
 from tests.support.paths import metadata_dir
-from tests.support.volume import amount
+from tests.support.volume import amount, rare
 
 A, B, C = Uuid(1, 1000), Uuid(1, 1001), Uuid(2, 1000)
 REPAIRED = replace(KAFKA, controller=KAFKA.controller.without())
@@ -119,7 +119,7 @@ def places(image: Image) -> Iterable[tuple[str, Failures]]:
 
 
 @pytest.mark.parametrize(
-    ("kafka", "offset"), [("kafka-3.7.2", 300), ("kafka-4.1.2", 300), ("kafka-3.9.2-upgrade", 180)]
+    ("kafka", "offset"), [rare("kafka-3.7.2", 300), ("kafka-4.1.2", 300), ("kafka-3.9.2-upgrade", 180)]
 )
 def test_whatif_of_two_failures_in_a_real_cluster_is_the_model_on_the_whole_image(
     cluster_lakes: Mapping[str, Path], kafka: str, offset: int

@@ -6,13 +6,14 @@ import io
 import shutil
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from pipelines.cli import main
 from pipelines.lake import tables
-from tests.support.volume import exhaustive
+from tests.support.volume import exhaustive, sampled
 from tests.unit.check.story import Story, disk
 
 TABLES = tuple(sorted(table.name for table in tables.TABLES))
@@ -88,8 +89,11 @@ def left(lake: Path, *words: str) -> tuple[int, str, str]:
     return (0, "", "") if code in (0, 1) else (code, out.getvalue(), err.getvalue())
 
 
-@pytest.mark.parametrize("damage", [no_data, no_last_commit, no_table])
-@pytest.mark.parametrize("words", QUESTIONS, ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    ("words", "damage"),
+    sampled(product(QUESTIONS, [no_data, no_last_commit, no_table]), 21),
+    ids=lambda one: one.__name__ if callable(one) else one[0],
+)
 def test_command_on_a_damaged_lake_is_one_line_and_2_or_does_not_need_it(
     sound: Path, tmp_path: Path, words: tuple[str, ...], damage: Callable[[Path], None]
 ) -> None:

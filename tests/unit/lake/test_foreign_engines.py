@@ -47,7 +47,7 @@ from tests.support.volume import amount, exhaustive, sampled
 from tests.unit.upkeep.test_upkeep import segments
 
 CHANCE = random.Random(7)
-SEQUENCES, CHUNKS = amount(24, 193), amount(2, 6)
+SEQUENCES, CHUNKS = amount(12, 193), amount(2, 6)
 Answers = dict[str, Any]
 
 

@@ -58,7 +58,7 @@ def draft(log_dir: Path, **options: Any) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-@settings(max_examples=amount(15, 60), phases=UNSHRUNK)
+@settings(max_examples=amount(8, 60), phases=UNSHRUNK)
 @given(histories(), st.sampled_from([None, 1, 2, 5]), st.integers(1, 4), st.integers(1, 3))
 def test_any_history_in_any_split_gives_the_tables_of_the_reference(
     history: list[Record], most: int | None, shards: int, batch: int

@@ -51,7 +51,7 @@ Tables = dict[str, list[dict[str, Any]]]
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    sampled([(name, most) for name in NAMES for most in ((None, 97) if name in FAST else (None,))], 5),
+    sampled([(name, most) for name in NAMES for most in ((None, 97) if name in FAST else (None,))], 3),
 )
 def test_records_of_a_trace_give_kafkas_images(tmp_path: Path, name: str, most: int | None) -> None:
     """Issue 3, 8: after every 50 operations."""

@@ -83,7 +83,7 @@ def _same_tables(log: Path, lake: Path) -> list[str]:
     return differences(_tables(LogLake.of(Options(path=str(log)))), expected)
 
 
-@pytest.mark.parametrize("copy", sampled(COPIES, 8), ids=_name)
+@pytest.mark.parametrize("copy", sampled(COPIES, 4), ids=_name)
 def test_log_has_the_tables_of_its_lake(tmp_path: Path, copy: Path) -> None:
     local.replay(copy, tmp_path / "lake")
     assert _same_tables(copy, tmp_path / "lake") == []
@@ -109,7 +109,7 @@ def test_log_of_a_random_history_has_the_tables_of_the_engine_in_small_batches(r
         assert differences(found | {RECORDS.name: []}, {n: in_order(n, rows) for n, rows in expected.items()}) == []
 
 
-@pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA[::-1], 2))
+@pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA[::-1], 1))
 def test_questions_to_a_log_are_answered_as_by_its_lake(tmp_path: Path, kafka: str) -> None:
     source = metadata_dir(kafka)
     local.replay(source, tmp_path / "lake")

@@ -24,6 +24,7 @@ from pipelines.upkeep.verify_reference import Row, time_of
 from tests.support.logs import read_log
 from tests.support.paths import KAFKAS, metadata_dir
 from tests.support.request_lakes import SKEW, JoinedLake, asked, request_lines, rows_of
+from tests.support.volume import rare, sampled
 
 KAFKA = "kafka-4.1.2"
 
@@ -65,7 +66,7 @@ def assert_true(kafka: str, rows: list[Row]) -> None:
             assert late < timedelta(0)
 
 
-@pytest.mark.parametrize("kafka", KAFKAS)
+@pytest.mark.parametrize("kafka", sampled(KAFKAS, 2))
 def test_every_accepted_assignment_of_a_real_cluster_has_its_record_or_was_true_and_no_join_is_false(
     tmp_path: Path, kafka: str
 ) -> None:
@@ -177,7 +178,9 @@ def test_requests_of_another_cluster_are_never_joined_and_said(tmp_path: Path) -
     assert lake.stream.outcomes["not in the log: the log has no topic of this id"] > 0
 
 
-@pytest.mark.parametrize(("ahead", "recorded"), [(0, True), (300, True), (-300, True), (5_000, False), (-5_000, False)])
+@pytest.mark.parametrize(
+    ("ahead", "recorded"), [rare(0, True), (300, True), rare(-300, True), rare(5_000, False), (-5_000, False)]
+)
 def test_a_clock_that_is_off_by_more_than_the_skew_finds_no_record_of_its_own(
     tmp_path: Path, ahead: int, recorded: bool
 ) -> None:

@@ -169,7 +169,7 @@ def settled_end(log_dir: Path) -> int:
     return end if opened is None else opened
 
 
-@pytest.mark.parametrize(("seed", "most"), sampled([(seed, (40, 10**6)[seed % 2]) for seed in range(8)], 3))
+@pytest.mark.parametrize(("seed", "most"), sampled([(seed, (40, 10**6)[seed % 2]) for seed in range(8)], 2))
 def test_tables_of_a_damaged_log_are_those_of_its_sound_part_and_go_on_once_it_is_mended(
     tmp_path: Path, seed: int, most: int
 ) -> None:
@@ -219,7 +219,7 @@ BEGIN, END, NOOP = r.BeginTransactionRecord(), r.EndTransactionRecord(), r.NoOpR
         ([[A], [BEGIN, NOOP], [BEGIN], [NOOP]], 3, 1),
     ],
 )
-@pytest.mark.parametrize("most", [1, rare(3), 1000])
+@pytest.mark.parametrize("most", [rare(1), 3, rare(1000)])
 def test_history_is_published_up_to_the_batch_or_transaction_that_is_illegal(
     tmp_path: Path, batches: list[list[Record]], offset: int, end: int, most: int
 ) -> None:

@@ -63,7 +63,7 @@ def _plainly(logs: Sequence[Path], profiles: Sequence[str] = ("kafka",)) -> list
     return found
 
 
-@pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA, 3))
+@pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA, 2))
 def test_plain_kernels_give_the_tables_of_compiled_ones(kafka: str) -> None:
     log = metadata_dir(kafka)
     profiles = PROFILES.get(kafka, ("kafka",))

@@ -64,7 +64,7 @@ def replayed(name: str) -> Report:
     return conform(trace_file(name))
 
 
-@pytest.mark.parametrize("name", sampled(NAMES, 5))
+@pytest.mark.parametrize("name", sampled(NAMES, 3))
 def test_conform_bundled_trace_matches_whole(name: str) -> None:
     """Every operation, every record and every image (R-TRACE-1, R-TRACE-3, R-TRACE-4, R-TRACE-5, R-TRACE-7)."""
     report = replayed(name)

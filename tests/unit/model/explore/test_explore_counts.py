@@ -5,6 +5,7 @@ Whoever changes a number here says in the commit which step or which part of the
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from jbod_model.explore.bounds import Bounds
 from jbod_model.explore.search import explore
 from jbod_model.profiles import PROFILES
+from tests.support.volume import sampled
 
 NO_CRASHES: dict[str, Any] = {"crashes": False}
 NO_EXPIRY: dict[str, Any] = {"expiry": False}
@@ -59,8 +61,7 @@ COUNTS: dict[str, tuple[dict[str, Any], int, tuple[int, int], tuple[int, int]]] 
 }
 
 
-@pytest.mark.parametrize("profile", ["kafka", "kip858"])
-@pytest.mark.parametrize("world", COUNTS)
+@pytest.mark.parametrize(("world", "profile"), sampled(product(COUNTS, ["kafka", "kip858"]), 23))
 def test_search_meets_the_known_states_and_steps(world: str, profile: str) -> None:
     """R-EXPLORE-1, R-EXPLORE-2, R-EXPLORE-4."""
     options, depth, *counts = COUNTS[world]

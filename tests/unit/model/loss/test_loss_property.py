@@ -14,7 +14,7 @@ from tests.support.volume import amount
 from tests.unit.model.loss.loss_disks import Unsound
 from tests.unit.model.loss.loss_operations import run
 
-HISTORIES, CHUNK = amount(2_000, 20_000), 100
+HISTORIES, CHUNK = amount(1_000, 20_000), 100
 FOUND = (
     *(6_282, 8_003, 12_441, 15_235, 16_972, 18_342, 18_440, 19_936, 20_291),
     *(23_735, 31_755, 37_635, 39_615, 41_899),
