@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
@@ -71,3 +72,5 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session(settings, preload="pipelines.replay.preload")
     yield session
     session.stop()
+    # Py4J keeps the functions of foreachBatch, and PySpark the error of one that failed, with all that its frames hold.
+    SparkContext._gateway.gateway_property.pool.clear()  # type: ignore[union-attr]
