@@ -54,6 +54,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
 
 
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector away from what collection made: thousands of items and all modules."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+
+
 @pytest.fixture(autouse=True)
 def _settings_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove settings in the environment, so that they do not affect the tests."""
@@ -88,6 +95,7 @@ def _one_database() -> Iterator[None]:
     if _database.cache_info().currsize:
         _database().close()
         _database.cache_clear()
+    gc.unfreeze()
     gc.collect()
 
 

@@ -6,7 +6,7 @@ the same states, in the same order relative to the events of brokers. The model 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -69,15 +69,16 @@ def followed(lake: Lake, default_min_isr: int = 1, also: str = "") -> list[Follo
     ``default_min_isr``: min.insync.replicas if the log does not set it.
     """
     wanted = candidates(lake) + (f" UNION ({also})" if also else "")
-    lake.query(f"CREATE OR REPLACE TEMP TABLE loss_wanted AS {wanted}")
-    if not lake.query("SELECT 1 FROM loss_wanted LIMIT 1"):
+    ((number,),) = lake.query(f"CREATE OR REPLACE TEMP TABLE loss_wanted AS {wanted}")
+    if not number:
         return []
     lake.query(f"CREATE OR REPLACE TEMP TABLE loss_versions AS {_versions(lake)}")
     lake.query(f"CREATE OR REPLACE TEMP TABLE loss_events AS {_EVENTS}", _superseded(lake))
     brokers = _broker_events(lake)
-    min_isr = _min_isr(lake, default_min_isr)
+    begun = dict(lake.query("SELECT topic, min(o) FROM loss_events GROUP BY topic"))
+    min_isr = _min_isr(lake, begun, default_min_isr)
     found = []
-    for topic, events, members in _shapes(lake, brokers, min_isr):
+    for topic, events, members in _shapes(lake, brokers, min_isr, begun):
         shape = follow(_told(events, brokers, min_isr[topic]), ids=ID_TABLES[lake.published.ids])
         first = members[0]["offsets"]
         for one in members:
@@ -124,9 +125,8 @@ def _registration(directories: Sequence[str] | None, incarnation: str, fenced: b
     return Registration(directories=frozenset(map(_uuid, directories)), incarnation=_uuid(incarnation), fenced=fenced)
 
 
-def _min_isr(lake: Lake, default: int) -> dict[str, list[tuple[int, int]]]:
+def _min_isr(lake: Lake, topics: Collection[str], default: int) -> dict[str, list[tuple[int, int]]]:
     """For each topic (offset, min.insync.replicas from it on), ascending. The first entry is the initial value."""
-    topics = [topic for (topic,) in lake.query("SELECT DISTINCT topic FROM loss_events")]
     every: list[Change] = []
     own: dict[str, list[Change]] = {topic: [] for topic in topics}
     for change in changes(lake, MIN_ISR):
@@ -194,14 +194,16 @@ _EVENTS = f"""
 
 
 def _shapes(
-    lake: Lake, brokers: Sequence[BrokerChanged], min_isr: Mapping[str, Sequence[tuple[int, int]]]
+    lake: Lake,
+    brokers: Sequence[BrokerChanged],
+    min_isr: Mapping[str, Sequence[tuple[int, int]]],
+    begun: Mapping[str, int],
 ) -> Iterator[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]]:
     """For each shape: a topic, the events of its first partition in order, and all its partitions with their offsets.
 
     Two partitions have the same shape if they have the same events, in the same order relative to registrations and
-    changes of min.insync.replicas.
+    changes of min.insync.replicas. ``begun``: the offset of a topic's first event.
     """
-    begun = dict(lake.query("SELECT topic, min(o) FROM loss_events GROUP BY topic"))
     changing = {topic: steps for topic, steps in min_isr.items() if steps[-1][0] > begun[topic]}
     marks = {event.offset for event in brokers}
     marks |= {offset for steps in changing.values() for offset, _ in steps}

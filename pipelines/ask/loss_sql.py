@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from pipelines.lake.reader import Lake
 
+FEW_STATES = 1_000
+"""With up to this number of states of partitions, to follow all partitions is faster than to select some."""
+
 
 def candidates(lake: Lake) -> str:
-    """SQL: topic_id and partition of the partitions that can have lost data by the lake's offset.
+    """SQL: topic_id and partition of the partitions that can have lost data by the lake's offset, or of all if few.
 
     Creates the temporary table loss_doubtful, which the SQL reads: DuckDB knows its size, so it joins a large table to
     it, and not the other way round.
@@ -20,6 +23,8 @@ def candidates(lake: Lake) -> str:
     # The large tables stand in each place that reads them. DuckDB would copy all rows of a common table expression.
     # A row with more or fewer directories than replicas is damage, which B-11 reports.
     partitions = f"(SELECT * FROM {lake.until('partitions')} WHERE len(directories) = len(replicas))"
+    if lake.query(f"SELECT count(*) FROM {lake.until('partitions')}")[0][0] <= FEW_STATES:
+        return f"SELECT DISTINCT topic_id, partition FROM {partitions}"
     assignments, brokers = lake.until("assignments"), lake.until("brokers")
     lake.query(f"CREATE OR REPLACE TEMP TABLE loss_doubtful AS {_doubtful(lake, assignments)}")
     return f"""

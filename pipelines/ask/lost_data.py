@@ -206,13 +206,14 @@ def losses(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Lo
     found = followed(lake, default_min_isr, also=_without_online_leader(lake))
     if not found:
         return Losses((), ())
-    every = _data_losses(lake, found, accepted_until)
-    return Losses([one for one in every if one.until_offset is None], _at_risk(lake, found))
+    places = _places(lake)
+    every = _data_losses(lake, found, places, accepted_until)
+    return Losses([one for one in every if one.until_offset is None], _at_risk(lake, found, places))
 
 
 def every_loss(lake: Lake, default_min_isr: int = 1) -> list[DataLoss]:
     """Every loss up to the lake's offset, including those that ended, by topic and number."""
-    return _data_losses(lake, followed(lake, default_min_isr), -1)
+    return _data_losses(lake, followed(lake, default_min_isr), _places(lake), -1)
 
 
 def complete_copies(
@@ -238,13 +239,12 @@ def _without_online_leader(lake: Lake) -> str:
     """
 
 
-def _data_losses(lake: Lake, found: Sequence[Followed], accepted_until: int) -> list[DataLoss]:
+def _data_losses(lake: Lake, found: Sequence[Followed], places: Places, accepted_until: int) -> list[DataLoss]:
     hit = [(one, loss) for one in found for loss in one.losses]
     if not hit:
         return []
     tiered = tiered_topics(lake)
     times = lake.times(sorted({loss.offset for _, loss in hit}))
-    places = _places(lake)
     return [_data_loss(one, loss, times[loss.offset], places, tiered, accepted_until) for one, loss in hit]
 
 
@@ -294,20 +294,19 @@ def _places(lake: Lake) -> Places:
     return Places(frozenset(online), frozenset(broker for (broker,) in registered))
 
 
-def _at_risk(lake: Lake, found: Sequence[Followed]) -> list[AtRisk]:
+def _at_risk(lake: Lake, found: Sequence[Followed], places: Places) -> list[AtRisk]:
     offline = {
         (topic_id, partition): set(brokers)
         for topic_id, partition, brokers in lake.query(
             f"SELECT topic_id, partition, list(broker_id) FROM {lake.at('offline_replicas')} GROUP BY ALL"
         )
     }
-    places = _places(lake) if offline else None
     tiered = tiered_topics(lake) if offline else frozenset()
     at_risk = []
     for one in found:
         down = offline.get((one.topic_id, one.partition), set())
         usable = {broker for broker, copy in one.shape.copies.items() if copy.usable} if down else set()
-        if usable and usable <= down and places is not None:
+        if usable and usable <= down:
             copies = tuple(places.copy(copy) for broker, copy in sorted(one.copies.items()) if broker in usable)
             at_risk.append(AtRisk(one.topic, one.topic_id, one.partition, copies, one.topic in tiered))
     return at_risk

@@ -42,6 +42,12 @@ from tests.unit.replay.histories import LAST, histories, write_log
 Losses = Mapping[tuple[str, int], tuple[Loss, ...]]
 
 
+@pytest.fixture(autouse=True)
+def _lakes_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the queries select partitions, as they do for more states than these lakes have."""
+    monkeypatch.setattr("pipelines.ask.loss_sql.FEW_STATES", -1)
+
+
 class InMemory(Lake):
     """A lake whose tables are in memory, so that hundreds can be asked."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from pipelines.check.evaluate import run_checks
 from pipelines.cli import main
 from pipelines.lake.reader import Lake
 from pipelines.settings import Check, Settings
+from tests.support.paths import KAFKAS
 from tests.unit.check.story import Story, disk
 
 
@@ -42,6 +44,19 @@ def unclean() -> Story:
 
 def asked(story: Story, path: Path, accepted_until: int = -1) -> Losses:
     return losses(story.lake(path), accepted_until=accepted_until)
+
+
+@pytest.mark.parametrize("kafka", KAFKAS)
+def test_losses_are_the_same_if_all_partitions_are_followed_and_if_only_some_are(
+    kafka: str, cluster_lakes: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = Lake.open(cluster_lakes[kafka]).offset
+    found = []
+    for states in (-1, 1_000_000):
+        monkeypatch.setattr("pipelines.ask.loss_sql.FEW_STATES", states)
+        lakes = [Lake.open(cluster_lakes[kafka], at_offset=end * part // 4) for part in (1, 2, 3, 4)]
+        found.append([losses(lake).as_json() for lake in lakes])
+    assert found[0] == found[1]
 
 
 def test_lost_data_is_reported_while_every_replica_is_online(tmp_path: Path) -> None:
