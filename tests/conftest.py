@@ -40,8 +40,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Remove the folders that tests copied from."""
+    """Remove the folders that tests copied from, and what ``pytest_collection_finish`` kept."""
     templates.remove_folders()
+    gc.unfreeze()
+    gc.collect()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -95,7 +97,6 @@ def _one_database() -> Iterator[None]:
     if _database.cache_info().currsize:
         _database().close()
         _database.cache_clear()
-    gc.unfreeze()
     gc.collect()
 
 
