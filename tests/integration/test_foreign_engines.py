@@ -27,7 +27,7 @@ from pipelines.lake.tables import CHANGES, HISTORY, LEDGER, RECORDS
 from pipelines.upkeep.compact import optimize, vacuum
 from pipelines.upkeep.rebuild import rebuild
 from pipelines.upkeep.verify import verify
-from tests.crash.loop import rewrite
+from tests.crash.loop import rewrite, segments
 from tests.support import local
 from tests.support.foreign import (
     CHANGING,
@@ -42,9 +42,9 @@ from tests.support.foreign import (
     answers,
     parts,
 )
+from tests.support.paths import metadata_dir
 from tests.support.request_lakes import JoinedLake, request_lines
 from tests.support.volume import amount, exhaustive, sampled
-from tests.unit.upkeep.test_upkeep import segments
 
 CHANCE = random.Random(7)
 SEQUENCES, CHUNKS = amount(12, 193), amount(2, 6)
@@ -209,7 +209,7 @@ def test_requests_that_wait_are_replaced_though_another_engine_rewrote_them(tmp_
 
 
 def test_lake_that_was_rewritten_by_another_engine_is_rolled_back_vacuumed_and_optimized_as_any(tmp_path: Path) -> None:
-    log = segments(tmp_path / "log")
+    log = segments(metadata_dir(KAFKA), tmp_path / "log")
     local.replay(log, tmp_path / "lake", most=200)
     for table in (RECORDS, *HISTORY):
         work(tmp_path / "lake", table.name, KEEPING["z-order"])
