@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -33,6 +33,8 @@ _COUNTED = ("to_offset",)
 _COUNTED_IN_LEDGER = ("from_snapshot",)
 ROW_GROUP = 1 << 20
 """Rows. DuckDB and Spark read the row groups of a file in parallel."""
+_DICTIONARY = 1 << 20
+"""Bytes of a dictionary, up to which Parquet writes rows as indices of it."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -74,15 +76,77 @@ def lake_filesystem(lake: str) -> tuple[pafs.FileSystem, str]:
     return filesystem_of(lake)
 
 
-def write(lake: str, table: str, rows: pa.Table, *, shard: int = -1, decode: bool = False) -> DataFile:
+def write(lake: str, table: str, rows: pa.Table, *, shard: int = -1, order: pa.Array | None = None) -> DataFile:
     """Writes ``rows`` (columns of the table's schema, dictionaries allowed) as one Parquet file of the table.
 
-    Parquet writes an Arrow dictionary whole into every row group. ``decode``: each gets only the values that it has.
+    ``order``: the indices of the rows in the order to write them. A row group at a time is copied.
     """
+    said = _required(table, rows)
+    starts = range(0, max(1, said.num_rows), ROW_GROUP)
+    if order is None:
+        return _write(lake, table, said.schema, (said.slice(start, ROW_GROUP) for start in starts), shard)
+    schema = _small_dictionaries(table, said)
+    parts = (said.take(order.slice(start, ROW_GROUP)).cast(schema) for start in starts)
+    return _write(lake, table, schema, parts, shard)
+
+
+def merge(lake: str, table: Table, paths: Sequence[str]) -> DataFile:
+    """Writes the rows of files, in the order of ``paths``, as one file, with a row group at a time in memory."""
+    schema = _with_nulls(lake, table, paths)
+    parts = (part.cast(schema) for part in _row_groups(_read(lake, table, paths, encoded=True)))
+    return _write(lake, table.name, schema, parts, -1)
+
+
+def _with_nulls(lake: str, table: Table, paths: Sequence[str]) -> pa.Schema:
+    """The table's schema, where a column is nullable if a file may have a null in it."""
+    fs, root = lake_filesystem(lake)
+    found = [pq.read_schema(f"{root}/{table.name}/{path}", filesystem=fs) for path in paths]
+    return pa.schema(
+        field.with_nullable(
+            field.nullable or any(field.name not in one.names or one.field(field.name).nullable for one in found)
+        )
+        for field in table.schema
+    )
+
+
+def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The rows of tables in tables of ``ROW_GROUP`` rows, the last one of fewer."""
+    held, number = [], 0
+    for one in tables:
+        held.append(one)
+        number += one.num_rows
+        while number >= ROW_GROUP:
+            rows = pa.concat_tables(held)
+            yield rows.slice(0, ROW_GROUP)
+            held, number = [rows.slice(ROW_GROUP)], number - ROW_GROUP
+    yield pa.concat_tables(held)
+
+
+def _small_dictionaries(table: str, rows: pa.Table) -> pa.Schema:
+    """The schema of these rows, where columns with a large dictionary have their declared type.
+
+    Parquet writes a dictionary whole into every row group, and above this size it writes the rows as text after that.
+    """
+    declared = BY_NAME[table].schema
+    fields = []
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if column.num_chunks and _dictionary_bytes(column.chunk(0)) > _DICTIONARY:
+            field = field.with_type(declared.field(field.name).type)
+        fields.append(field)
+    return pa.schema(fields)
+
+
+def _dictionary_bytes(values: pa.Array) -> int:
+    if pa.types.is_list(values.type):
+        return _dictionary_bytes(values.values)
+    return values.dictionary.nbytes if pa.types.is_dictionary(values.type) else 0
+
+
+def _write(lake: str, table: str, schema: pa.Schema, parts: Iterable[pa.Table], shard: int) -> DataFile:
+    """``parts``: the row groups."""
     fs, root = lake_filesystem(lake)
     name = new_path(table, shard)
-    said = _required(table, rows)
-    schema = _decoded(table, said.schema) if decode else said.schema
+    number, statistics = 0, Statistics(table)
     with _output(fs, lake, f"{root}/{table}", name) as sink:
         with pq.ParquetWriter(
             sink,
@@ -91,20 +155,16 @@ def write(lake: str, table: str, rows: pa.Table, *, shard: int = -1, decode: boo
             compression_level=1,
             store_schema=False,
             use_dictionary=_dictionary_columns(table),
-            column_encoding={column: "DELTA_BINARY_PACKED" for column in _RISING if column in rows.schema.names},
-            write_statistics=_bounded_columns(rows),
+            column_encoding={column: "DELTA_BINARY_PACKED" for column in _RISING if column in schema.names},
+            write_statistics=[name for name in _BOUNDED if name in schema.names],
             write_batch_size=1 << 17,
         ) as writer:
-            for start in range(0, max(1, said.num_rows), ROW_GROUP):
-                part = said.slice(start, ROW_GROUP)
-                writer.write_table(part.cast(schema) if decode else part, row_group_size=ROW_GROUP)
+            for part in parts:
+                writer.write_table(part, row_group_size=ROW_GROUP)
+                statistics.add(part)
+                number += part.num_rows
         size = sink.tell()
-    return DataFile(table, name, size, rows.num_rows, _statistics(table, rows), shard)
-
-
-def _decoded(table: str, schema: pa.Schema) -> pa.Schema:
-    declared = BY_NAME[table].schema
-    return pa.schema([field.with_type(declared.field(field.name).type) for field in schema])
+    return DataFile(table, name, size, number, statistics.to_json(), shard)
 
 
 def new_path(table: str, shard: int) -> str:
@@ -132,25 +192,29 @@ def read(
     A column that an old file lacks is null. Spark writes times as INT96 without a zone, and writes partition columns.
     ``encoded``: text columns stay dictionaries, which takes half of the memory and a third of the time.
     """
+    return pa.concat_tables(_read(lake, table, paths, columns, encoded=encoded))
+
+
+def _read(
+    lake: str, table: Table, paths: Sequence[str], columns: Sequence[str] | None = None, *, encoded: bool
+) -> Iterator[pa.Table]:
+    """No rows, then those of each file."""
     fs, root = lake_filesystem(lake)
     schema = pa.schema([field for field in table.schema if columns is None or field.name in columns])
     if encoded:
         schema = pa.schema([field.with_type(_encoded(field.type)) for field in schema])
-    parts = [schema.empty_table()]
+    yield schema.empty_table()
     for path in paths:
         with fs.open_input_file(f"{root}/{table.name}/{path}") as source:
             rows = _parquet(source, _dictionary_columns(table.name) if encoded else ()).read(columns=schema.names)
         there = set(rows.column_names)
-        parts.append(
-            pa.table(
-                [
-                    rows[field.name].cast(field.type) if field.name in there else pa.nulls(len(rows), field.type)
-                    for field in schema
-                ],
-                schema=schema,
-            )
+        yield pa.table(
+            [
+                rows[field.name].cast(field.type) if field.name in there else pa.nulls(len(rows), field.type)
+                for field in schema
+            ],
+            schema=schema,
         )
-    return pa.concat_tables(parts)
 
 
 def _parquet(source: Any, dictionaries: Sequence[str]) -> pq.ParquetFile:
@@ -188,10 +252,6 @@ def _elsewhere(lake: str, what: str) -> UsageError:
     )
 
 
-def _bounded_columns(rows: pa.Table) -> list[str]:
-    return [name for name in _BOUNDED if name in rows.schema.names]
-
-
 def _required(table: str, rows: pa.Table) -> pa.Table:
     """The same rows, where columns that hold no null are not nullable: a tenth of the time to write them."""
     declared = BY_NAME[table].schema
@@ -209,19 +269,34 @@ def _dictionary_columns(table: str) -> list[str]:
     return [*lists, *(field.name for field in schema if pa.types.is_string(field.type))]
 
 
-def _statistics(table: str, rows: pa.Table) -> str:
-    in_ledger = table == LEDGER.name
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    for name in _BOUNDED_IN_LEDGER if in_ledger else _BOUNDED:
-        if name not in rows.schema.names:
-            continue
-        column = rows[name]
-        if pa.types.is_dictionary(column.type):
-            column = pc.unique(column).cast(pa.string()) if rows.num_rows else column.cast(pa.string())
-        bounds = pc.min_max(column).as_py()
-        if bounds["min"] is not None:
-            low[name], high[name] = bounds["min"], bounds["max"]
-    counted = _COUNTED_IN_LEDGER if in_ledger else _COUNTED
-    nulls = {name: rows[name].null_count for name in counted if name in rows.schema.names}
-    return json.dumps({"numRecords": rows.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls})
+class Statistics:
+    """The statistics of a file in Delta's log, from its rows in parts."""
+
+    def __init__(self, table: str) -> None:
+        in_ledger = table == LEDGER.name
+        self._bounded = _BOUNDED_IN_LEDGER if in_ledger else _BOUNDED
+        self._counted = _COUNTED_IN_LEDGER if in_ledger else _COUNTED
+        self._rows = 0
+        self._low: dict[str, Any] = {}
+        self._high: dict[str, Any] = {}
+        self._nulls: dict[str, int] = {}
+
+    def add(self, rows: pa.Table) -> None:
+        """Counts these rows in."""
+        there = set(rows.schema.names)
+        self._rows += rows.num_rows
+        for name in there.intersection(self._bounded):
+            column = rows[name]
+            if pa.types.is_dictionary(column.type):
+                column = pc.unique(column).cast(pa.string()) if rows.num_rows else column.cast(pa.string())
+            bounds = pc.min_max(column).as_py()
+            if bounds["min"] is not None:
+                self._low[name] = min(self._low.get(name, bounds["min"]), bounds["min"])
+                self._high[name] = max(self._high.get(name, bounds["max"]), bounds["max"])
+        for name in there.intersection(self._counted):
+            self._nulls[name] = self._nulls.get(name, 0) + rows[name].null_count
+
+    def to_json(self) -> str:
+        """Their JSON."""
+        low, high = ({name: one[name] for name in self._bounded if name in one} for one in (self._low, self._high))
+        return json.dumps({"numRecords": self._rows, "minValues": low, "maxValues": high, "nullCount": self._nulls})

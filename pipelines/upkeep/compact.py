@@ -151,15 +151,26 @@ def _groups(found: Iterable[LiveFile], target: int) -> Iterator[list[LiveFile]]:
 
 
 def _merged(location: str, table: Table, group: Sequence[LiveFile]) -> DataFile:
-    rows = files.read(location, table, [file.path for file in group], encoded=True)
+    paths = [file.path for file in group]
     if table is CHANGES:
         # A new stream reads files by their modification time: the merged file takes the place of its last part.
-        return replace(files.write(location, table.name, rows, decode=True), modified=_modified(group[-1]))
-    keys = rows.select(table.key).cast(pa.schema([table.schema.field(name) for name in table.key]))
-    order = pc.sort_indices(keys, [(name, "ascending") for name in table.key])
-    if not np.array_equal(order, np.arange(len(order), dtype=np.uint64)):  # records mostly are in order
-        rows = rows.unify_dictionaries().take(order)
-    return files.write(location, table.name, rows, decode=True)
+        return replace(files.merge(location, table, paths), modified=_modified(group[-1]))
+    order = _order(files.read(location, table, paths, table.key, encoded=True))
+    if np.array_equal(order, np.arange(len(order), dtype=np.uint64)):  # records mostly are in order
+        return files.merge(location, table, paths)
+    rows = files.read(location, table, paths, encoded=True).unify_dictionaries()
+    return files.write(location, table.name, rows, order=order)
+
+
+def _order(keys: pa.Table) -> pa.Array:
+    """The indices of these rows by key. Texts are compared by their rank, which takes a sixth of the time."""
+    columns = {}
+    for name in keys.column_names:
+        column = keys[name].combine_chunks()
+        if pa.types.is_dictionary(column.type):
+            column = pc.rank(column.dictionary, tiebreaker="dense").take(column.indices)
+        columns[name] = column
+    return pc.sort_indices(pa.table(columns), [(name, "ascending") for name in keys.column_names])
 
 
 def _optimize_ledger(ledger: DeltaTable) -> Merged:

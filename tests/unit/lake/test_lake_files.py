@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 import pyarrow as pa
@@ -50,15 +51,40 @@ def test_text_that_is_read_as_dictionaries_is_the_same_text(tmp_path: Path, elem
     assert plain["directories"].to_pylist() == [["a", "d"], ["b", "d"], ["a", "d"]]
 
 
-def test_row_group_that_is_decoded_has_only_its_own_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: optimize made ``changes`` a third larger, because each row group had all topics of the file."""
+@pytest.fixture
+def many_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pa.Table:
+    """2,000 rows of as many topics in two files of ``partitions``, with 20 row groups of a file that holds them all."""
     monkeypatch.setattr(files, "ROW_GROUP", 100)
     (tmp_path / "partitions").mkdir()
-    pq.write_table(lists_of([f"topic-{number}" for number in range(2_000)]), tmp_path / "partitions" / "x.parquet")
-    rows = files.read(str(tmp_path), PARTITIONS, ["x.parquet"], encoded=True).select(["topic_id", "directories"])
-    decoded = files.write(str(tmp_path), "partitions", rows, decode=True)
-    whole = files.write(str(tmp_path), "partitions", rows)
-    assert decoded.size < whole.size / 3
-    groups = pq.read_metadata(tmp_path / "partitions" / decoded.path)
-    assert groups.num_row_groups == 20
-    assert files.read(str(tmp_path), PARTITIONS, [decoded.path])["topic_id"] == rows["topic_id"].cast(pa.string())
+    topics = [sha256(str(number).encode()).hexdigest() for number in range(2_000)]
+    pq.write_table(lists_of(topics[:950]), tmp_path / "partitions" / "x.parquet")
+    pq.write_table(lists_of(topics[950:]), tmp_path / "partitions" / "y.parquet")
+    rows = files.read(str(tmp_path), PARTITIONS, ["x.parquet", "y.parquet"], encoded=True)
+    return rows.select(["topic_id", "directories"]).unify_dictionaries()
+
+
+def test_row_group_of_a_merged_file_has_only_its_own_values(tmp_path: Path, many_topics: pa.Table) -> None:
+    """Regression: optimize made ``changes`` a third larger, because each row group had all topics of the file."""
+    merged = files.merge(str(tmp_path), PARTITIONS, ["x.parquet", "y.parquet"])
+    whole = files.write(str(tmp_path), "partitions", many_topics)
+    assert merged.size < whole.size / 3
+    assert pq.read_metadata(tmp_path / "partitions" / merged.path).num_row_groups == 20
+    found = files.read(str(tmp_path), PARTITIONS, [merged.path])
+    assert found["topic_id"] == many_topics["topic_id"].cast(pa.string())
+    assert found["topic"].null_count == 2_000, "the files have no such column"
+    assert (merged.rows, merged.stats) == (2_000, files.write(str(tmp_path), "partitions", found).stats)
+
+
+def test_row_group_of_sorted_rows_has_no_large_dictionary(
+    tmp_path: Path, many_topics: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = pa.array(range(1_999, -1, -1))
+    small = files.write(str(tmp_path), "partitions", many_topics, order=order)
+    monkeypatch.setattr(files, "_DICTIONARY", 1_000)
+    large = files.write(str(tmp_path), "partitions", many_topics, order=order)
+    assert large.size < small.size / 3
+    assert large.stats == small.stats
+    for written in (small, large):
+        assert pq.read_metadata(tmp_path / "partitions" / written.path).num_row_groups == 20
+        found = files.read(str(tmp_path), PARTITIONS, [written.path])
+        assert found["topic_id"].to_pylist() == many_topics["topic_id"].to_pylist()[::-1]
