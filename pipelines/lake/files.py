@@ -115,7 +115,7 @@ def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     for one in tables:
         held.append(one)
         number += one.num_rows
-        while number >= ROW_GROUP:
+        while number > ROW_GROUP:
             rows = pa.concat_tables(held)
             yield rows.slice(0, ROW_GROUP)
             held, number = [rows.slice(ROW_GROUP)], number - ROW_GROUP
