@@ -21,8 +21,8 @@ from pipelines.replay import offline as o
 from pipelines.replay.fold_columns import Lists
 from pipelines.replay.kernel_tables import wider
 from pipelines.replay.merge import same_list
-from pipelines.replay.shard import Step
 from pipelines.replay.state import Moments
+from pipelines.replay.step import Step
 
 WHATS = ("assignment", "offline", "leader", "isr")
 WHYS = ("created", "removed", "reassigned", "assigned", "moved", "unassigned", "lost", "resync")

@@ -15,7 +15,8 @@ from pipelines.lake import files
 from pipelines.lake.batch import Batch
 from pipelines.lake.files import DataFile
 from pipelines.lake.tables import BY_NAME, CHANGES
-from pipelines.replay.stages import ERROR, FILE, ROWS, SUMMARY, read_rows
+from pipelines.replay.small_rows import read_rows
+from pipelines.replay.stages import ERROR, FILE, ROWS, SUMMARY
 
 
 def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Batch | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,9 @@ from pipelines.lake import tables
 from pipelines.replay import fold_columns as c
 from pipelines.replay import offline as o
 from pipelines.replay.changes import change_rows
-from pipelines.replay.shard import Step
+from pipelines.replay.open_rows import untouched
+from pipelines.replay.state import ShardState
+from pipelines.replay.step import Step
 
 # Indexed by the numbers of the fold.
 ENDED_BY = ("assigned", "moved", "unassigned", "lost", "reassigned", "reordered", "removed", "resync")
@@ -42,10 +44,14 @@ _Moment = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one table: the closed rows, which are final, and the open rows, which replace the previous open ones."""
+    """Rows of one table: the closed rows, which are final, and the open rows, which replace the previous open ones.
+
+    If ``keeps_open``, the previous open rows stay, and ``open`` has no row.
+    """
 
     closed: pa.Table
     open: pa.Table
+    keeps_open: bool = False
 
 
 def row_table(table: tables.Table, rows: list[dict[str, Any]]) -> pa.Table:
@@ -158,10 +164,11 @@ def _offline_rows(build: _Columns, intervals: np.ndarray, still: bool) -> pa.Tab
     return pa.table(columns, names=tables.OFFLINE_REPLICAS.schema.names)
 
 
-def rows_of(step: Step, generation: int | None = None) -> dict[str, Rows]:
+def rows_of(step: Step, generation: int | None = None, rest: ShardState | None = None) -> dict[str, Rows]:
     """Rows of ``partitions``, ``assignments``, ``offline_replicas`` and ``changes``, by table name.
 
-    ``generation`` of the rows of ``changes``; there are none without it.
+    ``generation`` of the rows of ``changes``; there are none without it. ``rest``: the partitions of the shard that the
+    step left out because the batch does not touch them.
     """
     build = _Columns(step)
     intervals = step.intervals
@@ -173,11 +180,35 @@ def rows_of(step: Step, generation: int | None = None) -> dict[str, Rows]:
     if generation is not None:
         happened = change_rows(step, build.topic_ids, build.names, build.directories, generation)
         changed["changes"] = Rows(happened, happened.slice(0, 0))
-    return {
-        **changed,
+    made = {
         "partitions": Rows(_partition_rows(build, ended_versions, False), _partition_rows(build, open_versions, True)),
         "assignments": Rows(_assignment_rows(build, ended_slots, False), _assignment_rows(build, open_slots, True)),
         "offline_replicas": Rows(
             _offline_rows(build, intervals[done], False), _offline_rows(build, intervals[still], True)
         ),
+    }
+    return changed | (made if rest is None else _with_rest(made, step, untouched(rest, step)))
+
+
+def _with_rest(made: dict[str, Rows], step: Step, rest: Step) -> dict[str, Rows]:
+    """The rows with the open rows of the partitions that the step left out, where any open row changed."""
+    build = _Columns(rest)
+    intervals = step.intervals
+    changed = {
+        "partitions": len(step.versions) > step.old,
+        "assignments": len(step.slots) > step.old_slots or bool((step.slots[:, c.A_TO] != c.OPEN).any()),
+        "offline_replicas": bool(
+            ((intervals[:, o.O_FROM] >= step.first_offset) | (intervals[:, o.O_TO] != c.OPEN)).any()
+        ),
+    }
+    others = {
+        "partitions": lambda: _partition_rows(build, rest.version_rows[1], True),
+        "assignments": lambda: _assignment_rows(build, rest.slot_rows[1], True),
+        "offline_replicas": lambda: _offline_rows(build, rest.intervals, True),
+    }
+    return {
+        name: replace(rows, open=pa.concat_tables([others[name](), rows.open]))
+        if changed[name]
+        else replace(rows, open=rows.open.slice(0, 0), keeps_open=True)
+        for name, rows in made.items()
     }

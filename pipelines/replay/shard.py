@@ -7,8 +7,7 @@ the next state, and returns the rows of history that closed and those that are o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,103 +16,17 @@ from jbod_model.errors import ReplayViolation
 from jbod_model.ids import Uuid
 from jbod_model.replay.registrations import Rewrite
 from pipelines.formats.kernels import njit
-from pipelines.formats.lists import columns_of, number_ids, take_lists, zeros
-from pipelines.formats.partitions import DIRECTORIES, INT_LISTS, REPLICAS
+from pipelines.formats.lists import number_ids
+from pipelines.formats.partitions import REPLICAS
 from pipelines.replay import fold_columns as c
 from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, REGISTER_BROKER, TOPIC, Events, starts_of
 from pipelines.replay.fold import fold
 from pipelines.replay.fold_columns import Batch, EventColumns, Folded, Lists, Rewrites
-from pipelines.replay.offline import H_SLOT, Timeline, offline_intervals
+from pipelines.replay.offline import Timeline, offline_intervals
+from pipelines.replay.open_rows import open_slots, open_state, open_versions
 from pipelines.replay.rewrites import rewrite_columns
 from pipelines.replay.state import Moments, ShardState
-
-
-@dataclass(frozen=True)
-class Step:
-    """The result of one batch in a shard, as tables of numbers that pipelines.replay.rows turns into Arrow.
-
-    ``versions`` int32[h, 14]: every version of a partition that was current during the batch; ``slots`` int32[s, 7]
-    likewise for assignments, ``intervals`` int64[o, 7] for offline replicas. List references point into ``lists``, FROM
-    and TO of versions and slots into ``moments``. ``version_rows`` and ``slot_rows`` are (ended rows, open rows). A row
-    that begins and ends at the same offset, as when a snapshot repeats a record, is in neither. ``parts`` int32[p, 8].
-    The first ``old`` versions were there before the batch. ``batches`` int64: the base offset of the batch of each
-    moment, -1 for those of the state.
-    """
-
-    state: ShardState
-    topics: np.ndarray
-    topic_names: list[bytes]
-    directory_ids: np.ndarray
-    parts: np.ndarray
-    versions: np.ndarray
-    version_rows: tuple[np.ndarray, np.ndarray]
-    slots: np.ndarray
-    slot_rows: tuple[np.ndarray, np.ndarray]
-    intervals: np.ndarray
-    moments: Moments
-    lists: Lists
-    absent_directory: int
-    old: int
-    batches: np.ndarray
-    timeline: Timeline
-
-    @cached_property
-    def _known_offsets(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Offsets of the batch's events and broker changes, ascending; their batches; whether they are a snapshot's."""
-        new = self.batches >= 0
-        steps = self.timeline.offsets >= 0
-        offsets = np.concatenate([self.moments.offsets[new], self.timeline.offsets[steps]])
-        order = np.argsort(offsets, kind="stable")
-        batches = np.concatenate([self.batches[new], self.timeline.batches[steps]])
-        snapshot = np.concatenate([self.moments.snapshot[new], self.timeline.snapshot[steps]])
-        return offsets[order], batches[order], snapshot[order]
-
-    @property
-    def first_offset(self) -> int:
-        """The first offset of the batch at which a record changed this shard or a broker, or one beyond all."""
-        offsets, _, _ = self._known_offsets
-        return int(offsets[0]) if len(offsets) else np.iinfo(np.int64).max
-
-    def batches_at(self, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For offsets of the batch: base offset of their batch of the log, and whether a snapshot is their witness."""
-        known, batches, snapshot = self._known_offsets
-        at = np.searchsorted(known, offsets)
-        return batches[at], snapshot[at]
-
-    @cached_property
-    def _used(self) -> list[bool]:
-        """For each int list column, whether any row has a value."""
-        return [bool(sizes.max(initial=0) > 0) for sizes in self.lists.sizes]
-
-    def int_lists(self, slot: int, references: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Int list ``slot`` at the given references: (values int32, ends int32)."""
-        # In most clusters, most of the six columns are empty.
-        if not self._used[slot]:
-            return np.empty(0, np.int32), zeros(len(references) + 1)
-        return take_lists(self.lists.values, self.lists.starts[slot], self.lists.sizes[slot], references)
-
-    def directory_lists(self, references: np.ndarray, replicas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Directory numbers by the references of both lists, absent ones filled in: (numbers, ends), int32."""
-        lists = self.lists
-        counts = np.maximum(np.where(replicas >= 0, lists.sizes[REPLICAS][replicas], 0), 0)
-        filled, ends = _fill_absent(
-            lists.directories, lists.directory_starts, lists.directory_sizes, references, counts, self.absent_directory
-        )
-        return filled, ends
-
-
-@njit(cache=True, nogil=True)
-def _fill_absent(numbers: Any, starts: Any, sizes: Any, references: Any, counts: Any, absent_directory: int) -> Any:
-    ends = np.empty(len(references) + 1, np.int32)
-    ends[0] = 0
-    for i in range(len(references)):
-        ends[i + 1] = ends[i] + (counts[i] if references[i] < 0 else sizes[references[i]])
-    filled = np.empty(ends[-1], np.int32)
-    for i in range(len(references)):
-        for k in range(ends[i + 1] - ends[i]):
-            absent = references[i] < 0
-            filled[ends[i] + k] = absent_directory if absent else numbers[starts[references[i]] + k]
-    return filled, ends
+from pipelines.replay.step import Step
 
 
 def step(
@@ -124,9 +37,13 @@ def step(
     absent_directory: int,
     literal_offline: bool,
     rewrites: Sequence[Rewrite | None] = (),
+    rest: ShardState | None = None,
     is_last: bool = False,
 ) -> Step:
     """Folds ``events`` and a broker timeline into ``state``. If ``is_last``, the step's state stays the one before.
+
+    ``rest``: the other partitions of the shard, which the batch does not touch, if ``state`` is only a part of it. The
+    step's state contains them (pipelines.replay.touched).
 
     ``timeline_of(directory_ids)`` returns (Timeline, these ids with those of the brokers appended), as each shard has
     its own numbers of directories. ``absent_directory`` and ``literal_offline`` as in EngineRules; ``rewrites``: what
@@ -160,10 +77,15 @@ def step(
         lists=folded.lists,
         absent_directory=absent_directory,
         old=len(state.part_topic),
+        old_slots=len(state.slot_since),
         batches=np.concatenate([np.full(len(state.when_offsets), -1, np.int64), events.batches]),
         timeline=given.timeline,
     )
-    return done if is_last else replace(done, state=_next_state(done, alive, held[:still]))
+    if is_last:
+        return done
+    open_now = open_state(done, held[:still])
+    after = open_now if rest is None else rest.join(open_now)
+    return replace(done, state=after.without_unused(alive))
 
 
 class _Given(NamedTuple):
@@ -212,7 +134,7 @@ def _folded(state: ShardState, given: _Given, parts: np.ndarray, alive: np.ndarr
     events, old = given.events, len(state.part_topic)
     lists = _sources(state, events, given.directories)
     versions = np.empty((old + len(events), c.VERSION_COLUMNS), np.int32)
-    _open_versions(state, versions)
+    open_versions(state, versions)
     partitions = events.partitions
     registered = np.flatnonzero(events.kinds == REGISTER_BROKER)
     if len(registered):
@@ -221,7 +143,7 @@ def _folded(state: ShardState, given: _Given, parts: np.ndarray, alive: np.ndarr
     given.rewrites.fill[:] = len(lists.directory_starts), len(lists.directories)
     columns = EventColumns(events.kinds, events.snapshot, given.topic_of, partitions, events.scalars)
     batch = Batch(old, absent_directory, len(state.when_offsets), columns, lists, given.rewrites)
-    folded = fold(batch, parts, alive, versions, _open_slots(state, parts[:old, c.P_SLOTS], absent_directory))
+    folded = fold(batch, parts, alive, versions, open_slots(state, parts[:old, c.P_SLOTS], absent_directory))
     if folded.status != c.FINE:
         raise _violation(events, folded.event, folded.status)
     return folded
@@ -271,35 +193,6 @@ def _sources(state: ShardState, events: Events, directories: np.ndarray) -> List
     )
 
 
-def _open_versions(state: ShardState, versions: np.ndarray) -> None:
-    old = len(state.part_topic)
-    rows = np.arange(old)
-    versions[:old, c.V_PARTITION] = rows
-    versions[:old, c.V_FROM] = state.since
-    versions[:old, c.V_TO] = c.OPEN
-    given = np.vstack([state.int_sizes, state.directory_sizes]).T >= 0
-    versions[:old, c.V_LISTS : c.V_SCALARS] = np.where(given, rows[:, None], c.EMPTY)
-    versions[:old, c.V_LISTS + DIRECTORIES][state.directory_sizes < 0] = c.ABSENT
-    versions[:old, c.V_SCALARS :] = state.scalars
-
-
-def _open_slots(state: ShardState, sizes: np.ndarray, absent_directory: int) -> np.ndarray:
-    """A row for each replica of each partition (``sizes`` per partition). Replicas are the first column of lists."""
-    count = len(state.slot_since)
-    rows = np.arange(len(sizes), dtype=np.int32)
-    given = np.where(state.directory_sizes >= 0, rows, np.int32(-1))
-    numbers, starts = state.directories, starts_of(state.directory_sizes)
-    slots = np.empty((count, 7), np.int32)
-    slots[:, c.A_PARTITION] = np.repeat(rows, sizes)
-    slots[:, c.A_INDEX] = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    slots[:, c.A_BROKER] = state.int_values[:count]
-    slots[:, c.A_DIRECTORY], _ = _fill_absent(numbers, starts, state.directory_sizes, given, sizes, absent_directory)
-    slots[:, c.A_FROM] = state.slot_since
-    slots[:, c.A_TO] = c.OPEN
-    slots[:, c.A_ENDED] = c.OPEN
-    return slots
-
-
 def _violation(events: Events, row: int, status: int) -> ReplayViolation:
     """Returns the error for an event that breaks a rule, with its offset (R-REPLAY-1)."""
     topic = Uuid.from_bytes(events.topic_bytes(row))
@@ -326,63 +219,3 @@ def _ended_and_open(table: np.ndarray, begin: int, end: int, offsets: np.ndarray
     ended, still = np.empty(len(table) + 1, np.intp), np.empty(len(table) + 1, np.intp)
     closed, left = _split(table, begin, end, offsets, ended, still)
     return ended[:closed], still[:left]
-
-
-@njit(cache=True, nogil=True)
-def _order_slots(slots: Any, still: Any, part_of: Any, parts: int) -> Any:
-    """The slots that are ``still`` open, ordered by their new partition number and index."""
-    sizes = np.zeros(parts, np.int32)
-    for s in still:
-        sizes[part_of[slots[s, c.A_PARTITION]]] += 1
-    at = np.zeros(parts + 1, np.int64)
-    for p in range(parts):
-        at[p + 1] = at[p] + sizes[p]
-    order = np.empty(at[parts], np.int64)
-    for s in still:
-        order[at[part_of[slots[s, c.A_PARTITION]]] + slots[s, c.A_INDEX]] = s
-    return order
-
-
-def _next_state(done: Step, alive: np.ndarray, held: np.ndarray) -> ShardState:
-    """Returns the open rows after the step, renumbered without the topics and directories that are gone."""
-    _, rows = done.version_rows
-    version = columns_of(done.versions, rows)
-    parts = version[c.V_PARTITION]
-    new_part = np.full(len(done.parts), -1, np.int64)
-    new_part[parts] = np.arange(len(rows))
-    new_topic = np.cumsum(alive, dtype=np.int32) - np.int32(1)
-    order = _order_slots(done.slots, done.slot_rows[1], new_part, len(rows))
-    given = version[c.V_LISTS + DIRECTORIES]
-    lists = done.lists
-    directories, directory_ends = take_lists(lists.directories, lists.directory_starts, lists.directory_sizes, given)
-    in_use = np.zeros(len(done.directory_ids), np.bool_)
-    in_use[:3] = in_use[directories] = True
-    new_directory = np.cumsum(in_use, dtype=np.int32) - np.int32(1)
-    since, slot_since = version[c.V_FROM], done.slots[order, c.A_FROM]
-    remembered = np.zeros(len(done.moments.offsets), np.bool_)
-    remembered[since] = remembered[slot_since] = True
-    new_moment = np.cumsum(remembered, dtype=np.int32) - np.int32(1)
-    new_slot = np.empty(len(done.slots), np.int64)
-    new_slot[order] = np.arange(len(order))
-    held[:, H_SLOT] = new_slot[held[:, H_SLOT]]
-    int_lists = [done.int_lists(at, version[c.V_LISTS + at]) for at in range(INT_LISTS)]
-    names = [name for name, kept in zip(done.topic_names, alive.tolist(), strict=True) if kept]
-    return ShardState(
-        topics=done.topics[alive],
-        names=np.frombuffer(b"".join(names), np.uint8),
-        name_ends=np.cumsum([0, *map(len, names)], dtype=np.int32),
-        directory_ids=done.directory_ids[in_use],
-        part_topic=new_topic[done.parts[parts, c.P_TOPIC]],
-        part_number=done.parts[parts, c.P_NUMBER],
-        scalars=np.stack(version[c.V_SCALARS :], axis=1),
-        since=new_moment[since],
-        int_values=np.concatenate([values for values, _ in int_lists]),
-        int_sizes=np.stack([np.diff(ends) for _, ends in int_lists]),
-        directories=new_directory[directories],
-        directory_sizes=np.where(given < 0, np.int32(-1), np.diff(directory_ends)),
-        slot_since=new_moment[slot_since],
-        when_offsets=done.moments.offsets[remembered],
-        when_times=done.moments.times[remembered],
-        when_snapshot=done.moments.snapshot[remembered],
-        held=held[np.argsort(held[:, H_SLOT])],
-    )

@@ -56,8 +56,10 @@ from pipelines.replay.record_rows import record_rows
 from pipelines.replay.rows import Rows, rows_of
 from pipelines.replay.shard import step
 from pipelines.replay.slice_ids import SliceIds
+from pipelines.replay.small_rows import packed_rows
 from pipelines.replay.staged import read_staged, stage
 from pipelines.replay.state import ShardState, empty_state
+from pipelines.replay.touched import split
 from pipelines.source.positions import Slice
 from pipelines.source.slices import read_slice
 
@@ -260,7 +262,7 @@ def _summary(records: Records, kept: np.ndarray, piece: Slice, snapshot: int | N
 
 def fold_shard(job: Job, shard: int, state: bytes | None, rows: Iterable[Row]) -> tuple[bytes, list[Row]]:
     """Folds one batch of a shard: (next state, rows for the driver). ``rows`` may have any order. Writes its tables."""
-    after, tables, out = fold_rows(job, shard, state, rows)
+    after, tables, out = fold_rows(job, shard, state, rows, keeps_open=True)
     return after, [*_write(job, shard, tables), *out]
 
 
@@ -271,12 +273,14 @@ def fold_rows(
     rows: Iterable[Row],
     *,
     events: Iterable[tuple[int, Part]] = (),
+    keeps_open: bool = False,
     is_last: bool = False,
 ) -> tuple[bytes, dict[str, Rows], list[Row]]:
     """Folds one batch of a shard: (next state, rows of its tables, other rows for the driver).
 
-    ``events``: events that are not among ``rows``, with the sequence of their slice. ``is_last``: nothing is folded
-    after this batch, so the next state is not composed, and is empty.
+    ``events``: events that are not among ``rows``, with the sequence of their slice. ``keeps_open``: a table whose open
+    rows do not change may keep them (Rows.keeps_open). ``is_last``: nothing is folded after this batch, so the next
+    state is not composed, and is empty.
     """
     # A snapshot ends after the last of its slices.
     ordered = sorted(rows, key=lambda row: (row[1], row[2] == END))
@@ -291,19 +295,24 @@ def fold_rows(
         for _, sequence, kind, payload in ordered
         if kind in _OF_EVENTS
     ]
+    happened = join([part for *_, part in sorted(parts, key=lambda one: one[:2])])
+    rest = None
+    if keeps_open:
+        shard_state, rest = split(shard_state, happened, {change.broker_id for change in folded.changes})
     done = step(
         shard_state,
-        join([part for *_, part in sorted(parts, key=lambda one: one[:2])]),
+        happened,
         lambda known: timeline(folded.before, folded.changes, known),
         absent_directory=job.rules.absent_directory,
         literal_offline=job.rules.literal_offline,
         rewrites=folded.rewrites,
+        rest=rest,
         is_last=is_last,
     )
     if is_last:
         return b"", rows_of(done, job.generation), []
     packed = pack({"brokers": np.frombuffer(folded.after, np.uint8), **done.state.arrays()})
-    return compress(packed), rows_of(done, job.generation), []
+    return compress(packed), rows_of(done, job.generation, rest), []
 
 
 def _part(job: Job, shard: int, kind: str, payload: bytes) -> Part:
@@ -365,33 +374,10 @@ def _write(job: Job, shard: int, tables: dict[str, Rows]) -> list[Row]:
         if rows.open.num_rows:
             written = files.write(job.lake, name, rows.open, shard=shard)
             out.append((shard, -1, FILE, written.to_json().encode()))
-        if BY_NAME[name].has_open_rows:
+        if BY_NAME[name].has_open_rows and not rows.keeps_open:
             out.append((shard, -1, SUMMARY, json.dumps({"touched": [name, shard]}).encode()))
         if rows.closed.num_rows >= SMALL:
             out.append((shard, -1, FILE, files.write(job.lake, name, rows.closed).to_json().encode()))
         elif rows.closed.num_rows:
-            out.append((shard, -1, ROWS, name.encode() + b"\n" + _ipc(rows.closed)))
+            out.append((shard, -1, ROWS, packed_rows(name, rows.closed)))
     return out
-
-
-def _ipc(table: pa.Table) -> bytes:
-    plain = pa.table(
-        [c.cast(pa.string()) if pa.types.is_dictionary(c.type) else _plain_lists(c) for c in table.columns],
-        names=table.schema.names,
-    )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, plain.schema) as stream:
-        stream.write_table(plain)
-    return bytes(sink.getvalue())
-
-
-def _plain_lists(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if pa.types.is_list(column.type) and pa.types.is_dictionary(column.type.value_type):
-        return column.cast(pa.list_(column.type.value_type.value_type))
-    return column
-
-
-def read_rows(payload: bytes) -> tuple[str, pa.Table]:
-    """Decodes a ROWS payload: (table name, rows)."""
-    name, _, body = payload.partition(b"\n")
-    return name.decode(), pa.ipc.open_stream(body).read_all()

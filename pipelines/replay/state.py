@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipelines.formats.partitions import INT_LISTS
+from pipelines.formats.lists import take_lists
+from pipelines.formats.partitions import INT_LISTS, REPLICAS
+from pipelines.replay.events import starts_of
+from pipelines.replay.offline import H_SLOT
 from pipelines.replay.pack import narrow
 
 _RISING = {"since": np.int32, "slot_since": np.int32, "when_offsets": np.int64, "when_times": np.int64}
@@ -70,6 +73,78 @@ class ShardState:
         return cls(
             **{name: column.astype(np.int32) if column.dtype in small else column for name, column in columns.items()}
         )
+
+    def take(self, chosen: np.ndarray) -> ShardState:
+        """The partitions in ``chosen`` (bool[P]), in the numbers of this state: its topics, directories and moments."""
+        rows = np.flatnonzero(chosen)
+        starts, directory_starts = starts_of(self.int_sizes), starts_of(self.directory_sizes)
+        lists = [take_lists(self.int_values, starts[at], self.int_sizes[at], rows)[0] for at in range(INT_LISTS)]
+        of_slot = np.repeat(chosen, np.maximum(self.int_sizes[REPLICAS], 0))
+        held = self.held[of_slot[self.held[:, H_SLOT]]]
+        held[:, H_SLOT] = (np.cumsum(of_slot) - 1)[held[:, H_SLOT]]
+        return replace(
+            self,
+            part_topic=self.part_topic[rows],
+            part_number=self.part_number[rows],
+            scalars=self.scalars[rows],
+            since=self.since[rows],
+            int_values=np.concatenate(lists),
+            int_sizes=self.int_sizes[:, rows],
+            directories=take_lists(self.directories, directory_starts, self.directory_sizes, rows)[0],
+            directory_sizes=self.directory_sizes[rows],
+            slot_since=self.slot_since[of_slot],
+            held=held,
+        )
+
+    def join(self, other: ShardState) -> ShardState:
+        """These partitions and those of ``other``, in the numbers of ``other``, which continue those of this state."""
+        held = other.held.copy()
+        held[:, H_SLOT] += len(self.slot_since)
+        lists = [values for columns in zip(_int_columns(self), _int_columns(other), strict=True) for values in columns]
+        return replace(
+            other,
+            part_topic=np.concatenate([self.part_topic, other.part_topic]),
+            part_number=np.concatenate([self.part_number, other.part_number]),
+            scalars=np.concatenate([self.scalars, other.scalars]),
+            since=np.concatenate([self.since, other.since]),
+            int_values=np.concatenate(lists),
+            int_sizes=np.concatenate([self.int_sizes, other.int_sizes], axis=1),
+            directories=np.concatenate([self.directories, other.directories]),
+            directory_sizes=np.concatenate([self.directory_sizes, other.directory_sizes]),
+            slot_since=np.concatenate([self.slot_since, other.slot_since]),
+            held=np.concatenate([self.held, held]),
+        )
+
+    def without_unused(self, alive: np.ndarray) -> ShardState:
+        """The same partitions, in numbers of only the ``alive`` topics, and of directories and moments in use."""
+        new_topic = np.cumsum(alive, dtype=np.int32) - np.int32(1)
+        in_use = np.zeros(len(self.directory_ids), np.bool_)
+        in_use[:3] = in_use[self.directories] = True
+        new_directory = np.cumsum(in_use, dtype=np.int32) - np.int32(1)
+        remembered = np.zeros(len(self.when_offsets), np.bool_)
+        remembered[self.since] = remembered[self.slot_since] = True
+        new_moment = np.cumsum(remembered, dtype=np.int32) - np.int32(1)
+        names, name_ends = take_lists(self.names, self.name_ends[:-1], np.diff(self.name_ends), np.flatnonzero(alive))
+        return replace(
+            self,
+            topics=self.topics[alive],
+            names=names,
+            name_ends=name_ends,
+            directory_ids=self.directory_ids[in_use],
+            part_topic=new_topic[self.part_topic],
+            since=new_moment[self.since],
+            directories=new_directory[self.directories],
+            slot_since=new_moment[self.slot_since],
+            when_offsets=self.when_offsets[remembered],
+            when_times=self.when_times[remembered],
+            when_snapshot=self.when_snapshot[remembered],
+        )
+
+
+def _int_columns(state: ShardState) -> list[np.ndarray]:
+    """The values of each int list column."""
+    ends = np.cumsum(np.maximum(state.int_sizes, 0).sum(axis=1, dtype=np.int64))
+    return np.split(state.int_values, ends[:-1])
 
 
 def empty_state(reserved: np.ndarray) -> ShardState:

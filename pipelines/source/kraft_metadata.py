@@ -12,6 +12,8 @@ Options:
 - ``layout``: ``records`` (default), or ``slices``: the places of the records instead of their content.
 - ``settle``: how far the reader stays behind the end of the log, ``100`` records or ``2s``.
 - ``idleSeconds``: how long, by the log's time, a stream waits if there are only NoOpRecords; by default 60.
+- ``waitSeconds``: how long a stream waits for new records when Spark asks for them; by default 0. Not for a log on
+  object storage, where each look is a request.
 - ``moreDirs``: JSON list of more directories of the same log, which is read as far as they agree.
 - ``from``: JSON of the position where a stream begins.
 - ``limit``: nothing from this offset on is read.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ class Options:
     keep_unknown: bool = False
     partitions: int = 4
     idle_seconds: int = 60
+    wait_seconds: float = 0
     settle: str = "0"
     more_dirs: tuple[str, ...] = ()
     begin_at: str = ""
@@ -45,6 +47,7 @@ class Options:
             keep_unknown=_one_of(raw, "keepUnknown", "false", "true") == "true",
             partitions=max(_number(raw, "partitions", 4), 1),
             idle_seconds=_number(raw, "idleSeconds", 60),
+            wait_seconds=_seconds(raw, "waitSeconds"),
             settle=raw.get("settle", "0"),
             # copies: the option's earlier name.
             more_dirs=tuple(json.loads(raw.get("moreDirs") or raw.get("copies", "[]"))),
@@ -59,6 +62,16 @@ def _one_of(raw: Mapping[str, str], name: str, *values: str) -> str:
     if value not in values:
         raise UsageError(f"kraft_metadata: option {name} is {value!r}, not one of {', '.join(values)}")
     return value
+
+
+def _seconds(raw: Mapping[str, str], name: str) -> float:
+    try:
+        found = float(raw.get(name, "0"))
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < math.inf:
+        raise UsageError(f"kraft_metadata: option {name} is {raw[name]!r}, not a number of seconds")
+    return found
 
 
 def _number(raw: Mapping[str, str], name: str, default: int) -> int:

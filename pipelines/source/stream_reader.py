@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -20,6 +21,9 @@ from pipelines.source.readers import Part, parts_of, read_part
 
 if TYPE_CHECKING:
     from pipelines.source.planning import Planning
+
+LOOK_SECONDS = 0.05
+"""Between two looks at the log while a stream waits for new records."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -55,7 +59,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Returns the end of the next micro-batch: whole batches, whole transactions.
 
-        An idle controller writes a NoOpRecord every half second. A continuous stream reads them once a minute.
+        If there is nothing new, a continuous stream waits for the option waitSeconds. Then the next micro-batch begins
+        when a record is appended, not when Spark asks the next time.
         """
         # Spark counts rows, which are records here.
         max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -64,13 +69,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return asdict(self._ahead.end)
         if self._ahead is not None and self._ends and self._ahead.is_all and position == self._ahead.end:
             return start
+        patience = time.monotonic() + self._options.wait_seconds
+        end = self._next(position, max_records)
+        while end == position and not self._ends and time.monotonic() < patience:
+            time.sleep(LOOK_SECONDS)
+            end = self._next(position, max_records)
+        return asdict(end)
+
+    def _next(self, position: Position, max_records: int | None) -> Position:
+        """The end of the next micro-batch, or ``position`` if there is nothing new.
+
+        An idle controller writes a NoOpRecord every half second. A continuous stream reads them once a minute.
+        """
         planner = self._plan()
         end = planner.advance(position, max_records)
         # Publish what comes before damage at once: no later record would end the wait.
         idle = not self._ends and planner.problem is None and planner.is_quiet(position, end)
-        if idle and 0 <= planner.time(end.offset) - planner.time(position.offset) < self._options.idle_seconds * 1000:
-            return start
-        return asdict(end)
+        waited = planner.time(end.offset) - planner.time(position.offset) if idle else -1
+        return position if 0 <= waited < self._options.idle_seconds * 1000 else end
 
     @crossing()
     def prepareForTriggerAvailableNow(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.lake.tables import DERIVED
+from pipelines.lake.tables import BY_NAME, DERIVED
 from pipelines.replay.job import Job
 from pipelines.replay.rules import rules
 from pipelines.replay.stages import fold_rows, shard_rows
@@ -31,6 +31,8 @@ class Run:
         """The states of a checkpoint, by shard."""
         self._closed: dict[str, list[pa.Table]] = defaultdict(list)
         self._open: dict[tuple[str, int], pa.Table] = {}
+        self.kept: set[str] = set()
+        """The tables whose open rows the last micro-batch left as they were, in every shard that it reached."""
 
     def add(self, pieces: Iterable[Slice]) -> None:
         """Fold one micro-batch. The events of a shard come in any order."""
@@ -39,12 +41,16 @@ class Run:
             for sequence, piece in enumerate(pieces)
             for row in shard_rows(self._job, sequence, piece, *read_slice(piece))
         ]
+        self.kept = set(BY_NAME)
         for shard in sorted({row[0] for row in rows if row[0] >= 0}):
             mine = [row for row in rows if row[0] == shard]
-            self.states[shard], tables, _ = fold_rows(self._job, shard, self.states.get(shard), reversed(mine))
+            state = self.states.get(shard)
+            self.states[shard], tables, _ = fold_rows(self._job, shard, state, reversed(mine), keeps_open=True)
             for name, found in tables.items():
                 self._closed[name].append(found.closed)
-                self._open[(name, shard)] = found.open
+                if not found.keeps_open:
+                    self._open[(name, shard)] = found.open
+                    self.kept.discard(name)
 
     @property
     def tables(self) -> dict[str, list[dict[str, Any]]]:
