@@ -42,6 +42,12 @@ class Replay:
     checkpoints: str = ""
     """Where the checkpoints of lakes on S3 are, the user's cache if empty."""
 
+    @property
+    def wait_seconds(self) -> float:
+        """How long the source may wait for new records. On object storage each look at the log is a request."""
+        is_remote = any("://" in path for path in (self.log_dir, *self.more_dirs))
+        return 0.0 if is_remote else self.follow_seconds or 0.0
+
 
 @dataclass
 class RunOutcome:

@@ -64,15 +64,10 @@ class RunLog:
             "maxRecords": str(self._wanted.max_records),
             "tail": self._wanted.tail,
             "settle": str(self._wanted.settle),
-            "waitSeconds": str(self._wait_seconds()),
+            "waitSeconds": str(self._wanted.wait_seconds),
             "moreDirs": json.dumps(self._wanted.more_dirs),
             "limit": str(-1 if limit is None else limit),
         }
-
-    def _wait_seconds(self) -> float:
-        """How long the source may look at the log again and again. On object storage each look is a request."""
-        is_remote = any("://" in path for path in (self._wanted.log_dir, *self._wanted.more_dirs))
-        return 0.0 if is_remote else self._wanted.follow_seconds or 0.0
 
     def has_more(self, end: int | None, limit: int) -> bool:
         """Whether any record between ``end`` (None: nothing is read yet) and ``limit`` may be read."""

@@ -1,0 +1,89 @@
+"""The streaming reader between two micro-batches: it waits for new records as long as Spark allows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from benchmarks.follow import Controller
+from jbod_model.errors import UsageError
+from jbod_model.formats.records import NoOpRecord, TopicRecord
+from jbod_model.ids import Uuid
+from pipelines.replay.options import Replay
+from pipelines.source.log_options import Options
+from pipelines.source.stream_reader import StreamReader
+from tests.unit.replay.histories import log_of
+
+PATIENCE = 20
+"""Seconds: far more than any wait that ends early takes."""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return log_of(tmp_path, TopicRecord(name="first", topic_id=Uuid(9, 1000)))
+
+
+@pytest.fixture
+def controller(log: Path) -> Iterator[Controller]:
+    one = Controller(log)
+    yield one
+    one._file.close()
+
+
+def reader(log: Path, wait_seconds: float) -> tuple[StreamReader, dict[str, int]]:
+    """A stream that has read the whole log, and its offset."""
+    stream = StreamReader(Options(path=str(log), wait_seconds=wait_seconds))
+    return stream, stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+
+
+def test_stream_that_waits_returns_as_soon_as_a_record_is_appended(log: Path, controller: Controller) -> None:
+    stream, offset = reader(log, PATIENCE)
+    append = threading.Timer(0.2, controller.append, [TopicRecord(name="second", topic_id=Uuid(9, 1001))])
+    append.start()
+    began = time.monotonic()
+    after = stream.latestOffset(offset, ReadAllAvailable())
+    append.join()
+    assert after["offset"] == offset["offset"] + 1
+    assert time.monotonic() - began < PATIENCE / 2
+
+
+def test_stream_that_waits_does_not_return_for_a_record_of_an_idle_controller(
+    log: Path, controller: Controller
+) -> None:
+    stream, offset = reader(log, 0.3)
+    controller.append(TopicRecord(name="second", topic_id=Uuid(9, 1001)))
+    offset = stream.latestOffset(offset, ReadAllAvailable())
+    controller.append(NoOpRecord())
+    began = time.monotonic()
+    assert stream.latestOffset(offset, ReadAllAvailable()) == offset
+    assert time.monotonic() - began >= 0.3
+
+
+def test_stream_that_ends_does_not_wait(log: Path) -> None:
+    stream, offset = reader(log, PATIENCE)
+    stream.prepareForTriggerAvailableNow()
+    began = time.monotonic()
+    assert stream.latestOffset(offset, ReadAllAvailable()) == offset
+    assert time.monotonic() - began < PATIENCE / 2
+
+
+@pytest.mark.parametrize(
+    ("path", "seconds", "expected"),
+    [("/log", 2.0, 2.0), ("/log", None, 0.0), ("s3://bucket/log", 2.0, 0.0)],
+    ids=["follows", "ends", "object storage"],
+)
+def test_source_waits_only_where_a_run_follows_a_log_on_a_disk(
+    path: str, seconds: float | None, expected: float
+) -> None:
+    assert Replay(path, "lake", follow_seconds=seconds).wait_seconds == expected
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])
+def test_wait_that_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="waitSeconds"):
+        Options.read({"path": "/log", "waitSeconds": text})
