@@ -134,17 +134,18 @@ def _changes(lists: Lists, versions: Any, parts: Any, old: Any, moments: Any, de
         latest[part] = v
         if v < old:
             continue
+        room = _size(lists, REPLICAS, versions[v, c.V_LISTS + REPLICAS]) + 2
+        if before >= 0:
+            room += _size(lists, REPLICAS, versions[before, c.V_LISTS + REPLICAS]) + 2
+        # A call for each version would count references to both tables.
+        if at + room > len(out):
+            out = wider(out, at + room)
         if before >= 0:
             gone = versions[before, c.V_TO]
             if moments.offsets[gone] != moments.offsets[begin]:
-                out = wider(out, at + _size(lists, REPLICAS, versions[before, c.V_LISTS + REPLICAS]) + 2)
                 why = RESYNC if moments.snapshot[gone] else REMOVED
                 at = _compare(lists, versions, before, -1, gone, why, default, out, at)
                 before = np.int64(-1)
-        room = _size(lists, REPLICAS, versions[v, c.V_LISTS + REPLICAS]) + 2
-        if before >= 0:
-            room += _size(lists, REPLICAS, versions[before, c.V_LISTS + REPLICAS])
-        out = wider(out, at + room)
         why = RESYNC if moments.snapshot[begin] else (CREATED if before < 0 else _NONE)
         at = _compare(lists, versions, before, v, begin, why, default, out, at)
     for part in range(parts):

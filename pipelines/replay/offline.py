@@ -186,13 +186,16 @@ def offline_intervals(
             if h < len(held) and held[h, H_SLOT] == s:
                 since = Since(held[h, H_REASON], held[h, H_FROM], held[h, H_FROM_TIME], held[h, H_FROM_SNAPSHOT])
                 h += 1
-        # At most one interval ends at each step, and one at the end of the assignment.
-        intervals = wider(intervals, count + max(last - step, 0) + 1)
+        # At most one interval ends at each step, and one at the end of the assignment. A call for each assignment would
+        # count references to the table.
+        if count + max(last - step, 0) + 1 > len(intervals):
+            intervals = wider(intervals, count + max(last - step, 0) + 1)
         count, since = _follow(line, step, last, slots, s, end, since, literal_offline, intervals, count)
         if since.reason == ONLINE:
             continue
         if end == OPEN:
-            after = wider(after, still + 1)
+            if still == len(after):
+                after = wider(after, still + 1)
             _put(after, still, s, since)
             still += 1
         _put(intervals, count, s, since)
