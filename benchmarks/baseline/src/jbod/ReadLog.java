@@ -26,7 +26,7 @@ import org.apache.kafka.server.common.KRaftVersion;
  * What a broker does with a metadata log, without the broker: decode every record, replay it, build the image, and ask
  * it for the offline replicas of every partition. Prints one JSON object.
  *
- * <p>Arguments: the folder of segments; then "decode" to stop after decoding.
+ * <p>Arguments: the folder of segments, or of a snapshot and segments; then "decode" to stop after decoding.
  */
 public final class ReadLog {
     private static final ListenerName LISTENER = ListenerName.normalised("PLAINTEXT");
@@ -63,9 +63,11 @@ public final class ReadLog {
             seconds(begin, end), offline, peakKb());
     }
 
+    /** A snapshot comes before the segment that begins where it ends. */
     private static List<Path> segments(Path folder) throws IOException {
         try (Stream<Path> files = Files.list(folder)) {
-            return files.filter(file -> file.toString().endsWith(".log")).sorted().toList();
+            return files.filter(file -> file.toString().endsWith(".log") || file.toString().endsWith(".checkpoint"))
+                .sorted().toList();
         }
     }
 
