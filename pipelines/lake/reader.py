@@ -101,6 +101,9 @@ class Lake:
     def until(self, table: str) -> str:
         """SQL for the rows of a history table that began by this offset. Ends after it are shown as open."""
         rows = self._rows(table, lambda file: _at_most(file["min.from_offset"], self.offset))
+        if not self._ends_later(table):
+            # DuckDB decides about a plain column while it reads it, but not about an expression.
+            return f"(SELECT * FROM {rows} WHERE from_offset <= {self.offset})"
         ends = [name for name in ("to_offset", "to_time", "ended_by") if name in self._columns(table)]
         hidden = ", ".join(f"CASE WHEN to_offset <= {self.offset} THEN {end} END AS {end}" for end in ends)
         return f"(SELECT * REPLACE ({hidden}) FROM {rows} WHERE from_offset <= {self.offset})"
@@ -186,6 +189,10 @@ class Lake:
         files = [file["path"] for file in data_files(self.tables[table]) if wanted(file)]
         return read_parquet(self.path, table, self.tables[table], files)
 
+    def _ends_later(self, table: str) -> bool:
+        """Whether a row of a history table may end after this offset."""
+        return any(_ends_after(file, self.offset) for file in data_files(self.tables[table]))
+
     def _columns(self, table: str) -> list[str]:
         return [column.name for column in self.tables[table].schema().fields]
 
@@ -216,3 +223,10 @@ def _at_most(bound: int | None, offset: int) -> bool:
 
 def _more(bound: int | None, offset: int) -> bool:
     return bound is None or bound > offset
+
+
+def _ends_after(file: Mapping[str, Any], offset: int) -> bool:
+    """Whether a row of the file may end after the offset."""
+    open_rows = file["null_count.to_offset"]
+    every_row_is_open = open_rows is not None and open_rows == file["num_records"]
+    return not every_row_is_open and _more(file["max.to_offset"], offset)
