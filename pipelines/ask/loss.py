@@ -17,7 +17,7 @@ from jbod_model.loss.events import BrokerChanged, Event, MinIsrChanged, Removed,
 from jbod_model.loss.fate import Fate, Loss, follow
 from jbod_model.replay.registrations import Partition
 from pipelines.ask.configs import MIN_ISR, Change, changes
-from pipelines.ask.loss_sql import candidates
+from pipelines.ask.loss_sql import candidates, of_few_topics
 from pipelines.lake.reader import Lake
 
 _RECOVERY_STATES = {"RECOVERED": 0, "RECOVERING": 1}
@@ -68,7 +68,11 @@ def followed(lake: Lake, default_min_isr: int = 1, also: str = "") -> list[Follo
 
     ``default_min_isr``: min.insync.replicas if the log does not set it.
     """
-    wanted = candidates(lake) + (f" UNION ({also})" if also else "")
+    few = f"loss_candidates_{lake.offset}"
+    if few not in lake.made:
+        lake.query(f"CREATE OR REPLACE TEMP TABLE {few} AS {candidates(lake)}")
+        lake.made.add(few)
+    wanted = f"SELECT * FROM {few}" + (f" UNION ({also})" if also else "")
     ((number,),) = lake.query(f"CREATE OR REPLACE TEMP TABLE loss_wanted AS {wanted}")
     if not number:
         return []
@@ -155,9 +159,11 @@ def _min_isr(lake: Lake, topics: Collection[str], default: int) -> dict[str, lis
 def _versions(lake: Lake) -> str:
     """SQL: the states of the partitions in question."""
     return f"""
-        SELECT *, lead(from_offset) OVER w AS next_offset, lead(from_time) OVER w AS next_time
+        SELECT topic_id, topic, partition, replicas, isr, elr, last_known_elr, adding, removing, leader,
+               leader_recovery, directories, from_offset, from_time, to_offset, from_snapshot,
+               lead(from_offset) OVER w AS next_offset, lead(from_time) OVER w AS next_time
         FROM {lake.until("partitions")} SEMI JOIN loss_wanted USING (topic_id, partition)
-        WHERE len(directories) = len(replicas)
+        WHERE {of_few_topics(lake, "loss_wanted")} AND len(directories) = len(replicas)
         WINDOW w AS (PARTITION BY topic_id, partition ORDER BY from_offset)
     """
 

@@ -1,4 +1,4 @@
-"""Which partitions can have lost data, in two queries over the history tables.
+"""Which partitions can have lost data, in a few queries over the history tables.
 
 In every other partition the members of the in-sync set and the eligible leaders hold every acknowledged write at any
 offset (R-LOSS-2, R-LOSS-4), so that nothing is lost. The queries may name too many partitions, but never too few:
@@ -13,12 +13,15 @@ from pipelines.lake.reader import Lake
 FEW_STATES = 1_000
 """With up to this number of states of partitions, to follow all partitions is faster than to select some."""
 
+FEW_TOPICS = 300
+"""Up to this number of topics, to compare them with each row's topic is faster than to read all columns."""
+
 
 def candidates(lake: Lake) -> str:
     """SQL: topic_id and partition of the partitions that can have lost data by the lake's offset, or of all if few.
 
-    Creates the temporary table loss_doubtful, which the SQL reads: DuckDB knows its size, so it joins a large table to
-    it, and not the other way round.
+    Creates temporary tables, which the SQL reads. DuckDB knows their size, so it joins a large table to a small one,
+    and not the other way round. It does not read the large table if the other one is empty.
     """
     # The large tables stand in each place that reads them. DuckDB would copy all rows of a common table expression.
     # A row with more or fewer directories than replicas is damage, which B-11 reports.
@@ -26,33 +29,67 @@ def candidates(lake: Lake) -> str:
     if lake.query(f"SELECT count(*) FROM {lake.until('partitions')}")[0][0] <= FEW_STATES:
         return f"SELECT DISTINCT topic_id, partition FROM {partitions}"
     assignments, brokers = lake.until("assignments"), lake.until("brokers")
+    _select_shaky(lake, assignments)
+    _select_left(lake, assignments)
     lake.query(f"CREATE OR REPLACE TEMP TABLE loss_doubtful AS {_doubtful(lake, assignments)}")
     return f"""
-        WITH {_steps(partitions, assignments)}, {_placed(partitions)}, {_unregistered(partitions, brokers)}
+        WITH {_steps(partitions, of_few_topics(lake, "loss_shaky"))},
+             {_placed(partitions, of_few_topics(lake, "loss_doubtful"))},
+             {_unregistered(partitions, brokers)}
         SELECT topic_id, partition FROM steps
         UNION SELECT topic_id, partition FROM placed
         UNION SELECT topic_id, partition FROM unregistered
     """
 
 
-def _steps(partitions: str, assignments: str) -> str:
+def of_few_topics(lake: Lake, table: str) -> str:
+    """SQL: a condition that holds for the topics of a temporary table, to be used beside a join with the table.
+
+    DuckDB evaluates an expression of one column while it reads, and skips the other columns where it does not hold. It
+    splits a list into comparisons, and evaluates those and joins only afterwards. A map stays an expression.
+    """
+    topics = lake.query(f"SELECT DISTINCT topic_id FROM {table} ORDER BY topic_id LIMIT {FEW_TOPICS + 1}")
+    if len(topics) > FEW_TOPICS:
+        return "true"
+    if not topics:
+        return "false"
+    ids = ", ".join(f"'{topic_id}'" for (topic_id,) in topics)
+    return f"map_contains(map([{ids}], [{ids}]), topic_id)"
+
+
+def _select_shaky(lake: Lake, assignments: str) -> None:
+    """Creates loss_shaky: the partitions with a state that can follow a loss.
+
+    A damaged row counts here, so that only the lists of these partitions have to be compared with their directories.
+    """
+    lake.query(
+        f"""
+        CREATE OR REPLACE TEMP TABLE loss_shaky AS
+        SELECT topic_id, partition FROM {lake.until("partitions")}
+        WHERE leader = -1 OR leader_recovery <> 'RECOVERED' OR len(elr) > 0 OR NOT list_contains(isr, leader)
+           OR (len(isr) = 1 AND len(replicas) > 1)
+        UNION SELECT topic_id, partition FROM {assignments}
+        WHERE {_ENDED_RARELY} AND ended_by IN ('reassigned', 'resync')
+        """
+    )
+
+
+_ENDED_RARELY = "ended_by <> 'assigned'"
+"""Most rows of assignments end with a first placement. DuckDB compares one value while it reads, but not a list."""
+
+
+def _steps(partitions: str, of_few: str) -> str:
     """A leader or member that the previous state did not name, or no previous member left among the replicas.
 
     A state without a previous one begins with the replicas that it names.
     """
     return f"""
-    shaky AS MATERIALIZED (
-        SELECT topic_id, partition FROM {partitions}
-        WHERE leader = -1 OR leader_recovery <> 'RECOVERED' OR len(elr) > 0 OR NOT list_contains(isr, leader)
-           OR (len(isr) = 1 AND len(replicas) > 1)
-        UNION SELECT topic_id, partition FROM {assignments} WHERE ended_by IN ('reassigned', 'resync')
-    ),
     lists AS (
         SELECT topic_id, partition, from_snapshot, replicas, isr, elr, leader, leader_recovery,
                coalesce(lag(to_offset) OVER w = from_offset, false) AS follows,
                lag(leader) OVER w AS was_leader, lag(isr) OVER w AS was_isr, lag(elr) OVER w AS was_elr,
                lag(replicas) OVER w AS was_replicas
-        FROM {partitions} SEMI JOIN shaky USING (topic_id, partition)
+        FROM {partitions} SEMI JOIN loss_shaky USING (topic_id, partition) WHERE {of_few}
         WINDOW w AS (PARTITION BY topic_id, partition ORDER BY from_offset)
     ),
     steps AS (
@@ -74,20 +111,62 @@ def _steps(partitions: str, assignments: str) -> str:
 """
 
 
+def _select_left(lake: Lake, assignments: str) -> None:
+    """Creates loss_left: the assignments that ended with another directory, and may have ended with the copy.
+
+    Most are first placements. Nothing is recreated while every process of the broker registers with all the directories
+    where the copy can lie, wherever it is placed (R-COPY-5). So a first placement is looked at only if a directory of
+    its broker left after its first offset (while the broker is fenced, also after its second one, R-COPY-12), or if the
+    replica had a directory before (loss_renamed).
+
+    Also creates loss_ends: when directories left, and since when their broker was fenced then.
+    """
+    lake.query(
+        f"""
+        CREATE OR REPLACE TEMP TABLE loss_ends AS
+        SELECT d.broker_id, d.to_offset AS at_offset,
+               coalesce(max(least(coalesce(u.to_offset, d.to_offset), d.to_offset)), 0) AS fenced_since
+        FROM {lake.until("directories")} d
+        LEFT JOIN {lake.until("brokers")} u
+             ON u.broker_id = d.broker_id AND NOT u.fenced AND u.from_offset < d.to_offset
+        WHERE d.to_offset IS NOT NULL GROUP BY ALL
+        """
+    )
+    lake.query(
+        f"""
+        CREATE OR REPLACE TEMP TABLE loss_renamed AS
+        SELECT topic_id, partition, broker_id, min(to_offset) AS first_end FROM {assignments}
+        WHERE {_ENDED_RARELY} AND ended_by IN ('unassigned', 'reordered', 'resync') GROUP BY ALL
+        """
+    )
+    ((last_end, fenced_since),) = lake.query("SELECT max(at_offset), min(fenced_since) FROM loss_ends")
+    columns = "topic_id, partition, broker_id, directory_id, kind, from_offset, to_offset"
+    placed = f"(SELECT {columns} FROM {assignments} WHERE ended_by = 'assigned' AND kind = 'unassigned')"
+    # The bounds of all directories stand beside those of each one, as DuckDB skips what they rule out.
+    lake.query(
+        f"""
+        CREATE OR REPLACE TEMP TABLE loss_left AS
+        SELECT {columns} FROM {assignments}
+        WHERE {_ENDED_RARELY} AND ended_by IN ('moved', 'lost', 'unassigned', 'reordered', 'resync')
+        UNION SELECT {columns} FROM {assignments} WHERE ended_by = 'assigned' AND kind <> 'unassigned'
+        UNION SELECT {columns} FROM {placed} p
+        SEMI JOIN loss_ends e ON e.broker_id = p.broker_id AND e.at_offset > p.from_offset
+             AND e.fenced_since <= p.to_offset
+        WHERE p.from_offset < {last_end or 0} AND p.to_offset >= {fenced_since or 0}
+        UNION SELECT {columns} FROM {placed} p
+        SEMI JOIN loss_renamed r ON r.topic_id = p.topic_id AND r.partition = p.partition AND r.broker_id = p.broker_id
+        """
+    )
+
+
 def _doubtful(lake: Lake, assignments: str) -> str:
     """Replicas that may have lost their copy, each with the offsets between which it was in doubt.
 
     A replica whose directory changes surely keeps its copy if the old directory (or the new one, if the old one was
     unknown) was online all the time; while its broker is fenced, until it registers or is unfenced (R-COPY-12). A
     replica without a directory is in doubt once a directory of its broker leaves.
-
-    Most changes are first placements of new replicas. A first placement is looked at only if a directory of its broker
-    came or left between its two offsets (``directory_changes``; while the broker is fenced, also after them), if its
-    broker has a placement in a directory that it did not have then (``uncovered``), or if the replica had a directory
-    before (``renamed``).
     """
-    columns = "topic_id, partition, broker_id, directory_id, kind, from_offset, to_offset"
-    placed = f"(SELECT {columns} FROM {assignments} WHERE ended_by = 'assigned' AND kind = 'unassigned')"
+    ((first_end, last_end),) = lake.query("SELECT min(at_offset), max(at_offset) FROM loss_ends")
     return f"""
     WITH b AS (SELECT broker_id, incarnation_id, fenced, from_offset, to_offset FROM {lake.until("brokers")}),
     d AS MATERIALIZED (
@@ -95,49 +174,11 @@ def _doubtful(lake: Lake, assignments: str) -> str:
                min(from_offset) OVER (PARTITION BY broker_id) AS first_offset
         FROM {lake.until("directories")}
     ),
-    ended AS MATERIALIZED (SELECT broker_id, to_offset FROM d WHERE to_offset IS NOT NULL),
-    uncovered AS MATERIALIZED (
-        SELECT broker_id FROM (
-            SELECT broker_id, directory_id, min(from_offset) AS first, max(from_offset) AS last FROM {assignments}
-            WHERE kind = 'assigned' GROUP BY ALL
-        ) a
-        ANTI JOIN d ON d.broker_id = a.broker_id AND d.directory_id = a.directory_id AND d.from_offset <= first
-             AND (d.to_offset IS NULL OR d.to_offset > last)
-    ),
-    directory_changes AS MATERIALIZED (
-        SELECT e.broker_id, e.at_offset,
-               coalesce(max(least(coalesce(u.to_offset, e.at_offset), e.at_offset)), 0) AS fenced_since
-        FROM (
-            SELECT broker_id, to_offset AS at_offset FROM d
-            UNION ALL SELECT broker_id, from_offset FROM d WHERE from_offset > first_offset
-        ) e
-        LEFT JOIN b u ON u.broker_id = e.broker_id AND NOT u.fenced AND u.from_offset < e.at_offset
-        WHERE e.at_offset IS NOT NULL GROUP BY ALL
-    ),
-    renamed AS MATERIALIZED (
-        SELECT topic_id, partition, broker_id, min(to_offset) AS first_end FROM {assignments}
-        WHERE ended_by IN ('unassigned', 'reordered', 'resync') GROUP BY ALL
-    ),
-    left_behind AS MATERIALIZED (
-        SELECT {columns} FROM {assignments}
-        WHERE ended_by IN ('moved', 'lost', 'unassigned', 'reordered', 'resync')
-           OR (ended_by = 'assigned' AND kind <> 'unassigned')
-        UNION
-        SELECT {columns} FROM {placed}
-        SEMI JOIN uncovered USING (broker_id)
-        UNION
-        SELECT {columns} FROM {placed} p
-        SEMI JOIN directory_changes e ON e.broker_id = p.broker_id AND e.at_offset > p.from_offset
-             AND e.fenced_since <= p.to_offset
-        UNION
-        SELECT {columns} FROM {placed} p
-        SEMI JOIN renamed r ON r.topic_id = p.topic_id AND r.partition = p.partition AND r.broker_id = p.broker_id
-    ),
     changed AS MATERIALIZED (
         SELECT o.topic_id, o.partition, o.broker_id, o.kind, n.kind AS new_kind, o.from_offset AS since,
                n.from_offset AS at_offset,
                CASE WHEN o.kind = 'assigned' THEN o.directory_id ELSE n.directory_id END AS directory_id
-        FROM left_behind o JOIN {assignments} n ON n.topic_id = o.topic_id AND n.partition = o.partition
+        FROM loss_left o JOIN {assignments} n ON n.topic_id = o.topic_id AND n.partition = o.partition
              AND n.broker_id = o.broker_id AND n.from_offset = o.to_offset
         WHERE o.directory_id <> n.directory_id AND n.kind NOT IN ('unassigned', 'migrating')
     ),
@@ -163,36 +204,38 @@ def _doubtful(lake: Lake, assignments: str) -> str:
     UNION ALL
     SELECT c.topic_id, c.partition, c.broker_id, c.at_offset, c.decided
     FROM decided_changes c
-    JOIN ended d ON c.kind <> 'assigned' AND d.broker_id = c.broker_id AND d.to_offset > c.since
-         AND d.to_offset <= c.decided
+    JOIN loss_ends e ON c.kind <> 'assigned' AND e.broker_id = c.broker_id AND e.at_offset > c.since
+         AND e.at_offset <= c.decided
     UNION ALL
     SELECT c.topic_id, c.partition, c.broker_id, c.at_offset, c.decided
     FROM decided_changes c
-    JOIN renamed r ON r.topic_id = c.topic_id AND r.partition = c.partition AND r.broker_id = c.broker_id
+    JOIN loss_renamed r ON r.topic_id = c.topic_id AND r.partition = c.partition AND r.broker_id = c.broker_id
          AND r.first_end <= c.since
     UNION ALL
-    SELECT a.topic_id, a.partition, a.broker_id, d.to_offset, d.to_offset
+    SELECT a.topic_id, a.partition, a.broker_id, e.at_offset, e.at_offset
     FROM {assignments} a
-    JOIN ended d ON d.broker_id = a.broker_id AND d.to_offset > a.from_offset
-         AND (a.to_offset IS NULL OR d.to_offset <= a.to_offset)
-    WHERE a.kind IN ('unassigned', 'migrating')
+    JOIN loss_ends e ON e.broker_id = a.broker_id AND e.at_offset > a.from_offset
+         AND (a.to_offset IS NULL OR e.at_offset <= a.to_offset)
+    WHERE a.kind IN ('unassigned', 'migrating') AND a.from_offset < {last_end or 0}
+      AND (a.to_offset IS NULL OR a.to_offset >= {first_end or 0})
     UNION ALL
     SELECT a.topic_id, a.partition, a.broker_id, a.from_offset, coalesce(a.to_offset, 9223372036854775807)
     FROM {assignments} a
-    JOIN renamed r ON r.topic_id = a.topic_id AND r.partition = a.partition AND r.broker_id = a.broker_id
+    JOIN loss_renamed r ON r.topic_id = a.topic_id AND r.partition = a.partition AND r.broker_id = a.broker_id
          AND r.first_end <= a.from_offset
     WHERE a.kind IN ('unassigned', 'migrating')
     """
 
 
-def _placed(partitions: str) -> str:
+def _placed(partitions: str, of_few: str) -> str:
     """The partitions of doubtful replicas. While another replica leads, one that is neither in sync nor eligible has
     nothing to lose."""
     return f"""
     placed AS (
         SELECT topic_id, partition FROM (
             SELECT p.topic_id, p.partition, p.leader, p.isr, p.elr, c.broker_id
-            FROM {partitions} p JOIN loss_doubtful c ON c.topic_id = p.topic_id AND c.partition = p.partition
+            FROM (SELECT * FROM {partitions} WHERE {of_few}) p
+            JOIN loss_doubtful c ON c.topic_id = p.topic_id AND c.partition = p.partition
                  AND p.from_offset <= c.decided AND (p.to_offset IS NULL OR p.to_offset >= c.at_offset)
         )
         WHERE leader IN (-1, broker_id) OR list_contains(isr, broker_id) OR list_contains(elr, broker_id)

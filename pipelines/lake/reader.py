@@ -161,6 +161,11 @@ class Lake:
         """Offset and value of records by type and what the value contains: parts of one answer need the same ones."""
         return {}
 
+    @cached_property
+    def made(self) -> set[str]:
+        """Names of temporary tables of this connection that several parts of one answer read."""
+        return set()
+
     def kept_names(self) -> Sequence[Statement]:
         """What jbod label keeps in the lake."""
         return read_statements(self.path, self.connection)

@@ -235,6 +235,17 @@ FIRST_PLACED: dict[str, list[Step]] = {
         ("assign", ("t", 0, 1, "e"), {}),
         ("broker", (1, "be"), {"process": 2}),
     ],
+    "never: a directory leaves, and the topic is removed": [
+        RESTARTED,
+        ("change", ("t", 0), {"leader": 1}),
+        ("remove", ("t",), {}),
+    ],
+    "for the second time, after its first directory left": [
+        ("assign", ("t", 0, 1, "a"), {}),
+        ("left", (1, "b"), {}),
+        ("assign", ("t", 0, 1, "unassigned"), {}),
+        ("assign", ("t", 0, 1, "b"), {}),
+    ],
     "for the second time": [
         ("assign", ("t", 0, 1, "a"), {}),
         ("assign", ("t", 0, 1, "unassigned"), {}),
@@ -262,6 +273,16 @@ def test_loss_of_a_replica_that_is_first_placed_is_that_of_the_model(steps: list
     found, expected = losses_of_both([*created, *steps], tmp_path)
     assert expected
     assert found == expected
+
+
+@pytest.mark.parametrize("few", [0, 1, 300])
+def test_losses_are_the_same_for_any_number_of_topics(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to FEW_TOPICS topics are compared with each row."""
+    monkeypatch.setattr("pipelines.ask.loss_sql.FEW_TOPICS", few)
+    lake = in_memory(entries_of(metadata_dir("kafka-4.1.2")))
+    *_, (offset, expected) = of_model(metadata_dir("kafka-4.1.2"))
+    assert expected
+    assert of_engine(lake, offset) == expected
 
 
 def short_story(draw: random.Random) -> list[Step]:

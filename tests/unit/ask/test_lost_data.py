@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from jbod_model.formats import records as r
 from pipelines.ask.lake_status import status
+from pipelines.ask.loss_sql import candidates
 from pipelines.ask.lost_data import Losses, losses
 from pipelines.ask.offline_replicas import offline
 from pipelines.ask.partition_history import history
@@ -94,6 +96,30 @@ def test_accepted_loss_is_reported_as_info_and_no_longer_counted(tmp_path: Path)
         settings = Settings(check=Check(losses_accepted_until=until))
         assert [one.severity for one in run_checks(lake, ["B-32"], settings)] == [severity]
         assert losses(lake, accepted_until=until).count("lost") == count
+
+
+def test_partitions_that_can_have_lost_data_are_selected_once_for_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = two_copies().lake(tmp_path)
+    asked_for = []
+
+    def counted(one: Lake) -> str:
+        asked_for.append(one.offset)
+        return candidates(one)
+
+    monkeypatch.setattr("pipelines.ask.loss.candidates", counted)
+    assert safe_to_remove(lake, f"2:{disk('c')}").held
+    assert asked_for == [lake.offset]
+
+
+def test_answers_at_two_offsets_through_one_connection_are_those_of_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.ask.loss_sql.FEW_STATES", -1)
+    after = unclean().lake(tmp_path)
+    before = replace(after, offset=after.offset - 1)
+    assert [len(losses(lake).losses) for lake in (after, before, after, before)] == [1, 0, 1, 0]
 
 
 def test_loss_ends_with_its_topic(tmp_path: Path) -> None:
