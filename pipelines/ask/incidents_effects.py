@@ -89,12 +89,12 @@ def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ())
         if (story := _story_of(loss, stories)) is not None:
             found[story].lost.append(loss)
     now = _micros(lake.time)
+    _select_outages(lake, stories)
     rows = lake.query(
         f"""
-        WITH {_outages(lake, stories)}
         SELECT story, count(*), count(*) FILTER (already), count(*) FILTER (to_offset IS NULL),
                max(coalesce(epoch_us(to_time), {now}) - epoch_us(from_time)), max(to_offset), epoch_us(max(to_time))
-        FROM outages GROUP BY story
+        FROM incident_outages GROUP BY story
         """
     )
     for story, replicas, already, offline, longest, last, last_time in rows:
@@ -104,7 +104,7 @@ def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ())
         one.last_offset, one.last_time = last, _time(last_time)
     rows = lake.query(
         f"""
-        WITH {_outages(lake, stories)}, {_losses(lake)}
+        WITH {_losses(lake, stories)}
         SELECT story, successor, count(*), min(x), epoch_us(min(x_time)), count(*) FILTER (again IS NULL),
                max(coalesce(epoch_us(again_time), {now}) - epoch_us(x_time)), max(again), epoch_us(max(again_time))
         FROM losses GROUP BY story, successor ORDER BY story, successor
@@ -132,14 +132,14 @@ def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ())
 
 def outages(lake: Lake, stories: Sequence[Story], story: int) -> list[Outage]:
     """The replicas that one incident took offline."""
+    _select_outages(lake, stories)
     return [
         Outage._make([*row[:6], time_of(row[6]), row[7], _time(row[8])])
         for row in lake.query(
             f"""
-            WITH {_outages(lake, stories)}
             SELECT topic, partition, broker_id, directory_id, already, from_offset, epoch_us(from_time),
                    to_offset, epoch_us(to_time)
-            FROM outages WHERE story = {story} ORDER BY topic, partition, broker_id, from_offset
+            FROM incident_outages WHERE story = {story} ORDER BY topic, partition, broker_id, from_offset
             """
         )
     ]
@@ -147,6 +147,7 @@ def outages(lake: Lake, stories: Sequence[Story], story: int) -> list[Outage]:
 
 def leader_losses(lake: Lake, stories: Sequence[Story], story: int, lost: Sequence[DataLoss] = ()) -> list[LeaderLoss]:
     """The partitions that lost their leader in one incident, in log order. ``lost`` as for ``effects``."""
+    _select_outages(lake, stories)
     lacking = {(one.topic, one.partition, one.went_on_offset): one.kind for one in lost}
     return [
         LeaderLoss._make(
@@ -154,7 +155,7 @@ def leader_losses(lake: Lake, stories: Sequence[Story], story: int, lost: Sequen
         )
         for row in lake.query(
             f"""
-            WITH {_outages(lake, stories)}, {_losses(lake)}
+            WITH {_losses(lake, stories)}
             SELECT topic, partition, leader, successor, x, epoch_us(x_time), again, epoch_us(again_time), again_by
             FROM losses WHERE story = {story} ORDER BY x, topic, partition
             """
@@ -173,13 +174,16 @@ def _story_of(loss: DataLoss, stories: Sequence[Story]) -> int | None:
     return None
 
 
-def _outages(lake: Lake, stories: Sequence[Story]) -> str:
-    """SQL: each period in which a replica was offline for one kind of reason, with the last incident that explains it.
+def _select_outages(lake: Lake, stories: Sequence[Story]) -> None:
+    """Creates incident_outages: each period in which a replica was offline for one kind of reason, with the last
+    incident that explains it.
 
     Outages by a directory last until the replica is online, those by a broker until the broker is back.
     """
-    return f"""
-        {_told(stories)},
+    lake.query(
+        f"""
+        CREATE OR REPLACE TEMP TABLE incident_outages AS
+        WITH {_told(stories)},
         spells AS (
             SELECT *, reason LIKE 'broker%' AS of_broker,
                    coalesce(from_offset = lag(to_offset) OVER replica, false) AS goes_on
@@ -207,22 +211,23 @@ def _outages(lake: Lake, stories: Sequence[Story]) -> str:
                         WHEN bool_and(to_offset IS NOT NULL) THEN max(to_time) END AS to_time,
                    broker_id || CASE WHEN of_broker THEN '' ELSE '/' || arg_min(directory_id, from_offset) END AS place
             FROM counted GROUP BY topic_id, topic, partition, broker_id, chain, stretch, of_broker
-        ),
-        outages AS (
-            SELECT story, start, leaders_from, topic_id, topic, partition, broker_id,
-                   arg_min(directory_id, from_offset) AS directory_id, arg_min(already, from_offset) AS already,
-                   min(from_offset) AS from_offset, min(from_time) AS from_time,
-                   CASE WHEN bool_and(to_offset IS NOT NULL) THEN max(to_offset) END AS to_offset,
-                   CASE WHEN bool_and(to_offset IS NOT NULL) THEN max(to_time) END AS to_time
-            FROM stretches s ASOF JOIN stories t ON s.place = t.place AND s.from_offset >= t.start
-            GROUP BY story, start, leaders_from, topic_id, topic, partition, broker_id
         )
-    """
+        SELECT story, start, leaders_from, topic_id, topic, partition, broker_id,
+               arg_min(directory_id, from_offset) AS directory_id, arg_min(already, from_offset) AS already,
+               min(from_offset) AS from_offset, min(from_time) AS from_time,
+               CASE WHEN bool_and(to_offset IS NOT NULL) THEN max(to_offset) END AS to_offset,
+               CASE WHEN bool_and(to_offset IS NOT NULL) THEN max(to_time) END AS to_time
+        FROM stretches s ASOF JOIN stories t ON s.place = t.place AND s.from_offset >= t.start
+        GROUP BY story, start, leaders_from, topic_id, topic, partition, broker_id
+        """
+    )
 
 
-def _losses(lake: Lake) -> str:
+def _losses(lake: Lake, stories: Sequence[Story]) -> str:
     """SQL: leaders lost in outages, with the next leader."""
     partitions = lake.until("partitions")
+    # What is true of each loss stands beside the join of all states with the states before them, which it makes small.
+    since, leaders_from = min(story.offset for story in stories), min(map(_leaders_from, stories))
     return f"""
         states AS (
             SELECT topic_id, partition, leader, from_offset, from_time, to_offset, to_time
@@ -233,9 +238,10 @@ def _losses(lake: Lake) -> str:
             FROM states a JOIN states b
             ON a.to_offset = b.from_offset AND a.topic_id = b.topic_id AND a.partition = b.partition
             WHERE a.leader >= 0 AND a.leader <> b.leader
+              AND (b.from_offset > {since} OR b.from_time >= make_timestamptz({_micros(leaders_from)}))
         ),
         taken AS (
-            SELECT o.story, o.topic, l.* FROM outages o JOIN left_behind l
+            SELECT o.story, o.topic, l.* FROM incident_outages o JOIN left_behind l
             ON o.topic_id = l.topic_id AND o.partition = l.partition AND o.broker_id = l.leader
             WHERE (NOT already AND x_time >= leaders_from AND x <= start)
                OR (x > start AND (o.to_offset IS NULL OR x < o.to_offset))
@@ -263,14 +269,16 @@ def _told(stories: Sequence[Story]) -> str:
     rows = []
     for number, story in enumerate(stories):
         place = f"{story.broker_id}" if story.directory_id is None else f"{story.broker_id}/{story.directory_id}"
-        leaders_from = story.leaders_from or story.time - LEADERS_LEAVE_BEFORE
         until = story.back_offset if story.back_offset is not None else FOREVER
-        rows.append(
-            f"({number}, '{place}', {story.offset}, make_timestamptz({_micros(leaders_from)}), {story.since}, {until})"
-        )
+        leaders_from = _micros(_leaders_from(story))
+        rows.append(f"({number}, '{place}', {story.offset}, make_timestamptz({leaders_from}), {story.since}, {until})")
     return (
         f"stories AS (SELECT * FROM (VALUES {', '.join(rows)}) AS v(story, place, start, leaders_from, since, until))"
     )
+
+
+def _leaders_from(story: Story) -> datetime:
+    return story.leaders_from or story.time - LEADERS_LEAVE_BEFORE
 
 
 def _micros(time: datetime) -> int:
