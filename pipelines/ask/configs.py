@@ -12,6 +12,7 @@ from pipelines.lake.reader import Lake
 MIN_ISR = "min.insync.replicas"
 TIERED = "remote.storage.enable"
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
+_ASKED = (MIN_ISR, TIERED, UNCLEAN_ELECTION)
 _TOPIC, _BROKER = 2, 4
 
 
@@ -50,9 +51,11 @@ def min_isr(lake: Lake, default: int = 1) -> MinIsr:
 
 
 def setting(lake: Lake, name: str) -> Setting:
-    """The values of one topic configuration. Values set on a single broker are ignored."""
+    """The values of one topic configuration of ``_ASKED``. Values set on a single broker are ignored."""
     events: list[tuple[int, str, str | None]] = []
-    for offset, value in _values(lake, ConfigRecord, name):
+    for offset, value in _values(lake, ConfigRecord):
+        if name.encode() not in value:
+            continue
         record = decode(value, file=lake.path, offset=offset).record
         if isinstance(record, ConfigRecord) and record.name == name:
             if record.resource_type == _TOPIC:
@@ -90,22 +93,12 @@ class Change:
 
 
 def changes(lake: Lake, name: str) -> list[Change]:
-    """Every change of one topic configuration in log order, including snapshots."""
-    rows = lake.query(
-        f"""
-        SELECT log_offset, snapshot_index, value FROM {lake.setting_records()}
-        WHERE record_type = $1 AND contains(hex(value), $2)
-        UNION ALL SELECT DISTINCT log_offset, -1, NULL FROM {lake.setting_records()} WHERE snapshot
-        ORDER BY log_offset, snapshot_index
-        """,
-        [TYPE_NAMES[ConfigRecord], name.encode().hex().upper()],
-    )
-    found = []
-    for offset, _, value in rows:
-        if value is None:
-            found.append(Change(offset, None, None))
+    """Every change of one topic configuration of ``_ASKED`` in log order, including snapshots."""
+    found = [Change(offset, None, None) for offset in lake.snapshots]
+    for offset, _, value in _records(lake, ConfigRecord):
+        if name.encode() not in value:
             continue
-        record = decode(bytes(value), file=lake.path, offset=offset).record
+        record = decode(value, file=lake.path, offset=offset).record
         if not isinstance(record, ConfigRecord) or record.name != name:
             continue
         if record.resource_type == _TOPIC or (record.resource_type == _BROKER and not record.resource_name):
@@ -125,26 +118,34 @@ def features(lake: Lake) -> dict[str, int]:
     return {name: level for name, level in sorted(found.items()) if level}  # R-FEATURE-1
 
 
-def _values(lake: Lake, record_type: type[Record], containing: str = "") -> list[tuple[int, bytes]]:
+def _values(lake: Lake, record_type: type[Record]) -> list[tuple[int, bytes]]:
     """Offset and value of the valid records of a type: a snapshot replaces all records before it."""
-    asked = (TYPE_NAMES[record_type], containing.encode().hex().upper())
-    if asked not in lake.setting_values:
-        lake.setting_values[asked] = _read_values(lake, asked)
-    return lake.setting_values[asked]
+    last = lake.snapshots[-1] if lake.snapshots else -1
+    return [
+        (offset, value)
+        for offset, in_snapshot, value in _records(lake, record_type)
+        if offset > last or (in_snapshot and offset == last)
+    ]
 
 
-def _read_values(lake: Lake, asked: tuple[str, str]) -> list[tuple[int, bytes]]:
-    rows = lake.query(
-        f"""
-        WITH s AS (SELECT coalesce(max(log_offset), -1) AS last FROM {lake.setting_records()} WHERE snapshot)
-        SELECT log_offset, value FROM {lake.setting_records()}, s
-        WHERE record_type = $1 AND (log_offset > s.last OR (snapshot AND log_offset = s.last))
-          AND contains(hex(value), $2)
-        ORDER BY log_offset, snapshot_index
-        """,
-        asked,
-    )
-    return [(offset, bytes(value)) for offset, value in rows]
+def _records(lake: Lake, record_type: type[Record]) -> list[tuple[int, bool, bytes]]:
+    """Offset, whether a snapshot holds it, and value of every record of a type, in log order. Of configurations, at
+    least those that a question reads: they are read together, as most of the time goes into finding them."""
+    name = TYPE_NAMES[record_type]
+    if name not in lake.setting_values:
+        # A condition on the value alone would be evaluated for the records of all types.
+        asked = " OR ".join(f"contains(hex(value), '{text.encode().hex().upper()}')" for text in _ASKED)
+        those = f"CASE WHEN record_type = $1 THEN {asked} END" if record_type is ConfigRecord else "true"
+        rows = lake.query(
+            f"""
+            SELECT log_offset, snapshot, value FROM {lake.setting_records()}
+            WHERE record_type = $1 AND {those}
+            ORDER BY log_offset, snapshot_index
+            """,
+            [name],
+        )
+        lake.setting_values[name] = [(offset, in_snapshot, bytes(value)) for offset, in_snapshot, value in rows]
+    return lake.setting_values[name]
 
 
 def _removals(lake: Lake) -> list[tuple[int, str]]:

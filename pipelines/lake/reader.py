@@ -157,9 +157,15 @@ class Lake:
         return Names.of([*self.kept_names(), *self.named])
 
     @cached_property
-    def setting_values(self) -> dict[tuple[str, str], list[tuple[int, bytes]]]:
-        """Offset and value of records by type and what the value contains: parts of one answer need the same ones."""
+    def setting_values(self) -> dict[str, list[tuple[int, bool, bytes]]]:
+        """Offset, whether a snapshot holds it, and value of records by type: parts of one answer need the same ones."""
         return {}
+
+    @cached_property
+    def snapshots(self) -> list[int]:
+        """The offsets of the snapshots up to this offset, the oldest first."""
+        rows = self.query(f"SELECT DISTINCT log_offset FROM {self.setting_records()} WHERE snapshot ORDER BY ALL")
+        return [offset for (offset,) in rows]
 
     @cached_property
     def made(self) -> set[str]:

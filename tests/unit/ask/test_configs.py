@@ -1,0 +1,45 @@
+"""Configurations in a lake: where a snapshot stands in the place of records that were not read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jbod_model.formats.codec import encode
+from jbod_model.formats.records import ConfigRecord, VersionedRecord
+from pipelines.ask.configs import MIN_ISR, TIERED, UNCLEAN_ELECTION, Change, changes, setting
+from pipelines.lake.reader import Lake
+from tests.support.lakes import write_lake
+from tests.support.logs import Entry
+
+
+def config(offset: int, topic: str, value: str, name: str = MIN_ISR, index: int | None = None) -> Entry:
+    record = ConfigRecord(resource_type=2, resource_name=topic, name=name, value=value)
+    versioned = VersionedRecord(record, 0)
+    return Entry(offset, 1, offset, offset, encode(versioned), versioned=versioned, snapshot_index=index)
+
+
+def test_snapshot_replaces_the_configurations_before_it(tmp_path: Path) -> None:
+    read = [config(0, "a", "2"), config(1, "b", "3")]
+    snapshot = [config(5, "b", "4", index=0), config(5, "c", "5", index=1)]
+    write_lake(tmp_path, [*read, *snapshot, config(6, "d", "6")])
+    lake = Lake.open(tmp_path)
+    assert setting(lake, MIN_ISR).topics == {"b": "4", "c": "5", "d": "6"}
+    assert changes(lake, MIN_ISR) == [
+        Change(0, "a", "2"),
+        Change(1, "b", "3"),
+        Change(5, None, None),
+        Change(5, "b", "4"),
+        Change(5, "c", "5"),
+        Change(6, "d", "6"),
+    ]
+
+
+@pytest.mark.parametrize("name", [MIN_ISR, TIERED, UNCLEAN_ELECTION])
+def test_configurations_that_are_read_together_are_told_apart(name: str, tmp_path: Path) -> None:
+    others = [one for one in (MIN_ISR, TIERED, UNCLEAN_ELECTION) if one != name]
+    write_lake(tmp_path, [config(offset, "a", str(offset), one) for offset, one in enumerate([name, *others])])
+    lake = Lake.open(tmp_path)
+    assert setting(lake, name).topics == {"a": "0"}
+    assert changes(lake, name) == [Change(0, "a", "0")]
