@@ -162,7 +162,7 @@ def _versions(lake: Lake) -> str:
         SELECT topic_id, topic, partition, replicas, isr, elr, last_known_elr, adding, removing, leader,
                leader_recovery, directories, from_offset, from_time, to_offset, from_snapshot,
                lead(from_offset) OVER w AS next_offset, lead(from_time) OVER w AS next_time
-        FROM {lake.until("partitions")} SEMI JOIN loss_wanted USING (topic_id, partition)
+        FROM {lake.scan("partitions")} SEMI JOIN loss_wanted USING (topic_id, partition)
         WHERE {of_few_topics(lake, "loss_wanted")} AND len(directories) = len(replicas)
         WINDOW w AS (PARTITION BY topic_id, partition ORDER BY from_offset)
     """

@@ -25,10 +25,10 @@ def candidates(lake: Lake) -> str:
     """
     # The large tables stand in each place that reads them. DuckDB would copy all rows of a common table expression.
     # A row with more or fewer directories than replicas is damage, which B-11 reports.
-    partitions = f"(SELECT * FROM {lake.until('partitions')} WHERE len(directories) = len(replicas))"
-    if lake.query(f"SELECT count(*) FROM {lake.until('partitions')}")[0][0] <= FEW_STATES:
+    partitions = f"(SELECT * FROM {lake.scan('partitions')} WHERE len(directories) = len(replicas))"
+    if lake.query(f"SELECT count(*) FROM {lake.scan('partitions')}")[0][0] <= FEW_STATES:
         return f"SELECT DISTINCT topic_id, partition FROM {partitions}"
-    assignments, brokers = lake.until("assignments"), lake.until("brokers")
+    assignments, brokers = lake.scan("assignments"), lake.until("brokers")
     _select_shaky(lake, assignments)
     _select_left(lake, assignments)
     lake.query(f"CREATE OR REPLACE TEMP TABLE loss_doubtful AS {_doubtful(lake, assignments)}")
@@ -65,7 +65,7 @@ def _select_shaky(lake: Lake, assignments: str) -> None:
     lake.query(
         f"""
         CREATE OR REPLACE TEMP TABLE loss_shaky AS
-        SELECT topic_id, partition FROM {lake.until("partitions")}
+        SELECT topic_id, partition FROM {lake.scan("partitions")}
         WHERE leader = -1 OR leader_recovery <> 'RECOVERED' OR len(elr) > 0 OR NOT list_contains(isr, leader)
            OR (len(isr) = 1 AND len(replicas) > 1)
         UNION SELECT topic_id, partition FROM {assignments}

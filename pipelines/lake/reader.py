@@ -100,13 +100,20 @@ class Lake:
 
     def until(self, table: str) -> str:
         """SQL for the rows of a history table that began by this offset. Ends after it are shown as open."""
-        rows = self._rows(table, lambda file: _at_most(file["min.from_offset"], self.offset))
-        if not self._ends_later(table):
-            # DuckDB decides about a plain column while it reads it, but not about an expression.
-            return f"(SELECT * FROM {rows} WHERE from_offset <= {self.offset})"
+        rows = self._begun(table)
         ends = [name for name in ("to_offset", "to_time", "ended_by") if name in self._columns(table)]
         hidden = ", ".join(f"CASE WHEN to_offset <= {self.offset} THEN {end} END AS {end}" for end in ends)
         return f"(SELECT * REPLACE ({hidden}) FROM {rows} WHERE from_offset <= {self.offset})"
+
+    def scan(self, table: str) -> str:
+        """As ``until``, for a query that selects few rows of a large table by their own columns.
+
+        DuckDB decides about a plain column while it reads it, and about an expression afterwards. The ends are plain
+        columns here if none is after this offset. In a query with many joins this can change their order for the worse.
+        """
+        if self._ends_later(table):
+            return self.until(table)
+        return f"(SELECT * FROM {self._begun(table)} WHERE from_offset <= {self.offset})"
 
     def records(self) -> str:
         """SQL for the records up to this offset."""
@@ -199,6 +206,10 @@ class Lake:
         """SQL for at least the rows of those files whose statistics are ``wanted``."""
         files = [file["path"] for file in data_files(self.tables[table]) if wanted(file)]
         return read_parquet(self.path, table, self.tables[table], files)
+
+    def _begun(self, table: str) -> str:
+        """SQL for at least the rows of a history table that began by this offset."""
+        return self._rows(table, lambda file: _at_most(file["min.from_offset"], self.offset))
 
     def _ends_later(self, table: str) -> bool:
         """Whether a row of a history table may end after this offset."""

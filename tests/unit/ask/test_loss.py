@@ -60,6 +60,9 @@ class InMemory(Lake):
         hidden = ", ".join(f"CASE WHEN to_offset <= {self.offset} THEN {end} END AS {end}" for end in ends)
         return f"(SELECT * REPLACE ({hidden}) FROM memory_{table} WHERE from_offset <= {self.offset})"
 
+    def scan(self, table: str) -> str:
+        return self.until(table)
+
     def records(self) -> str:
         return f"(SELECT * FROM memory_records WHERE log_offset <= {self.offset})"
 

@@ -15,8 +15,8 @@ from tests.support.paths import KAFKAS
 ENDS = ("to_offset", "to_time", "ended_by")
 
 
-def rows_until(lake: Lake, table: str) -> list[dict[str, Any]]:
-    found = lake.connection.execute(f"FROM {lake.until(table)}")
+def rows_of(lake: Lake, sql: str) -> list[dict[str, Any]]:
+    found = lake.connection.execute(f"FROM {sql}")
     names = [column[0] for column in found.description or ()]
     return sorted((dict(zip(names, row, strict=True)) for row in found.fetchall()), key=repr)
 
@@ -28,12 +28,13 @@ def test_row_that_ends_after_the_offset_is_shown_as_open(kafka: str, cluster_lak
     earlier = Lake.open(cluster_lakes[kafka], at_offset=offset)
     hidden = 0
     for table in HISTORY:
-        rows = [row for row in rows_until(newest, table.name) if row["from_offset"] <= offset]
+        rows = [row for row in rows_of(newest, newest.scan(table.name)) if row["from_offset"] <= offset]
         for row in rows:
             if row["to_offset"] is not None and row["to_offset"] > offset:
                 row.update({name: None for name in ENDS if name in row})
                 hidden += 1
-        assert rows_until(earlier, table.name) == sorted(rows, key=repr), table.name
+        for sql in (earlier.until(table.name), earlier.scan(table.name)):
+            assert rows_of(earlier, sql) == sorted(rows, key=repr), table.name
     assert hidden
 
 
@@ -60,4 +61,4 @@ def test_ends_are_read_as_they_are_only_if_the_statistics_show_that_none_is_late
     lake = Lake.open(cluster_lakes["kafka-4.1.2"], at_offset=7)
     file = {"path": "closed-1.parquet", "min.from_offset": 1, "num_records": 3, **statistics}
     monkeypatch.setattr("pipelines.lake.reader.data_files", lambda _: [file])
-    assert ("REPLACE" in lake.until("assignments")) == replaced
+    assert ("REPLACE" in lake.scan("assignments")) == replaced
