@@ -16,6 +16,7 @@ from jbod_model.errors import UsageError
 from pipelines.cli import progress
 from pipelines.cli.interrupts import Interrupts, Stopped
 from pipelines.settings import Settings, load
+from pipelines.start.plain_kernels import choose_kernels_of_replay
 from pipelines.start.switch import choose, is_on
 
 if TYPE_CHECKING:
@@ -73,7 +74,11 @@ def replay(
     with Interrupts() as interrupts:
         runner = None
         try:
-            soon = _soon(settings, log_dir[0])
+            is_new = "://" not in settings.lake and not Path(settings.lake, "ledger").exists()
+            # A log that is followed grows, requests are many, and a lake may have a larger state than its log.
+            if is_new and not follow and not requests:
+                choose_kernels_of_replay(log_dir)
+            soon = _soon(settings, log_dir[0]) if is_new else None
             from pipelines.replay.nothing_new import nothing_new
             from pipelines.replay.options import Replay
             from pipelines.replay.runner import Runner
@@ -171,10 +176,8 @@ def _interrupted(runner: Runner | None) -> str:
     return f"interrupted: nothing new was published, the lake stands as it was, {stands}"
 
 
-def _soon(settings: Settings, log_dir: str) -> Callable[[], SparkSession] | None:
-    """Starts a session early if it is certainly needed: there is a log, and no lake yet."""
-    if "://" in settings.lake or Path(settings.lake, "ledger").exists():
-        return None
+def _soon(settings: Settings, log_dir: str) -> Callable[[], SparkSession]:
+    """Starts a session early for a new lake, if there is a log."""
     from pipelines.lake.folder import check_folder
     from pipelines.source.log_dir import LogDir
     from pipelines.spark.session import spark_session_soon

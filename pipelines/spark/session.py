@@ -21,8 +21,9 @@ from pipelines.spark.delta_jars import NOT_FETCHED, with_delta
 from pipelines.start.cache import class_archive
 from pipelines.start.home import use_spark_home
 from pipelines.start.launch import Jvm, start_jvm
+from pipelines.start.plain_kernels import are_plain
 from pipelines.start.session import JAVA_OPTIONS, SPARK_OPTIONS, short_turns, skip_installed_sources
-from pipelines.start.switch import PRELOAD, choose, is_on
+from pipelines.start.switch import PLAIN, PRELOAD, choose, is_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -185,6 +186,8 @@ def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True, pr
         found["spark.python.daemon.module"] = "pipelines.start.daemon"
         if preload:
             found[f"spark.executorEnv.{PRELOAD}"] = preload
+    if are_plain():
+        found[f"spark.executorEnv.{PLAIN}"] = "1"
     if brief:
         found |= SPARK_OPTIONS
     return found | wanted.conf

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines.start.switch import is_on
+from pipelines.start.switch import PLAIN, is_on
 
 MOST_BYTES = 1 << 20
 MOST_RECORDS = 4_000
 """Up to about this number of records, plain functions take less time than the import of numba and its cache."""
+MOST_OF_REPLAY = 1_500
+"""The same for a replay: its workers share what their parent has loaded. Without a cache, MOST_RECORDS holds."""
 _HEADER_BYTES = 61
 _KERNELS = "pipelines.formats.kernels"
-_chosen = [False]
+_chosen = [os.environ.get(PLAIN) == "1"]
+"""Whether kernels are plain. Spark's workers get the driver's choice (pipelines.spark.session)."""
 
 
-def choose_kernels(logs: Sequence[str]) -> None:
+def choose_kernels(logs: Sequence[str], most: int = MOST_RECORDS) -> None:
     """Decides for this process, before a module with kernels is imported, by the size of the logs in local folders.
 
-    If such a module is imported already, or a log is not in a local folder, kernels are compiled.
+    Kernels are plain up to ``most`` records. If such a module is imported already, or a log is not in a local folder,
+    kernels are compiled.
     """
-    _chosen[0] = is_on("plain") and _KERNELS not in sys.modules and _are_small(logs)
+    _chosen[0] = is_on("plain") and _KERNELS not in sys.modules and _are_small(logs, most)
+
+
+def choose_kernels_of_replay(logs: Sequence[str]) -> None:
+    """Decides for a replay, whose workers follow (pipelines.spark.session): compiling takes half a minute."""
+    choose_kernels(logs, MOST_OF_REPLAY if _are_kept() else MOST_RECORDS)
 
 
 def are_plain() -> bool:
@@ -29,12 +39,17 @@ def are_plain() -> bool:
     return _chosen[0]
 
 
-def _are_small(logs: Sequence[str]) -> bool:
+def _are_kept() -> bool:
+    """Whether numba has kept compiled kernels beside the modules."""
+    return any(Path(__file__).parents[1].glob("replay/__pycache__/*.nbi"))
+
+
+def _are_small(logs: Sequence[str], most: int) -> bool:
     try:
         files = [path for log in logs for path in _files(Path(log))]
         if sum(path.stat().st_size for path in files) > MOST_BYTES:
             return False
-        return bool(files) and sum(_records(path.read_bytes()) for path in files) <= MOST_RECORDS
+        return bool(files) and sum(_records(path.read_bytes()) for path in files) <= most
     except OSError:
         return False  # the planner reports it
 

@@ -26,6 +26,8 @@ VARIABLE = "JBOD_SPARK__FAST_START"
 """The setting as a variable, for worker processes and for modules that are imported before the settings."""
 PRELOAD = "_JBOD_PRELOAD"
 """The variable of workers that names the module whose ``warm()`` their parent calls."""
+PLAIN = "_JBOD_PLAIN"
+"""The variable of workers that says, if it is 1, that their kernels are plain functions."""
 
 
 def choose(fast_start: bool | Sequence[Trick]) -> None:

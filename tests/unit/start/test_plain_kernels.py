@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -11,8 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from jbod_model.errors import UsageError
+from pipelines.cli.main import application
+from pipelines.replay import nothing_new, runner
 from pipelines.start import plain_kernels
+from pipelines.start.switch import PLAIN
 from tests.support.paths import EVERY_KAFKA, ROOT, metadata_dir
 from tests.support.volume import sampled
 
@@ -116,6 +122,60 @@ def test_kernels_are_plain_for_few_records_in_few_bytes(
     monkeypatch.delitem(sys.modules, "pipelines.formats.kernels", raising=False)
     plain_kernels.choose_kernels([_log(tmp_path, records, size)])
     assert plain_kernels.are_plain() is plain
+
+
+@pytest.mark.parametrize(("kept", "plain"), [(True, False), (False, True)])
+def test_kernels_of_a_replay_are_plain_for_more_records_if_no_compiled_ones_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool, plain: bool
+) -> None:
+    monkeypatch.setattr(plain_kernels, "_chosen", [False])
+    cache = tmp_path / "replay" / "__pycache__"
+    cache.mkdir(parents=True)
+    (cache / "shard.step-1.py311.nbi").touch() if kept else None
+    monkeypatch.setattr(plain_kernels, "__file__", str(tmp_path / "start" / "plain_kernels.py"))
+    monkeypatch.delitem(sys.modules, "pipelines.formats.kernels", raising=False)
+    plain_kernels.choose_kernels_of_replay([_log(tmp_path, plain_kernels.MOST_OF_REPLAY + 1)])
+    assert plain_kernels.are_plain() is plain
+
+
+@pytest.mark.parametrize(("words", "plain"), [([], True), (["--follow"], False), (["--requests", "r.log"], False)])
+def test_replay_has_plain_kernels_if_it_ends_with_a_small_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], plain: bool
+) -> None:
+    assert _chosen_by_replay(monkeypatch, tmp_path / "lake", words) is plain
+
+
+def test_replay_into_a_lake_that_exists_has_compiled_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lake" / "ledger").mkdir(parents=True)
+    assert not _chosen_by_replay(monkeypatch, tmp_path / "lake", [])
+
+
+def _chosen_by_replay(monkeypatch: pytest.MonkeyPatch, lake: Path, words: Sequence[str]) -> bool:
+    """Whether a replay of the bundled log has chosen plain kernels when it looks for something new."""
+    monkeypatch.setattr(plain_kernels, "_chosen", [False])
+    monkeypatch.delitem(sys.modules, "pipelines.formats.kernels")
+    monkeypatch.setattr("pipelines.cli.replay._soon", lambda *_: None)
+
+    def stop(*_: object) -> None:
+        # Otherwise later tests of this process would have plain kernels.
+        assert runner.__name__ in sys.modules
+        assert plain_kernels._KERNELS not in sys.modules
+        raise UsageError("far enough")
+
+    monkeypatch.setattr(nothing_new, "nothing_new", stop)
+    done = CliRunner().invoke(
+        application(["replay"]), ["replay", str(metadata_dir("kafka-4.1.2")), "--lake", str(lake), *words]
+    )
+    assert str(done.exception) == "far enough"
+    return plain_kernels.are_plain()
+
+
+@pytest.mark.parametrize(("value", "plain"), [("1", True), ("", False)])
+def test_worker_has_plain_kernels_if_the_driver_chose_them(value: str, plain: bool) -> None:
+    program = "from pipelines.start.plain_kernels import are_plain; print(are_plain())"
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, cwd=ROOT, env=os.environ | {PLAIN: value}, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(plain)
 
 
 def test_kernels_are_compiled_if_they_are_imported_or_the_log_is_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
