@@ -16,6 +16,7 @@ from jbod_model.errors import UsageError
 from pipelines.cli import progress
 from pipelines.cli.interrupts import Interrupts, Stopped
 from pipelines.settings import Settings, load
+from pipelines.start.background import Preparation, preparation
 from pipelines.start.plain_kernels import choose_kernels_of_replay
 from pipelines.start.switch import choose, is_on
 
@@ -71,6 +72,7 @@ def replay(
         replay={"profile": profile, "max_records": max_records, "tail": tail, "keep_unknown": keep_unknown or None},
     )
     choose(settings.spark.fast_start)
+    later = preparation()
     with Interrupts() as interrupts:
         runner = None
         try:
@@ -117,9 +119,23 @@ def replay(
         _report(runner.outcome, settings.lake, time.monotonic() - started, as_json, runner.requests, ended_well)
     if runner is not None and runner.lake.ledger is not None and settings.labels.sources:
         _relabel(settings)
+    if later is not None and runner is not None and runner.outcome.batches and not interrupts.signal:
+        _prepare(later, settings)
     if not ended_well:
         typer.echo(f"jbod: {_interrupted(runner)}", err=True)
         raise Stopped(interrupts.exit_code)
+
+
+def _prepare(later: Preparation, settings: Settings) -> None:
+    """Prepares this machine in the background if its sessions are local."""
+    from pipelines.spark.connect import remote_of
+    from pipelines.spark.session import is_local
+
+    if remote_of(settings.spark) or not is_local(settings.spark.master):
+        return
+    log = later.start()
+    if log is not None:
+        _notice(f"preparing this machine for fast starts in the background (jbod warm): log in {log}")
 
 
 def _relabel(settings: Settings) -> None:

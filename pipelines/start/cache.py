@@ -24,3 +24,9 @@ def class_archive(java: Java) -> Path:
     places = f"{java.home} {spark.locate_file('pyspark')}"
     place = hashlib.sha256(places.encode()).hexdigest()[:12]
     return cache_dir() / f"spark-{spark.version}-java-{java.version}-{place}.jsa"
+
+
+def prepared(java: Java) -> Path:
+    """The file that exists once this jbod has prepared the machine for this Java and this Spark."""
+    version = importlib.metadata.version("jbod")
+    return class_archive(java).with_name(f"{class_archive(java).stem}-jbod-{version}.prepared")

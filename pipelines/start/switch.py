@@ -20,6 +20,7 @@ Trick = Literal[
     "sources",
     "first_batch",
     "exit",
+    "background",
 ]
 TRICKS: tuple[Trick, ...] = get_args(Trick)
 VARIABLE = "JBOD_SPARK__FAST_START"

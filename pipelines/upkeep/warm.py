@@ -1,10 +1,11 @@
 """Prepares a machine for fast starts: compiles the kernels, archives the classes that Spark loads, keeps its command.
 
-``make setup`` calls it once. Without it, the first replay takes longer; nothing else changes.
+``make setup`` calls it once. Otherwise the first replay starts it in the background (pipelines.start.background).
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -25,7 +26,7 @@ from pipelines.replay.options import Replay
 from pipelines.replay.runner import Runner
 from pipelines.settings import Spark
 from pipelines.spark.session import spark_session
-from pipelines.start.cache import class_archive
+from pipelines.start.cache import class_archive, prepared
 from pipelines.start.launch import keep_command
 
 _DIRECTORIES = (Uuid(1, 1000), Uuid(1, 1001))
@@ -61,7 +62,9 @@ def main() -> int:
         writer = LogWriter()
         writer.append([VersionedRecord(record, version) for record, version in _RECORDS], epoch=1, timestamp=1)
         writer.write(log)
-        options = f"{Spark().java_options} -XX:ArchiveClassesAtExit={archive}"
+        # A JVM that starts meanwhile must not load a part of it.
+        written = archive.with_suffix(f".{os.getpid()}.part")
+        options = f"{Spark().java_options} -XX:ArchiveClassesAtExit={written}"
         spark = spark_session(Spark(java_options=options), archive=False)
         keep_command(java)
         Runner(Replay(str(log), str(Path(scratch, "lake")))).run(spark)
@@ -71,6 +74,9 @@ def main() -> int:
         gateway.shutdown()
         gateway.proc.stdin.close()
         gateway.proc.wait(300)
+    if written.is_file():  # some JVMs write none
+        written.replace(archive)
+    prepared(java).touch()
     return 0
 
 

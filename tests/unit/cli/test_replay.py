@@ -362,3 +362,51 @@ def test_real_copies_of_three_controllers_settle_all_they_share(run: Run, tmp_pa
     made = [copytree(metadata_dir("kafka-3.7.2"), tmp_path / name) for name in ("one", "two", "three")]
     code, out, _ = run("replay", *made, "--lake", tmp_path / "lake", "--start", "log")
     assert (code, "replayed offsets 0 to 618" in out) == (0, True)
+
+
+class Later:
+    """Counts how often a command prepares the machine."""
+
+    def __init__(self) -> None:
+        self.started = 0
+
+    def start(self) -> Path | None:
+        self.started += 1
+        return Path("warm.log") if self.started == 1 else None
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Later:
+    """A machine that is not prepared."""
+    made = Later()
+    monkeypatch.setattr("pipelines.cli.replay.preparation", lambda: made)
+    return made
+
+
+def test_replay_on_a_machine_that_is_not_prepared_prepares_it_and_says_so(
+    run: Run, tmp_path: Path, log_dir: Path, later: Later
+) -> None:
+    code, _, said = run("replay", log_dir, "--lake", tmp_path / "lake")
+    assert (code, later.started) == (0, 1)
+    line = "jbod: preparing this machine for fast starts in the background (jbod warm): log in warm.log"
+    assert said.splitlines()[-1] == line
+
+
+def test_replay_says_nothing_of_a_preparation_that_did_not_start(
+    run: Run, tmp_path: Path, log_dir: Path, later: Later
+) -> None:
+    later.started = 1
+    _, _, said = run("replay", log_dir, "--lake", tmp_path / "lake")
+    assert later.started == 2
+    assert "preparing" not in said
+
+
+def test_replay_that_publishes_nothing_or_runs_elsewhere_prepares_nothing(
+    run: Run, tmp_path: Path, log_dir: Path, later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JBOD_SPARK__MASTER", "spark://there:7077")
+    assert run("replay", log_dir, "--lake", tmp_path / "lake")[0] == 0
+    monkeypatch.delenv("JBOD_SPARK__MASTER")
+    assert "nothing new" in run("replay", log_dir, "--lake", tmp_path / "lake")[1]
+    assert run("replay", tmp_path / "nothing", "--lake", tmp_path / "other")[0] == 2
+    assert later.started == 0
