@@ -8,7 +8,7 @@ Options:
 - ``maxRecords``: of a micro-batch; 0 (default) for no limit.
 - ``tail``: what to do at a cut-off last batch, ``wait`` (default) or ``stop`` (``fail`` is its old name).
 - ``keepUnknown``: ``true`` keeps records of unknown types, unread; by default ``false``.
-- ``partitions``: the tasks of a read, by default 4.
+- ``partitions``: the most tasks of a read, by default 4. A log of few bytes has two at most.
 - ``layout``: ``records`` (default), or ``slices``: the places of the records instead of their content.
 - ``settle``: how far the reader stays behind the end of the log, ``100`` records or ``2s``.
 - ``idleSeconds``: how long, by the log's time, a stream waits if there are only NoOpRecords; by default 60.

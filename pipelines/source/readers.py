@@ -23,8 +23,13 @@ class Part(InputPartition):
         self.slices = tuple(slices)
 
 
+TASK_BYTES = 1 << 20
+"""Bytes of the log for each task after the second: a smaller one takes longer to start than to run."""
+
+
 def parts_of(slices: Sequence[Slice], tasks: int) -> list[Part]:
-    """Slices divided among tasks in log order."""
+    """Slices divided among at most ``tasks`` tasks in log order."""
+    tasks = min(tasks, 2 + sum(piece.end - piece.start for piece in slices) // TASK_BYTES)
     size = max(-(-len(slices) // tasks), 1)
     return [Part(at, slices[at : at + size]) for at in range(0, len(slices), size)]
 
