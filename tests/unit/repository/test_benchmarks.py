@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.budget import BUDGETS, Taken, tiny_log
+from benchmarks.floor import REPLAY, commands, table
 from benchmarks.increments import disk_failure
 from benchmarks.memory import family
 from benchmarks.scale import Figure, exponent
@@ -47,3 +48,16 @@ def test_family_of_a_process_that_has_ended_is_itself() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
         assert list(family(process.pid)) == [process.pid]
+
+
+def test_table_of_the_floor_has_the_median_of_the_ratios_within_each_round() -> None:
+    rounds = [{REPLAY: 2.0, "floor": 1.0}, {REPLAY: 30.0, "floor": 20.0}, {REPLAY: 9.0, "floor": 3.0}]
+    assert table(rounds)[2:] == [
+        "| jbod replay | 9.00 (2.00 to 30.00) |  |",
+        "| floor | 3.00 (1.00 to 20.00) | 2.00 times this |",
+    ]
+
+
+def test_commands_of_the_floor_share_no_folder(tmp_path: Path) -> None:
+    folders = [words[-1] for words in commands(tmp_path).values()]
+    assert len(set(folders)) == 3  # a query that finds a checkpoint has nothing to do
