@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -80,7 +81,7 @@ def replay(
             # A log that is followed grows, requests are many, and a lake may have a larger state than its log.
             if is_new and not follow and not requests:
                 choose_kernels_of_replay(log_dir)
-            soon = _soon(settings, log_dir[0]) if is_new else None
+            soon = _soon(settings, log_dir[0]) if is_new else _soon_again(settings, log_dir, follow)
             from pipelines.replay.nothing_new import nothing_new
             from pipelines.replay.options import Replay
             from pipelines.replay.runner import Runner
@@ -203,6 +204,30 @@ def _soon(settings: Settings, log_dir: str) -> Callable[[], SparkSession]:
     check_folder(settings.lake)
     LogDir(log_dir).check_beginning()
     return spark_session_soon(settings.spark, PRELOAD)
+
+
+def _soon_again(settings: Settings, log_dirs: Sequence[str], follow: bool) -> Callable[[], SparkSession] | None:
+    """Starts a session early for a lake on this machine, if the run follows, or the log seems to have grown."""
+    if "://" in settings.lake or not (follow or _is_newer(log_dirs, settings.lake)):
+        return None
+    from pipelines.spark.session import spark_session_soon
+    from pipelines.spark.versions import check_installed
+
+    # A run with nothing new needs neither Spark nor Java. If the run needs them, it reports the problem later.
+    with suppress(UsageError):
+        check_installed()
+        return spark_session_soon(settings.spark, PRELOAD)
+    return None
+
+
+def _is_newer(log_dirs: Sequence[str], lake: str) -> bool:
+    """Whether a segment of a log on this machine was written after the last publication."""
+    try:
+        published = max(path.stat().st_mtime for path in Path(lake, "ledger", "_delta_log").iterdir())
+        segments = [path for one in log_dirs for folder in (".", "*") for path in Path(one).glob(f"{folder}/*.log")]
+        return any(path.stat().st_mtime > published for path in segments)
+    except (OSError, ValueError):
+        return False  # the run reports it, if it is a problem
 
 
 def _requests(files: list[str] | None, settings: Any) -> Requests | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from jbod_model.errors import LogChanged, crossing
 from pipelines.source.first_batch import FirstBatch
+from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Options
 from pipelines.source.planners import planner_of
 from pipelines.source.positions import Position
@@ -22,7 +25,7 @@ from pipelines.source.readers import Part, parts_of, read_part
 if TYPE_CHECKING:
     from pipelines.source.planning import Planning
 
-LOOK_SECONDS = 0.05
+LOOK_SECONDS = 0.1
 """Between two looks at the log while a stream waits for new records."""
 
 
@@ -34,6 +37,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ahead = FirstBatch.read(options.ahead)
         self._planner: Planning | None = None
         self._ends = False
+        self._folders: list[str] | None = None
 
     def _plan(self) -> Planning:
         if self._planner is None:
@@ -69,12 +73,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return asdict(self._ahead.end)
         if self._ahead is not None and self._ends and self._ahead.is_all and position == self._ahead.end:
             return start
+        if self._ends or not self._options.wait_seconds:
+            return asdict(self._next(position, max_records))
         patience = time.monotonic() + self._options.wait_seconds
+        # The sizes come first: a record that is appended after them changes them.
+        seen = self._sizes()
         end = self._next(position, max_records)
-        while end == position and not self._ends and time.monotonic() < patience:
+        while end == position and time.monotonic() < patience:
             time.sleep(LOOK_SECONDS)
-            end = self._next(position, max_records)
+            sizes = self._sizes()
+            if sizes != seen:
+                seen, end = sizes, self._next(position, max_records)
         return asdict(end)
+
+    def _sizes(self) -> list[tuple[str, int]]:
+        """Names and sizes of the log's files, for a look that costs little. Files that go meanwhile have no size."""
+        if self._folders is None:
+            self._folders = [LogDir(path).root for path in (self._options.path, *self._options.more_dirs)]
+        found = []
+        with suppress(OSError):
+            for folder in self._folders:
+                with os.scandir(folder) as there:
+                    found += [(entry.path, entry.stat().st_size) for entry in there]
+        return found
 
     def _next(self, position: Position, max_records: int | None) -> Position:
         """The end of the next micro-batch, or ``position`` if there is nothing new.

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from jbod_model.errors import UsageError
 from jbod_model.formats import records as r
 from jbod_model.formats.control_records import LeaderChangeMessage, Voter
 from jbod_model.formats.log_writer import LogWriter
@@ -95,6 +96,60 @@ def test_empty_segment_is_told(run: Run, tmp_path: Path, log_dir: Path) -> None:
     code, out, err = run("replay", log_dir, "--lake", tmp_path / "lake")
     assert (code, err) == (0, f"jbod: {path}: is empty; it is read when it has records\n")
     assert "replayed offsets 0 to 5" in out
+
+
+# WHEN SPARK STARTS EARLY
+
+
+@pytest.mark.parametrize(
+    ("appended", "options", "starts"), [(False, (), 0), (True, (), 1), (False, ("--follow",), 1)], ids=str
+)
+def test_session_of_a_known_lake_starts_early_if_the_log_was_written_since_or_the_run_follows(
+    run: Run,
+    tmp_path: Path,
+    log_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    appended: bool,
+    options: tuple[str, ...],
+    starts: int,
+) -> None:
+    assert run("replay", log_dir, "--lake", tmp_path / "lake")[0] == 0
+    if appended:
+        write(log_dir, [(1, [NOOP])] * 9)
+    published = max(path.stat().st_mtime for path in (tmp_path / "lake" / "ledger" / "_delta_log").iterdir())
+    for path in (log_dir / LOG).glob("*.log"):
+        os.utime(path, (published, published + (5 if appended else -5)))
+    begun: list[str] = []
+
+    def early(*_: object) -> Any:
+        begun.append("session")
+        return lambda: SimpleNamespace(version="4.2.0")
+
+    def planned(runner: Runner) -> bool:
+        # What starts from here on is not early.
+        assert len(begun) == starts
+        return True
+
+    monkeypatch.setattr(SOON, early)
+    monkeypatch.setattr(Runner, "up_to_date", planned)
+    run("replay", log_dir, "--lake", tmp_path / "lake", *options)
+    assert len(begun) == starts
+
+
+def test_log_with_nothing_new_needs_no_java_even_if_it_was_copied_since(
+    run: Run, tmp_path: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("replay", log_dir, "--lake", tmp_path / "lake")[0] == 0
+
+    def no_java(*_: object) -> None:
+        raise UsageError("no Java here")
+
+    monkeypatch.setattr(SOON, no_java)
+    monkeypatch.setattr(Runner, "up_to_date", lambda _: True)
+    for path in (log_dir / LOG).glob("*.log"):
+        os.utime(path, (path.stat().st_mtime, path.stat().st_mtime + 60))
+    code, out, _ = run("replay", log_dir, "--lake", tmp_path / "lake")
+    assert (code, "nothing new" in out) == (0, True)
 
 
 # WHAT IS REFUSED BEFORE SPARK
