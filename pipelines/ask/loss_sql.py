@@ -8,6 +8,7 @@ of each row with its predecessor.
 
 from __future__ import annotations
 
+from pipelines.lake.delta import literal
 from pipelines.lake.reader import Lake
 
 FEW_STATES = 1_000
@@ -53,7 +54,7 @@ def of_few_topics(lake: Lake, table: str) -> str:
         return "true"
     if not topics:
         return "false"
-    ids = ", ".join(f"'{topic_id}'" for (topic_id,) in topics)
+    ids = ", ".join(literal(topic_id) for (topic_id,) in topics)
     return f"map_contains(map([{ids}], [{ids}]), topic_id)"
 
 

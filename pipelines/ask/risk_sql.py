@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipelines.ask.configs import MinIsr, Setting
+from pipelines.lake.delta import literal
 from pipelines.lake.reader import Lake
 
 COUNTS = ("replicas", "leaders", "last_replicas", "without_leader", "unclean", "under_min_isr", "moved")
@@ -148,13 +149,9 @@ def _by_topic(values: Mapping[str, object], otherwise: str) -> str:
     """SQL for the value of the partition's topic."""
     if not values:
         return otherwise
-    names = ", ".join(_text(topic) for topic in values)
+    names = ", ".join(literal(topic) for topic in values)
     chosen = ", ".join(str(value) for value in values.values())
     return f"coalesce(map([{names}], [{chosen}])[p.topic], {otherwise})"
-
-
-def _text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _is_true(value: str) -> bool:

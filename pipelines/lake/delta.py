@@ -186,7 +186,12 @@ def file_list(root: str, name: str, files: Sequence[str]) -> str:
 def _quoted(path: str) -> str:
     """A path as an SQL literal, with wildcards escaped."""
     plain = "".join(f"[{char}]" if char in "*?[" else char for char in path)
-    return "'" + plain.replace("'", "''") + "'"
+    return literal(plain)
+
+
+def literal(text: str) -> str:
+    """A text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _sql_type(kind: Any) -> str:
