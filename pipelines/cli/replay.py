@@ -18,7 +18,7 @@ from pipelines.cli import progress
 from pipelines.cli.interrupts import Interrupts, Stopped
 from pipelines.settings import Settings, load
 from pipelines.start.background import Preparation, preparation
-from pipelines.start.plain_kernels import choose_kernels_of_replay
+from pipelines.start.plain_kernels import choose_kernels_of_replay, log_files
 from pipelines.start.switch import choose, is_on
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def _is_newer(log_dirs: Sequence[str], lake: str) -> bool:
     """Whether a segment of a log on this machine was written after the last publication."""
     try:
         published = max(path.stat().st_mtime for path in Path(lake, "ledger", "_delta_log").iterdir())
-        segments = [path for one in log_dirs for folder in (".", "*") for path in Path(one).glob(f"{folder}/*.log")]
+        segments = [path for one in log_dirs for path in log_files(Path(one)) if path.suffix == ".log"]
         return any(path.stat().st_mtime > published for path in segments)
     except (OSError, ValueError):
         return False  # the run reports it, if it is a problem

@@ -19,6 +19,7 @@ from pipelines.replay.step import Step, fill_absent
 
 
 def open_versions(state: ShardState, versions: np.ndarray) -> None:
+    """Writes the versions that are open in ``state`` to the first rows, each with references to its own lists."""
     old = len(state.part_topic)
     rows = np.arange(old)
     versions[:old, c.V_PARTITION] = rows

@@ -46,7 +46,7 @@ def _are_kept() -> bool:
 
 def _are_small(logs: Sequence[str], most: int) -> bool:
     try:
-        files = [path for log in logs for path in _files(Path(log))]
+        files = [path for log in logs for path in log_files(Path(log))]
         if sum(path.stat().st_size for path in files) > MOST_BYTES:
             return False
         return bool(files) and sum(_records(path.read_bytes()) for path in files) <= most
@@ -54,7 +54,7 @@ def _are_small(logs: Sequence[str], most: int) -> bool:
         return False  # the planner reports it
 
 
-def _files(log: Path) -> list[Path]:
+def log_files(log: Path) -> list[Path]:
     """Segments and snapshots of a metadata.log.dir or its log (R-LOG-1)."""
     return [
         path
