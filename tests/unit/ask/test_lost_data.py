@@ -21,6 +21,7 @@ from pipelines.cli import main
 from pipelines.lake.reader import Lake
 from pipelines.settings import Check, Settings
 from tests.support.paths import KAFKAS
+from tests.support.tampering import Row, tamper
 from tests.unit.check.story import Story, disk
 
 
@@ -120,6 +121,18 @@ def test_answers_at_two_offsets_through_one_connection_are_those_of_each(
     after = unclean().lake(tmp_path)
     before = replace(after, offset=after.offset - 1)
     assert [len(losses(lake).losses) for lake in (after, before, after, before)] == [1, 0, 1, 0]
+
+
+def test_row_without_a_topic_id_changes_no_answer_about_losses(tmp_path: Path) -> None:
+    """It failed with AttributeError when topic ids came to be quoted in SQL."""
+
+    def append_damage(rows: list[Row]) -> None:
+        rows.append(rows[0] | {"topic_id": None})
+
+    found = asked(unclean(), tmp_path).as_json()
+    tamper(tmp_path, "partitions", append_damage)
+    assert losses(Lake.open(tmp_path)).as_json() == found
+    assert found["losses"]
 
 
 def test_loss_ends_with_its_topic(tmp_path: Path) -> None:
