@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 from collections.abc import Sequence
@@ -44,8 +43,6 @@ def open_lake(
     from pipelines.settings import load
 
     settings = load(lake=path)
-    # An answer has many small objects that all stay alive: garbage collection took a third of the time.
-    gc.set_threshold(100_000, 50, 100)
     if not log_dirs:
         from pipelines.lake.reader import Lake
 

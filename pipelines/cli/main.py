@@ -28,6 +28,7 @@ from pipelines.cli.afterwards import refusals
 from pipelines.cli.interrupts import Stopped, interrupt_by_exception, interrupt_by_signal
 from pipelines.cli.pipe import READER_GONE, output, reader_gone
 from pipelines.cli.progress import told
+from pipelines.start.python_process import collect_rarely, without_blas_threads
 from pipelines.start.switch import is_on
 from pipelines.start.typer_import import without_pydantic
 from pipelines.storage.faults import fault_of_storage
@@ -200,6 +201,8 @@ def _damaged_table(problem: Exception) -> bool:
 def run() -> None:
     """Runs ``main`` and exits without the interpreter's shutdown, which takes up to a third of a second."""
     sys.stdout, sys.stderr = output(sys.stdout), output(sys.stderr)
+    collect_rarely()
+    without_blas_threads()
     try:
         main()
         code: object = 0

@@ -14,6 +14,7 @@ import sys
 import pyarrow as pa
 from pyspark.daemon import manager
 
+from pipelines.start.python_process import collect_rarely, freeze_objects
 from pipelines.start.switch import PRELOAD
 
 # Numbers of malloc.h.
@@ -43,10 +44,12 @@ def keep_memory() -> None:
 
 
 if __name__ == "__main__":
+    collect_rarely()
     if "pyspark.worker" in sys.argv:
         for name in WORKER_MODULES:
             importlib.import_module(name)
         keep_memory()
         if os.environ.get(PRELOAD):
             importlib.import_module(os.environ[PRELOAD]).warm()
+        freeze_objects()
     manager()

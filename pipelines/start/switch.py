@@ -9,6 +9,8 @@ from typing import Literal, get_args
 
 Trick = Literal[
     "plain",
+    "garbage",
+    "blas",
     "numba",
     "pandas",
     "typer",

@@ -1,0 +1,74 @@
+"""Garbage collection and OpenBLAS's threads in the process of a command, and in the parent of Spark's workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pipelines.start.switch import VARIABLE
+from tests.support.paths import ROOT
+
+COMMAND = """
+import gc, os, sys
+before = gc.get_threshold()
+import pipelines.cli.main as main
+assert "numpy" not in sys.modules
+try:
+    sys.argv = ["jbod", "--version"]
+    os._exit = sys.exit
+    main.run()
+except SystemExit:
+    pass
+import numpy
+threads = len(os.listdir("/proc/self/task"))
+print(gc.get_threshold() == before, threads > 1)
+"""
+
+PARENT = """
+import gc, os, runpy, sys
+import pyspark.daemon
+def say():
+    print(gc.get_freeze_count() > 10_000, gc.get_threshold()[0] > 10_000)
+pyspark.daemon.manager = say
+sys.argv = ["daemon", "pyspark.worker"]
+runpy.run_module("pipelines.start.daemon", run_name="__main__")
+"""
+
+
+def _said(program: str, **env: str) -> list[str]:
+    clean = {name: text for name, text in os.environ.items() if name not in (VARIABLE, "OPENBLAS_NUM_THREADS")}
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, cwd=ROOT, env=clean | env, capture_output=True, text=True, check=True, timeout=120)
+    return done.stdout.split()[-2:]
+
+
+needs_threads = pytest.mark.skipif(
+    sys.platform != "linux" or (os.cpu_count() or 1) < 2, reason="OpenBLAS starts a thread for each further core"
+)
+
+
+@needs_threads
+def test_command_collects_garbage_rarely_and_numpy_starts_no_thread() -> None:
+    assert _said(COMMAND) == ["False", "False"]
+
+
+@needs_threads
+@pytest.mark.parametrize(
+    ("tricks", "said"), [([], ["True", "True"]), (["garbage"], ["False", "True"]), (["blas"], ["True", "False"])]
+)
+def test_command_without_a_trick_keeps_the_defaults(tricks: list[str], said: list[str]) -> None:
+    assert _said(COMMAND, **{VARIABLE: json.dumps(tricks)}) == said
+
+
+@needs_threads
+def test_number_of_threads_that_the_user_set_stays() -> None:
+    assert _said(COMMAND, OPENBLAS_NUM_THREADS="2") == ["False", "True"]
+
+
+@pytest.mark.parametrize(("tricks", "said"), [(["garbage"], ["True", "True"]), ([], ["False", "False"])])
+def test_parent_of_workers_hides_its_objects_from_the_collector(tricks: list[str], said: list[str]) -> None:
+    assert _said(PARENT, **{VARIABLE: json.dumps(tricks)}) == said
