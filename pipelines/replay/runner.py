@@ -72,9 +72,11 @@ class Runner:
         self._tell = notice or (lambda _line: None)
         self._log = RunLog(wanted, self._notice, first)
         log, planner = self._log.log, self._log.first()
-        planner.begin(wanted.start)
+        begin = planner.begin(wanted.start)
         check_folder(wanted.lake)
         size = sum(segment.size for segment in planner.segments)
+        if begin.offset < 0:  # with the newest snapshot
+            size += planner.snapshots[-1].size
         self.lake = LakeWriter.create_or_open(
             wanted.lake,
             Identity(log.cluster_id(), wanted.profile, wanted.ids, wanted.shards or shards_for(size)),
