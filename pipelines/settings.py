@@ -60,6 +60,8 @@ class Replay(_Section):
     follow_seconds: Annotated[float, Gt(0)] = 1.0
     changes: bool = True
     """Whether a new lake has the table ``changes``, which makes it about a fifth larger (docs/streaming.md)."""
+    load_bytes: Annotated[int, Ge(0)] = 67_108_864
+    """A log of this size is loaded into a new lake without Spark, if Spark would run on this machine; 0: never."""
     checkpoints: str = ""
     """The folder for Spark's checkpoints of lakes on S3, the user's cache if empty. Not on S3, which cannot rename."""
 
@@ -259,8 +261,7 @@ def load(files: Iterable[str | os.PathLike[str]] | None = None, **options: Any) 
 def _validated(contents: dict[Path, dict[str, Any]], given: dict[str, Any]) -> Settings:
     """The settings of the content of files, in order, the environment and the ``given`` options.
 
-    The import of pydantic takes longer than a small question. So nothing is validated where nothing is set, except the
-    lake, which is any text.
+    pydantic loads slowly. So nothing is validated where nothing but the lake is set, which is any text.
     """
     variables = _variables()
     if not variables and not {*given} - {"lake"} and not any(map(_changes, contents.values())):
@@ -363,8 +364,7 @@ def _explain(problem: ValidationError, files: dict[Path, dict[str, Any]], option
     if first["type"] == "unexpected_keyword_argument":
         wrong = "no such setting" + _suggestion(keys)
     else:
-        shown = repr(first["input"])
-        wrong = f"{shown[:60]} is invalid: {first['msg'][:1].lower()}{first['msg'][1:]}"
+        wrong = f"{repr(first['input'])[:60]} is invalid: {first['msg'][:1].lower()}{first['msg'][1:]}"
     return f"{_source(keys, files, options)}: {'.'.join(keys)}: {wrong}"
 
 

@@ -19,6 +19,7 @@ from pipelines.cli.interrupts import Interrupts, Stopped
 from pipelines.settings import Settings, load
 from pipelines.start.background import Preparation, preparation
 from pipelines.start.plain_kernels import choose_kernels_of_replay, log_files
+from pipelines.start.python_process import keep_memory
 from pipelines.start.switch import choose, is_on
 
 if TYPE_CHECKING:
@@ -81,7 +82,10 @@ def replay(
             # A log that is followed grows, requests are many, and a lake may have a larger state than its log.
             if is_new and not follow and not requests:
                 choose_kernels_of_replay(log_dir)
-            soon = _soon(settings, log_dir[0]) if is_new else _soon_again(settings, log_dir, follow)
+            loads = is_new and not requests and _loads(settings, log_dir[0])
+            soon = None
+            if not loads:
+                soon = _soon(settings, log_dir[0]) if is_new else _soon_again(settings, log_dir, follow)
             from pipelines.replay.nothing_new import nothing_new
             from pipelines.replay.options import Replay
             from pipelines.replay.runner import Runner
@@ -110,7 +114,11 @@ def replay(
                 _report(outcome, settings.lake, time.monotonic() - started, as_json, None, True)
                 return
             runner = Runner(wanted, progress=progress.say, notice=_notice, first=read)
-            _run(runner, settings, soon, interrupts)
+            if loads:
+                keep_memory()
+                runner.load()
+            if follow or not loads:
+                _run(runner, settings, soon, interrupts)
         except KeyboardInterrupt:
             interrupts.signal = interrupts.signal or 2
     progress.say("")
@@ -129,10 +137,9 @@ def replay(
 
 def _prepare(later: Preparation, settings: Settings) -> None:
     """Prepares this machine in the background if its sessions are local."""
-    from pipelines.spark.connect import remote_of
-    from pipelines.spark.session import is_local
+    from pipelines.spark.session import is_of_this_process
 
-    if remote_of(settings.spark) or not is_local(settings.spark.master):
+    if not is_of_this_process(settings.spark):
         return
     log = later.start()
     if log is not None:
@@ -191,6 +198,18 @@ def _interrupted(runner: Runner | None) -> str:
     if runner.outcome.batches:
         return f"interrupted: published {stands}"
     return f"interrupted: nothing new was published, the lake stands as it was, {stands}"
+
+
+def _loads(settings: Settings, log_dir: str) -> bool:
+    """Whether this process loads the log: it is large, and Spark would run on this machine (docs/start-up.md)."""
+    from pipelines.spark.session import is_of_this_process
+
+    least = settings.replay.load_bytes
+    if not least or "://" in log_dir or not is_of_this_process(settings.spark):
+        return False
+    with suppress(OSError):
+        return sum(path.stat().st_size for path in log_files(Path(log_dir))) >= least
+    return False  # the planner reports it
 
 
 def _soon(settings: Settings, log_dir: str) -> Callable[[], SparkSession]:

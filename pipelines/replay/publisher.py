@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from jbod_model.errors import JbodError
@@ -50,12 +50,16 @@ class Publisher:
 
     def publish(self, frame: DataFrame, _batch_id: int) -> None:
         """Publishes the executors' reports on one micro-batch. For foreachBatch."""
+        self.publish_reports(frame.select("kind", "payload").collect())
+
+    def publish_reports(self, reports: Sequence[tuple[str, bytes]]) -> None:
+        """Publishes reports (kind, payload) of both stages on one micro-batch."""
         from pipelines.replay.collect import batch_of
 
         lake, outcome = self.lake, self.outcome
         try:
             level = lake.ledger["metadata_version"] if lake.ledger else -1
-            batch = batch_of(lake.location, frame.select("kind", "payload").collect(), level)
+            batch = batch_of(lake.location, reports, level)
             if batch is None:
                 return
             before, known = lake.end_offset, lake.unknown

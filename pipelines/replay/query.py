@@ -13,7 +13,6 @@ from pipelines.replay.cluster import PATIENCE, WAITS, waits_for_executors
 from pipelines.replay.job import Job
 from pipelines.replay.publisher import Publisher
 from pipelines.replay.seed import CHECKPOINT, mark_keys, seed_position
-from pipelines.replay.staged import clear_staged
 from pipelines.spark.connect import cores_of, is_connect
 
 if TYPE_CHECKING:
@@ -106,7 +105,6 @@ class Query:
             if requests is not None:
                 requests.stop()
             self._publisher.look(last=True)
-            clear_staged(self._publisher.lake.location)
 
     def _say_stage(self, spark: SparkSession) -> None:
         tracker = spark.sparkContext.statusTracker()

@@ -8,6 +8,7 @@ lake, ``refusals`` finds the error behind Spark's report.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from pipelines.replay.rules import EngineRules, rules
 from pipelines.replay.run_log import RunLog
 from pipelines.replay.seed import (
     CHECKPOINT,
+    NEXT,
     OF_REQUESTS,
     checkpoint_fits,
     discard_checkpoint,
@@ -38,6 +40,7 @@ from pipelines.replay.seed import (
 )
 from pipelines.replay.staged import clear_staged
 from pipelines.source.first_batch import plan_ahead
+from pipelines.source.log_options import Options
 from pipelines.source.plan import Planner
 from pipelines.spark.connect import is_connect
 from pipelines.spark.versions import check_version
@@ -145,36 +148,45 @@ class Runner:
         """
         check_version(spark.version)
         with only_run(self.wanted.lake) as run:
-            clear_staged(self.wanted.lake)
             if is_connect(spark):
                 from pipelines.replay.on_server import ServerPublisher
 
                 self._publisher = ServerPublisher(
                     self.lake, self.wanted.requests, self.outcome, run, self._say, self._notice
                 )
-            try:
-                return self._replay(spark)
-            except BaseException:
-                self.lake.discard(CHECKPOINT)
-                raise
-            finally:
-                if self._stop.is_set():
-                    self.lake.discard(CHECKPOINT)
+            return self._attempt(lambda: self._run(spark))
+
+    def load(self) -> RunOutcome:
+        """As ``run``, without Spark (pipelines.replay.load): for a new lake and a large log. ``run`` may continue."""
+        with only_run(self.wanted.lake):
+            return self._attempt(self._load)
+
+    def _attempt(self, replay: Callable[[], None]) -> RunOutcome:
+        try:
+            return self._replay(replay)
+        except BaseException:
+            self.lake.discard(CHECKPOINT, NEXT)
+            raise
+        finally:
+            clear_staged(self.wanted.lake)
+            if self._stop.is_set():
+                self.lake.discard(CHECKPOINT, NEXT)
 
     def tell_end(self) -> None:
         """Reports what waits at the end of a log that was read to its end."""
         if self.wanted.follow_seconds is None:
             self.outcome.tail = self._log.tail(self.lake.end_offset)
 
-    def _replay(self, spark: SparkSession) -> RunOutcome:
+    def _replay(self, replay: Callable[[], None]) -> RunOutcome:
         failures, published = 0, -1
         while True:
+            clear_staged(self.wanted.lake)
             began = self.outcome.batches
             try:
                 self._say("planning")
                 self._reconcile()
                 if not self._stop.is_set():
-                    self._run(spark)
+                    replay()
                 break
             except LogChanged:
                 failures = failures + 1 if self.outcome.batches == published else 1
@@ -256,6 +268,15 @@ class Runner:
             query.wait(spark, self._follow_log_dirs)
         except Exception as problem:
             raise self._publisher.problem or explained(self.wanted.lake, problem) from None
+
+    def _load(self) -> None:
+        from pipelines.replay.load import Load
+
+        assert isinstance(self._publisher, Publisher)
+        try:
+            Load(self._job(), self._publisher.publish_reports, self._say).run(Options.read(self._options()), self._stop)
+        except Exception as problem:
+            raise explained(self.wanted.lake, problem) from None
 
     def _follow_log_dirs(self) -> None:
         if self.wanted.follow_seconds is not None:

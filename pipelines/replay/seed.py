@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CHECKPOINT = "_checkpoint"
 OF_REQUESTS = "_checkpoint_requests"
-_NEXT = "_checkpoint.new"
+NEXT = "_checkpoint.new"
 _STAMP = "stamp.json"
 _KEYS = f"keys-{VERSION}"
 
@@ -33,8 +33,8 @@ _KEYS = f"keys-{VERSION}"
 def write_seed(home: str, states: Mapping[int, bytes], position: Position) -> None:
     """Writes a seed for ``take_seed``. The present checkpoint stays until then."""
     fs, root = lake_filesystem(home)
-    _remove(fs, f"{root}/{_NEXT}")
-    folder = f"{root}/{_NEXT}/seed"
+    _remove(fs, f"{root}/{NEXT}")
+    folder = f"{root}/{NEXT}/seed"
     fs.create_dir(folder)
     for shard, state in states.items():
         with fs.open_output_stream(f"{folder}/{shard:04d}") as sink:
@@ -47,7 +47,7 @@ def take_seed(home: str) -> None:
     """Replaces the checkpoint by the seed that was written."""
     fs, root = lake_filesystem(home)
     discard_checkpoint(home)
-    fs.move(f"{root}/{_NEXT}", f"{root}/{CHECKPOINT}")
+    fs.move(f"{root}/{NEXT}", f"{root}/{CHECKPOINT}")
 
 
 def discard_checkpoint(home: str, name: str = CHECKPOINT) -> None:

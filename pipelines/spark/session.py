@@ -198,6 +198,11 @@ def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
+def is_of_this_process(wanted: Spark) -> bool:
+    """Whether a session would run in a JVM that this process starts, with its workers."""
+    return _theirs() is None and not remote_of(wanted) and is_local(wanted.master)
+
+
 def spark_session_soon(wanted: Spark, preload: str = "") -> Callable[[], SparkSession]:
     """Starts a brief session in the background. Returns a function that waits for it.
 

@@ -6,19 +6,14 @@ Spark starts one such parent for each kind of worker; only that of ``pyspark.wor
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import os
 import sys
 
-import pyarrow as pa
 from pyspark.daemon import manager
 
-from pipelines.start.python_process import collect_rarely, freeze_objects
+from pipelines.start.python_process import collect_rarely, freeze_objects, keep_memory
 from pipelines.start.switch import PRELOAD
-
-# Numbers of malloc.h.
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 # What every such worker imports, whatever it runs.
 WORKER_MODULES = (
@@ -30,17 +25,6 @@ WORKER_MODULES = (
     # Imported at the first call of the state, which takes a quarter of a second in each worker.
     "pyspark.sql.streaming.proto.StateMessage_pb2",
 )
-
-
-def keep_memory() -> None:
-    """Makes the workers reuse freed memory, as fresh pages cost a tenth of a fold. Only glibc supports this."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return
-    mallopt(_M_MMAP_MAX, 0)
-    mallopt(_M_TRIM_THRESHOLD, 1 << 30)
-    pa.set_memory_pool(pa.system_memory_pool())
 
 
 if __name__ == "__main__":

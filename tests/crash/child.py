@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Callable
 
     from pipelines.replay.options import RunOutcome
 
@@ -25,13 +25,13 @@ def main() -> None:
 
     replay = runner.Runner._replay
 
-    def begin(self: runner.Runner, spark: SparkSession) -> RunOutcome:
+    def begin(self: runner.Runner, attempt: Callable[[], None]) -> RunOutcome:
         print("ready", file=sys.stderr, flush=True)
         if point is not None:
             arm(point, self.wanted.lake)
-        return replay(self, spark)
+        return replay(self, attempt)
 
-    runner.Runner._replay = begin  # type: ignore[method-assign]
+    runner.Runner._replay = begin  # type: ignore[assignment, method-assign]
     jbod(words)
 
 

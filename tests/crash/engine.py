@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jbod_model.errors import JbodError
+from pipelines.replay.options import Replay
 from pipelines.replay.preload import warm
+from pipelines.replay.runner import Runner
 from tests.crash.points import arm
 from tests.support import local
 
@@ -17,10 +19,16 @@ warm()
 
 
 def run(
-    log_dir: Path, lake: Path | str, most: int | None, point: str | None, first: Callable[[], object] | None
+    log_dir: Path,
+    lake: Path | str,
+    most: int | None,
+    point: str | None,
+    first: Callable[[], object] | None,
+    loads: bool,
 ) -> None:
     """Replay to the end of the log; exit code 2, with a line on standard error, if the run is refused.
 
+    ``loads``: by ``Runner.load``, which leaves the seed of a checkpoint.
     ``first`` is called before: it sets limits, changes the user, or sends standard error elsewhere.
     """
     if point is not None:
@@ -28,7 +36,10 @@ def run(
     if first is not None:
         first()
     try:
-        local.replay(log_dir, lake, most=most, template=False)
+        if loads:
+            Runner(Replay(str(log_dir), str(lake), max_records=most or 1_000_000)).load()
+        else:
+            local.replay(log_dir, lake, most=most, template=False)
     except (JbodError, OSError) as problem:
         os.write(2, f"{type(problem).__name__}: {problem}\n".encode())
         sys.exit(2)

@@ -29,6 +29,12 @@ TAKING_BACK = (
     *(f"{when} {name}" for name in ("write_seed", "take_seed") for when in ("before", "after")),
 )
 """The steps by which a lake follows a log that was rewritten, in their order."""
+LOADING = tuple(
+    f"{when} load:{name}"
+    for name in ("decode_slice", "fold_shard", "write_seed", "take_seed")
+    for when in ("before", "after")
+)
+"""The steps of a log that is loaded without Spark, in their order. A publication comes before take_seed."""
 CHECKPOINT = ("file offsets", "file state", "before publish", "after publish", "file commits")
 """Spark's steps around a publication: offset log, state, foreachBatch, commit log. The file may be half written."""
 
@@ -62,10 +68,11 @@ def arm(point: str, lake: str, *, death: Callable[[], None] = die) -> None:
         nonlocal calls
         mine = counts(arguments)
         calls += mine
-        if mine and calls == wanted and when == "before":
+        number = calls  # other threads go on counting
+        if mine and number == wanted and when == "before":
             death()
         result = good(*arguments, **options)
-        if mine and calls == wanted and when == "after":
+        if mine and number == wanted and when == "after":
             death()
         return result
 
@@ -76,6 +83,8 @@ def _step(what: str) -> tuple[Any, str, Callable[[tuple[Any, ...]], bool]]:
     """Owner and name of a function, and which of its calls count."""
     from pipelines.lake.publish import LakeWriter
 
+    if what.startswith("load:"):
+        return importlib.import_module("pipelines.replay.load"), what.removeprefix("load:"), lambda _: True
     name = what.removeprefix("take-back:")
     if what == "ledger":
         return LakeWriter, "append_ledger", lambda _: True

@@ -28,11 +28,13 @@ def forked(
     most: int | None,
     point: str | None = None,
     first: Callable[[], object] | None = None,
+    *,
+    loads: bool = False,
 ) -> BaseProcess:
     """A run without Spark that was started: a process that forks with everything loaded, in milliseconds."""
     from tests.crash.engine import run
 
-    process = _FORKED.Process(target=run, args=(log_dir, lake, most, point, first))
+    process = _FORKED.Process(target=run, args=(log_dir, lake, most, point, first, loads))
     process.start()
     return process
 

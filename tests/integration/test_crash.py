@@ -15,10 +15,10 @@ import pytest
 from pipelines import ask
 from tests.crash.check import History, complete, readable, uninterrupted
 from tests.crash.loop import LOG, deleted, retained, rewrite, segments, until
-from tests.crash.points import COMMITS, TAKING_BACK
+from tests.crash.points import COMMITS, LOADING, TAKING_BACK
 from tests.crash.runs import forked, spark_run
 from tests.support.paths import metadata_dir
-from tests.support.volume import exhaustive
+from tests.support.volume import exhaustive, rare
 
 Log = tuple[Path, History]
 SPARK = ("file offsets", "file state", "after publish")
@@ -86,6 +86,23 @@ def test_kill_at_every_step_of_taking_back_leaves_one_history_whole_and_ends_wit
     assert ends == [old[1].end] * before + [history.end - 1] * (len(ends) - before)
     run = forked(log, tmp_path / "lake", None)
     run.join(120)
+    complete(tmp_path / "lake", history)
+
+
+@pytest.mark.parametrize("point", [point if "seed" in point else rare(point) for point in LOADING])
+def test_kill_at_every_step_of_a_load_keeps_the_published_part_and_the_next_run_continues(
+    tmp_path: Path, old: Log, point: str
+) -> None:
+    log, history = old
+    run = forked(log, tmp_path / "lake", 200, point, loads=True)
+    run.join(120)
+    assert run.exitcode == -signal.SIGKILL
+    end = readable(tmp_path / "lake", [history])
+    assert (end > 0) == ("take_seed" in point)
+    for most in (100, 1000):
+        run = forked(log, tmp_path / "lake", most, "after load:take_seed" if most == 100 else None, loads=True)
+        run.join(120)
+    assert run.exitcode == 0
     complete(tmp_path / "lake", history)
 
 

@@ -100,6 +100,18 @@ def test_run_continues_where_it_stopped_whatever_its_checkpoint_lost(
     assert [row["start_offset"] for row in ledger[1:]] == [row["end_offset"] for row in ledger[:-1]]
 
 
+def test_spark_continues_a_lake_that_was_loaded_without_it(
+    spark: SparkSession, tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, log_dir = tmp_path / "lake", segments(metadata_dir(KAFKA), tmp_path / "log", most=2)
+    Runner(Replay(str(log_dir), str(lake), shards=4)).load()
+    monkeypatch.setattr("pipelines.replay.rollback.states_at", lambda *_, **__: pytest.fail("the seed was not used"))
+    for most in (3, None):
+        runner = replay(spark, segments(metadata_dir(KAFKA), log_dir, most=most), lake)
+        assert (runner.outcome.batches, runner.outcome.rolled_back) == (1, [])
+    assert rows_of(lake) == rows_of(whole)
+
+
 @pytest.mark.parametrize("where", [rare("append_ledger"), "_commit"])
 def test_run_that_died_while_it_published_is_made_good_by_the_next(
     spark: SparkSession, tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, where: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -10,23 +11,21 @@ from shutil import copytree
 from types import SimpleNamespace
 from typing import Any
 
-from jbod_model.errors import JbodError
 from pipelines.lake.changes import next_generation
 from pipelines.lake.create import Identity
 from pipelines.lake.publish import LakeWriter
 from pipelines.replay.collect import batch_of
 from pipelines.replay.job import Job
+from pipelines.replay.load import Load
 from pipelines.replay.options import RunOutcome
 from pipelines.replay.rollback import RolledBack, reconcile
 from pipelines.replay.rules import rules
 from pipelines.replay.runner import Runner
 from pipelines.replay.seed import discard_checkpoint, seed_position, seed_state
-from pipelines.replay.stages import Row, decode_slice, error_row, fold_shard
+from pipelines.replay.stages import decode_slice, fold_shard
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Options
 from pipelines.source.plan import Planner
-from pipelines.source.planners import planner_of
-from pipelines.source.positions import Slice
 from pipelines.source.tail import Settle
 from tests.support.templates import new_folder
 
@@ -109,31 +108,10 @@ class LocalRunner(Runner):
         return self.run(SimpleNamespace(version="4.2.0"))  # type: ignore[arg-type]
 
     def _run(self, spark: Any) -> None:
-        lake = self.lake.home
-        job = self._job()
-        planner = planner_of(Options.read(self._options()))
-        planner.freeze()
-        position = seed_position(lake) or planner.begin(self.wanted.start)
-        states = {shard: seed_state(lake, shard) for shard in range(job.shards + 1)}
         publish = self._publisher.function()
-        while (end := planner.advance(position, self.wanted.max_records)) != position:
-            pieces = planner.slices(position, end)
-            rows = [row for number, piece in enumerate(pieces) for row in _decoded(job, number, piece)]
-            reports = [row for row in rows if row[0] < 0]
-            for shard in sorted({row[0] for row in rows if row[0] >= 0}):
-                mine = [row for row in rows if row[0] == shard]
-                try:
-                    states[shard], out = fold_shard(job, shard, states[shard], mine)
-                except JbodError as problem:
-                    out = [error_row(problem)]
-                reports += out
-            publish(Frame([(kind, payload) for _, _, kind, payload in reports]), 0)  # type: ignore[arg-type]
-            position = end
+
+        def reported(reports: Sequence[tuple[str, bytes]]) -> None:
+            publish(Frame([*reports]), 0)  # type: ignore[arg-type]
+
+        Load(self._job(), reported, lambda _: None).run(Options.read(self._options()), self._stop)
         self._publisher.look(last=True)
-
-
-def _decoded(job: Job, number: int, piece: Slice) -> list[Row]:
-    try:
-        return list(decode_slice(job, number, piece))
-    except JbodError as problem:
-        return [error_row(problem)]

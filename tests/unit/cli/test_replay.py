@@ -152,6 +152,82 @@ def test_log_with_nothing_new_needs_no_java_even_if_it_was_copied_since(
     assert (code, "nothing new" in out) == (0, True)
 
 
+# WHAT IS LOADED WITHOUT SPARK
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loads logs of any size; a session that starts is an error."""
+    monkeypatch.setenv("JBOD_REPLAY__LOAD_BYTES", "1")
+    monkeypatch.setattr(SOON, lambda *_: pytest.fail("Spark was started"))
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_large_log_is_loaded_into_a_new_lake_without_spark(run: Run, tmp_path: Path, log_dir: Path) -> None:
+    code, out, err = run("replay", log_dir, "--lake", tmp_path / "lake")
+    assert (code, err) == (0, "")
+    assert "replayed offsets 0 to 5" in out
+    assert "1 batches" in out
+    assert "nothing new" in run("replay", log_dir, "--lake", tmp_path / "lake")[1]
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_damage_of_a_log_that_is_loaded_is_told_and_what_precedes_it_is_stored(
+    run: Run, tmp_path: Path, log_dir: Path
+) -> None:
+    path = log_dir / LOG / FIRST
+    path.write_bytes(path.read_bytes()[:-3] + b"xyz")
+    code, out, err = run("replay", log_dir, "--lake", tmp_path / "lake")
+    assert (code, out) == (2, "")
+    assert f"{path}: offset 5: CRC-32C" in err
+    assert [row["log_offset"] for row in rows_of(tmp_path / "lake")["records"]] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({}, ()),
+        ({"JBOD_REPLAY__LOAD_BYTES": "0"}, ()),
+        ({"JBOD_REPLAY__LOAD_BYTES": "1", "JBOD_SPARK__MASTER": "spark://there:7077"}, ()),
+        ({"JBOD_REPLAY__LOAD_BYTES": "1", "JBOD_SPARK__REMOTE": "sc://there:15002"}, ()),
+        ({"JBOD_REPLAY__LOAD_BYTES": "1"}, ("--requests", "REQUESTS")),
+    ],
+    ids=["small", "never", "cluster", "connect", "requests"],
+)
+def test_spark_replays_a_log_that_is_small_or_is_for_a_cluster_or_has_requests(
+    run: Run,
+    tmp_path: Path,
+    log_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    words: tuple[str, ...],
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(Runner, "load", lambda _: pytest.fail("was loaded"))
+    asked = tmp_path / "requests.log"
+    asked.write_text(REQUEST)
+    begun: list[Runner] = []
+    monkeypatch.setattr(Runner, "run", lambda runner, _: begun.append(runner))
+    run("replay", log_dir, "--lake", tmp_path / "lake", *(str(asked) if word == "REQUESTS" else word for word in words))
+    assert len(begun) == 1
+
+
+def test_run_that_follows_starts_spark_after_the_load(
+    run: Run, tmp_path: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JBOD_REPLAY__LOAD_BYTES", "1")
+    ends: list[int] = []
+
+    def soon(*_: object) -> Callable[[], object]:
+        ends.append(rows_of(tmp_path / "lake")["records"][-1]["log_offset"])
+        return lambda: SimpleNamespace(version="4.2.0")
+
+    monkeypatch.setattr(SOON, soon)
+    run("replay", log_dir, "--lake", tmp_path / "lake", "--follow")
+    assert ends == [5]
+
+
 # WHAT IS REFUSED BEFORE SPARK
 
 

@@ -10,7 +10,7 @@ from jbod_model.errors import JbodError, UsageError
 from pipelines.replay.refusals import explained, is_sparks
 from pipelines.settings import Spark, load
 from pipelines.spark import connect
-from pipelines.spark.session import spark_session
+from pipelines.spark.session import is_of_this_process, spark_session
 
 
 def test_server_that_is_not_there_is_named_without_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,3 +74,22 @@ def test_server_that_goes_away_is_one_line_and_says_nothing_about_the_checkpoint
     assert "run again" in str(explained("lake", gone))
     assert not is_sparks(gone)
     assert is_sparks(StreamingQueryException("state store: no file"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "theirs", "expected"),
+    [
+        (Spark(), None, True),
+        (Spark(master="local[2]"), None, True),
+        (Spark(master="spark://there:7077"), None, False),
+        (Spark(remote="sc://there:15002"), None, False),
+        (Spark(), object(), False),
+    ],
+    ids=["default", "local", "cluster", "server", "session of others"],
+)
+def test_session_is_of_this_process_if_it_is_local_and_jbod_starts_it(
+    monkeypatch: pytest.MonkeyPatch, settings: Spark, theirs: object, expected: bool
+) -> None:
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    monkeypatch.setattr("pipelines.spark.session._theirs", lambda: theirs)
+    assert is_of_this_process(settings) == expected
