@@ -70,15 +70,12 @@ class Load:
             yield result
 
     def _decoded(self, item: tuple[int, Slice]) -> list[Row]:
-        try:
-            return list(decode_slice(self._job, *item))
-        except JbodError as problem:
-            return [error_row(problem)]
+        return list(decode_slice(self._job, *item))
 
     def _folded(self, item: tuple[int, list[Row]]) -> list[Row]:
         shard, rows = item
         try:
             self._states[shard], reports = fold_shard(self._job, shard, self._states[shard], rows)
-        except JbodError as problem:
+        except JbodError as problem:  # another shard may have met one at a lower offset
             return [error_row(problem)]
         return reports

@@ -7,15 +7,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shutil import copy, rmtree
 
+import numpy as np
 import pytest
 
 from jbod_model.errors import JbodError, LogChanged, ReplayViolation
 from jbod_model.formats import records as r
+from jbod_model.ids import Uuid
+from pipelines.replay.blocks import shards_of
 from pipelines.replay.job import Job
+from pipelines.replay.load import Load
 from pipelines.replay.options import Replay, RunOutcome
 from pipelines.replay.runner import Runner
 from pipelines.replay.seed import CHECKPOINT, checkpoint_fits, seed_position, write_seed
 from pipelines.replay.stages import Row, decode_slice
+from pipelines.source.log_options import Options
 from pipelines.source.positions import Position, Slice
 from tests.support.lakes import Reference
 from tests.support.logs import read_log
@@ -111,6 +116,36 @@ def test_error_in_one_shard_is_raised_and_the_records_before_it_are_published(tm
             loaded(log, tmp_path / "lake")
         assert refused.value.offset == 2
     assert [row["log_offset"] for row in rows_of(tmp_path / "lake")["records"]] == [0, 1]
+
+
+def test_errors_in_several_shards_cost_one_more_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [Uuid(number**13, number**17) for number in range(1, 9)]
+    shards = shards_of(np.frombuffer(b"".join(one.bytes for one in ids), np.uint64).reshape(-1, 2), 2).tolist()
+    lost = [r.PartitionChangeRecord(topic_id=ids[shards.index(shard)], partition_id=3) for shard in (1, 0)]
+    log = write(tmp_path / "log", [(1, [record]) for record in (r.NoOpRecord(), *lost)])
+    attempts: list[Load] = []
+    good = Load.run
+
+    def counted(one: Load, options: Options, stop: threading.Event) -> None:
+        attempts.append(one)
+        good(one, options, stop)
+
+    monkeypatch.setattr(Load, "run", counted)
+    with pytest.raises(ReplayViolation) as refused:
+        loaded(log, tmp_path / "lake", shards=2)
+    assert (refused.value.offset, len(attempts)) == (1, 2)
+
+
+def test_records_that_are_appended_during_a_load_are_left_for_the_next_run(tmp_path: Path) -> None:
+    log = write(tmp_path / "log", [(1, [r.NoOpRecord()])] * 4)
+
+    def append(line: str) -> None:
+        if line.startswith("published"):
+            write(log, [(1, [r.NoOpRecord()])] * 9)
+
+    wanted = Replay(str(log), str(tmp_path / "lake"), max_records=2)
+    assert Runner(wanted, progress=append).load().end_offset == 4
+    assert loaded(log, tmp_path / "lake").end_offset == 9
 
 
 @pytest.mark.parametrize("times", [1, 9])
