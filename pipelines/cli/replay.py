@@ -78,7 +78,8 @@ def replay(
     with Interrupts() as interrupts:
         runner = None
         try:
-            is_new = "://" not in settings.lake and not Path(settings.lake, "ledger").exists()
+            # A run that died before its first publication leaves a ledger without a file.
+            is_new = "://" not in settings.lake and not any(Path(settings.lake, "ledger").glob("*.parquet"))
             # A log that is followed grows, requests are many, and a lake may have a larger state than its log.
             if is_new and not follow and not requests:
                 choose_kernels_of_replay(log_dir)

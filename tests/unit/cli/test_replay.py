@@ -20,6 +20,7 @@ from jbod_model.formats import records as r
 from jbod_model.formats.control_records import LeaderChangeMessage, Voter
 from jbod_model.formats.log_writer import LogWriter
 from pipelines.cli import main, progress
+from pipelines.replay.options import Replay
 from pipelines.replay.publisher import Publisher
 from pipelines.replay.runner import Runner
 from tests.support import local
@@ -169,6 +170,17 @@ def test_large_log_is_loaded_into_a_new_lake_without_spark(run: Run, tmp_path: P
     assert "replayed offsets 0 to 5" in out
     assert "1 batches" in out
     assert "nothing new" in run("replay", log_dir, "--lake", tmp_path / "lake")[1]
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_run_after_one_that_died_before_its_first_publication_loads_the_log(
+    run: Run, tmp_path: Path, log_dir: Path
+) -> None:
+    """It found the folder of the ledger, and took the lake for one that Spark continues."""
+    Runner(Replay(str(log_dir), str(tmp_path / "lake")))
+    assert (tmp_path / "lake" / "ledger").is_dir()
+    code, out, _ = run("replay", log_dir, "--lake", tmp_path / "lake")
+    assert (code, "replayed offsets 0 to 5" in out) == (0, True)
 
 
 @pytest.mark.usefixtures("no_spark")
