@@ -209,6 +209,8 @@ def run() -> None:
     except SystemExit as left:
         code = left.code
     interrupt_by_signal()
+    if code in (None, 0, 1) and (session := sys.modules.get("pipelines.spark.session")):
+        session.discard_log()
     if not (code is None or isinstance(code, int)):
         sys.exit(str(code))
     if is_on("exit"):

@@ -157,8 +157,9 @@ def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True, pr
     brief = brief and is_on("jvm")
     if brief:
         options += JAVA_OPTIONS
-    # Otherwise the JVM's own log would go to standard output, into jbod's data.
-    ours = [*options, "-Xlog:disable -Xlog:all=error:stderr"]
+    # Otherwise the JVM's own log would go to standard output, into jbod's data, and a report of its crash to a file in
+    # the current directory.
+    ours = [*options, "-Xlog:disable -Xlog:all=error:stderr", "-XX:+ErrorFileToStderr"]
     if is_local(wanted.master):
         # Only for a local session: remote executors could not reach the address, and a cluster may ship SPARK_HOME.
         if is_on("home"):
@@ -239,6 +240,12 @@ def _log() -> Path:
     handle, name = tempfile.mkstemp(prefix="jbod-spark-", suffix=".log")
     os.close(handle)
     return Path(name)
+
+
+def discard_log() -> None:
+    """Removes the file of a command that succeeded."""
+    if _log.cache_info().currsize:
+        _log().unlink(missing_ok=True)
 
 
 def _made(builder: SparkSession.Builder, master: str, jvm: Jvm | None) -> SparkSession:

@@ -23,9 +23,13 @@ def _replayed(lake: Path, **env: str) -> None:
     source = metadata_dir("kafka-4.1.2")
     command: list[str | Path] = [sys.executable, "-m", "pipelines.cli.main", "replay", source, "--lake", lake]
     clean = {name: text for name, text in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    temporary = lake.with_name("tmp")
+    temporary.mkdir()
+    clean["TMPDIR"] = str(temporary)
     done = subprocess.run(command, cwd=ROOT, env=clean | env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert not [line for line in done.stderr.splitlines() if "Traceback" in line]
+    assert not [*temporary.glob("jbod-*")]
     assert differences(rows_of(lake), expected_rows(Reference().add(read_log(source)))) == []
 
 
