@@ -116,8 +116,10 @@ def replay(
                 return
             runner = Runner(wanted, progress=progress.say, notice=_notice, first=read)
             if loads:
+                from pipelines.spark.session import tasks_of
+
                 keep_memory()
-                runner.load()
+                runner.load(tasks_of(settings.spark.master))
             if follow or not loads:
                 _run(runner, settings, soon, interrupts)
         except KeyboardInterrupt:

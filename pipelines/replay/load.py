@@ -31,8 +31,10 @@ _B = TypeVar("_B")
 class Load:
     """Reads a log from its beginning, or from the seed of the lake's checkpoint, to its present end."""
 
-    def __init__(self, job: Job, publish: Publish, say: Callable[[str], None]) -> None:
+    def __init__(self, job: Job, publish: Publish, say: Callable[[str], None], threads: int | None = None) -> None:
+        """``threads``: the slices or shards in work at once, by default as many as this machine has cores."""
         self._job = job
+        self._threads = threads or os.cpu_count() or 1
         self._publish = publish
         self._say = say
         self._batch = 0
@@ -43,7 +45,7 @@ class Load:
         planner = planner_of(options)
         planner.freeze()
         position = seed_position(self._job.home) or planner.begin(options.start)
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        with ThreadPoolExecutor(self._threads) as pool:
             while not stop.is_set() and (end := planner.advance(position, options.max_records or None)) != position:
                 self._replay(pool, list(planner.slices(position, end)), end)
                 position = end

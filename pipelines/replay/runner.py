@@ -156,10 +156,10 @@ class Runner:
                 )
             return self._attempt(lambda: self._run(spark))
 
-    def load(self) -> RunOutcome:
+    def load(self, threads: int | None = None) -> RunOutcome:
         """As ``run``, without Spark (pipelines.replay.load): for a new lake and a large log. ``run`` may continue."""
         with only_run(self.wanted.lake):
-            return self._attempt(self._load)
+            return self._attempt(lambda: self._load(threads))
 
     def _attempt(self, replay: Callable[[], None]) -> RunOutcome:
         try:
@@ -269,12 +269,13 @@ class Runner:
         except Exception as problem:
             raise self._publisher.problem or explained(self.wanted.lake, problem) from None
 
-    def _load(self) -> None:
+    def _load(self, threads: int | None) -> None:
         from pipelines.replay.load import Load
 
         assert isinstance(self._publisher, Publisher)
         try:
-            Load(self._job(), self._publisher.publish_reports, self._say).run(Options.read(self._options()), self._stop)
+            load = Load(self._job(), self._publisher.publish_reports, self._say, threads)
+            load.run(Options.read(self._options()), self._stop)
         except Exception as problem:
             raise explained(self.wanted.lake, problem) from None
 

@@ -199,6 +199,12 @@ def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
+def tasks_of(master: str) -> int:
+    """How many tasks a local master runs at once."""
+    number = master.removeprefix("local").strip("[]").partition(",")[0]
+    return int(number or 1) if number != "*" else os.cpu_count() or 1
+
+
 def is_of_this_process(wanted: Spark) -> bool:
     """Whether a session would run in a JVM that this process starts, with its workers."""
     return _theirs() is None and not remote_of(wanted) and is_local(wanted.master)

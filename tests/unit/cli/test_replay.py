@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shutil import copy, copytree
 from types import SimpleNamespace
@@ -184,6 +185,23 @@ def test_run_after_one_that_died_before_its_first_publication_loads_the_log(
 
 
 @pytest.mark.usefixtures("no_spark")
+def test_log_is_loaded_in_as_many_threads_as_sparks_master_runs_tasks(
+    run: Run, tmp_path: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools: list[int] = []
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, threads: int) -> None:
+            pools.append(threads)
+            super().__init__(threads)
+
+    monkeypatch.setattr("pipelines.replay.load.ThreadPoolExecutor", Pool)
+    monkeypatch.setenv("JBOD_SPARK__MASTER", "local[3]")
+    assert run("replay", log_dir, "--lake", tmp_path / "lake")[0] == 0
+    assert pools == [3]
+
+
+@pytest.mark.usefixtures("no_spark")
 def test_damage_of_a_log_that_is_loaded_is_told_and_what_precedes_it_is_stored(
     run: Run, tmp_path: Path, log_dir: Path
 ) -> None:
@@ -216,7 +234,7 @@ def test_spark_replays_a_log_that_is_small_or_is_for_a_cluster_or_has_requests(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(Runner, "load", lambda _: pytest.fail("was loaded"))
+    monkeypatch.setattr(Runner, "load", lambda *_: pytest.fail("was loaded"))
     asked = tmp_path / "requests.log"
     asked.write_text(REQUEST)
     begun: list[Runner] = []

@@ -10,7 +10,7 @@ from jbod_model.errors import JbodError, UsageError
 from pipelines.replay.refusals import explained, is_sparks
 from pipelines.settings import Spark, load
 from pipelines.spark import connect
-from pipelines.spark.session import is_of_this_process, spark_session
+from pipelines.spark.session import is_of_this_process, spark_session, tasks_of
 
 
 def test_server_that_is_not_there_is_named_without_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,3 +93,13 @@ def test_session_is_of_this_process_if_it_is_local_and_jbod_starts_it(
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     monkeypatch.setattr("pipelines.spark.session._theirs", lambda: theirs)
     assert is_of_this_process(settings) == expected
+
+
+@pytest.mark.parametrize(
+    ("master", "tasks"), [("local", 1), ("local[3]", 3), ("local[4, 2]", 4), ("local[*]", 16), ("local[*, 2]", 16)]
+)
+def test_local_master_runs_as_many_tasks_at_once_as_it_says(
+    monkeypatch: pytest.MonkeyPatch, master: str, tasks: int
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    assert tasks_of(master) == tasks
