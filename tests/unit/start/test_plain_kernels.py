@@ -147,6 +147,7 @@ def test_replay_has_plain_kernels_if_it_ends_with_a_small_log(
 
 def test_replay_into_a_lake_that_exists_has_compiled_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lake" / "ledger").mkdir(parents=True)
+    (tmp_path / "lake" / "ledger" / "closed-1.parquet").touch()
     assert not _chosen_by_replay(monkeypatch, tmp_path / "lake", [])
 
 
