@@ -45,10 +45,13 @@ class Load:
         planner = planner_of(options)
         planner.freeze()
         position = seed_position(self._job.home) or planner.begin(options.start)
-        with ThreadPoolExecutor(self._threads) as pool:
+        pool = ThreadPoolExecutor(self._threads)
+        try:
             while not stop.is_set() and (end := planner.advance(position, options.max_records or None)) != position:
                 self._replay(pool, list(planner.slices(position, end)), end)
                 position = end
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _replay(self, pool: ThreadPoolExecutor, pieces: Sequence[Slice], end: Position) -> None:
         """If the process dies after the publication, and before it takes the seed, the next run makes the seed."""

@@ -162,14 +162,14 @@ class Runner:
             return self._attempt(lambda: self._load(threads))
 
     def _attempt(self, replay: Callable[[], None]) -> RunOutcome:
+        ended_well = False
         try:
-            return self._replay(replay)
-        except BaseException:
-            self.lake.discard(CHECKPOINT, NEXT)
-            raise
+            outcome = self._replay(replay)
+            ended_well = not self._stop.is_set()
+            return outcome
         finally:
             clear_staged(self.wanted.lake)
-            if self._stop.is_set():
+            if not ended_well:
                 self.lake.discard(CHECKPOINT, NEXT)
 
     def tell_end(self) -> None:

@@ -91,7 +91,7 @@ def start_jvm(java: Java, options: Mapping[str, str], log: Path) -> Jvm | None:
             stdout=output,
             stderr=output,
             env=env,
-            preexec_fn=_ignore_ctrl_c,
+            preexec_fn=_ignore_signals,
         )
     return Jvm(process, said)
 
@@ -133,5 +133,7 @@ def _kept(java: Java) -> list[str] | None:
     return None
 
 
-def _ignore_ctrl_c() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _ignore_signals() -> None:
+    """Ctrl-C and systemd signal every process of a group. This process stops the query, then the JVM ends with it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)

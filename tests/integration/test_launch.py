@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ import pytest
 from pipelines.java import use_java
 from pipelines.start.home import use_spark_home
 from pipelines.start.launch import command, command_file, keep_command
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, metadata_dir
 
 pytestmark = pytest.mark.spark
 
@@ -75,3 +76,34 @@ print(spark.conf.get("spark.sql.session.timeZone"), spark.sparkContext._gateway.
             break
         time.sleep(0.1)
     assert not Path("/proc", process).exists()
+
+
+def test_signal_to_the_whole_group_ends_a_run_that_follows_as_well_as_one_to_the_command(tmp_path: Path) -> None:
+    """systemd and ``jbod jobs`` send SIGTERM to every process. The JVM ended first, and the run with Spark's error."""
+    lake = tmp_path / "lake"
+    words = ["replay", str(metadata_dir("kafka-4.1.2")), "--follow", "--lake", str(lake)]
+    clean = {name: text for name, text in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    with (tmp_path / "said").open("w+") as said:
+        run = subprocess.Popen(
+            [sys.executable, "-m", "pipelines.cli.main", *words],
+            cwd=ROOT,
+            env=clean,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+        try:
+            end = time.monotonic() + 120
+            while not [*lake.glob("_checkpoint/commits/0")]:
+                assert run.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.1)
+            os.killpg(run.pid, signal.SIGTERM)
+            assert run.wait(60) == 0
+        finally:
+            if run.poll() is None:
+                os.killpg(run.pid, signal.SIGKILL)
+        said.seek(0)
+        lines = said.read().splitlines()
+    assert lines[0].startswith(f"{lake}: replayed offsets 0 to 629")
+    assert lines[-1] == f"next: jbod offline --lake {lake}"

@@ -202,6 +202,25 @@ def test_log_is_loaded_in_as_many_threads_as_sparks_master_runs_tasks(
 
 
 @pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize("step", ["slices", "shards"])
+def test_signal_in_a_load_ends_it_at_once_and_leaves_no_lake(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The folder of staged events stayed, and so did that of the lake."""
+    monkeypatch.setattr("pipelines.replay.staged.MANY", 1)
+
+    def say(line: str) -> None:
+        if line.startswith("loading batch 1: 1 of") and line.endswith(step):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(progress, "say", say)
+    code, _, err = run("replay", metadata_dir("kafka-4.1.2"), "--lake", tmp_path / "lake")
+    assert code == 143
+    assert "jbod: interrupted: nothing was published yet; run again to begin" in err
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.usefixtures("no_spark")
 def test_damage_of_a_log_that_is_loaded_is_told_and_what_precedes_it_is_stored(
     run: Run, tmp_path: Path, log_dir: Path
 ) -> None:
