@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 
@@ -41,6 +40,8 @@ def without_blas_threads() -> None:
 
 def keep_memory() -> None:
     """Makes this process reuse freed memory, as fresh pages cost a tenth of a fold. Only glibc supports this."""
+    import ctypes  # commands that do not need it start sooner
+
     import pyarrow as pa
 
     try:

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 
 from tests.crash.check import complete, readable, uninterrupted
-from tests.crash.loop import segments
 from tests.crash.runs import forked, spark_run
+from tests.support.logs import segments
 from tests.support.paths import metadata_dir
 
 SIZES = (40, 70, 100, 150, 200, 300, 400, 500, 600, 700, 800, 1000)

@@ -24,7 +24,7 @@ from pipelines.storage.filesystem import filesystem_of
 from tests.crash.check import History, complete, readable, uninterrupted
 from tests.crash.points import CHECKPOINT
 from tests.crash.runs import forked, spark_run
-from tests.support.logs import first_batches, read_file, read_log
+from tests.support.logs import first_batches, read_file, read_log, segments
 
 LOG = "__cluster_metadata-0"
 BATCHES = (7, 30, 100)
@@ -192,15 +192,6 @@ def remove(lake: str) -> None:
     fs, root = filesystem_of(lake)
     fs.delete_dir(root)
     rmtree(home_of(lake), ignore_errors=True)
-
-
-def segments(source: Path, target: Path) -> Path:
-    """A copy of a metadata.log.dir without its snapshots."""
-    (target / LOG).mkdir(parents=True)
-    copy(source / "meta.properties", target)
-    for path in (source / LOG).glob("*.log"):
-        copy(path, target / LOG)
-    return target
 
 
 def retained(source: Path, target: Path) -> Path:

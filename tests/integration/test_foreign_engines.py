@@ -27,7 +27,7 @@ from pipelines.lake.tables import CHANGES, HISTORY, LEDGER, RECORDS
 from pipelines.upkeep.compact import optimize, vacuum
 from pipelines.upkeep.rebuild import rebuild
 from pipelines.upkeep.verify import verify
-from tests.crash.loop import rewrite, segments
+from tests.crash.loop import rewrite
 from tests.support import local
 from tests.support.foreign import (
     CHANGING,
@@ -42,6 +42,7 @@ from tests.support.foreign import (
     answers,
     parts,
 )
+from tests.support.logs import segments
 from tests.support.paths import metadata_dir
 from tests.support.request_lakes import JoinedLake, request_lines
 from tests.support.volume import amount, exhaustive, sampled

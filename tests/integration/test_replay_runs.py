@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from shutil import copy, copytree, rmtree
+from shutil import copytree, rmtree
 from typing import Any
 
 import duckdb
@@ -20,6 +20,7 @@ from pipelines.replay.options import Replay
 from pipelines.replay.runner import Runner
 from pipelines.replay.seed import CHECKPOINT
 from pipelines.upkeep.verify_reference import Row
+from tests.support.logs import segments
 from tests.support.paths import metadata_dir
 from tests.support.tables import rows_of
 from tests.support.volume import rare
@@ -27,7 +28,6 @@ from tests.support.volume import rare
 pytestmark = pytest.mark.spark
 
 KAFKA = "kafka-4.1.2"
-LOG = "__cluster_metadata-0"
 Tables = dict[str, list[Row]]
 
 
@@ -43,15 +43,6 @@ def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     lake = tmp_path_factory.mktemp("whole") / "lake"
     replay(spark, metadata_dir(KAFKA), lake)
     return lake
-
-
-def segments(source: Path, target: Path, *, most: int | None = None) -> Path:
-    """Copy a metadata.log.dir with its first ``most`` segments and no snapshot."""
-    (target / LOG).mkdir(parents=True, exist_ok=True)
-    copy(source / "meta.properties", target)
-    for path in sorted((source / LOG).glob("*.log"))[:most]:
-        copy(path, target / LOG)
-    return target
 
 
 def test_second_run_changes_nothing(spark: SparkSession, tmp_path: Path, whole: Path) -> None:

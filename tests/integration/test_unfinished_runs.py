@@ -28,8 +28,9 @@ from pipelines.replay.runner import Runner
 from pipelines.replay.seed import CHECKPOINT, OF_REQUESTS, checkpoint_fits, is_readable, mark_keys, write_seed
 from pipelines.source.positions import Position
 from tests.crash.check import History, complete, readable, uninterrupted
-from tests.crash.loop import LOG, segments
+from tests.crash.loop import LOG
 from tests.crash.runs import forked
+from tests.support.logs import segments
 from tests.support.paths import ROOT, metadata_dir
 from tests.support.volume import rare, sampled
 

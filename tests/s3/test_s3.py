@@ -33,11 +33,12 @@ from pipelines.storage import lease, objects
 from pipelines.upkeep.compact import optimize, vacuum
 from pipelines.upkeep.rebuild import rebuild
 from pipelines.upkeep.verify import verify
-from tests.crash.loop import Killer, rewrite, segments
+from tests.crash.loop import Killer, rewrite
 from tests.s3.conftest import upload
 from tests.s3.server import BUCKET, HAS_CONDITIONS, Proxy
 from tests.support import local
 from tests.support.connect_server import connect_server
+from tests.support.logs import segments
 from tests.support.paths import ROOT, metadata_dir
 from tests.support.tables import differences, rows_of
 

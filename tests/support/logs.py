@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import copy
 
 from jbod_model.formats.batch import read_control
 from jbod_model.formats.codec import decode
@@ -92,6 +93,16 @@ def read_log(metadata_dir: Path, start: str = "log") -> list[Entry]:
     time = int.from_bytes(header.value[2:10], "big") * 1000
     snapshot = [replace(one, offset=end - 1, time=time, snapshot_index=one.offset) for one in (header, *rest)]
     return snapshot + list(_settled(entry for entry in log if entry.offset >= end))
+
+
+def segments(source: Path, target: Path, *, most: int | None = None) -> Path:
+    """Copies a ``metadata.log.dir`` with its first ``most`` segments and no snapshot. Returns ``target``."""
+    folder = target / "__cluster_metadata-0"
+    folder.mkdir(parents=True, exist_ok=True)
+    copy(source / "meta.properties", target)
+    for path in sorted((source / "__cluster_metadata-0").glob("*.log"))[:most]:
+        copy(path, folder)
+    return target
 
 
 def first_batches(segment: bytes, end_offset: int) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from shutil import copy, rmtree
+from shutil import rmtree
 
 import numpy as np
 import pytest
@@ -23,14 +23,13 @@ from pipelines.replay.stages import Row, decode_slice
 from pipelines.source.log_options import Options
 from pipelines.source.positions import Position, Slice
 from tests.support.lakes import Reference
-from tests.support.logs import read_log
+from tests.support.logs import read_log, segments
 from tests.support.paths import KAFKAS, metadata_dir
 from tests.support.tables import differences, expected_rows, rows_of
 from tests.support.volume import rare
 from tests.unit.replay.test_rollback import write
 
 KAFKA = "kafka-4.1.2"
-LOG = "__cluster_metadata-0"
 
 
 def loaded(log_dir: Path, lake: Path, told: list[str] | None = None, **options: object) -> RunOutcome:
@@ -63,20 +62,11 @@ def test_snapshot_that_a_log_begins_with_is_loaded(tmp_path: Path) -> None:
     assert differences(rows_of(tmp_path / "lake"), expected) == []
 
 
-def grown(source: Path, target: Path, most: int | None) -> Path:
-    """The first ``most`` segments of a log."""
-    (target / LOG).mkdir(parents=True, exist_ok=True)
-    copy(source / "meta.properties", target)
-    for path in sorted((source / LOG).glob("*.log"))[:most]:
-        copy(path, target / LOG)
-    return target
-
-
 def test_next_run_continues_from_the_seed_and_reads_no_record_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, log = tmp_path / "lake", tmp_path / "log"
-    first = loaded(grown(metadata_dir(KAFKA), log, 2), lake)
+    first = loaded(segments(metadata_dir(KAFKA), log, most=2), lake)
     home = str(lake)
     position = seed_position(home)
     assert position is not None
@@ -84,7 +74,7 @@ def test_next_run_continues_from_the_seed_and_reads_no_record_again(
     assert checkpoint_fits(home, first.end_offset)
     assert Runner(Replay(str(log), str(lake))).up_to_date()
     monkeypatch.setattr("pipelines.replay.rollback.states_at", lambda *_, **__: pytest.fail("states made again"))
-    second = loaded(grown(metadata_dir(KAFKA), log, None), lake)
+    second = loaded(segments(metadata_dir(KAFKA), log), lake)
     assert (second.start_offset, second.rolled_back) == (first.end_offset, [])
     expected = expected_rows(Reference().add(read_log(metadata_dir(KAFKA), "log")))
     assert differences(rows_of(lake), expected) == []
@@ -92,9 +82,9 @@ def test_next_run_continues_from_the_seed_and_reads_no_record_again(
 
 def test_lake_without_its_seed_is_continued_from_its_records(tmp_path: Path) -> None:
     lake, log = tmp_path / "lake", tmp_path / "log"
-    loaded(grown(metadata_dir(KAFKA), log, 2), lake)
+    loaded(segments(metadata_dir(KAFKA), log, most=2), lake)
     rmtree(lake / CHECKPOINT)
-    loaded(grown(metadata_dir(KAFKA), log, None), lake)
+    loaded(segments(metadata_dir(KAFKA), log), lake)
     expected = expected_rows(Reference().add(read_log(metadata_dir(KAFKA), "log")))
     assert differences(rows_of(lake), expected) == []
 
@@ -161,7 +151,7 @@ def test_log_that_changes_while_it_is_loaded_is_planned_again_a_few_times(
         return good(job, sequence, piece)
 
     monkeypatch.setattr("pipelines.replay.load.decode_slice", changing)
-    source = grown(metadata_dir(KAFKA), tmp_path / "log", 1)
+    source = segments(metadata_dir(KAFKA), tmp_path / "log", most=1)
     if times > 1:
         with pytest.raises(LogChanged):
             loaded(source, tmp_path / "lake")
