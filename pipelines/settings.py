@@ -152,17 +152,6 @@ class Check(_Section):
 
 
 @dataclass(frozen=True)
-class Alert(_Section):
-    """Where findings are sent, and the time limits."""
-
-    webhook: str = ""
-    command: str = ""
-    timeout_seconds: Annotated[float, Gt(0), Le(600)] = 10
-    """Time for a message, including name resolution and connection."""
-    tries: Annotated[int, Ge(1), Le(20)] = 3
-
-
-@dataclass(frozen=True)
 class Labels(_Section):
     """Names of directories (docs/labels.md)."""
 
@@ -180,7 +169,6 @@ class Settings(_Section):
     spark: Spark = field(default_factory=Spark)
     ask: Ask = Ask()
     check: Check = Check()
-    alert: Alert = Alert()
     labels: Labels = field(default_factory=Labels)
 
 

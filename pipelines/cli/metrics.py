@@ -1,29 +1,23 @@
-"""``jbod metrics | alert``: metrics for a monitor, and alerts."""
+"""``jbod metrics``: metrics, rules and a dashboard for a monitor."""
 
 from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from jbod_model.errors import JbodError, UsageError
+from jbod_model.errors import UsageError
 from pipelines.cli import progress
 from pipelines.cli.lakes import open_lake, print_json
-from pipelines.cli.options import AsJson, LakePath, Logs, Severity
-from pipelines.show.text import many
-
-if TYPE_CHECKING:
-    from pipelines.metrics.destinations import Destination
+from pipelines.cli.options import LakePath, Logs
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to ``app``."""
+    """Add the command to ``app``."""
     app.command("metrics", rich_help_panel="Questions, answered without a JVM")(metrics)
-    app.command("alert", rich_help_panel="Checks")(alert)
 
 
 def metrics(
@@ -108,68 +102,3 @@ def _serve(address: str, path: str | None, log_dir: str | None) -> None:
         typer.echo(f"jbod: metrics of {settings.lake} at {listener.url}", err=True)
         progress.say("")
         listener.serve()
-
-
-def alert(
-    lake: LakePath = None,
-    webhook: Annotated[str | None, typer.Option(metavar="URL", help="Post to this URL.")] = None,
-    command: Annotated[
-        str | None,
-        typer.Option(metavar="CMD", help="Start this program, without a shell. It reads messages from standard input."),
-    ] = None,
-    severity: Annotated[Severity, typer.Option(help="Send findings of this severity, or worse.")] = Severity.warning,
-    fail_on: Annotated[
-        Severity | None,
-        typer.Option("--fail-on", help="Exit with 1 if findings of this severity, or worse, are open."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Tell a webhook or a command what jbod check found: once when it is new, once more when it is cleared."""
-    from pipelines.check.definition import at_least
-    from pipelines.metrics.alerts import Patience
-    from pipelines.metrics.alerts import alert as send
-    from pipelines.metrics.destinations import Command, Webhook
-    from pipelines.metrics.findings import recorded
-
-    opened, settings = open_lake(lake, None, None)
-    given = webhook is not None
-    webhook = webhook or None
-    if webhook is None and command is None:
-        webhook, command = settings.alert.webhook or None, settings.alert.command or None
-    to: Destination | None = None
-    if webhook is not None and command is None:
-        to = Webhook(webhook)
-    elif command is not None and webhook is None:
-        to = Command(command)
-    elif webhook is not None or not given:
-        raise UsageError("--webhook URL or --command CMD: give one of them")
-    found = recorded(opened)
-    if found is None:
-        raise UsageError(f"{opened.path}: no findings are kept there yet: run jbod check --lake {quote(opened.path)}")
-    if to is None:
-        _say_no_destination(sum(found.counts().values()), as_json)
-    else:
-        outcome = send(found, to, severity.value, Patience(settings.alert.timeout_seconds, settings.alert.tries))
-        if as_json:
-            print_json(outcome)
-        elif outcome.problem is None:
-            typer.echo(f"{outcome.new} new and {outcome.cleared} cleared sent to {outcome.destination}")
-        if outcome.problem is not None:
-            sent = outcome.new + outcome.cleared
-            raise JbodError(
-                f"{outcome.destination}: {outcome.problem}: {sent} of {sent + outcome.kept} sent, {outcome.kept} kept, "
-                "to be sent by the next run"
-            )
-    if fail_on is not None and any(severity in at_least(fail_on.value) for _, severity in found.counts()):
-        raise typer.Exit(1)
-
-
-def _say_no_destination(count: int, as_json: bool) -> None:
-    """Reports that nothing was sent. ``--webhook ''`` is valid: a job has it if its parameter is not set."""
-    if as_json:
-        print_json({"destination": None, "new": 0, "cleared": 0, "kept": count, "problem": "no destination is set"})
-    else:
-        typer.echo(
-            f"no destination is set: nothing was sent, {many(count, 'finding')} open: give --webhook URL or --command "
-            "CMD, or set alert.webhook or alert.command"
-        )

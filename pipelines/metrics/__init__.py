@@ -1,1 +1,1 @@
-"""Metrics as Prometheus text, and alerts: findings sent to a webhook or a command."""
+"""Metrics as Prometheus text, with rules and a dashboard."""

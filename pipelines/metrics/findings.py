@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pipelines.lake.delta import data_files, is_table, open_table, read_parquet
-from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
 TABLE = "findings"
-_COLUMNS = (
-    "key, check_id, name, severity, broker_id, directory_id, topic_id, topic, partition, message, todo, "
-    "cause_offset, first_seen_offset, cleared_offset"
-)
-_TIMES = "cause_time, first_seen_time, cleared_time"
 
 
 @dataclass(frozen=True)
@@ -37,23 +30,6 @@ class Recorded:
             f"SELECT check_id, severity, count(*) FROM {self._source} WHERE cleared_offset IS NULL GROUP BY ALL"
         )
         return {(check, severity): count for check, severity, count in rows}
-
-    def rows(self, cleared_since: int) -> list[dict[str, Any]]:
-        """Open findings, and those that were cleared at ``cleared_since`` or later, in the order of first seen."""
-        names = [*_COLUMNS.split(", "), *_TIMES.split(", ")]
-        times = ", ".join(f"epoch_us({name})" for name in _TIMES.split(", "))
-        found = self.lake.query(
-            f"""
-            SELECT {_COLUMNS}, {times} FROM {self._source}
-            WHERE cleared_offset IS NULL OR cleared_offset >= $1 ORDER BY first_seen_offset, key
-            """,
-            [cleared_since],
-        )
-        rows = [dict(zip(names, row, strict=True)) for row in found]
-        for row in rows:
-            for name in _TIMES.split(", "):
-                row[name] = None if row[name] is None else time_of(row[name])
-        return rows
 
 
 def version(root: str) -> int | None:

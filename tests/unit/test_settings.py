@@ -49,13 +49,13 @@ def test_settings_files_later_ones_win(monkeypatch: pytest.MonkeyPatch, tmp_path
     (tmp_path / "config" / "jbod" / "jbod.yaml").write_text("lake: user\nreplay: {max_records: 2}\n")
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "jbod.yaml").write_text("lake: here\n")
-    monkeypatch.setenv("JBOD_ALERT__TRIES", "7")
+    monkeypatch.setenv("JBOD_CHECK__FLAPS", "7")
     changed = {one.name: (one.value, Path(one.source).name) for one in settings_in_force() if not one.is_default}
     assert changed == {
         "lake": ("here", "jbod.yaml"),
         "replay.max_records": (2, "jbod.yaml"),
         "ask.min_insync_replicas": (2, "machine.yaml"),
-        "alert.tries": (7, "JBOD_ALERT__TRIES"),
+        "check.flaps": (7, "JBOD_CHECK__FLAPS"),
     }
 
 

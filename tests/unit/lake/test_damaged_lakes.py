@@ -60,7 +60,6 @@ QUESTIONS = [
     ("check",),
     ("report", "--json"),
     ("metrics",),
-    ("alert", "--command", "true"),
     ("incidents",),
     ("risk",),
     ("whatif", "--fail", "1"),

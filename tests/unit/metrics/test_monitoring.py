@@ -105,6 +105,17 @@ def test_runbook_has_no_section_of_an_alert_that_is_gone() -> None:
     assert re.findall(r"^### (Jbod\w+)$", RUNBOOK_TEXT, re.MULTILINE) == [one.name for one in ALERTS]
 
 
+def test_configuration_of_alertmanager_on_the_page_names_alerts_that_exist() -> None:
+    (text,) = re.findall(r"```yaml\n# alertmanager\.yml\n(.*?)```", RUNBOOK_TEXT, re.DOTALL)
+    config = yaml.safe_load(text)
+    names = {one.name for one in ALERTS}
+    for rule in config["inhibit_rules"]:
+        for matcher in (*rule["source_matchers"], *rule["target_matchers"]):
+            assert re.fullmatch('alertname="(.*)"', matcher)[1] in names  # type: ignore[index]
+    used_receivers = {config["route"]["receiver"], *(one["receiver"] for one in config["route"]["routes"])}
+    assert used_receivers == {one["name"] for one in config["receivers"]}
+
+
 # THE COMMAND
 
 

@@ -1,16 +1,11 @@
-"""What else than tables is kept in a lake on S3: places of jobs, and what alerts were delivered."""
+"""What else than tables is kept in a lake on S3: places of jobs."""
 
 from __future__ import annotations
-
-from unittest.mock import Mock
 
 import pytest
 from obstore.store import MemoryStore
 
-from jbod_model.errors import JbodError
 from pipelines.jobs.lock import Busy, held
-from pipelines.metrics import alerts
-from pipelines.metrics.alerts import State
 from pipelines.storage import lease, objects
 
 AT = "s3://bucket/of-commands"
@@ -30,14 +25,3 @@ def test_a_job_has_as_many_runs_as_it_may_have() -> None:
     assert "job checks is running on s3://bucket/of-commands: process" in str(refused.value)
     with held("checks", AT, 1):
         pass
-
-
-def test_one_run_sends_alerts_and_the_next_knows_what_was_sent() -> None:
-    to = Mock(id="webhook-1", shown="http://host")
-    with alerts._only_one(f"{AT}/alerts", to) as file:
-        assert alerts._read(file) is None
-        alerts._write(file, State(7, {"a@1": "new"}))
-        with pytest.raises(JbodError, match="another run is sending"), alerts._only_one(f"{AT}/alerts", to):
-            pass
-    with alerts._only_one(f"{AT}/alerts", to) as file:
-        assert alerts._read(file) == State(7, {"a@1": "new"})
