@@ -29,14 +29,20 @@ class MissingDirectory(StorageProblem):
     """The path does not exist: the disk is not mounted, or formatting should create it."""
 
     rule = "R-STORE-10"
-    advice = "mount the disk, or run `jbod format` if it is a new one; a broker does not start before"
+    advice = (
+        "mount the disk, or run `kafka-storage.sh format --ignore-formatted` if it is a new one; a broker does not "
+        "start before"
+    )
 
 
 class NotFormatted(StorageProblem):
     """The directory has no meta.properties."""
 
     rule = "R-STORE-10"
-    advice = "run `jbod format --ignore-formatted` with all directories of the broker; it does not start before"
+    advice = (
+        "run `kafka-storage.sh format --ignore-formatted` with the server.properties of the broker; it does not start "
+        "before"
+    )
 
 
 class UnreadableDirectory(StorageProblem):
@@ -102,7 +108,7 @@ class DirectoryIdMissing(StorageProblem):
 
     rule = "R-STORE-9"
     fatal = False
-    advice = "none needed: the broker generates an id when it starts (or `jbod format --add-missing-ids`)"
+    advice = "none needed: the broker generates an id when it starts"
 
 
 class NoReadableDirectory(StorageProblem):

@@ -1,4 +1,4 @@
-"""``jbod disks`` and ``jbod format``: shows and formats the log directories of a broker."""
+"""``jbod disks``: shows the log directories of a broker, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import re
 import sys
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,15 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from jbod_model.errors import UsageError
-from jbod_model.ids import Uuid
 from jbod_model.storage.ensemble import Ensemble, find_start_problems, find_version_notes, load_ensemble
-from jbod_model.storage.formatting import Plan, apply_plan, plan_format
 from jbod_model.storage.meta_properties import MetaProperties
-from jbod_model.storage.problems import (
-    DirectoryIdMissing,
-    StorageProblem,
-    WriteFailed,
-)
+from jbod_model.storage.problems import DirectoryIdMissing, StorageProblem
 from jbod_model.storage.server_config import read_server_config
 from pipelines.cli.options import AsJson
 
@@ -38,9 +31,8 @@ MetadataDir = Annotated[str | None, typer.Option("--metadata-dir", help="The dir
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to ``app``."""
+    """Add the command to ``app``."""
     app.command("disks")(disks)
-    app.command("format")(format_directories)
 
 
 def disks(
@@ -65,62 +57,6 @@ def disks(
         _print_lines(ensemble, problems, notes)
     if problems:
         raise typer.Exit(1)
-
-
-def format_directories(
-    directories: Directories = None,
-    cluster_id: Annotated[str, typer.Option("--cluster-id", "-t", help="The cluster the node joins.")] = "",
-    node_id: Annotated[int | None, typer.Option("--node-id", help="The node; default: node.id of --config.")] = None,
-    config: Config = None,
-    metadata_dir: MetadataDir = None,
-    metadata_directory_id: Annotated[
-        str | None, typer.Option("--metadata-directory-id", help="The id that the initial voters give this node.")
-    ] = None,
-    ignore_formatted: Annotated[
-        bool, typer.Option("--ignore-formatted", "-g", help="Skip formatted directories and format the others.")
-    ] = False,
-    add_missing_ids: Annotated[
-        bool, typer.Option("--add-missing-ids", help="Also complete formatted directories that have no directory.id.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be written, and write nothing.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Write a meta.properties with a new id to every directory of a node that needs it.
-
-    This does not write the bootstrap records of a controller's first start: use kafka-storage for them.
-    """
-    paths, metadata_dir, configured_node = _directories(directories, config, metadata_dir)
-    node_id = configured_node if node_id is None else node_id
-    if not cluster_id.strip():
-        raise UsageError("--cluster-id is needed: the one of the running cluster, or a new one for a new cluster")
-    if node_id is None or node_id < 0:
-        raise UsageError("--node-id is needed, a number from 0 (or a --config that sets node.id)")
-    metadata_id = None
-    if metadata_directory_id is not None:
-        try:
-            metadata_id = Uuid.parse(metadata_directory_id)
-        except ValueError as problem:
-            raise UsageError(f"--metadata-directory-id {metadata_directory_id!r}: {problem}") from None
-    ensemble = load_ensemble(paths, metadata_dir)
-    try:
-        plan = plan_format(
-            ensemble,
-            cluster_id=cluster_id.strip(),
-            node_id=node_id,
-            ignore_formatted=ignore_formatted,
-            add_missing_ids=add_missing_ids,
-            metadata_directory_id=metadata_id,
-        )
-    except StorageProblem as problem:
-        raise UsageError(f"{problem}. Nothing was written. {_sentence(problem.advice)}") from None
-    if not dry_run:
-        try:
-            apply_plan(plan, written=datetime.now(UTC))
-        except WriteFailed as problem:
-            _print_plan(_written_before(plan, problem.directory), metadata_dir, as_json, dry_run)
-            typer.echo(f"{problem}. {_sentence(problem.advice)}", err=True)
-            raise typer.Exit(1) from None
-    _print_plan(plan, metadata_dir, as_json, dry_run)
 
 
 def _directories(
@@ -232,42 +168,6 @@ def _print_tables(ensemble: Ensemble, problems: list[StorageProblem], notes: lis
         console.print(f"{problem}", style="red" if problem.fatal else "yellow", markup=False, highlight=False)
         console.print(f"  {problem.advice} ({problem.rule})", markup=False, highlight=False)
     console.print(_verdict(problems), markup=False)
-
-
-def _print_plan(plan: Plan, metadata_dir: str | None, as_json: bool, dry_run: bool) -> None:
-    if as_json:
-        written = [
-            {"directory": write.directory, "directory_id": str(write.meta.directory_id), "is_new": write.is_new}
-            for write in plan.writes
-        ]
-        skipped = [_as_json(problem) for problem in plan.skipped]
-        report = {"written": written, "untouched": list(plan.untouched), "skipped": skipped, "dry_run": dry_run}
-        typer.echo(json.dumps(report, indent=2))
-        return
-    verb = "would write" if dry_run else "wrote"
-    for write in plan.writes:
-        kind = "metadata directory" if write.directory == metadata_dir else "data directory"
-        typer.echo(f"{verb} {kind} {write.directory} with directory.id {write.meta.directory_id}")
-    for path in plan.untouched:
-        typer.echo(f"left {path} as it is: already formatted")
-    for problem in plan.skipped:
-        typer.echo(f"skipped {problem}. {_sentence(problem.advice)}", err=True)
-    if not plan.writes:
-        typer.echo("nothing to do: every directory that can be read is formatted")
-
-
-def _written_before(plan: Plan, failed: str) -> Plan:
-    """The part of a plan that was carried out before the write of ``failed`` failed."""
-    done = []
-    for write in plan.writes:
-        if write.directory == failed:
-            break
-        done.append(write)
-    return Plan(writes=tuple(done), untouched=plan.untouched, skipped=plan.skipped)
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + "."
 
 
 def _shown(value: object) -> str:

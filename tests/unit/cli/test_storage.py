@@ -1,4 +1,4 @@
-"""``jbod disks`` and ``jbod format`` as a person or a script meets them."""
+"""``jbod disks`` as a person or a script meets it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ import shutil
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
 from jbod_model.errors import UsageError
-from pipelines.cli.storage import register
+from pipelines.cli.main import application
 
 CLUSTERS = Path(__file__).parents[2] / "fixtures" / "clusters"
 CLUSTER = "JBODtestCluster0123456"
 
 
 def run(*arguments: str | Path) -> Result:
-    app = typer.Typer()
-    register(app)
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return CliRunner().invoke(application(["disks"]), [str(argument) for argument in arguments])
 
 
 def broker(tmp_path: Path, node: int = 2, version: str = "kafka-4.1.2") -> list[Path]:
@@ -103,62 +100,3 @@ def test_disks_of_a_server_config_include_the_metadata_directory(tmp_path: Path)
     assert result.exit_code == 1
     assert report["metadata_directory"] == f"{tmp_path}/metadata"
     assert [problem["directory"] for problem in report["problems"]] == [f"{tmp_path}/metadata"]
-
-
-def test_format_then_disks_is_clean(tmp_path: Path) -> None:
-    made = [tmp_path / "d1", tmp_path / "d2", tmp_path / "metadata"]
-    result = run("format", *made, "--metadata-dir", made[2], "-t", CLUSTER, "--node-id", "8")
-    assert result.exit_code == 0, result.output
-    assert f"wrote metadata directory {made[2]}" in result.output
-    assert run("disks", *made, "--node-id", "8", "--cluster-id", CLUSTER).exit_code == 0
-
-
-def test_format_run_again_refuses_and_with_ignore_formatted_does_nothing(tmp_path: Path) -> None:
-    arguments: list[str | Path] = ["format", tmp_path / "d1", "-t", CLUSTER, "--node-id", "8"]
-    run(*arguments)
-    before = (tmp_path / "d1" / "meta.properties").read_bytes()
-    again = run(*arguments)
-    assert isinstance(again.exception, UsageError)
-    assert "--ignore-formatted" in str(again.exception)
-    ignored = run(*arguments, "--ignore-formatted")
-    assert "nothing to do" in ignored.output
-    assert (tmp_path / "d1" / "meta.properties").read_bytes() == before
-
-
-def test_format_dry_run_writes_nothing(tmp_path: Path) -> None:
-    result = run("format", tmp_path / "d1", "-t", CLUSTER, "--node-id", "8", "--dry-run", "--json")
-    assert json.loads(result.output)["dry_run"] is True
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_format_of_a_disk_of_another_cluster_is_refused(tmp_path: Path) -> None:
-    disks = broker(tmp_path)
-    result = run("format", *disks, tmp_path / "new", "-t", "another", "--node-id", "2", "--ignore-formatted")
-    assert isinstance(result.exception, UsageError)
-    assert "Nothing was written" in str(result.exception)
-    assert not (tmp_path / "new").exists()
-
-
-def test_format_that_fails_on_the_way_says_what_was_done_and_exits_1(tmp_path: Path) -> None:
-    (tmp_path / "d2").mkdir()
-    (tmp_path / "d2" / "meta.properties.tmp").mkdir()
-    result = run("format", tmp_path / "d1", tmp_path / "d2", "-t", CLUSTER, "--node-id", "8")
-    assert result.exit_code == 1
-    assert f"wrote data directory {tmp_path / 'd1'}" in result.output
-    assert "d2: meta.properties cannot be written" in result.output
-    assert f"wrote data directory {tmp_path / 'd2'}" not in result.output
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["format", "d1", "--node-id", "8"],
-        ["format", "d1", "-t", CLUSTER],
-        ["format", "d1", "-t", CLUSTER, "--node-id", "-1"],
-        ["format", "-t", CLUSTER, "--node-id", "1"],
-        ["format", "d1", "-t", CLUSTER, "--node-id", "1", "--metadata-directory-id", "no id"],
-        ["format", "d1", "-t", CLUSTER, "--node-id", "1", "-c", "server.properties"],
-    ],
-)
-def test_format_with_bad_usage_says_what_is_needed(arguments: list[str]) -> None:
-    assert isinstance(run(*arguments).exception, UsageError)
