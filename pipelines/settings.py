@@ -1,8 +1,4 @@
-"""Settings. Later ones win: the machine's file, the user's file, ``--conf`` files, ``JBOD_*`` variables, options.
-
-``conf/jbod.yaml`` of the current directory is still read, after the user's file and before the named files. The next
-release reads it only if it is named, because any directory may hold a file of that name.
-"""
+"""Settings. Later ones win: the machine's file, the user's file, ``--conf`` files, ``JBOD_*`` variables, options."""
 
 from __future__ import annotations
 
@@ -23,8 +19,6 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 MACHINE_FILE = Path("/etc/jbod/jbod.yaml")
-LOCAL_FILE = Path("conf/jbod.yaml")
-"""In the current directory. Deprecated unless ``--conf`` names it."""
 
 CONF = "JBOD_CONF"
 """Names more files, separated as in PATH. ``jbod --conf`` sets it."""
@@ -56,7 +50,6 @@ class Replay(_Section):
     """Records of one micro-batch."""
     tail: Literal["wait", "stop"] = "wait"
     """What to do about an incomplete batch at the end of the log."""
-    keep_unknown: bool = False
     follow_seconds: Annotated[float, Gt(0)] = 1.0
     changes: bool = True
     """Whether a new lake has the table ``changes``, which makes it about a fifth larger (docs/streaming.md)."""
@@ -184,17 +177,7 @@ def named_files() -> list[Path]:
 
 def found_files(named: Iterable[Path]) -> list[Path]:
     """The files to read, in order: those of the search path that exist, then the named ones."""
-    return [*(file for file in (MACHINE_FILE, user_file(), LOCAL_FILE) if file.is_file()), *named]
-
-
-def unnamed_local_file() -> Path | None:
-    """The file of the current directory if it changes a setting and is not named, otherwise None.
-
-    Raises UsageError for an invalid file.
-    """
-    if not LOCAL_FILE.is_file() or LOCAL_FILE.resolve() in [file.resolve() for file in named_files()]:
-        return None
-    return LOCAL_FILE if _changes(_read(LOCAL_FILE)) else None
+    return [*(file for file in (MACHINE_FILE, user_file()) if file.is_file()), *named]
 
 
 def _changes(content: Mapping[str, Any]) -> bool:

@@ -46,7 +46,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "label": ("label",),
     "metrics": ("metrics",),
     "jobs": ("jobs",),
-    "upkeep": ("optimize", "vacuum", "rebuild", "verify", "upgrade", "warm"),
+    "upkeep": ("optimize", "vacuum", "rebuild", "verify", "warm"),
     "storage": ("disks",),
     "settings": ("settings",),
     "manual": ("man", "completion"),
@@ -61,7 +61,7 @@ PANELS: Mapping[str, Sequence[str]] = {
     "Fill a lake": ("replay", "label"),
     "Monitor a cluster": ("metrics", "jobs"),
     "A broker's own disks": ("disks",),
-    "Maintain a lake": ("verify", "optimize", "vacuum", "rebuild", "upgrade"),
+    "Maintain a lake": ("verify", "optimize", "vacuum", "rebuild"),
     "This program": ("settings", "version", "man", "completion", "warm"),
     "For engineers": ("dump", "image", "audit", "control", "conform", "simulate", "explore"),
 }
@@ -123,14 +123,6 @@ def _for_all_commands(
 ) -> None:
     if conf:
         os.environ["JBOD_CONF"] = os.pathsep.join(conf)
-    if Path("conf/jbod.yaml").is_file():
-        from pipelines.settings import unnamed_local_file
-
-        if file := unnamed_local_file():
-            typer.echo(
-                f"jbod: settings of {file} in this directory apply; the next release reads it only with --conf {file}",
-                err=True,
-            )
     if context.invoked_subcommand is None:
         from pipelines.cli.sight import show_sight
 

@@ -53,7 +53,6 @@ def replay(
     ids: Annotated[str, typer.Option(help="what the log's reserved ids mean: kafka or kip858")] = "kafka",
     start: Annotated[str, typer.Option(help="where a new lake begins: auto, log or snapshot")] = "auto",
     tail: Annotated[str | None, typer.Option(help="a batch cut off at the end: wait or stop")] = None,
-    keep_unknown: Annotated[bool, typer.Option("--keep-unknown", help="Deprecated: jbod always does this.")] = False,
     settle: Annotated[str, typer.Option(help="stay behind the end of the log: 100 (records) or 2s")] = "0",
     shards: Annotated[
         int | None, typer.Option(help="shards of a new lake; by the size of the log if not given")
@@ -71,7 +70,7 @@ def replay(
     started = time.monotonic()
     settings = load(
         lake=lake,
-        replay={"profile": profile, "max_records": max_records, "tail": tail, "keep_unknown": keep_unknown or None},
+        replay={"profile": profile, "max_records": max_records, "tail": tail},
     )
     choose(settings.spark.fast_start)
     later = preparation()

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pipelines.cli.options import AsJson
-from pipelines.settings import LOCAL_FILE, MACHINE_FILE, found_files, named_files, settings_in_force, user_file
+from pipelines.settings import MACHINE_FILE, found_files, named_files, settings_in_force, user_file
 
 
 def register(app: typer.Typer) -> None:
@@ -31,7 +31,7 @@ def settings(
     from pipelines.show.text import console, show_table
 
     typer.echo("Files, later wins:")
-    for file in (MACHINE_FILE, user_file(), LOCAL_FILE, *named_files()):
+    for file in (MACHINE_FILE, user_file(), *named_files()):
         typer.echo(f"  {file}{'' if file in read else '  (not there)'}")
     typer.echo("Then variables (JBOD_REPLAY__MAX_RECORDS=1000), then options.\n")
     rows = [(one.name, json.dumps(one.value), one.source) for one in found if show_all or not one.is_default]

@@ -1,4 +1,4 @@
-"""``jbod optimize | vacuum | rebuild | verify | upgrade | warm``: maintenance. None of them needs the log."""
+"""``jbod optimize | vacuum | rebuild | verify | warm``: maintenance. None of them needs the log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.cli.options import AsJson, MaintainedLake
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    for command in (optimize, vacuum, rebuild, verify, upgrade, warm):
+    for command in (optimize, vacuum, rebuild, verify, warm):
         app.command(command.__name__, rich_help_panel="Upkeep of a lake")(command)
 
 
@@ -97,21 +97,6 @@ def verify(
         if counted:
             say(out, f"rows: {counted}")
     raise typer.Exit(1 if found.differences else 0)
-
-
-def upgrade(lake: MaintainedLake = None, as_json: AsJson = False) -> None:
-    """Upgrade a lake of an earlier format to the present one."""
-    from pipelines.lake import FORMAT_VERSION
-    from pipelines.upkeep.upgrade import upgrade as run
-
-    location = _location(lake)
-    taken = run(location)
-    if as_json:
-        print_json({"lake": location, "format": FORMAT_VERSION, "steps": [step.what for step in taken]})
-        return
-    for step in taken:
-        typer.echo(f"format {step.to}: {step.what}")
-    typer.echo(f"{location}: format {FORMAT_VERSION}, {'upgraded' if taken else 'nothing to do'}")
 
 
 def warm(

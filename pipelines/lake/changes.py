@@ -138,7 +138,7 @@ def rebuild_changes(lake: Writer, wanted: Sequence[DataFile]) -> None:
     if lake.keeps_changes:
         added = rebuilt(lake.location, delta, wanted, *_end(lake))
         if delta.metadata().configuration.get("delta.appendOnly") != "true":
-            # A lake of an earlier jbod, or another engine changed it.
+            # Another engine changed it.
             info = commit_info({REWRITTEN: "true"}, "made the table append-only")
             delta.alter.set_table_properties(APPEND_ONLY, commit_properties=CommitProperties(info))
             delta.update_incremental()

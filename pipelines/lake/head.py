@@ -96,7 +96,5 @@ def _take(location: str, said: Mapping[str, Any]) -> None:
 
 
 def _read(location: str) -> dict[str, Any]:
-    content = objects.get(f"{location}/{HEAD}")
-    # The head of an earlier jbod is not compressed.
-    found: dict[str, Any] = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+    found: dict[str, Any] = json.loads(gzip.decompress(objects.get(f"{location}/{HEAD}")))
     return found

@@ -66,7 +66,9 @@ def open_ledger(root: str) -> DeltaTable:
     except ValueError:
         said = FORMAT_VERSION
     if said != FORMAT_VERSION:
-        raise UsageError(f"{root}: lake of format {said}, this jbod reads {FORMAT_VERSION}: see jbod upgrade")
+        raise UsageError(
+            f"{root}: lake of format {said}, this jbod reads {FORMAT_VERSION}: replay the log into a new lake"
+        )
     own = last_own(root, ledger)
     if own is None or own == ledger.version():
         return ledger
@@ -93,10 +95,7 @@ def read_ledger(
             unread.append(file["path"])
         else:
             spans.append((end, first, None))
-    # A lake of an earlier jbod lacks the column, and so may some of its files.
-    lacks = "SELECT NULL::MAP(VARCHAR, BIGINT) AS unknown_types WHERE false"
-    rows_of_files = read_parquet(root, "ledger", ledger, unread, by_name=True)
-    source = f"({lacks} UNION ALL BY NAME SELECT * FROM {rows_of_files})"
+    source = read_parquet(root, "ledger", ledger, unread, by_name=True)
     rows = run_query(root, connection, f"SELECT {_PUBLISHED} FROM {source} ORDER BY end_offset, published_time")
     found = [
         Published(start, end, time_of(ended), time_of(written), *rest) for start, end, ended, written, *rest in rows
@@ -116,8 +115,6 @@ def read_ledger(
 
 def log_end(root: str, ledger: DeltaTable, connection: duckdb.DuckDBPyConnection, end_offset: int) -> int | None:
     """The log's end offset at the last run, if it was before the lake's end (``end_offset``), otherwise None."""
-    if all(field.name != "log_end" for field in ledger.schema().fields):
-        return None
     newest = [file["path"] for file in data_files(ledger) if file["max.end_offset"] in (None, end_offset)]
     rows = read_parquet(root, "ledger", ledger, newest, by_name=True)
     found = run_query(

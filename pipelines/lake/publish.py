@@ -139,8 +139,7 @@ class LakeWriter:
         said = described(self.location, self.tables[LEDGER.name])
         if said["format"] != FORMAT_VERSION:
             raise UsageError(
-                f"{self.location}: lake of format {said['format']}, this is {FORMAT_VERSION}: jbod upgrade, or a new "
-                "--lake"
+                f"{self.location}: lake of format {said['format']}, this is {FORMAT_VERSION}: use a new --lake"
             )
         self.keeps_changes = keeps_changes(said)
         for name in ("profile", "ids", "cluster_id"):

@@ -151,11 +151,10 @@ class Lake:
         return log_end(self.path, open_ledger(self.path), self.connection, self.published.end_offset)
 
     def ledger_rows(self, *columns: str) -> list[dict[str, Any]]:
-        """Rows of the ledger. Empty if the lake of an earlier jbod lacks one of the columns."""
-        ledger = open_ledger(self.path)
-        if not {column.name for column in ledger.schema().fields}.issuperset(columns):
-            return []
-        rows: list[dict[str, Any]] = ledger.to_pyarrow_dataset().to_table(columns=list(columns)).to_pylist()
+        """Rows of the ledger."""
+        rows: list[dict[str, Any]] = (
+            open_ledger(self.path).to_pyarrow_dataset().to_table(columns=list(columns)).to_pylist()
+        )
         return rows
 
     @cached_property

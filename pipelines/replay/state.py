@@ -17,8 +17,6 @@ from pipelines.replay.pack import narrow
 _RISING = {"since": np.int32, "slot_since": np.int32, "when_offsets": np.int64, "when_times": np.int64}
 """Columns whose values mostly rise, and their types. They are kept as differences: plain, they were 2/3 of a state."""
 _ORIGIN = "first_"
-# Checkpoints have these columns under the names of jbod's first release, so that it reads those of existing lakes.
-_STORED = {"directory_ids": "directories", "directories": "dir_numbers", "directory_sizes": "dir_sizes"}
 
 
 @dataclass(frozen=True)
@@ -59,15 +57,13 @@ class ShardState:
             columns[_ORIGIN + name] = first.astype(np.int64)
             columns[name] = np.diff(columns[name], prepend=first)
         narrowed = {name for name, column in columns.items() if column.dtype == np.int32} | set(_RISING)
-        return {
-            _STORED.get(name, name): narrow(column) if name in narrowed else column for name, column in columns.items()
-        }
+        return {name: narrow(column) if name in narrowed else column for name, column in columns.items()}
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray]) -> ShardState:
         """Undo ``arrays``."""
         small = (np.dtype(np.int8), np.dtype(np.int16))
-        columns = {field.name: arrays[_STORED.get(field.name, field.name)] for field in fields(cls)}
+        columns = {field.name: arrays[field.name] for field in fields(cls)}
         for name, dtype in _RISING.items():
             columns[name] = (np.cumsum(columns[name], dtype=np.int64) + arrays[_ORIGIN + name]).astype(dtype)
         return cls(

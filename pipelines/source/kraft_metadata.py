@@ -6,7 +6,7 @@ Options:
 - ``path``: a metadata.log.dir or its ``__cluster_metadata-0``, or a URI of pyarrow.fs.
 - ``start``: ``auto`` (default), ``log`` or ``snapshot``.
 - ``maxRecords``: of a micro-batch; 0 (default) for no limit.
-- ``tail``: what to do at a cut-off last batch, ``wait`` (default) or ``stop`` (``fail`` is its old name).
+- ``tail``: what to do at a cut-off last batch, ``wait`` (default) or ``stop``.
 - ``keepUnknown``: ``true`` keeps records of unknown types, unread; by default ``false``.
 - ``partitions``: the most tasks of a read, by default 4. A log of few bytes has two at most.
 - ``layout``: ``records`` (default), or ``slices``: the places of the records instead of their content.

@@ -42,15 +42,13 @@ class Options:
             layout=_one_of(raw, "layout", RECORDS, SLICES),
             start=_one_of(raw, "start", "auto", "log", "snapshot"),
             max_records=_number(raw, "maxRecords", 0),
-            # cutTail, with the value fail: the option's earlier name and value.
-            tail=_one_of(raw, "tail" if "tail" in raw else "cutTail", "wait", "stop", "fail").replace("fail", "stop"),
+            tail=_one_of(raw, "tail", "wait", "stop"),
             keep_unknown=_one_of(raw, "keepUnknown", "false", "true") == "true",
             partitions=max(_number(raw, "partitions", 4), 1),
             idle_seconds=_number(raw, "idleSeconds", 60),
             wait_seconds=_seconds(raw, "waitSeconds"),
             settle=raw.get("settle", "0"),
-            # copies: the option's earlier name.
-            more_dirs=tuple(json.loads(raw.get("moreDirs") or raw.get("copies", "[]"))),
+            more_dirs=tuple(json.loads(raw.get("moreDirs", "[]"))),
             begin_at=raw.get("from", ""),
             limit=_number(raw, "limit", -1),
             ahead=raw.get("ahead", ""),

@@ -101,8 +101,7 @@ class SparkLake:
             rows = self.spark.read.format("delta").option("versionAsOf", delta.version()).load(self._location(name))
         else:
             rows = files_of(self.spark, self.lake.path, name, delta)
-        # A lake of an earlier jbod may lack columns.
-        return rows.select(*(column for column in BY_NAME[name].schema.names if column in rows.columns))
+        return rows.select(*BY_NAME[name].schema.names)
 
     def at(self, name: str) -> DataFrame:
         """The rows of a history table that are true at the offset. Raises UsageError for any other table."""
@@ -118,7 +117,7 @@ class SparkLake:
         """
         rows = self.table(name)
         where, columns = rows_until(BY_NAME[name], str(self.offset))
-        return rows.where(where).selectExpr(*(name for name in columns if name.split()[-1] in rows.columns))
+        return rows.where(where).selectExpr(*columns)
 
     def create_views(self, prefix: str = "") -> list[str]:
         """Creates temporary views and table functions as of the offset. Returns their names, sorted.

@@ -9,7 +9,7 @@ publication may build on them. The next vacuum deletes the files that it did not
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, Self
 
@@ -20,7 +20,7 @@ from pipelines.lake.changes import rebuild_changes
 from pipelines.lake.commit import live_files
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.publish import LakeWriter
-from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, RECORDS, REQUESTS, Table
+from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, RECORDS, REQUESTS
 from pipelines.replay.from_records import CHUNK, folded
 from pipelines.replay.job import Job
 from pipelines.replay.rules import rules
@@ -61,21 +61,15 @@ def rebuild(location: str, *, say: Say, max_records: int = CHUNK) -> dict[str, i
 
 
 def recompute(
-    lake: LakeWriter,
-    end_offset: int,
-    into: str,
-    *,
-    max_records: int = CHUNK,
-    known_again: bool = False,
-    tables: Sequence[Table] = DERIVED,
+    lake: LakeWriter, end_offset: int, into: str, *, max_records: int = CHUNK, known_again: bool = False
 ) -> dict[str, list[DataFile]]:
     """Writes the rows of ``recomputed`` to the folder or lake ``into``."""
     fs, root = lake_filesystem(into)
-    made: dict[str, list[DataFile]] = {table.name: [] for table in tables}
+    made: dict[str, list[DataFile]] = {table.name: [] for table in DERIVED}
     for name in made:
         fs.create_dir(f"{root}/{name}")
     with Writer(into) as writer:
-        recomputed(lake, end_offset, writer.write, max_records=max_records, known_again=known_again, tables=tables)
+        recomputed(lake, end_offset, writer.write, max_records=max_records, known_again=known_again)
         for file in writer.written():
             made[file.table].append(file)
     return made
@@ -89,25 +83,17 @@ class Take(Protocol):
 
 
 def recomputed(
-    lake: LakeWriter,
-    end_offset: int,
-    take: Take,
-    *,
-    max_records: int = CHUNK,
-    known_again: bool = False,
-    tables: Sequence[Table] = DERIVED,
+    lake: LakeWriter, end_offset: int, take: Take, *, max_records: int = CHUNK, known_again: bool = False
 ) -> None:
-    """Gives ``take`` the rows of ``tables`` that follow from a lake's records below ``end_offset``, each row once.
+    """Gives ``take`` the derived rows of a lake's records below ``end_offset``, each row once.
 
     ``known_again``: also from those whose type was not known when they were published.
     """
     job = Job(lake.location, lake.identity.shards, rules(lake.identity.profile, lake.identity.ids), generation=0)
-    wanted = {table.name for table in tables}
     opened: dict[tuple[str, int], pa.Table] = {}
     closed: dict[str, list[pa.Table]] = defaultdict(list)
     for shard, _, found in folded(lake, job, end_offset, max_records=max_records, known_again=known_again):
-        for name in wanted & found.keys():
-            rows = found[name]
+        for name, rows in found.items():
             if BY_NAME[name].has_open_rows:
                 opened[name, shard] = rows.open
             closed[name].append(rows.closed)

@@ -250,7 +250,7 @@ def test_engines_refuse_to_delete_rows_of_changes(lake: Path, expected: list[Ans
 
 @pytest.mark.parametrize("value", ["true", "false"])
 def test_changes_may_be_append_only_or_not(lake: Path, expected: list[Answers], value: str) -> None:
-    """A lake of an earlier jbod lacks the property. A rebuild sets it."""
+    """Another engine may change the property. A rebuild sets it."""
     table = DeltaTable(str(lake / CHANGES.name))
     assert table.metadata().configuration["delta.appendOnly"] == "true"
     table.alter.set_table_properties({"delta.appendOnly": value})

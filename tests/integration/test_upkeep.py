@@ -14,10 +14,10 @@ import pytest
 
 from pipelines.upkeep.compact import optimize
 from pipelines.upkeep.rebuild import rebuild
-from pipelines.upkeep.upgrade import upgrade
 from pipelines.upkeep.verify import verify
 from tests.support import local
-from tests.support.paths import FIXTURES, ROOT, metadata_dir
+from tests.support.logs import segments
+from tests.support.paths import ROOT, metadata_dir
 from tests.support.tables import rows_of
 from tests.support.volume import exhaustive
 
@@ -63,8 +63,8 @@ def test_upkeep_killed_before_any_of_its_commits_leaves_a_lake_that_can_be_conti
     """One lake is killed again and again, at each commit; then it is verified, goes on and is verified."""
     whole = tmp_path / "whole"
     local.replay(metadata_dir("kafka-4.1.2"), whole)
-    lake = copytree(FIXTURES / "lakes" / "format-1", tmp_path / "lake")
-    upgrade(str(lake))
+    lake = tmp_path / "lake"
+    local.replay(segments(metadata_dir("kafka-4.1.2"), tmp_path / "log", most=1), lake, most=100)
     before = rows_of(lake)
     commits = int(killed(what, copytree(lake, tmp_path / "counted"), 99).stdout)
     assert commits >= 5

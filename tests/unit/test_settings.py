@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from jbod_model.errors import UsageError
-from pipelines.settings import Settings, load, settings_in_force, unnamed_local_file
+from pipelines.settings import Settings, load, settings_in_force
 from tests.support.paths import ROOT
 
 
@@ -31,13 +31,12 @@ def test_settings_every_shipped_file_loads(file: Path) -> None:
 
 
 def test_settings_later_sources_win(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "jbod.yaml").write_text("replay: {max_records: 2, tail: stop, follow_seconds: 9}\nlake: a\n")
+    (tmp_path / "first.yaml").write_text("replay: {max_records: 2, tail: stop, follow_seconds: 9}\nlake: a\n")
     (tmp_path / "more.yaml").write_text("replay: {max_records: 3, follow_seconds: 8}\n")
     monkeypatch.setenv("JBOD_REPLAY__MAX_RECORDS", "4")
-    found = load(["more.yaml"], lake=None, replay={"keep_unknown": True, "profile": None})
+    found = load(["first.yaml", "more.yaml"], lake=None, replay={"load_bytes": 7, "profile": None})
     assert (found.lake, found.replay.max_records, found.replay.tail) == ("a", 4, "stop")
-    assert (found.replay.follow_seconds, found.replay.keep_unknown, found.replay.profile) == (8, True, "kafka")
+    assert (found.replay.follow_seconds, found.replay.load_bytes, found.replay.profile) == (8, 7, "kafka")
 
 
 def test_settings_files_later_ones_win(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -47,35 +46,16 @@ def test_settings_files_later_ones_win(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     (tmp_path / "config" / "jbod").mkdir(parents=True)
     (tmp_path / "config" / "jbod" / "jbod.yaml").write_text("lake: user\nreplay: {max_records: 2}\n")
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "jbod.yaml").write_text("lake: here\n")
+    (tmp_path / "named.yaml").write_text("lake: here\n")
+    monkeypatch.setenv("JBOD_CONF", "named.yaml")
     monkeypatch.setenv("JBOD_CHECK__FLAPS", "7")
     changed = {one.name: (one.value, Path(one.source).name) for one in settings_in_force() if not one.is_default}
     assert changed == {
-        "lake": ("here", "jbod.yaml"),
+        "lake": ("here", "named.yaml"),
         "replay.max_records": (2, "jbod.yaml"),
         "ask.min_insync_replicas": (2, "machine.yaml"),
         "check.flaps": (7, "JBOD_CHECK__FLAPS"),
     }
-
-
-@pytest.mark.parametrize(
-    ("text", "named", "told"),
-    [
-        ("lake: other\n", False, True),
-        ("lake: other\n", True, False),
-        ("lake: lake\n", False, False),
-        ("", False, False),
-    ],
-    ids=["changes a setting", "is named", "has the defaults", "is empty"],
-)
-def test_settings_file_of_the_directory_is_told_where_it_changes_something_unnamed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, named: bool, told: bool
-) -> None:
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "jbod.yaml").write_text(text)
-    monkeypatch.setenv("JBOD_CONF", "conf/jbod.yaml" if named else "")
-    assert (unnamed_local_file() is not None) == told
 
 
 @pytest.mark.parametrize(

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from shutil import copytree
 
 import pytest
 from deltalake import DeltaTable
 
 from pipelines.cli import main
-from pipelines.upkeep.upgrade import upgrade
-from tests.support.paths import FIXTURES
+from tests.support import local
+from tests.support.logs import segments
+from tests.support.paths import metadata_dir
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    path = copytree(FIXTURES / "lakes" / "format-1", tmp_path / "lake")
-    upgrade(str(path))
-    return path
+    local.replay(segments(metadata_dir("kafka-4.1.2"), tmp_path / "log", most=2), tmp_path / "lake", most=70)
+    return tmp_path / "lake"
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, str, str]:
@@ -44,7 +43,7 @@ def test_vacuum_says_what_it_would_delete(lake: Path, capsys: pytest.CaptureFixt
 
 def test_rebuild_prints_the_rows_it_made(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "rebuild", "--lake", str(lake), "--json")
-    assert (code, json.loads(out)["rows"]["partitions"]) == (0, 204)
+    assert (code, json.loads(out)["rows"]["partitions"]) == (0, 123)
 
 
 def test_verify_of_a_good_lake_leaves_with_0_and_says_who_recomputed(
@@ -52,7 +51,7 @@ def test_verify_of_a_good_lake_leaves_with_0_and_says_who_recomputed(
 ) -> None:
     code, out, _ = run(capsys, "verify", "--lake", str(lake))
     assert code == 0
-    assert out.splitlines()[0] == f"{lake} is what its records say, up to offset 275, by the model: 23 files"
+    assert out.splitlines()[0] == f"{lake} is what its records say, up to offset 174, by the model: 26 files"
 
 
 def test_verify_of_a_damaged_lake_leaves_with_1_and_names_the_file(
@@ -67,14 +66,7 @@ def test_verify_of_a_damaged_lake_leaves_with_1_and_names_the_file(
     assert (code, json.loads(out)["differences"][0]["key"]) == (1, name)
 
 
-def test_upgrade_says_that_there_is_nothing_to_do(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(capsys, "upgrade", "--lake", str(lake))
-    code, out, _ = run(capsys, "upgrade", "--lake", str(lake))
-    assert code == 0
-    assert out.endswith("nothing to do\n")
-
-
-@pytest.mark.parametrize("command", ["optimize", "vacuum", "rebuild", "verify", "upgrade"])
+@pytest.mark.parametrize("command", ["optimize", "vacuum", "rebuild", "verify"])
 def test_command_without_a_lake_leaves_with_2_and_one_line(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
 import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from shutil import rmtree
 
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +24,6 @@ from pipelines.cli import main
 from pipelines.lake.publish import LakeWriter
 from pipelines.replay import from_records, rollback
 from pipelines.replay.seed import OF_REQUESTS
-from pipelines.upkeep.upgrade import upgrade
 from tests.crash import loop
 from tests.support import local
 from tests.support.paths import metadata_dir
@@ -373,24 +370,6 @@ def test_fork_below_the_beginning_of_the_log_is_settled_by_the_snapshot(tmp_path
     if done.offset < begins - 1:
         with pytest.raises(UsageError, match="was never read"):
             ask.Lake.open(tmp_path / "lake", at_offset=done.offset)
-
-
-def test_lake_of_an_earlier_version_gets_the_new_column_of_the_ledger(tmp_path: Path) -> None:
-    batches: list[Batch] = [(1, [r.NoOpRecord()]) for _ in range(3)]
-    local.replay(write(tmp_path / "log", batches), tmp_path / "lake")
-    ledger = DeltaTable(str(tmp_path / "lake" / "ledger"))
-    rows = ledger.to_pyarrow_table().drop_columns(["rolled_back_from", "unknown_from", "unknown_types"])
-    description = json.dumps(json.loads(ledger.metadata().description) | {"format": 1})
-    rmtree(tmp_path / "lake" / "ledger")
-    DeltaTable.create(str(tmp_path / "lake" / "ledger"), rows.schema, description=description)
-    write_deltalake(str(tmp_path / "lake" / "ledger"), rows, mode="append")
-    upgrade(str(tmp_path / "lake"))
-    assert ask.status(ask.Lake.open(tmp_path / "lake")).log_end_offset is None
-    local.replay(write(tmp_path / "log", [*batches[:2], (2, [r.NoOpRecord()])]), tmp_path / "lake")
-    assert [row["rolled_back_from"] for row in ledger_of(tmp_path / "lake")] == [3, None]
-    assert [row["unknown_from"] for row in ledger_of(tmp_path / "lake")] == [None, None]
-    newest = ask.Lake.open(tmp_path / "lake")
-    assert (newest.offset, newest.incomplete_since) == (2, None)
 
 
 # TRANSACTIONS
