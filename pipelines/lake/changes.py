@@ -8,38 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 
 from pipelines.lake import files
-from pipelines.lake.commit import LiveFile, commit_files, live_files
+from pipelines.lake.commit import LiveFile, live_files
 from pipelines.lake.create import APPEND_ONLY
 from pipelines.lake.delta import connect, delta_at, read_parquet, run_query
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info
 from pipelines.lake.row_hashes import RowHash, row_hash
-from pipelines.lake.tables import CHANGES, Table
-
-
-class Writer(Protocol):
-    """The parts of a lake open for writing that this module uses."""
-
-    location: str
-    tables: dict[str, DeltaTable]
-    ledger: dict[str, Any] | None
-    keeps_changes: bool
-    half: int | None
-
-    @property
-    def end_offset(self) -> int:
-        """Offset after the last record published."""
-
-    def commit(self, table: Table, files: Sequence[DataFile], gone: Sequence[LiveFile], start: int, end: int) -> None:
-        """Commits one version."""
-
+from pipelines.lake.tables import CHANGES
+from pipelines.lake.written_lake import WrittenLake
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 KEY = ("log_offset", "what", "topic_id", "partition", "broker_id", "directory_id")
@@ -119,12 +102,12 @@ def rebuilt(
     return _difference(location, delta, have, listed, end_offset, "rebuilt", at, always=True)
 
 
-def next_generation(lake: Writer) -> int | None:
+def next_generation(lake: WrittenLake) -> int | None:
     """The generation of new rows, None for a lake without them."""
     return generation_of(lake.location, lake.tables[CHANGES.name]) if lake.keeps_changes else None
 
 
-def settle_changes(lake: Writer) -> None:
+def settle_changes(lake: WrittenLake) -> None:
     """Retracts the rows that a dead run left. It appends rows for this, because a stream may have read the others."""
     if lake.half is None:
         version = None if lake.ledger is None else lake.ledger["versions"].get(CHANGES.name)
@@ -132,7 +115,7 @@ def settle_changes(lake: Writer) -> None:
         lake.commit(CHANGES, added, (), *2 * (_end(lake)[1],))
 
 
-def rebuild_changes(lake: Writer, wanted: Sequence[DataFile]) -> None:
+def rebuild_changes(lake: WrittenLake, wanted: Sequence[DataFile]) -> None:
     """Appends rows so that the rows of ``wanted`` are in force, and deletes these files."""
     delta = lake.tables[CHANGES.name]
     if lake.keeps_changes:
@@ -141,14 +124,14 @@ def rebuild_changes(lake: Writer, wanted: Sequence[DataFile]) -> None:
             # Another engine changed it.
             info = commit_info({REWRITTEN: "true"}, "made the table append-only")
             delta.alter.set_table_properties(APPEND_ONLY, commit_properties=CommitProperties(info))
-            delta.update_incremental()
-        commit_files(lake.location, CHANGES, delta, added, (), marks={REBUILT: "true"})
+            lake.tables.refresh(CHANGES.name)
+        lake.commit_marked(CHANGES, added, (), {REBUILT: "true"})
     fs, root = lake_filesystem(lake.location)
     for file in wanted:
         fs.delete_file(f"{root}/{CHANGES.name}/{file.path}")
 
 
-def _end(lake: Writer) -> tuple[datetime, int]:
+def _end(lake: WrittenLake) -> tuple[datetime, int]:
     """Time of the lake's last record, and its end offset."""
     return (EPOCH, 0) if lake.ledger is None else (lake.ledger["end_time"], lake.end_offset)
 

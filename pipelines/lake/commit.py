@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -19,8 +19,6 @@ from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import DataFile, partition_values
 from pipelines.lake.foreign import commit_info
 from pipelines.lake.lock import check_held
-from pipelines.lake.object_commit import put_version
-from pipelines.lake.object_log import ObjectTable
 from pipelines.lake.tables import OPEN_SHARD, Table
 from pipelines.storage.objects import is_object
 
@@ -73,7 +71,7 @@ def commit_files(
     changes: bool = True,
     transactions: Sequence[Transaction] = (),
 ) -> None:
-    """Commits the next version after the one at which ``delta`` is open, and opens it. ``changes``: rows change.
+    """Commits the version after the one at which ``delta`` is open, and does not open it. ``changes``: rows change.
 
     Raises Overtaken if that version exists already, and LakeConflict if Delta refuses the commit for another reason.
     """
@@ -87,26 +85,22 @@ def commit_files(
     actions += [
         RemoveAction(file.path, changes, now, file.size, partition_values(table.name, file.shard)) for file in gone
     ]
-    before, info = delta.version(), commit_info(marks)
-    if is_object(location):
-        commit = put_version(where, before + 1, actions, now=now, table=table, info=info, transactions=transactions)
-        if commit is None:
-            raise Overtaken(f"{where}: something else wrote at the same time: run again")
-        if isinstance(delta, ObjectTable):
-            delta.take(before + 1, commit)
-        else:
-            delta.update_incremental()
-        return
-    properties = CommitProperties(info, max_commit_retries=0, app_transactions=list(transactions))
+    properties = CommitProperties(commit_info(marks), max_commit_retries=0, app_transactions=list(transactions))
+    # On S3 the writer of the lake decides about checkpoints, and ``jbod optimize`` deletes old commits.
+    hooks = PostCommitHookProperties(False, False) if is_object(location) else None
     try:
         delta.create_write_transaction(
-            actions, "append", table.delta_schema, partition_by=table.partition_by, commit_properties=properties
+            actions,
+            "append",
+            table.delta_schema,
+            partition_by=table.partition_by,
+            commit_properties=properties,
+            post_commithook_properties=hooks,
         )
     except DeltaError as problem:
         disk = fault_of_disk(location, problem)
         if disk is not None:
             raise disk from None
-        if delta_at(where).version() != before:
+        if delta_at(where).version() != delta.version():
             raise Overtaken(f"{where}: something else wrote at the same time: run again") from None
         raise LakeConflict(f"{where}: cannot be written to ({problem})") from None
-    delta.update_incremental()

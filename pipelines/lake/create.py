@@ -19,7 +19,7 @@ from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.foreign import last_own
 from pipelines.lake.tables import CHANGES, LEDGER, Table
 from pipelines.lake.uris import commit_name
-from pipelines.storage.objects import is_object, storage_options
+from pipelines.storage.objects import storage_options
 
 _CHANGES = "changes"
 APPEND_ONLY = {"delta.appendOnly": "true"}
@@ -43,10 +43,6 @@ def described(location: str, ledger: DeltaTable | None = None) -> dict[str, Any]
     """
     uri = f"{location}/{LEDGER.name}"
     try:
-        if ledger is None and is_object(location):
-            from pipelines.lake.head import take_head
-
-            take_head(location)
         ledger = ledger or delta_at(uri)
         found = _parsed(ledger)
         if found is None:

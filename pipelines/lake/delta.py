@@ -13,6 +13,7 @@ import duckdb
 
 from jbod_model.errors import JbodError, UsageError, first_line_of
 from pipelines.lake.uris import commit_path
+from pipelines.storage import objects
 from pipelines.storage.faults import fault_of_storage
 from pipelines.storage.objects import is_object, storage_options
 
@@ -55,13 +56,21 @@ def uri_of(path: str) -> str:
 
 def delta_at(location: str, version: int | None = None) -> DeltaTable:
     """Opens the table at a path or URI, at its newest version or at ``version``. Raises delta-rs' errors."""
-    if is_object(location):
-        from pipelines.lake.object_log import open_on_s3
-
-        return open_on_s3(location, version)
     from deltalake import DeltaTable
 
-    return DeltaTable(location, version=version)
+    return DeltaTable(location, version=version, storage_options=storage_options(location))
+
+
+def is_newest(location: str, version: int) -> bool:
+    """Whether the commit of a version of the table at a path or URI is there, and that of the next one is not.
+
+    One request on S3: a listing from that commit on.
+    """
+    commit, following = commit_path(location, version), commit_path(location, version + 1)
+    if is_object(location):
+        there = {str(each["path"]) for each in objects.listed(f"{location}/_delta_log", after=f"{version:020d}")}
+        return objects.parts(commit)[1] in there and objects.parts(following)[1] not in there
+    return _is_there(commit) and not _is_there(following)
 
 
 def is_table(location: str) -> bool:
@@ -91,8 +100,8 @@ def open_table(root: str, name: str, version: int | None) -> DeltaTable:
 class Tables(Mapping[str, "DeltaTable"]):
     """The tables of a lake at the versions that its ledger names.
 
-    A table is opened when it is first asked for. Where the commit of its version is not a local file, it is opened at
-    once: so a table that is gone is reported by every question, whether the question needs it or not.
+    A table is opened when it is first asked for. Where the commit of its version is not there, it is opened at once: so
+    a table that is gone is reported by every question, whether the question needs it or not.
     """
 
     def __init__(self, root: str, versions: Mapping[str, int]) -> None:
@@ -100,7 +109,7 @@ class Tables(Mapping[str, "DeltaTable"]):
         self._versions = versions
         self._opened: dict[str, DeltaTable] = {}
         for name, version in versions.items():
-            if not Path(commit_path(f"{root}/{name}", version)).is_file():
+            if not _is_there(commit_path(f"{root}/{name}", version)):
                 self._opened[name] = open_table(root, name, version)
 
     def __getitem__(self, name: str) -> DeltaTable:
@@ -116,6 +125,19 @@ class Tables(Mapping[str, "DeltaTable"]):
 
     def __len__(self) -> int:
         return len(self._versions)
+
+
+def _is_there(commit: str) -> bool:
+    if is_object(commit):
+        return objects.head(commit) is not None
+    if "://" not in commit:
+        return Path(commit).is_file()
+    import pyarrow.fs as pafs
+
+    from pipelines.storage.filesystem import filesystem_of
+
+    fs, path = filesystem_of(commit)
+    return bool(fs.get_file_info(path).type == pafs.FileType.File)
 
 
 FEW_RECORDS = 100_000

@@ -24,9 +24,9 @@ def check_folder(lake: str) -> None:
     from pipelines.storage import objects
 
     if objects.is_object(lake):
-        from pipelines.lake.head import HEAD, is_fresh
+        from pipelines.lake.head import HEAD
 
-        if is_fresh(lake) or objects.head(f"{lake}/{HEAD}") is not None:
+        if objects.head(f"{lake}/{HEAD}") is not None:
             return
     fs, root = filesystem_of(lake)
     info = fs.get_file_info(root)
@@ -46,7 +46,6 @@ def remove_lake(lake: str, home: str, more: Sequence[str]) -> None:
     """Removes the tables and locks of a lake, and the folders ``more`` of ``home``, where its checkpoints are."""
     from pipelines.lake.head import HEAD
     from pipelines.lake.lock import LOCK, RUN
-    from pipelines.lake.object_log import forget
     from pipelines.storage.objects import is_object
 
     fs, root = filesystem_of(home)
@@ -57,7 +56,6 @@ def remove_lake(lake: str, home: str, more: Sequence[str]) -> None:
     if is_object(lake):
         # The locks stay: this run still holds one.
         fs.delete_file(f"{root}/{HEAD}")
-        forget(lake)
         for table in TABLES:
             fs.delete_dir(f"{root}/{table.name}")
         return

@@ -17,7 +17,6 @@ from urllib.parse import unquote
 
 from pipelines.lake.delta import delta_at
 from pipelines.lake.uris import commit_path
-from pipelines.storage.objects import is_object
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -257,11 +256,6 @@ def _plain(text: object) -> str:
 
 def _commit_text(location: str, table: str, version: int) -> str | None:
     path = commit_path(table, version)
-    if is_object(location):
-        from pipelines.lake.object_log import commit_of
-
-        found = commit_of(f"{location}/{table}", version)
-        return None if found is None else found.decode()
     if "://" in location:
         from pipelines.lake.files import lake_filesystem
 

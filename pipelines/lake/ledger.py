@@ -15,7 +15,6 @@ from jbod_model.errors import UsageError
 from pipelines.lake import FORMAT_VERSION
 from pipelines.lake.delta import data_files, open_table, read_parquet, run_query
 from pipelines.lake.foreign import last_own, since
-from pipelines.storage.objects import is_object
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -56,10 +55,6 @@ def open_ledger(root: str) -> DeltaTable:
 
     Raises UsageError if there is no ledger, or if it has another format.
     """
-    if is_object(root):
-        from pipelines.lake.head import take_head
-
-        take_head(root)
     ledger = open_table(root, "ledger", None)
     try:
         said = json.loads(ledger.metadata().description or "{}").get("format", FORMAT_VERSION)

@@ -1,7 +1,7 @@
 """Publishes a batch: one Delta version per table in a fixed order, the ledger last. Readers see all of it or nothing.
 
 The ledger names the versions of all tables that belong together. Before a run writes, it compares every table with the
-ledger (pipelines.lake.foreign). It restores the tables that a dead run left between two commits, accepts commits of
+ledger (pipelines.lake.recover). It restores the tables that a dead run left between two commits, accepts commits of
 other engines that do not change data, and refuses all others. Upkeep and other engines rewrite files between two
 batches, so a run reads the tables' state again before it publishes.
 """
@@ -10,55 +10,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.lake import FORMAT_VERSION, files
 from pipelines.lake.batch import Batch
-from pipelines.lake.changes import settle_changes
-from pipelines.lake.commit import LakeConflict, LiveFile, Overtaken, commit_files, live_files
+from pipelines.lake.commit import Overtaken, live_files
 from pipelines.lake.create import Identity, add_checks, cannot_be_opened, create_table, described, keeps_changes
 from pipelines.lake.delta import delta_at
-from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import DataFile
 from pipelines.lake.folder import remove_lake
-from pipelines.lake.foreign import PUBLISHED, RESTORED, STARTED, VERSION, Since, commit_info, last_own, misfit_of, since
-from pipelines.lake.head import take_head, write_head
+from pipelines.lake.head import write_head
 from pipelines.lake.lock import alone
-from pipelines.lake.object_commit import refresh, write_due_checkpoint
-from pipelines.lake.object_log import kept_log
+from pipelines.lake.recover import compare, mend, read_ledger
 from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, TABLES, Table
-from pipelines.lake.uris import home_of
+from pipelines.lake.written_lake import WrittenLake
 from pipelines.storage.objects import is_object
 
 TRIES = 3
 """How often a publication is retried if another engine commits between its read and its own commit."""
+CHECKPOINT_EVERY = 5
+"""The publications between two checkpoints of a table on S3. To open a table, delta-rs reads each commit after the
+newest checkpoint twice, and a checkpoint by eleven requests."""
 Rows = dict[str, int]
 
 
 @dataclass
-class LakeWriter:
+class LakeWriter(WrittenLake):
     """A lake open for writing."""
 
-    location: str
-    identity: Identity
-    tables: dict[str, DeltaTable] = field(default_factory=dict)
-    ledger: dict[str, Any] | None = None
     made: int = 0
     """The number of tables that this run created."""
-    keeps_changes: bool = True  # whether ``changes`` has rows
-    half: int | None = None  # end offset of a batch that ``changes`` has and the ledger not yet
-    home: str = ""  # where the checkpoints of its runs are: the lake, or a folder for a lake on S3
-    appended: Callable[[], None] = lambda: None  # called after each row of the ledger
-
-    def __post_init__(self) -> None:
-        self.home = self.home or home_of(self.location)
+    appended: Callable[[], None] = lambda: None
+    """Called after each row of the ledger."""
 
     @classmethod
     def create_or_open(
@@ -92,15 +80,18 @@ class LakeWriter:
             self._load()
 
     def _load(self, *, mending: bool = False) -> None:
-        take_head(self.location)
-        self._open(TABLES)
+        is_new = not self._open_newest(LEDGER, create=False)
+        if is_new:
+            self._open(TABLES)
         self._check_identity()
         if mending:
-            self.mend(LEDGER)
-        self.read_ledger()
-        if REQUESTS[0].name in self._versions:
+            mend(self, LEDGER)
+        read_ledger(self)
+        if not is_new:
+            self._open(TABLES[:-1])
+        if REQUESTS[0].name in self.versions:
             self._open(REQUESTS)
-        if not mending and self._compare() and self.ledger is not None:
+        if not mending and compare(self) and self.ledger is not None:
             # Publish the new versions: the next VACUUM may delete the files of the versions that the ledger names.
             self.publish_rewritten()
 
@@ -111,29 +102,34 @@ class LakeWriter:
         made = self.made
         with alone(self.location):
             self._open(REQUESTS)
-            self._compare()
+            compare(self)
         self.made = made
 
     def _open(self, tables: Sequence[Table]) -> None:
+        """Opens the tables that are not at the version that the ledger names, and creates those that do not exist."""
         for table in tables:
-            uri = f"{self.location}/{table.name}"
-            try:
-                self.tables[table.name] = delta_at(uri)
-            except TableNotFoundError:
-                self.tables[table.name] = create_table(uri, table, self.identity, changes=self.keeps_changes)
-                self.made += 1
-            except (DeltaError, OSError) as problem:
-                raise cannot_be_opened(self.location, table, problem) from None
-            if self.tables[table.name].version() < len(table.checks):
-                # A run that died may have left out constraints.
-                add_checks(self.tables[table.name], table)
-                self.tables[table.name].update_incremental()
-            self.tables[table.name] = kept_log(self.tables[table.name], uri)
+            version = self.versions.get(table.name)
+            if version is None or not self.tables.note(table.name, version):
+                self._open_newest(table)
 
-    @property
-    def end_offset(self) -> int:
-        """Offset after the last record published, -1 for an empty lake."""
-        return -1 if self.ledger is None else int(self.ledger["end_offset"])
+    def _open_newest(self, table: Table, *, create: bool = True) -> bool:
+        """Opens a table. Returns False if it does not exist, unless ``create``."""
+        uri = f"{self.location}/{table.name}"
+        try:
+            delta = delta_at(uri)
+        except TableNotFoundError:
+            if not create:
+                return False
+            delta = create_table(uri, table, self.identity, changes=self.keeps_changes)
+            self.made += 1
+        except (DeltaError, OSError) as problem:
+            raise cannot_be_opened(self.location, table, problem) from None
+        if delta.version() < len(table.checks):
+            # A run that died may have left out constraints.
+            add_checks(delta, table)
+            delta.update_incremental()
+        self.tables[table.name] = delta
+        return True
 
     def _check_identity(self) -> None:
         said = described(self.location, self.tables[LEDGER.name])
@@ -154,99 +150,6 @@ class LakeWriter:
             self.identity.ids,
             said["shards"],
         )
-
-    @property
-    def unknown(self) -> dict[str, int]:
-        """The kinds of records that were not known when they were published, each with the offset of the first."""
-        return dict((self.ledger or {}).get("unknown_types") or {})
-
-    @property
-    def _versions(self) -> dict[str, int]:
-        """The versions that the ledger names."""
-        return self.ledger["versions"] if self.ledger else {}
-
-    def read_ledger(self) -> None:
-        """Reads the newest row. Raises LakeConflict if another engine changed the ledger."""
-        found = self._since(LEDGER)
-        if found.refused:
-            raise self._conflict(LEDGER, found)
-        self.take_newest_row()
-
-    def take_newest_row(self) -> None:
-        """Reads the ledger's newest row, even if another engine wrote it."""
-        found = live_files(self.tables[LEDGER.name])
-        ends = [file.statistics.get("max.end_offset") for file in found]
-        newest = max((end for end in ends if end is not None), default=None)
-        wanted = [file.path for file, end in zip(found, ends, strict=True) if end in (None, newest)]
-        rows = files.read(self.location, LEDGER, wanted)
-        rows = rows.sort_by([("end_offset", "ascending"), ("published_time", "ascending")])
-        self.ledger = rows.slice(rows.num_rows - 1).to_pylist()[0] if rows.num_rows else None
-        if self.ledger is not None:
-            self.ledger["versions"] = dict(self.ledger["versions"])
-
-    def _since(self, table: Table) -> Since:
-        """The commits of an open table since the ledger's version; of the ledger itself, since jbod's last row."""
-        delta = self.tables[table.name]
-        if table is LEDGER:
-            return since(self.location, table, delta, last_own(self.location, delta) or 0)
-        return since(self.location, table, delta, self._versions.get(table.name, len(table.checks)))
-
-    def _conflict(self, table: Table, found: Since) -> LakeConflict:
-        return LakeConflict(
-            f"{self.location}/{table.name}: {found.refused}: nothing was published; jbod verify shows the "
-            "differences, jbod rebuild restores the tables"
-        )
-
-    def _compare(self) -> bool:
-        """Compares every open table with the ledger, then undoes the commits of a batch that did not reach it.
-
-        Raises LakeConflict if another engine changed data. Returns whether another engine committed anything.
-        """
-        judged = [(table, self._since(table)) for table in (*TABLES[:-1], *REQUESTS) if table.name in self.tables]
-        for table, found in judged:
-            if found.refused:
-                raise self._conflict(table, found)
-        for table, found in judged:
-            if found.restore_to is not None and table is CHANGES:
-                settle_changes(self)
-            elif found.restore_to is not None:
-                self._restore(table, found.restore_to)
-        return any(found.foreign for _, found in judged)
-
-    def _restore(self, table: Table, version: int, *, emptied: bool = False) -> None:
-        """Restores a table to a version. ``emptied``: its files do not matter, as the current batch replaces them."""
-        delta = self.tables[table.name]
-        properties = CommitProperties(
-            commit_info({PUBLISHED if emptied else RESTORED: str(version)}), max_commit_retries=0
-        )
-        try:
-            delta.restore(
-                version,
-                ignore_missing_files=emptied,
-                protocol_downgrade_allowed=True,
-                commit_properties=properties,
-            )
-        except DeltaError as problem:
-            raise fault_of_disk(self.location, problem) or LakeConflict(
-                f"{self.location}/{table.name}: cannot be restored to version {version}, which the ledger names "
-                f"({problem}): a VACUUM may have removed its files; jbod rebuild recreates the tables from the records"
-            ) from None
-        delta.update_incremental()
-
-    def mend(self, table: Table) -> None:
-        """Restores a table to the version that the ledger names, whatever was committed since."""
-        found = self._since(table)
-        if found.refused or found.restore_to is not None:
-            delta = self.tables[table.name]
-            version = last_own(self.location, delta) or 0 if table is LEDGER else self._versions[table.name]
-            if delta.version() < version:
-                raise self._conflict(table, found)
-            self._restore(table, version)
-
-    def fit(self, table: Table) -> None:
-        """Restores the schema and properties of a table whose files will all be replaced."""
-        if misfit_of(self.tables[table.name], table):
-            self._restore(table, self._versions[table.name], emptied=True)
 
     def discard(self, *more: str) -> None:
         """Removes a lake that this run created and did not publish to, with the folders ``more`` of its home."""
@@ -293,7 +196,7 @@ class LakeWriter:
         if self.ledger is not None and self.ledger.get("log_end") != log_end:
             with self.writing():
                 here = replace(self.here(), log_end=log_end)
-                self.append_ledger(here, self._versions, {})
+                self.append_ledger(here, self.versions, {})
 
     def here(self, files: Sequence[DataFile] = (), touched: frozenset[tuple[str, int]] = frozenset()) -> Batch:
         """Returns a batch without records, at the lake's end."""
@@ -324,29 +227,29 @@ class LakeWriter:
     def _look_again(self, *, anew: bool) -> None:
         """Raises LakeConflict if another run published, or another engine changed data."""
         end = self.end_offset
-        # On S3 a refresh is a request. A table that changed refuses the next commit, which is then retried.
-        names = self.tables if anew or not is_object(self.location) else (LEDGER.name,)
-        newer = [name for name in names if refresh(f"{self.location}/{name}", self.tables[name])]
+        # On S3 a look is a request. A table that changed refuses the next commit, which is then retried.
+        names = list(self.tables) if anew or not is_object(self.location) else [LEDGER.name]
+        newer = [name for name in names if self.tables.refresh(name)]
         if LEDGER.name in newer:
-            self.read_ledger()
+            read_ledger(self)
         if self.end_offset != end:
             last = self.end_offset - 1
             raise Overtaken(f"{self.location}: another run published up to offset {last} meanwhile: run again, alone")
         if newer:
-            self._compare()
+            compare(self)
 
     def _publish(self, batch: Batch, tables: Sequence[Table]) -> Rows:
         rows: Rows = {}
-        versions = dict(self._versions)
+        versions = dict(self.versions)
         for table in tables:
             files = [file for file in batch.files if file.table == table.name]
             shards = [shard for name, shard in batch.touched if name == table.name]
-            if table is not CHANGES or self.half != batch.end_offset:
+            if (files or shards) and (table is not CHANGES or self.half != batch.end_offset):
                 self._commit(table, files, shards, batch)
             if table is CHANGES and files:
                 self.half = batch.end_offset
             rows[table.name] = sum(file.rows for file in files)
-            versions[table.name] = self.tables[table.name].version()
+            versions[table.name] = self.tables.versions[table.name]
         self.append_ledger(batch, versions, rows)
         return rows
 
@@ -354,20 +257,6 @@ class LakeWriter:
         # Remove all files in these partitions, whatever their writer or name: they hold the shards' open rows.
         gone = live_files(self.tables[table.name], shards)
         self.commit(table, files, gone, batch.start_offset, batch.end_offset)
-
-    def commit(self, table: Table, files: Sequence[DataFile], gone: Sequence[LiveFile], start: int, end: int) -> None:
-        """Commits one version: adds ``files``, removes ``gone``. Raises LakeConflict if another writer interferes."""
-        if not files and not gone:
-            return
-        delta = self.tables[table.name]
-        transactions = []
-        if table is LEDGER:
-            transactions = [Transaction(VERSION, delta.version() + 1)]
-        elif table not in REQUESTS:
-            # Rows of requests identify themselves, and several of their commits share an offset.
-            transactions = [Transaction(f"jbod/{self.identity.cluster_id}/{table.name}", end)]
-        marks = {PUBLISHED: str(end), STARTED: str(start)}
-        commit_files(self.location, table, delta, files, gone, marks=marks, transactions=transactions)
 
     def append_ledger(self, batch: Batch, versions: dict[str, int], rows: Rows) -> None:
         """Appends the row that makes table versions visible to readers. The caller holds the lock."""
@@ -392,8 +281,17 @@ class LakeWriter:
         }
         row = files.write(self.location, LEDGER.name, pa.Table.from_pylist([entry], schema=LEDGER.schema))
         self.commit(LEDGER, [row], (), batch.start_offset, batch.end_offset)
-        self.ledger, self.half = entry, None
+        before, self.ledger, self.half = self.versions, entry, None
         if is_object(self.location):
-            write_due_checkpoint(self.tables)
-            write_head(self.location, self.identity, entry, self.tables)
+            write_head(self.location, self.identity, entry, self.tables.versions[LEDGER.name])
+            self._write_checkpoints(before)
         self.appended()
+
+    def _write_checkpoints(self, before: Mapping[str, int]) -> None:
+        """Writes checkpoints of the tables whose turn it is, if this publication changed them."""
+        turn = self.tables.versions[LEDGER.name]
+        for place, (name, version) in enumerate(self.tables.versions.items()):
+            if place % CHECKPOINT_EVERY == turn % CHECKPOINT_EVERY and version != before.get(name):
+                # The batch is published. Without the checkpoint, opening the table takes more requests.
+                with suppress(DeltaError, OSError, JbodError):
+                    self.tables[name].create_checkpoint()

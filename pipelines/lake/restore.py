@@ -21,6 +21,7 @@ from pipelines.lake.changes import taken_back
 from pipelines.lake.commit import LiveFile, live_files
 from pipelines.lake.files import DataFile
 from pipelines.lake.publish import LakeWriter
+from pipelines.lake.recover import read_ledger
 from pipelines.lake.restore_requests import reopen_requests
 from pipelines.lake.tables import CHANGES, DERIVED, HISTORY, LEDGER, RECORDS, REQUESTS, Table
 
@@ -155,12 +156,12 @@ def _cut_ledger(lake: LakeWriter, cut: Cut, before: int, written: dict[str, int]
     if kept:
         added.append(files.write(lake.location, LEDGER.name, pa.Table.from_pylist(kept, schema=LEDGER.schema)))
     lake.commit(LEDGER, added, gone, cut.offset, cut.offset)
-    lake.read_ledger()
+    read_ledger(lake)
 
 
 def _versions(lake: LakeWriter) -> dict[str, int]:
     known = [table for table in (RECORDS, *DERIVED, *REQUESTS) if table.name in lake.tables]
-    return {table.name: lake.tables[table.name].version() for table in known}
+    return {table.name: lake.tables.versions[table.name] for table in known}
 
 
 def _last_time(lake: LakeWriter) -> datetime:

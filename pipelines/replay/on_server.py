@@ -21,7 +21,6 @@ from pipelines.lake import files
 from pipelines.lake.commit import Overtaken, live_files
 from pipelines.lake.create import Identity
 from pipelines.lake.lock import RunWatch, alone
-from pipelines.lake.object_commit import refresh
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import LEDGER
@@ -222,12 +221,10 @@ def _key(row: dict[str, Any]) -> _Key:
 
 def _rows_since(lake: LakeWriter, newest: _Key) -> list[dict[str, Any]]:
     """The ledger's rows after ``newest``, in the order of their publication."""
-    delta = lake.tables[LEDGER.name]
-    before = delta.version()
-    refresh(f"{lake.location}/{LEDGER.name}", delta)
-    if delta.version() == before:
+    if not lake.tables.refresh(LEDGER.name):
         return []
-    ends = [(file.path, file.statistics.get("max.end_offset")) for file in live_files(delta)]
+    found = live_files(lake.tables[LEDGER.name])
+    ends = [(file.path, file.statistics.get("max.end_offset")) for file in found]
     wanted = [path for path, end in ends if end is None or end >= newest[0]]
     rows: list[dict[str, Any]] = files.read(lake.location, LEDGER, wanted).to_pylist()
     return sorted((row for row in rows if _key(row) > newest), key=_key)

@@ -143,11 +143,15 @@ def get_small(location: str, most: int) -> tuple[bytes | None, int]:
         return (bytes(found.bytes()) if size <= most else None), size
 
 
-def listed(location: str) -> Iterator[ObjectMeta]:
-    """All objects below a prefix, a request for each thousand. Paths are keys of the bucket."""
+def listed(location: str, *, after: str | None = None) -> Iterator[ObjectMeta]:
+    """All objects below a prefix, a request for each thousand. Paths are keys of the bucket.
+
+    ``after``: only those whose name below the prefix sorts after this one.
+    """
     store, key = _place(location)
+    prefix = f"{key}/" if key else ""
     with told(location):
-        for chunk in _obstore().list(store, prefix=f"{key}/" if key else None):
+        for chunk in _obstore().list(store, prefix=prefix or None, offset=None if after is None else prefix + after):
             yield from chunk
 
 

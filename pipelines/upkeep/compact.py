@@ -24,7 +24,7 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 
 from pipelines.lake import files
-from pipelines.lake.commit import LiveFile, commit_files, live_files
+from pipelines.lake.commit import LiveFile, live_files
 from pipelines.lake.delta import delta_at
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info, files_added
@@ -72,12 +72,13 @@ def optimize(location: str, *, target: int = TARGET_BYTES) -> list[Merged]:
         if any(merged.after < merged.before for merged in done):
             lake.publish_rewritten()
         done.append(_optimize_ledger(lake.tables[LEDGER.name]))
+        lake.tables.refresh(LEDGER.name)
         if is_object(location):
             # Elsewhere, delta-rs does this with every hundredth commit.
             for delta in lake.tables.values():
                 delta.create_checkpoint()
                 delta.cleanup_metadata()
-            write_head(location, lake.identity, lake.ledger or {}, lake.tables)
+            write_head(location, lake.identity, lake.ledger or {}, lake.tables.versions[LEDGER.name])
     return done
 
 
@@ -112,7 +113,7 @@ def replace_files(
     records.
     """
     marks = {REBUILT if rebuilt else REWRITTEN: "true"}
-    commit_files(lake.location, table, lake.tables[table.name], added, gone, marks=marks, changes=rebuilt)
+    lake.commit_marked(table, added, gone, marks, changes=rebuilt)
 
 
 def _closed_files(found: Iterable[LiveFile]) -> list[LiveFile]:

@@ -20,6 +20,7 @@ from pipelines.lake.changes import rebuild_changes
 from pipelines.lake.commit import live_files
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.publish import LakeWriter
+from pipelines.lake.recover import fit, mend
 from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, RECORDS, REQUESTS
 from pipelines.replay.from_records import CHUNK, folded
 from pipelines.replay.job import Job
@@ -41,7 +42,7 @@ def rebuild(location: str, *, say: Say, max_records: int = CHUNK) -> dict[str, i
     with LakeWriter.held(location, mending=True) as lake:
         for table in (RECORDS, *REQUESTS):
             if table.name in lake.tables:
-                lake.mend(table)
+                mend(lake, table)
         say(f"reading the records below offset {lake.end_offset}")
         made = recompute(lake, lake.end_offset, location, max_records=max_records, known_again=True)
         names, unnamed = renamed(lake)
@@ -49,7 +50,7 @@ def rebuild(location: str, *, say: Say, max_records: int = CHUNK) -> dict[str, i
         discard_checkpoint(lake.home)
         for table in HISTORY:
             say(f"replacing {table.name}")
-            lake.fit(table)
+            fit(lake, table)
             replace_files(lake, table, made[table.name], live_files(lake.tables[table.name]), rebuilt=True)
         say("comparing changes")
         rebuild_changes(lake, made[CHANGES.name])

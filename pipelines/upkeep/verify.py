@@ -30,7 +30,7 @@ from pipelines.lake.files import lake_filesystem
 from pipelines.lake.foreign import last_own, since
 from pipelines.lake.reader import Lake
 from pipelines.lake.row_hashes import RowHash, hashed, row_hash
-from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, LEDGER, Table
+from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, LEDGER, RECORDS, Table
 from pipelines.upkeep.verify_reference import History, Row
 
 if TYPE_CHECKING:
@@ -213,7 +213,9 @@ def _writer(lake: Lake) -> LakeWriter:
 
     published = lake.published
     identity = Identity(published.cluster_id, published.profile, published.ids, SHARDS)
-    return LakeWriter(lake.path, identity, dict(lake.tables))
+    writer = LakeWriter(lake.path, identity)
+    writer.tables[RECORDS.name] = lake.tables[RECORDS.name]
+    return writer
 
 
 def _hashes(lake: Lake) -> dict[str, RowHash]:

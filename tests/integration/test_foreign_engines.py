@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.lake import publish
+from pipelines.lake import written_lake
 from pipelines.lake.commit import LakeConflict, commit_files, live_files
 from pipelines.lake.create import Identity
 from pipelines.lake.delta import connect
@@ -410,7 +410,7 @@ def test_writer_between_our_look_and_our_commit_is_noticed(
             waiting.pop()(f"{location}/{name}", CHANCE)
         good(location, table, *arguments, **options)
 
-    monkeypatch.setattr(publish, "commit_files", meanwhile)
+    monkeypatch.setattr(written_lake, "commit_files", meanwhile)
     parts().publish(copytree(first, tmp_path / "kept"), 2)
     assert answers(tmp_path / "kept") == expected[2]
     waiting.append(CHANGING["append"])
