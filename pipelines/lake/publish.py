@@ -106,9 +106,13 @@ class LakeWriter(WrittenLake):
         self.made = made
 
     def _open(self, tables: Sequence[Table]) -> None:
-        """Opens the tables that are not at the version that the ledger names, and creates those that do not exist."""
+        """Opens tables, and creates those that do not exist.
+
+        On S3 only those that are not at the version that the ledger names. On a disk, opening costs little and finds a
+        damaged log at once.
+        """
         for table in tables:
-            version = self.versions.get(table.name)
+            version = self.versions.get(table.name) if is_object(self.location) else None
             if version is None or not self.tables.note(table.name, version):
                 self._open_newest(table)
 

@@ -9,14 +9,13 @@ import pytest
 from deltalake import CommitProperties, DeltaTable
 from obstore.store import MemoryStore
 
-from pipelines.lake import open_tables
 from pipelines.lake.commit import Overtaken
 from pipelines.lake.create import Identity
-from pipelines.lake.delta import delta_at, is_newest
+from pipelines.lake.delta import is_newest
 from pipelines.lake.head import HEAD, read_head, write_head
 from pipelines.lake.open_tables import OpenTables
 from pipelines.lake.publish import LakeWriter
-from pipelines.lake.tables import CHANGES, LEDGER, RECORDS, TABLES
+from pipelines.lake.tables import CHANGES, LEDGER, RECORDS
 from pipelines.lake.uris import commit_path
 from pipelines.storage import objects
 from tests.support import local
@@ -37,18 +36,6 @@ def changed(table: str) -> None:
     """Another engine sets a property of a table."""
     delta = DeltaTable(table)
     delta.alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
-
-
-def test_writer_opens_the_ledger_alone_if_all_tables_are_at_its_versions(
-    lake: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = Mock(side_effect=delta_at)
-    monkeypatch.setattr(open_tables, "delta_at", opened)
-    with LakeWriter.held(lake) as writer:
-        assert {*writer.tables} == {table.name for table in TABLES}
-        assert opened.call_args_list == []
-        assert writer.tables[RECORDS.name].version() == writer.versions[RECORDS.name]
-        assert [call.args[0] for call in opened.call_args_list] == [f"{lake}/{RECORDS.name}"]
 
 
 def test_table_with_a_version_after_the_known_one_is_overtaken_until_the_writer_looks(lake: str) -> None:
