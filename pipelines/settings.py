@@ -209,7 +209,7 @@ class Setting(NamedTuple):
 def settings_in_force() -> list[Setting]:
     """Every setting of ``load()``."""
     defaults = _leaves(asdict(Settings()))
-    contents = {file: _read(file) for file in found_files(named_files())}
+    contents = {file: read_yaml(file) for file in found_files(named_files())}
     found = []
     for name, value in _leaves(asdict(_validated(contents, {}))):
         source = _source(name.split("."), contents, {})
@@ -226,7 +226,7 @@ def load(files: Iterable[str | os.PathLike[str]] | None = None, **options: Any) 
     UsageError that names file and key of an invalid value.
     """
     named = named_files() if files is None else [Path(file) for file in files]
-    return _validated({file: _read(file) for file in found_files(named)}, _without_none(options))
+    return _validated({file: read_yaml(file) for file in found_files(named)}, _without_none(options))
 
 
 def _validated(contents: dict[Path, dict[str, Any]], given: dict[str, Any]) -> Settings:
@@ -302,20 +302,21 @@ def _parsed(text: str) -> Any:
         return yaml.safe_load(text)  # its errors name the right line
 
 
-def _read(file: Path) -> dict[str, Any]:
+def read_yaml(file: Path, what: str = "settings") -> dict[str, Any]:
+    """The content of a file, empty if it has none. Raises UsageError that names the file, and the line if it can."""
     from yaml import YAMLError
 
     try:
         content = _parsed(file.read_text(encoding="utf-8"))
     except OSError as problem:
-        raise UsageError(f"{file}: cannot read the settings: {problem.strerror}") from None
+        raise UsageError(f"{file}: cannot read the {what}: {problem.strerror}") from None
     except (YAMLError, UnicodeDecodeError) as problem:
         mark = getattr(problem, "problem_mark", None)
         where = f" line {mark.line + 1}:" if mark else ""
-        what = getattr(problem, "problem", None) or "no UTF-8 text"
-        raise UsageError(f"{file}:{where} not valid YAML: {what}") from None
+        wrong = getattr(problem, "problem", None) or "no UTF-8 text"
+        raise UsageError(f"{file}:{where} not valid YAML: {wrong}") from None
     if not isinstance(content, dict | None):
-        raise UsageError(f"{file}: settings are a mapping of names to values, not a {type(content).__name__}")
+        raise UsageError(f"{file}: {what} are a mapping of names to values, not a {type(content).__name__}")
     return content or {}
 
 

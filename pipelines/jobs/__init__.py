@@ -1,1 +1,1 @@
-"""Runs the jobs of a Databricks bundle on any machine, with the same file, schedule, order, retries and timeouts."""
+"""Runs the jobs of a Databricks bundle on any machine: the same file, the same commands, the same order."""
