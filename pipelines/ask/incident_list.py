@@ -8,12 +8,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from jbod_model.errors import UsageError
-from pipelines.ask.incidents_brokers import UNREGISTERED, broker_stories
+from pipelines.ask.advice import Advice, compare_and_mount, mount_or_reassign, repair_or_replace, see_if_back, told
+from pipelines.ask.incidents_brokers import broker_stories
 from pipelines.ask.incidents_directories import UNKNOWN, UNKNOWN_SINCE_SNAPSHOT, Online, directory_stories, unexplained
 from pipelines.ask.incidents_effects import NO_LEADER, Effects, LeaderLoss, Outage, effects, leader_losses, outages
 from pipelines.ask.incidents_story import CAUSES, Event, Registration, Story
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.lost_data import LOST, MAY_LACK, every_loss
+from pipelines.ask.last_copies import LastCopies
+from pipelines.ask.lost_data import LOST, MAY_LACK, every_loss, losses
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
@@ -62,6 +64,8 @@ class Incident:
     """Partitions that continued under a leader whose copy was not complete."""
     events: Sequence[Event]
     """The events, oldest first."""
+    steps: Sequence[Advice]
+    """What to do while it lasts, in order. Empty if it has ended."""
 
     @property
     def going_on(self) -> bool:
@@ -71,12 +75,12 @@ class Incident:
     @property
     def cause(self) -> str:
         """The cause according to the records."""
-        return CAUSES[self.kind][0]
+        return CAUSES[self.kind]
 
     @property
     def advice(self) -> str:
         """What to do while it lasts."""
-        return CAUSES["broker unregistered" if self.ending == UNREGISTERED else self.kind][1]
+        return told(self.steps)
 
     @property
     def what(self) -> str:
@@ -110,8 +114,9 @@ def incidents(lake: Lake, default_min_isr: int = 1) -> list[Incident]:
     """All incidents that began by the lake's offset, oldest first."""
     stories = _stories(lake)
     lost = every_loss(lake, default_min_isr) if stories else []
+    state = _state(lake, default_min_isr) if stories else None
     return [
-        _incident(number, story, done)
+        _incident(number, story, done, state)
         for number, (story, done) in enumerate(zip(stories, effects(lake, stories, lost), strict=True), 1)
     ]
 
@@ -123,9 +128,10 @@ def details(lake: Lake, number: int, default_min_isr: int = 1) -> Details:
         known = f"there are 1 to {len(stories)}" if stories else "there is none"
         raise UsageError(f"incident {number}: no such incident up to offset {lake.offset}: {known}")
     lost = every_loss(lake, default_min_isr)
+    state = _state(lake, default_min_isr)
     done = effects(lake, stories, lost)[number - 1]
     return Details(
-        _incident(number, stories[number - 1], done),
+        _incident(number, stories[number - 1], done, state),
         outages(lake, stories, number - 1),
         leader_losses(lake, stories, number - 1, lost),
     )
@@ -167,12 +173,44 @@ def _stories(lake: Lake) -> list[Story]:
     return sorted(told, key=lambda story: (story.offset, story.broker_id, story.directory_id or ""))
 
 
-def _incident(number: int, story: Story, done: Effects) -> Incident:
+@dataclass(frozen=True)
+class _State:
+    """The present state, which advice depends on."""
+
+    last: LastCopies
+    fenced: Mapping[int, bool]
+    """The registered brokers, and whether each is fenced."""
+
+    def steps(self, kind: str, broker: int, directory: str | None) -> Sequence[Advice]:
+        """What to do about an incident that lasts."""
+        running = not self.fenced.get(broker, True)
+        if directory is None:
+            if broker not in self.fenced:
+                return self.last.about_missing(broker)
+            if running:
+                return [see_if_back(broker)]
+            return self.last.about_fenced(broker, in_order=kind == "broker stopped")
+        if kind == "directory failed":
+            ordinary = repair_or_replace(broker, directory)
+        elif kind == "directory gone":
+            ordinary = mount_or_reassign(broker, directory, self.last.twice(broker, directory))
+        else:
+            ordinary = compare_and_mount(broker, directory)
+        return self.last.about_directory(broker, directory, ordinary, running=running)
+
+
+def _state(lake: Lake, default_min_isr: int) -> _State:
+    brokers = lake.query(f"SELECT broker_id, fenced FROM {lake.at('brokers')}")
+    return _State(losses(lake, default_min_isr).last_copies, dict(brokers))
+
+
+def _incident(number: int, story: Story, done: Effects, state: _State | None) -> Incident:
     end_offset, end_time = story.end_offset, story.end_time
     if story.ends_with_replicas and done.replicas:
         end_offset, end_time = (None, None) if done.offline else (done.last_offset, done.last_time)
     elif story.ends_with_replicas and story.directory_id is None and story.end_offset is None:
         end_offset, end_time = story.events[-1].offset, story.events[-1].time
+    lasts = end_offset is None and state is not None
     return Incident(
         number=number,
         kind=story.kind,
@@ -196,6 +234,7 @@ def _incident(number: int, story: Story, done: Effects) -> Incident:
         data_lost=[one.name for one in done.lost if one.kind == LOST],
         may_lack_writes=[one.name for one in done.lost if one.kind == MAY_LACK],
         events=tuple(sorted([*story.events, *_consequences(story, done)], key=lambda event: event.offset)),
+        steps=state.steps(story.kind, story.broker_id, story.directory_id) if lasts and state is not None else (),
     )
 
 

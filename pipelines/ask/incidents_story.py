@@ -8,40 +8,19 @@ from datetime import datetime
 from typing import NamedTuple
 
 CAUSES = {
-    "directory failed": (
-        "the broker runs, and reported that the directory failed: the disk, its mount or its file system",
-        "find the disk (its meta.properties holds the id) and look at the kernel log; repair or replace it, then "
-        "restart the broker",
-    ),
-    "directory gone": (
-        "the broker came back without it: not mounted, failed while the broker was down, or taken out of log.dirs",
-        "mount the disk again and restart the broker, or reassign the replicas that are still in it",
-    ),
-    "directory unknown": (
-        "replicas are offline in it, but the lake does not know that the broker ever had it: it failed before the "
-        "oldest snapshot, or the replicas are marked LOST",
-        "compare the id with the meta.properties of the broker's disks (jbod disks); mount that disk, or reassign the "
-        "replicas",
-    ),
-    "broker stopped": ("it was shut down in order", "start it, if nobody meant to stop it"),
-    "broker lost": (
-        "it was fenced without a shutdown: it crashed, hung, or could not reach the controller",
-        "look whether it runs; if it does, its log says why it cannot reach the controller",
-    ),
-    "broker restarted": (
-        "a new process registered before the session of the old one had expired",
-        "look at its log if it does not come back",
-    ),
-    "broker re-registered": (
-        "the same process registered again, as brokers do when metadata.version brings directories",
-        "look at its log if it does not come back",
-    ),
-    "broker unregistered": (
-        "it was unregistered, which only an operator does",
-        "reassign the replicas that it still has, or start it again",
-    ),
+    "directory failed": "the broker runs, and reported that the directory failed: the disk, its mount or its file "
+    "system",
+    "directory gone": "the broker came back without it: not mounted, failed while the broker was down, or taken out of "
+    "log.dirs",
+    "directory unknown": "replicas are offline in it, but the lake does not know that the broker ever had it: it "
+    "failed before the oldest snapshot, or the replicas are marked LOST",
+    "broker stopped": "it was shut down in order",
+    "broker lost": "it was fenced without a shutdown: it crashed, hung, or could not reach the controller",
+    "broker restarted": "a new process registered before the session of the old one had expired",
+    "broker re-registered": "the same process registered again, as brokers do when metadata.version brings directories",
+    "broker unregistered": "it was unregistered, which only an operator does",
 }
-"""Kind -> what it means, and what to do while it lasts."""
+"""Kind -> what it means."""
 
 
 class Event(NamedTuple):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from jbod_model.loss.actions import last_copies
 from jbod_model.loss.copies import Copy
 from jbod_model.loss.fate import Loss
+from pipelines.ask.advice import Advice, CopyPlace, about_crash, told
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable
+from pipelines.ask.last_copies import LastCopies, last_copies_of
 from pipelines.ask.loss import Followed, followed
 from pipelines.lake.reader import Lake
 
@@ -65,6 +68,8 @@ class DataLoss(NamedTuple):
     """The topic keeps the older part of its log in remote storage. Only the part not uploaded yet is at stake."""
     accepted: bool
     """Whether an operator accepted the loss (check.losses_accepted_until)."""
+    leader_now: int | None = None
+    """The leader at the lake's offset, None if there is none."""
 
     @property
     def name(self) -> str:
@@ -80,19 +85,26 @@ class DataLoss(NamedTuple):
         if self.kind == LOST:
             how = " and ".join(sorted(_HOW[given_up] for given_up in hows))
             return f"{what} is lost: the last complete copy was in {where}, and {how}"
+        now = "" if self.leader_now == self.leader else f"; {_leads(self.leader_now)} now"
         if self._crashed:
             return (
-                f"{self.copies[0].broker} leads after an unclean shutdown: what it had not flushed from {where} may be "
-                "missing, and no other copy was complete"
+                f"{self.copies[0].broker} {'led' if now else 'leads'} after an unclean shutdown: what it had not "
+                f"flushed from {where} may be missing, and no other copy was complete{now}"
             )
-        return f"{what} may lack writes: broker {self.leader} was elected without them; they were in {where}"
+        return f"{what} may lack writes: broker {self.leader} was elected without them; they were in {where}{now}"
+
+    @property
+    def steps(self) -> list[Advice]:
+        """What to do now, in order."""
+        if self._crashed:
+            return [about_crash(self.leader_now is not None)]
+        steps = [_step(copy, self.went_on_offset is not None) for copy in self.copies]
+        return list(dict.fromkeys(steps))
 
     @property
     def advice(self) -> str:
-        """What to do now."""
-        if self._crashed:
-            return "compare with what producers and consumers know: no disk holds more; then accept it"
-        return "; ".join(dict.fromkeys(_advice(copy, self.went_on_offset is not None) for copy in self.copies))
+        """What to do now, as one line."""
+        return told(self.steps)
 
     @property
     def _crashed(self) -> bool:
@@ -114,25 +126,24 @@ _HOW = {
 }
 
 
-def _advice(copy: LastCopy, went_on: bool) -> str:
+def _leads(leader: int | None) -> str:
+    return "no replica leads" if leader is None else f"broker {leader} leads"
+
+
+def _step(copy: LastCopy, went_on: bool) -> Advice:
     """``went_on``: a replica leads without the data, so the copy is truncated when its replica follows again."""
+    disk = CopyPlace(copy.broker_id, copy.directory_id)
     if copy.given_up is None and copy.place == "online":
-        return f"{copy.broker} is online again: its copy was truncated to the leader's; restore from a backup"
-    if copy.given_up is None:
-        return (
-            f"save {copy.where} before {copy.broker} starts with it: the copy there is complete, and is truncated to "
-            "the leader's then"
-        )
+        return disk.was_truncated()
+    if copy.given_up in (None, "unregistered") and (went_on or copy.given_up is None):
+        return disk.save_before_start()
     if copy.given_up == "unregistered":
-        start = f"do not wipe {copy.where}: it holds the last copy; "
-        if went_on:
-            return start + f"save it before {copy.broker} starts again: it is truncated to the leader's then"
-        return start + f"start {copy.broker} again with that disk"
+        return disk.start_again()
     if copy.given_up == "removed":
-        return f"look into {copy.where} before Kafka deletes the replica there: it held the last copy"
+        return disk.look_before_deletion()
     if copy.place == "online":
-        return f"look into {copy.where} at once: it is online again, and Kafka deletes a log it does not expect there"
-    return f"do not wipe {copy.where}: if that disk can still be read, it holds the only copy; save it from there"
+        return disk.look_at_once()
+    return disk.keep_folder(went_on=went_on)
 
 
 class AtRisk(NamedTuple):
@@ -158,6 +169,8 @@ class Losses:
     losses: Sequence[DataLoss]
     """The losses at the lake's offset, by topic and number."""
     at_risk: Sequence[AtRisk]
+    last_copies: LastCopies
+    """What actions on brokers and disks give up."""
 
     def only(self, keeps: Callable[[Any], bool]) -> Losses:
         """The losses whose partition, and one of whose copies, pass the test ``keeps``."""
@@ -165,7 +178,7 @@ class Losses:
         def kept(one: DataLoss | AtRisk) -> bool:
             return keeps(one) and any(map(keeps, one.copies))
 
-        return Losses([*filter(kept, self.losses)], [*filter(kept, self.at_risk)])
+        return replace(self, losses=[*filter(kept, self.losses)], at_risk=[*filter(kept, self.at_risk)])
 
     def chosen(self, kind: str) -> list[DataLoss]:
         """The losses of a kind that are not accepted."""
@@ -183,10 +196,12 @@ class Losses:
     @property
     def groups(self) -> list[list[DataLoss]]:
         """The losses that are not accepted, by cause and advice: lost data first, then by number of partitions."""
-        found: dict[tuple[str, str], list[DataLoss]] = {}
+        found: dict[tuple[str, str], dict[str, DataLoss]] = {}
         for one in sorted((*self.chosen(LOST), *self.chosen(MAY_LACK)), key=attrgetter("offset")):
-            found.setdefault((one.finding, one.advice), []).append(one)
-        return sorted(found.values(), key=lambda group: (group[0].kind != LOST, -len(group), group[0].offset))
+            # A partition can have the same loss twice: the group names it once.
+            found.setdefault((one.finding, told(one.steps)), {}).setdefault(one.name, one)
+        groups = [list(group.values()) for group in found.values()]
+        return sorted(groups, key=lambda group: (group[0].kind != LOST, -len(group), group[0].offset))
 
     @property
     def held(self) -> list[tuple[tuple[LastCopy, ...], list[AtRisk]]]:
@@ -205,10 +220,10 @@ def losses(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Lo
     """Data that is lost or at risk at the lake's offset. Losses up to the offset ``accepted_until`` are accepted."""
     found = followed(lake, default_min_isr, also=_without_online_leader(lake))
     if not found:
-        return Losses((), ())
+        return Losses((), (), LastCopies(lake))
     places = _places(lake)
-    every = _data_losses(lake, found, places, accepted_until)
-    return Losses([one for one in every if one.until_offset is None], _at_risk(lake, found, places))
+    lasting = [one for one in _data_losses(lake, found, places, accepted_until) if one.until_offset is None]
+    return Losses(lasting, _at_risk(lake, found, places), last_copies_of(lake, found, _truncated(lasting)))
 
 
 def every_loss(lake: Lake, default_min_isr: int = 1) -> list[DataLoss]:
@@ -233,10 +248,21 @@ def complete_copies(
 def _without_online_leader(lake: Lake) -> str:
     """SQL: partitions that may have no complete copy online."""
     return f"""
-        SELECT p.topic_id, p.partition FROM {lake.at("partitions")} p
+        SELECT topic_id, partition FROM {lake.at("partitions")} WHERE leader = -1
+        UNION SELECT p.topic_id, p.partition FROM {lake.at("partitions")} p
         SEMI JOIN {lake.at("offline_replicas")} o ON o.topic_id = p.topic_id AND o.partition = p.partition
-             AND p.leader IN (-1, o.broker_id)
+             AND p.leader = o.broker_id
     """
+
+
+def _truncated(losses: Sequence[DataLoss]) -> dict[int, list[str]]:
+    """By broker: the partitions that go on without writes which a copy of the broker may still hold."""
+    found: dict[int, dict[str, None]] = {}
+    for one in losses:
+        for copy in one.copies if one.went_on_offset is not None else ():
+            if copy.given_up in (None, "unregistered") and copy.place != "online":
+                found.setdefault(copy.broker_id, {})[one.name] = None
+    return {broker: list(names) for broker, names in found.items()}
 
 
 def _data_losses(lake: Lake, found: Sequence[Followed], places: Places, accepted_until: int) -> list[DataLoss]:
@@ -251,6 +277,7 @@ def _data_losses(lake: Lake, found: Sequence[Followed], places: Places, accepted
 def _data_loss(
     one: Followed, loss: Loss, time: datetime, places: Places, tiered: frozenset[str], accepted_until: int
 ) -> DataLoss:
+    state = one.shape.state
     return DataLoss(
         topic=one.topic,
         topic_id=one.topic_id,
@@ -264,6 +291,7 @@ def _data_loss(
         until_offset=loss.until,
         tiered=one.topic in tiered,
         accepted=loss.offset <= accepted_until,
+        leader_now=None if state is None or state.leader < 0 else state.leader,
     )
 
 
@@ -295,18 +323,12 @@ def _places(lake: Lake) -> Places:
 
 
 def _at_risk(lake: Lake, found: Sequence[Followed], places: Places) -> list[AtRisk]:
-    offline = {
-        (topic_id, partition): set(brokers)
-        for topic_id, partition, brokers in lake.query(
-            f"SELECT topic_id, partition, list(broker_id) FROM {lake.at('offline_replicas')} GROUP BY ALL"
-        )
-    }
-    tiered = tiered_topics(lake) if offline else frozenset()
     at_risk = []
+    tiered: frozenset[str] | None = None
     for one in found:
-        down = offline.get((one.topic_id, one.partition), set())
-        usable = {broker for broker, copy in one.shape.copies.items() if copy.usable} if down else set()
-        if usable and usable <= down:
-            copies = tuple(places.copy(copy) for broker, copy in sorted(one.copies.items()) if broker in usable)
+        last = {copy.broker_id for copy in last_copies(one.shape) if copy.given_up is None}
+        if last:
+            tiered = tiered_topics(lake) if tiered is None else tiered
+            copies = tuple(places.copy(copy) for broker, copy in sorted(one.copies.items()) if broker in last)
             at_risk.append(AtRisk(one.topic, one.topic_id, one.partition, copies, one.topic in tiered))
     return at_risk

@@ -8,8 +8,11 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from pipelines.ask.advice import Advice, compare_ids, find_failed, mount_or_reassign, put_back, repair_or_replace, told
 from pipelines.ask.impaired import Troubled, troubled
 from pipelines.ask.json_values import camel_case, jsonable
+from pipelines.ask.last_copies import LastCopies
+from pipelines.ask.leaderless import Leaderless, leaderless
 from pipelines.ask.lost_data import Losses, losses
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
@@ -53,10 +56,21 @@ class Cause:
     since_snapshot: bool
     replicas: int
     finding: str
-    advice: str
+    steps: Sequence[Advice]
+    """What to do, in order."""
     last_offset: int | None = None
     """Offset where the last of them went offline, if that is not ``since_offset``."""
     last_time: datetime | None = None
+
+    @property
+    def advice(self) -> str:
+        """The steps as one line."""
+        return told(self.steps)
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        answer: dict[str, Any] = jsonable(self)
+        return {**answer, "advice": self.advice}
 
 
 @dataclass(frozen=True)
@@ -74,12 +88,20 @@ class Offline:
     """The partitions with an offline replica."""
     data: Losses
     """Data that is lost, even if no replica is offline now, and data at risk."""
+    leaderless: Sequence[Leaderless] = ()
+    """Partitions without a leader whose replicas are all online."""
 
-    def only(self, replicas: Sequence[OfflineReplica], data: Losses, causes: Sequence[Cause]) -> Offline:
-        """The part of the answer that is about some of the replicas."""
+    def only(
+        self,
+        replicas: Sequence[OfflineReplica],
+        data: Losses,
+        causes: Sequence[Cause],
+        leaderless: Sequence[Leaderless],
+    ) -> Offline:
+        """The part of the answer that is about some of the replicas and partitions."""
         names = {(one.topic, one.partition) for one in replicas}
         hit = [one for one in self.partitions if (one.topic, one.partition) in names]
-        return replace(self, replicas=replicas, causes=causes, partitions=hit, data=data)
+        return replace(self, replicas=replicas, causes=causes, partitions=hit, data=data, leaderless=leaderless)
 
     def as_json(self, shown: Sequence[OfflineReplica] | None = None) -> dict[str, Any]:
         """One JSON object. Lists the replicas ``shown``, by default all of them."""
@@ -93,11 +115,12 @@ class Offline:
             "replicasInAll": self.replicas_in_all,
             "partitionsInAll": self.partitions_in_all,
             "offlineReplicas": len(self.replicas),
-            "partitionsWithoutLeader": names("without_leader"),
+            "partitionsWithoutLeader": [*names("without_leader"), *(one.name for one in self.leaderless)],
             "partitionsLedFromOffline": names("led_from_offline"),
             "partitionsAllOffline": names("all_offline"),
             "partitionsUnderMinIsr": names("under_min_isr"),
-            "causes": jsonable(list(self.causes)),
+            "leaderless": [one.as_json() for one in self.leaderless],
+            "causes": [cause.as_json() for cause in self.causes],
             **self.data.as_json(),
             "replicas": [one.as_json() for one in (self.replicas if shown is None else shown)],
         }
@@ -118,33 +141,45 @@ def offline(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> O
     found = [OfflineReplica._make((*row[:8], time_of(row[8]), row[9])) for row in rows]
     hit = troubled(lake, default_min_isr, offline_only=True) if found else []
     data = losses(lake, default_min_isr, accepted_until)
-    return Offline(lake.offset, lake.time, replicas, partitions, found, causes(lake, found), hit, data)
+    last = data.last_copies
+    why = causes(lake, found, last)
+    return Offline(lake.offset, lake.time, replicas, partitions, found, why, hit, data, leaderless(lake, last))
 
 
-def causes(lake: Lake, replicas: Sequence[OfflineReplica]) -> list[Cause]:
-    """The causes of some offline replicas, most replicas first."""
+def causes(lake: Lake, replicas: Sequence[OfflineReplica], last: LastCopies) -> list[Cause]:
+    """The causes of some offline replicas, most replicas first; of one broker, its disks before the broker itself.
+
+    A directory that left before its broker did is a cause of its own.
+    """
     groups: dict[tuple[str, int, str | None], list[OfflineReplica]] = {}
+    ends = _directory_ends(lake) if replicas else {}
     for replica in replicas:
-        directory = replica.directory_id if replica.reason == "directory offline" else None
+        end = ends.get(replica.directory_id)
+        alone = replica.reason == "directory offline"
+        elsewhere = end is not None and end.ended_by is None and end.holder != replica.broker_id
+        before = end is not None and (elsewhere or end.ended_by in LEFT_BEFORE) and replica.reason in BROKER_STATES
+        directory = replica.directory_id if alone or before else None
         groups.setdefault((replica.reason, replica.broker_id, directory), []).append(replica)
-    ends = _directory_ends(lake) if any(directory for _, _, directory in groups) else {}
     stopping = _shutting_down(lake) if any(reason == "broker fenced" for reason, _, _ in groups) else set()
-    found = []
+    answer = []
     for (reason, broker, directory), members in groups.items():
         oldest = min(members, key=attrgetter("since_offset"))
         newest = max(members, key=attrgetter("since_offset"))
         newest = oldest if newest.since_offset == oldest.since_offset else newest
+        state = BROKER_STATES.get(reason, "runs")
+        if reason == "broker fenced" and broker in stopping:
+            state = "was shut down in order"
         if directory is not None:
-            finding, advice = _about_directory(broker, directory, ends.get(directory))
+            finding, steps = _about_directory(broker, directory, ends.get(directory), state, last)
         elif reason == "broker fenced":
-            finding, advice = _about_fenced(broker, broker in stopping)
+            finding, steps = _about_fenced(broker, broker in stopping, last)
         elif reason == "broker missing":
             finding = f"broker {broker} is not registered: it was unregistered, or never joined"
-            advice = "start that broker again, or reassign its replicas to other brokers"
+            steps = last.about_missing(broker)
         else:
             finding = f"broker {broker} said these replicas were in a directory that failed, not in which"
-            advice = "run jbod disks on that broker to find the failed directory; repair or replace the disk"
-        found.append(
+            steps = last.about_directory(broker, "", find_failed(broker), running=True)
+        answer.append(
             Cause(
                 reason,
                 broker,
@@ -154,59 +189,83 @@ def causes(lake: Lake, replicas: Sequence[OfflineReplica]) -> list[Cause]:
                 oldest.since_snapshot,
                 len(members),
                 finding,
-                advice,
+                steps,
                 newest.since_offset if newest is not oldest else None,
                 newest.since_time if newest is not oldest else None,
             )
         )
-    return sorted(found, key=lambda cause: (-cause.replicas, cause.broker_id, cause.directory_id or ""))
+    down: dict[int, int] = {}
+    for cause in answer:
+        if cause.reason in BROKER_STATES:
+            down[cause.broker_id] = down.get(cause.broker_id, 0) + cause.replicas
+
+    def order(cause: Cause) -> tuple[int, int, bool, str]:
+        weight = down[cause.broker_id] if cause.reason in BROKER_STATES else cause.replicas
+        return -weight, cause.broker_id, cause.directory_id is None, cause.directory_id or ""
+
+    return sorted(answer, key=order)
 
 
-def _about_fenced(broker: int, stopping: bool) -> tuple[str, str]:
-    if stopping:
-        return (
-            f"broker {broker} was shut down in order and is fenced since",
-            "start that broker if nobody meant to stop it",
-        )
-    return (
-        f"broker {broker} is fenced: down, still starting, or cut off from the controller",
-        "look whether that broker runs; if it does, its log says why it cannot reach the controller",
+LEFT_BEFORE = ("failed", "deregistered", "moved")
+"""Ends of a directory that are not the end of its broker's registration."""
+BROKER_STATES = {"broker fenced": "is fenced", "broker missing": "is not registered"}
+
+
+def _about_fenced(broker: int, stopping: bool, last: LastCopies) -> tuple[str, Sequence[Advice]]:
+    finding = (
+        f"broker {broker} was shut down in order and is fenced since"
+        if stopping
+        else f"broker {broker} is fenced: down, still starting, or cut off from the controller"
     )
+    return finding, last.about_fenced(broker, in_order=stopping)
 
 
-def _about_directory(broker: int, directory: str, end: tuple[int, str | None] | None) -> tuple[str, str]:
-    """``end`` is the broker that had it last, and why it left."""
+class _End(NamedTuple):
+    """The last time that a directory was online."""
+
+    holder: int
+    """The broker that had it."""
+    ended_by: str | None
+    """Why it left, None if it is online."""
+    offset: int | None
+
+
+def _about_directory(
+    broker: int, directory: str, end: _End | None, state: str, last: LastCopies
+) -> tuple[str, Sequence[Advice]]:
+    """``state``: what the broker does."""
+    running = state == "runs"
     if end is None:
-        return (
-            f"broker {broker} never registered directory {directory}",
-            "compare the meta.properties of that broker's disks with this id (jbod disks)",
+        finding = f"broker {broker} never registered directory {directory}"
+        return finding, last.about_directory(broker, directory, compare_ids(broker, directory), running=running)
+    if end.ended_by is None:
+        finding = f"directory {directory} is now on broker {end.holder}"
+        ordinary = put_back(broker, directory, end.holder)
+        return finding, last.about_directory(broker, directory, ordinary, running=running)
+    if end.ended_by == "failed":
+        finding = (
+            f"broker {broker} runs, but reported that directory {directory} failed"
+            if running
+            else f"directory {directory} of broker {broker} failed at offset {end.offset}, and broker {broker} {state} "
+            "besides"
         )
-    holder, ended_by = end
-    if ended_by is None:
-        return (
-            f"directory {directory} is now on broker {holder}",
-            f"the disk was moved from broker {broker} to {holder}: put it back, or reassign the replicas",
-        )
-    if ended_by == "failed":
-        return (
-            f"broker {broker} runs, but reported that directory {directory} failed",
-            "find that disk (its meta.properties holds the id) and look at the kernel log and its mount; repair or "
-            "replace it, then restart the broker",
-        )
-    return (
-        f"broker {broker} came back without directory {directory}",
-        "mount that disk again on its broker, or let replicas be rebuilt by reassigning them",
-    )
+        ordinary = repair_or_replace(broker, directory)
+        return finding, last.about_directory(broker, directory, ordinary, running=running)
+    finding = f"broker {broker} came back without directory {directory}"
+    if not running:
+        finding += f" at offset {end.offset}, and {state} besides"
+    ordinary = mount_or_reassign(broker, directory, last.twice(broker, directory))
+    return finding, last.about_directory(broker, directory, ordinary, running=running)
 
 
-def _directory_ends(lake: Lake) -> dict[str, tuple[int, str | None]]:
+def _directory_ends(lake: Lake) -> dict[str, _End]:
     rows = lake.query(
         f"""
-        SELECT directory_id, broker_id, ended_by FROM {lake.until("directories")}
+        SELECT directory_id, broker_id, ended_by, to_offset FROM {lake.until("directories")}
         QUALIFY row_number() OVER (PARTITION BY directory_id ORDER BY from_offset DESC) = 1
         """
     )
-    return {directory: (broker, ended_by) for directory, broker, ended_by in rows}
+    return {directory: _End(*end) for directory, *end in rows}
 
 
 def _shutting_down(lake: Lake) -> set[int]:

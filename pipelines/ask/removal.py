@@ -5,50 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipelines.ask.configs import tiered_topics
-from pipelines.ask.failed_places import already
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.lost_data import DataLoss, complete_copies, losses
+from pipelines.ask.lost_data import complete_copies, losses
+from pipelines.ask.removal_reasons import Held, Reason, reasons_against
 from pipelines.ask.whatif_places import Place, find_directory
 from pipelines.lake.reader import Lake
-
-
-class Held(NamedTuple):
-    """A replica that is in the directory, or may be in it."""
-
-    topic: str
-    partition: int
-    replicas: Sequence[int]
-    kind: str
-    """assigned: it is in the directory; unassigned, migrating or lost: the log does not know its directory."""
-    leads: bool
-    only_online: bool
-    """No other replica of the partition is online."""
-    last_complete: bool
-    """No other online replica holds every acknowledged write."""
-    arriving: bool
-    """A reassignment adds it to the broker."""
-    leaving: bool
-    """A reassignment removes it from the broker."""
-    tiered: bool = False
-    """Whether only the local part of the topic is at stake, which was not copied to remote storage yet."""
-
-    @property
-    def name(self) -> str:
-        """``topic-0``"""
-        return f"{self.topic}-{self.partition}"
-
-
-@dataclass(frozen=True)
-class Reason:
-    """A reason against the removal, or a fact that the log does not know."""
-
-    blocks: bool
-    finding: str
-    advice: str
-    partitions: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -71,7 +35,8 @@ class Removal:
     def as_json(self) -> dict[str, Any]:
         """One JSON object, with the reassignment that would empty the directory."""
         found: dict[str, Any] = jsonable(self)
-        return {**found, "reassignment": self.reassignment()}
+        reasons = [{**jsonable(reason), "advice": reason.advice} for reason in self.reasons]
+        return {**found, "reasons": reasons, "reassignment": self.reassignment()}
 
     def reassignment(self) -> dict[str, Any]:
         """A plan for ``kafka-reassign-partitions`` that moves the replicas to another directory of the broker.
@@ -102,14 +67,13 @@ def safe_to_remove(lake: Lake, text: str, default_min_isr: int = 1) -> Removal:
     """Whether ``BROKER:DIRECTORY`` can be removed at the lake's offset. Raises UsageError if it does not exist."""
     place = find_directory(lake, text)
     held = _held(lake, place, default_min_isr)
+    data = losses(lake, default_min_isr)
     lost = [
         one
-        for one in losses(lake, default_min_isr).losses
+        for one in data.losses
         if any((copy.broker_id, copy.directory_id) == (place.broker_id, place.directory_id) for copy in one.copies)
     ]
-    reasons = [*_about_lost(place, lost), *_about_replicas(place, held), *_about_broker(place)]
-    reasons += [*_unknown(lake, place), *_about_last(place, held)]
-    reasons.sort(key=lambda reason: not reason.blocks)
+    reasons = sorted(reasons_against(lake, place, held, lost, data.last_copies), key=lambda reason: not reason.blocks)
     return Removal(
         lake.offset,
         lake.time,
@@ -156,196 +120,3 @@ def _held(lake: Lake, place: Place, default_min_isr: int) -> list[Held]:
             Held(topic, partition, replicas, kind, leads, only_online, last, arriving, leaving, topic in tiered)
         )
     return found
-
-
-def _about_lost(place: Place, lost: Sequence[DataLoss]) -> list[Reason]:
-    """The disk may be the only place that still has the data."""
-    if not lost:
-        return []
-    return [
-        Reason(
-            True,
-            f"it held the last complete copy of {_count(lost, 'partition')} whose data is lost or lacks writes",
-            f"do not wipe {_where(place)}: save these partitions from it first (jbod check --only B-32,B-33)",
-            tuple(one.name for one in lost),
-        )
-    ]
-
-
-def _about_last(place: Place, held: Sequence[Held]) -> list[Reason]:
-    """The last complete copies, except of partitions already reported to have no other replica online.
-
-    A reassignment that removes a replica waits until another one is complete.
-    """
-    last = [one for one in held if one.kind == "assigned" and one.last_complete and not one.leaving]
-    last = [one for one in last if not (one.only_online and place.online)]
-    if not last:
-        return []
-    return [
-        Reason(
-            True,
-            f"it holds the last complete copy of {_count(last, 'partition')}: no other replica that is online has "
-            f"every acknowledged write{_only_local(last)}",
-            f"do not wipe {_where(place)}: bring it back, or another complete copy",
-            tuple(one.name for one in last),
-        )
-    ]
-
-
-def _where(place: Place) -> str:
-    return f"directory {place.directory_id} of broker {place.broker_id}"
-
-
-def _count(things: Sequence[object], what: str) -> str:
-    return f"{len(things):,} {what}" + ("s" if len(things) != 1 else "")
-
-
-def _about_replicas(place: Place, held: Sequence[Held]) -> list[Reason]:
-    broker = place.broker_id
-    inside = [one for one in held if one.kind == "assigned"]
-    staying = [one for one in inside if not (one.leaving or one.arriving)]
-    found = [
-        _reason(staying, f"{{}} in it{_weight(staying)}", _how_to_empty(place, staying)),
-        _reason(
-            [one for one in inside if one.leaving],
-            "{} in it, which a reassignment that is under way takes away",
-            "wait until the reassignment is done: kafka-reassign-partitions --verify",
-        ),
-        _reason(
-            [one for one in held if one.arriving],
-            "{} that a reassignment is bringing to the broker, into this directory or one that is not known yet",
-            "wait until the reassignment is done, and ask again",
-        ),
-        _reason(
-            [one for one in held if one.kind == "unassigned" and not one.arriving],
-            f"{{}} of broker {broker} in no directory yet (UNASSIGNED): they may be in this one",
-            f"wait for broker {broker} to report where they are; if they stay, look at its log and restart it",
-        ),
-        _reason(
-            [one for one in held if one.kind == "migrating"],
-            f"{{}} of broker {broker} from before directories were recorded (MIGRATING): they may be in this one",
-            f"restart broker {broker}: it then reports where they are",
-        ),
-        _reason(
-            [one for one in held if one.kind == "lost" and not place.listed],
-            f"{{}} of broker {broker} in a directory that failed, which one the log does not say (LOST)",
-            f"run jbod disks on broker {broker} to find out which directory failed",
-        ),
-    ]
-    return [reason for reason in found if reason is not None]
-
-
-def _how_to_empty(place: Place, staying: Sequence[Held]) -> str:
-    """Only a running broker can move replicas between its disks, and only from a disk that works."""
-    broker = place.broker_id
-    last = sum(one.only_online for one in staying)
-    keep = f"; keep the disk: of {last:,} of them no other replica is online" if last else ""
-    if place.broker == "missing":
-        return (
-            f"reassign these partitions to brokers that are registered (kafka-reassign-partitions), or start broker "
-            f"{broker} again with this disk{keep}"
-        )
-    if not place.listed:
-        return (
-            f"reassign them to other brokers (kafka-reassign-partitions), or take the directory out of log.dirs and "
-            f"restart broker {broker}, which recreates them in its other directories{keep}"
-        )
-    return (
-        f"move them: run kafka-reassign-partitions with the plan of --json, with the path of another directory of "
-        f"broker {broker} in it; or reassign them to other brokers"
-    )
-
-
-def _reason(held: Sequence[Held], finding: str, advice: str) -> Reason | None:
-    if not held:
-        return None
-    return Reason(True, finding.format(_count(held, "replica")), advice, tuple(one.name for one in held))
-
-
-def _weight(held: Sequence[Held]) -> str:
-    """How many of the replicas lead, and how many are the last ones online."""
-    leading, last = sum(one.leads for one in held), sum(one.only_online for one in held)
-    said = [f"{leading:,} of them leading"] if leading else []
-    if last:
-        said.append(f"{last:,} with no other replica online")
-    return f", {' and '.join(said)}{_only_local([one for one in held if one.only_online])}" if said else ""
-
-
-def _only_local(last: Sequence[Held]) -> str:
-    """Which part of the last copies is at stake if topics are tiered."""
-    tiered = sum(one.tiered for one in last)
-    return f" (of {tiered:,} only the local part, which was not copied to remote storage yet)" if tiered else ""
-
-
-def _about_broker(place: Place) -> list[Reason]:
-    broker = place.broker_id
-    if place.broker == "fenced":
-        return [
-            Reason(
-                True,
-                f"broker {broker} is fenced: what it does with its directories now is not known",
-                f"start broker {broker} and ask again; it reports its replicas when it is back",
-            )
-        ]
-    if place.only:
-        return [
-            Reason(
-                True,
-                f"it is the only directory that broker {broker} has online: the broker stops without it",
-                "give the broker another directory first (log.dirs and a restart), or take the whole broker out",
-            )
-        ]
-    return []
-
-
-def _unknown(lake: Lake, place: Place) -> list[Reason]:
-    """New replicas that may be placed in the directory, and facts that no record contains."""
-    broker = place.broker_id
-    if not place.listed:
-        return [_not_listed(lake, place)]
-    ((cordoned,),) = lake.query(f"SELECT cordoned_log_dirs FROM {lake.at('brokers')} WHERE broker_id = $1", [broker])
-    if cordoned and place.directory_id in cordoned:
-        placement = Reason(False, "it is cordoned: no new replica is placed in it", "")
-    else:
-        placement = Reason(
-            False,
-            "it is not cordoned: a partition that is created now may be placed in it",
-            "cordon it (cordoned.log.dirs, Kafka 4.3 and later), or create no topics until it is out",
-        )
-    return [
-        placement,
-        Reason(
-            False,
-            "no record says whether it is the metadata log directory, or whether a copy is being moved into it",
-            f"look at metadata.log.dir in server.properties, and for isFuture in kafka-log-dirs --broker-list {broker}",
-        ),
-    ]
-
-
-def _not_listed(lake: Lake, place: Place) -> Reason:
-    rows = lake.query(
-        f"SELECT broker_id FROM {lake.at('brokers')} WHERE list_contains(log_dirs, $1)", [place.directory_id]
-    )
-    if rows:
-        other = rows[0][0]
-        return Reason(
-            True, f"the directory is on broker {other} now", f"ask about it there: {other}:{place.directory_id}"
-        )
-    if place.broker == "missing":
-        return _unregistered(lake, place)
-    return Reason(
-        False,
-        "the broker does not list the directory: it failed, or is gone, and no new replica is placed in it",
-        f"take it out of log.dirs of broker {place.broker_id} before the next restart",
-    )
-
-
-def _unregistered(lake: Lake, place: Place) -> Reason:
-    since = already(lake, place)
-    assert since is not None
-    when = "" if since.since_offset is None else f" since offset {since.since_offset}"
-    return Reason(
-        False,
-        f"broker {place.broker_id} has not been registered{when}: started with this disk, it would count what is on it",
-        "once no replica names it, keep the disk away from that broker, or format it",
-    )

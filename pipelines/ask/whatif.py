@@ -19,7 +19,7 @@ from jbod_model.whatif import Failures, after
 from pipelines.ask.configs import MinIsr, min_isr, tiered_topics
 from pipelines.ask.failed_places import Already, already
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.lost_data import complete_copies
+from pipelines.ask.lost_data import AtRisk, complete_copies, losses
 from pipelines.ask.whatif_image import touched
 from pipelines.ask.whatif_places import Place, find_place
 from pipelines.lake.reader import Lake
@@ -94,6 +94,8 @@ class WhatIf:
     """Defects that Kafka's controller (4.1) would meet. The answer is that of a repaired controller. Usually empty."""
     already: Sequence[Already] = ()
     """The places in ``failing`` that are offline already."""
+    last_offline: Sequence[AtRisk] = ()
+    """Partitions whose last complete copy is in one of the places, and is offline already."""
 
     @property
     def nothing_new(self) -> bool:
@@ -119,6 +121,7 @@ class WhatIf:
             "underMinIsr": len(self.chosen("under_min_isr")),
             "moved": len(self.chosen("moved")),
             "changes": jsonable(list(self.changes)),
+            "lastOffline": jsonable(list(self.last_offline)),
             "fault": self.fault,
         }
 
@@ -156,7 +159,17 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
     judge = replace(judge, complete=complete, tiered=tiered_topics(lake))
     changes = sorted(judge.changes(), key=lambda change: (change.harmless, change.topic, change.partition))
     off = [one for place in places if (one := already(lake, place)) is not None]
-    return WhatIf(lake.offset, lake.time, places, judge.replicas(), changes, fault, off)
+    last = [one for one in losses(lake, default_min_isr).at_risk if _is_hit(one, places)]
+    return WhatIf(lake.offset, lake.time, places, judge.replicas(), changes, fault, off, last)
+
+
+def _is_hit(one: AtRisk, places: Sequence[Place]) -> bool:
+    """Whether a last copy is on one of the brokers, or in one of the directories."""
+    return any(
+        copy.broker_id == place.broker_id and place.directory_id in (None, copy.directory_id)
+        for copy in one.copies
+        for place in places
+    )
 
 
 def _by_broker(places: Sequence[Place]) -> dict[int, tuple[Uuid, ...]]:

@@ -59,11 +59,12 @@ STUCK = Check(
                     WHEN joined AND requests_known
                     THEN 'jbod assignments shows it until the report, which comes with the next restart of broker '
                     WHEN joined THEN 'the report comes with the next restart of broker '
-                    ELSE 'see what the broker asked for (jbod assignments), and restart broker ' END AS advice
-        FROM told
+                    ELSE 'see what the broker asked for (jbod assignments), and restart broker ' END AS ask,
+               coalesce(k.before_restart || '; then ', '') AS first
+        FROM told LEFT JOIN last_copies k USING (broker_id)
     """,
     message="broker {broker_id} {what}",
-    todo="{advice}{broker_id}",
+    todo="{first}{ask}{broker_id}",
     source="KIP-858, Replica management; R-LOCAL-4; KAFKA-17190",
 )
 
@@ -106,12 +107,15 @@ LOST = Check(
     title="Replicas are marked as lost",
     why="Their broker said that the directory they were in failed, and did not say which one it was. They are offline.",
     sql="""
-        SELECT broker_id, topic_id, topic, partition, replica_index, from_offset AS since_offset,
-               from_time AS since_time
-        FROM assignments WHERE kind = 'lost'
+        SELECT a.broker_id, a.topic_id, a.topic, a.partition, a.replica_index, a.from_offset AS since_offset,
+               a.from_time AS since_time,
+               coalesce(k.keep, concat('find the failed disk of broker ', CAST(a.broker_id AS VARCHAR),
+                                       ' (jbod disks), repair or replace it, then restart the broker')) AS advice
+        FROM assignments a LEFT JOIN last_copies k ON k.broker_id = a.broker_id
+        WHERE a.kind = 'lost'
     """,
     message="the replica on broker {broker_id} was in a directory that failed",
-    todo="find the failed disk of broker {broker_id} (jbod disks), repair or replace it, then restart the broker",
+    todo="{advice}",
     source="KIP-858, LOST_DIR",
 )
 
@@ -125,8 +129,10 @@ MIGRATING = Check(
         WITH known AS (SELECT broker_id, min(from_offset) AS from_offset, min(from_time) AS from_time
                        FROM directories GROUP BY broker_id)
         SELECT a.broker_id, a.topic_id, a.topic, a.partition, a.replica_index,
-               greatest(a.from_offset, k.from_offset) AS since_offset, greatest(a.from_time, k.from_time) AS since_time
+               greatest(a.from_offset, k.from_offset) AS since_offset, greatest(a.from_time, k.from_time) AS since_time,
+               coalesce(c.before_restart || '; then ', '') AS first
         FROM assignments a
+        LEFT JOIN last_copies c ON c.broker_id = a.broker_id
         JOIN brokers b ON b.broker_id = a.broker_id
         JOIN processes r ON r.broker_id = a.broker_id
         JOIN known k ON k.broker_id = a.broker_id
@@ -136,7 +142,7 @@ MIGRATING = Check(
           AND greatest(a.from_time, k.from_time, coalesce(r.unfenced_time, k.from_time)) <= params.stuck_time
     """,
     message="broker {broker_id} has directories, but has not reported which one the replica is in",
-    todo="restart broker {broker_id}: it reports the directories of all its replicas then",
+    todo="{first}restart broker {broker_id}: it reports the directories of all its replicas then",
     source="KIP-858, Reserved UUIDs; KAFKA-16162, KAFKA-16583",
 )
 

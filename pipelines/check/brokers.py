@@ -9,12 +9,13 @@ WITHOUT_DIRECTORIES = Check(
     title="Brokers are registered without directories",
     why="Every directory of such a broker counts as online: a dead disk is not noticed.",
     sql="""
-        SELECT b.broker_id, b.from_offset AS since_offset, b.from_time AS since_time
-        FROM brokers b CROSS JOIN params
+        SELECT b.broker_id, b.from_offset AS since_offset, b.from_time AS since_time,
+               coalesce(k.before_restart || '; then ', '') AS first
+        FROM brokers b CROSS JOIN params LEFT JOIN last_copies k ON k.broker_id = b.broker_id
         WHERE array_length(b.log_dirs) = 0 AND params.metadata_version >= 17
     """,
     message="registered without directories, though metadata.version records them",
-    todo="restart broker {broker_id}; if this does not help, its Kafka is older than 3.7",
+    todo="{first}restart broker {broker_id}; if this does not help, its Kafka is older than 3.7",
     source="R-IDENT-3; KAFKA-16162",
 )
 

@@ -18,7 +18,8 @@ UNKNOWN_DIRECTORY = Check(
                     WHEN w.ended_by = 'failed' THEN 'failed while the broker ran'
                     WHEN w.ended_by IS NULL THEN 'was never registered by the broker'
                     ELSE 'is gone since the broker registered again' END AS what,
-               CASE WHEN o.owner IS NOT NULL THEN 'put the disk back into its broker, or reassign the replicas'
+               CASE WHEN k.keep IS NOT NULL THEN k.keep
+                    WHEN o.owner IS NOT NULL THEN 'put the disk back into its broker, or reassign the replicas'
                     WHEN w.ended_by = 'failed' THEN 'repair or replace the disk, then restart the broker'
                     WHEN w.ended_by IS NULL THEN 'compare the id with the meta.properties of the disks (jbod disks)'
                     ELSE 'mount the disk again and restart the broker, or reassign the replicas' END AS advice
@@ -27,6 +28,7 @@ UNKNOWN_DIRECTORY = Check(
         LEFT JOIN directories d ON d.broker_id = a.broker_id AND d.directory_id = a.directory_id
         LEFT JOIN away w ON w.broker_id = a.broker_id AND w.directory_id = a.directory_id
         LEFT JOIN owners o ON o.directory_id = a.directory_id
+        LEFT JOIN last_copies k ON k.broker_id = a.broker_id
         WHERE a.kind = 'assigned' AND d.directory_id IS NULL AND array_length(b.log_dirs) > 0
           AND NOT (b.fenced AND w.ended_by IS NULL AND o.owner IS NULL)
     """,
@@ -86,14 +88,17 @@ LAST_STANDING = Check(
         SELECT b.broker_id, coalesce(s.log_offset, f.to_offset) AS since_offset,
                coalesce(s.append_time, f.to_time) AS since_time,
                CASE WHEN s.log_offset IS NOT NULL THEN 'reported that its last directory failed'
-                    ELSE concat('one directory left, failed since it started: ', CAST(f.gone AS VARCHAR)) END AS what
+                    ELSE concat('one directory left, failed since it started: ', CAST(f.gone AS VARCHAR)) END AS what,
+               coalesce(k.keep, concat('move what broker ', CAST(b.broker_id AS VARCHAR),
+                                       ' leads to others, then replace its disks and restart it')) AS advice
         FROM brokers b
+        LEFT JOIN last_copies k ON k.broker_id = b.broker_id
         LEFT JOIN failed f ON f.broker_id = b.broker_id
         LEFT JOIN silent s ON s.broker_id = b.broker_id
         WHERE s.broker_id IS NOT NULL OR (f.broker_id IS NOT NULL AND array_length(b.log_dirs) = 1)
     """,
     message="{what}",
-    todo="move what broker {broker_id} leads to others, then replace its disks and restart it",
+    todo="{advice}",
     source="KIP-858, Handling log directory failures; BrokerRegistration.cloneWith",
 )
 
@@ -122,14 +127,19 @@ RECREATED_TOPIC = Check(
     why="The disk returns with a log of the same name and another topic id. Some Kafka versions then fail to start.",
     sql="""
         SELECT s.broker_id, s.directory_id, s.topic_id, s.topic, s.partition, s.replica_index,
-               s.removed_offset AS since_offset, s.removed_time AS since_time, max(p.topic_id) AS topic_id_now
+               s.removed_offset AS since_offset, s.removed_time AS since_time, max(p.topic_id) AS topic_id_now,
+               concat('before the disk goes back into broker ', CAST(s.broker_id AS VARCHAR),
+                      ', see that its Kafka is 3.7.1 or later',
+                      CASE WHEN max(k.keep) IS NULL THEN ', or start it blank'
+                           ELSE concat('; ', max(k.keep)) END) AS advice
         FROM strays s
+        LEFT JOIN last_copies k ON k.broker_id = s.broker_id
         JOIN partitions p ON p.topic = s.topic
         GROUP BY s.broker_id, s.directory_id, s.topic_id, s.topic, s.partition, s.replica_index, s.removed_offset,
                  s.removed_time
     """,
     message="recreated as {topic_id_now}; directory {directory_id} of broker {broker_id} holds {topic_id}",
-    todo="before the disk goes back into broker {broker_id}, see that its Kafka is 3.7.1 or later, or start it blank",
+    todo="{advice}",
     source="KAFKA-16157",
 )
 
@@ -145,8 +155,11 @@ AGE = Check(
             FROM assignments GROUP BY broker_id, directory_id
         )
         SELECT w.broker_id, w.directory_id, w.to_offset AS since_offset, w.to_time AS since_time, w.ended_by,
-               coalesce(h.replicas, 0) AS replicas
+               coalesce(h.replicas, 0) AS replicas,
+               coalesce(k.keep, concat('replace the disk and restart broker ', CAST(w.broker_id AS VARCHAR),
+                                       ', or reassign its replicas')) AS advice
         FROM away w
+        LEFT JOIN last_copies k ON k.broker_id = w.broker_id
         CROSS JOIN params
         LEFT JOIN held h ON h.broker_id = w.broker_id AND h.directory_id = w.directory_id
         LEFT JOIN processes r ON r.broker_id = w.broker_id
@@ -154,7 +167,7 @@ AGE = Check(
           AND (h.replicas > 0 OR (w.ended_by = 'failed' AND w.to_offset >= r.from_offset))
     """,
     message="{ended_by}, replicas still assigned to it: {replicas:,}",
-    todo="replace the disk and restart broker {broker_id}, or reassign its replicas",
+    todo="{advice}",
     source="KIP-858, Motivation",
 )
 

@@ -14,8 +14,10 @@ RECREATED = Check(
     sql="""
         SELECT m.broker_id, m.source AS directory_id, m.topic_id, m.topic, m.partition,
                max(m.replica_index) AS replica_index, max(m.moved_offset) AS since_offset,
-               max(m.moved_time) AS since_time, max_by(m.target, m.moved_offset) AS target
+               max(m.moved_time) AS since_time, max_by(m.target, m.moved_offset) AS target,
+               coalesce('; ' || max(k.keep), '') AS also
         FROM moves m
+        LEFT JOIN last_copies k ON k.broker_id = m.broker_id
         JOIN directories_history d ON d.broker_id = m.broker_id AND d.directory_id = m.source
              AND d.ended_by = 'failed' AND d.to_offset <= m.moved_offset
         JOIN brokers_history f ON f.broker_id = m.broker_id AND f.from_offset <= d.to_offset
@@ -30,7 +32,7 @@ RECREATED = Check(
         GROUP BY m.broker_id, m.source, m.topic_id, m.topic, m.partition
     """,
     message="directory {directory_id} of broker {broker_id} had failed, and the replica was recreated in {target}",
-    todo="upgrade broker {broker_id} to 3.7.1 or later; wipe the failed disk only when every copy is in sync",
+    todo="upgrade broker {broker_id} to 3.7.1 or later; keep the failed disk until every copy is in sync{also}",
     source="KAFKA-16234; R-HOST-3",
 )
 

@@ -12,14 +12,18 @@ LEADER_ON_OFFLINE_DIRECTORY = Check(
     sql="""
         SELECT o.broker_id, o.directory_id, o.topic_id, o.topic, o.partition, o.replica_index,
                greatest(o.from_offset, p.from_offset) AS since_offset, greatest(o.from_time, p.from_time) AS since_time,
-               CASE WHEN p.leader = o.broker_id THEN 'leads' ELSE 'counts as in sync' END AS what
+               CASE WHEN p.leader = o.broker_id THEN 'leads' ELSE 'counts as in sync' END AS what,
+               coalesce(k.keep, concat(coalesce(k.before_restart || '; then ', ''), 'restart broker ',
+                        CAST(o.broker_id AS VARCHAR), ' with the same log.dirs, so that the controller elects another ',
+                        'leader; then look at the disk')) AS advice
         FROM offline_replicas o
+        LEFT JOIN last_copies k ON k.broker_id = o.broker_id
         JOIN partitions p ON p.topic_id = o.topic_id AND p.partition = o.partition
         WHERE o.reason IN ('directory offline', 'directory lost')
           AND (p.leader = o.broker_id OR (array_contains(p.isr, o.broker_id) AND array_length(p.isr) > 1))
     """,
     message="the replica on broker {broker_id} {what}, but directory {directory_id} is offline",
-    todo="restart broker {broker_id}, so that the controller elects another leader; then look at the disk",
+    todo="{advice}",
     source="KIP-858, Handling log directory failures; KAFKA-16297",
 )
 
@@ -94,13 +98,15 @@ NOT_AVAILABLE = Check(
                     WHEN b.kind = 'offline' THEN 'every replica is offline'
                     WHEN b.kind = 'leaderless' THEN 'no replica leads it'
                     ELSE concat(CAST(b.in_sync AS VARCHAR), ' in sync and online, min.insync.replicas is ',
-                                CAST(b.wanted AS VARCHAR)) END AS what
+                                CAST(b.wanted AS VARCHAR)) END AS what,
+               CASE WHEN b.offline = 0 THEN 'jbod offline says why no replica leads or is in sync, and what to do'
+                    ELSE 'bring back a broker or disk that holds a replica (jbod offline says which)' END AS advice
         FROM bad b
         JOIN since s ON s.topic_id = b.topic_id AND s.partition = b.partition
         LEFT JOIN tiered t ON t.topic = b.topic
     """,
     message="{what}",
-    todo="bring back a broker or disk that holds a replica (jbod offline says which)",
+    todo="{advice}",
     source="KIP-858, Motivation; KIP-966",
 )
 

@@ -4,6 +4,7 @@ For every history table ``T`` of a lake: ``T``, the rows true at the given offse
 began by then, with later ends shown as open. ``records``: the records up to the offset. ``assignment_requests``: the
 requests of brokers by then, empty if the lake never read requests. ``min_isr``: topic and min_insync_replicas, if the
 log sets it. ``tiered``: topics with remote storage. ``losses``: the model's results about lost data (``LOSSES``).
+``last_copies``: what has to come before a broker is restarted or its disks are replaced (``LAST_COPIES``).
 ``held_back``: nodes that support lower levels of a feature than others (``HELD_BACK``), a row for each broker and one
 for all controllers. ``params``: one row, of ``Params``. The views of ``DERIVED`` are built on these.
 """
@@ -19,6 +20,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from pipelines.ask.advice import told
 from pipelines.ask.assignment_requests import requests_until
 from pipelines.ask.configs import features, min_isr, tiered_topics
 from pipelines.ask.lost_data import DataLoss, losses
@@ -89,6 +91,10 @@ LOSSES = pa.schema(
         ("advice", pa.string()),
     ]
 )
+
+LAST_COPIES = pa.schema([("broker_id", pa.int32()), ("keep", pa.string()), ("before_restart", pa.string())])
+"""``keep``: the steps that keep the last copies on the disks that the broker lacks, null if there is none.
+``before_restart``: what has to come before a restart, null if nothing has."""
 
 HELD_BACK = pa.schema(
     [
@@ -203,6 +209,21 @@ def loss_rows(lake: Lake, settings: Settings) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=LOSSES)
 
 
+def last_copies_rows(lake: Lake, settings: Settings) -> pa.Table:
+    """The rows of ``last_copies`` at the lake's offset."""
+    last = losses(lake, settings.ask.min_insync_replicas).last_copies
+    brokers = dict(lake.query(f"SELECT broker_id, NOT fenced FROM {lake.at('brokers')}"))
+    rows = [
+        {
+            "broker_id": broker,
+            "keep": told(last.steps(broker, running=brokers.get(broker, False))) or None,
+            "before_restart": told([*last.before_start(broker, running=brokers.get(broker, False))]) or None,
+        }
+        for broker in {*brokers, *last.away}
+    ]
+    return pa.Table.from_pylist([row for row in rows if row["keep"] or row["before_restart"]], schema=LAST_COPIES)
+
+
 def tiered_rows(lake: Lake) -> pa.Table:
     """The rows of ``tiered``."""
     return pa.table({"topic": pa.array(sorted(tiered_topics(lake)), pa.string())})
@@ -271,6 +292,8 @@ def _with_views(lake: Lake, settings: Settings, wanted: Set[str]) -> duckdb.Duck
             connection.execute(f"CREATE TEMP VIEW {name} AS {query}")
     if "losses" in wanted:
         connection.register("losses", loss_rows(lake, settings))
+    if "last_copies" in wanted:
+        connection.register("last_copies", last_copies_rows(lake, settings))
     if "tiered" in wanted:
         connection.register("tiered", tiered_rows(lake))
     if "held_back" in wanted:

@@ -34,7 +34,9 @@ def offline(asked: Asked) -> Reply:
     wanted = asked.wanted
     if wanted.filters:
         data = answer.data.only(wanted.keeps) if {*wanted.filters} - {"reason"} else answer.data
-        answer = answer.only(chosen.matching, data, causes(asked.lake, chosen.matching))
+        rest = [one for one in answer.leaderless if wanted.keeps(one) and not {"dir", "reason"} & {*wanted.filters}]
+        rest = [one for one in rest if not wanted.brokers or {*wanted.brokers} & {*one.replicas}]
+        answer = answer.only(chosen.matching, data, causes(asked.lake, chosen.matching, data.last_copies), rest)
     return Reply(
         chosen,
         lambda: answer.as_json(chosen.rows if wanted.orders else answer.replicas),

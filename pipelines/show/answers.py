@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
+from pipelines.ask.advice import told
 from pipelines.ask.directory_list import Directory
 from pipelines.ask.lake_status import Status
+from pipelines.ask.leaderless import Leaderless
 from pipelines.ask.offline_replicas import Offline, OfflineReplica
 from pipelines.ask.partition_history import History
 from pipelines.show.losses import show_losses, told_losses
@@ -30,9 +32,12 @@ def show_offline(answer: Offline, chosen: Chosen, every: bool = False, out: Cons
     out = out or console()
     at = f"At offset {answer.offset}, {when(answer.time)}:"
     if not chosen.of:
-        lost = told_losses(answer.data)
-        say(out, f"{at} every replica is online{'; but ' if lost else ''}{lost}.", "bold red" if lost else "green")
+        stuck = len(answer.leaderless)
+        no_leader = many(stuck, "partition has no leader", "partitions have no leader") if stuck else ""
+        but = ", and ".join(filter(None, (no_leader, told_losses(answer.data))))
+        say(out, f"{at} every replica is online{'; but ' if but else ''}{but}.", "bold red" if but else "green")
         say(out, f"{many(answer.replicas_in_all, 'replica')} of {many(answer.partitions_in_all, 'partition')}.")
+        _show_leaderless(out, answer, every)
         show_losses(out, answer.data, answer.time, every)
         return
     in_all = many(answer.replicas_in_all, "replica")
@@ -44,6 +49,7 @@ def show_offline(answer: Offline, chosen: Chosen, every: bool = False, out: Cons
         say(out, f"{at} {chosen.of:,} of {in_all} offline, in {partitions}.", "bold red")
     if answer.replicas:
         _show_hurt(out, answer)
+    _show_leaderless(out, answer, every)
     if out.is_terminal and answer.replicas:
         say(out)
         _show_replicas(out, answer, chosen, every)
@@ -75,8 +81,33 @@ def _show_causes(out: Console, answer: Offline, every: bool) -> None:
     say(out)
     say(out, "What to do", "bold")
     for number, advice in enumerate(dict.fromkeys(cause.advice for cause in answer.causes), 1):
-        brokers = dict.fromkeys(str(cause.broker_id) for cause in answer.causes if cause.advice == advice)
-        say(out, f"  {number}. {'broker' if len(brokers) == 1 else 'brokers'} {listed([*brokers])}: {advice}", hang=5)
+        same = [cause for cause in answer.causes if cause.advice == advice]
+        brokers = dict.fromkeys(str(cause.broker_id) for cause in same)
+        first, *rest = dict.fromkeys(step.text for step in same[0].steps)
+        say(out, f"  {number}. {'broker' if len(brokers) == 1 else 'brokers'} {listed([*brokers])}: {first}", hang=5)
+        for text in rest:
+            say(out, f"     {text}", hang=5)
+
+
+def _show_leaderless(out: Console, answer: Offline, every: bool) -> None:
+    """Partitions without a leader although their replicas are online, by reason."""
+    groups: dict[tuple[str, str], list[Leaderless]] = {}
+    for one in answer.leaderless:
+        groups.setdefault((one.finding, told(one.steps)), []).append(one)
+    shown = list(groups.values()) if every or not out.is_terminal else list(groups.values())[:MOST_CAUSES]
+    if shown:
+        say(out)
+        say(out, "Without a leader, although every replica is online", "bold")
+    for group in shown:
+        first = min(group, key=lambda one: one.since_offset)
+        say(out, f"  {first.finding}", "red", hang=4)
+        say(out, f"    {many(len(group), 'partition')}: {listed([one.name for one in group])}", hang=6)
+        since = f"since offset {first.since_offset}, {when(first.since_time)}"
+        say(out, f"    {since} ({age(first.since_time, answer.time)} before)", "dim", hang=6)
+        for text in dict.fromkeys(step.text for step in first.steps):
+            say(out, f"    do: {text}", hang=8)
+    if len(shown) < len(groups):
+        say(out, f"  and {many(len(groups) - len(shown), 'group')} more: --all, or --json", "dim")
 
 
 def _show_replicas(out: Console, answer: Offline, chosen: Chosen, every: bool) -> None:

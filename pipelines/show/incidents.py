@@ -102,7 +102,8 @@ def show_story(out: Console, one: Incident) -> None:
         if partitions:
             say(out, f"   {listed(partitions)}: {what}; what to do: jbod check --only B-32,B-33", "red", 6)
     if one.going_on:
-        say(out, f"   What to do: {one.advice}", hang=6)
+        for number, text in enumerate(dict.fromkeys(step.text for step in one.steps)):
+            say(out, f"   {'What to do: ' if number == 0 else '  '}{text}", hang=6)
 
 
 def told_losses(lost: Sequence[str], lacking: Sequence[str]) -> list[str]:

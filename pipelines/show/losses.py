@@ -42,7 +42,8 @@ def show_losses(out: Console, answer: Losses, time: datetime, every: bool = Fals
         say(out, f"    {many(len(group), 'partition')}: {listed([one.name for one in group])}", hang=6)
         since = f"since offset {first.offset}, {when(first.time)} ({age(first.time, time)} before)"
         say(out, f"    {since}", "dim", hang=6)
-        say(out, f"    do: {first.advice}", hang=8)
+        for text in dict.fromkeys(step.text for step in first.steps):
+            say(out, f"    do: {text}", hang=8)
     if len(groups) < len(answer.groups):
         say(out, f"  and {many(len(answer.groups) - len(groups), 'group')} more: --all, or --json", "dim")
     if answer.accepted:

@@ -7,7 +7,8 @@ from collections.abc import Container, Iterable, Sequence
 from rich.console import Console
 
 from pipelines.ask.failed_places import Already
-from pipelines.ask.removal import Reason, Removal
+from pipelines.ask.removal import Removal
+from pipelines.ask.removal_reasons import Reason
 from pipelines.ask.risk import Exposure, Risk
 from pipelines.ask.whatif import Change, WhatIf
 from pipelines.ask.whatif_places import Place
@@ -168,6 +169,7 @@ def show_whatif(answer: WhatIf, chosen: Chosen, every: bool = False, out: Consol
             say(out, f"  {_already(one)}", hang=4)
         if any(one.held for one in answer.already):
             say(out, "jbod offline shows the present state, and what to do.")
+        _show_last_offline(out, answer)
         return
     say(
         out,
@@ -193,6 +195,7 @@ def show_whatif(answer: WhatIf, chosen: Chosen, every: bool = False, out: Consol
             tiered = [one.name for one in answer.chosen(what) if one.tiered and one.name in names]
             if tiered and what in _DATA:
                 say(out, f"  {only_local(tiered)}")
+    _show_last_offline(out, answer)
     for one in answer.already:
         say(out, f"Nothing changes with what has failed already: {_already(one)}", "yellow")
     for place in answer.failing:
@@ -206,6 +209,22 @@ def show_whatif(answer: WhatIf, chosen: Chosen, every: bool = False, out: Consol
         say(out)
         show_selection(out, chosen)
         _show_changes(out, chosen.rows, every)
+
+
+def _show_last_offline(out: Console, answer: WhatIf) -> None:
+    """The last copies that are offline already, and that would go with the disks."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for one in answer.last_offline:
+        groups.setdefault(tuple(copy.where for copy in one.copies), []).append(one.name)
+    for where, names in groups.items():
+        hold = "holds the last complete copy" if len(where) == 1 else "hold the last complete copies"
+        say(
+            out,
+            f"{' and '.join(where)} {hold} of {many(len(names), 'partition')}, offline already: if that disk is dead "
+            "or wiped, the data is gone:",
+            "bold red",
+        )
+        say(out, f"  {listed(names)}")
 
 
 def _hit(answer: WhatIf, what: str) -> list[str]:
@@ -311,5 +330,5 @@ def _show_reasons(out: Console, reasons: Sequence[Reason], every: bool) -> None:
             say(out, f"    {listed(reason.partitions, len(reason.partitions) if every else 8)}", "dim", hang=4)
     say(out)
     say(out, "What to do", "bold")
-    for number, reason in enumerate(reasons, 1):
-        say(out, f"  {number}. {reason.advice}", hang=5)
+    for number, text in enumerate(dict.fromkeys(step.text for reason in reasons for step in reason.steps), 1):
+        say(out, f"  {number}. {text}", hang=5)

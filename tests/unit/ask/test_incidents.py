@@ -258,7 +258,7 @@ def test_unregistered_broker_is_over_when_its_replicas_are_elsewhere(tmp_path: P
     gone = (*BEGINNING[:5], UnregisterBrokerRecord(broker_id=1, broker_epoch=1))
     (going,) = incidents(lake(tmp_path, beginning=gone))
     assert told(going)[:5] == ("broker 1: unregistered", "", 5, None, 2)
-    assert going.advice == "reassign the replicas that it still has, or start it again"
+    assert going.advice.startswith("start broker 1 again with the same disks: directory ")
     (tmp_path / "later").mkdir()
     away = (
         moved(0, replicas=(2,), isr=(2,), leader=2, directories=(C,)),
@@ -375,7 +375,7 @@ def test_incidents_on_the_command_line_print_names_as_they_are(tmp_path: Path) -
     run = CliRunner().invoke(application(["incidents"]), ["incidents", "--lake", path])
     assert run.exit_code == 0
     assert run.stdout.startswith("Up to offset 6, 1970-01-01 00:00:00.600Z: 1 incident, 1 still going on.")
-    assert "What to do: find the disk" in run.stdout
+    assert "What to do: find that disk" in run.stdout
     run = CliRunner().invoke(application(["incidents"]), ["incidents", "1", "--lake", path])
     assert "\n[b]t[/b]-0  1       AAAA" in run.stdout
     run = CliRunner().invoke(application(["incidents"]), ["incidents", "--json", "--lake", path])

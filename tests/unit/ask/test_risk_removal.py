@@ -76,9 +76,9 @@ def test_lost_replica_blocks_only_a_directory_that_failed(tmp_path: Path) -> Non
     (tmp_path / "second").mkdir()
     failed = ask(tmp_path / "second", image, f"1:{Uuid(1, 7)}")
     assert [finding.split(",")[0] for finding in blocking(failed)] == [
+        "without it broker 1 gives up the last complete copy of 1 partition",
         "1 replica in it",
         "1 replica of broker 1 in a directory that failed",
-        "it holds the last complete copy of 1 partition: no other replica that is online has every acknowledged write",
     ]
 
 
@@ -112,8 +112,8 @@ def test_directory_that_moved_is_asked_about_where_it_is(tmp_path: Path) -> None
     moved = Uuid(9, 9)
     image = one_topic(partition((1, moved)), registered=brokers((A, B), (C, moved)))
     answer = ask(tmp_path, image, f"1:{moved}")
-    assert blocking(answer)[1] == "the directory is on broker 2 now"
-    assert answer.reasons[1].advice == f"ask about it there: 2:{moved}"
+    assert "the directory is on broker 2 now" in blocking(answer)
+    assert f"ask about it there: 2:{moved}" in [reason.advice for reason in answer.reasons]
 
 
 def test_broker_without_a_directory_named_is_refused(tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ import typer
 from rich.console import Console
 
 from jbod_model.errors import UsageError
+from pipelines.ask.advice import look
 from pipelines.ask.impaired import Troubled
+from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import Losses
 from pipelines.ask.offline_replicas import Cause, Offline, OfflineReplica
 from pipelines.cli import main, times
@@ -73,10 +75,10 @@ def test_offline_says_answer_then_why_then_what_to_do(lake: str, capsys: pytest.
     assert "since offset 162, 2026-11-21 02:21:46.234Z" in lines[why + 2]
 
 
-def test_offline_on_a_terminal_lists_what_clients_notice_first_and_each_advice_once() -> None:
+def test_offline_on_a_terminal_lists_what_clients_notice_first_and_each_advice_once(lake: str) -> None:
     day = datetime(2026, 11, 21, tzinfo=UTC)
     causes = [
-        Cause("broker fenced", broker, None, 7, day, False, 30, f"broker {broker} is fenced", "look whether it runs")
+        Cause("broker fenced", broker, None, 7, day, False, 30, f"broker {broker} is fenced", look("look at it"))
         for broker in range(1, 13)
     ]
     replicas = [
@@ -85,14 +87,14 @@ def test_offline_on_a_terminal_lists_what_clients_notice_first_and_each_advice_o
     ]
     hurt = Troubled("t55", 0, (2,), (2,), 2, (2,), 1)
     out = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
-    answer = Offline(9, day, 60, 60, replicas, causes, [hurt], Losses((), ()))
+    answer = Offline(9, day, 60, 60, replicas, causes, [hurt], Losses((), (), LastCopies(Lake.open(lake))))
     show_offline(answer, Wanted().choose(OFFLINE, replicas), out=out)
     lines = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert lines[lines.index("What to do") - 2 :][:4] == [
         "  and 4 causes more: --all, or --json",
         "",
         "What to do",
-        "  1. brokers 1, 2, 3, 4, 5, 6, 7, 8 and 4 more: look whether it runs",
+        "  1. brokers 1, 2, 3, 4, 5, 6, 7, 8 and 4 more: look at it",
     ]
     listed = [line.split()[0] for line in lines if line.startswith("t")]
     assert listed == ["t55-0", *(f"t{number:02}-0" for number in range(9))]

@@ -1,0 +1,377 @@
+"""Advice to the operator: its kinds, its cost, and its sentences.
+
+One rule holds for all of it: no action is advised that gives up a last copy (``jbod_model.loss.actions``). What saves
+the copy comes first, and the cost of the forbidden action is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+MOST_NAMES = 4
+"""Partitions that a sentence names."""
+
+
+class Action(StrEnum):
+    """What the operator is to do."""
+
+    LOOK = "look"
+    """Find out something. It changes nothing."""
+    READ = "read the disk"
+    """Make the disk readable, or copy folders from it. It changes nothing in the cluster."""
+    BRING_BACK = "bring back"
+    """The same disk, or its files with meta.properties on another one; then start or restart the broker."""
+    START = "start"
+    """Start the broker, with log.dirs as they were."""
+    RESTART = "restart"
+    """Restart the broker, with log.dirs as they are. A disk that failed stays among them."""
+    REPLACE = "replace"
+    """A blank disk in the place of the directory, or log.dirs without it; then start or restart the broker."""
+    REASSIGN = "reassign"
+    """Move replicas to other brokers."""
+    MOVE = "move"
+    """Move replicas to another directory of the broker."""
+    ELECT = "elect"
+    """An unclean election of a replica that is not complete."""
+    FORBID_UNCLEAN = "forbid unclean elections"
+    """Set unclean.leader.election.enable to false for the topics of the partitions."""
+    WAIT = "wait"
+    """Wait, and ask again."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One step. Steps of one answer are taken in order."""
+
+    action: Action
+    text: str
+    broker_id: int | None = None
+    directories: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    """The partitions that the step is for; all if it names none."""
+    cost: tuple[str, ...] = ()
+    """Partitions whose last complete copy it gives up, as ``text`` says."""
+    forbidden: bool = False
+    """Not to be done: ``text`` says so, and what it would cost."""
+
+
+def told(steps: Sequence[Advice]) -> str:
+    """The steps as one line."""
+    return "; ".join(dict.fromkeys(step.text for step in steps))
+
+
+def few(names: Sequence[str], most: int = MOST_NAMES) -> str:
+    """``a-0, a-1, a-2, a-3 and 5 more``"""
+    rest = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+def directories_of(broker: int, directories: Sequence[str]) -> str:
+    """``directory D of broker 1``"""
+    if not directories:
+        return f"the disk of broker {broker}"
+    what = "directory" if len(directories) == 1 else "directories"
+    return f"{what} {' and '.join(directories)} of broker {broker}"
+
+
+def only_copies(broker: int, directories: Sequence[str], names: Sequence[str]) -> str:
+    """``directory D of broker 1 holds the only complete copy of a-0``"""
+    hold = "hold" if len(directories) > 1 else "holds"
+    copies = "copy" if len(names) == 1 else "copies"
+    return f"{directories_of(broker, directories)} {hold} the only complete {copies} of {few(names)}"
+
+
+# STEPS
+
+
+def read_first(broker: int, directories: Sequence[str], names: Sequence[str]) -> Advice:
+    """The disk has a last copy: what it needs is to be read."""
+    it = "it" if len(directories) < 2 else "them"
+    text = (
+        f"{only_copies(broker, directories, names)}: read {it} before anything else (kernel log, cable, mount, file "
+        "system), and copy the folders of these partitions to a safe place"
+    )
+    return Advice(Action.READ, text, broker, tuple(directories), tuple(names))
+
+
+def bring_back(
+    broker: int, directories: Sequence[str], names: Sequence[str], *, running: bool, twice: Sequence[str] = ()
+) -> Advice:
+    """The same directories come back. ``twice``: partitions that were recreated in another directory meanwhile."""
+    it = "it" if len(directories) < 2 else "them"
+    text = (
+        f"bring {it} back with the same directory id (the disk itself, or all its files with meta.properties on a new "
+        f"one), and {'restart' if running else 'start'} broker {broker} with the same log.dirs: the copies are then "
+        f"in use again{leave_one_folder(twice, names)}"
+    )
+    return Advice(Action.BRING_BACK, text, broker, tuple(directories), tuple(names))
+
+
+def leave_one_folder(twice: Sequence[str], last: Sequence[str]) -> str:
+    """What to do first with the folders of partitions that are in two directories of the broker (R-ACT-7)."""
+    newer = [name for name in twice if name in last]
+    older = [name for name in twice if name not in last]
+    said = []
+    if older:
+        said.append(f"move the folders of {few(older)} away from this disk")
+    if newer:
+        said.append(f"move the newer folders of {few(newer)} away from the other directories of the broker")
+    if not said:
+        return ""
+    return f"; before the start, {' and '.join(said)}: Kafka does not start with two folders of a partition"
+
+
+def start_with_disks(broker: int, directories: Sequence[str], names: Sequence[str]) -> Advice:
+    """The broker is unregistered, and its disks have last copies."""
+    text = (
+        f"start broker {broker} again with the same disks: {only_copies(broker, directories, names)}; the data is not "
+        "reachable, and not lost"
+    )
+    return Advice(Action.BRING_BACK, text, broker, tuple(directories), tuple(names))
+
+
+def elect(partitions: Sequence[tuple[str, int]], broker: int) -> Advice:
+    """An unclean election of the part of the log that is online: ``partitions`` by topic and number."""
+    names = tuple(f"{topic}-{number}" for topic, number in partitions)
+    topic, number = partitions[0]
+    more = f", and the same for {few(names[1:])}" if len(names) > 1 else ""
+    text = (
+        f"only if it can never be read again: a part of {few(names)} is on broker {broker}; elect it before the broker "
+        f"gets a blank disk (kafka-leader-election.sh --bootstrap-server HOST:PORT --election-type unclean --topic "
+        f"{topic} --partition {number}{more}): this gives up the writes that the part lacks"
+    )
+    return Advice(Action.ELECT, text, broker, partitions=names, cost=names)
+
+
+def elect_any(topic: str, number: int) -> Advice:
+    """No replica can be elected cleanly, and none holds everything for certain."""
+    text = (
+        "bring back a disk or broker that held a replica in sync (jbod history shows which); if there is none, elect "
+        f"a replica that lacks writes (kafka-leader-election.sh --bootstrap-server HOST:PORT --election-type unclean "
+        f"--topic {topic} --partition {number}): this gives up the writes that it lacks"
+    )
+    name = f"{topic}-{number}"
+    return Advice(Action.ELECT, text, partitions=(name,), cost=(name,))
+
+
+def restart_to_elect(broker: int, name: str) -> Advice:
+    """A replica could lead, and was not elected."""
+    text = f"restart broker {broker}, which is in sync or eligible: the controller elects it when it is back"
+    return Advice(Action.RESTART, text, broker, partitions=(name,))
+
+
+def do_not_replace(
+    broker: int, directories: Sequence[str], names: Sequence[str], *, registered: bool = True, may_run: bool = True
+) -> Advice:
+    """What a blank disk costs, and what does not cost it.
+
+    ``may_run``: the broker can be started without the disk. It cannot where no record has placed a copy (R-ACT-2).
+    """
+    it = "it" if len(directories) < 2 else "them"
+    out = f", and do not take {it} out of log.dirs" if registered else ""
+    text = (
+        f"until then do not replace or format {it}{out}: broker {broker} would recreate the replicas empty, and the "
+        f"data of {few(names)} would be lost"
+    )
+    if registered and not may_run:
+        text += f"; do not start broker {broker} without {it} either: no record says which directory has the copies"
+    elif registered:
+        text += "; with the broken disk still in log.dirs the broker can run and be restarted"
+    return Advice(Action.REPLACE, text, broker, tuple(directories), tuple(names), tuple(names), forbidden=True)
+
+
+def forbid_unclean(names: Sequence[str], why: str) -> Advice:
+    """Unclean elections are on, and the next step would cause one."""
+    topics = sorted({name.rpartition("-")[0] for name in names})
+    more = f", and the same for {few(topics[1:])}" if len(topics) > 1 else ""
+    text = (
+        f"first forbid unclean elections (kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics "
+        f"--entity-name {topics[0]} --add-config unclean.leader.election.enable=false{more}): {why}"
+    )
+    return Advice(Action.FORBID_UNCLEAN, text, partitions=tuple(names))
+
+
+# CAUSES
+
+
+def start(broker: int, *, in_order: bool, last: Sequence[str]) -> Advice:
+    """The broker is fenced. ``last``: partitions whose only complete copy is on a disk that it lists."""
+    text = (
+        "start that broker if nobody meant to stop it"
+        if in_order
+        else "look whether that broker runs; if it does, its log says why it cannot reach the controller"
+    )
+    if last:
+        copies = "copy" if len(last) == 1 else "copies"
+        text += (
+            f"; broker {broker} has the only complete {copies} of {few(last)}: start it with all its disks and the "
+            "same log.dirs, and replace or format none of them"
+        )
+    return Advice(Action.START, text, broker, partitions=tuple(last))
+
+
+def start_or_reassign(broker: int) -> Advice:
+    """The broker is not registered, and has no last copy."""
+    return Advice(Action.REASSIGN, "start that broker again, or reassign its replicas to other brokers", broker)
+
+
+def repair_or_replace(broker: int, directory: str) -> Advice:
+    """The directory failed, and has no last copy."""
+    text = (
+        "find that disk (its meta.properties holds the id) and look at the kernel log and its mount; repair or "
+        "replace it, then restart the broker"
+    )
+    return Advice(Action.REPLACE, text, broker, (directory,))
+
+
+def mount_or_reassign(broker: int, directory: str, twice: Sequence[str]) -> Advice:
+    """The broker came back without the directory, which has no last copy."""
+    text = "mount that disk again on its broker, or let replicas be rebuilt by reassigning them"
+    return Advice(Action.BRING_BACK, text + leave_one_folder(twice, ()), broker, (directory,))
+
+
+def put_back(broker: int, directory: str, holder: int) -> Advice:
+    """The disk is in another broker."""
+    text = f"the disk was moved from broker {broker} to {holder}: put it back, or reassign the replicas"
+    return Advice(Action.LOOK, text, broker, (directory,))
+
+
+def compare_ids(broker: int, directory: str) -> Advice:
+    """The broker never registered the directory."""
+    text = "compare the meta.properties of that broker's disks with this id (jbod disks)"
+    return Advice(Action.LOOK, text, broker, (directory,))
+
+
+def find_failed(broker: int) -> Advice:
+    """The replicas are in LOST, and have no last copy."""
+    text = "run jbod disks on that broker to find the failed directory; repair or replace the disk"
+    return Advice(Action.REPLACE, text, broker)
+
+
+# LOSSES
+
+
+def about_crash(led: bool) -> Advice:
+    """The leader's own copy is the last one, and it may lack what its broker had not flushed."""
+    then = "no other disk holds more; then accept it" if led else "no other disk holds more"
+    return Advice(Action.LOOK, f"compare with what producers and consumers know: {then}")
+
+
+@dataclass(frozen=True)
+class CopyPlace:
+    """The place of a copy that held everything before its partition lost data."""
+
+    broker_id: int
+    directory_id: str | None
+
+    @property
+    def where(self) -> str:
+        """``directory D of broker 1``"""
+        named = "a directory" if self.directory_id is None else f"directory {self.directory_id}"
+        return f"{named} of broker {self.broker_id}"
+
+    def was_truncated(self) -> Advice:
+        """Its broker runs again and followed the new leader."""
+        text = f"broker {self.broker_id} is online again: its copy was truncated to the leader's; restore from a backup"
+        return self._step(Action.LOOK, text)
+
+    def save_before_start(self) -> Advice:
+        """The partition went on without it."""
+        return self._step(
+            Action.READ,
+            f"save {self.where} before broker {self.broker_id} starts with it: the copy there is complete, and is "
+            "truncated to the leader's then",
+        )
+
+    def start_again(self) -> Advice:
+        """Its broker is unregistered, and nobody leads without it."""
+        return self._step(
+            Action.BRING_BACK,
+            f"do not wipe {self.where}: it holds the last copy; start broker {self.broker_id} again with that disk",
+        )
+
+    def look_before_deletion(self) -> Advice:
+        """Its replica left the broker."""
+        text = f"look into {self.where} before Kafka deletes the replica there: it held the last copy"
+        return self._step(Action.READ, text)
+
+    def look_at_once(self) -> Advice:
+        """Its replica was recreated in another directory, and the disk is online again."""
+        return self._step(
+            Action.READ,
+            f"look into {self.where} at once: it is online again, and Kafka renames or deletes a folder that it does "
+            "not expect there; copy the folder, if it is still there",
+        )
+
+    def keep_folder(self, *, went_on: bool) -> Advice:
+        """Its replica was recreated in another directory, and the disk is away."""
+        kept = f"do not wipe {self.where}: if that disk can still be read, it holds the only copy; save it from there"
+        if went_on:
+            text = (
+                f"{kept}. Before this disk goes back into the broker, move the folder of the partition away from it: "
+                "Kafka does not start with two folders of a partition"
+            )
+            return self._step(Action.READ, text)
+        text = (
+            f"{kept}. As no replica leads yet, the disk can also come back: stop the broker, move the newer folder of "
+            "the partition away from its other directories (Kafka does not start with two), and start it with the disk"
+        )
+        return self._step(Action.BRING_BACK, text)
+
+    def _step(self, action: Action, text: str) -> Advice:
+        directories = () if self.directory_id is None else (self.directory_id,)
+        return Advice(action, text, self.broker_id, directories)
+
+
+# INCIDENTS
+
+
+def compare_and_mount(broker: int, directory: str) -> Advice:
+    """The lake does not know that the broker ever had the directory."""
+    text = (
+        "compare the id with the meta.properties of the broker's disks (jbod disks); mount that disk, or reassign the "
+        "replicas"
+    )
+    return Advice(Action.BRING_BACK, text, broker, (directory,))
+
+
+def see_if_back(broker: int) -> Advice:
+    """The broker restarted."""
+    return Advice(Action.LOOK, "look at its log if it does not come back", broker)
+
+
+# REMOVAL OF A DIRECTORY
+
+
+def move_or_reassign(broker: int) -> Advice:
+    """Replicas in a directory that works."""
+    text = (
+        f"move them: run kafka-reassign-partitions with the plan of --json, with the path of another directory of "
+        f"broker {broker} in it; or reassign them to other brokers"
+    )
+    return Advice(Action.MOVE, text, broker)
+
+
+def reassign_or_take_out(broker: int, directory: str) -> Advice:
+    """Replicas in a directory that its broker lacks. None is a last copy."""
+    text = (
+        f"reassign them to other brokers (kafka-reassign-partitions), or take the directory out of log.dirs and "
+        f"restart broker {broker}, which recreates them in its other directories"
+    )
+    return Advice(Action.REPLACE, text, broker, (directory,))
+
+
+def reassign_or_start(broker: int) -> Advice:
+    """Replicas on a broker that is not registered. None is a last copy."""
+    text = (
+        "reassign these partitions to brokers that are registered (kafka-reassign-partitions), or start broker "
+        f"{broker} again with this disk"
+    )
+    return Advice(Action.REASSIGN, text, broker)
+
+
+def look(text: str) -> tuple[Advice, ...]:
+    """Something to find out or to wait for. It changes nothing."""
+    return (Advice(Action.LOOK, text),) if text else ()

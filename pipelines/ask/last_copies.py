@@ -1,0 +1,253 @@
+"""The last complete copies that are offline at a lake's offset, and the steps that keep them.
+
+``jbod_model.loss.actions`` says what an action gives up. Partitions of the same shape are asked about once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from jbod_model.ids import Uuid
+from jbod_model.loss.actions import Action as Deed
+from jbod_model.loss.actions import given_up_by, is_online, last_copies
+from jbod_model.loss.copies import Copy
+from jbod_model.loss.fate import Fate
+from pipelines.ask.advice import (
+    Action,
+    Advice,
+    bring_back,
+    do_not_replace,
+    elect,
+    few,
+    forbid_unclean,
+    read_first,
+    start,
+    start_or_reassign,
+    start_with_disks,
+)
+from pipelines.ask.configs import UNCLEAN_ELECTION, Setting, setting
+from pipelines.ask.loss import Followed
+from pipelines.lake.reader import Lake
+
+Member = tuple[str, int]
+"""A partition: topic and number."""
+
+
+@dataclass(frozen=True)
+class LastCopies:
+    """The partitions without a complete copy online, and what actions on brokers and directories give up."""
+
+    lake: Lake
+    shapes: Sequence[tuple[Fate, Sequence[Member]]] = ()
+    """Each fate with its partitions."""
+    truncated: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    """Partitions that go on without writes which a copy of the broker still holds: its start truncates the copy."""
+
+    def given_up(self, deed: Deed) -> list[str]:
+        """The partitions whose last copies an action gives up, by name."""
+        return sorted(name for fate, members in self.shapes if given_up_by(deed, fate) for name in map(_name, members))
+
+    @cached_property
+    def away(self) -> Mapping[int, Mapping[str, Sequence[str]]]:
+        """Broker -> directory that it does not list -> partitions with a last copy there; "" if no record names it."""
+        found: dict[int, dict[str, list[str]]] = {}
+        for fate, members in self.shapes:
+            for copy in last_copies(fate):
+                broker = fate.brokers.get(copy.broker_id)
+                for directory in _places(copy):
+                    listed = broker is not None and directory is not None and broker.lists(directory)
+                    if not listed and not (directory is None and broker is not None and broker.fenced):
+                        held = found.setdefault(copy.broker_id, {})
+                        held.setdefault("" if directory is None else str(directory), []).extend(map(_name, members))
+        return found
+
+    @cached_property
+    def down(self) -> Mapping[int, Sequence[str]]:
+        """Broker -> partitions whose last copy is in a directory that the broker lists, but the broker is fenced."""
+        found: dict[int, list[str]] = {}
+        for fate, members in self.shapes:
+            for copy in last_copies(fate):
+                broker = fate.brokers.get(copy.broker_id)
+                if broker is not None and broker.fenced and copy.given_up is None and _listed(fate, copy):
+                    found.setdefault(copy.broker_id, []).extend(map(_name, members))
+        return found
+
+    # STEPS
+
+    def steps(self, broker: int, *, running: bool) -> list[Advice]:
+        """The steps that keep the last copies in directories that a broker lacks. Empty if there is none."""
+        held = self.away.get(broker)
+        if not held:
+            return []
+        names = sorted({name for members in held.values() for name in members})
+        directories = sorted(directory for directory in held if directory)
+        twice = sorted({name for directory in directories for name in self.twice(broker, directory)})
+        restart = Deed(kind="restart", broker_id=broker)
+        return [
+            *self.before_start(broker, running=running),
+            read_first(broker, directories, names),
+            bring_back(broker, directories, names, running=running, twice=twice),
+            *self._elections(broker, names),
+            do_not_replace(broker, directories, names, may_run=not self.given_up(restart)),
+        ]
+
+    def about_directory(self, broker: int, directory: str, ordinary: Advice, *, running: bool) -> list[Advice]:
+        """The steps for a directory that a registered broker lacks: ``ordinary``, unless it gives up a last copy."""
+        kept = self.steps(broker, running=running)
+        deed = Deed(kind="replace", broker_id=broker, directory=Uuid.parse(directory) if directory else None)
+        if kept and self.given_up(deed):
+            return kept
+        return [*self.before_start(broker, running=running), ordinary]
+
+    def about_fenced(self, broker: int, *, in_order: bool) -> list[Advice]:
+        """The steps for a fenced broker: what its disks need comes first."""
+        kept = self.steps(broker, running=False)
+        if kept:
+            return kept
+        last = sorted(set(self.down.get(broker, ())))
+        first = self.before_start(broker, running=False)
+        return [*first, start(broker, in_order=in_order, last=last), *self._elections(broker, last)]
+
+    def about_missing(self, broker: int) -> list[Advice]:
+        """The steps for a broker that is not registered."""
+        held = self.away.get(broker)
+        if not held:
+            return [*self.before_start(broker, running=False), start_or_reassign(broker)]
+        names = sorted({name for members in held.values() for name in members})
+        directories = sorted(directory for directory in held if directory)
+        return [
+            *self.before_start(broker, running=False),
+            start_with_disks(broker, directories, names),
+            *self._elections(broker, names),
+            do_not_replace(broker, directories, names, registered=False, may_run=False),
+        ]
+
+    def before_start(self, broker: int, *, running: bool) -> Iterator[Advice]:
+        """What has to come before a broker is started or restarted."""
+        saved = self.truncated.get(broker)
+        if saved:
+            text = (
+                f"copy the folders of {few(saved)} from the disks of broker {broker} before it starts: they may hold "
+                "writes that the present leader lacks, and are truncated to its log then"
+            )
+            yield Advice(Action.READ, text, broker, partitions=tuple(saved))
+        hit = self._elected_at_start(broker)
+        if hit:
+            yield forbid_unclean(hit, f"broker {broker} would lead without writes that only a disk offline holds")
+        hit = self.elected_at_stop(broker) if running else []
+        if hit:
+            yield forbid_unclean(hit, f"while broker {broker} restarts, a replica that lacks writes would lead")
+
+    def _elections(self, broker: int, names: Sequence[str]) -> Iterator[Advice]:
+        """Elections of partial copies that are online, for the partitions whose last copies a broker has."""
+        wanted = set(names)
+        found: dict[int, list[Member]] = {}
+        for fate, members in self.shapes:
+            for copy in fate.copies.values():
+                if copy.broker_id != broker and copy.level == "partial" and is_online(fate, copy):
+                    hit = [member for member in members if _name(member) in wanted]
+                    found.setdefault(copy.broker_id, []).extend(hit)
+        for other, hit in sorted(found.items()):
+            if hit:
+                yield elect(sorted(hit), other)
+
+    # ELECTIONS
+
+    @cached_property
+    def _unclean(self) -> Setting:
+        return setting(self.lake, UNCLEAN_ELECTION)
+
+    def _may_elect(self, topic: str) -> bool:
+        return self._unclean.topics.get(topic, self._unclean.cluster) == "true"
+
+    def _elected_at_start(self, broker: int) -> list[str]:
+        """Partitions that a broker would lead without a complete copy as soon as it starts."""
+        found = []
+        for fate, members in self.shapes:
+            copy, last = fate.copies.get(broker), last_copies(fate)
+            if copy is None or is_online(fate, copy):
+                continue
+            if copy in last and (copy.level == "complete" or not any(one.level == "complete" for one in last)):
+                continue
+            found += [_name(member) for member in members if self._may_elect(member[0])]
+        return sorted(found)
+
+    def elected_at_stop(self, broker: int) -> list[str]:
+        """Partitions that would get a leader without a complete copy as soon as a broker stops."""
+        if self._unclean.cluster != "true" and "true" not in self._unclean.topics.values():
+            return []
+        return [name for name in self._last_online.get(broker, ()) if self._may_elect(name.rpartition("-")[0])]
+
+    @cached_property
+    def _last_online(self) -> Mapping[int, Sequence[str]]:
+        """Broker -> partitions whose only online replica among the in-sync and eligible ones is its own."""
+        rows = self.lake.query(
+            f"""
+            WITH o AS (
+                SELECT topic_id, partition, list(broker_id) AS down FROM {self.lake.at("offline_replicas")} GROUP BY ALL
+            ), p AS (
+                SELECT p.topic, p.partition, list_filter(p.replicas, lambda b: NOT list_contains(
+                           coalesce(o.down, []), b)) AS up, list_concat(p.isr, p.elr) AS named
+                FROM {self.lake.at("partitions")} p LEFT JOIN o USING (topic_id, partition)
+            )
+            SELECT list_intersect(up, named)[1], topic, partition FROM p
+            WHERE len(list_intersect(up, named)) = 1 AND len(up) > 1 ORDER BY topic, partition
+            """
+        )
+        found: dict[int, list[str]] = {}
+        for broker, topic, number in rows:
+            found.setdefault(broker, []).append(f"{topic}-{number}")
+        return found
+
+    # FOLDERS
+
+    def twice(self, broker: int, directory: str) -> list[str]:
+        """Partitions that were recreated in another directory of the broker since the directory left (R-ACT-7)."""
+        return list(self._recreated.get((broker, directory), ()))
+
+    @cached_property
+    def _recreated(self) -> Mapping[tuple[int, str], Sequence[str]]:
+        rows = self.lake.query(
+            f"""
+            SELECT DISTINCT a.broker_id, a.directory_id, n.topic, n.partition
+            FROM {self.lake.until("assignments")} a
+            JOIN {self.lake.at("assignments")} n ON n.topic_id = a.topic_id AND n.partition = a.partition
+                 AND n.broker_id = a.broker_id AND n.directory_id <> a.directory_id AND n.kind = 'assigned'
+            JOIN {self.lake.until("directories")} d ON d.broker_id = a.broker_id AND d.directory_id = a.directory_id
+            LEFT JOIN {self.lake.until("brokers")} f ON f.broker_id = a.broker_id AND f.to_offset = d.to_offset
+                 AND f.fenced
+            WHERE a.kind = 'assigned' AND a.to_offset IS NOT NULL AND d.to_offset IS NOT NULL
+              AND a.to_offset >= coalesce(f.from_offset, d.to_offset)
+            ORDER BY ALL
+            """
+        )
+        found: dict[tuple[int, str], list[str]] = {}
+        for broker, directory, topic, number in rows:
+            found.setdefault((broker, directory), []).append(f"{topic}-{number}")
+        return found
+
+
+def last_copies_of(lake: Lake, found: Sequence[Followed], truncated: Mapping[int, Sequence[str]]) -> LastCopies:
+    """``found``: the fates of at least the partitions that have no leader or whose leader is offline."""
+    shapes: dict[int, tuple[Fate, list[Member]]] = {}
+    for one in found:
+        if last_copies(one.shape):
+            shapes.setdefault(id(one.shape), (one.shape, []))[1].append((one.topic, one.partition))
+    return LastCopies(lake, list(shapes.values()), truncated)
+
+
+def _name(member: Member) -> str:
+    return f"{member[0]}-{member[1]}"
+
+
+def _places(copy: Copy) -> Sequence[Uuid | None]:
+    if copy.directory is not None:
+        return (copy.directory,)
+    return sorted(copy.places) or (None,)
+
+
+def _listed(fate: Fate, copy: Copy) -> bool:
+    broker = fate.brokers[copy.broker_id]
+    return all(directory is None or broker.lists(directory) for directory in _places(copy))

@@ -1,0 +1,200 @@
+"""An operator who does what jbod prints, on the simulated clusters whose disks hold logs (``loss_world``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+
+from jbod_model.formats.codec import encode
+from jbod_model.formats.records import VersionedRecord
+from jbod_model.formats.requests import (
+    TOPIC_RESOURCE,
+    AlterableConfig,
+    AlterConfigsResource,
+    ElectUncleanLeaders,
+    IncrementalAlterConfigsRequest,
+)
+from pipelines.ask.advice import Action, Advice
+from pipelines.ask.incident_list import incidents
+from pipelines.ask.offline_replicas import offline
+from pipelines.ask.removal import safe_to_remove
+from pipelines.lake.reader import Lake
+from tests.support.lakes import write_lake
+from tests.support.logs import Entry
+from tests.unit.model.loss import loss_operations as done
+from tests.unit.model.loss.loss_disks import Broker, Disk
+from tests.unit.model.loss.loss_world import TOPIC, World
+
+NAME = f"{TOPIC}-0"
+START = 1_700_000_000
+
+
+class RecordedWorld(World):
+    """A world that keeps its log."""
+
+    def __init__(self, seed: int) -> None:
+        self.entries: list[Entry] = []
+        self.seed = seed
+        super().__init__(seed)
+
+    def append(self, *records: object) -> None:
+        versioned = [each if isinstance(each, VersionedRecord) else VersionedRecord(each, 0) for each in records]  # type: ignore[arg-type]
+        for index, each in enumerate(versioned):
+            offset = self.offset + index
+            time = (START + offset) * 1_000_000
+            self.entries.append(Entry(offset, 1, time, self.offset, encode(each), versioned=each))
+        super().append(*records)
+
+    def lake(self, path: Path) -> Lake:
+        write_lake(path, self.entries)
+        return Lake.open(path)
+
+
+class Operator:
+    """Follows printed steps. ``random`` decides which answer is read, and which disks can be read again."""
+
+    def __init__(self, world: World, random: Random) -> None:
+        self.world, self.random = world, random
+        self.readable: dict[object, bool] = {}
+        self.acts: dict[Action, Callable[[Advice], bool]] = {
+            Action.READ: lambda _: False,
+            Action.LOOK: lambda _: False,
+            Action.WAIT: lambda _: False,
+            Action.BRING_BACK: self._bring_back,
+            Action.START: self._start,
+            Action.RESTART: self._start,
+            Action.REPLACE: self._replace,
+            Action.REASSIGN: self._reassign,
+            Action.MOVE: self._move,
+            Action.ELECT: self._elect,
+            Action.FORBID_UNCLEAN: self._forbid_unclean,
+        }
+
+    def follow(self, step: Advice) -> bool:
+        """Do one step; whether it did something after which jbod is asked again."""
+        self.world.tell(f"OPERATOR {step.action}: {step.text}")
+        return self.acts[step.action](step)
+
+    def _broker(self, step: Advice) -> Broker | None:
+        return self.world.brokers.get(step.broker_id or -1)
+
+    def _disk(self, broker: Broker, directory: str) -> Disk | None:
+        return next((disk for disk in [*broker.disks, *broker.shelf] if str(disk.id) == directory), None)
+
+    def _bring_back(self, step: Advice) -> bool:
+        broker = self._broker(step)
+        disks = [disk for name in step.directories if broker and (disk := self._disk(broker, name))]
+        if broker is None or len(disks) < len(step.directories):
+            return False  # thrown away
+        if not all(self.readable.setdefault(disk, self.random.random() < 0.7) for disk in disks if not disk.works):
+            return False
+        self._stop(broker)
+        for disk in disks:
+            disk.works = True
+            if disk in broker.shelf:
+                broker.shelf.remove(disk)
+                broker.disks.append(disk)
+            self._one_folder(broker, disk, newer_goes=NAME in step.partitions)
+        return self._run(broker)
+
+    def _one_folder(self, broker: Broker, disk: Disk, *, newer_goes: bool) -> None:
+        """R-ACT-7."""
+        at = self.world.at.get(broker.id)
+        if at is None or at is disk or disk.log is None:
+            return
+        if newer_goes and at in broker.disks:
+            at.log, self.world.at[broker.id] = None, disk
+        else:
+            disk.log = None
+
+    def _start(self, step: Advice) -> bool:
+        broker = self._broker(step)
+        if broker is None or (step.partitions and not self._has_its_disks(broker)):
+            return False
+        self._stop(broker)
+        return self._run(broker)
+
+    def _has_its_disks(self, broker: Broker) -> bool:
+        """Whether the broker can start with all its disks: none was thrown away where no record can tell yet."""
+        known = self.world.image.brokers.get(broker.id)
+        disks = [self._disk(broker, str(directory)) for directory in (known.directories if known else ())]
+        for disk in disks:
+            if disk in broker.shelf:
+                broker.shelf.remove(disk)
+                broker.disks.append(disk)
+                self._one_folder(broker, disk, newer_goes=True)
+        return None not in disks
+
+    def _replace(self, step: Advice) -> bool:
+        broker = self._broker(step)
+        if broker is None:
+            return False
+        self._stop(broker)
+        for disk in [*broker.disks]:
+            if str(disk.id) in step.directories or not (step.directories or disk.works):
+                broker.disks[broker.disks.index(disk)] = self.world.new_disk()
+        return self._run(broker)
+
+    def _reassign(self, step: Advice) -> bool:
+        if self.random.random() < 0.5:
+            return self._start(step)
+        done.reassign(self.world)
+        return True
+
+    def _move(self, step: Advice) -> bool:
+        done.move(self.world)
+        return True
+
+    def _elect(self, step: Advice) -> bool:
+        self.world.ask(ElectUncleanLeaders())
+        return True
+
+    def _forbid_unclean(self, step: Advice) -> bool:
+        resource = AlterConfigsResource(
+            resource_type=TOPIC_RESOURCE,
+            resource_name=TOPIC,
+            configs=(AlterableConfig(name="unclean.leader.election.enable", value="false"),),
+        )
+        self.world.ask(IncrementalAlterConfigsRequest(resources=(resource,)))
+        return False
+
+    def _stop(self, broker: Broker) -> None:
+        self.world.shut_down(broker)
+
+    def _run(self, broker: Broker) -> bool:
+        self.world.start(broker)
+        if broker.up:
+            self.world.report(broker)
+            self.world.heartbeat(broker)
+            self.world.report(broker)
+        return True
+
+
+def history(seed: int, steps: int = 40) -> RecordedWorld:
+    """A random history, as that of the property of losses."""
+    world = RecordedWorld(seed)
+    operations, weights = zip(*done.WEIGHTS, strict=True)
+    for operation in world.random.choices(operations, weights, k=steps):
+        operation(world)
+    return world
+
+
+def printed(lake: Lake, world: World, random: Random) -> Sequence[Sequence[Advice]]:
+    """The steps of every answer, a list for each subject."""
+    answer = offline(lake)
+    lists = [cause.steps for cause in answer.causes]
+    lists += [one.steps for one in answer.leaderless]
+    lists += [loss.steps for loss in answer.data.losses]
+    lists += [one.steps for one in incidents(lake)]
+    broker = random.choice([*world.brokers.values()])
+    known = [disk.id for disk in [*broker.disks, *broker.shelf]]
+    rows = lake.query(f"SELECT directory_id FROM {lake.until('directories')} WHERE broker_id = {broker.id}")
+    asked = [directory for (directory,) in rows if directory in map(str, known)]
+    if asked:
+        removal = safe_to_remove(lake, f"{broker.id}:{random.choice(asked)}")
+        lists += [reason.steps for reason in removal.reasons]
+        if removal.safe:
+            before = [step for reason in removal.reasons for step in reason.steps]
+            lists.append([*before, Advice(Action.REPLACE, "safe to remove", broker.id, (removal.directory_id,))])
+    return [steps for steps in lists if steps]

@@ -1,0 +1,202 @@
+"""What jbod advises: nothing that gives up a last copy, and what saves it first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from jbod_model.formats import records as r
+from pipelines.ask.advice import Action, Advice
+from pipelines.ask.incident_list import incidents
+from pipelines.ask.lake_status import status
+from pipelines.ask.offline_replicas import Offline, offline
+from pipelines.ask.removal import safe_to_remove
+from pipelines.ask.whatif import whatif
+from pipelines.check.evaluate import run_checks
+from pipelines.cli import main
+from tests.unit.check.story import Story, disk
+
+KEPT = [Action.READ, Action.BRING_BACK, Action.REPLACE]
+"""The steps for a disk with a last copy: the last one is forbidden."""
+
+
+def one_copy() -> Story:
+    """A partition of one replica, whose disk fails."""
+    return Story().broker(1, "ab").topic("t", {1: "a"}).left(1, "b").change("t", 0, leader=-1)
+
+
+def two_copies() -> Story:
+    """The only complete copy is on a disk that failed; the follower, broker 2, is online and lacks writes."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"})
+    return story.change("t", 0, isr=(1,)).left(1, "b").change("t", 0, leader=-1)
+
+
+def elsewhere() -> Story:
+    """A disk fails, and another broker has a complete copy."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"})
+    return story.left(1, "b").change("t", 0, isr=(2,), leader=2)
+
+
+def unclean_on(story: Story) -> Story:
+    record = r.ConfigRecord(resource_type=2, resource_name="t", name="unclean.leader.election.enable", value="true")
+    return story.append(record, 0)
+
+
+def actions(steps: Sequence[Advice]) -> list[Action]:
+    return [step.action for step in steps]
+
+
+def only_steps(answer: Offline) -> Sequence[Advice]:
+    (cause,) = answer.causes
+    return cause.steps
+
+
+def forbids_to_replace(steps: Sequence[Advice]) -> bool:
+    (last,) = [step for step in steps if step.action == Action.REPLACE]
+    return last.forbidden and last.cost == ("t-0",) and "would be lost" in last.text
+
+
+def test_failed_disk_with_the_last_copy_is_read_and_brought_back_and_not_replaced(tmp_path: Path) -> None:
+    """It said "repair or replace it, then restart the broker" beside "do not wipe": the restart recreated it empty."""
+    steps = only_steps(offline(one_copy().lake(tmp_path)))
+    assert actions(steps) == KEPT
+    assert forbids_to_replace(steps)
+    assert steps[1].directories == (str(disk("a")),)
+
+
+def test_failed_disk_without_a_last_copy_may_be_replaced(tmp_path: Path) -> None:
+    steps = only_steps(offline(elsewhere().lake(tmp_path)))
+    assert actions(steps) == [Action.REPLACE]
+    assert not steps[0].forbidden
+
+
+def test_check_incidents_and_removal_keep_the_last_copy_as_offline_does(tmp_path: Path) -> None:
+    """Each said to replace the disk, or to take it out of log.dirs "which recreates them"."""
+    lake = one_copy().lake(tmp_path)
+    told = offline(lake).causes[0].advice
+    assert [one.todo for one in run_checks(lake, ["B-03"])] == [told]
+    assert [one.advice for one in incidents(lake)] == [told]
+    removal = safe_to_remove(lake, f"1:{disk('a')}")
+    assert removal.reasons[0].advice == told
+    assert not [
+        step
+        for reason in removal.reasons
+        for step in reason.steps
+        if step.action in (Action.REPLACE, Action.REASSIGN) and not step.forbidden
+    ]
+
+
+def test_unclean_elections_are_forbidden_before_a_broker_with_the_last_copy_online_restarts(tmp_path: Path) -> None:
+    """While it restarted, Kafka elected the follower that lacked writes."""
+    story = Story().broker(1, "abe").broker(2, "cd").topic("t", {1: "a", 2: "c"}).topic("u", {1: "b", 2: "d"})
+    story = unclean_on(story.change("t", 0, isr=(1,)).left(1, "ae").change("u", 0, isr=(2,), leader=2))
+    steps = only_steps(offline(story.lake(tmp_path)))
+    assert actions(steps) == [Action.FORBID_UNCLEAN, Action.REPLACE]
+    assert "--entity-name t " in steps[0].text
+
+
+def test_unclean_elections_are_forbidden_before_a_follower_starts_that_lacks_writes(tmp_path: Path) -> None:
+    story = unclean_on(two_copies().fence(2))
+    cause = next(one for one in offline(story.lake(tmp_path)).causes if one.broker_id == 2)
+    assert actions(cause.steps) == [Action.FORBID_UNCLEAN, Action.START]
+
+
+def test_failed_disk_of_a_broker_that_is_fenced_since_is_told_first(tmp_path: Path) -> None:
+    """It said only "broker 1 is stopped: start that broker"; the start recreated the replicas of the disk empty."""
+    story = Story().broker(1, "ab").topic("t", {1: "a"}, {1: "b"}).left(1, "b").change("t", 0, leader=-1)
+    answer = offline(story.fence(1).change("t", 1, leader=-1).lake(tmp_path))
+    first, second = answer.causes
+    assert first.finding == (f"directory {disk('a')} of broker 1 failed at offset 5, and broker 1 is fenced besides")
+    assert second.finding.startswith("broker 1 is fenced")
+    assert first.steps == second.steps
+    assert actions(first.steps) == KEPT
+    assert sum(one.replicas for one in answer.causes) == len(answer.replicas)
+
+
+def test_failed_disk_of_a_broker_that_is_unregistered_since_is_told_first(tmp_path: Path) -> None:
+    story = one_copy().append(r.UnregisterBrokerRecord(broker_id=1, broker_epoch=1), 0)
+    (cause,) = offline(story.lake(tmp_path)).causes
+    assert cause.finding.endswith("failed at offset 4, and broker 1 is not registered besides")
+    assert forbids_to_replace(cause.steps)
+
+
+def test_disk_that_was_taken_out_of_a_broker_that_is_stopped_is_told_first(tmp_path: Path) -> None:
+    story = Story().broker(1, "ab").topic("t", {1: "a"}).fence(1).change("t", 0, leader=-1).broker(1, "b", process=2)
+    (cause,) = offline(story.fence(1).lake(tmp_path)).causes
+    assert "came back without directory" in cause.finding
+    assert "is fenced besides" in cause.finding
+    assert forbids_to_replace(cause.steps)
+
+
+def test_partial_copy_that_lives_is_elected_only_if_the_disk_cannot_be_read_and_before_it_is_replaced(
+    tmp_path: Path,
+) -> None:
+    """It said "repair or replace": the blank disk's empty replica led, and truncated the follower."""
+    steps = only_steps(offline(two_copies().lake(tmp_path)))
+    assert actions(steps) == [Action.READ, Action.BRING_BACK, Action.ELECT, Action.REPLACE]
+    elect = steps[2]
+    assert "kafka-leader-election.sh --bootstrap-server HOST:PORT --election-type unclean --topic t --partition 0" in (
+        elect.text
+    )
+    assert elect.cost == ("t-0",)
+    assert forbids_to_replace(steps)
+
+
+def test_disk_comes_back_without_the_folder_that_was_recreated_elsewhere(tmp_path: Path) -> None:
+    """R-ACT-7: Kafka does not start with two folders of a partition ("Duplicate log directories")."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}, {1: "a", 2: "c"})
+    story.fence(1).change("t", 0, isr=(2,), leader=2).change("t", 1, isr=(2,), leader=2)
+    story.broker(1, "b", process=2).assign("t", 0, 1, "b")
+    lake = story.lake(tmp_path)
+    (cause,) = offline(lake).causes
+    assert "move the folders of t-0 away from this disk" in cause.advice
+
+
+def test_partition_without_a_leader_whose_replicas_are_online_is_reported_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``offline`` said "every replica is online" while ``status`` counted it and pointed back to ``offline``."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, leader=-1)
+    lake = story.lake(tmp_path)
+    answer = offline(lake)
+    assert [one.name for one in answer.leaderless] == ["t-0"]
+    assert answer.as_json()["partitionsWithoutLeader"] == ["t-0"]
+    assert status(lake).partitions_without_leader == 1
+    assert actions(answer.leaderless[0].steps) == [Action.RESTART]
+    with pytest.raises(SystemExit):
+        main.main(["offline", "--lake", str(tmp_path)])
+    assert "every replica is online; but 1 partition has no leader." in capsys.readouterr().out
+
+
+def test_group_of_losses_names_a_partition_once(tmp_path: Path) -> None:
+    """A partition with two losses of one cause was counted twice ("5 of 3")."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, isr=(1,))
+    for leader, other in ((2, 1), (1, 2), (2, 1)):
+        story.fence(other).change("t", 0, leader=-1).change("t", 0, leader=leader, isr=(leader,))
+        story.fence(other, up=True)
+    answer = offline(story.lake(tmp_path))
+    assert len(answer.data.losses) == 3
+    assert all(len(group) == len({one.name for one in group}) for group in answer.data.groups)
+
+
+def test_whatif_names_the_partitions_whose_last_copy_is_offline_on_the_broker(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = one_copy().lake(tmp_path)
+    assert [one.name for one in whatif(lake, ["1"]).last_offline] == ["t-0"]
+    with pytest.raises(SystemExit):
+        main.main(["whatif", "--fail", "1", "--lake", str(tmp_path)])
+    assert "holds the last complete copy of 1 partition, offline already" in capsys.readouterr().out
+
+
+def test_sentence_about_a_crash_says_who_leads_now(tmp_path: Path) -> None:
+    """It said "broker 1 leads" of a partition that nobody leads."""
+    story = Story().broker(1, "a").topic("t", {1: "a"}).fence(1).change("t", 0, leader=-1, isr=())
+    story.broker(1, "a", process=2).change("t", 0, leader=1, isr=(1,), leader_recovery_state=1)
+    story.fence(1).change("t", 0, leader=-1)
+    (loss,) = offline(story.lake(tmp_path)).data.losses
+    assert loss.finding.startswith("broker 1 led after an unclean shutdown")
+    assert loss.finding.endswith("no replica leads now")
+    assert "accept" not in loss.advice

@@ -1,0 +1,71 @@
+"""An operator who does what jbod prints never loses data without having been told.
+
+Random histories of clusters whose disks hold logs. A failure names its seed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pipelines.ask.advice import Advice
+from tests.support.volume import amount
+from tests.unit.ask.advice_operator import NAME, Operator, RecordedWorld, history, printed
+from tests.unit.model.loss.loss_disks import Unsound
+
+HISTORIES, CHUNK = amount(40, 2_000), 20
+ROUNDS = 3
+
+
+@pytest.mark.parametrize("first", range(0, HISTORIES, CHUNK))
+def test_operator_who_follows_the_advice_loses_nothing_that_was_not_named(first: int, tmp_path: Path) -> None:
+    for seed in range(first, first + CHUNK):
+        follow(seed, tmp_path)
+
+
+def follow(seed: int, path: Path) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    try:
+        world = history(seed)
+        random = Random(seed)
+        operator = Operator(world, random)
+        for number in range(ROUNDS):
+            lists = printed(world.lake(path / f"{seed}-{number}"), world, random)
+            if not lists:
+                break
+            for step in random.choice(lists):
+                counts[f"forbidden {step.action}" if step.forbidden else step.action] += 1
+                if step.forbidden:
+                    continue
+                if told(world, operator, step):
+                    break
+    except Unsound:
+        counts["unsound"] += 1
+    return counts
+
+
+def told(world: RecordedWorld, operator: Operator, step: Advice) -> bool:
+    before, offset = gone(world), world.offset
+    result = operator.follow(step)
+    if world.partition is None:
+        return True
+    new = gone(world) - before
+    if new and NAME not in step.cost:
+        story = "\n".join(world.story[-30:])
+        losses = [loss for loss in world.fate.losses if loss.offset >= offset or (loss.went_on or -1) >= offset]
+        pytest.fail(f"{story}\nseed {world.seed}: {step.action} gave up {losses}", pytrace=False)
+    return result
+
+
+def gone(world: RecordedWorld) -> set[tuple[int, bool]]:
+    """The losses, and whether each is final. A crash that a restart only brings to light is not the restart's."""
+    if world.partition is None:
+        return set()
+    return {
+        (loss.offset, loss.went_on is not None)
+        for loss in world.fate.losses
+        if not all(copy.broker_id == loss.leader and copy.given_up is None for copy in loss.copies)
+    }
