@@ -14,6 +14,10 @@ from pipelines.cli import progress
 from pipelines.cli.lakes import open_lake, print_json
 from pipelines.cli.options import LakePath, Logs
 
+_FOLDER = Path(__file__).parents[1] / "metrics"
+RULES, DASHBOARD = _FOLDER / "jbod-rules.yml", _FOLDER / "jbod-dashboard.json"
+"""The files that --rules and --dashboard print."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
@@ -44,10 +48,7 @@ def metrics(
         if listen is not None:
             _serve(listen, lake, log_dir)
         else:
-            from pipelines.metrics.dashboard import dashboard_text
-            from pipelines.metrics.rules import rules_text
-
-            sys.stdout.write(rules_text() if rules else dashboard_text())
+            sys.stdout.write((RULES if rules else DASHBOARD).read_text(encoding="utf-8"))
         return
     from pipelines.metrics.behind import behind
     from pipelines.metrics.exposition import as_json as measured

@@ -1,4 +1,4 @@
-"""The declarations of all metrics. What is measured, the rules, the dashboard and docs/alerts.md follow from them."""
+"""The declarations of all metrics, which the rules, the dashboard and docs/alerts.md name."""
 
 from __future__ import annotations
 
@@ -11,26 +11,13 @@ AFTER_CHECK = "once a run of `jbod check` was kept"
 
 @dataclass(frozen=True)
 class Metric:
-    """A gauge. Its text form is the name, so that it can stand in a query."""
+    """A gauge."""
 
     name: str
     help: str
     labels: tuple[str, ...] = ()
     present: str = ""
     """The condition under which it has samples at all, empty for always."""
-
-    def __str__(self) -> str:
-        return self.name
-
-    def where(self, **labels: str) -> str:
-        """A selector of the samples with these label values."""
-        wanted = ", ".join(f'{name}="{value}"' for name, value in labels.items())
-        return f"{self.name}{{{wanted}}}"
-
-    def summed(self, *keep: str, **labels: str) -> str:
-        """A query of its sums by the labels ``keep``, and by those that Prometheus added (instance, job)."""
-        gone = [label for label in self.labels if label not in keep]
-        return f"sum without ({', '.join(gone)}) ({self.where(**labels) if labels else self.name})"
 
 
 _declared: list[Metric] = []

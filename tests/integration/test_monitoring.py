@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import copy
 from typing import Any
 
 import pytest
@@ -26,13 +27,13 @@ from pipelines.ask.lake_status import status
 from pipelines.check.catalogue import CHECKS
 from pipelines.check.evaluate import run_checks
 from pipelines.check.findings import record
+from pipelines.cli.metrics import RULES
 from pipelines.lake.reader import Lake
 from pipelines.metrics.behind import behind
-from pipelines.metrics.dashboard import dashboard
 from pipelines.metrics.findings import recorded
-from pipelines.metrics.rules import ALERTS, RECORDINGS, rules_text
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
+from tests.support.monitoring import ALERTS, RECORDINGS, dashboard
 from tests.support.paths import CLUSTERS, EVERY_KAFKA, ROOT, metadata_dir
 from tests.support.promtool import State, alerts_fire, program, promtool, series
 from tests.support.volume import sampled
@@ -198,7 +199,7 @@ def test_findings_that_checks_kept_fire_by_check(tmp_path: Path) -> None:
 
 
 def test_alert_has_the_problem_and_the_advice(tmp_path: Path) -> None:
-    (tmp_path / "rules.yml").write_text(rules_text())
+    copy(RULES, tmp_path / "rules.yml")
     failed = next(one for one in ALERTS if one.name == "JbodDirectoryFailed")
     labels = {"broker": "1", "directory": DISK_1, "instance": "here"}
     told = {
@@ -225,7 +226,7 @@ def test_promtool_finds_no_fault_with_rules_and_queries(tmp_path: Path) -> None:
     queries = [{"record": f"panel:query:{number}", "expr": expr} for number, expr in enumerate(panel_queries())]
     assert len(queries) > 30
     (tmp_path / "panels.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": queries}]}))
-    (tmp_path / "rules.yml").write_text(rules_text())
+    copy(RULES, tmp_path / "rules.yml")
     ran = promtool("check", "rules", "--lint=all", "--lint-fatal", tmp_path / "rules.yml", tmp_path / "panels.yml")
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
@@ -305,7 +306,7 @@ def served(lake: Path, *options: str | Path) -> Iterator[tuple[str, subprocess.P
 @contextmanager
 def prometheus(folder: Path, target: str) -> Iterator[str]:
     """A Prometheus that scrapes ``target`` four times a second: the address of its API."""
-    (folder / "rules.yml").write_text(rules_text())
+    copy(RULES, folder / "rules.yml")
     config = {
         "global": {"scrape_interval": "250ms", "scrape_timeout": "250ms", "evaluation_interval": "250ms"},
         "rule_files": ["rules.yml"],

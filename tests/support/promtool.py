@@ -9,15 +9,17 @@ import subprocess
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from pathlib import Path
+from shutil import copy
 from typing import Any
 
 import pytest
 import yaml
 
+from pipelines.cli.metrics import RULES
 from pipelines.lake.reader import Lake
 from pipelines.metrics import declared
 from pipelines.metrics.measure import measure
-from pipelines.metrics.rules import ALERTS, rules_text
+from tests.support.monitoring import ALERTS
 
 STEP, HELD = 2, 10
 """Minutes between two samples, and samples for each state: together longer than any rule waits."""
@@ -25,7 +27,7 @@ Series = dict[str, float]
 """Every sample at one time."""
 State = tuple[Series, Collection[str]]
 """The measured samples, and the alerts that must fire after they have lasted: ``Name`` or ``Name broker=1``."""
-_CLOCKS = {str(declared.MEASURED), str(declared.LAST_RECORD), str(declared.LAKE_PUBLISHED)}
+_CLOCKS = {declared.MEASURED.name, declared.LAST_RECORD.name, declared.LAKE_PUBLISHED.name}
 """Metrics whose value advances with time, so that the lake stays as fresh as when it was measured."""
 _SEVERITIES = {one.name: one.severity for one in ALERTS}
 
@@ -72,7 +74,7 @@ def alerts_fire(states: Sequence[State], folder: Path) -> str:
         "evaluation_interval": f"{STEP}m",
         "tests": [{"interval": f"{STEP}m", "input_series": lines, "promql_expr_test": tests}],
     }
-    (folder / "rules.yml").write_text(rules_text())
+    copy(RULES, folder / "rules.yml")
     (folder / "test.yml").write_text(yaml.safe_dump(content, width=1 << 20))
     ran = promtool("test", "rules", folder / "test.yml")
     return "" if ran.returncode == 0 else ran.stdout + ran.stderr
