@@ -76,22 +76,32 @@ def directories_of(broker: int, directories: Sequence[str]) -> str:
     return f"{what} {' and '.join(directories)} of broker {broker}"
 
 
-def only_copies(broker: int, directories: Sequence[str], names: Sequence[str]) -> str:
-    """``directory D of broker 1 holds the only complete copy of a-0``"""
+def only_copies(broker: int, directories: Sequence[str], names: Sequence[str], shared: Sequence[str] = ()) -> str:
+    """``directory D of broker 1 holds the only complete copy of a-0``
+
+    ``shared``: partitions of which another copy is complete, but offline, too.
+    """
     hold = "hold" if len(directories) > 1 else "holds"
+    return f"{directories_of(broker, directories)} {hold} {complete_copies_of(names, shared)}"
+
+
+def complete_copies_of(names: Sequence[str], shared: Sequence[str]) -> str:
+    """``the only complete copy of a-0``, ``complete copies of a-0, a-1, of which none is online``"""
     copies = "copy" if len(names) == 1 else "copies"
-    return f"{directories_of(broker, directories)} {hold} the only complete {copies} of {few(names)}"
+    if {*names} & {*shared}:
+        return f"{'a ' if len(names) == 1 else ''}complete {copies} of {few(names)}, of which none is online"
+    return f"the only complete {copies} of {few(names)}"
 
 
 # STEPS
 
 
-def read_first(broker: int, directories: Sequence[str], names: Sequence[str]) -> Advice:
+def read_first(broker: int, directories: Sequence[str], names: Sequence[str], shared: Sequence[str]) -> Advice:
     """The disk has a last copy: what it needs is to be read."""
     it = "it" if len(directories) < 2 else "them"
     text = (
-        f"{only_copies(broker, directories, names)}: read {it} before anything else (kernel log, cable, mount, file "
-        "system), and copy the folders of these partitions to a safe place"
+        f"{only_copies(broker, directories, names, shared)}: read {it} before anything else (kernel log, cable, mount, "
+        "file system), and copy the folders of these partitions to a safe place"
     )
     return Advice(Action.READ, text, broker, tuple(directories), tuple(names))
 
@@ -123,11 +133,11 @@ def leave_one_folder(twice: Sequence[str], last: Sequence[str]) -> str:
     return f"; before the start, {' and '.join(said)}: Kafka does not start with two folders of a partition"
 
 
-def start_with_disks(broker: int, directories: Sequence[str], names: Sequence[str]) -> Advice:
+def start_with_disks(broker: int, directories: Sequence[str], names: Sequence[str], shared: Sequence[str]) -> Advice:
     """The broker is unregistered, and its disks have last copies."""
     text = (
-        f"start broker {broker} again with the same disks: {only_copies(broker, directories, names)}; the data is not "
-        "reachable, and not lost"
+        f"start broker {broker} again with the same disks: {only_copies(broker, directories, names, shared)}; the data "
+        "is not reachable, and not lost"
     )
     return Advice(Action.BRING_BACK, text, broker, tuple(directories), tuple(names))
 
@@ -196,17 +206,16 @@ def forbid_unclean(names: Sequence[str], why: str) -> Advice:
 # CAUSES
 
 
-def start(broker: int, *, in_order: bool, last: Sequence[str]) -> Advice:
-    """The broker is fenced. ``last``: partitions whose only complete copy is on a disk that it lists."""
+def start(broker: int, *, in_order: bool, last: Sequence[str], shared: Sequence[str]) -> Advice:
+    """The broker is fenced. ``last``: partitions with a last complete copy on a disk that it lists."""
     text = (
         "start that broker if nobody meant to stop it"
         if in_order
         else "look whether that broker runs; if it does, its log says why it cannot reach the controller"
     )
     if last:
-        copies = "copy" if len(last) == 1 else "copies"
         text += (
-            f"; broker {broker} has the only complete {copies} of {few(last)}: start it with all its disks and the "
+            f"; broker {broker} has {complete_copies_of(last, shared)}: start it with all its disks and the "
             "same log.dirs, and replace or format none of them"
         )
     return Advice(Action.START, text, broker, partitions=tuple(last))
@@ -310,13 +319,13 @@ class CopyPlace:
         kept = f"do not wipe {self.where}: if that disk can still be read, it holds the only copy; save it from there"
         if went_on:
             text = (
-                f"{kept}. Before this disk goes back into the broker, move the folder of the partition away from it: "
+                f"{kept}. Before this disk goes back into the broker, move the partition's folder away from it: "
                 "Kafka does not start with two folders of a partition"
             )
             return self._step(Action.READ, text)
         text = (
-            f"{kept}. As no replica leads yet, the disk can also come back: stop the broker, move the newer folder of "
-            "the partition away from its other directories (Kafka does not start with two), and start it with the disk"
+            f"{kept}. As no replica leads yet, the disk can also come back: stop the broker, move the partition's "
+            "newer folder away from its other directories (Kafka does not start with two), and start it with the disk"
         )
         return self._step(Action.BRING_BACK, text)
 

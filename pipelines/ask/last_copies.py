@@ -74,6 +74,11 @@ class LastCopies:
                     found.setdefault(copy.broker_id, []).extend(map(_name, members))
         return found
 
+    @cached_property
+    def shared(self) -> Sequence[str]:
+        """The partitions with several last copies."""
+        return [_name(member) for fate, members in self.shapes if len(last_copies(fate)) > 1 for member in members]
+
     # STEPS
 
     def steps(self, broker: int, *, running: bool) -> list[Advice]:
@@ -87,7 +92,7 @@ class LastCopies:
         restart = Deed(kind="restart", broker_id=broker)
         return [
             *self.before_start(broker, running=running),
-            read_first(broker, directories, names),
+            read_first(broker, directories, names, self.shared),
             bring_back(broker, directories, names, running=running, twice=twice),
             *self._elections(broker, names),
             do_not_replace(broker, directories, names, may_run=not self.given_up(restart)),
@@ -108,7 +113,7 @@ class LastCopies:
             return kept
         last = sorted(set(self.down.get(broker, ())))
         first = self.before_start(broker, running=False)
-        return [*first, start(broker, in_order=in_order, last=last), *self._elections(broker, last)]
+        return [*first, start(broker, in_order=in_order, last=last, shared=self.shared), *self._elections(broker, last)]
 
     def about_missing(self, broker: int) -> list[Advice]:
         """The steps for a broker that is not registered."""
@@ -119,7 +124,7 @@ class LastCopies:
         directories = sorted(directory for directory in held if directory)
         return [
             *self.before_start(broker, running=False),
-            start_with_disks(broker, directories, names),
+            start_with_disks(broker, directories, names, self.shared),
             *self._elections(broker, names),
             do_not_replace(broker, directories, names, registered=False, may_run=False),
         ]
@@ -129,8 +134,8 @@ class LastCopies:
         saved = self.truncated.get(broker)
         if saved:
             text = (
-                f"copy the folders of {few(saved)} from the disks of broker {broker} before it starts: they may hold "
-                "writes that the present leader lacks, and are truncated to its log then"
+                f"copy the folders of {few(saved)} from the disks of broker {broker} before it starts with them: they "
+                "may hold writes that the present leader lacks, and are truncated to its log then"
             )
             yield Advice(Action.READ, text, broker, partitions=tuple(saved))
         hit = self._elected_at_start(broker)

@@ -70,6 +70,8 @@ class DataLoss(NamedTuple):
     """Whether an operator accepted the loss (check.losses_accepted_until)."""
     leader_now: int | None = None
     """The leader at the lake's offset, None if there is none."""
+    followed_by: int | None = None
+    """Offset of the partition's next loss, None if this is its newest."""
 
     @property
     def name(self) -> str:
@@ -86,6 +88,8 @@ class DataLoss(NamedTuple):
             how = " and ".join(sorted(_HOW[given_up] for given_up in hows))
             return f"{what} is lost: the last complete copy was in {where}, and {how}"
         now = "" if self.leader_now == self.leader else f"; {_leads(self.leader_now)} now"
+        if self.followed_by is not None:
+            now = f"; more was lost at offset {self.followed_by}"
         if self._crashed:
             return (
                 f"{self.copies[0].broker} {'led' if now else 'leads'} after an unclean shutdown: what it had not "
@@ -97,7 +101,7 @@ class DataLoss(NamedTuple):
     def steps(self) -> list[Advice]:
         """What to do now, in order."""
         if self._crashed:
-            return [about_crash(self.leader_now is not None)]
+            return [about_crash(self.leader_now is not None and self.followed_by is None)]
         steps = [_step(copy, self.went_on_offset is not None) for copy in self.copies]
         return list(dict.fromkeys(steps))
 
@@ -222,7 +226,8 @@ def losses(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Lo
     if not found:
         return Losses((), (), LastCopies(lake))
     places = _places(lake)
-    lasting = [one for one in _data_losses(lake, found, places, accepted_until) if one.until_offset is None]
+    every = _data_losses(lake, found, places, accepted_until)
+    lasting = _in_order([one for one in every if one.until_offset is None])
     return Losses(lasting, _at_risk(lake, found, places), last_copies_of(lake, found, _truncated(lasting)))
 
 
@@ -253,6 +258,17 @@ def _without_online_leader(lake: Lake) -> str:
         SEMI JOIN {lake.at("offline_replicas")} o ON o.topic_id = p.topic_id AND o.partition = p.partition
              AND p.leader = o.broker_id
     """
+
+
+def _in_order(losses: Sequence[DataLoss]) -> list[DataLoss]:
+    """The losses, each with the offset of its partition's next one."""
+    following: dict[tuple[str, int], int] = {}
+    answer = []
+    for one in sorted(losses, key=attrgetter("offset"), reverse=True):
+        key = one.topic_id, one.partition
+        answer.append(one._replace(followed_by=following.get(key)))
+        following[key] = one.offset
+    return sorted(answer, key=lambda one: (one.topic, one.partition, one.topic_id, one.offset))
 
 
 def _truncated(losses: Sequence[DataLoss]) -> dict[int, list[str]]:

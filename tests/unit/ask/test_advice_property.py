@@ -61,11 +61,11 @@ def told(world: RecordedWorld, operator: Operator, step: Advice) -> bool:
 
 
 def gone(world: RecordedWorld) -> set[tuple[int, bool]]:
-    """The losses, and whether each is final. A crash that a restart only brings to light is not the restart's."""
+    """The losses, and whether each is final. What a crash may have taken, and a restart brings to light, is not its."""
     if world.partition is None:
         return set()
     return {
         (loss.offset, loss.went_on is not None)
         for loss in world.fate.losses
-        if not all(copy.broker_id == loss.leader and copy.given_up is None for copy in loss.copies)
+        if not any(copy.broker_id == loss.leader and copy.given_up is None for copy in loss.copies)
     }
