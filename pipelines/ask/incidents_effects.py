@@ -164,14 +164,26 @@ def leader_losses(lake: Lake, stories: Sequence[Story], story: int, lost: Sequen
 
 
 def _story_of(loss: DataLoss, stories: Sequence[Story]) -> int | None:
-    """The last incident before the loss at the directory, otherwise the broker, of the last complete copy."""
-    begun = [number for number, story in enumerate(stories) if story.since <= loss.offset]
+    """The incident that took away the last complete copy: the newest one at its directory, as long as the directory is
+    away; otherwise the newest one at the directory or its broker.
+
+    A loss may stand before the incident's own record (see ``LEADERS_LEAVE_BEFORE``).
+    """
+    begun = [number for number, story in enumerate(stories) if _began_by(story, loss)]
     for copy in loss.copies:
-        for directory in (copy.directory_id, None):
-            at = [n for n in begun if (stories[n].broker_id, stories[n].directory_id) == (copy.broker_id, directory)]
-            if at:
-                return at[-1]
+        own = [number for number in begun if stories[number].broker_id == copy.broker_id]
+        of_directory = [number for number in own if stories[number].directory_id == copy.directory_id]
+        away = [number for number in of_directory if (stories[number].back_offset or FOREVER) >= loss.offset]
+        of_broker = [number for number in own if stories[number].directory_id is None]
+        if at := away or sorted({*of_broker, *of_directory}):
+            return at[-1]
     return None
+
+
+def _began_by(story: Story, loss: DataLoss) -> bool:
+    if story.since <= loss.offset:
+        return True
+    return loss.leader is not None and story.offset > loss.offset and loss.time >= _leaders_from(story)
 
 
 def _select_outages(lake: Lake, stories: Sequence[Story]) -> None:

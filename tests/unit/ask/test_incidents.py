@@ -31,6 +31,7 @@ from pipelines.lake.reader import Lake
 from pipelines.show.incidents import lasted
 from tests.support.images import as_entries
 from tests.support.lakes import write_lake
+from tests.support.logs import Entry
 from tests.support.request_lakes import JoinedLake, request_lines
 
 
@@ -427,3 +428,59 @@ def test_incidents_with_requests_tell_the_longest_move_and_the_queue(tmp_path: P
 )
 def test_spans_are_told_in_two_units_at_most(seconds: float, text: str) -> None:
     assert lasted(timedelta(seconds=seconds)) == text
+
+
+AN_HOUR = 3_600_000
+"""In ms."""
+UNCLEAN = moved(1, leader=2, isr=(2,), leader_recovery_state=1)
+
+
+def with_breaks(records: Sequence[Record], *breaks: int) -> list[Entry]:
+    """Entries in which an hour passes before each offset of ``breaks``; the others are of one append."""
+    entries = as_entries(*records)
+    began = entries[0].time
+    return [replace(entry, time=began + AN_HOUR * sum(entry.offset >= one for one in breaks)) for entry in entries]
+
+
+ALONE = (
+    register(1, A, B),
+    register(2, C),
+    TopicRecord(name="u", topic_id=TOPIC),
+    made(1, (1, B), (2, C)),
+    moved(1, isr=(1,)),
+)
+"""Broker 1 has the only complete copy, in B."""
+
+
+def lacking(path: Path, records: Sequence[Record], *breaks: int) -> dict[tuple[str, int], list[str]]:
+    write_lake(path / "lake", with_breaks(records, *breaks))
+    return {(one.what, one.start_offset): list(one.may_lack_writes) for one in incidents(Lake.open(path / "lake"))}
+
+
+def test_unclean_election_before_the_record_of_its_failure_belongs_to_that_failure(tmp_path: Path) -> None:
+    """Losses before the offset of the failure's record were dropped, though the controller appends both together."""
+    found = lacking(tmp_path, (*ALONE, UNCLEAN, change(1, A)), 5)
+    assert found == {("broker 1: directory failed", 6): ["u-1"]}
+
+
+def test_unclean_election_is_not_blamed_on_an_older_failure_that_is_over(tmp_path: Path) -> None:
+    """The last failure before the loss was taken, though the broker had been back for hours."""
+    stopped = (change(1, fenced=1), change(1, fenced=-1))
+    found = lacking(tmp_path, (*ALONE, *stopped, UNCLEAN, change(1, A)), 5, 6, 7)
+    assert found == {("broker 1: lost", 5): [], ("broker 1: directory failed", 8): ["u-1"]}
+
+
+def test_unclean_election_of_a_disk_that_came_back_is_blamed_on_the_newer_loss_of_its_broker(tmp_path: Path) -> None:
+    """A failure of the directory was preferred, however long the directory had been back."""
+    back = (change(1, A), register(1, A, B, epoch=2, process=2))
+    found = lacking(tmp_path, (*ALONE, *back, UNCLEAN, change(1, epoch=2, fenced=1)), 5, 6, 7)
+    assert found == {
+        ("broker 1: directory failed", 5): [],
+        ("broker 1: restarted", 6): [],
+        ("broker 1: lost", 8): ["u-1"],
+    }
+
+
+def test_unclean_election_long_before_a_failure_does_not_belong_to_it(tmp_path: Path) -> None:
+    found = lacking(tmp_path, (*ALONE, UNCLEAN, change(1, A)), 5, 6)
+    assert found == {("broker 1: directory failed", 6): []}
