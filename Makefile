@@ -46,7 +46,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "compiling kernels and archiving Spark's classes, so that runs start fast"
 	@$(BIN)/python -m pipelines.upkeep.warm >/dev/null 2>&1 || echo "that failed: the first replay will take longer"
 	@echo "fetching Delta Lake's jars"
-	@$(BIN)/python -m pipelines.upkeep.delta_jars >/dev/null 2>&1 || echo "that failed: sessions with Delta Lake will fetch them"
+	@$(BIN)/python -m pipelines.upkeep.warm --delta >/dev/null 2>&1 || echo "that failed: sessions with Delta Lake will fetch them"
 	@touch $@
 
 demo: setup

@@ -216,7 +216,7 @@ def _loads(settings: Settings, log_dir: str) -> bool:
 
 def _soon(settings: Settings, log_dir: str) -> Callable[[], SparkSession]:
     """Starts a session early for a new lake, if there is a log."""
-    from pipelines.lake.folder import check_folder
+    from pipelines.lake.create import check_folder
     from pipelines.source.log_dir import LogDir
     from pipelines.spark.session import spark_session_soon
     from pipelines.spark.versions import check_installed

@@ -106,12 +106,10 @@ def warm(
 ) -> None:
     """Prepare this machine for fast starts: compile kernels, archive the classes that Spark loads. Takes a minute."""
     if delta:
-        from pipelines.spark.delta_jars import folder
-        from pipelines.upkeep import delta_jars
+        from pipelines.upkeep.warm import fetch_delta_jars
 
         progress.say("fetching Delta Lake's jars")
-        delta_jars.main()
-        typer.echo(str(folder()))
+        typer.echo(str(fetch_delta_jars()))
         return
     from pipelines.upkeep.warm import main
 

@@ -17,10 +17,9 @@ from deltalake import CommitProperties, DeltaTable
 from pipelines.lake import files
 from pipelines.lake.commit import LiveFile, live_files
 from pipelines.lake.create import APPEND_ONLY
-from pipelines.lake.delta import connect, delta_at, read_parquet, run_query
+from pipelines.lake.delta import RowHash, connect, delta_at, read_parquet, row_hash, run_query
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info
-from pipelines.lake.row_hashes import RowHash, row_hash
 from pipelines.lake.tables import CHANGES
 from pipelines.lake.written_lake import WrittenLake
 

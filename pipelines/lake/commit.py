@@ -15,11 +15,11 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from jbod_model.errors import JbodError, Retriable
 from pipelines.lake.delta import delta_at
-from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.files import DataFile, partition_values
 from pipelines.lake.foreign import commit_info
 from pipelines.lake.lock import check_held
 from pipelines.lake.tables import OPEN_SHARD, Table
+from pipelines.storage.faults import fault_of_disk
 from pipelines.storage.objects import is_object
 
 _SHARD = f"partition.{OPEN_SHARD}"

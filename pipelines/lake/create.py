@@ -1,29 +1,36 @@
-"""Creates the tables of a lake, and reads the lake's description of itself."""
+"""Creates the tables of a lake and removes them, and reads the lake's description of itself."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
+import pyarrow.fs as pafs
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jbod_model.errors import JbodError, UsageError, first_line_of
 from pipelines.lake import FORMAT_VERSION
 from pipelines.lake.delta import delta_at, local_path
-from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.foreign import last_own
-from pipelines.lake.tables import CHANGES, LEDGER, Table
+from pipelines.lake.head import HEAD
+from pipelines.lake.lock import LOCK, RUN
+from pipelines.lake.tables import CHANGES, LEDGER, REQUESTS, TABLES, Table
 from pipelines.lake.uris import commit_name
+from pipelines.storage import objects
+from pipelines.storage.faults import fault_of_disk
+from pipelines.storage.filesystem import filesystem_of
 from pipelines.storage.objects import storage_options
 
 _CHANGES = "changes"
 APPEND_ONLY = {"delta.appendOnly": "true"}
 """Every engine refuses to delete rows of such a table (Delta's protocol). To merge its files is allowed."""
+_NAMED = 3
+"""The most foreign files that an error names."""
 
 
 @dataclass(frozen=True)
@@ -126,3 +133,47 @@ def add_checks(delta: DeltaTable, table: Table) -> None:
     for name, expression in table.checks.items():
         if f"delta.constraints.{name}" not in there:
             delta.alter.add_constraint({name: expression})
+
+
+def check_folder(lake: str) -> None:
+    """Raises UsageError if a folder without a ledger holds files that no replay made.
+
+    Names that begin with ``_`` or ``.`` are ignored: jbod and file systems use them.
+    """
+    if objects.is_object(lake) and objects.head(f"{lake}/{HEAD}") is not None:
+        return
+    fs, root = filesystem_of(lake)
+    info = fs.get_file_info(root)
+    if info.type == pafs.FileType.File:
+        raise UsageError(f"{lake}: is a file: name a folder with --lake")
+    there = [info.base_name for info in fs.get_file_info(pafs.FileSelector(root, allow_not_found=True))]
+    ours = {table.name for table in (*TABLES, *REQUESTS)}
+    foreign = sorted(name for name in there if name not in ours and name[0] not in "._" and name != "lost+found")
+    if foreign and LEDGER.name not in there:
+        more = f" and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
+        raise UsageError(
+            f"{lake}: is not a lake and is not empty: it holds {', '.join(foreign[:_NAMED])}{more}: use another --lake"
+        )
+
+
+def remove_lake(lake: str, home: str, more: Sequence[str]) -> None:
+    """Removes the tables and locks of a lake, and the folders ``more`` of ``home``, where its checkpoints are."""
+    fs, root = filesystem_of(home)
+    for name in more:
+        if fs.get_file_info(f"{root}/{name}").type == pafs.FileType.Directory:
+            fs.delete_dir(f"{root}/{name}")
+    fs, root = filesystem_of(lake)
+    if objects.is_object(lake):
+        # The locks stay: this run still holds one.
+        fs.delete_file(f"{root}/{HEAD}")
+        for table in TABLES:
+            fs.delete_dir(f"{root}/{table.name}")
+        return
+    for name in (LOCK, RUN):
+        if fs.get_file_info(f"{root}/{name}").type == pafs.FileType.File:
+            fs.delete_file(f"{root}/{name}")
+    for table in TABLES:
+        if fs.get_file_info(f"{root}/{table.name}").type == pafs.FileType.Directory:
+            fs.delete_dir(f"{root}/{table.name}")
+    if not fs.get_file_info(pafs.FileSelector(root, allow_not_found=True)):
+        fs.delete_dir(root)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -257,3 +258,28 @@ def stream_query(
         found = connection.execute(sql, list(parameters))
         while rows := found.fetchmany(STREAMED_ROWS):
             yield rows
+
+
+@dataclass(frozen=True)
+class RowHash:
+    """The number of some rows, and the sum and the exclusive or of their hashes."""
+
+    rows: int = 0
+    total: int = 0
+    mixed: int = 0
+
+    def __add__(self, other: RowHash) -> RowHash:
+        """That of both sets of rows."""
+        return RowHash(self.rows + other.rows, self.total + other.total, self.mixed ^ other.mixed)
+
+
+def hashed(columns: Sequence[str]) -> str:
+    """SQL for the three values of a RowHash of these columns."""
+    one = f"hash({', '.join(columns)})"
+    return f"count(*), coalesce(sum({one}), 0), coalesce(bit_xor({one}), 0)"
+
+
+def row_hash(root: str, connection: duckdb.DuckDBPyConnection, columns: Sequence[str], rows: str) -> RowHash:
+    """The hash of ``rows`` (SQL), of these columns in this order. ``root``: the lake that an error names."""
+    (found,) = run_query(root, connection, f"SELECT {hashed(columns)} FROM {rows}")
+    return RowHash(*found)

@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.lake.faults import fault_of_disk
+from pipelines.storage.faults import fault_of_disk
 from pipelines.storage.lease import LEASE, Held, Lease, holder
 from pipelines.storage.objects import Tag, is_object
 

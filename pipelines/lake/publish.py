@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -18,12 +18,18 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.lake import FORMAT_VERSION, files
-from pipelines.lake.batch import Batch
 from pipelines.lake.commit import Overtaken, live_files
-from pipelines.lake.create import Identity, add_checks, cannot_be_opened, create_table, described, keeps_changes
+from pipelines.lake.create import (
+    Identity,
+    add_checks,
+    cannot_be_opened,
+    create_table,
+    described,
+    keeps_changes,
+    remove_lake,
+)
 from pipelines.lake.delta import delta_at
 from pipelines.lake.files import DataFile
-from pipelines.lake.folder import remove_lake
 from pipelines.lake.head import write_head
 from pipelines.lake.lock import alone
 from pipelines.lake.recover import compare, mend, read_ledger
@@ -37,6 +43,26 @@ CHECKPOINT_EVERY = 5
 """The publications between two checkpoints of a table on S3. To open a table, delta-rs reads each commit after the
 newest checkpoint twice, and a checkpoint by eleven requests."""
 Rows = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The publication of one micro-batch: its range of offsets, the files, and the ledger's other columns."""
+
+    start_offset: int
+    end_offset: int
+    epoch: int
+    fingerprint: int
+    end_time: int
+    files: Sequence[DataFile]
+    touched: frozenset[tuple[str, int]]
+    metadata_version: int
+    from_snapshot: int | None
+    dropped: int
+    log_end: int | None = None
+    """The log's end offset, if it is before the lake's end."""
+    unknown: Mapping[str, int] = field(default_factory=dict)
+    """The kinds of records that are not known, each with the offset of the first (R-REC-4)."""
 
 
 @dataclass

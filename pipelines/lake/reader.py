@@ -11,27 +11,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 
-from jbod_model.errors import UsageError
+from jbod_model.errors import UsageError, first_line_of
 from pipelines.lake.delta import (
     Tables,
     connect,
     data_files,
+    delta_at,
     file_list,
     local_path,
     read_parquet,
     run_query,
     stream_query,
+    uri_of,
     use_threads,
 )
 from pipelines.lake.incomplete import Incomplete
 from pipelines.lake.ledger import EPOCH, Published, check_known, log_end, open_ledger, read_ledger, time_of
-from pipelines.lake.names import Names, Statement
-from pipelines.lake.read_labels import read_statements
+from pipelines.lake.names import LABELS, Names, Statement
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -251,3 +253,30 @@ def _ends_after(file: Mapping[str, Any], offset: int) -> bool:
     open_rows = file["null_count.to_offset"]
     every_row_is_open = open_rows is not None and open_rows == file["num_records"]
     return not every_row_is_open and _more(file["max.to_offset"], offset)
+
+
+def read_statements(root: str, connection: duckdb.DuckDBPyConnection) -> list[Statement]:
+    """The statements of a lake. Empty if jbod label never ran. Raises UsageError if the table cannot be read."""
+    table = labels_table(root)
+    if table is None:
+        return []
+    files = [file["path"] for file in data_files(table)]
+    columns = ", ".join(name if name != "read_time" else "epoch_us(read_time)" for name in Statement._fields)
+    rows = run_query(root, connection, f"SELECT {columns} FROM {read_parquet(root, LABELS, table, files)}")
+    return [Statement._make([*row[:-1], time_of(row[-1])]) for row in rows]
+
+
+def labels_table(root: str) -> DeltaTable | None:
+    """The table of a lake, None if there is none. Raises UsageError if it cannot be opened."""
+    location = f"{root}/{LABELS}"
+    if "://" not in root and not Path(location).is_dir():
+        return None
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    try:
+        return delta_at(uri_of(location))
+    except TableNotFoundError:
+        return None
+    except (DeltaError, OSError) as problem:
+        what = first_line_of(problem)
+        raise UsageError(f"{location}: cannot be opened ({what}): remove it, and run jbod label again") from None

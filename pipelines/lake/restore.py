@@ -22,8 +22,11 @@ from pipelines.lake.commit import LiveFile, live_files
 from pipelines.lake.files import DataFile
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.recover import read_ledger
-from pipelines.lake.restore_requests import reopen_requests
-from pipelines.lake.tables import CHANGES, DERIVED, HISTORY, LEDGER, RECORDS, REQUESTS, Table
+from pipelines.lake.tables import ASSIGNMENT_REQUESTS, CHANGES, DERIVED, HISTORY, LEDGER, RECORDS, REQUESTS, Table
+
+_REQUESTS = ASSIGNMENT_REQUESTS.name
+_OPEN_SHARD = 0
+"""The shard of requests that wait for the log."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def take_back(lake: LakeWriter, cut: Cut, shards_of: ShardsOf) -> None:
             told = taken_back(lake.location, lake.tables[CHANGES.name], cut.offset, before, _last_time(lake))
         lake.commit(CHANGES, told, (), cut.offset, cut.offset)
         rows[CHANGES.name] = sum(file.rows for file in told)
-        rows |= reopen_requests(lake, cut.offset, _last_time(lake))
+        rows |= _reopen_requests(lake, cut.offset, _last_time(lake))
         _cut_ledger(lake, cut, before, rows)
 
 
@@ -185,3 +188,46 @@ def _less(file: LiveFile, bound: str, offset: int) -> bool:
     """Whether a bound is known and below the offset."""
     value = file.statistics.get(bound)
     return value is not None and value < offset
+
+
+def _reopen_requests(lake: LakeWriter, offset: int, time: datetime) -> dict[str, int]:
+    """Commits ``assignment_requests`` with the requests reopened that records from ``offset`` on carried out.
+
+    Returns the number of rows written, if any. ``time`` is that of the record before the cut: requests after it that
+    were not in the log may be in the new one. The caller holds the lock and commits the ledger.
+    """
+    if lake.ledger is None or _REQUESTS not in lake.ledger["versions"]:
+        return {}
+    found = live_files(lake.tables[_REQUESTS])
+    opened = [file for file in found if file.shard >= 0]
+    added: list[DataFile] = []
+    gone: list[LiveFile] = []
+    waiting: list[pa.Table] = []
+    for file in found:
+        if file in opened:
+            continue
+        rows = files.read(lake.location, ASSIGNMENT_REQUESTS, [file.path])
+        beyond = pc.fill_null(pc.greater_equal(rows["realised_offset"], offset), False)
+        missed = pc.and_(pc.equal(rows["outcome"], "not in the log"), pc.greater(rows["answered_time"], time))
+        again = pc.or_(beyond, missed)
+        if not pc.any(again).as_py():
+            continue
+        gone.append(file)
+        waiting.append(_pending(rows.filter(again)))
+        kept = rows.filter(pc.invert(again))
+        if kept.num_rows:
+            added.append(files.write(lake.location, _REQUESTS, kept))
+    if not gone:
+        return {}
+    waiting.append(files.read(lake.location, ASSIGNMENT_REQUESTS, [file.path for file in opened]))
+    added.append(files.write(lake.location, _REQUESTS, pa.concat_tables(waiting), shard=_OPEN_SHARD))
+    lake.commit(ASSIGNMENT_REQUESTS, added, [*gone, *opened], offset, offset)
+    return {_REQUESTS: sum(file.rows for file in added)}
+
+
+def _pending(rows: pa.Table) -> pa.Table:
+    for name in ("why", "realised_offset", "realised_time", "latency_ms"):
+        at = rows.schema.get_field_index(name)
+        rows = rows.set_column(at, rows.schema.field(at), pa.nulls(rows.num_rows, rows.schema.field(at).type))
+    at = rows.schema.get_field_index("outcome")
+    return rows.set_column(at, rows.schema.field(at), pa.array(["pending"] * rows.num_rows, pa.string()))

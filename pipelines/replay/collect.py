@@ -12,8 +12,8 @@ import pyarrow as pa
 from jbod_model.errors import JbodError, MalformedLog, ReplayViolation, restored
 from pipelines.formats.record_names import first_of
 from pipelines.lake import files
-from pipelines.lake.batch import Batch
 from pipelines.lake.files import DataFile
+from pipelines.lake.publish import Batch
 from pipelines.lake.tables import BY_NAME, CHANGES
 from pipelines.replay.small_rows import read_rows
 from pipelines.replay.stages import ERROR, FILE, ROWS, SUMMARY

@@ -56,13 +56,13 @@ def states_at(lake: LakeWriter, job: Job, offset: int, *, max_records: int = CHU
 
 
 def folded(
-    lake: LakeWriter, job: Job, offset: int, *, max_records: int = CHUNK, known_again: bool = False
+    lake: LakeWriter, job: Job, offset: int, *, max_records: int = CHUNK, newly_known: bool = False
 ) -> Iterator[tuple[int, bytes, dict[str, Rows]]]:
     """The same, chunk by chunk: (shard, its state after the chunk, the rows that the chunk gave its tables).
 
     The shards of a chunk are folded in threads, while another one reads the next chunk.
 
-    ``known_again``: also folds records whose type was unknown when they were published and is known now. The tables
+    ``newly_known``: also folds records whose type was unknown when they were published and is known now. The tables
     lack their effects until the lake is rebuilt, so a state that continues the tables leaves them out.
     """
     # Pass no lake, so nothing is staged: the lake may be read-only, and a parallel run clears staged files.
@@ -75,7 +75,7 @@ def folded(
         return after, tables
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        read = _ahead(pool, chunks(lake, offset, max_records=max_records, known_again=known_again))
+        read = _ahead(pool, chunks(lake, offset, max_records=max_records, newly_known=newly_known))
         for number, chunk in enumerate(read):
             rows += _rows_of(job, number, chunk, lake.location)
             # A snapshot replaces everything at once, so it is folded in one step.
@@ -112,22 +112,22 @@ def _rows_of(job: Job, number: int, chunk: Chunk, location: str) -> list[Row]:
     return [*shard_rows(job, number, piece, chunk.records, np.ones(n, np.bool_)), *_control_rows(job, number, chunk)]
 
 
-def chunks(lake: LakeWriter, offset: int, *, max_records: int = CHUNK, known_again: bool = False) -> Iterator[Chunk]:
+def chunks(lake: LakeWriter, offset: int, *, max_records: int = CHUNK, newly_known: bool = False) -> Iterator[Chunk]:
     """The published records below ``offset`` in log order. Those of a snapshot follow the log's records before it."""
-    for part in _batches(lake, offset, max_records, known_again):
+    for part in _batches(lake, offset, max_records, newly_known):
         origin = np.where(part["snapshot"].to_numpy(), part["log_offset"].to_numpy() + 1, -1)
         cuts = [0, *(np.flatnonzero(np.diff(origin)) + 1).tolist(), len(part)]
         for start, end in itertools.pairwise(cuts):
             yield _chunk(part.slice(start, end - start), int(origin[start]))
 
 
-def _batches(lake: LakeWriter, offset: int, max_records: int, known_again: bool) -> Iterator[pa.Table]:
+def _batches(lake: LakeWriter, offset: int, max_records: int, newly_known: bool) -> Iterator[pa.Table]:
     delta = lake.tables[RECORDS.name]
     names = [file["path"] for file in data_files(delta)]
     footer = CONTROL_TYPE_NAMES[SNAPSHOT_FOOTER]
     read = (footer, *_QUORUM)
     unread = ", ".join(f"'{name}'" for name in CONTROL_TYPE_NAMES.values() if name not in read)
-    skipped = "UNKNOWN_CONTROL_" if known_again else "UNKNOWN_"
+    skipped = "UNKNOWN_CONTROL_" if newly_known else "UNKNOWN_"
     with connect(lake.location) as connection:
         reader = connection.sql(
             f"""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from jbod_model.errors import MalformedLog, ReplayViolation, restored
-from pipelines.lake.faults import fault_of_disk
 from pipelines.replay.cluster import fault_of_cluster
 from pipelines.replay.pack import CorruptState
 from pipelines.spark.connect import fault_of_connect, is_of_client
+from pipelines.storage.faults import fault_of_disk
 
 
 def explained(lake: str, problem: Exception) -> Exception:

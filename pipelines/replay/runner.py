@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation
 from pipelines.lake.changes import next_generation
-from pipelines.lake.create import Identity
-from pipelines.lake.folder import check_folder
+from pipelines.lake.create import Identity, check_folder
 from pipelines.lake.lock import only_run
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.uris import home_of

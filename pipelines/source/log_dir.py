@@ -12,8 +12,7 @@ import pyarrow.fs as pafs
 
 from jbod_model.errors import LogChanged, UsageError
 from pipelines.source.sniff import check_first_batch, read_head, what_file, what_folder
-from pipelines.storage.filesystem import filesystem_of, read_at
-from pipelines.storage.listed_folder import ListedFolder
+from pipelines.storage.filesystem import ListedFolder, filesystem_of, read_at
 from pipelines.storage.objects import is_object
 
 LOG_NAME = "__cluster_metadata-0"

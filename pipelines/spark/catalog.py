@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from jbod_model.errors import UsageError
 from pipelines.lake.tables import BY_NAME, LEDGER, RECORDS, Table
 from pipelines.lake.uris import for_spark
-from pipelines.spark.lake import open_lake
-from pipelines.spark.sql import Bounds, functions, rows_until, views
+from pipelines.spark.lake import Bounds, functions, open_lake, rows_until, views
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,11 +1,14 @@
 """Delta Lake's jars for a session: those kept on this machine, or else those that Spark fetches with Ivy.
 
-pipelines.upkeep.delta_jars keeps them.
+``make setup`` and ``jbod warm --delta`` keep them, so that sessions with Delta Lake need no network.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
+import re
+import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,3 +45,27 @@ def with_delta(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkS
 
 def _listed(conf: Mapping[str, str], name: str) -> list[str]:
     return [each for each in conf.get(name, "").split(",") if each]
+
+
+def keep(jars: list[Path], of_spark: Path) -> Path:
+    """Copies the jars that ``of_spark`` has in no version. Returns their folder, which is made whole or not at all."""
+    brought = {_artifact(jar) for jar in of_spark.glob("*.jar")}
+    there = folder()
+    there.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=there.parent) as scratch:
+        made = Path(scratch, "jars")
+        made.mkdir()
+        for jar in jars:
+            if _artifact(jar) not in brought:
+                shutil.copy(jar, made)
+        shutil.rmtree(there, ignore_errors=True)
+        made.rename(there)
+    return there
+
+
+def _artifact(jar: Path) -> str:
+    """The name without the group that Ivy puts before it, and without version: ``delta-storage``."""
+    name = jar.name
+    if "_" in name and "." in name.partition("_")[0]:
+        name = name.partition("_")[2]
+    return re.split(r"-\d", name)[0]

@@ -1,11 +1,22 @@
-"""One-line errors for faults of object storage, whichever library reports them."""
+"""One-line errors for faults of a disk or of object storage, whichever library reports them."""
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 
 from jbod_model.errors import JbodError, Retriable, UsageError
 
+_ADVICE = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room",
+    errno.EFBIG: "raise the limit on the size of files",
+    errno.EROFS: "mount it for writing",
+    errno.EACCES: "give this user the right to write there",
+    errno.EPERM: "give this user the right to write there",
+    errno.EIO: "see the kernel's log for the disk",
+}
 # What obstore, delta-rs, DuckDB and Spark pass on of S3's answer, in the order in which they decide.
 _REFUSED = (
     (r"NoSuchBucket", "there is no such bucket: create it, or name another one"),
@@ -57,3 +68,17 @@ def fault_of_storage(location: str, problem: BaseException) -> JbodError | None:
             said = f" (status {status[1]})" if status else ""
             return Retriable(f"{location}: {what}{said}: run again later; what was published is whole and stays")
     return None
+
+
+def fault_of_disk(location: str, problem: BaseException) -> JbodError | None:
+    """Returns the error for a fault of a disk, or of S3, that delta-rs, Arrow, Hadoop or Spark reports, otherwise None.
+
+    Their messages contain the system's message. The error number would be better, but Spark does not pass it on.
+    """
+    text = str(problem)
+    for number, advice in _ADVICE.items():
+        if os.strerror(number) in text:
+            return UsageError(
+                f"{location}: {os.strerror(number)}: {advice} and run again; what was published is whole and stays"
+            )
+    return fault_of_storage(location, problem)

@@ -13,23 +13,32 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, Self
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from jbod_model.formats.records import API_KEYS, TYPE_NAMES
+from pipelines.formats.programs import programs
+from pipelines.formats.record_names import kind_of
+from pipelines.formats.records import decode_values
 from pipelines.lake import files
 from pipelines.lake.changes import rebuild_changes
-from pipelines.lake.commit import live_files
+from pipelines.lake.commit import LiveFile, live_files
+from pipelines.lake.delta import connect, data_files, read_parquet
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.recover import fit, mend
 from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, RECORDS, REQUESTS
 from pipelines.replay.from_records import CHUNK, folded
 from pipelines.replay.job import Job
+from pipelines.replay.record_rows import record_rows
 from pipelines.replay.rules import rules
 from pipelines.replay.seed import discard_checkpoint
 from pipelines.upkeep.compact import replace_files
-from pipelines.upkeep.known_again import renamed, unknown_in
 
 Say = Callable[[str], None]
+UNKNOWN = "UNKNOWN_"
+_READ_AGAIN = ("record_type", "topic_id", "partition", "broker_id")
 
 
 def rebuild(location: str, *, say: Say, max_records: int = CHUNK) -> dict[str, int]:
@@ -44,8 +53,8 @@ def rebuild(location: str, *, say: Say, max_records: int = CHUNK) -> dict[str, i
             if table.name in lake.tables:
                 mend(lake, table)
         say(f"reading the records below offset {lake.end_offset}")
-        made = recompute(lake, lake.end_offset, location, max_records=max_records, known_again=True)
-        names, unnamed = renamed(lake)
+        made = recompute(lake, lake.end_offset, location, max_records=max_records, newly_known=True)
+        names, unnamed = _renamed(lake)
         # A state that was folded by other rules than these tables must not be resumed.
         discard_checkpoint(lake.home)
         for table in HISTORY:
@@ -57,12 +66,12 @@ def rebuild(location: str, *, say: Say, max_records: int = CHUNK) -> dict[str, i
         if names:
             say("naming records that are known now")
             replace_files(lake, RECORDS, names, unnamed, rebuilt=True)
-        lake.publish_rewritten(unknown_in(lake))
+        lake.publish_rewritten(_unknown_in(lake))
     return {name: sum(file.rows for file in written) for name, written in made.items()}
 
 
 def recompute(
-    lake: LakeWriter, end_offset: int, into: str, *, max_records: int = CHUNK, known_again: bool = False
+    lake: LakeWriter, end_offset: int, into: str, *, max_records: int = CHUNK, newly_known: bool = False
 ) -> dict[str, list[DataFile]]:
     """Writes the rows of ``recomputed`` to the folder or lake ``into``."""
     fs, root = lake_filesystem(into)
@@ -70,7 +79,7 @@ def recompute(
     for name in made:
         fs.create_dir(f"{root}/{name}")
     with Writer(into) as writer:
-        recomputed(lake, end_offset, writer.write, max_records=max_records, known_again=known_again)
+        recomputed(lake, end_offset, writer.write, max_records=max_records, newly_known=newly_known)
         for file in writer.written():
             made[file.table].append(file)
     return made
@@ -84,16 +93,16 @@ class Take(Protocol):
 
 
 def recomputed(
-    lake: LakeWriter, end_offset: int, take: Take, *, max_records: int = CHUNK, known_again: bool = False
+    lake: LakeWriter, end_offset: int, take: Take, *, max_records: int = CHUNK, newly_known: bool = False
 ) -> None:
     """Gives ``take`` the derived rows of a lake's records below ``end_offset``, each row once.
 
-    ``known_again``: also from those whose type was not known when they were published.
+    ``newly_known``: also from those whose type was not known when they were published.
     """
     job = Job(lake.location, lake.identity.shards, rules(lake.identity.profile, lake.identity.ids), generation=0)
     opened: dict[tuple[str, int], pa.Table] = {}
     closed: dict[str, list[pa.Table]] = defaultdict(list)
-    for shard, _, found in folded(lake, job, end_offset, max_records=max_records, known_again=known_again):
+    for shard, _, found in folded(lake, job, end_offset, max_records=max_records, newly_known=newly_known):
         for name, rows in found.items():
             if BY_NAME[name].has_open_rows:
                 opened[name, shard] = rows.open
@@ -142,3 +151,62 @@ def joined(name: str, parts: list[pa.Table]) -> pa.Table:
 def _write(into: str, name: str, parts: list[pa.Table], shard: int) -> DataFile | None:
     rows = joined(name, parts)
     return files.write(into, name, rows, shard=shard) if len(rows) else None
+
+
+def _unknown_in(lake: LakeWriter) -> dict[str, int]:
+    """The kinds of records of a lake that are not known, each with the offset of the first."""
+    delta = lake.tables[RECORDS.name]
+    source = read_parquet(lake.location, RECORDS.name, delta, [file["path"] for file in data_files(delta)])
+    with connect(lake.location) as connection:
+        rows = connection.execute(
+            f"SELECT record_type, record_version, min(log_offset) FROM {source} GROUP BY ALL ORDER BY ALL"
+        ).fetchall()
+    numbers = {TYPE_NAMES[kind]: number for number, kind in API_KEYS.items()}
+    found: dict[str, int] = {}
+    for name, version, offset in rows:
+        number = _number(name) if name.startswith(UNKNOWN) else numbers.get(name)
+        if number is not None and programs().entries_of(np.array([number]), np.array([version]))[0] < 0:
+            kind = kind_of(number, version)
+            found[kind] = min(offset, found.get(kind, offset))
+    return found
+
+
+def _renamed(lake: LakeWriter) -> tuple[list[DataFile], list[LiveFile]]:
+    """Files of ``records`` in which types that are known now have their names, and those that they replace.
+
+    MalformedLog where such a record cannot be read.
+    """
+    known = {f"{UNKNOWN}{number}" for number in API_KEYS}
+    added, gone = [], []
+    for file in live_files(lake.tables[RECORDS.name]):
+        rows = files.read(lake.location, RECORDS, [file.path])
+        mask = pc.is_in(rows["record_type"].cast(pa.string()), pa.array(sorted(known)))
+        if pc.any(mask).as_py():
+            added.append(files.write(lake.location, RECORDS.name, _read_again(rows, mask)))
+            gone.append(file)
+    return added, gone
+
+
+def _read_again(rows: pa.Table, mask: pa.ChunkedArray) -> pa.Table:
+    """The rows, with the columns that are read from the value made again where ``mask``."""
+    chosen = rows.filter(mask)
+    values = chosen["value"].to_pylist()
+    ends = np.cumsum([0, *map(len, values)], dtype=np.int64)
+    data = np.frombuffer(b"".join(values), np.uint8)
+    offsets = chosen["log_offset"].to_numpy()
+    times = chosen["append_time"].cast(pa.int64()).to_numpy() // 1000
+    records = decode_values(data, ends, offsets, times, RECORDS.name)
+    again = record_rows(records, np.ones(len(records), np.bool_), None).cast(RECORDS.schema)
+    for name in _READ_AGAIN:
+        at = rows.schema.get_field_index(name)
+        column = rows[name].combine_chunks().to_pylist()
+        for row, value in zip(np.flatnonzero(mask.to_numpy()).tolist(), again[name].to_pylist(), strict=True):
+            column[row] = value
+        rows = rows.set_column(at, rows.schema.field(at), pa.array(column, rows.schema.field(at).type))
+    return rows
+
+
+def _number(name: str) -> int | None:
+    """The api key in ``UNKNOWN_35``; None for a control record."""
+    number = name.removeprefix(UNKNOWN)
+    return int(number) if number.isdigit() else None

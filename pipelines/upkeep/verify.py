@@ -25,11 +25,10 @@ from jbod_model.profiles import PROFILES
 from pipelines.lake import files
 from pipelines.lake.changes import CONTENT, KEY, in_force, same_changes
 from pipelines.lake.create import described, keeps_changes
-from pipelines.lake.delta import data_files, open_table, read_parquet
+from pipelines.lake.delta import RowHash, data_files, hashed, open_table, read_parquet, row_hash
 from pipelines.lake.files import lake_filesystem
 from pipelines.lake.foreign import last_own, since
 from pipelines.lake.reader import Lake
-from pipelines.lake.row_hashes import RowHash, hashed, row_hash
 from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, LEDGER, RECORDS, Table
 from pipelines.upkeep.verify_reference import History, Row
 

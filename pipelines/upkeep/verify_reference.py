@@ -30,11 +30,19 @@ from jbod_model.replay.image import Image
 from jbod_model.replay.offline import offline_replicas
 from jbod_model.replay.quorum import QUORUM_RECORDS, Moment, QuorumState
 from jbod_model.replay.registrations import BrokerRegistration, Partition
-from pipelines.upkeep.verify_rows import Row, change_row, controller_row, time_of, voter_row
+from pipelines.upkeep.verify_rows import (
+    Row,
+    broker_row,
+    change_row,
+    controller_row,
+    partition_row,
+    slot_row,
+    slots,
+    time_of,
+    voter_row,
+)
 
 __all__ = ["Entry", "History", "Row", "time_of"]
-
-RECOVERY = {0: "RECOVERED", 1: "RECOVERING"}
 
 
 class Entry(Protocol):
@@ -205,7 +213,7 @@ class History:
             old, new = self._registrations.get(broker_id), image.brokers.get(broker_id)
             if old is new:
                 continue
-            old_row, new_row = _broker_row(old), _broker_row(new)
+            old_row, new_row = broker_row(old), broker_row(new)
             if old_row != new_row:
                 if old is not None:
                     self.brokers.end((broker_id,), at, why if at.snapshot_index is None else "resync")
@@ -241,15 +249,15 @@ class History:
             if old is not None:
                 self.partitions.end(key, at)
             if new is not None:
-                self.partitions.start(_partition_row(key, names[key[0]], new), at)
+                self.partitions.start(partition_row(key, names[key[0]], new), at)
             self._assignments(image, key, names.get(key[0], ""), old, new, at)
         self._states = now
 
     def _assignments(
         self, image: Image, key: tuple[str, int], topic: str, old: Partition | None, new: Partition | None, at: Entry
     ) -> None:
-        before = _slots(old)
-        after = _slots(new)
+        before = slots(old)
+        after = slots(new)
         kind = image.ids.kind
         for index in range(max(len(before), len(after))):
             was = before[index] if index < len(before) else None
@@ -271,7 +279,7 @@ class History:
                     why = "lost" if kind(will[1]) == "lost" else "unassigned"
                 self.assignments.end((*key, index), at, why)
             if will is not None:
-                row = _slot_row(key, topic, index, will) | {"kind": kind(will[1])}
+                row = slot_row(key, topic, index, will) | {"kind": kind(will[1])}
                 self.assignments.start(row, at)
 
     def _offline(self, before: Image, image: Image, at: Entry) -> None:
@@ -284,7 +292,7 @@ class History:
                 continue
             for number, partition in topic.partitions.items():
                 reasons = offline_replicas(image, partition, profile=self.profile)
-                for index, (broker, directory) in enumerate(_slots(partition)):
+                for index, (broker, directory) in enumerate(slots(partition)):
                     if broker in reasons:
                         wanted[str(topic_id), number, index] = (topic.name, broker, str(directory), reasons[broker])
         for key, row in list(self.offline.open.items()):
@@ -313,53 +321,3 @@ def _exchange(rows: _Intervals, key: int, old: Row | None, new: Row | None, at: 
         rows.end((key,), at, why)
     if new is not None:
         rows.start(new, at)
-
-
-def _slots(partition: Partition | None) -> list[tuple[int, Any]]:
-    return [] if partition is None else list(zip(partition.replicas, partition.directories, strict=True))
-
-
-def _slot_row(key: tuple[str, int], topic: str, index: int, slot: tuple[int, Any]) -> Row:
-    return {
-        "topic_id": key[0],
-        "topic": topic,
-        "partition": key[1],
-        "replica_index": index,
-        "broker_id": slot[0],
-        "directory_id": str(slot[1]),
-    }
-
-
-def _broker_row(broker: BrokerRegistration | None) -> Row | None:
-    if broker is None:
-        return None
-    cordoned = broker.cordoned_directories
-    return {
-        "broker_id": broker.broker_id,
-        "broker_epoch": broker.epoch,
-        "incarnation_id": str(broker.incarnation_id),
-        "fenced": broker.fenced,
-        "in_controlled_shutdown": broker.in_controlled_shutdown,
-        "rack": broker.rack,
-        "log_dirs": [str(directory) for directory in broker.directories],
-        "cordoned_log_dirs": None if cordoned is None else [str(directory) for directory in sorted(cordoned)],
-    }
-
-
-def _partition_row(key: tuple[str, int], topic: str, partition: Partition) -> Row:
-    return {
-        "topic_id": key[0],
-        "topic": topic,
-        "partition": key[1],
-        "replicas": list(partition.replicas),
-        "isr": list(partition.isr),
-        "elr": list(partition.eligible_leader_replicas),
-        "last_known_elr": list(partition.last_known_elr),
-        "adding": list(partition.adding_replicas),
-        "removing": list(partition.removing_replicas),
-        "leader": partition.leader,
-        "leader_epoch": partition.leader_epoch,
-        "partition_epoch": partition.partition_epoch,
-        "leader_recovery": RECOVERY[partition.leader_recovery_state],
-        "directories": [str(directory) for directory in partition.directories],
-    }

@@ -1,4 +1,4 @@
-"""Rows of ``changes``, ``controllers`` and ``voters`` from the model, for the plain reference."""
+"""Rows of the history tables from the model's objects, for the plain reference."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 from jbod_model.replay.changes import Change
 from jbod_model.replay.quorum import Controller, QuorumState
+from jbod_model.replay.registrations import BrokerRegistration, Partition
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]
+RECOVERY = {0: "RECOVERED", 1: "RECOVERING"}
 
 
 def time_of(micros: int) -> datetime:
@@ -74,3 +76,53 @@ def voter_row(quorum: QuorumState, node_id: int) -> Row | None:
         row[f"{name}_offset"] = None if moment is None else moment.offset
         row[f"{name}_time"] = None if moment is None else time_of(moment.time)
     return row
+
+
+def broker_row(broker: BrokerRegistration | None) -> Row | None:
+    if broker is None:
+        return None
+    cordoned = broker.cordoned_directories
+    return {
+        "broker_id": broker.broker_id,
+        "broker_epoch": broker.epoch,
+        "incarnation_id": str(broker.incarnation_id),
+        "fenced": broker.fenced,
+        "in_controlled_shutdown": broker.in_controlled_shutdown,
+        "rack": broker.rack,
+        "log_dirs": [str(directory) for directory in broker.directories],
+        "cordoned_log_dirs": None if cordoned is None else [str(directory) for directory in sorted(cordoned)],
+    }
+
+
+def partition_row(key: tuple[str, int], topic: str, partition: Partition) -> Row:
+    return {
+        "topic_id": key[0],
+        "topic": topic,
+        "partition": key[1],
+        "replicas": list(partition.replicas),
+        "isr": list(partition.isr),
+        "elr": list(partition.eligible_leader_replicas),
+        "last_known_elr": list(partition.last_known_elr),
+        "adding": list(partition.adding_replicas),
+        "removing": list(partition.removing_replicas),
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "partition_epoch": partition.partition_epoch,
+        "leader_recovery": RECOVERY[partition.leader_recovery_state],
+        "directories": [str(directory) for directory in partition.directories],
+    }
+
+
+def slots(partition: Partition | None) -> list[tuple[int, Any]]:
+    return [] if partition is None else list(zip(partition.replicas, partition.directories, strict=True))
+
+
+def slot_row(key: tuple[str, int], topic: str, index: int, slot: tuple[int, Any]) -> Row:
+    return {
+        "topic_id": key[0],
+        "topic": topic,
+        "partition": key[1],
+        "replica_index": index,
+        "broker_id": slot[0],
+        "directory_id": str(slot[1]),
+    }

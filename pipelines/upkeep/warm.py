@@ -10,6 +10,10 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import pyspark
 
 from jbod_model.formats.log_writer import LogWriter
 from jbod_model.formats.records import (
@@ -25,6 +29,7 @@ from pipelines.java import use_java
 from pipelines.replay.options import Replay
 from pipelines.replay.runner import Runner
 from pipelines.settings import Spark
+from pipelines.spark.delta_jars import folder, keep
 from pipelines.spark.session import spark_session
 from pipelines.start.cache import class_archive, prepared
 from pipelines.start.launch import keep_command
@@ -80,5 +85,19 @@ def main() -> int:
     return 0
 
 
+def fetch_delta_jars() -> Path:
+    """Keeps Delta Lake's jars on this machine, unless they are kept already. Returns their folder."""
+    there = folder()
+    if not there.is_dir():
+        session = spark_session(delta=True)
+        fetched = [Path(url2pathname(urlsplit(jar).path)) for jar in (session.conf.get("spark.jars") or "").split(",")]
+        keep(fetched, Path(pyspark.__file__).parent / "jars")
+        session.stop()
+    return there
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:] == ["--delta"]:
+        fetch_delta_jars()
+    else:
+        main()

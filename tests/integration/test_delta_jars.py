@@ -32,7 +32,7 @@ def opened(lake: Path, home: Path, cache: Path) -> subprocess.CompletedProcess[s
 
 def test_session_has_delta_lake_without_a_network_only_if_its_jars_are_kept(tmp_path: Path) -> None:
     """``make setup`` runs the module, so it has nothing to do here unless the jars could not be fetched then."""
-    subprocess.run([sys.executable, "-m", "pipelines.upkeep.delta_jars"], check=True, timeout=300)
+    subprocess.run([sys.executable, "-m", "pipelines.upkeep.warm", "--delta"], check=True, timeout=300)
     lake, home = tmp_path / "lake", tmp_path / "home"
     home.mkdir()
     write_lake(lake, read_log(metadata_dir(KAFKAS[0]), "log")[:50])

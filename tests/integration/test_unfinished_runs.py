@@ -19,7 +19,6 @@ import pytest
 
 from jbod_model.errors import UsageError
 from pipelines.lake.create import Identity
-from pipelines.lake.faults import fault_of_disk
 from pipelines.lake.lock import only_run
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import TABLES
@@ -27,6 +26,7 @@ from pipelines.replay.options import Replay
 from pipelines.replay.runner import Runner
 from pipelines.replay.seed import CHECKPOINT, OF_REQUESTS, checkpoint_fits, is_readable, mark_keys, write_seed
 from pipelines.source.positions import Position
+from pipelines.storage.faults import fault_of_disk
 from tests.crash.check import History, complete, readable, uninterrupted
 from tests.crash.loop import LOG
 from tests.crash.runs import forked

@@ -16,10 +16,9 @@ from deltalake.schema import PrimitiveType
 
 from pipelines import ask
 from pipelines.lake import files
-from pipelines.lake.batch import Batch
 from pipelines.lake.commit import live_files
 from pipelines.lake.create import Identity
-from pipelines.lake.publish import LakeWriter
+from pipelines.lake.publish import Batch, LakeWriter
 from pipelines.lake.restore import shards_of_rows
 from pipelines.lake.tables import BY_NAME, CHANGES, HISTORY, TABLES
 from pipelines.replay.blocks import shards_of

@@ -15,9 +15,8 @@ from deltalake import DeltaTable
 from jbod_model.formats.request_log import RequestLine, parse_line
 from pipelines.formats.request_rows import REJECTS_SCHEMA, assignments_table
 from pipelines.lake import files
-from pipelines.lake.batch import Batch
 from pipelines.lake.create import Identity
-from pipelines.lake.publish import LakeWriter
+from pipelines.lake.publish import Batch, LakeWriter
 from pipelines.lake.tables import BY_NAME, HISTORY
 from pipelines.replay.request_stream import Requests, RequestStream
 from pipelines.upkeep.verify_reference import Row

@@ -12,7 +12,7 @@ from jbod_model.errors import UsageError
 from pipelines.source.log_dir import LogDir
 from pipelines.source.plan import Planner
 from pipelines.source.positions import Position
-from pipelines.storage import listed_folder, objects
+from pipelines.storage import filesystem, objects
 from tests.support.paths import metadata_dir
 
 AT = "s3://bucket/log"
@@ -98,7 +98,7 @@ def test_segment_of_the_same_size_with_other_bytes_is_read_again(requests: Reque
 
 
 def test_no_more_is_kept_than_the_limit(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listed_folder, "KEPT_BYTES", 1000)
+    monkeypatch.setattr(filesystem, "KEPT_BYTES", 1000)
     log = LogDir(AT)
     end = Planner(log).advance(Position(0))
     requests.clear()

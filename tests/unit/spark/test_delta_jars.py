@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.spark import delta_jars
-from pipelines.upkeep.delta_jars import keep
+from pipelines.spark.delta_jars import keep
 
 JARS = ("io.delta_delta-storage-4.4.0.jar", "org.slf4j_slf4j-api-2.0.13.jar", "io.airlift_aircompressor-2.0.2.jar")
 
