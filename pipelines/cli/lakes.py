@@ -13,7 +13,7 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli.afterwards import refusals
-from pipelines.cli.times import is_exact, parse_time
+from pipelines.lake.times import is_exact, parse_time
 from pipelines.show.incomplete import about, answered
 from pipelines.show.text import call_directories
 
@@ -39,6 +39,8 @@ def open_lake(
     log_dirs = [one for some in logs for one in some or ()]
     if path is not None and log_dirs:
         raise UsageError("--lake and --log: give one of them")
+    if len(log_dirs) > 1:
+        raise UsageError(f"{', '.join(log_dirs)}: a question is about one log: give one")
     time = None if at_time is None else parse_time(at_time)
     from pipelines.settings import load
 
@@ -59,10 +61,11 @@ def open_lake(
         replay = settings.replay
         options = Options(
             path=log_dirs[0],
-            more_dirs=tuple(log_dirs[1:]),
             tail=replay.tail,
         )
         found = LogLake.of(options, at_offset, time, profile=replay.profile)
+        for line in found.log.notices:
+            typer.echo(f"jbod: {line}", err=True)
         if found.log.refusal is not None:
             typer.echo(f"jbod: answered from the records up to offset {found.published.end_offset - 1}", err=True)
             refusals.append(found.log.refusal)

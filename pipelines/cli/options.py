@@ -24,12 +24,11 @@ Logs = Annotated[
     typer.Option(
         "--log",
         metavar="DIR",
-        help="Ask this log in place of a lake: a metadata.log.dir, its __cluster_metadata-0 or a URI. Several for the "
-        "directories of several controllers.",
+        help="Ask this log in place of a lake: a metadata.log.dir, its __cluster_metadata-0 or a URI.",
         rich_help_panel=_WHAT,
     ),
 ]
-LogDirs = Annotated[list[str] | None, typer.Argument(metavar="[LOG_DIR]...", help="The same as --log DIR.")]
+LogDirs = Annotated[list[str] | None, typer.Argument(metavar="LOG_DIR", help="The same as --log DIR.")]
 AtOffset = Annotated[
     int | None,
     typer.Option("--at-offset", help="The state after the record at this offset.", rich_help_panel=_WHAT),
@@ -56,7 +55,12 @@ Topics = Annotated[
 ]
 Dirs = Annotated[
     list[str] | None,
-    typer.Option("--dir", metavar="DIR", help="Only of this disk: its id, path or label.", rich_help_panel=_WHICH),
+    typer.Option(
+        "--dir",
+        metavar="DIR",
+        help="Only of this disk: its id, its path or the end of it (disk7c), or its label.",
+        rich_help_panel=_WHICH,
+    ),
 ]
 Reasons = Annotated[
     list[str] | None,

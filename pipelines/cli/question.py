@@ -24,7 +24,7 @@ from jbod_model.errors import JbodError, UsageError
 from pipelines.cli import options
 from pipelines.cli.afterwards import refusals
 from pipelines.cli.lakes import open_lake, print_json
-from pipelines.cli.times import parse_span
+from pipelines.lake.times import parse_span
 from pipelines.show.formats import Format, write_rows
 from pipelines.show.incomplete import answered
 from pipelines.show.rows import Table

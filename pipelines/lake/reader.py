@@ -34,6 +34,7 @@ from pipelines.lake.delta import (
 from pipelines.lake.incomplete import Incomplete
 from pipelines.lake.ledger import EPOCH, Published, check_known, log_end, open_ledger, read_ledger, time_of
 from pipelines.lake.names import LABELS, Names, Statement
+from pipelines.lake.times import parse_time
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -57,11 +58,13 @@ class Lake:
     """Names of directories for this answer only."""
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], at_offset: int | None = None, at_time: datetime | None = None) -> Lake:
+    def open(
+        cls, path: str | os.PathLike[str], at_offset: int | None = None, at_time: datetime | str | None = None
+    ) -> Lake:
         """The lake at ``path`` after the record at ``at_offset``, or after the last one appended by ``at_time``.
 
-        Without either, after the newest published record. Raises UsageError if there is no lake, or if it does not
-        know that offset or time.
+        Without either, after the newest published record. ``at_time`` may be a text, as --at-time takes it: ``-10m``.
+        Raises UsageError if there is no lake, or if it does not know that offset or time.
         """
         root = local_path(os.fspath(path)).rstrip("/")
         connection = connect(root)
@@ -224,8 +227,14 @@ class Lake:
         ((micros,),) = lake.query(f"SELECT epoch_us(arg_max(append_time, log_offset)) FROM {lake.records()}")
         return lake if micros is None else replace(lake, time=time_of(micros))
 
-    def _offset_at(self, at_time: datetime) -> int:
+    def _offset_at(self, at_time: datetime | str) -> int:
+        at_time = parse_time(at_time) if isinstance(at_time, str) else at_time
         wanted = at_time if at_time.tzinfo else at_time.replace(tzinfo=UTC)
+        if wanted > max(self.time, datetime.now(UTC)):
+            raise UsageError(
+                f"{self.path}: {wanted.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC is in the future: the newest record is "
+                f"of {self.time:%Y-%m-%d %H:%M:%S} UTC (offset {self.offset})"
+            )
         micros = (wanted - EPOCH) // timedelta(microseconds=1)
         ((found, oldest),) = self.query(
             "SELECT max(log_offset) FILTER (append_time <= make_timestamptz($1)), epoch_us(min(append_time)) "

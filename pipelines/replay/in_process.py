@@ -21,6 +21,7 @@ from pipelines.formats.record_names import first_of
 from pipelines.lake.ledger import time_of
 from pipelines.replay.events import CHANGE, PARTITION, TOPIC, Part
 from pipelines.replay.job import Job
+from pipelines.replay.notices import lines_of_end
 from pipelines.replay.record_rows import record_rows
 from pipelines.replay.refusals import refused_at
 from pipelines.replay.rows import Rows
@@ -29,6 +30,7 @@ from pipelines.replay.slice_ids import SliceIds
 from pipelines.replay.stages import SUMMARY, Row, fold_rows, other_rows, shard_events
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Options
+from pipelines.source.plan import Planner
 from pipelines.source.planners import planner_of
 from pipelines.source.positions import Slice
 from pipelines.source.slices import read_slice
@@ -61,6 +63,8 @@ class ReplayedLog:
     history: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
     settings: list[pa.Table] = field(default_factory=list)
     """Rows of ``records`` without the frequent types."""
+    notices: Sequence[str] = ()
+    """A line for what waits at the end of the log: a batch that is not complete, an empty segment."""
     unknown: Mapping[str, int] = field(default_factory=dict)
     """The kinds of records that are not known, each with the offset of the first (R-REC-4)."""
 
@@ -99,8 +103,8 @@ def replay_log(options: Options, *, profile: str = "kafka", ids: str = "kafka") 
     changed = 0
     while True:
         try:
-            pieces, refusal = _plan(options if limit is None else replace(options, limit=limit), refusal)
-            return _replay(options, pieces, Job("", _shards(pieces), chosen), refusal)
+            plan = _plan(options if limit is None else replace(options, limit=limit), refusal)
+            return _replay(options, plan, Job("", _shards(plan.pieces), chosen))
         except LogChanged:
             changed += 1
             if changed > ATTEMPTS:
@@ -112,8 +116,16 @@ def replay_log(options: Options, *, profile: str = "kafka", ids: str = "kafka") 
             limit, refusal = offset, problem
 
 
-def _plan(options: Options, refusal: JbodError | None) -> tuple[list[Slice], JbodError | None]:
-    """The slices up to the end of what may be read, and the error that stops the reader there, if any."""
+class _Plan(NamedTuple):
+    """The slices up to the end of what may be read, the error that stops the reader there, and what waits there."""
+
+    pieces: Sequence[Slice]
+    refusal: JbodError | None
+    notices: Sequence[str] = ()
+
+
+def _plan(options: Options, refusal: JbodError | None) -> _Plan:
+    """Plans the whole log."""
     planner = planner_of(options)
     planner.freeze()
     position = planner.begin(options.start)
@@ -126,19 +138,21 @@ def _plan(options: Options, refusal: JbodError | None) -> tuple[list[Slice], Jbo
         except (MalformedLog, ReplayViolation) as problem:
             if not pieces:
                 raise
-            return pieces, refusal or problem
+            return _Plan(pieces, refusal or problem)
         if end == position:
             break
         pieces += planner.slices(position, end)
         position = end
     if pieces:
-        return pieces, refusal
+        waits = isinstance(planner, Planner) and refusal is None
+        return _Plan(pieces, refusal, lines_of_end(planner)[1] if waits else ())
     if refusal is not None:
         raise refusal
     raise UsageError(f"{options.path}: no record of this log may be read yet")
 
 
-def _replay(options: Options, pieces: Sequence[Slice], job: Job, refusal: JbodError | None) -> ReplayedLog:
+def _replay(options: Options, plan: _Plan, job: Job) -> ReplayedLog:
+    pieces = plan.pieces
     decoded = _parallel(lambda item: _decoded(job, *item), list(enumerate(pieces)))
     rows = [row for one in decoded for row in one.rows]
     last = pieces[-1]
@@ -151,7 +165,8 @@ def _replay(options: Options, pieces: Sequence[Slice], job: Job, refusal: JbodEr
         end_time=time_of(int(decoded[-1].times[-1])),
         snapshot=snapshot,
         batches=(np.concatenate([one.offsets for one in decoded]), np.concatenate([one.times for one in decoded])),
-        refusal=refusal,
+        refusal=plan.refusal,
+        notices=plan.notices,
         settings=[one.settings for one in decoded],
         unknown=first_of(json.loads(row[3])["unknown"] for row in rows if row[2] == SUMMARY),
     )

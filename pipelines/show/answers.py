@@ -18,16 +18,15 @@ from pipelines.show.selection import Chosen
 from pipelines.show.text import age, console, listed, many, say, show_selection, show_table, when
 
 FIRST_ROWS = 10
-"""Rows of the list of offline replicas on a terminal, unless all are asked for."""
+"""Rows of the list of offline replicas, unless all are asked for."""
 MOST_CAUSES = 8
-"""Causes on a terminal, unless all are asked for: the loss of a zone gives thirty causes."""
+"""Causes, unless all are asked for: the loss of a zone gives thirty causes."""
 
 
 def show_offline(answer: Offline, chosen: Chosen, every: bool = False, out: Console | None = None) -> None:
     """What is offline. ``answer`` is about the replicas that match the filters of ``chosen``.
 
-    On a terminal the list is short and comes before the causes, so that the answer is on the last lines. In a pipe it
-    comes last, and is complete.
+    The causes come first. The list is short unless ``every``; --format has it for other programs.
     """
     out = out or console()
     at = f"At offset {answer.offset}, {when(answer.time)}:"
@@ -50,23 +49,19 @@ def show_offline(answer: Offline, chosen: Chosen, every: bool = False, out: Cons
     if answer.replicas:
         _show_hurt(out, answer)
     _show_leaderless(out, answer, every)
-    if out.is_terminal and answer.replicas:
-        say(out)
-        _show_replicas(out, answer, chosen, every)
     show_losses(out, answer.data, answer.time, every)
     if not answer.replicas:
         return
     _show_causes(out, answer, every)
-    if not out.is_terminal:
-        say(out)
-        _show_replicas(out, answer, chosen, every)
+    say(out)
+    _show_replicas(out, answer, chosen, every)
 
 
 def _show_causes(out: Console, answer: Offline, every: bool) -> None:
     """Why, since when, and what to do."""
     say(out)
     say(out, "Why", "bold")
-    causes = answer.causes if every or not out.is_terminal else answer.causes[:MOST_CAUSES]
+    causes = answer.causes if every else answer.causes[:MOST_CAUSES]
     width = max(len(many(cause.replicas, "replica")) for cause in causes)
     for cause in causes:
         since = "at or before" if cause.since_snapshot else "since"
@@ -94,7 +89,7 @@ def _show_leaderless(out: Console, answer: Offline, every: bool) -> None:
     groups: dict[tuple[str, str], list[Leaderless]] = {}
     for one in answer.leaderless:
         groups.setdefault((one.finding, told(one.steps)), []).append(one)
-    shown = list(groups.values()) if every or not out.is_terminal else list(groups.values())[:MOST_CAUSES]
+    shown = list(groups.values()) if every else list(groups.values())[:MOST_CAUSES]
     if shown:
         say(out)
         say(out, "Without a leader, although every replica is online", "bold")
@@ -113,7 +108,7 @@ def _show_leaderless(out: Console, answer: Offline, every: bool) -> None:
 def _show_replicas(out: Console, answer: Offline, chosen: Chosen, every: bool) -> None:
     rows: Sequence[OfflineReplica] = chosen.rows
     shown = rows
-    if not every and out.is_terminal and not chosen.wanted.orders:
+    if not every and not chosen.wanted.orders:
         shown = _worst_first(answer)[:FIRST_ROWS]
     show_table(
         out,
@@ -132,7 +127,7 @@ def _show_replicas(out: Console, answer: Offline, chosen: Chosen, every: bool) -
         numbers=(1, 4, 5),
     )
     if len(shown) < len(rows):
-        say(out, f"and {len(rows) - len(shown):,} more: --all, or --json", "dim")
+        say(out, f"and {len(rows) - len(shown):,} more: --all, or --format csv", "dim")
 
 
 def _worst_first(answer: Offline) -> Sequence[OfflineReplica]:

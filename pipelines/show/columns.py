@@ -50,6 +50,7 @@ OFFLINE = Table(
         Column("since_snapshot", "bool", "known from a snapshot: it began at or before that offset"),
     ),
     reasons=("reason",),
+    reason_words=("broker missing", "broker fenced", "directory offline", "directory lost"),
     directories=_HERE,
 )
 STATUS = Table(
@@ -80,6 +81,19 @@ DIRECTORIES = Table(
         Column("cordoned_since_time", "time", "append time of that record"),
     ),
     reasons=("state", "broker"),
+    reason_words=(
+        "online",
+        "failed",
+        "deregistered",
+        "moved",
+        "unregistered",
+        "unknown",
+        "unassigned",
+        "lost",
+        "migrating",
+        "fenced",
+        "missing",
+    ),
     directories=_HERE,
 )
 HISTORY = Table(
@@ -146,6 +160,7 @@ REMOVAL = Table(
         Column("tiered", "bool", "true if only the local part of its data is at stake"),
     ),
     reasons=("kind",),
+    reason_words=("assigned", "unassigned", "migrating", "lost"),
     brokers="replicas",
 )
 INCIDENTS = Table(

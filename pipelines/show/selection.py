@@ -157,7 +157,7 @@ class Wanted:
         if directory.startswith(text):
             return True
         name = None if self.names is None else self.names.get(directory)
-        return name is not None and any(known is not None and _glob(known, text) for known in name)
+        return name is not None and any(known is not None and _names(known, text) for known in name)
 
     def _sorted(self, table: Table, rows: list[Any]) -> list[Any]:
         for name in reversed(self.sort):
@@ -177,6 +177,11 @@ def _glob(value: str | None, pattern: str) -> bool:
     return value is not None and (value == pattern or fnmatchcase(value, pattern))
 
 
+def _names(known: str, text: str) -> bool:
+    """Whether a text names a path or a label: in full, by a glob, or by the last part of the path."""
+    return _glob(known, text) or (known.startswith("/") and _glob(known.rstrip("/").rpartition("/")[2], text))
+
+
 def _like(value: Any, pattern: str) -> bool:
     """Whether a text contains ``pattern``, or matches it as a glob; upper and lower case are the same."""
     text, wanted = str(value or "").lower(), pattern.lower()
@@ -189,6 +194,10 @@ def check_known(lake: Lake, table: Table, name: str, value: Any, names: Names | 
     A value that is known, of which there is only no row, is a valid question: none of these is offline.
     """
     if name == "reason":
+        if table.reason_words and not any(_like(word, value) for word in table.reason_words):
+            raise UsageError(
+                f"--reason {value}: no reason that jbod {table.name} has: give one of {', '.join(table.reason_words)}"
+            )
         return
     known = [*_known(lake, name)]
     if name == "dir" and names is not None:
@@ -196,7 +205,7 @@ def check_known(lake: Lake, table: Table, name: str, value: Any, names: Names | 
     text = str(value)
     if name == "dir" and (found := re.fullmatch(r"\d+:(.+)", text)):
         text = found[1]
-    if any(one == text or _glob(one, text) or (name == "dir" and one.startswith(text)) for one in known):
+    if any(_names(one, text) or one.startswith(text) if name == "dir" else _glob(one, text) for one in known):
         return
     what = {"broker": "broker", "topic": "topic", "dir": "directory"}[name]
     near = difflib.get_close_matches(text, known, 3, 0.5)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.fs as pafs
 
 from jbod_model.errors import LogChanged, UsageError
-from pipelines.source.sniff import check_first_batch, read_head, what_file, what_folder
+from pipelines.source.sniff import check_first_batch, holds_other_records, read_head, what_file, what_folder
 from pipelines.storage.filesystem import ListedFolder, filesystem_of, read_at
 from pipelines.storage.objects import is_object
 
@@ -128,6 +128,10 @@ class LogDir:
         topic = self._property(str(PurePosixPath(self.root) / "partition.metadata"), "topic_id", ":")
         if topic and topic != _METADATA_TOPIC_ID:
             raise UsageError(f"{self.location}: is the log of another topic (topic_id {topic}), not {LOG_NAME}")
+        name = PurePosixPath(self.root).name
+        segments = [] if topic or name == LOG_NAME else self.files()[0]
+        if segments and holds_other_records(self._fs, segments[0].path):
+            raise UsageError(f"{self.location}: is the log of another topic: its first batch has no metadata records")
 
     def _property(self, path: str, key: str, separator: str) -> str:
         if any(folder is not None and folder.lacks(path) for folder in (self._folder, self._parent)):

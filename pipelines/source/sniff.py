@@ -8,11 +8,15 @@ from pathlib import PurePosixPath
 import pyarrow.fs as pafs
 
 from jbod_model.errors import MalformedLog
-from jbod_model.formats.batch import read_header
+from jbod_model.formats.batch import read_batch, read_header
 from pipelines.storage.filesystem import read_at
 
 _HEAD = 4096
 _HEADER = 61
+_FIRST = 1 << 16
+"""Bytes in which the first batch of a log is looked for."""
+_FRAME, _LAST_KEY = 1, 127
+"""The first byte of a metadata record (R-FMT-1 frames it), and the largest second one: its api key in one byte."""
 _PARTITION = re.compile(r".+-\d+")
 _PACKED = re.compile(r"\d{20}\.log\.\w+|\d{20}-\d{10}\.checkpoint\.(gz|zst|lz4|bz2|xz)")
 _NAMED = 3
@@ -43,6 +47,23 @@ def is_batch(head: bytes) -> bool:
         return False
 
 
+def holds_other_records(fs: pafs.FileSystem, path: str) -> bool:
+    """Whether the first batch of a segment is sound, but its records are not those of a metadata log."""
+    head = read_head(fs, path, _FIRST)
+    try:
+        header = read_header(head, 0, file=path)
+        if header is None or header.size > len(head):
+            return False
+    except MalformedLog:
+        return False
+    try:
+        batch = read_batch(head, 0, file=path)
+    except MalformedLog:  # a key, or no value: Kafka writes neither in a metadata log
+        return True
+    values = () if batch is None else batch.values
+    return any(len(value) < 2 or value[0] != _FRAME or value[1] > _LAST_KEY for value in values)
+
+
 def read_head(fs: pafs.FileSystem, path: str, size: int = _HEAD) -> bytes:
     """The first bytes of a file, empty if it cannot be read."""
     try:
@@ -63,6 +84,8 @@ def what_folder(fs: pafs.FileSystem, folder: str, wanted: str) -> str:
     ]
     if not names:
         return "it is empty"
+    if "ledger" in folders and fs.get_file_info(f"{folder}/ledger/_delta_log").type == pafs.FileType.Directory:
+        return "it is a lake of jbod: give it with --lake"
     if below:
         return f"there is one in {named(below)}: name that"
     if packed := [name for name in names if _PACKED.fullmatch(name)]:

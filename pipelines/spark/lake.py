@@ -40,11 +40,12 @@ _ENDS = ("to_offset", "to_time", "ended_by")
 def open_lake(
     path: str | os.PathLike[str],
     at_offset: int | None = None,
-    at_time: datetime | None = None,
+    at_time: datetime | str | None = None,
     *,
     spark: SparkSession | None = None,
 ) -> SparkLake:
     """The lake at ``path`` after the record at ``at_offset``, or after the last one appended by ``at_time`` (UTC).
+    ``at_time`` may be a text, as --at-time takes it: ``-10m``.
 
     Without either, after the newest published record. Without ``spark``, in the active session; if there is none, jbod
     starts one with Delta Lake. This process reads the ledger, so it must reach the lake under the same path as

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jbod_model.formats.batch import write_batch
 from pipelines.cli.afterwards import refusals
 from pipelines.cli.main import main
 from pipelines.source.log_dir import LOG_NAME as LOG
@@ -97,3 +98,59 @@ def test_question_to_a_log_that_is_cut_off_does_as_the_settings_say(
     found, out, _ = leave(capsys, "offline", "--log", "log", "--json")
     assert found == code
     assert json.loads(out)["offset"] > 0
+
+
+# WHAT A LOG IS NOT
+
+
+def test_every_answer_says_that_the_log_ends_within_a_batch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Cause: only replay reported the incomplete batch; questions to the log answered without a word."""
+    shutil.copytree(SOURCE, tmp_path / "log")
+    segment = sorted((tmp_path / "log" / LOG).glob("*.log"))[-1]
+    segment.write_bytes(segment.read_bytes()[:-5])
+    for words in (["offline"], ["status"], ["directories", "--format", "csv"], ["check", "--json"], ["risk"]):
+        _, _, problem = leave(capsys, *words, "--log", "log")
+        assert problem.count("jbod: log: the log ends within a batch at offset ") == 1, words
+
+
+def test_two_logs_are_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Cause: two logs with nothing in common were answered at the offset of one."""
+    other = str(metadata_dir("kafka-4.4.0"))
+    for words in (["offline", SOURCE, other], ["status", "--log", SOURCE, "--log", other]):
+        assert leave(capsys, *words) == (2, "", f"jbod: {SOURCE}, {other}: a question is about one log: give one\n")
+
+
+def test_time_in_the_future_is_refused_with_the_newest_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """Cause: --at-time beyond the newest record was answered, --at-offset refused."""
+    code, said, problem = leave(capsys, "offline", SOURCE, "--at-time", "2999-01-01")
+    assert (code, said, problem.count("\n")) == (2, "", 1)
+    assert "2999-01-01 00:00:00 UTC is in the future: the newest record is of 2026-11-21 02:23:28 UTC" in problem
+
+
+def test_lake_given_as_a_log_is_refused_with_the_option_for_lakes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    local.replay(Path(SOURCE), tmp_path / "lake")
+    code, _, problem = leave(capsys, "offline", "lake")
+    assert (code, problem.count("\n")) == (2, 1)
+    assert problem.endswith("it is a lake of jbod: give it with --lake\n")
+
+
+@pytest.mark.parametrize("command", [["offline"], ["replay", "--lake", "new"]], ids=["offline", "replay"])
+@pytest.mark.parametrize("value", [b"hello", b"", b"\x01\xffx"], ids=["text", "empty", "binary"])
+def test_folder_of_a_users_topic_is_refused_before_spark_starts(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str], value: bytes
+) -> None:
+    """Cause: without partition.metadata, the first record was found broken only when it was decoded."""
+    segment = tmp_path / "orders-3" / f"{0:020d}.log"
+    segment.parent.mkdir()
+    segment.write_bytes(write_batch([value], base_offset=0, epoch=0, timestamp=0))
+    code, said, problem = leave(capsys, command[0], "orders-3", *command[1:])
+    assert (code, said) == (2, "")
+    assert problem == "jbod: orders-3: is the log of another topic: its first batch has no metadata records\n"
+
+
+def test_log_in_a_folder_of_another_name_is_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    shutil.copytree(Path(SOURCE) / LOG, tmp_path / "copy-3")
+    (tmp_path / "copy-3" / "partition.metadata").unlink(missing_ok=True)
+    assert leave(capsys, "status", "copy-3")[0] == 0

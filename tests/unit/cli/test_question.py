@@ -17,17 +17,21 @@ import termios
 import time
 from datetime import UTC, datetime
 from fcntl import ioctl
+from types import SimpleNamespace
 from typing import AnyStr
 
 import pyarrow.parquet as pq
 import pytest
 
+from jbod_model.errors import UsageError
 from pipelines.ask.assignment_requests import Asked, Request
 from pipelines.cli import main
 from pipelines.cli.afterwards import refusals
-from pipelines.lake.names import Names
-from pipelines.show.columns import REQUESTS, TABLES
+from pipelines.lake.names import Name, Names
+from pipelines.lake.reader import Lake
+from pipelines.show.columns import DIRECTORIES, REQUESTS, TABLES
 from pipelines.show.rows import Table
+from pipelines.show.selection import Wanted
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
 from tests.support.paths import ROOT, metadata_dir
@@ -142,6 +146,10 @@ def test_filter_keeps_lost_data_that_may_concern_it(lake: str, capsys: pytest.Ca
         (["--topic", "oders"], "--topic oders: no such topic up to offset 200 (offline): did you mean orders?"),
         (["--broker", "9"], "--broker 9: no such broker up to offset 200 (offline): known: 1, 2, 3, 4"),
         (["--dir", "r61J"], "--dir r61J: no such directory up to offset 200"),
+        (
+            ["--reason", "bogus"],
+            "--reason bogus: no reason that jbod offline has: give one of broker missing, broker f",
+        ),
         (["--broker", "one"], "--broker one: not the id of a broker"),
         (
             ["--sort", "brokr_id"],
@@ -245,3 +253,28 @@ def test_watch_appends_elsewhere_and_repeats_no_heading(lake: str) -> None:
         watching.send_signal(signal.SIGINT)
         assert watching.wait(30) == 0
     assert [line.split(",")[0] for line in lines] == ["broker_id", "1", "1", "1"]
+
+
+def test_answer_in_a_pipe_has_the_causes_first_and_the_first_rows(
+    lake: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cause: in a pipe the list was complete, and buried the causes."""
+    said = leave(capsys, "offline", "--lake", lake, *AT)[1]
+    assert said.index("\nWhy\n") < said.index("\nWhat to do\n") < said.index("\nPARTITION ")
+    assert said.endswith("and 3 more: --all, or --format csv\n")
+    whole = leave(capsys, "offline", "--lake", lake, *AT, "--all")[1]
+    assert len(whole.splitlines()) == len(said.splitlines()) + 2
+
+
+@pytest.mark.parametrize("text", ["disk7c", "disk7*", "/data/disk7c", "1:disk7c"])
+def test_directory_is_named_by_the_last_part_of_its_path(text: str) -> None:
+    chosen = Wanted(directories=(text,), names=Names({"a" * 22: Name("/data/disk7c", None)}))
+    rows = [SimpleNamespace(broker_id=1, directory_id="a" * 22), SimpleNamespace(broker_id=1, directory_id="b" * 22)]
+    assert [row.directory_id for row in chosen.choose(DIRECTORIES, rows).rows] == ["a" * 22]
+
+
+def test_lake_opens_at_a_time_that_is_a_text(lake: str) -> None:
+    """Cause: a text had no tzinfo: AttributeError."""
+    assert Lake.open(lake, at_time="2026-11-21T02:22:09Z").offset == Lake.open(lake, at_offset=200).offset
+    with pytest.raises(UsageError, match="not a time"):
+        Lake.open(lake, at_time="soon")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jbod_model.errors import UsageError
-from pipelines.cli.times import is_exact, parse_span, parse_time
+from pipelines.lake.times import is_exact, parse_span, parse_time
 
 NOW = datetime(2026, 11, 22, 15, 30, 10, tzinfo=UTC)
 
