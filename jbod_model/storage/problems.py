@@ -72,7 +72,10 @@ class ClusterIdMismatch(StorageProblem):
     """Two directories of one broker belong to different clusters."""
 
     rule = "R-STORE-6"
-    advice = "this disk comes from another cluster, or the id asked for is wrong: put it back, or wipe and format it"
+    advice = (
+        "this disk comes from another cluster, or the id asked for is wrong: put it back, and keep its data, which may "
+        "be the last copy"
+    )
 
 
 class NodeIdMissing(StorageProblem):
@@ -86,7 +89,10 @@ class NodeIdMismatch(StorageProblem):
     """The directory belongs to another node than the first directory, or than the configured node."""
 
     rule = "R-STORE-6"
-    advice = "this disk comes from another broker, or the id asked for is wrong: put it back, or wipe and format it"
+    advice = (
+        "this disk comes from another broker, or the id asked for is wrong: put it back, and keep its data, which may "
+        "be the last copy"
+    )
 
 
 class ReservedDirectoryId(StorageProblem):

@@ -229,8 +229,8 @@ def start_or_reassign(broker: int) -> Advice:
 def repair_or_replace(broker: int, directory: str) -> Advice:
     """The directory failed, and has no last copy."""
     text = (
-        "find that disk (its meta.properties holds the id) and look at the kernel log and its mount; repair or "
-        "replace it, then restart the broker"
+        "find that disk (kafka-log-dirs.sh --describe has an error for its path) and look at the kernel log and its "
+        "mount; repair or replace it, then restart the broker"
     )
     return Advice(Action.REPLACE, text, broker, (directory,))
 

@@ -10,9 +10,14 @@ STALE = Check(
     why="A controller writes a record twice a second. A log that ends earlier is an old copy, or its node is cut off: "
     "all answers are about that time.",
     sql="""
-        SELECT at_offset AS since_offset, at_time AS since_time, late FROM params WHERE late > stale
+        SELECT at_offset AS since_offset, at_time AS since_time,
+               CASE WHEN late >= 172800 THEN concat(CAST(CAST(floor(late / 86400) AS BIGINT) AS VARCHAR), ' days')
+                    WHEN late >= 7200 THEN concat(CAST(CAST(floor(late / 3600) AS BIGINT) AS VARCHAR), ' hours')
+                    WHEN late >= 120 THEN concat(CAST(CAST(floor(late / 60) AS BIGINT) AS VARCHAR), ' minutes')
+                    ELSE concat(CAST(late AS VARCHAR), ' seconds') END AS age
+        FROM params WHERE late > stale
     """,
-    message="the newest record was {late:,} seconds old when it was read",
+    message="the newest record was {age} old when it was read",
     todo="read the log where it is written: the metadata directory of a running controller or broker",
     source="metadata.max.idle.interval.ms",
 )

@@ -40,7 +40,8 @@ BLAST_RADIUS = Check(
                CASE WHEN l.leaderless >= params.blast_partitions THEN 'warning' ELSE 'info' END AS severity
         FROM led l CROSS JOIN params
     """,
-    message="if it failed now, {leaderless:,} would have no leader, {last_copies:,} of them no copy online{tiered}",
+    message="partitions without a leader if it failed now: {leaderless:,}; without any copy online: {last_copies:,}"
+    "{tiered}",
     todo="wait until replicas are in sync again, or give these partitions more replicas (jbod risk names them)",
     source="KIP-858, Motivation",
 )

@@ -25,6 +25,7 @@ from pipelines.cli import options
 from pipelines.cli.afterwards import refusals
 from pipelines.cli.lakes import open_lake, print_json
 from pipelines.lake.times import parse_span
+from pipelines.show.columns import DIRECTORIES
 from pipelines.show.formats import Format, write_rows
 from pipelines.show.incomplete import answered
 from pipelines.show.rows import Table
@@ -238,7 +239,7 @@ def _answer(ask: _Ask, given: Given, *, heading: bool = True) -> int:
     if reply is None:
         return 0
     lake = asked.lake
-    if lake.names.conflicts:
+    if lake.names.conflicts and reply.chosen.table is DIRECTORIES:  # the list of names; other answers only use them
         typer.echo(f"jbod: sources of names disagree about {_directories(lake.names)}: see jbod label", err=True)
     if given.form is Format.json:
         said = reply.as_json()

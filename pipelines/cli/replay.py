@@ -302,7 +302,10 @@ def _report(
     for before, snapshot in outcome.snapshots:
         typer.echo(f"{lake}: {_from_snapshot(before, snapshot)}")
     if end > start:
-        typer.echo(f"{lake}: replayed offsets {start} to {end - 1} in {seconds:.1f} s, {outcome.batches} batches")
+        from pipelines.show.text import many
+
+        batches = many(outcome.batches, "batch", "batches")
+        typer.echo(f"{lake}: replayed offsets {start} to {end - 1} in {seconds:.1f} s, {batches}")
     for name, count in outcome.rows.items():
         typer.echo(f"  {name:<19}{count:>10,} rows written")
     if asked:

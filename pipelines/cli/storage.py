@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,20 +44,37 @@ def disks(
     cluster_id: Annotated[str | None, typer.Option("--cluster-id", help="The cluster they should belong to.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a broker's directories: ids, problems, and what to do next. Exit 0 clean, 1 problems, 2 bad usage."""
+    """Show brokers' directories: ids, problems, and what to do next. Exit 0 clean, 1 problems, 2 bad usage."""
     paths, metadata_dir, configured_node = _directories(directories, config, metadata_dir)
     ensemble = load_ensemble(paths, metadata_dir)
     expected_node = configured_node if node_id is None else node_id
-    problems = list(find_start_problems(ensemble, cluster_id=cluster_id, node_id=expected_node))
-    notes = list(find_version_notes(ensemble))
+    groups = [ensemble] if expected_node is not None or metadata_dir is not None else _by_node(ensemble)
+    reports, any_problem = [], False
+    for group in groups:
+        problems = list(find_start_problems(group, cluster_id=cluster_id, node_id=expected_node))
+        notes = list(find_version_notes(group))
+        any_problem = any_problem or bool(problems)
+        if as_json:
+            reports.append(_report(group, problems, notes))
+        elif sys.stdout.isatty():
+            _print_tables(group, problems, notes)
+        else:
+            _print_lines(group, problems, notes)
     if as_json:
-        typer.echo(json.dumps(_report(ensemble, problems, notes), indent=2))
-    elif sys.stdout.isatty():
-        _print_tables(ensemble, problems, notes)
-    else:
-        _print_lines(ensemble, problems, notes)
-    if problems:
+        typer.echo(json.dumps(reports[0] if len(reports) == 1 else {"nodes": reports}, indent=2))
+    if any_problem:
         raise typer.Exit(1)
+
+
+def _by_node(ensemble: Ensemble) -> list[Ensemble]:
+    """The directories of each node. Those that name no node are with the only node, or else a group of their own."""
+    nodes = {path: meta.node_id for path, meta in ensemble.properties.items() if meta.node_id is not None}
+    known = sorted(set(nodes.values()))
+    if len(known) < 2:
+        return [ensemble]
+    groups = [{path: one for path, one in ensemble.found.items() if nodes.get(path) == node} for node in known]
+    rest = {path: one for path, one in ensemble.found.items() if path not in nodes}
+    return [replace(ensemble, found=found) for found in (*groups, rest) if found]
 
 
 def _directories(
@@ -129,6 +147,11 @@ def _as_json(problem: StorageProblem) -> dict[str, Any]:
     }
 
 
+def _told(ensemble: Ensemble, problems: list[StorageProblem]) -> str:
+    node = "" if ensemble.node_id is None else f"Node {ensemble.node_id}: "
+    return f"{node}{_verdict(problems)}"
+
+
 def _verdict(problems: list[StorageProblem]) -> str:
     if any(problem.fatal for problem in problems):
         return "A broker does not start with these directories."
@@ -144,7 +167,7 @@ def _print_lines(ensemble: Ensemble, problems: list[StorageProblem], notes: list
         typer.echo("\t".join([row["directory"], row["state"], *shown, kind, str(row["replicas"])]))
     for problem in [*problems, *notes]:
         typer.echo(f"{problem.rule}\t{problem}\t{problem.advice}")
-    typer.echo(_verdict(problems))
+    typer.echo(_told(ensemble, problems))
 
 
 def _print_tables(ensemble: Ensemble, problems: list[StorageProblem], notes: list[StorageProblem]) -> None:
@@ -167,7 +190,7 @@ def _print_tables(ensemble: Ensemble, problems: list[StorageProblem], notes: lis
     for problem in [*problems, *notes]:
         console.print(f"{problem}", style="red" if problem.fatal else "yellow", markup=False, highlight=False)
         console.print(f"  {problem.advice} ({problem.rule})", markup=False, highlight=False)
-    console.print(_verdict(problems), markup=False)
+    console.print(_told(ensemble, problems), markup=False)
 
 
 def _shown(value: object) -> str:

@@ -144,8 +144,9 @@ def _plan(options: Options, refusal: JbodError | None) -> _Plan:
         pieces += planner.slices(position, end)
         position = end
     if pieces:
-        waits = isinstance(planner, Planner) and refusal is None
-        return _Plan(pieces, refusal, lines_of_end(planner)[1] if waits else ())
+        if refusal is not None or not isinstance(planner, Planner):
+            return _Plan(pieces, refusal)
+        return _Plan(pieces, None, lines_of_end(planner)[1])
     if refusal is not None:
         raise refusal
     raise UsageError(f"{options.path}: no record of this log may be read yet")

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
+from jbod_model.formats.metadata_version import LEVEL_NAMES, METADATA_VERSION
 from pipelines.ask.advice import told
 from pipelines.ask.directory_list import Directory
 from pipelines.ask.lake_status import Status
@@ -164,7 +165,7 @@ def show_status(answer: Status) -> None:
     behind = "" if answer.offset == answer.newest_offset else f" (newest is {answer.newest_offset})"
     ago = "" if behind else f", {age(answer.time, datetime.now(UTC))} ago"
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in answer.replicas.items() if kind != "assigned")
-    levels = ", ".join(f"{name} {level}" for name, level in answer.features.items())
+    levels = ", ".join(f"{name} {_level(name, level)}" for name, level in answer.features.items())
     rows = [
         ("cluster", answer.cluster_id or "id unknown"),
         ("offset", f"{answer.offset}{behind}; known from {answer.first_offset} on"),
@@ -198,6 +199,12 @@ def show_status(answer: Status) -> None:
             say(out, f"{'':<12} jbod offline shows why")
     else:
         say(out, f"{'trouble':<12} none", "green")
+
+
+def _level(feature: str, level: int) -> str:
+    """``27 (4.1-IV1)`` for a metadata.version, else the number."""
+    name = LEVEL_NAMES.get(level) if feature == METADATA_VERSION else None
+    return f"{level} ({name})" if name else str(level)
 
 
 def show_directories(

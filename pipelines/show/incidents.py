@@ -82,7 +82,7 @@ def _row(one: Incident) -> tuple[object, ...]:
 
 def show_story(out: Console, one: Incident) -> None:
     """One incident in a few lines."""
-    state = "still going on" if one.end_time is None else f"over after {lasted(one.end_time - one.start_time)}"
+    state = _state(one)
     lost = "".join(f"; {what}" for what in told_losses(one.data_lost, one.may_lack_writes))
     style = "bold red" if one.going_on or lost else "bold"
     say(out, f"{one.number}. {_name(one)}: {state}; {one.ending}{lost}", style, 4)
@@ -104,6 +104,14 @@ def show_story(out: Console, one: Incident) -> None:
     if one.going_on:
         for number, text in enumerate(dict.fromkeys(step.text for step in one.steps)):
             say(out, f"   {'What to do: ' if number == 0 else '  '}{text}", hang=6)
+
+
+def _state(one: Incident) -> str:
+    """Whether it goes on. A disk that is not back is not over, even if no replica misses it any more."""
+    if one.end_time is None:
+        return "still going on"
+    span = lasted(one.end_time - one.start_time)
+    return f"no replica offline after {span}" if one.ending.startswith("not back") else f"over after {span}"
 
 
 def told_losses(lost: Sequence[str], lacking: Sequence[str]) -> list[str]:

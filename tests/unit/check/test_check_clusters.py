@@ -207,12 +207,12 @@ def test_blast_radius_is_what_the_controller_would_do(
     lake = Lake.open(cluster_lakes[kafka], offset)
     found = {(one.broker_id, one.directory_id): one.message for one in run_checks(lake, ["B-18"])}
     wanted = {
-        (one.broker_id, one.directory_id): f"if it failed now, {one.without_leader} would have no leader"
+        (one.broker_id, one.directory_id): f"partitions without a leader if it failed now: {one.without_leader}"
         for one in risk(lake).directories
         if one.without_leader
     }
     assert wanted
-    assert {place: message.rpartition(", ")[0] for place, message in found.items()} == wanted
+    assert {place: message.rpartition("; ")[0] for place, message in found.items()} == wanted
 
 
 @pytest.mark.parametrize("kafka", sampled(KAFKAS, 2))

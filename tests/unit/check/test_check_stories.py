@@ -290,8 +290,8 @@ CASES: Mapping[str, Case] = {
         .broker(3, "g")
         .topic("unknown", {3: "unassigned"}),
         {
-            directory("a", 1): ("info", "2 would have no leader, 1 of them no copy online"),
-            directory("g", 3): ("info", "1 would have no leader, 1 of them no copy online"),
+            directory("a", 1): ("info", "a leader if it failed now: 2; without any copy online: 1"),
+            directory("g", 3): ("info", "a leader if it failed now: 1; without any copy online: 1"),
         },
         [two_brokers(), two_brokers().topic("unknown", {1: "unassigned"})],
     ),

@@ -169,7 +169,7 @@ def test_large_log_is_loaded_into_a_new_lake_without_spark(run: Run, tmp_path: P
     code, out, err = run("replay", log_dir, "--lake", tmp_path / "lake")
     assert (code, err) == (0, "")
     assert "replayed offsets 0 to 5" in out
-    assert "1 batches" in out
+    assert ", 1 batch\n" in out
     assert "nothing new" in run("replay", log_dir, "--lake", tmp_path / "lake")[1]
 
 

@@ -45,11 +45,23 @@ def test_disks_with_problems_name_them_with_the_next_step_and_exit_1(tmp_path: P
     assert "does not start" in result.output
 
 
-def test_disks_of_two_brokers_are_a_mismatch(tmp_path: Path) -> None:
+def test_disks_of_two_brokers_are_sound_and_grouped_by_node(tmp_path: Path) -> None:
+    """Cause: the first disk's node was expected of all, and the others were to be wiped."""
     disks = broker(tmp_path) + broker(tmp_path, node=1)
     result = run("disks", *disks)
+    assert result.exit_code == 0, result.output
+    assert "Node 1: A broker starts" in result.output
+    assert "Node 2: A broker starts" in result.output
+    groups = json.loads(run("disks", *disks, "--json").output)["nodes"]
+    assert [group["node_id"] for group in groups] == [1, 2]
+    assert sum(len(group["directories"]) for group in groups) == len(disks)
+
+
+def test_disk_of_another_broker_is_not_to_be_wiped(tmp_path: Path) -> None:
+    result = run("disks", *broker(tmp_path), *broker(tmp_path, node=1), "--node-id", "2")
     assert result.exit_code == 1
     assert "comes from another broker" in result.output
+    assert "wipe" not in result.output
 
 
 def test_disks_as_json_say_what_a_person_reads(tmp_path: Path) -> None:
