@@ -27,7 +27,8 @@ MOST_CAUSES = 8
 def show_offline(answer: Offline, chosen: Chosen, every: bool = False, out: Console | None = None) -> None:
     """What is offline. ``answer`` is about the replicas that match the filters of ``chosen``.
 
-    The causes come first. The list is short unless ``every``; --format has it for other programs.
+    The list is short unless ``every``. On a terminal it comes before the causes, so that the answer is on the last
+    lines; in a pipe after them.
     """
     out = out or console()
     at = f"At offset {answer.offset}, {when(answer.time)}:"
@@ -50,12 +51,16 @@ def show_offline(answer: Offline, chosen: Chosen, every: bool = False, out: Cons
     if answer.replicas:
         _show_hurt(out, answer)
     _show_leaderless(out, answer, every)
+    if out.is_terminal and answer.replicas:
+        say(out)
+        _show_replicas(out, answer, chosen, every)
     show_losses(out, answer.data, answer.time, every)
     if not answer.replicas:
         return
     _show_causes(out, answer, every)
-    say(out)
-    _show_replicas(out, answer, chosen, every)
+    if not out.is_terminal:
+        say(out)
+        _show_replicas(out, answer, chosen, every)
 
 
 def _show_causes(out: Console, answer: Offline, every: bool) -> None:
@@ -128,7 +133,7 @@ def _show_replicas(out: Console, answer: Offline, chosen: Chosen, every: bool) -
         numbers=(1, 4, 5),
     )
     if len(shown) < len(rows):
-        say(out, f"and {len(rows) - len(shown):,} more: --all, or --format csv", "dim")
+        say(out, f"and {len(rows) - len(shown):,} more: --all, or --json", "dim")
 
 
 def _worst_first(answer: Offline) -> Sequence[OfflineReplica]:

@@ -49,7 +49,7 @@ def show_incidents(
     show_selection(out, chosen)
     answer = chosen.rows
     say(out)
-    shown = answer if every or chosen.wanted.orders else answer[-SCREENFUL:]
+    shown = answer if every or not out.is_terminal or chosen.wanted.orders else answer[-SCREENFUL:]
     if len(shown) < len(answer):
         say(out, f"{len(answer) - len(shown):,} earlier ones: --all, or --json", "dim")
     told = answer if every or len(answer) <= STORIES else going[-STORIES:]
@@ -173,7 +173,7 @@ def show_details(
     if answer.leader_losses:
         say(out)
         say(out, "Leaders", "bold")
-        losses = answer.leader_losses if every else answer.leader_losses[:SCREENFUL]
+        losses = answer.leader_losses if every or not out.is_terminal else answer.leader_losses[:SCREENFUL]
         show_table(
             out,
             ("PARTITION", "OFFSET", "LED BY", "THEN", "LED AGAIN", "AFTER"),
@@ -185,7 +185,7 @@ def show_details(
         say(out)
         say(out, "Replicas", "bold")
         show_selection(out, chosen)
-        outages = chosen.rows if every else chosen.rows[:SCREENFUL]
+        outages = chosen.rows if every or not out.is_terminal else chosen.rows[:SCREENFUL]
         show_table(
             out,
             ("PARTITION", "BROKER", "DIRECTORY", "FROM", "TO", "OFFLINE FOR"),

@@ -32,7 +32,7 @@ def only_local(tiered: Sequence[str]) -> str:
 
 def show_losses(out: Console, answer: Losses, time: datetime, every: bool = False) -> None:
     """Lost data, the disks that may still have a copy, and what to do; then the disks that must not be wiped."""
-    groups = answer.groups if every else answer.groups[:MOST_GROUPS]
+    groups = answer.groups if every or not out.is_terminal else answer.groups[:MOST_GROUPS]
     if groups:
         say(out)
         say(out, "Data", "bold")
@@ -48,7 +48,7 @@ def show_losses(out: Console, answer: Losses, time: datetime, every: bool = Fals
         say(out, f"  and {many(len(answer.groups) - len(groups), 'group')} more: --all, or --json", "dim")
     if answer.accepted:
         say(out, f"Lost data that was accepted (check.losses_accepted_until): {answer.accepted:,}", "dim")
-    held = answer.held if every else answer.held[:MOST_GROUPS]
+    held = answer.held if every or not out.is_terminal else answer.held[:MOST_GROUPS]
     if held:
         say(out)
         say(out, "Do not wipe", "bold")

@@ -126,7 +126,7 @@ def _show_already(out: Console, answer: Risk) -> None:
 
 
 def _show_exposures(out: Console, title: str, exposures: Sequence[Exposure], every: bool) -> None:
-    shown = exposures if every else exposures[:SCREENFUL]
+    shown = exposures if every or not out.is_terminal else exposures[:SCREENFUL]
     say(out, f"{title}, worst first", "bold")
     with_directory = exposures[0].directory_id is not None
     columns = ["BROKER", "DIRECTORY", "NO LEADER", "LAST REPLICA", "UNCLEAN", "UNDER MIN ISR", "LEADERS MOVE"]
@@ -233,7 +233,7 @@ def _hit(answer: WhatIf, what: str) -> list[str]:
 
 
 def _show_changes(out: Console, changes: Sequence[Change], every: bool) -> None:
-    shown = changes if every else changes[:SCREENFUL]
+    shown = changes if every or not out.is_terminal else changes[:SCREENFUL]
     show_table(
         out,
         ("PARTITION", "REPLICAS", "LEADER", "THEN", "IN SYNC", "THEN", "MIN ISR", "LOSES"),

@@ -6,6 +6,8 @@ in ``templates`` and win over those of Great Expectations with the same name.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 from great_expectations.render.view.view import DefaultJinjaIndexPageView, DefaultJinjaPageView
@@ -16,6 +18,35 @@ _OURS = PackageLoader("pipelines.check.expectations", "templates")
 
 def _prefer_ours(env: Environment) -> None:
     env.loader = ChoiceLoader([_OURS, *filter(None, [env.loader])])
+    env.filters["readable"] = readable
+
+
+def readable(sections: Sequence[Any]) -> list[Any]:
+    """The sections of a page, those with failures first; the first section, an overview, stays where it is.
+
+    Rows of a table of results are ordered in the same way. A column without rows has no percentage, and the data of a
+    suite has its name.
+    """
+    said = [_readable(section) for section in sections]
+    return said[:1] + sorted(said[1:], key=_is_sound)
+
+
+def _readable(part: Any) -> Any:
+    if isinstance(part, dict):
+        said = {name: _readable(value) for name, value in part.items()}
+        if said.get("data_asset_name") in ("None", None) and "expectation_suite_name" in said:
+            said["data_asset_name"] = said["expectation_suite_name"]
+        return said
+    if isinstance(part, list):
+        listed = [_readable(one) for one in part]
+        is_results = listed and all(isinstance(one, dict) and "validation_success" in one for one in listed)
+        return sorted(listed, key=_is_sound) if is_results else listed
+    return "no rows" if part == "NaN% null" else part
+
+
+def _is_sound(part: Any) -> bool:
+    """Whether nothing failed: Great Expectations shows each failure in this style."""
+    return "text-danger" not in json.dumps(part, default=str)
 
 
 class PageView(DefaultJinjaPageView):

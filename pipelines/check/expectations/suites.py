@@ -1,4 +1,4 @@
-"""The suites: one for each table, one for the contracts, one for the checks."""
+"""The suites: one for records, for the ledger and each table of history; one for the contracts, one for the checks."""
 
 from __future__ import annotations
 

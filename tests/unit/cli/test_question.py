@@ -261,7 +261,7 @@ def test_answer_in_a_pipe_has_the_causes_first_and_the_first_rows(
     """Cause: in a pipe the list was complete, and buried the causes."""
     said = leave(capsys, "offline", "--lake", lake, *AT)[1]
     assert said.index("\nWhy\n") < said.index("\nWhat to do\n") < said.index("\nPARTITION ")
-    assert said.endswith("and 3 more: --all, or --format csv\n")
+    assert said.endswith("and 3 more: --all, or --json\n")
     whole = leave(capsys, "offline", "--lake", lake, *AT, "--all")[1]
     assert len(whole.splitlines()) == len(said.splitlines()) + 2
 

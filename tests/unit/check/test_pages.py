@@ -1,0 +1,32 @@
+"""What the Data Docs show: failures first, and nothing that is not a number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipelines.check.expectations.pages import readable
+
+FAILED = {"icon": {"classes": ["fas", "fa-times", "text-danger"]}}
+SOUND = {"icon": {"classes": ["fas", "fa-check-circle", "text-success"]}}
+
+
+def test_sections_with_failures_follow_the_overview() -> None:
+    """Cause: the order was that of the names of columns."""
+    overview: dict[str, Any] = {"name": "Overview", **FAILED}
+    sections = [overview, {"name": "a", **SOUND}, {"name": "b", **FAILED}, {"name": "c", **SOUND}]
+    assert [one["name"] for one in readable(sections)] == ["Overview", "b", "a", "c"]
+
+
+def test_results_that_failed_come_first_in_the_index() -> None:
+    rows = [{"name": "a", "validation_success": SOUND}, {"name": "b", "validation_success": FAILED}]
+    assert [one["name"] for one in readable([{"table_data": rows}])[0]["table_data"]] == ["b", "a"]
+
+
+def test_column_without_rows_has_no_percentage() -> None:
+    assert readable([{"table": [["NaN% null", "100% null"]]}]) == [{"table": [["no rows", "100% null"]]}]
+
+
+def test_data_of_a_suite_has_the_name_of_the_suite() -> None:
+    for name in ("None", None):
+        params = {"data_asset_name": name, "expectation_suite_name": "checks"}
+        assert readable([params])[0]["data_asset_name"] == "checks"
