@@ -1,6 +1,6 @@
 # make setup | demo | test | lint | bench | clean.   PYTHON=python3.12 chooses another interpreter.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration exhaustive live cluster defects tla s3 spark-versions kafka-schema mutate lint bench clean
+.PHONY: help setup demo test unit integration exhaustive lab live cluster defects tla s3 spark-versions kafka-schema mutate lint bench clean
 MAKEFLAGS += --no-print-directory
 # Without files of bytecode, every worker and every process of a test compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -23,6 +23,7 @@ help:
 	@echo "make defects every known defect of Kafka, tried on the classes of eight releases (needs Maven)"
 	@echo "make s3      logs and lakes on a real S3 server, while runs are killed (needs Go, or S3_SERVER=PATH)"
 	@echo "make spark-versions   the wheel beside PySpark 4.0, 4.1 and 4.2"
+	@echo "make lab     the laboratory: how we know that the model is Kafka (hours; needs Maven)"
 	@echo "make tla     the TLA+ module through TLC, beside the explorer (needs Maven)"
 	@echo "make mutate  mutants of the specification that no test notices (hours; MUTATE='--sample 50 --minutes 20')"
 	@echo "make kafka-schema JAR=kafka-metadata-4.4.0.jar   what a Kafka's records have that is not known here"
@@ -74,6 +75,7 @@ lint: setup
 
 # Neighbours stay on one worker, for they share lakes. Of Spark sessions, two are as many as the memory of most takes.
 UNIT := -q -n auto --dist worksteal tests/unit
+LAB := -q -n auto --dist worksteal tests/lab
 INTEGRATION := -q -n 2 --dist loadfile tests/integration
 
 unit: setup
@@ -84,11 +86,12 @@ integration: setup
 
 exhaustive: setup
 	$(BIN)/python -m pytest --exhaustive $(UNIT)
+	$(BIN)/python -m pytest --exhaustive $(LAB)
 	$(BIN)/python -m pytest --exhaustive $(INTEGRATION)
 
 # Some tests need programs that Python's packages do not bring; a machine that lacks one is told so.
 test: lint
-	@left_out=; \
+	@left_out= no_maven=; \
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
 	  echo "no Chromium here: tests/integration/test_report_page.py is left out (apt-get install chromium)"; \
 	  left_out="--ignore tests/integration/test_report_page.py"; }; \
@@ -96,9 +99,10 @@ test: lint
 	  echo "no Prometheus here: tests/integration/test_monitoring.py is left out (apt-get install prometheus)"; \
 	  left_out="$$left_out --ignore tests/integration/test_monitoring.py"; }; \
 	command -v mvn >/dev/null || { \
-	  echo "no Maven here: tests/integration/test_tla.py is left out (apt-get install maven)"; \
-	  left_out="$$left_out --ignore tests/integration/test_tla.py"; }; \
-	$(BIN)/python -m pytest $(UNIT) && $(BIN)/python -m pytest $(INTEGRATION) $$left_out
+	  echo "no Maven here: tests/lab/test_tlc.py is left out (apt-get install maven)"; \
+	  no_maven="--ignore tests/lab/test_tlc.py"; }; \
+	$(BIN)/python -m pytest $(UNIT) && $(BIN)/python -m pytest $(LAB) $$no_maven && \
+	  $(BIN)/python -m pytest $(INTEGRATION) $$left_out
 
 # The newest servers, and the newest command line tools that are published.
 KAFKA_LIBS := build/kafka/libs
@@ -114,13 +118,19 @@ $(KAFKA_LIBS) $(KAFKA_TOOLS):
 	mvn -q -B -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$@
 	@touch $@
 
+# All of it: every case of the tests, TLC beside the explorer, and the mutants. `make test` runs a sample of the tests.
+lab: setup
+	$(BIN)/python -m pytest --exhaustive $(LAB)
+	$(BIN)/python -m lab.tla.check
+	$(BIN)/python -m lab.mutation $(MUTATE)
+
 # TLC is fetched with Maven.
 tla: setup
-	$(BIN)/python -m tests.tla.check $(TLA)
+	$(BIN)/python -m lab.tla.check $(TLA)
 
 # A run continues where the last one ended.
 mutate: setup
-	$(BIN)/python -m tests.mutation $(MUTATE)
+	$(BIN)/python -m lab.mutation $(MUTATE)
 
 # Kafka's classes of eight releases are fetched with Maven.
 defects: setup

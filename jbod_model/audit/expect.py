@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jbod_model.conformance import compare
+from jbod_model.audit import compare
 from jbod_model.controller import Context, Controller
 from jbod_model.formats.json_values import write
 from jbod_model.formats.kafka_errors import KafkaError, RequestRefused

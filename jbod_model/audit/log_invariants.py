@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from jbod_model.controller.cluster import Cluster
 from jbod_model.controller.context import Context
+from jbod_model.controller.election import NO_LEADER
+from jbod_model.controller.partition_change import RECOVERING
 from jbod_model.errors import ReplayViolation
-from jbod_model.explore.invariants import NO_LEADER, RECOVERING, is_online
 from jbod_model.formats.log import LogEntry
 from jbod_model.formats.metadata_version import METADATA_VERSION, directories_supported
 from jbod_model.formats.records import (
@@ -127,6 +128,15 @@ def check_log(entries: Iterable[LogEntry]) -> Iterator[LogBreach]:
             return
     if batch is not None:
         yield from _after_batch(batch, image)
+
+
+def is_online(image: Image, broker_id: int, directory: Uuid) -> bool:
+    """Whether a directory is online on a registered broker: the directory is not known yet, or is online in the
+    registration.
+
+    This holds for every profile: the invariants are about the metadata, not about how a profile answers.
+    """
+    return Cluster(image, KAFKA, Context()).has_online_dir(broker_id, directory)
 
 
 def _refused(record: Record, violation: ReplayViolation) -> int | None:

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from jbod_model.audit import compare
 from jbod_model.audit.arrivals import Arrivals
+from jbod_model.audit.compare import operation_of
 from jbod_model.audit.expect import (
     AS_RELEASED,
     FLAWED,
@@ -34,8 +36,6 @@ from jbod_model.audit.placements import PLACED, as_placed
 from jbod_model.audit.subjects import CAUSED, may_begin_with
 from jbod_model.audit.upcoming import Upcoming
 from jbod_model.audit.verdict import Judged, OwnWork, Verdict, undecided
-from jbod_model.conformance import compare
-from jbod_model.conformance.operations import operation_of
 from jbod_model.controller import Context
 from jbod_model.formats.kafka_errors import KafkaError
 from jbod_model.formats.log import LogEntry

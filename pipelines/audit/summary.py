@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jbod_model.audit import Judged, OwnWork, Verdict
+from jbod_model.audit import Judged, OwnWork, Verdict, compare
+from jbod_model.audit.compare import operation_of
 from jbod_model.audit.log_invariants import INVARIANTS, LogBreach
-from jbod_model.conformance import compare
-from jbod_model.conformance.operations import operation_of
 from jbod_model.formats.records import TYPE_NAMES, PartitionChangeRecord, PartitionRecord, VersionedRecord
 from jbod_model.formats.request_log import RequestLine
 from jbod_model.formats.request_log_file import RequestLog
@@ -176,7 +175,7 @@ def differing_fields(one: Judged) -> list[tuple[str, Any, Any]]:
 def differences(
     operation: str, found: Sequence[VersionedRecord], expected: Sequence[VersionedRecord]
 ) -> list[tuple[str, Any, Any]]:
-    """The differences of the records of an operation, by the name that `jbod_model.conformance.compare` has for it."""
+    """The differences of the records of an operation, by the name that `jbod_model.audit.compare` has for it."""
     fields = []
     for where, recorded, ours in compare.records(operation, found, expected):
         at = re.match(r"records\[(\d+)\]\.?", where)

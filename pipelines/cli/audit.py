@@ -1,4 +1,4 @@
-"""``jbod audit | control | moves``: compares a controller's request log with its metadata log, or replaces that log."""
+"""``jbod audit | moves``: compares a controller's request log with its metadata log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ TimeZone = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     app.command("audit")(audit)
-    app.command("control")(control)
     app.command("moves")(moves)
 
 
@@ -72,34 +71,6 @@ def audit(
         raise typer.Exit(1)
     if summary.undecided_because is not None:
         raise JbodError(summary.undecided_because)
-
-
-def control(
-    requests: Requests = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Write the log here: a new metadata.log.dir.")] = None,
-    metadata_version: Annotated[
-        str | None,
-        typer.Option(
-            "--metadata-version", help="Of the new cluster: 3.7-IV2. Default: the newest that its brokers support."
-        ),
-    ] = None,
-    time_zone: TimeZone = None,
-    as_json: AsJson = False,
-) -> None:
-    """Answer a stream of requests with the reference controller, and write the resulting metadata log."""
-    if not requests or out is None:
-        raise UsageError("--requests FILE and --out DIR are needed")
-    from jbod_model.formats.request_log_file import RequestLog
-    from pipelines.audit.controller_mode import control as run
-    from pipelines.show.controller_mode import outcome_as_json, show_control
-
-    zone = zone_of(time_zone)
-    logs = [RequestLog(path, zone) for path in requests]
-    controller = run(logs, out, metadata_version)
-    if as_json:
-        sys.stdout.write(json.dumps(outcome_as_json(controller, logs)) + "\n")
-    else:
-        show_control(controller, logs, out)
 
 
 @question(MOVES, log_argument=True)

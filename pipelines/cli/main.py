@@ -38,7 +38,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "check": ("check",),
     "incidents": ("incidents",),
     "risk": ("risk", "whatif", "safe-to-remove"),
-    "audit": ("audit", "control", "moves"),
+    "audit": ("audit", "moves"),
     "report": ("report",),
     "quorum": ("quorum", "upgrade-check"),
     "requests": ("assignments",),
@@ -50,8 +50,6 @@ MODULES: Mapping[str, Sequence[str]] = {
     "storage": ("disks",),
     "settings": ("settings",),
     "manual": ("man", "completion"),
-    "model": ("conform",),
-    "simulate": ("simulate", "explore"),
 }
 """The commands of each ``pipelines/cli/NAME.py``, which adds them with ``register(app)``."""
 PANELS: Mapping[str, Sequence[str]] = {
@@ -63,7 +61,7 @@ PANELS: Mapping[str, Sequence[str]] = {
     "A broker's own disks": ("disks",),
     "Maintain a lake": ("verify", "optimize", "vacuum", "rebuild"),
     "This program": ("settings", "version", "man", "completion", "warm"),
-    "For engineers": ("dump", "image", "audit", "control", "conform", "simulate", "explore"),
+    "For engineers": ("dump", "image", "audit"),
 }
 """The panels of the help, in order: the operator's questions first, the engineer's tools last."""
 COMPLETE = "_JBOD_COMPLETE"

@@ -7,11 +7,11 @@ from datetime import UTC
 from functools import cache
 
 from jbod_model.audit import Audit
-from jbod_model.behaviour import Behaviour, Verdict, judge, with_requests
 from jbod_model.formats.log import LogEntry, LogReader, MetadataLog
 from jbod_model.formats.request_log import NewerLine, RequestLine
 from jbod_model.formats.request_log_file import RequestLog
 from jbod_model.replay.transactions import committed
+from lab.behaviour import Behaviour, Verdict, judge, with_requests
 from tests.support.paths import CLUSTERS, metadata_dir
 
 

@@ -60,8 +60,8 @@ def first_lines(paths: Iterable[Path]) -> dict[str, dict[str, int]]:
 
 
 def model_files() -> list[Path]:
-    """Python files of the executable specification."""
-    return [*(ROOT / "jbod_model").rglob("*.py")]
+    """Python files of the executable specification and of its laboratory."""
+    return [path for tree in ("jbod_model", "lab") for path in (ROOT / tree).rglob("*.py")]
 
 
 def engine_files() -> list[Path]:

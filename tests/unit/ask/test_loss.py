@@ -17,7 +17,6 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from jbod_model.conformance.trace import recorded_records
 from jbod_model.formats.codec import encode
 from jbod_model.formats.log import LogEntry, LogReader, MetadataLog
 from jbod_model.formats.records import Record, VersionedRecord
@@ -25,6 +24,7 @@ from jbod_model.ids import Uuid
 from jbod_model.loss.copies import Copy, Left
 from jbod_model.loss.fate import Fate, Loss
 from jbod_model.loss.log import fates
+from lab.conformance.trace import recorded_records
 from pipelines.ask.loss import Followed, followed
 from pipelines.lake.ledger import Published
 from pipelines.lake.reader import Lake

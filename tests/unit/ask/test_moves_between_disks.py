@@ -20,8 +20,8 @@ from jbod_model.formats.records import (
     VersionedRecord,
 )
 from jbod_model.ids import Uuid
-from jbod_model.simulation.output import write_world
-from jbod_model.simulation.stories import play
+from lab.simulation.output import write_world
+from lab.simulation.stories import play
 from pipelines.ask.moves import Move, moves
 from pipelines.cli import main
 from pipelines.lake.reader import Lake

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, given, settings
 
-from jbod_model.conformance.trace import read_trace, recorded_records
 from jbod_model.formats.metadata_version import ELR_FEATURE
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA, KIP858, Profile
 from jbod_model.replay.image import BrokerRegistration, Image, Topic
 from jbod_model.replay.offline import offline_replicas
 from jbod_model.whatif import Failures, after
+from lab.conformance.trace import read_trace, recorded_records
 from pipelines.ask.risk import Exposure, risk
 from pipelines.lake.reader import Lake
 from tests.support.images import brokers, images, lake_of, one_topic, partition

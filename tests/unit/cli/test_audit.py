@@ -1,4 +1,4 @@
-"""``jbod audit`` and ``jbod control``: exit codes, text, JSON, the table, and bad input."""
+"""``jbod audit``: exit codes, text, JSON, the table, and bad input."""
 
 from __future__ import annotations
 
@@ -289,30 +289,6 @@ def test_damaged_huge_and_hostile_lines_are_counted_and_take_no_memory(
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB, of a line of 100 MB
 
 
-def test_control_writes_a_log_that_can_be_audited_by_its_own_requests(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "out"
-    assert run("control", "--requests", REQUESTS, "--out", out, "--json") == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert sum(answer["applied"].values()) + sum(answer["refused"].values()) == 611
-    assert answer["sameAnswer"]["ASSIGN_REPLICAS_TO_DIRS"] == 37
-    assert (out / "meta.properties").read_text().count("cluster.id=JBODtestCluster0123456") == 1
-    assert run("audit", out, "--requests", REQUESTS, "--json") in (0, 1)
-    audited = json.loads(capsys.readouterr().out)
-    assert audited["verdicts"]["same"] + audited["verdicts"]["explained by a known quirk"] > 580
-    assert run("control", "--requests", REQUESTS, "--out", out) == 2
-    assert "holds a metadata log already" in capsys.readouterr().err
-
-
-def test_control_says_what_it_applied_refused_and_guessed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("control", "--requests", CLUSTERS / "kafka-3.9.2-upgrade" / "requests-100.log.gz")
-    assert run(*words, "--out", tmp_path / "out", "--metadata-version", "3.6-IV2") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("320 requests: 320 applied, 0 refused; 263 offsets written to ")
-    assert "Replicas of created partitions: 0 given by the request, 46 known from later requests, 2 guessed." in lines
-
-
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -323,9 +299,6 @@ def test_control_says_what_it_applied_refused_and_guessed(tmp_path: Path, capsys
         (("audit", LOG_DIR, "--requests", str(REQUESTS), "--lake", "absent"), "no lake there"),
         (("audit", LOG_DIR, "--requests", str(REQUESTS), "--time-zone", "Mars/Base"), "no such time zone"),
         (("audit", LOG_DIR, "--requests", str(REQUESTS), "--config", "log.dirs=/x"), "--config log.dirs"),
-        (("control", "--requests", str(REQUESTS)), "--out DIR"),
-        (("control", "--requests", str(REQUESTS), "--out", "x", "--metadata-version", "9.9"), "not known"),
-        (("control", "--requests", "absent.log", "--out", "x"), "there is no such file"),
     ],
 )
 def test_bad_usage_leaves_with_2_and_one_line(

@@ -80,7 +80,7 @@ def test_manual_page_has_every_command_and_no_error(tmp_path: Path) -> None:
         for command in commands:
             name = command.replace("-", "\\-")
             assert f"\n.SS jbod {name}" in page
-    assert page.index(".SS jbod offline") < page.index(".SS jbod replay") < page.index(".SS jbod explore")
+    assert page.index(".SS jbod offline") < page.index(".SS jbod replay") < page.index(".SS jbod audit")
     file = tmp_path / "jbod.1"
     file.write_text(page, encoding="utf-8")
     tools = {"groff": ["-man", "-ww", "-Tutf8", "-z"], "mandoc": ["-Tlint", "-Werror"], "man": ["-l", "--warnings"]}
@@ -103,7 +103,7 @@ def test_every_command_has_one_place_in_the_help(capsys: pytest.CaptureFixture[s
     placed = [command for commands in main.PANELS.values() for command in commands]
     assert sorted(placed) == sorted(command for commands in main.MODULES.values() for command in commands)
     said = leave(capsys, "--help")[1]
-    assert said.index(" offline ") < said.index(" replay ") < said.index(" explore ")
+    assert said.index(" offline ") < said.index(" replay ") < said.index(" audit ")
 
 
 def test_version_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

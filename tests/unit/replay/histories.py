@@ -9,13 +9,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from jbod_model.conformance.trace import recorded_records
 from jbod_model.errors import ReplayViolation
 from jbod_model.formats import records as r
 from jbod_model.formats.log_writer import LogWriter
 from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import Uuid
 from jbod_model.replay.image import Image
+from lab.conformance.trace import recorded_records
 from tests.support.traces import lines
 from tests.support.written import TIME
 

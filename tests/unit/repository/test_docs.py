@@ -19,6 +19,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "benchmarks" / "README.md",
     ROOT / "notebooks" / "README.md",
+    *sorted((ROOT / "lab").rglob("README.md")),
 ]
 
 

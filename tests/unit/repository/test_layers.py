@@ -26,10 +26,7 @@ LAYERS = (
     {"jbod_model.formats", "jbod_model.profiles", "jbod_model.storage"},
     {"jbod_model.replay"},
     {"jbod_model.loss", "jbod_model.controller", "jbod_model.broker"},
-    {"jbod_model.simulation", "jbod_model.conformance", "jbod_model.whatif"},
-    {"jbod_model.explore"},
-    {"jbod_model.audit"},
-    {"jbod_model.behaviour"},
+    {"jbod_model.audit", "jbod_model.whatif"},
     {"pipelines.java"},
     {"pipelines.start"},
     {"pipelines.storage"},
@@ -103,6 +100,21 @@ def test_model_imports_only_the_standard_library() -> None:
     assert foreign == set()
 
 
+def test_product_never_imports_the_laboratory() -> None:
+    """It is outside the wheel."""
+    offenders = {
+        f"{module.relative_to(ROOT)}: {name}"
+        for module in modules("jbod_model", "pipelines")
+        for name in imported(module)
+        if name.split(".")[0] in {"lab", "tests"}
+    }
+    assert offenders == set()
+
+
+def test_laboratory_has_at_most_10_000_lines() -> None:
+    assert sum(module.read_text(encoding="utf-8").count("\n") for module in modules("lab")) <= 10_000
+
+
 def test_every_package_has_its_layer() -> None:
     roots = {"jbod_model", "pipelines"}
     assert {package_of(name) for name in NAMES} - roots == set().union(*LAYERS)
@@ -156,7 +168,7 @@ def test_questions_start_without_heavy_modules(module: str) -> None:
 def test_modules_stay_readable_in_one_sitting() -> None:
     lengths = {
         str(module.relative_to(ROOT)): module.read_text(encoding="utf-8").count("\n")
-        for module in modules("jbod_model", "pipelines")
+        for module in modules("jbod_model", "pipelines", "lab")
     }
     assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
 

@@ -13,10 +13,10 @@ from tests.support.paths import ROOT
 HEAD = """# Rules, code and tests
 
 Every numbered rule of this folder: the KIP section, Kafka class and words it comes from, and the first line of each
-file that cites it. `jbod_model` is the specification that can be run, `pipelines` the engine, which implements some
-rules a second time. Search this page for a word of the KIP (`LogDirs`, `QueuedReplicaToDirAssignments`,
-`INVALID_REQUEST`) to find its rules. [kip.md](kip.md) goes the other way: from each statement of the KIP to its rules.
-Invariants are not here: [invariants.md](invariants.md) says of each what checks it.
+file that cites it. The column *model* has `jbod_model`, the specification that can be run, and its laboratory `lab`;
+*engine* has `pipelines`, which implements some rules a second time. Search this page for a word of the KIP (`LogDirs`,
+`QueuedReplicaToDirAssignments`, `INVALID_REQUEST`) to find its rules. [kip.md](kip.md) goes the other way: from each
+statement of the KIP to its rules. Invariants are not here: [invariants.md](invariants.md) says of each what checks it.
 `tests/unit/repository/test_matrix.py` writes this page anew and fails when it is out of date.
 
 | rule | stated in | KIP section, Kafka class, words | model | engine | tests |
@@ -104,7 +104,7 @@ def test_cited_rules_are_stated() -> None:
     assert {rule: cited[rule] for rule in cited.keys() - rules.stated_rules().keys() - rules.stated_invariants()} == {}
 
 
-@pytest.mark.parametrize("tree", ["jbod_model", "pipelines", "tests", "docs"])
+@pytest.mark.parametrize("tree", ["jbod_model", "pipelines", "lab", "tests", "docs"])
 def test_ids_are_written_in_full(tree: str) -> None:
     files: list[Path] = [
         path for suffix in ("*.py", "*.md", "*.sql") for path in (ROOT / tree).rglob(suffix) if path != Path(__file__)

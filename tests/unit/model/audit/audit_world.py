@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from jbod_model.conformance.operations import Circumstances, read_context, read_request
-from jbod_model.conformance.trace import read_trace, recorded_records
 from jbod_model.controller import Controller, ControllerMemory
 from jbod_model.formats import json_values
 from jbod_model.formats.batch import read_batch
@@ -23,6 +21,8 @@ from jbod_model.formats.request_log import APIS, RequestLine, parse_line
 from jbod_model.formats.requests import BrokerRegistrationRequest, DeleteTopicsRequest, Request
 from jbod_model.formats.responses import BrokerHeartbeatResponse, Response
 from jbod_model.replay.image import Image
+from lab.conformance.operations import Circumstances, read_context, read_request
+from lab.conformance.trace import read_trace, recorded_records
 
 START_MS = int(datetime(2024, 1, 1, tzinfo=UTC).timestamp() * 1000)
 OWN_WORK = frozenset({"sessionExpired", "balanceLeaders", "electUncleanLeaders", "config", "incrementalAlterConfigs"})

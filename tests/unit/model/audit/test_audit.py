@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 
 from jbod_model.audit import Audit, Judged, OwnWork, Verdict
-from jbod_model.audit.controller_mode import Control, default_features
-from jbod_model.audit.hints import Hints
 from jbod_model.audit.newer import newer_level
 from jbod_model.formats.log import LogEntry, LogReader, MetadataLog
 from jbod_model.formats.log_writer import LogWriter
@@ -26,8 +24,10 @@ from jbod_model.formats.request_log_file import RequestLog
 from jbod_model.formats.requests import AssignReplicasToDirsRequest, BrokerHeartbeatRequest
 from jbod_model.ids import Uuid
 from jbod_model.replay.transactions import committed
-from jbod_model.simulation.output import write_world
-from jbod_model.simulation.stories import play
+from lab.control.control import Control, default_features
+from lab.control.hints import Hints
+from lab.simulation.output import write_world
+from lab.simulation.stories import play
 from tests.support.paths import CLUSTERS, KAFKAS, TRACES, metadata_dir
 from tests.support.volume import amount
 from tests.unit.model.audit.audit_world import Recorded

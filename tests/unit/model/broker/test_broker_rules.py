@@ -14,7 +14,7 @@ def text(*folders: str) -> str:
     return "\n".join(path.read_text() for path in files if path != Path(__file__))
 
 
-CODE = text("jbod_model", "pipelines")
+CODE = text("jbod_model", "pipelines", "lab")
 
 
 def test_pictures_in_the_docs_are_the_tables_in_the_code() -> None:

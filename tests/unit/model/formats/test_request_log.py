@@ -26,9 +26,9 @@ from jbod_model.formats.requests import (
     DeleteTopicsRequest,
 )
 from jbod_model.formats.responses import AssignReplicasToDirsResponse, CreateTopicsResponse, Response
-from jbod_model.simulation.output import START
-from jbod_model.simulation.request_log import request_log_lines
-from jbod_model.simulation.stories import play
+from lab.simulation.output import START
+from lab.simulation.request_log import request_log_lines
+from lab.simulation.stories import play
 from tests.support.paths import CLUSTERS, KAFKAS
 
 NAMED = re.compile(r'"requestApiKeyName":"([A-Z_]+)"')

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from jbod_model.conformance.trace import read_trace, recorded_records
 from jbod_model.formats.batch import BatchHeader
 from jbod_model.formats.log import LogEntry, LogReader, MetadataLog
 from jbod_model.loss.fate import Fate
 from jbod_model.loss.log import Fates, Key, fates
+from lab.conformance.trace import read_trace, recorded_records
 from tests.support.paths import ROOT
 
 FIXTURES = ROOT / "tests" / "fixtures"

@@ -1,0 +1,195 @@
+"""The differences between recorded and computed results (R-TRACE-4, R-TRACE-5)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from jbod_model.formats.json_values import write
+from jbod_model.formats.records import TYPE_NAMES, ConfigRecord, PartitionChangeRecord, PartitionRecord, VersionedRecord
+from jbod_model.formats.requests import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionRequest,
+    AssignReplicasToDirsRequest,
+    BalanceLeaders,
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    ElectLeadersRequest,
+    ElectUncleanLeaders,
+    IncrementalAlterConfigsRequest,
+    Request,
+    SessionExpired,
+    UnregisterBrokerRequest,
+    UnregisterControllerRequest,
+    UpdateFeaturesRequest,
+)
+
+Difference = tuple[str, Any, Any]
+"""(field, recorded, ours)."""
+
+ORDERED = frozenset(
+    {"createTopics", "createPartitions", "deleteTopics", "alterPartition", "alterPartitionReassignments", "config"}
+)
+"""Operations whose records Kafka always writes in the same order. In others, some orders are those of hash tables."""
+
+TEXT_FIELDS = frozenset({"errorMessage"})
+"""Fields that are not compared if there is an error code: their texts are Kafka's."""
+
+REQUESTS: Mapping[str, type[Any]] = {
+    "registerBroker": BrokerRegistrationRequest,
+    "brokerHeartbeat": BrokerHeartbeatRequest,
+    "sessionExpired": SessionExpired,
+    "unregisterBroker": UnregisterBrokerRequest,
+    "unregisterController": UnregisterControllerRequest,
+    "createTopics": CreateTopicsRequest,
+    "createPartitions": CreatePartitionsRequest,
+    "alterPartition": AlterPartitionRequest,
+    "alterPartitionReassignments": AlterPartitionReassignmentsRequest,
+    "electLeaders": ElectLeadersRequest,
+    "assignReplicasToDirs": AssignReplicasToDirsRequest,
+    "incrementalAlterConfigs": IncrementalAlterConfigsRequest,
+    "updateFeatures": UpdateFeaturesRequest,
+    "balanceLeaders": BalanceLeaders,
+    "electUncleanLeaders": ElectUncleanLeaders,
+}
+"""The operation of a request, by the name that traces of Kafka's controller have for it (R-TRACE-3)."""
+
+_NAMES = {request: name for name, request in REQUESTS.items()} | {DeleteTopicsRequest: "deleteTopics"}
+
+
+def operation_of(request: Request) -> str:
+    """The name that a trace has for the operation; empty for a request that no trace has."""
+    return _NAMES.get(type(request), "")
+
+
+def values(where: str, recorded: Any, ours: Any) -> Iterator[Difference]:
+    """Every difference between two JSON values, at the deepest field that both have."""
+    if isinstance(recorded, dict) and isinstance(ours, dict):
+        for name in dict.fromkeys([*recorded, *ours]):
+            if name in TEXT_FIELDS and name not in recorded:
+                continue
+            if name not in ours or name not in recorded:
+                yield f"{where}.{name}", recorded.get(name), ours.get(name)
+            elif name in TEXT_FIELDS:
+                if not recorded.get("errorCode") and recorded[name] != ours[name]:
+                    yield f"{where}.{name}", recorded[name], ours[name]
+            else:
+                yield from values(f"{where}.{name}", recorded[name], ours[name])
+    elif isinstance(recorded, list) and isinstance(ours, list) and len(recorded) == len(ours):
+        for index, (left, right) in enumerate(zip(recorded, ours, strict=True)):
+            yield from values(f"{where}[{index}]", left, right)
+    elif type(recorded) is not type(ours) or recorded != ours:
+        yield where, recorded, ours
+
+
+def responses(op: str, recorded: Any, ours: Any) -> Iterator[Difference]:
+    """The differences between two responses.
+
+    The order of an answer to an election of all topics is that of a hash table.
+    """
+    if op == "electLeaders":
+        recorded, ours = _by_topic(recorded), _by_topic(ours)
+    yield from values("response", recorded, ours)
+
+
+def _by_topic(response: Any) -> Any:
+    results = response.get("replicaElectionResults") if isinstance(response, dict) else None
+    if not isinstance(results, list) or not all(isinstance(result, dict) for result in results):
+        return response
+    return {**response, "replicaElectionResults": sorted(results, key=lambda result: str(result.get("topic")))}
+
+
+def records(op: str, recorded: Sequence[VersionedRecord], ours: Sequence[VersionedRecord]) -> Iterator[Difference]:
+    """The differences between two lists of records: as multisets, then in the order that Kafka defines."""
+    if list(recorded) == list(ours):
+        return
+    missing = Counter(recorded)
+    missing.subtract(Counter(ours))
+    if any(missing.values()):
+        yield from _unequal(recorded, +missing, -missing)
+    else:
+        yield from _order(op, recorded, ours)
+
+
+def _unequal(
+    recorded: Sequence[VersionedRecord],
+    only_recorded: Counter[VersionedRecord],
+    only_ours: Counter[VersionedRecord],
+) -> Iterator[Difference]:
+    """Compare pairs of records about the same subject field by field; show the others whole."""
+    left = list(only_ours.elements())
+    for versioned in only_recorded.elements():
+        where = f"records[{recorded.index(versioned)}]"
+        twin = next((other for other in left if _subject(other) == _subject(versioned)), None)
+        if twin is None:
+            yield where, _shown(versioned), None
+            continue
+        left.remove(twin)
+        if versioned.version != twin.version:
+            yield f"{where}.version", versioned.version, twin.version
+        yield from values(where, write(versioned.record), write(twin.record))
+    for versioned in left:
+        yield "records", None, _shown(versioned)
+
+
+def _order(op: str, recorded: Sequence[VersionedRecord], ours: Sequence[VersionedRecord]) -> Iterator[Difference]:
+    """Compare the whole order, the order of types, and the order of the records about one subject (R-TRACE-5)."""
+    if op in ORDERED:
+        yield "records.order", [_shown(one) for one in recorded], [_shown(one) for one in ours]
+        return
+    recorded_types = [TYPE_NAMES[type(one.record)] for one in recorded]
+    our_types = [TYPE_NAMES[type(one.record)] for one in ours]
+    if recorded_types != our_types:
+        yield "records.order", recorded_types, our_types
+    by_subject: dict[Any, tuple[list[VersionedRecord], list[VersionedRecord]]] = defaultdict(lambda: ([], []))
+    for one in recorded:
+        by_subject[_subject(one)][0].append(one)
+    for one in ours:
+        by_subject[_subject(one)][1].append(one)
+    for subject, (theirs, own) in by_subject.items():
+        if theirs != own:
+            yield f"records.order of {subject[1:]}", [_shown(one) for one in theirs], [_shown(one) for one in own]
+    if op == "assignReplicasToDirs":
+        asked = [one for one in recorded if _moves(one)]
+        granted = [one for one in ours if _moves(one)]
+        if not _same_assignments(asked, granted):
+            yield "records.order of directories", [_shown(one) for one in asked], [_shown(one) for one in granted]
+
+
+def _same_assignments(asked: Sequence[VersionedRecord], granted: Sequence[VersionedRecord]) -> bool:
+    """Whether the assignments have one order. After them a second record of a partition is in the order of a hash
+    table.
+
+    Such a record names directories if it completes a reassignment.
+    """
+    same = next((at for at, (left, right) in enumerate(zip(asked, granted, strict=False)) if left != right), None)
+    if same is None:
+        return len(asked) == len(granted)
+    before = {_subject(one) for one in asked[:same]}
+    return all(_subject(one) in before for one in (*asked[same:], *granted[same:]))
+
+
+def _moves(versioned: VersionedRecord) -> bool:
+    return isinstance(versioned.record, PartitionChangeRecord) and versioned.record.directories is not None
+
+
+def _subject(versioned: VersionedRecord) -> tuple[Any, ...]:
+    """The subject of a record: its type and, for a partition's record, the partition."""
+    record = versioned.record
+    if isinstance(record, (PartitionRecord, PartitionChangeRecord)):
+        return TYPE_NAMES[type(record)], str(record.topic_id), record.partition_id
+    if isinstance(record, ConfigRecord):
+        return TYPE_NAMES[ConfigRecord], record.resource_type, record.resource_name, record.name
+    return (TYPE_NAMES[type(record)],)
+
+
+def _shown(versioned: VersionedRecord) -> dict[str, Any]:
+    return {
+        "type": TYPE_NAMES[type(versioned.record)],
+        "version": versioned.version,
+        "data": write(versioned.record),
+    }

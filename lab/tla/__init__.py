@@ -1,0 +1,1 @@
+"""The TLA+ twin (lab/tla/Jbod.tla) beside the explorer: `make tla`."""

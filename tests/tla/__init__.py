@@ -1,1 +1,0 @@
-"""The TLA+ twin (tla/Jbod.tla) beside the explorer: `make tla`."""
