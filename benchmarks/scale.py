@@ -123,7 +123,7 @@ class Measure:
     def replay(self, what: str, records: int) -> None:
         """A run to the end of the log."""
         seconds, peak, said = command(["replay", str(self.log), "--lake", self.lake, "--json"])
-        if json.loads(said)["endOffset"] != self.controller.next:
+        if json.loads(said)["end_offset"] != self.controller.next:
             raise SystemExit(f"{what}: the lake is not at the end of the log")
         self.note(what, seconds, peak, records)
 

@@ -41,12 +41,12 @@ def behaviour_as_json(verdict: Verdict) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "behaviour": verdict.accepted,
         "decidable": verdict.accepted or verdict.refused,
-        "nextOffset": verdict.next_offset,
-        "snapshotOffset": verdict.snapshot_at,
+        "next_offset": verdict.next_offset,
+        "snapshot_offset": verdict.snapshot_at,
         "batches": verdict.batches,
         "records": verdict.records,
         "actions": dict(_ranked(verdict.kinds)),
-        "notModelled": dict(_ranked(verdict.others)),
+        "not_modelled": dict(_ranked(verdict.others)),
         "flaws": dict(verdict.flaws),
         "breaches": [
             {"invariant": f"R-INV-{breach.number}", "offset": breach.offset, "problem": breach.problem, "flaw": flaw}

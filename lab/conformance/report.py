@@ -90,7 +90,7 @@ class Report:
             "operations": self.operations,
             "matched": self.matched,
             "images": self.images,
-            "imagesMatched": self.images_matched,
+            "images_matched": self.images_matched,
             "records": self.records,
             "ok": self.ok,
             "mismatches": [asdict(found) for found in self.mismatches],

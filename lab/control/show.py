@@ -45,17 +45,17 @@ def outcome_as_json(controller: Control, logs: Sequence[RequestLog]) -> dict[str
     """The same for programs."""
     outcome = controller.outcome
     return {
-        "endOffset": controller.next_offset,
+        "end_offset": controller.next_offset,
         "applied": dict(outcome.applied),
         "refused": dict(outcome.refused),
-        "sameAnswer": dict(outcome.same),
-        "otherAnswer": dict(outcome.other),
-        "firstOther": outcome.first_other,
+        "same_answer": dict(outcome.same),
+        "other_answer": dict(outcome.other),
+        "first_other": outcome.first_other,
         "placements": dict(outcome.placements),
-        "strangeEpochs": outcome.strange_epochs,
+        "strange_epochs": outcome.strange_epochs,
         "lines": {
             "read": sum(log.read for log in logs),
-            "otherApis": sum(log.dropped for log in logs),
+            "other_apis": sum(log.dropped for log in logs),
             "unreadable": dict(sum((log.rejected for log in logs), Counter[str]())),
         },
     }

@@ -161,7 +161,7 @@ def _findings(findings: Findings) -> dict[str, Any]:
         "depth": findings.depth,
         "complete": findings.complete,
         "seconds": round(findings.seconds, 3),
-        "statesPerSecond": round(findings.states / max(findings.seconds, 1e-9)),
+        "states_per_second": round(findings.states / max(findings.seconds, 1e-9)),
         "kinds": dict(sorted(findings.kinds.items())),
         "counterexamples": [
             {"invariant": number, "problem": found.breach.problem, "steps": list(found.steps)}

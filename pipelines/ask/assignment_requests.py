@@ -68,9 +68,9 @@ class Waiting:
     broker_id: int
     broker: str
     """online, fenced or missing."""
-    since_offset: int
-    since_time: datetime
-    since_snapshot: bool
+    from_offset: int
+    from_time: datetime
+    from_snapshot: bool
     asked: Asked | None
 
     @property
@@ -215,9 +215,9 @@ def _unassigned(lake: Lake, rows: str) -> list[Waiting]:
             partition=partition,
             broker_id=broker,
             broker="missing" if fenced is None else "fenced" if fenced else "online",
-            since_offset=since,
-            since_time=time_of(micros),
-            since_snapshot=snapshot,
+            from_offset=since,
+            from_time=time_of(micros),
+            from_snapshot=snapshot,
             asked=_asked(*last),
         )
         for topic, topic_id, partition, broker, fenced, since, micros, snapshot, *last in found

@@ -19,13 +19,13 @@ class Directory:
     directory_id: str
     state: str
     """online; failed, deregistered, moved or unregistered; unknown; or the kind: unassigned, lost, migrating."""
-    since_offset: int | None
-    since_time: datetime | None
+    from_offset: int | None
+    from_time: datetime | None
     replicas: int
     leaders: int
-    cordoned_since_offset: int | None = None
+    cordoned_from_offset: int | None = None
     """Offset of the record that cordoned it, None if it is not cordoned."""
-    cordoned_since_time: datetime | None = None
+    cordoned_from_time: datetime | None = None
 
 
 def directories(lake: Lake) -> list[Directory]:

@@ -17,8 +17,8 @@ class Already:
     place: Place
     state: str
     """fenced; or for a directory failed, deregistered, moved or unregistered; unknown if it never was registered."""
-    since_offset: int | None
-    since_time: datetime | None
+    from_offset: int | None
+    from_time: datetime | None
     took: int
     """Replicas in it when it failed."""
     held: int

@@ -32,13 +32,13 @@ class Incident:
     broker_id: int
     directory_id: str | None
     """The directory, if a directory failed."""
-    start_offset: int
-    start_time: datetime
-    since_snapshot: bool
+    from_offset: int
+    from_time: datetime
+    from_snapshot: bool
     """It began at or before this offset: it is known from a snapshot."""
-    end_offset: int | None
+    to_offset: int | None
     """When the broker or directory came back, or no replica waited for it any longer. None: not ended."""
-    end_time: datetime | None
+    to_time: datetime | None
     ending: str
     """How it came back, or what is still missing: same disk, blank disk, moved, and so on."""
     replicas: int
@@ -70,7 +70,7 @@ class Incident:
     @property
     def going_on(self) -> bool:
         """Whether it has not ended by the lake's offset."""
-        return self.end_offset is None
+        return self.to_offset is None
 
     @property
     def cause(self) -> str:
@@ -90,7 +90,7 @@ class Incident:
     def as_json(self) -> dict[str, Any]:
         """Returns one JSON object. Durations are in seconds."""
         found: dict[str, Any] = jsonable(self)
-        return {**found, "goingOn": self.going_on, "cause": self.cause, "advice": self.advice}
+        return {**found, "going_on": self.going_on, "cause": self.cause, "advice": self.advice}
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Details:
         return {
             "incident": self.incident.as_json(),
             "outages": jsonable(list(self.outages)),
-            "leaderLosses": jsonable(list(self.leader_losses)),
+            "leader_losses": jsonable(list(self.leader_losses)),
         }
 
 
@@ -216,11 +216,11 @@ def _incident(number: int, story: Story, done: Effects, state: _State | None) ->
         kind=story.kind,
         broker_id=story.broker_id,
         directory_id=story.directory_id,
-        start_offset=story.offset,
-        start_time=story.time,
-        since_snapshot=story.since_snapshot,
-        end_offset=end_offset,
-        end_time=end_time,
+        from_offset=story.offset,
+        from_time=story.time,
+        from_snapshot=story.from_snapshot,
+        to_offset=end_offset,
+        to_time=end_time,
         ending=story.ending or "not back",
         replicas=done.replicas,
         already_offline=done.already_offline,

@@ -60,7 +60,7 @@ class _Life:
         unregistered = row.ended_by == "unregistered"
         story = self.now or self._begin(row, "broker unregistered", offset, time)
         story.tell(offset, time, "unregistered" if unregistered else "not registered any more, says a snapshot")
-        story.since_snapshot = story.since_snapshot or (story.offset == offset and not unregistered)
+        story.from_snapshot = story.from_snapshot or (story.offset == offset and not unregistered)
         story.ending, story.ends_with_replicas = UNREGISTERED, True
 
     def _appeared(self, row: Registration) -> None:
@@ -94,7 +94,7 @@ class _Life:
             None,
             row.from_offset if offset is None else offset,
             time or row.from_time,
-            since_snapshot=row.from_snapshot and offset is None,
+            from_snapshot=row.from_snapshot and offset is None,
         )
         if self.leaving is not None:
             story.leaders_from = self.leaving.from_time

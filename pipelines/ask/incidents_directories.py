@@ -77,7 +77,7 @@ def _story(
         gone.directory_id,
         offset,
         time,
-        since_snapshot=gone.ended_by in ("resync", UNKNOWN_SINCE_SNAPSHOT),
+        from_snapshot=gone.ended_by in ("resync", UNKNOWN_SINCE_SNAPSHOT),
         ends_with_replicas=True,
         down_since=None if failed else _down_since(gone.broker_id, offset, registrations),
     )

@@ -57,7 +57,7 @@ class Story:
     directory_id: str | None
     offset: int
     time: datetime
-    since_snapshot: bool = False
+    from_snapshot: bool = False
     leaders_from: datetime | None = None
     """When a controlled shutdown began to move leaders away. None: at the failure itself."""
     end_offset: int | None = None

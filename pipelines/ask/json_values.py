@@ -1,10 +1,9 @@
-"""Answers as JSON: names in camelCase, times as ISO text, durations in seconds."""
+"""Answers as JSON: names in snake_case, times as ISO text, durations in seconds."""
 
 from __future__ import annotations
 
 import dataclasses
 from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import Any
 
 _PLAIN = (str, int, bool, float, type(None))
@@ -15,9 +14,9 @@ def jsonable(answer: Any) -> Any:
     if type(answer) in _PLAIN:
         return answer
     if dataclasses.is_dataclass(answer) and not isinstance(answer, type):
-        return {camel_case(field.name): jsonable(getattr(answer, field.name)) for field in dataclasses.fields(answer)}
+        return {field.name: jsonable(getattr(answer, field.name)) for field in dataclasses.fields(answer)}
     if isinstance(answer, tuple) and hasattr(answer, "_asdict"):
-        return {camel_case(name): jsonable(value) for name, value in answer._asdict().items()}
+        return {name: jsonable(value) for name, value in answer._asdict().items()}
     if isinstance(answer, dict):
         return {name: jsonable(value) for name, value in answer.items()}
     if isinstance(answer, list | tuple):
@@ -25,10 +24,3 @@ def jsonable(answer: Any) -> Any:
     if isinstance(answer, timedelta):
         return answer.total_seconds()
     return answer.isoformat() if isinstance(answer, datetime) else answer
-
-
-@lru_cache(maxsize=1024)
-def camel_case(name: str) -> str:
-    """``since_offset`` -> ``sinceOffset``."""
-    head, *rest = name.split("_")
-    return head + "".join(word.capitalize() for word in rest)

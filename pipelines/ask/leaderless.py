@@ -23,8 +23,8 @@ class Leaderless:
     replicas: Sequence[int]
     named: Sequence[int]
     """The replicas that are in sync or eligible."""
-    since_offset: int
-    since_time: datetime
+    from_offset: int
+    from_time: datetime
     finding: str
     steps: Sequence[Advice]
 

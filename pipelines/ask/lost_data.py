@@ -217,7 +217,7 @@ class Losses:
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
-        return {"losses": [one.as_json() for one in self.losses], "atRisk": jsonable(list(self.at_risk))}
+        return {"losses": [one.as_json() for one in self.losses], "at_risk": jsonable(list(self.at_risk))}
 
 
 def losses(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Losses:

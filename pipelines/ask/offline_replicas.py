@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pipelines.ask.advice import Advice, compare_ids, find_failed, mount_or_reassign, put_back, repair_or_replace, told
 from pipelines.ask.impaired import Troubled, troubled
-from pipelines.ask.json_values import camel_case, jsonable
+from pipelines.ask.json_values import jsonable
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.leaderless import Leaderless, leaderless
 from pipelines.ask.lost_data import Losses, losses
@@ -28,19 +28,19 @@ class OfflineReplica(NamedTuple):
     broker_id: int
     directory_id: str
     reason: str
-    since_offset: int
-    since_time: datetime
-    since_snapshot: bool
+    from_offset: int
+    from_time: datetime
+    from_snapshot: bool
     """Whether it began at or before the offset: the beginning is known only from a snapshot."""
 
     def as_json(self) -> dict[str, Any]:
         """Returns one JSON object. ``jsonable`` would be slow for hundreds of thousands: it inspects each field."""
         found: dict[str, Any] = dict(zip(_JSON_NAMES, self, strict=True))
-        found["sinceTime"] = self.since_time.isoformat()
+        found["from_time"] = self.from_time.isoformat()
         return found
 
 
-_JSON_NAMES = tuple(map(camel_case, OfflineReplica._fields))
+_JSON_NAMES = OfflineReplica._fields
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,15 @@ class Cause:
     broker_id: int
     directory_id: str | None
     """The directory, if it is the reason."""
-    since_offset: int
-    since_time: datetime
-    since_snapshot: bool
+    from_offset: int
+    from_time: datetime
+    from_snapshot: bool
     replicas: int
     finding: str
     steps: Sequence[Advice]
     """What to do, in order."""
     last_offset: int | None = None
-    """Offset where the last of them went offline, if that is not ``since_offset``."""
+    """Offset where the last of them went offline, if that is not ``from_offset``."""
     last_time: datetime | None = None
 
     @property
@@ -112,13 +112,13 @@ class Offline:
         return {
             "offset": self.offset,
             "time": self.time.isoformat(),
-            "replicasInAll": self.replicas_in_all,
-            "partitionsInAll": self.partitions_in_all,
-            "offlineReplicas": len(self.replicas),
-            "partitionsWithoutLeader": [*names("without_leader"), *(one.name for one in self.leaderless)],
-            "partitionsLedFromOffline": names("led_from_offline"),
-            "partitionsAllOffline": names("all_offline"),
-            "partitionsUnderMinIsr": names("under_min_isr"),
+            "replicas_in_all": self.replicas_in_all,
+            "partitions_in_all": self.partitions_in_all,
+            "offline_replicas": len(self.replicas),
+            "partitions_without_leader": [*names("without_leader"), *(one.name for one in self.leaderless)],
+            "partitions_led_from_offline": names("led_from_offline"),
+            "partitions_all_offline": names("all_offline"),
+            "partitions_under_min_isr": names("under_min_isr"),
             "leaderless": [one.as_json() for one in self.leaderless],
             "causes": [cause.as_json() for cause in self.causes],
             **self.data.as_json(),
@@ -163,9 +163,9 @@ def causes(lake: Lake, replicas: Sequence[OfflineReplica], last: LastCopies) -> 
     stopping = _shutting_down(lake) if any(reason == "broker fenced" for reason, _, _ in groups) else set()
     answer = []
     for (reason, broker, directory), members in groups.items():
-        oldest = min(members, key=attrgetter("since_offset"))
-        newest = max(members, key=attrgetter("since_offset"))
-        newest = oldest if newest.since_offset == oldest.since_offset else newest
+        oldest = min(members, key=attrgetter("from_offset"))
+        newest = max(members, key=attrgetter("from_offset"))
+        newest = oldest if newest.from_offset == oldest.from_offset else newest
         state = BROKER_STATES.get(reason, "runs")
         if reason == "broker fenced" and broker in stopping:
             state = "was shut down in order"
@@ -184,14 +184,14 @@ def causes(lake: Lake, replicas: Sequence[OfflineReplica], last: LastCopies) -> 
                 reason,
                 broker,
                 directory,
-                oldest.since_offset,
-                oldest.since_time,
-                oldest.since_snapshot,
+                oldest.from_offset,
+                oldest.from_time,
+                oldest.from_snapshot,
                 len(members),
                 finding,
                 steps,
-                newest.since_offset if newest is not oldest else None,
-                newest.since_time if newest is not oldest else None,
+                newest.from_offset if newest is not oldest else None,
+                newest.from_time if newest is not oldest else None,
             )
         )
     down: dict[int, int] = {}

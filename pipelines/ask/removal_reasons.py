@@ -312,7 +312,7 @@ def _not_listed(lake: Lake, place: Place, last: LastCopies) -> Reason:
 def _unregistered(lake: Lake, place: Place, last: LastCopies) -> Reason:
     since = already(lake, place)
     assert since is not None
-    when = "" if since.since_offset is None else f" since offset {since.since_offset}"
+    when = "" if since.from_offset is None else f" since offset {since.from_offset}"
     return Reason(
         False,
         f"broker {place.broker_id} has not been registered{when}: started with this disk, it would count what is on it",

@@ -114,20 +114,20 @@ class Summary:
     def as_json(self, logs: list[RequestLog]) -> dict[str, Any]:
         """For programs."""
         answer: dict[str, Any] = {
-            "endOffset": self.end_offset,
+            "end_offset": self.end_offset,
             "requests": self.judged,
             "verdicts": {verdict.value: self.count(verdict) for verdict in Verdict},
             "apis": {api: dict(counts) for api, counts in sorted(self.verdicts.items())},
             "quirks": dict(self.quirks),
-            "notDecidable": dict(self.undecided),
-            "newerThanKnown": {"requests": self.newer, "records": self.newer_records},
+            "not_decidable": dict(self.undecided),
+            "newer_than_known": {"requests": self.newer, "records": self.newer_records},
             "differences": [_difference(one) for one in self.differences],
-            "otherRecords": {
-                cause: {"records": kind.records, "firstOffset": kind.first_offset} for cause, kind in self.own.items()
+            "other_records": {
+                cause: {"records": kind.records, "first_offset": kind.first_offset} for cause, kind in self.own.items()
             },
             "lines": {
                 "read": sum(log.read for log in logs),
-                "otherApis": sum(log.dropped for log in logs),
+                "other_apis": sum(log.dropped for log in logs),
                 "unreadable": dict(sum((log.rejected for log in logs), Counter())),
             },
             "decidable": self.undecided_because is None,
@@ -150,11 +150,11 @@ class Summary:
 def _difference(one: Judged) -> dict[str, Any]:
     return {
         "api": one.line.api,
-        "completedMs": one.line.completed_ms,
-        "clientId": one.line.client_id,
+        "completed_ms": one.line.completed_ms,
+        "client_id": one.line.client_id,
         "verdict": one.verdict.value,
         "reason": one.reason,
-        "fromOffset": one.from_offset,
+        "from_offset": one.from_offset,
         "expected": records_as_json(one.expected),
         "found": records_as_json(one.found),
         "fields": [

@@ -39,7 +39,10 @@ def offline(asked: Asked) -> Reply:
         answer = answer.only(chosen.matching, data, causes(asked.lake, chosen.matching, data.last_copies), rest)
     return Reply(
         chosen,
-        lambda: answer.as_json(chosen.rows if wanted.orders else answer.replicas),
+        lambda: {
+            **answer.as_json(()),
+            "replicas": asked.objects(chosen, chosen.rows if wanted.orders else answer.replicas),
+        },
         lambda: show_offline(answer, chosen, asked.every),
     )
 
@@ -66,7 +69,7 @@ def directories(asked: Asked) -> Reply:
     chosen = asked.choose(DIRECTORIES, answer)
     return Reply(
         chosen,
-        lambda: {**asked.position, "directories": chosen.rows},
+        lambda: {**asked.position, "directories": asked.objects(chosen)},
         lambda: show_directories(asked.lake.offset, asked.lake.time, answer, chosen),
     )
 
@@ -85,11 +88,9 @@ def history(
     chosen = asked.choose(HISTORY, events)
     of_topic = len(answer) != 1 or answer[0].name != partition
     said = {"histories": answer} if of_topic else {"history": answer[0]}
-    if chosen.line:
-        said["events"] = chosen.rows  # type: ignore[assignment]
     return Reply(
         chosen,
-        lambda: {**asked.position, **said},
+        lambda: {**asked.position, **said, "events": asked.objects(chosen)},
         lambda: show_history(asked.lake.offset, answer, chosen),
     )
 

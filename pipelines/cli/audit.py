@@ -83,7 +83,7 @@ def moves(asked: Asked) -> Reply:
     chosen = asked.choose(MOVES, answer)
     return Reply(
         chosen,
-        lambda: {**asked.position, "moves": chosen.rows},
+        lambda: {**asked.position, "moves": asked.objects(chosen)},
         lambda: show_moves(asked.lake.offset, asked.lake.time, answer, chosen),
     )
 

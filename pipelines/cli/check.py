@@ -78,7 +78,7 @@ def check(
         said = {
             **asked.position,
             "checks": [one.id for one in ran],
-            "findings": [one.as_json() for one in chosen.rows],
+            "findings": asked.objects(chosen),
         }
         return said if validation is None else said | {"expectations": validation.as_json()}
 

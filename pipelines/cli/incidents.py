@@ -32,7 +32,7 @@ def incidents(
         chosen = asked.choose(OUTAGES, one.outages)
         return Reply(
             chosen,
-            lambda: {**asked.position, **one.as_json(), **({"outages": chosen.rows} if chosen.line else {})},
+            lambda: {**asked.position, **one.as_json(), "outages": asked.objects(chosen)},
             lambda: show_details(one, chosen, lake.time, asked.every),
         )
     answer = ask(lake, asked.min_isr)
@@ -47,9 +47,9 @@ def incidents(
         chosen,
         lambda: {
             **asked.position,
-            "incidents": [each.as_json() for each in chosen.rows],
+            "incidents": asked.objects(chosen),
             "moves": moved,
-            "assignmentQueue": queue,
+            "assignment_queue": queue,
         },
         show,
     )

@@ -92,5 +92,5 @@ def print_json(answer: Any) -> None:
 
     said = with_names(jsonable(answer))
     if answered and isinstance(said, dict):
-        said["incompleteSince"] = answered[0].as_json()
+        said["incomplete_since"] = answered[0].as_json()
     sys.stdout.write(json.dumps(said) + "\n")

@@ -12,7 +12,7 @@ import typer
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
 from pipelines.cli.lakes import open_lake, print_json
-from pipelines.cli.options import LakePath, Logs
+from pipelines.cli.options import LakePath
 
 _FOLDER = Path(__file__).parents[1] / "metrics"
 RULES, DASHBOARD = _FOLDER / "jbod-rules.yml", _FOLDER / "jbod-dashboard.json"
@@ -26,13 +26,17 @@ def register(app: typer.Typer) -> None:
 
 def metrics(
     lake: LakePath = None,
-    log: Logs = None,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            "--log",
+            metavar="DIR",
+            help="With --lake: measure also how far the lake is behind this log. Without: measure the log.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Write this file in one step instead; node_exporter's textfile collector reads *.prom."),
-    ] = None,
-    log_dir: Annotated[
-        str | None, typer.Option("--log-dir", metavar="DIR", help="The log, to measure how far the lake is behind it.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of Prometheus text.")] = False,
     listen: Annotated[
@@ -44,9 +48,9 @@ def metrics(
 ) -> None:
     """The state of the cluster and of the lake as Prometheus text."""
     if rules or dashboard or listen is not None:
-        _refuse_others(out is not None, as_json, bool(log), listen is not None, rules, dashboard)
+        _refuse_others(out is not None, as_json, log is not None and lake is None, listen is not None, rules, dashboard)
         if listen is not None:
-            _serve(listen, lake, log_dir)
+            _serve(listen, lake, log)
         else:
             sys.stdout.write((RULES if rules else DASHBOARD).read_text(encoding="utf-8"))
         return
@@ -56,8 +60,8 @@ def metrics(
     from pipelines.metrics.findings import recorded
     from pipelines.metrics.measure import measure
 
-    opened, settings = open_lake(lake, None, None, log)
-    lag = None if log_dir is None else behind(log_dir, opened.published.end_offset)
+    opened, settings = open_lake(lake, None, None, [] if log is None or lake is not None else [log])
+    lag = None if log is None or lake is None else behind(log, opened.published.end_offset)
     families = measure(
         opened,
         datetime.now(UTC),
@@ -78,7 +82,7 @@ def metrics(
 
 def _refuse_others(*given: bool) -> None:
     if sum(given) > 1:
-        names = ("--out", "--json", "--log", "--listen", "--rules", "--dashboard")
+        names = ("--out", "--json", "--log without --lake", "--listen", "--rules", "--dashboard")
         told = [name for name, is_given in zip(names, given, strict=True) if is_given]
         raise UsageError(f"{' and '.join(told)}: give one of them")
 

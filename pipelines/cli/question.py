@@ -108,6 +108,10 @@ class Asked:
         """Offset and time of the answer, for a JSON object."""
         return {"offset": self.lake.offset, "time": self.lake.time}
 
+    def objects(self, chosen: Chosen, rows: Sequence[Any] | None = None) -> list[dict[str, Any]]:
+        """The chosen rows as JSON objects, with the keys that CSV has as columns. ``rows``: these in place of them."""
+        return chosen.table.objects(chosen.rows if rows is None else rows, self.lake.names)
+
     def choose(self, table: Table, rows: Sequence[Any]) -> Chosen:
         """The rows that the filters of the command line choose."""
         return self.wanted.choose(table, rows, self.lake)

@@ -26,12 +26,17 @@ def quorum(asked: Asked) -> Reply:
 
     The exit code is 0 for every answer.
     """
+    from pipelines.ask.json_values import jsonable
     from pipelines.ask.quorum import quorum as ask
     from pipelines.show.quorum import node_rows, show_quorum
 
     answer = ask(asked.lake, _ghost_after(asked.settings))
     chosen = asked.choose(QUORUM, node_rows(answer))
-    return Reply(chosen, lambda: answer, lambda: show_quorum(answer, chosen))
+    return Reply(
+        chosen,
+        lambda: {**jsonable(answer), "nodes": asked.objects(chosen)},
+        lambda: show_quorum(answer, chosen),
+    )
 
 
 @question(UPGRADE, log_argument=True)
@@ -47,12 +52,18 @@ def upgrade_check(
     ] = None,
 ) -> Reply:
     """Whether all nodes support a feature level, who blocks it, and what to do. Exit code 0: ready, 1: blocked."""
+    from pipelines.ask.json_values import jsonable
     from pipelines.ask.upgrade import upgrade_check as ask
     from pipelines.show.quorum import show_upgrade_check
 
     answer = ask(asked.lake, to, _ghost_after(asked.settings))
     chosen = asked.choose(UPGRADE, answer.features)
-    return Reply(chosen, lambda: answer, lambda: show_upgrade_check(answer, chosen), exit_code=0 if answer.ready else 1)
+    return Reply(
+        chosen,
+        lambda: {**jsonable(answer), "features": asked.objects(chosen)},
+        lambda: show_upgrade_check(answer, chosen),
+        exit_code=0 if answer.ready else 1,
+    )
 
 
 def _ghost_after(settings: Settings) -> timedelta:

@@ -280,13 +280,13 @@ def _report(
     if as_json:
         said = {
             "lake": lake,
-            "startOffset": start,
-            "endOffset": end,
+            "start_offset": start,
+            "end_offset": end,
             "batches": outcome.batches,
             "rows": outcome.rows,
-            "rolledBack": [vars(one) for one in outcome.rolled_back],
-            "logEndOffset": outcome.log_end,
-            "fromSnapshot": outcome.snapshots[-1][1] if outcome.snapshots else None,
+            "rolled_back": [vars(one) for one in outcome.rolled_back],
+            "log_end_offset": outcome.log_end,
+            "from_snapshot": outcome.snapshots[-1][1] if outcome.snapshots else None,
             "tail": None if outcome.tail is None else vars(outcome.tail),
             "notices": outcome.notices,
             "interrupted": not ended_well,

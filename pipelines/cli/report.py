@@ -38,4 +38,4 @@ def report(
         size = write_page(out, page(content))
         typer.echo(f"{out}: {size / 1e6:.1f} MB. {content.headline}", err=as_json)
     if as_json:
-        print_json(content.as_json())
+        print_json(content.as_json(opened.names))

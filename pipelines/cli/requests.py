@@ -38,6 +38,7 @@ def assignments(
     Needs request logs: jbod replay LOG_DIR --requests FILE.
     """
     from pipelines.ask import assignment_requests as ask
+    from pipelines.ask.json_values import jsonable
 
     if queue is not None and not 0.001 <= queue <= 10**9:
         raise UsageError(f"--queue {queue}: seconds from 0.001 on")
@@ -47,12 +48,12 @@ def assignments(
         found = asked.choose(REQUESTS, ask.requests_of(asked.lake, partition))
         return Reply(
             found,
-            lambda: {**asked.position, "requests": found.rows},
+            lambda: {**asked.position, "requests": asked.objects(found)},
             lambda: _show_requests(partition, found),
         )
     if queue is not None:
         steps = asked.choose(QUEUE, ask.queue(asked.lake, timedelta(seconds=queue)))
-        return Reply(steps, lambda: {**asked.position, "queue": steps.rows}, lambda: _show_queue(steps))
+        return Reply(steps, lambda: {**asked.position, "queue": asked.objects(steps)}, lambda: _show_queue(steps))
     check = asked.settings.check
     answer = ask.assignments(asked.lake, check.refusals, timedelta(hours=check.window_hours))
     chosen = asked.choose(ASSIGNMENTS, answer.unassigned)
@@ -63,7 +64,11 @@ def assignments(
         refused=[one for one in answer.refused if keeps(one)],
         retry_loops=[one for one in answer.retry_loops if keeps(one)],
     )
-    return Reply(chosen, lambda: shown, lambda: _show(shown, chosen))
+    return Reply(
+        chosen,
+        lambda: {**jsonable(shown), "unassigned": asked.objects(chosen)},
+        lambda: _show(shown, chosen),
+    )
 
 
 def _show(answer: Assignments, chosen: Chosen) -> None:
@@ -102,8 +107,8 @@ def _show(answer: Assignments, chosen: Chosen) -> None:
                 (
                     f"{one.topic}-{one.partition}",
                     one.broker_id if one.broker == "online" else f"{one.broker_id} {one.broker}",
-                    one.since_offset,
-                    age(one.since_time, answer.time),
+                    one.from_offset,
+                    age(one.from_time, answer.time),
                     one.state,
                     *(_told(one.asked, answer.time) if one.asked else (None, None, None)),
                 )

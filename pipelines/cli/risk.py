@@ -31,7 +31,15 @@ def risk(asked: Asked) -> Reply:
         brokers=[one for one in chosen.rows if one.directory_id is None],
         directories=[one for one in chosen.rows if one.directory_id is not None],
     )
-    return Reply(chosen, shown.as_json, lambda: show_risk(answer, shown, chosen, asked.every))
+    return Reply(
+        chosen,
+        lambda: {
+            **shown.as_json(),
+            "brokers": asked.objects(chosen, shown.brokers),
+            "directories": asked.objects(chosen, shown.directories),
+        },
+        lambda: show_risk(answer, shown, chosen, asked.every),
+    )
 
 
 @question(WHATIF)
@@ -55,10 +63,9 @@ def whatif(
     with Console(stderr=True).status("Asking the controller about every partition that is touched"):
         answer = ask(asked.lake, fail, asked.min_isr)
     chosen = asked.choose(WHATIF, answer.changes)
-    shown = replace(answer, changes=chosen.rows)
     return Reply(
         chosen,
-        lambda: {**answer.as_json(), "changes": shown.as_json()["changes"]},
+        lambda: {**answer.as_json(), "changes": asked.objects(chosen)},
         lambda: show_whatif(answer, chosen, asked.every),
     )
 
@@ -76,7 +83,7 @@ def safe_to_remove(
     chosen = asked.choose(REMOVAL, answer.held)
     return Reply(
         chosen,
-        lambda: replace(answer, held=chosen.rows).as_json() if chosen.line else answer.as_json(),
+        lambda: {**answer.as_json(), "held": asked.objects(chosen)},
         lambda: show_removal(answer, chosen, asked.every),
         exit_code=0 if answer.safe else 1,
     )

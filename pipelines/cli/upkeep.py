@@ -48,7 +48,7 @@ def vacuum(
     location = _location(lake)
     done = compact.vacuum(location, timedelta(hours=keep), dry_run=dry_run)
     if as_json:
-        print_json({"lake": location, "dryRun": dry_run, "tables": [asdict(one) for one in done]})
+        print_json({"lake": location, "dry_run": dry_run, "tables": [asdict(one) for one in done]})
         return
     rows = [(one.table, f"{one.files:,}", f"{one.size:,}") for one in done]
     show_table(console(), ["TABLE", "FILES TO DELETE" if dry_run else "FILES DELETED", "BYTES"], rows, numbers=(1, 2))

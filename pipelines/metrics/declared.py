@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-WITH_LOG = "with `--log-dir`"
+WITH_LOG = "with `--log`"
 AFTER_CHECK = "once a run of `jbod check` was kept"
 
 

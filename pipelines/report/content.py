@@ -21,9 +21,11 @@ from pipelines.ask.offline_replicas import Cause, OfflineReplica, offline
 from pipelines.ask.risk import Risk, risk
 from pipelines.check.definition import Finding
 from pipelines.check.evaluate import run_checks
+from pipelines.lake.names import Names
 from pipelines.lake.reader import Lake
 from pipelines.report.over_time import OverTime, over_time
 from pipelines.settings import Settings
+from pipelines.show.columns import CHECK, INCIDENTS, MOVES, OFFLINE
 from pipelines.show.text import many
 
 MOST_ROWS = 500
@@ -70,12 +72,14 @@ class Content:
     findings: Sequence[Finding]
     """Most severe first."""
 
-    def as_json(self) -> dict[str, Any]:
-        """One JSON object."""
-        numbers: dict[str, Any] = jsonable(replace(self, incidents=[], findings=[]))
+    def as_json(self, names: Names) -> dict[str, Any]:
+        """One JSON object. Rows have the keys that ``--format csv`` of their question has as columns."""
+        numbers: dict[str, Any] = jsonable(replace(self, offline=[], incidents=[], moves=[], findings=[]))
         numbers["data"] = self.data.as_json()
-        numbers["incidents"] = [one.as_json() for one in self.incidents]
-        numbers["findings"] = [one.as_json() for one in self.findings]
+        numbers["offline"] = jsonable(OFFLINE.objects(self.offline, names))
+        numbers["moves"] = jsonable(MOVES.objects(self.moves, names))
+        numbers["incidents"] = jsonable(INCIDENTS.objects(self.incidents, names))
+        numbers["findings"] = jsonable(CHECK.objects(self.findings, names))
         return numbers
 
 

@@ -83,8 +83,8 @@ def _directories(content: Content) -> Table:
                 cell.directory.replicas,
                 cell.directory.leaders,
                 cell.offline,
-                cell.directory.since_offset,
-                cell.directory.since_time and when(cell.directory.since_time),
+                cell.directory.from_offset,
+                cell.directory.from_time and when(cell.directory.from_time),
             )
             for cell in trouble_first
         ),
@@ -128,9 +128,9 @@ def _offline(content: Content) -> Table:
                 one.broker_id,
                 one.directory_id,
                 one.reason,
-                f"≤ {one.since_offset}" if one.since_snapshot else one.since_offset,
-                when(one.since_time),
-                age(one.since_time, content.status.time),
+                f"≤ {one.from_offset}" if one.from_snapshot else one.from_offset,
+                when(one.from_time),
+                age(one.from_time, content.status.time),
             )
             for one in content.offline
         ),
@@ -166,10 +166,10 @@ def _incidents(content: Content) -> Table:
                 one.number,
                 one.what,
                 one.directory_id,
-                f"≤ {one.start_offset}" if one.since_snapshot else one.start_offset,
-                when(one.start_time),
-                one.end_offset,
-                age(one.start_time, one.end_time or content.status.time),
+                f"≤ {one.from_offset}" if one.from_snapshot else one.from_offset,
+                when(one.from_time),
+                one.to_offset,
+                age(one.from_time, one.to_time or content.status.time),
                 one.ending,
                 one.replicas,
                 lasted(one.longest_offline),

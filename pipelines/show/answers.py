@@ -70,10 +70,10 @@ def _show_causes(out: Console, answer: Offline, every: bool) -> None:
     causes = answer.causes if every else answer.causes[:MOST_CAUSES]
     width = max(len(many(cause.replicas, "replica")) for cause in causes)
     for cause in causes:
-        since = "at or before" if cause.since_snapshot else "since"
+        since = "at or before" if cause.from_snapshot else "since"
         say(out, f"  {many(cause.replicas, 'replica'):<{width}}  {cause.finding}", hang=width + 4)
-        begin = f"{since} offset {cause.since_offset}, {when(cause.since_time)}"
-        begin += f" ({age(cause.since_time, answer.time)} before)"
+        begin = f"{since} offset {cause.from_offset}, {when(cause.from_time)}"
+        begin += f" ({age(cause.from_time, answer.time)} before)"
         if cause.last_time is not None:
             begin = f"the first {begin}, the last since offset {cause.last_offset}, {when(cause.last_time)}"
         say(out, f"  {'':<{width}}  {begin}", "dim", width + 4)
@@ -100,11 +100,11 @@ def _show_leaderless(out: Console, answer: Offline, every: bool) -> None:
         say(out)
         say(out, "Without a leader, although every replica is online", "bold")
     for group in shown:
-        first = min(group, key=lambda one: one.since_offset)
+        first = min(group, key=lambda one: one.from_offset)
         say(out, f"  {first.finding}", "red", hang=4)
         say(out, f"    {many(len(group), 'partition')}: {listed([one.name for one in group])}", hang=6)
-        since = f"since offset {first.since_offset}, {when(first.since_time)}"
-        say(out, f"    {since} ({age(first.since_time, answer.time)} before)", "dim", hang=6)
+        since = f"since offset {first.from_offset}, {when(first.from_time)}"
+        say(out, f"    {since} ({age(first.from_time, answer.time)} before)", "dim", hang=6)
         for text in dict.fromkeys(step.text for step in first.steps):
             say(out, f"    do: {text}", hang=8)
     if len(shown) < len(groups):
@@ -125,8 +125,8 @@ def _show_replicas(out: Console, answer: Offline, chosen: Chosen, every: bool) -
                 one.broker_id,
                 one.directory_id,
                 one.reason,
-                one.since_offset,
-                age(one.since_time, answer.time),
+                one.from_offset,
+                age(one.from_time, answer.time),
             )
             for one in shown
         ),
@@ -221,7 +221,7 @@ def show_directories(
     dark = sum(one.broker != "online" for one in registered)
     gone = [one for one in answer if one.state not in ("online", "unassigned", "migrating")]
     said = [f"{many(len(registered), 'directory', 'directories')} online"]
-    cordoned = sum(one.cordoned_since_offset is not None for one in registered)
+    cordoned = sum(one.cordoned_from_offset is not None for one in registered)
     if cordoned:
         said.append(f"{many(cordoned, 'directory', 'directories')} cordoned")
     if dark:
@@ -239,12 +239,12 @@ def show_directories(
                 one.broker_id if one.broker == "online" else f"{one.broker_id} {one.broker}",
                 one.directory_id,
                 one.state
-                if one.cordoned_since_offset is None
-                else f"{one.state}, cordoned at {one.cordoned_since_offset}",
+                if one.cordoned_from_offset is None
+                else f"{one.state}, cordoned at {one.cordoned_from_offset}",
                 one.replicas,
                 one.leaders,
-                one.since_offset,
-                one.since_time and age(one.since_time, time),
+                one.from_offset,
+                one.from_time and age(one.from_time, time),
             )
             for one in chosen.rows
         ),

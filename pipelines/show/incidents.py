@@ -68,8 +68,8 @@ def show_incidents(
 def _row(one: Incident) -> tuple[object, ...]:
     return (
         one.number,
-        when(one.start_time),
-        "still going" if one.end_time is None else lasted(one.end_time - one.start_time),
+        when(one.from_time),
+        "still going" if one.to_time is None else lasted(one.to_time - one.from_time),
         one.what if one.directory_id is None else f"{one.what} {short_name(one.directory_id)}",
         one.replicas,
         lasted(one.longest_offline) if one.replicas else None,
@@ -86,8 +86,8 @@ def show_story(out: Console, one: Incident) -> None:
     lost = "".join(f"; {what}" for what in told_losses(one.data_lost, one.may_lack_writes))
     style = "bold red" if one.going_on or lost else "bold"
     say(out, f"{one.number}. {_name(one)}: {state}; {one.ending}{lost}", style, 4)
-    since = "at or before " if one.since_snapshot else ""
-    say(out, f"   {since}{when(one.start_time)}: {one.cause}", hang=6)
+    since = "at or before " if one.from_snapshot else ""
+    say(out, f"   {since}{when(one.from_time)}: {one.cause}", hang=6)
     width = max((len(str(event.offset)) for event in one.events), default=0)
     for event in one.events:
         say(out, f"   {event.offset:>{width}}  {when(event.time)}  {event.what}", hang=width + 31)
@@ -108,9 +108,9 @@ def show_story(out: Console, one: Incident) -> None:
 
 def _state(one: Incident) -> str:
     """Whether it goes on. A disk that is not back is not over, even if no replica misses it any more."""
-    if one.end_time is None:
+    if one.to_time is None:
         return "still going on"
-    span = lasted(one.end_time - one.start_time)
+    span = lasted(one.to_time - one.from_time)
     return f"no replica offline after {span}" if one.ending.startswith("not back") else f"over after {span}"
 
 

@@ -47,7 +47,7 @@ class NodeRow(NamedTuple):
     kind: str
     node_id: int
     state: str
-    since_offset: int | None
+    from_offset: int | None
     heard_offset: int | None
     metadata_directory_id: str | None
     endpoints: tuple[str, ...]

@@ -275,7 +275,7 @@ def _leader(leader: int) -> str:
 
 def _already(one: Already) -> str:
     """How and when a place failed, and which replicas it held."""
-    since = "" if one.since_time is None else f" at offset {one.since_offset}, {when(one.since_time)}"
+    since = "" if one.from_time is None else f" at offset {one.from_offset}, {when(one.from_time)}"
     what = {
         "fenced": f"fenced since{since.removeprefix(' at')}",
         "failed": f"its broker reported it failed{since}",

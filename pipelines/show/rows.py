@@ -41,6 +41,8 @@ class Table:
     """What these columns can hold, if that is a fixed list: --reason refuses what matches none of it."""
     brokers: str = "broker_id"
     """The column that --broker compares: an id, or a list of ids."""
+    more: Sequence[str] = ()
+    """Attributes that only JSON has: objects, and lists of them."""
     directories: Mapping[str, str] = field(default_factory=dict)
     """Columns with an id of a directory -> the prefix of the columns for its path and its label."""
 
@@ -71,6 +73,13 @@ class Table:
                 found.append(Column(f"{prefix}_path", "string", "its path, if it is known"))
                 found.append(Column(f"{prefix}_label", "string", "its label, if it has one"))
         return found
+
+    def objects(self, rows: Sequence[Any], names: Names) -> list[dict[str, Any]]:
+        """The rows as JSON objects: a key for each column, then those of ``more``."""
+        columns = self.values(rows, names)
+        more = {name: [getattr(row, name) for row in rows] for name in self.more}
+        keys, values = [*columns, *more], [*columns.values(), *more.values()]
+        return [dict(zip(keys, row, strict=True)) for row in zip(*values, strict=True)]
 
     def values(self, rows: Sequence[Any], names: Names) -> dict[str, list[Any]]:
         """The columns of these rows: name -> values."""

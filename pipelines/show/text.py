@@ -60,7 +60,7 @@ def _with_names(text: str, called: Callable[[Name, str], str]) -> str:
 
 
 def with_names(said: Any) -> Any:
-    """A JSON document in which ``directoryPath`` and ``directoryLabel`` follow each ``directoryId`` that has a name.
+    """A JSON document in which ``directory_path`` and ``directory_label`` follow each ``directory_id`` that has a name.
 
     The same for ``source`` and ``target`` of moves. The ids themselves do not change.
     """
@@ -73,11 +73,11 @@ def with_names(said: Any) -> Any:
     found = {}
     for key, value in said.items():
         found[key] = with_names(value)
-        if key in ("directoryId", "source", "target") and isinstance(value, str):
+        if key in ("directory_id", "source", "target") and isinstance(value, str):
             name = _names[0].get(value)
             if name is not None:
-                prefix = key.removesuffix("Id")
-                found |= {f"{prefix}Path": name.path, f"{prefix}Label": name.label}
+                prefix = key.removesuffix("_id")
+                found |= {f"{prefix}_path": name.path, f"{prefix}_label": name.label}
     return found
 
 

@@ -78,7 +78,7 @@ def test_tables_are_the_references_row_for_row(whole: tuple[Path, dict[str, obje
 
 def test_client_reports_what_the_ledger_says(whole: tuple[Path, dict[str, object]], tmp_path: Path) -> None:
     lake, said = whole
-    assert (said["startOffset"], said["endOffset"], said["batches"], said["interrupted"]) == (0, 630, 3, False)
+    assert (said["start_offset"], said["end_offset"], said["batches"], said["interrupted"]) == (0, 630, 3, False)
     ledger = open_ledger(str(lake)).to_pyarrow_table().to_pylist()
     written: Counter[str] = Counter()
     for row in ledger:
@@ -109,14 +109,14 @@ def test_run_that_follows_ends_at_sigterm_with_its_query_and_later_runs_go_on_fr
         out, err = client.communicate(timeout=120)
     assert client.returncode == 0, err
     said = json.loads(out)
-    assert (said["endOffset"], said["batches"], said["interrupted"]) == (followed, 1, False)
+    assert (said["end_offset"], said["batches"], said["interrupted"]) == (followed, 1, False)
     assert "nothing new" in jbod("replay", log, "--lake", lake).stdout
     planned = len(list((lake / "_checkpoint" / "offsets").iterdir()))
     held.rename(segments[-1])
     time.sleep(3)
     assert len(list((lake / "_checkpoint" / "offsets").iterdir())) == planned, "the server still follows the log"
     done = json.loads(jbod("replay", log, "--lake", lake, "--json").stdout)
-    assert (done["startOffset"], done["endOffset"], done["batches"]) == (followed, 630, 1)
+    assert (done["start_offset"], done["end_offset"], done["batches"]) == (followed, 630, 1)
     assert not [line for line in done["notices"] if "rebuilt" in line]
     found, expected = rows_of(lake), expected_rows(Reference().add(read_log(metadata_dir(KAFKA), "log")))
     assert differences(found, expected) == []

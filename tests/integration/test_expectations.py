@@ -161,7 +161,7 @@ def test_validation_of_a_right_lake_meets_all_that_is_about_its_tables(
     verdicts = answer["expectations"]
     assert verdicts["engine"] == engine_of_rules
     assert verdicts["broken"] == []
-    assert {(one["suite"], one["severity"], one["rule"]) for one in verdicts["notMet"]} == {
+    assert {(one["suite"], one["severity"], one["rule"]) for one in verdicts["not_met"]} == {
         ("checks", one.severity, f"{one.check.id} {one.check.name}") for one in found
     }
     assert verdicts["expectations"] == sum(len(suite.expectations) for suite in suites().values())

@@ -246,7 +246,7 @@ def panel_queries() -> list[str]:
 def test_prometheus_scrapes_what_jbod_serves(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     write_lake(lake, [entry for entry in read_log(metadata_dir(KAFKA)) if entry.offset <= 250])
-    with served(lake, "--log-dir", metadata_dir(KAFKA)) as (target, server), prometheus(tmp_path, target) as api:
+    with served(lake, "--log", metadata_dir(KAFKA)) as (target, server), prometheus(tmp_path, target) as api:
         until(lambda: values(api, "up") == {1.0} and bool(values(api, "jbod_replicas")))
         counts = status(Lake.open(lake))
         assert values(api, "jbod_partitions") == {counts.partitions}

@@ -99,7 +99,7 @@ def test_every_question_answers_as_on_a_disk(
         mine = said(capsys, *question.split(), "--json", "--lake", lake)
         listings = s3.kinds().get("LIST", 0)
         theirs = said(capsys, *question.split(), "--json", "--lake", disk)
-        ages = ("publishedTime", "secondsBehind", "published", "ageSeconds", "behindSeconds", "lake")
+        ages = ("published_time", "secondsBehind", "published", "ageSeconds", "behindSeconds", "lake")
         assert _without(mine[1].replace(lake, disk), ages) == _without(theirs[1], ages), question
         assert mine[0] == theirs[0], question
         assert listings <= 25, (question, s3.kinds())
@@ -606,7 +606,7 @@ def test_a_replay_through_spark_connect_publishes_on_s3(
         monkeypatch.setenv("JBOD_REPLAY__CHECKPOINTS", str(tmp_path / "checkpoints"))
         said = [json.loads(jbod(lake, "replay", log, "--max-records", "400", "--json")) for _ in (1, 2)]
     assert said[0]["batches"] == 2
-    assert (said[1]["batches"], said[1]["endOffset"]) == (0, said[0]["endOffset"])
+    assert (said[1]["batches"], said[1]["end_offset"]) == (0, said[0]["end_offset"])
     replay(kafka, tmp_path / "lake")
     assert differences(rows_of(lake), rows_of(tmp_path / "lake")) == []
 

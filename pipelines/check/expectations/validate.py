@@ -79,7 +79,7 @@ class Validation:
         return {
             "engine": self.engine,
             "expectations": self.expectations,
-            "notMet": jsonable(list(self.failures)),
+            "not_met": jsonable(list(self.failures)),
             "broken": [
                 {"contract": one.contract.id, "table": one.contract.table, "what": one.what} for one in self.broken
             ],

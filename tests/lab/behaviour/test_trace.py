@@ -55,7 +55,7 @@ def test_as_json_with_requests(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--trace", LOG_DIR, "--requests", REQUESTS, "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["behaviour"], answer["decidable"], answer["end"]) == (True, True, None)
-    assert (answer["batches"], answer["records"], answer["nextOffset"]) == (155, 630, 630)
+    assert (answer["batches"], answer["records"], answer["next_offset"]) == (155, 630, 630)
     assert answer["actions"]["replicas assigned to directories"] == 32
     assert answer["notModelled"]["NoOpRecord"] == 70
     assert answer["flaws"] == {"elr_wipe": 3}

@@ -28,7 +28,7 @@ def test_control_writes_a_log_that_can_be_audited_by_its_own_requests(
     assert run("control", "--requests", REQUESTS, "--out", out, "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert sum(answer["applied"].values()) + sum(answer["refused"].values()) == 611
-    assert answer["sameAnswer"]["ASSIGN_REPLICAS_TO_DIRS"] == 37
+    assert answer["same_answer"]["ASSIGN_REPLICAS_TO_DIRS"] == 37
     assert (out / "meta.properties").read_text().count("cluster.id=JBODtestCluster0123456") == 1
     with pytest.raises(SystemExit) as left:
         jbod.main(["audit", str(out), "--requests", str(REQUESTS), "--json"])

@@ -162,7 +162,7 @@ def test_partition_without_a_leader_whose_replicas_are_online_is_reported_with_w
     lake = story.lake(tmp_path)
     answer = offline(lake)
     assert [one.name for one in answer.leaderless] == ["t-0"]
-    assert answer.as_json()["partitionsWithoutLeader"] == ["t-0"]
+    assert answer.as_json()["partitions_without_leader"] == ["t-0"]
     assert status(lake).partitions_without_leader == 1
     assert actions(answer.leaderless[0].steps) == [Action.RESTART]
     with pytest.raises(SystemExit):

@@ -141,14 +141,14 @@ def test_offline_names_cause_and_hurt_partitions(tmp_path: Path) -> None:
     found = offline(Lake.open(tmp_path / "lake"))
     (cause,) = found.causes
     assert (cause.reason, cause.broker_id, cause.directory_id, cause.replicas) == ("directory offline", 1, str(A), 2)
-    assert (cause.since_offset, cause.since_time) == (5, datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC))
+    assert (cause.from_offset, cause.from_time) == (5, datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC))
     assert "reported that directory" in cause.finding
     said = found.as_json()
-    assert said["partitionsWithoutLeader"] == ["orders-1"]
-    assert said["partitionsAllOffline"] == ["orders-1"]
-    assert said["partitionsUnderMinIsr"] == ["orders-1"]
-    assert (said["replicasInAll"], said["partitionsInAll"], said["offlineReplicas"]) == (3, 2, 2)
-    assert [replica["sinceOffset"] for replica in said["replicas"]] == [5, 5]
+    assert said["partitions_without_leader"] == ["orders-1"]
+    assert said["partitions_all_offline"] == ["orders-1"]
+    assert said["partitions_under_min_isr"] == ["orders-1"]
+    assert (said["replicas_in_all"], said["partitions_in_all"], said["offline_replicas"]) == (3, 2, 2)
+    assert [replica["from_offset"] for replica in said["replicas"]] == [5, 5]
 
 
 def test_offline_before_the_failure_is_nothing(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_directories_lists_held_empty_failed_and_unassigned(tmp_path: Path) -> N
         (2, str(C), "online", 1, 1),
     ]
     (failed, *_) = _directories(tmp_path)
-    assert (failed.broker, failed.since_offset) == ("online", 5)
+    assert (failed.broker, failed.from_offset) == ("online", 5)
 
 
 def _directories(tmp_path: Path) -> list[Any]:

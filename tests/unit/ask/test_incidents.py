@@ -39,8 +39,8 @@ def told(one: Incident) -> tuple[object, ...]:
     return (
         one.what,
         (one.directory_id or "")[:4],
-        one.start_offset,
-        one.end_offset,
+        one.from_offset,
+        one.to_offset,
         one.replicas,
         one.already_offline,
         one.replicas_offline,
@@ -108,7 +108,7 @@ def test_incidents_of_a_migration_from_zookeeper(cluster_lakes: Mapping[str, Pat
 def test_incidents_of_kafka_3_7_where_a_directory_gone_at_a_restart_holds_replicas(
     cluster_lakes: Mapping[str, Path],
 ) -> None:
-    found = {(one.what, one.start_offset): one for one in incidents(Lake.open(cluster_lakes["kafka-3.7.2"]))}
+    found = {(one.what, one.from_offset): one for one in incidents(Lake.open(cluster_lakes["kafka-3.7.2"]))}
     assert len(found) == 12
     gone = found["broker 4: directory gone", 462]
     assert told(gone)[3:6] == (479, 12, 12)
@@ -233,7 +233,7 @@ def test_failed_directory_that_held_nothing_goes_on_until_its_broker_starts_with
     assert (one.replicas, one.going_on) == (0, True)
     (tmp_path / "later").mkdir()
     later = incidents(lake(tmp_path / "later", register(1, B, epoch=2, process=2), beginning=empty))
-    assert (later[0].end_offset, later[0].ending) == (2, "not back: the broker runs without it")
+    assert (later[0].to_offset, later[0].ending) == (2, "not back: the broker runs without it")
 
 
 def test_disk_that_died_while_its_broker_was_down_is_a_story_of_its_own(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_broker_that_was_down_before_the_snapshot_is_a_story_without_a_beginning
     write_lake(tmp_path / "lake", snapshot)
     (one,) = incidents(Lake.open(tmp_path / "lake"))
     assert told(one)[:5] == ("broker 1: lost", "", 9, None, 1)
-    assert one.since_snapshot
+    assert one.from_snapshot
 
 
 def test_broker_that_a_snapshot_knows_no_more_is_unregistered_at_or_before(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_broker_that_a_snapshot_knows_no_more_is_unregistered_at_or_before(tmp_p
     write_lake(tmp_path / "lake", as_entries(*BEGINNING[:4]), snapshot)
     (one,) = incidents(Lake.open(tmp_path / "lake"))
     assert told(one)[:5] == ("broker 1: unregistered", "", 20, None, 1)
-    assert one.since_snapshot
+    assert one.from_snapshot
     assert one.events[0].what == "not registered any more, says a snapshot"
 
 
@@ -312,10 +312,10 @@ def test_directory_that_was_gone_before_the_snapshot_is_told_by_its_replicas(tmp
     write_lake(tmp_path / "lake", snapshot, as_entries(register(1, A, B, epoch=9, process=2), first=21))
     (early,) = incidents(Lake.open(tmp_path / "lake", at_offset=20))
     assert told(early)[:7] == ("broker 1: directory unknown", str(A)[:4], 20, None, 1, 0, 1)
-    assert early.since_snapshot
-    assert early.events == ((20, early.start_time, "1 replica offline"),)
+    assert early.from_snapshot
+    assert early.events == ((20, early.from_time, "1 replica offline"),)
     later = incidents(Lake.open(tmp_path / "lake"))[0]
-    assert (later.end_offset, later.ending) == (21, "same disk came back")
+    assert (later.to_offset, later.ending) == (21, "same disk came back")
 
 
 def test_directory_that_a_broker_lost_while_it_was_unregistered_is_gone_when_it_is_back(tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_replica_marked_lost_is_a_story_without_a_directory_that_is_known(tmp_pa
     lost = KAFKA_IDS.lost
     (one,) = incidents(lake(tmp_path, moved(0, directories=(lost, C)), beginning=BEGINNING[:5]))
     assert told(one)[:5] == ("broker 1: directory unknown", str(lost)[:4], 5, None, 1)
-    assert not one.since_snapshot
+    assert not one.from_snapshot
 
 
 def test_many_incidents_are_a_table_and_the_stories_of_those_that_go_on(tmp_path: Path) -> None:
@@ -381,7 +381,8 @@ def test_incidents_on_the_command_line_print_names_as_they_are(tmp_path: Path) -
     assert "\n[b]t[/b]-0  1       AAAA" in run.stdout
     run = CliRunner().invoke(application(["incidents"]), ["incidents", "--json", "--lake", path])
     (one,) = json.loads(run.stdout)["incidents"]
-    assert (one["goingOn"], one["replicas"], one["longestOffline"], one["successors"]) == (True, 1, 0.0, {"2": 1})
+    assert (one["going_on"], one["replicas_taken"], one["longest_offline"]) == (True, 1, 0.0)
+    assert one["successors"] == {"2": 1}
     run = CliRunner().invoke(application(["incidents"]), ["incidents", "1", "--json", "--lake", path])
     assert [one["topic"] for one in json.loads(run.stdout)["outages"]] == ["[b]t[/b]"]
 
@@ -396,7 +397,7 @@ def test_incidents_end_with_the_moves_and_say_what_the_log_cannot_tell(cluster_l
     assert unknown.startswith("When moves were asked for, and the assignment queue, is not in the log")
     run = CliRunner().invoke(application(["incidents"]), ["incidents", "--json", "--lake", path])
     told = json.loads(run.stdout)
-    assert (told["moves"]["count"], told["moves"]["longest"], told["assignmentQueue"]) == (25, None, None)
+    assert (told["moves"]["count"], told["moves"]["longest"], told["assignment_queue"]) == (25, None, None)
 
 
 def test_incidents_with_requests_tell_the_longest_move_and_the_queue(tmp_path: Path) -> None:
@@ -405,19 +406,19 @@ def test_incidents_with_requests_tell_the_longest_move_and_the_queue(tmp_path: P
     joined.add(request_lines("kafka-3.7.2"))
     run = CliRunner().invoke(application(["incidents"]), ["incidents", "--json", "--lake", str(tmp_path / "lake")])
     told = json.loads(run.stdout)
-    queue, one = told["assignmentQueue"], Lake.open(tmp_path / "lake")
+    queue, one = told["assignment_queue"], Lake.open(tmp_path / "lake")
     each = {(row["broker_id"], row["connection"], row["correlation_id"]) for row in joined.rows}
     assert (queue["entries"], queue["requests"], queue["refused"]) == (len(joined.rows), len(each), 2)
     assert queue["largest"] == max(row["entries"] for row in joined.rows)
     found = moves(one)
     durations = [move.duration for move in found if move.duration is not None]
-    assert told["moves"]["longestDuration"] == max(durations).total_seconds()
+    assert told["moves"]["longest_duration"] == max(durations).total_seconds()
     assert told["moves"]["reverted"] == sum(move.outcome == "reverted" for move in found)
-    before = Lake.open(tmp_path / "lake", queue["waitingOffset"])
+    before = Lake.open(tmp_path / "lake", queue["waiting_offset"])
     waiting = [
         row
         for row in before.query(f"SELECT broker_id, kind FROM {before.at('assignments')}")
-        if row == (queue["waitingBroker"], "unassigned")
+        if row == (queue["waiting_broker"], "unassigned")
     ]
     assert len(waiting) == queue["waiting"] == 9
 
@@ -454,7 +455,7 @@ ALONE = (
 
 def lacking(path: Path, records: Sequence[Record], *breaks: int) -> dict[tuple[str, int], list[str]]:
     write_lake(path / "lake", with_breaks(records, *breaks))
-    return {(one.what, one.start_offset): list(one.may_lack_writes) for one in incidents(Lake.open(path / "lake"))}
+    return {(one.what, one.from_offset): list(one.may_lack_writes) for one in incidents(Lake.open(path / "lake"))}
 
 
 def test_unclean_election_before_the_record_of_its_failure_belongs_to_that_failure(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_names_are_kept_in_the_lake_and_shown_with_the_id_behind(
     assert f"broker 1 runs, but reported that directory /data/disk1b ({FAILED_OF_1}, rack 7 slot 2) failed" in said
     assert any(line.split()[2:4] == ["/data/disk1b", f"({FAILED_OF_1})"] for line in said.splitlines())
     (cause, *_) = json.loads(run(capsys, "offline", *at, "--dir", "/data/disk1b", "--json")[1])["causes"]
-    assert (cause["directoryId"], cause["directoryPath"], cause["directoryLabel"]) == (
+    assert (cause["directory_id"], cause["directory_path"], cause["directory_label"]) == (
         FAILED_OF_1,
         "/data/disk1b",
         "rack 7 slot 2",

@@ -237,5 +237,5 @@ def test_command_tells_the_quorum_of_a_log(capsys: pytest.CaptureFixture[str]) -
 def test_command_answers_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     _, out = run(capsys, "quorum", str(metadata_dir(KAFKA)), "--json")
     told = json.loads(out)
-    assert (told["leaderId"], told["epoch"], told["kraftVersion"]) == (101, 3, 1)
+    assert (told["leader_id"], told["epoch"], told["kraft_version"]) == (101, 3, 1)
     assert told["gone"][0]["gone"]["offset"] == 439

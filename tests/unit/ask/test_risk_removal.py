@@ -147,7 +147,7 @@ def test_risk_on_the_command_line_answers_first(tmp_path: Path) -> None:
     assert "jbod whatif --fail 1" in run.stdout
     run = CliRunner().invoke(application(["risk"]), ["risk", "--lake", str(path), "--json"])
     worst = json.loads(run.stdout)["directories"][0]
-    assert (worst["directoryId"], worst["withoutLeader"], worst["lastReplicas"]) == (str(A), 1, 1)
+    assert (worst["directory_id"], worst["without_leader"], worst["last_replicas"]) == (str(A), 1, 1)
 
 
 def test_risk_with_nothing_at_stake_reports_it(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def test_whatif_on_the_command_line_prints_names_as_they_are(tmp_path: Path) -> 
     assert "[red]a[/red]-1  1         1       none" in run.stdout
     run = CliRunner().invoke(application(["whatif"]), ["whatif", "--fail", "1", "--lake", str(path), "--json"])
     answer = json.loads(run.stdout)
-    assert (answer["withoutLeader"], answer["moved"], answer["replicas"]) == (1, 1, 2)
+    assert (answer["without_leader"], answer["moved"], answer["replicas"]) == (1, 1, 2)
     assert [change["partition"] for change in answer["changes"]] == [1, 0]
 
 

@@ -50,8 +50,8 @@ def test_audit_as_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None
     assert answer["requests"] == 611
     assert answer["verdicts"]["differs"] == 0
     assert answer["quirks"] == {"elr_wipe": 3}
-    assert answer["otherRecords"]["NoOpRecord"] == {"records": 70, "firstOffset": 9}
-    assert answer["lines"] == {"read": 611, "otherApis": 1305, "unreadable": {}}
+    assert answer["other_records"]["NoOpRecord"] == {"records": 70, "first_offset": 9}
+    assert answer["lines"] == {"read": 611, "other_apis": 1305, "unreadable": {}}
     assert "invariants" not in answer
 
 
@@ -170,7 +170,7 @@ def test_a_cluster_of_a_newer_kafka_is_not_decidable_and_nothing_differs(
     )
     assert run(*words, "--json") == 2
     answer = json.loads(capsys.readouterr().out)
-    assert answer["newerThanKnown"] == {"requests": 80, "records": 13}
+    assert answer["newer_than_known"] == {"requests": 80, "records": 13}
     assert (answer["clean"], answer["decidable"], answer["differences"]) == (False, False, [])
     assert answer["lines"]["unreadable"] == {}
     lake = tmp_path / "lake"
@@ -191,7 +191,7 @@ def test_a_cluster_of_kafka_4_4_is_explained_to_the_last_request(capsys: pytest.
     assert (answer["requests"], answer["verdicts"]["same"], answer["clean"]) == (782, 782, True)
     assert answer["apis"]["UNREGISTER_CONTROLLER"] == {"same": 1}
     assert answer["lines"]["unreadable"] == {}
-    assert not [cause for cause in answer["otherRecords"] if "unexplained" in cause or "decidable" in cause]
+    assert not [cause for cause in answer["other_records"] if "unexplained" in cause or "decidable" in cause]
 
 
 def test_a_record_of_an_unknown_type_is_named_and_what_follows_is_judged_as_far_as_it_can_be(

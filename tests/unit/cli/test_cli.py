@@ -105,10 +105,10 @@ def test_offline_on_a_terminal_lists_what_clients_notice_first_and_each_advice_o
 def test_offline_in_json_has_the_same(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("offline", "--lake", lake, "--at-offset", "200", "--json") == 0
     said = json.loads(capsys.readouterr().out)
-    assert (said["offset"], said["offlineReplicas"], said["replicasInAll"]) == (200, 13, 89)
+    assert (said["offset"], said["offline_replicas"], said["replicas_in_all"]) == (200, 13, 89)
     assert {cause["reason"] for cause in said["causes"]} == {"directory offline"}
     assert sum(cause["replicas"] for cause in said["causes"]) == len(said["replicas"]) == 13
-    assert set(said["replicas"][0]) >= {"topic", "partition", "brokerId", "directoryId", "sinceOffset", "sinceTime"}
+    assert set(said["replicas"][0]) >= {"topic", "partition", "broker_id", "directory_id", "from_offset", "from_time"}
 
 
 @pytest.mark.parametrize("words", [["status"], ["directories"], ["history", "clicks-3"], ["offline"]])
@@ -264,7 +264,7 @@ def test_first_line_of_each_answer_counts_its_rows(
     )
     assert (f"({fenced} of them on brokers that are fenced)" in said) == bool(fenced)
     offline, said, lines = asked("offline")
-    assert len(offline["replicas"]) == offline["offlineReplicas"] == status["offlineReplicas"]
+    assert len(offline["replicas"]) == offline["offline_replicas"] == status["offline_replicas"]
     assert sum(cause["replicas"] for cause in offline["causes"]) == len(offline["replicas"])
     if offline["replicas"]:
         assert said.startswith(f"{len(offline['replicas'])} of {sum(status['replicas'].values())} replicas offline")

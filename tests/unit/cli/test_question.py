@@ -108,7 +108,7 @@ def test_filters_come_before_the_totals_that_are_said(lake: str, capsys: pytest.
     assert lines[2] == "All of these partitions still have a leader and enough in-sync replicas."
     assert [line.split()[0] for line in lines if line.startswith("orders")] == ["orders-3", "orders-4", "orders-11"]
     answer = json.loads(leave(capsys, "offline", "--lake", lake, *AT, "--broker", "1", "--topic", "o*", "--json")[1])
-    assert (len(answer["replicas"]), answer["offlineReplicas"]) == (3, 3)
+    assert (len(answer["replicas"]), answer["offline_replicas"]) == (3, 3)
     assert [cause["replicas"] for cause in answer["causes"]] == [3]
     assert answer["selection"] == {
         "filters": {"broker": [1], "topic": ["o*"]},

@@ -74,7 +74,7 @@ def test_replay_that_began_with_a_snapshot_says_so(run: Run, tmp_path: Path, log
     assert "replayed offsets 80 to 80" in out
     code, out, _ = run("replay", log_dir, "--lake", tmp_path / "another", "--json")
     said = json.loads(out)
-    assert (said["startOffset"], said["fromSnapshot"], said["endOffset"]) == (80, 80, 81)
+    assert (said["start_offset"], said["from_snapshot"], said["end_offset"]) == (80, 80, 81)
 
 
 # WHAT WAITS

@@ -37,7 +37,7 @@ def test_optimize_prints_files_before_and_after(lake: Path, capsys: pytest.Captu
 def test_vacuum_says_what_it_would_delete(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "vacuum", "--lake", str(lake), "--keep", "1", "--dry-run", "--json")
     said = json.loads(out)
-    assert (code, said["dryRun"]) == (0, True)
+    assert (code, said["dry_run"]) == (0, True)
     assert {table["table"] for table in said["tables"]} >= {"records", "ledger", "partitions"}
 
 

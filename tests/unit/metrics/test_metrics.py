@@ -161,7 +161,7 @@ def test_folder_of_the_file_is_made(lake: Path, tmp_path: Path) -> None:
         (["--lake", "nowhere"], "nowhere: no lake there"),
         (["--lake", "LAKE", "--out", "file/jbod.prom"], "--out file/jbod.prom: cannot be written: File exists"),
         (["--lake", "LAKE", "--out", "jbod.prom", "--json"], "--out and --json: give one of them"),
-        (["--lake", "LAKE", "--log-dir", "missing"], "missing is not a directory"),
+        (["--lake", "LAKE", "--log", "missing"], "missing is not a directory"),
     ],
 )
 def test_metrics_bad_usage_is_one_line_and_leaves_with_2(
@@ -275,7 +275,7 @@ def test_behind_an_empty_new_segment_counts_nothing(log: Path) -> None:
 
 def test_metrics_say_how_far_the_lake_is_behind_its_log(lake: Path) -> None:
     source = metadata_dir("kafka-4.1.2")
-    found = samples(metrics("--lake", lake, "--log-dir", source))
+    found = samples(metrics("--lake", lake, "--log", source))
     newest = max(entry.offset for entry in read_file(max(source.glob("*/*.log"))))
     assert found["log_end_offset", ()] == newest + 1
     assert found["log_unread_records", ()] == newest - 200

@@ -1,0 +1,118 @@
+"""The names at the surface: JSON has the names that CSV has, and an option has one name."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from pipelines.cli.main import application
+from pipelines.show.columns import TABLES
+
+LISTS = {
+    "offline": (["offline"], ["replicas"]),
+    "status": (["status"], []),
+    "directories": (["directories"], ["directories"]),
+    "history": (["history", "solo-6"], ["events"]),
+    "risk": (["risk"], ["brokers", "directories"]),
+    "whatif": (["whatif", "--fail", "2"], ["changes"]),
+    "safe-to-remove": (["safe-to-remove", "4:jYd7"], ["held"]),
+    "incidents": (["incidents"], ["incidents"]),
+    "incidents NO": (["incidents", "1"], ["outages"]),
+    "check": (["check", "--no-keep"], ["findings"]),
+    "moves": (["moves"], ["moves"]),
+    "assignments": (["assignments"], ["unassigned"]),
+    "quorum": (["quorum"], ["nodes"]),
+    "upgrade-check": (["upgrade-check"], ["features"]),
+}
+"""Table -> the command that prints its rows, and the lists of rows in its JSON."""
+OF_REQUESTS = {"assignments TOPIC-PARTITION", "assignments --queue"}
+"""Tables that are empty without a request log."""
+NAMED = {"features", "supported", "kraft_versions", "replicas", "selection"}
+"""Keys whose objects have names from the cluster as keys: features, states."""
+SNAKE_CASE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+
+
+def run(*arguments: str) -> str:
+    return CliRunner().invoke(application(arguments[:1]), list(arguments)).stdout
+
+
+def keys(said: Any, inside: str = "") -> Iterator[str]:
+    """Every key of a document that jbod names."""
+    if isinstance(said, list):
+        for one in said:
+            yield from keys(one, inside)
+    elif isinstance(said, dict):
+        for key, value in said.items():
+            if inside not in NAMED and not key.isdigit():
+                yield key
+            yield from keys(value, key)
+
+
+@pytest.mark.parametrize("table", LISTS)
+def test_json_of_a_question_has_the_names_of_its_csv(table: str, cluster_lakes: Mapping[str, Path]) -> None:
+    """JSON had camelCase, and in places other names than CSV: replicas and replicas_taken, check and check_id."""
+    command, lists = LISTS[table]
+    asked = [*command, "--lake", str(cluster_lakes["kafka-4.1.2"])]
+    said = json.loads(run(*asked, "--format", "json"))
+    header = next(csv.reader(io.StringIO(run(*asked, "--format", "csv"))))
+    (declared,) = (one for one in TABLES if one.name == table)
+    assert header == [column.name for column in declared.all_columns]
+    for name in lists:
+        for row in said[name]:
+            assert [key for key in row if key in header] == header
+            assert {*row} - {*header} == {*declared.more} - {*header}
+    assert [key for key in keys(said) if not SNAKE_CASE.fullmatch(key)] == []
+
+
+def test_every_table_of_rows_is_compared_with_its_json() -> None:
+    assert {table.name for table in TABLES} - {*LISTS} == OF_REQUESTS
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["audit", "LOG", "--requests", "REQUESTS", "--json"],
+        ["disks", "DISK", "--json"],
+        ["settings", "--json"],
+        ["version", "--json"],
+    ],
+)
+def test_json_of_other_commands_is_in_snake_case(arguments: list[str]) -> None:
+    root = Path(__file__).parents[2] / "fixtures" / "clusters" / "kafka-4.1.2"
+    places = {
+        "REQUESTS": root / "requests-100.log.gz",
+        "LOG": root / "metadata" / "controller-100",
+        "DISK": next((root / "disks").iterdir()),
+    }
+    said = json.loads(run(*(str(places.get(word, word)) for word in arguments)))
+    # Causes, settings and packages are named by others.
+    strange = [key for key in said if not SNAKE_CASE.fullmatch(key.replace("-", "_").replace(".", "_"))]
+    assert strange == []
+
+
+def test_a_log_is_named_by_one_option() -> None:
+    """``metrics --log-dir`` was another name for ``--log``."""
+    options = {
+        (name, option)
+        for name, command in get_command(application()).commands.items()  # type: ignore[attr-defined]
+        for parameter in command.params
+        for option in parameter.opts
+    }
+    assert not [one for one in options if one[1] in ("--log-dir", "--logs", "--severity")]
+    assert ("metrics", "--log") in options
+
+
+def test_metrics_of_a_lake_and_its_log_say_how_far_the_lake_is_behind(cluster_lakes: Mapping[str, Path]) -> None:
+    log = Path(__file__).parents[2] / "fixtures" / "clusters" / "kafka-4.1.2" / "metadata" / "controller-100"
+    lake = str(cluster_lakes["kafka-4.1.2"])
+    assert "jbod_log_unread_records 0.0" in run("metrics", "--lake", lake, "--log", str(log))
+    assert "jbod_log_unread_records" not in run("metrics", "--log", str(log))
