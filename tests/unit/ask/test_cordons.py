@@ -28,9 +28,9 @@ def lake(cluster_lakes: Mapping[str, Path]) -> Path:
 def cordoned(lake: Path, offset: int) -> dict[tuple[int, str], int]:
     """(broker, directory) -> the offset since when it is cordoned."""
     return {
-        (one.broker_id, one.directory_id): one.cordoned_since_offset
+        (one.broker_id, one.directory_id): one.cordoned_from_offset
         for one in directories(Lake.open(lake, at_offset=offset))
-        if one.cordoned_since_offset is not None
+        if one.cordoned_from_offset is not None
     }
 
 

@@ -77,23 +77,23 @@ def test_every_table_of_rows_is_compared_with_its_json() -> None:
     assert {table.name for table in TABLES} - {*LISTS} == OF_REQUESTS
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["audit", "LOG", "--requests", "REQUESTS", "--json"],
-        ["disks", "DISK", "--json"],
-        ["settings", "--json"],
-        ["version", "--json"],
-    ],
-)
-def test_json_of_other_commands_is_in_snake_case(arguments: list[str]) -> None:
+OTHERS = {
+    "audit": ["audit", "LOG", "--requests", "REQUESTS", "--json"],
+    "disks": ["disks", "DISK", "--json"],
+    "settings": ["settings", "--json"],
+    "version": ["version", "--json"],
+}
+
+
+@pytest.mark.parametrize("command", OTHERS)
+def test_json_of_other_commands_is_in_snake_case(command: str) -> None:
     root = Path(__file__).parents[2] / "fixtures" / "clusters" / "kafka-4.1.2"
     places = {
-        "REQUESTS": root / "requests-100.log.gz",
         "LOG": root / "metadata" / "controller-100",
+        "REQUESTS": root / "requests-100.log.gz",
         "DISK": next((root / "disks").iterdir()),
     }
-    said = json.loads(run(*(str(places.get(word, word)) for word in arguments)))
+    said = json.loads(run(*(str(places.get(word, word)) for word in OTHERS[command])))
     # Causes, settings and packages are named by others.
     strange = [key for key in said if not SNAKE_CASE.fullmatch(key.replace("-", "_").replace(".", "_"))]
     assert strange == []

@@ -49,12 +49,12 @@ def test_at_any_offset_those_who_wait_are_the_unassigned_and_nothing_later_is_kn
     )
     assert Counter(dict(answer.outcomes)) == kinds
     for one in answer.unassigned:
-        assert one.since_offset <= offset
+        assert one.from_offset <= offset
         asked = [
             row
             for row in joined.rows
             if (row["topic_id"], row["partition"], row["broker_id"]) == (one.topic_id, one.partition, one.broker_id)
-            and one.since_time - timedelta(seconds=1) <= row["requested_time"] <= lake.time
+            and one.from_time - timedelta(seconds=1) <= row["requested_time"] <= lake.time
         ]
         assert one.state == ("requested, not yet recorded" if asked else "not requested")
 
