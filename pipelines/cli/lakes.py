@@ -86,7 +86,7 @@ def open_lake(
 
 
 def print_json(answer: Any) -> None:
-    """One JSON document on standard output; an object says where it is incomplete (``incompleteSince``)."""
+    """One JSON document on standard output; an object says where it is incomplete (``incomplete_since``)."""
     from pipelines.ask.json_values import jsonable
     from pipelines.show.text import with_names
 
