@@ -57,7 +57,7 @@ def test_as_json_with_requests(capsys: pytest.CaptureFixture[str]) -> None:
     assert (answer["behaviour"], answer["decidable"], answer["end"]) == (True, True, None)
     assert (answer["batches"], answer["records"], answer["next_offset"]) == (155, 630, 630)
     assert answer["actions"]["replicas assigned to directories"] == 32
-    assert answer["notModelled"]["NoOpRecord"] == 70
+    assert answer["not_modelled"]["NoOpRecord"] == 70
     assert answer["flaws"] == {"elr_wipe": 3}
     assert [(one["invariant"], one["offset"], one["flaw"]) for one in answer["breaches"]] == [
         ("R-INV-17", offset, "elr_wipe") for offset in (224, 477, 478)
