@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from jbod_model.errors import MalformedLog
 from jbod_model.formats.codec import read_struct, write_struct
-from jbod_model.formats.compression import CODECS, DEFAULT_LIMIT
 from jbod_model.formats.control_records import CONTROL_TYPE_OF, CONTROL_TYPES, ControlRecord
 from jbod_model.formats.crc32c import crc32c
 from jbod_model.formats.schema import SCHEMAS
@@ -21,6 +20,10 @@ from jbod_model.wire import Undecodable, read_varint, read_varlong, take, write_
 
 MAGIC = 2
 CODEC_BITS = 0b111
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+"""By the number in a batch's attributes."""
+MAX_BATCH_BYTES = 64 << 20
+"""The most bytes of a batch's records (R-FMT-16). Kafka appends at most 8 MiB at once."""
 CONTROL_BIT = 1 << 5
 
 _BEFORE_LENGTH_ENDS = 12
@@ -64,11 +67,6 @@ class BatchHeader:
         return self.base_offset + self.last_offset_delta
 
     @property
-    def codec(self) -> int:
-        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
-        return self.attributes & CODEC_BITS
-
-    @property
     def is_control(self) -> bool:
         """Whether the records are control records."""
         return bool(self.attributes & CONTROL_BIT)
@@ -89,11 +87,16 @@ def is_time(millis: int) -> bool:
     return -1 <= millis <= LAST_TIME
 
 
-def read_batch(data: Data, at: int, *, file: str, limit: int = DEFAULT_LIMIT) -> Batch | None:
+def compression_problem(codec: int) -> str:
+    """Why a batch with this codec, which is not 0, is refused (R-FMT-15)."""
+    name = CODECS[codec] if codec < len(CODECS) else "unknown"
+    return f"the batch is compressed (codec {codec}, {name}), and Kafka never compresses the metadata log"
+
+
+def read_batch(data: Data, at: int, *, file: str) -> Batch | None:
     """The batch at byte ``at``, or None if it is not complete yet (R-FMT-14).
 
-    MalformedLog, with the batch's base offset, for a batch that is damaged or that Kafka never writes. A compressed
-    batch may decompress to ``limit`` bytes.
+    MalformedLog, with the batch's base offset, for a batch that is damaged or that Kafka never writes.
     """
     header = read_header(data, at, file=file)
     if header is None:
@@ -101,8 +104,9 @@ def read_batch(data: Data, at: int, *, file: str, limit: int = DEFAULT_LIMIT) ->
     try:
         if crc32c(data[at + _CRC_COVERS_FROM : at + header.size]) != header.crc:
             raise Undecodable(f"batch at byte {at}: the CRC-32C does not match")
-        body = CODECS[header.codec].decompress(data[at + _HEADER.size : at + header.size], limit)
-        records = _read_records(body, header)
+        if header.size - _HEADER.size > MAX_BATCH_BYTES:
+            raise Undecodable(f"the batch at byte {at} has more than {MAX_BATCH_BYTES} bytes")
+        records = _read_records(data[at + _HEADER.size : at + header.size], header)
         if header.is_control:
             return Batch(header, (), tuple(_read_control(key, value) for key, value in records))
         return Batch(header, tuple(_data_value(key, value) for key, value in records), ())
@@ -141,8 +145,8 @@ def read_header(data: Data, at: int, *, file: str) -> BatchHeader | None:
         problem = f"epoch is {epoch}"
     elif not is_time(max_timestamp):
         problem = f"timestamp is {max_timestamp}"
-    elif attributes & CODEC_BITS not in CODECS:
-        problem = f"codec {attributes & CODEC_BITS} is unknown"
+    elif attributes & CODEC_BITS:
+        problem = compression_problem(attributes & CODEC_BITS)
     elif count < 1 or last_offset_delta != count - 1:
         problem = f"{count} records end at offset delta {last_offset_delta}"
     if problem is not None:
@@ -247,11 +251,10 @@ def write_batch(
     base_offset: int,
     epoch: int,
     timestamp: int,
-    codec: int = 0,
 ) -> bytes:
     """A batch of metadata record values, or of control records; ``timestamp`` in milliseconds since 1970."""
     parts = [_written(item) for item in content]
-    body = CODECS[codec].compress(b"".join(_write_record(index, *part) for index, part in enumerate(parts)))
+    body = b"".join(_write_record(index, *part) for index, part in enumerate(parts))
     control = bool(content) and isinstance(content[0], ControlRecord)
     packed = _HEADER.pack(
         base_offset,
@@ -259,7 +262,7 @@ def write_batch(
         epoch,
         MAGIC,
         0,
-        codec | (CONTROL_BIT if control else 0),
+        CONTROL_BIT if control else 0,
         len(parts) - 1,
         timestamp,
         timestamp,

@@ -43,12 +43,11 @@ class LogWriter:
         *,
         epoch: int,
         timestamp: int,
-        codec: int = 0,
     ) -> int:
         """Add one batch, ``timestamp`` in milliseconds since 1970; the offset of its first record."""
         first = self.next_offset
         content = _values(records)
-        batch = write_batch(content, base_offset=first, epoch=epoch, timestamp=timestamp, codec=codec)
+        batch = write_batch(content, base_offset=first, epoch=epoch, timestamp=timestamp)
         self._batches.append(batch)
         self._size += len(batch)
         self.next_offset += len(records)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from jbod_model.formats.codec import decode
-from jbod_model.formats.compression import CODECS
 from jbod_model.formats.control_records import DUMP_NAMES, ControlRecord
 from jbod_model.formats.log import read_file
 from jbod_model.formats.records import TYPE_NAMES, Struct, UnknownRecord, VersionedRecord
@@ -83,7 +82,7 @@ def dump_lines(path: Path, *, keep_unknown: bool = False) -> Iterator[dict[str, 
             "count": header.count,
             "position": header.position,
             "size": header.size,
-            "codec": CODECS[header.codec].name,
+            "codec": "none",
             "crc": header.crc,
             "isControl": header.is_control,
         }

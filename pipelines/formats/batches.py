@@ -13,16 +13,13 @@ import numpy as np
 from crc32c import crc32c
 
 from jbod_model.errors import MalformedLog
-from jbod_model.formats.batch import LAST_TIME
+from jbod_model.formats.batch import LAST_TIME, MAX_BATCH_BYTES, compression_problem
 from pipelines.formats.kernels import njit
 from pipelines.formats.native import load_i16, load_i32, load_i64
 
 HEADER_BYTES = 61
 CODEC_BITS = 0x07
 CONTROL_BIT = 0x20
-MAX_CODEC = 4
-# Kafka appends at most 8 MiB at once. A compressed batch may expand to more, but a declared size above this is damage.
-MAX_BATCH_BYTES = 64 << 20
 
 _COMPLETE, _INCOMPLETE, _BAD_LENGTH, _BAD_MAGIC, _BAD_COUNT, _BAD_OFFSET, _BAD_EPOCH, _BAD_CODEC, _BAD_TIME = range(9)
 _PROBLEMS = {
@@ -30,7 +27,6 @@ _PROBLEMS = {
     _BAD_MAGIC: "batch magic is not 2: not a metadata log, or damaged",
     _BAD_EPOCH: "epoch of a batch is negative",
     _BAD_TIME: "timestamp of the batch is out of range",
-    _BAD_CODEC: "compression of the batch is none of Kafka's",
     _BAD_COUNT: "record count does not fit the batch",
     _BAD_OFFSET: "base offset of the batch does not follow on the one before: records are missing or repeated",
 }
@@ -91,7 +87,7 @@ def _scan(data: Any, at: int, floor: int, headers: Any) -> tuple[int, int, int]:
         if timestamp < -1 or timestamp > LAST_TIME:
             return rows, at, _BAD_TIME
         attributes = load_i16(data, at + 21)
-        if attributes & CODEC_BITS > MAX_CODEC:
+        if attributes & CODEC_BITS:  # R-FMT-15
             return rows, at, _BAD_CODEC
         delta = np.int64(load_i32(data, at + 23))
         count = np.int64(load_i32(data, at + 57))
@@ -102,12 +98,10 @@ def _scan(data: Any, at: int, floor: int, headers: Any) -> tuple[int, int, int]:
             return rows, at, _INCOMPLETE
         if floor >= 0 and base != floor:
             return rows, at, _BAD_OFFSET
-        # The smallest record has 7 bytes. The size of a compressed blob is bounded when it is decompressed.
-        if attributes & CODEC_BITS == 0:
-            if size - HEADER_BYTES > MAX_BATCH_BYTES:
-                return rows, at, _BAD_LENGTH
-            if count > size // 7:
-                return rows, at, _BAD_COUNT
+        if size - HEADER_BYTES > MAX_BATCH_BYTES:  # R-FMT-16
+            return rows, at, _BAD_LENGTH
+        if count > size // 7:  # the smallest record has 7 bytes
+            return rows, at, _BAD_COUNT
         header = headers[rows]
         header.position = at
         header.size = size
@@ -149,7 +143,8 @@ def scan_sound(
         if rows:
             next_offset = int(headers[rows - 1]["base_offset"]) + int(headers[rows - 1]["count"])
         if status not in (_COMPLETE, _INCOMPLETE):
-            problem = MalformedLog(file, max(next_offset, 0), f"{_PROBLEMS[status]} (byte {at})")
+            reason = _PROBLEMS.get(status) or compression_problem(int(data[at + 22]) & CODEC_BITS)
+            problem = MalformedLog(file, max(next_offset, 0), f"{reason} (byte {at})")
         if status != _COMPLETE or at == len(data):
             return Batches(np.concatenate(parts), at, complete=status == _COMPLETE), problem
 

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from jbod_model.formats import codec
-from pipelines.formats.batches import CODEC_BITS, CONTROL_BIT, HEADER_BYTES
-from pipelines.formats.codecs import unfold
+from pipelines.formats.batches import CONTROL_BIT, HEADER_BYTES
 from pipelines.formats.kernels import njit
 from pipelines.formats.native import uvarint, varint, zero
 
@@ -61,7 +60,7 @@ def _find_markers(data: Any, headers: Any, found: Any) -> int:
     count = 0
     for b in range(len(headers)):
         header = headers[b]
-        if header.attributes & (CONTROL_BIT | CODEC_BITS) == 0:
+        if header.attributes & CONTROL_BIT == 0:
             at, end = header.position + HEADER_BYTES, header.position + header.size
             count = _walk(data, at, end, header.base_offset, header.count, found, count)
     return count
@@ -73,9 +72,7 @@ _IDLE = np.frombuffer(bytes.fromhex("1400000001080114000000"), np.uint8)
 
 def is_idle(data: np.ndarray, headers: np.ndarray) -> np.ndarray:
     """Which batches hold only one NoOpRecord, as an idle controller writes every half second: bool[n]."""
-    idle: np.ndarray = (headers["size"] == HEADER_BYTES + len(_IDLE)) & (
-        headers["attributes"] & (CODEC_BITS | CONTROL_BIT) == 0
-    )
+    idle: np.ndarray = (headers["size"] == HEADER_BYTES + len(_IDLE)) & (headers["attributes"] & CONTROL_BIT == 0)
     rows = np.flatnonzero(idle)
     at = headers["position"][rows][:, None] + np.arange(HEADER_BYTES, HEADER_BYTES + len(_IDLE))
     idle[rows] = (data[at] == _IDLE).all(axis=1)
@@ -87,8 +84,6 @@ def markers(data: np.ndarray, headers: np.ndarray, file: str) -> list[tuple[int,
 
     Raises MalformedLog for a marker that the plain codec refuses. The workers check all other records.
     """
-    if (headers["attributes"] & CODEC_BITS).any():
-        data, headers = unfold(data, headers, file)
     found = np.empty((64, 4), np.int64)
     count = _find_markers(data, headers, found)
     if count > len(found):

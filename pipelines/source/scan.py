@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from jbod_model.errors import LogChanged, MalformedLog
-from pipelines.formats.batches import BATCH_DTYPE, HEADER_BYTES, MAX_BATCH_BYTES
+from jbod_model.formats.batch import MAX_BATCH_BYTES
+from pipelines.formats.batches import BATCH_DTYPE, HEADER_BYTES
 from pipelines.source.log_dir import LogDir, Segment
 from pipelines.source.markers import is_idle
 from pipelines.source.positions import Position, Tail

@@ -1,12 +1,11 @@
-"""Reads one slice of a log: bytes, checksums, compression, frames and bodies. Records that do not count are masked."""
+"""Reads one slice of a log: bytes, checksums, frames and bodies. Records that do not count are masked."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from jbod_model.errors import LogChanged, MalformedLog, ReplayViolation
-from pipelines.formats.batches import CODEC_BITS, scan, verify
-from pipelines.formats.codecs import unfold
+from pipelines.formats.batches import scan, verify
 from pipelines.formats.records import CONTROL_BASE, Records, check_control, decode
 from pipelines.source.log_dir import read_bytes
 from pipelines.source.markers import ABORT, BEGIN, END
@@ -21,8 +20,6 @@ def read_slice(piece: Slice, *, keep_unknown: bool = False) -> tuple[Records, np
     """
     data, headers = _planned(piece)
     check_control(data, headers, piece.path)
-    if (headers["attributes"] & CODEC_BITS).any():
-        data, headers = unfold(data, headers, piece.path)
     if piece.snapshot_time >= 0:
         headers = headers.copy()
         headers["timestamp"] = piece.snapshot_time

@@ -65,7 +65,7 @@ def log_files(log: Path) -> list[Path]:
 
 
 def _records(data: bytes) -> int:
-    """Records that the headers of the batches declare. A compressed batch may hold many in few bytes."""
+    """Records that the headers of the batches declare."""
     at = count = 0
     while len(data) - at >= _HEADER_BYTES:
         size = 12 + int.from_bytes(data[at + 8 : at + 12])

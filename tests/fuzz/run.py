@@ -44,7 +44,7 @@ def fuzz(name: str, inputs: int, seed: str, ceiling: int | None = None) -> Found
             data = target.repair(data)
         try:
             read += target.run(data)
-            if ceiling is not None and _peak() - before > ceiling + (number - read) * target.lost // 1024:
+            if ceiling is not None and _peak() - before > ceiling:
                 raise MemoryError(f"{_peak() - before} MiB more than at the start")
         except BaseException as problem:
             _keep(name, seed, number, data, problem)

@@ -16,15 +16,12 @@ import numpy as np
 from jbod_model.errors import JbodError, MalformedLog
 from jbod_model.formats import codec
 from jbod_model.formats.batch import read_batch, write_batch
-from jbod_model.formats.compression import CODECS
 from jbod_model.formats.crc32c import crc32c
 from jbod_model.formats.request_log import parse_line
 from jbod_model.storage.meta_properties import from_properties
 from jbod_model.storage.properties import parse_properties
 from jbod_model.storage.server_config import parse_server_config
-from jbod_model.wire import Undecodable
-from pipelines.formats import batches, codecs, records
-from pipelines.formats.batches import MAX_BATCH_BYTES
+from pipelines.formats import batches, records
 from pipelines.formats.request_lines import Parser
 from pipelines.replay.events import join
 from pipelines.replay.pack import CorruptState, compress, decompress, unpack
@@ -33,22 +30,15 @@ from tests.support.paths import CLUSTERS, FIXTURES
 LIMIT = 1 << 22
 """Bytes that a mutated input may unfold to before it is refused: small, so that a bomb shows."""
 TIME = 1_700_000_000_000
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-"""Of a zstd frame. Its window bounds what a streaming decoder keeps: the native one refuses frames whose window is too
-small for them, or over 128 MiB; the plain one keeps all output and reads them. No writer makes such frames."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """``seeds`` are inputs that are read; ``run`` reads; ``repair`` makes a mutated input pass the outer checks.
-
-    ``lost``: KiB that a library is known to lose at each refusal.
-    """
+    """``seeds`` are inputs that are read; ``run`` reads; ``repair`` makes a mutated input pass the outer checks."""
 
     run: Callable[[bytes], bool]
     seeds: Sequence[bytes]
     repair: Callable[[bytes], bytes] | None = None
-    lost: int = 0
 
 
 def _golden() -> list[bytes]:
@@ -58,12 +48,9 @@ def _golden() -> list[bytes]:
 
 def _batches() -> list[bytes]:
     values = _golden()
-    made = [
-        write_batch(values[at : at + 3], base_offset=at, epoch=1, timestamp=TIME, codec=at % 5)
-        for at in range(0, len(values), 3)
+    return [
+        write_batch(values[at : at + 3], base_offset=at, epoch=1, timestamp=TIME) for at in range(0, len(values), 3)
     ]
-    raw = (FIXTURES / "golden" / "codecs_kafka_4.1.2.log").read_bytes()
-    return [*made, raw[:4096]]
 
 
 def _request_lines() -> list[bytes]:
@@ -99,7 +86,7 @@ def _plain_values(data: bytes) -> list[bytes] | None:
     values: list[bytes] = []
     at = 0
     try:
-        while (batch := read_batch(data, at, file="fuzz", limit=MAX_BATCH_BYTES)) is not None:
+        while (batch := read_batch(data, at, file="fuzz")) is not None:
             for value in batch.values:
                 codec.decode(value)
                 values.append(value)
@@ -117,8 +104,6 @@ def _column_values(data: bytes) -> list[bytes] | None:
         headers = scanned.headers
         batches.verify(raw, headers, "fuzz")
         records.check_control(raw, headers, "fuzz")
-        if (headers["attributes"] & batches.CODEC_BITS).any():
-            raw, headers = codecs.unfold(raw, headers, "fuzz")
         found = records.decode(raw, headers, "fuzz")
     except MalformedLog:
         return None
@@ -127,32 +112,9 @@ def _column_values(data: bytes) -> list[bytes] | None:
 
 def _batch(data: bytes) -> bool:
     expected, found = _plain_values(data), _column_values(data)
-    if expected != found and not (found is None and ZSTD_MAGIC in data):
+    if expected != found:
         raise AssertionError(f"the plain reader has {expected!r}, the columnar one {found!r}")
     return expected is not None
-
-
-def _decompressor(number: int) -> Callable[[bytes], bool]:
-    def run(data: bytes) -> bool:
-        try:
-            plain: bytes | None = CODECS[number].decompress(data, LIMIT)
-        except Undecodable:
-            plain = None
-        try:
-            fast: bytes | None = codecs._unfold_one(data, number, 0, "fuzz") if number else data
-        except MalformedLog:
-            fast = None
-        if fast is not None and len(fast) > LIMIT:
-            fast = None
-        if plain != fast and not (fast is None and CODECS[number].name == "zstd"):
-            raise AssertionError(f"plain: {_short(plain)}, native: {_short(fast)}")
-        return plain is not None
-
-    return run
-
-
-def _short(data: bytes | None) -> str:
-    return "refused" if data is None else f"{len(data)} bytes {data[:32].hex()}"
 
 
 def _request_line(data: bytes) -> bool:
@@ -184,18 +146,11 @@ def _properties(data: bytes) -> bool:
 def targets() -> Mapping[str, Target]:
     """Every target by name."""
     values = _golden()
-    text = b"\n".join(values[:40])
     config = b"#\nversion=1\nnode.id=1\ncluster.id=abc\ndirectory.id=AAAAAAAAAAAAAAAAAAAABQ\nlog.dirs=/a,/b\n"
-    made = {
+    return {
         "record": Target(_plain_record, values),
-        "batch": Target(_batch, _batches(), refit, lost=16),
+        "batch": Target(_batch, _batches(), refit),
         "request-line": Target(_request_line, _request_lines()),
         "state": Target(_state, [compress(join([]).to_bytes())]),
         "properties": Target(_properties, [config, b"a\\\n  b=\\u0041\nnode.id : 3\n"]),
     }
-    for number, plain in CODECS.items():
-        if number:
-            seeds = [plain.compress(text), plain.compress(bytes(100_000))]
-            # pyarrow's streams leak the memory of a damaged one.
-            made[plain.name] = Target(_decompressor(number), seeds, lost=160 if plain.name in ("lz4", "zstd") else 0)
-    return made

@@ -22,7 +22,6 @@ LONGEST = 400
 LAYERS = (
     {"jbod_model.errors", "jbod_model.ids", "jbod_model.java"},
     {"jbod_model.wire"},
-    {"jbod_model.formats.compression"},
     {"jbod_model.formats", "jbod_model.profiles", "jbod_model.storage"},
     {"jbod_model.replay"},
     {"jbod_model.loss", "jbod_model.controller", "jbod_model.broker"},

@@ -99,7 +99,7 @@ def test_rewritten_log_of_any_batch_size_gives_the_same_image(size: int, tmp_pat
     writer = LogWriter()
     versioned = [entry.record for entry in entries if isinstance(entry.record, VersionedRecord)]
     for at in range(0, len(versioned), size):
-        writer.append(versioned[at : at + size], epoch=1, timestamp=1, codec=at // size % 5)
+        writer.append(versioned[at : at + size], epoch=1, timestamp=1)
     writer.write(tmp_path)
     *_, (_, again) = images(LogReader(MetadataLog.open(tmp_path)))
     *_, (_, image) = images(entries)
