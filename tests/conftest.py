@@ -14,7 +14,6 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, settings
 
-from pipelines.start import background
 from tests.support import templates, volume
 
 
@@ -30,7 +29,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell without job control starts background processes with SIGINT ignored, and their children inherit this.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.environ[background.VARIABLE] = "0"  # also for the commands that tests start
     volume.set_exhaustive(config.getoption("exhaustive"))
     settings.register_profile(
         "jbod",

@@ -50,10 +50,8 @@ def open_lake(
 
         found = Lake.open(settings.lake, at_offset, time)
     else:
-        from pipelines.start.pandas_import import without_pandas
         from pipelines.start.plain_kernels import choose_kernels
 
-        without_pandas()
         choose_kernels(log_dirs)
         from pipelines.replay.log_lake import LogLake
         from pipelines.source.log_options import Options

@@ -10,7 +10,6 @@ a question does not wait for the import of Spark.
 
 from __future__ import annotations
 
-import atexit
 import importlib
 import os
 import re
@@ -29,8 +28,6 @@ from pipelines.cli.interrupts import Stopped, interrupt_by_exception, interrupt_
 from pipelines.cli.pipe import READER_GONE, output, reader_gone
 from pipelines.cli.progress import told
 from pipelines.start.python_process import collect_rarely, without_blas_threads
-from pipelines.start.switch import is_on
-from pipelines.start.typer_import import without_pydantic
 from pipelines.storage.faults import fault_of_storage
 
 MODULES: Mapping[str, Sequence[str]] = {
@@ -140,7 +137,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if show_sight(words):
                 sys.exit(0)
         with told(_long_command(words)):
-            without_pydantic()
             run_command = application(words)
             interrupt_by_exception()
             try:
@@ -189,7 +185,7 @@ def _damaged_table(problem: Exception) -> bool:
 
 
 def run() -> None:
-    """Runs ``main`` and exits without the interpreter's shutdown, which takes up to a third of a second."""
+    """Runs ``main`` and writes all output, so that a failure to write it has an exit code."""
     sys.stdout, sys.stderr = output(sys.stdout), output(sys.stderr)
     collect_rarely()
     without_blas_threads()
@@ -203,8 +199,6 @@ def run() -> None:
         session.discard_log()
     if not (code is None or isinstance(code, int)):
         sys.exit(str(code))
-    if is_on("exit"):
-        atexit._run_exitfuncs()
     try:
         sys.stdout.flush()
         if reader_gone(sys.stdout):
@@ -217,8 +211,6 @@ def run() -> None:
         code = 2
     with suppress(OSError, SystemExit):
         sys.stderr.flush()
-    if is_on("exit"):
-        os._exit(code or 0)  # type: ignore[arg-type]
     sys.exit(code)
 
 

@@ -17,10 +17,10 @@ from jbod_model.errors import UsageError
 from pipelines.cli import progress
 from pipelines.cli.interrupts import Interrupts, Stopped
 from pipelines.settings import Settings, load
-from pipelines.start.background import Preparation, preparation
+from pipelines.start.cache import is_new_advice
 from pipelines.start.plain_kernels import choose_kernels_of_replay, log_files
 from pipelines.start.python_process import keep_memory
-from pipelines.start.switch import choose, is_on
+from pipelines.start.switch import choose
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +73,6 @@ def replay(
         replay={"profile": profile, "max_records": max_records, "tail": tail},
     )
     choose(settings.spark.fast_start)
-    later = preparation()
     with Interrupts() as interrupts:
         runner = None
         try:
@@ -130,22 +129,21 @@ def replay(
         _report(runner.outcome, settings.lake, time.monotonic() - started, as_json, runner.requests, ended_well)
     if runner is not None and runner.lake.ledger is not None and settings.labels.sources:
         _relabel(settings)
-    if later is not None and runner is not None and runner.outcome.batches and not interrupts.signal:
-        _prepare(later, settings)
+    if runner is not None and runner.outcome.batches and not interrupts.signal:
+        _tell_of_warm(settings)
     if not ended_well:
         typer.echo(f"jbod: {_interrupted(runner)}", err=True)
         raise Stopped(interrupts.exit_code)
 
 
-def _prepare(later: Preparation, settings: Settings) -> None:
-    """Prepares this machine in the background if its sessions are local."""
+def _tell_of_warm(settings: Settings) -> None:
+    """Tells once how this machine starts Spark faster, if its sessions are local."""
+    from pipelines.java import find_java
     from pipelines.spark.session import is_of_this_process
 
-    if not is_of_this_process(settings.spark):
-        return
-    log = later.start()
-    if log is not None:
-        _notice(f"preparing this machine for fast starts in the background (jbod warm): log in {log}")
+    java = find_java() if is_of_this_process(settings.spark) else None
+    if java is not None and is_new_advice(java):
+        _notice("jbod warm, run once, makes every start of Spark on this machine faster")
 
 
 def _relabel(settings: Settings) -> None:
@@ -180,10 +178,7 @@ def _run(runner: Runner, settings: Settings, soon: Callable[[], SparkSession] | 
     progress.say("starting Spark")
     try:
         check_installed()
-        soon = soon or spark_session_soon(settings.spark, PRELOAD)
-        if is_on("first_batch"):
-            runner.plan_ahead()
-        spark = soon()
+        spark = (soon or spark_session_soon(settings.spark, PRELOAD))()
     except BaseException:
         runner.lake.discard()
         raise

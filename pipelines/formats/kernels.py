@@ -30,10 +30,6 @@ else:
     from numba import njit  # type: ignore[assignment]
     from numba.core.options import DefaultOptions
 
-    from pipelines.start.numba_import import import_numba
-
-    import_numba()
-
     # At each call of a helper, numba counts a reference to each array. This made the fold 1.3 to 1.8 times as slow. Its
     # option ``_nrt`` turns this off for code that allocates nothing. If numba lacks the option, helpers are plain njit.
     _UNCOUNTED = {"_nrt": False} if hasattr(DefaultOptions, "_nrt") else {}

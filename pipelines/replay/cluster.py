@@ -36,8 +36,7 @@ def fault_of_cluster(problem: BaseException) -> JbodError | None:
 
 def waits_for_executors(spark: SparkSession) -> bool:
     """Whether the session still has no executor on the cluster."""
+    from pipelines.spark.jvm import executors
     from pipelines.spark.session import is_local
 
-    context = spark.sparkContext
-    # The driver counts as an executor.
-    return not is_local(str(context.master)) and len(context._jsc.sc().statusTracker().getExecutorInfos()) < 2
+    return not is_local(str(spark.sparkContext.master)) and executors(spark) < 2

@@ -45,8 +45,8 @@ class Query:
         self._query: StreamingQuery | None = None
         self._goes_on = False
 
-    def start(self, spark: SparkSession, job: Job, options: Mapping[str, str], *, ahead: str, follows: bool) -> None:
-        """Starts the query of the log. ``ahead`` is its first micro-batch if that is planned already."""
+    def start(self, spark: SparkSession, job: Job, options: Mapping[str, str], *, follows: bool) -> None:
+        """Starts the query of the log."""
         from pipelines.replay.machine import state_machine
         from pipelines.source.kraft_metadata import register
         from pipelines.start.session import wake_workers
@@ -57,7 +57,6 @@ class Query:
         source = (
             spark.readStream.format("kraft_metadata")
             .options(**options)
-            .option("ahead", ahead)
             .option("from", json.dumps(asdict(seed)) if seed else "")
             .option("partitions", 2 * cores_of(spark))
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation
@@ -38,7 +37,6 @@ from pipelines.replay.seed import (
     stamp,
 )
 from pipelines.replay.staged import clear_staged
-from pipelines.source.first_batch import plan_ahead
 from pipelines.source.log_options import Options
 from pipelines.source.plan import Planner
 from pipelines.spark.connect import is_connect
@@ -92,7 +90,6 @@ class Runner:
         self._has_begun = False
         self._inherits = False
         """Whether the run resumes from a checkpoint that it found."""
-        self._ahead = ""
         self._stop = threading.Event()
 
     @property
@@ -124,15 +121,6 @@ class Runner:
         if found:
             self.tell_end()
         return found
-
-    def plan_ahead(self) -> None:
-        """Plans the first batch of a new lake while Spark starts. If the log changes meanwhile, the run plans it.
-
-        Raises the log's error if nothing of it can be read.
-        """
-        if self.lake.ledger is None and not self._log.has_several_dirs and not lake_has_checkpoint(self.lake.home):
-            with suppress(LogChanged):
-                self._ahead = plan_ahead(self._log.planner(), self.wanted.start, self.wanted.max_records or None)
 
     # -- the run ----------------------------------------------------------------------------------------------------
 
@@ -256,13 +244,11 @@ class Runner:
             say=self._say,
             notice=self._notice,
         )
-        ahead = "" if self._limit is not None else self._ahead
-        self._ahead = ""  # valid for one attempt
         try:
             job = self._job(seeded=seed_position(self.lake.home) is not None)
             # A run that ends with an error does not follow the log.
             follows = self.wanted.follow_seconds is not None and self._refusal is None
-            query.start(spark, job, self._options(), ahead=ahead, follows=follows)
+            query.start(spark, job, self._options(), follows=follows)
             self._has_begun = True
             query.wait(spark, self._follow_log_dirs)
         except Exception as problem:

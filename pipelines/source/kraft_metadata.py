@@ -17,7 +17,6 @@ Options:
 - ``moreDirs``: JSON list of more directories of the same log, which is read as far as they agree.
 - ``from``: JSON of the position where a stream begins.
 - ``limit``: nothing from this offset on is read.
-- ``ahead``: JSON of a first micro-batch that was planned before (pipelines.source.first_batch).
 
 Spark creates an instance in a new process for each call on the driver, so the readers are imported only when needed.
 

@@ -30,7 +30,6 @@ class Options:
     more_dirs: tuple[str, ...] = ()
     begin_at: str = ""
     limit: int = -1
-    ahead: str = ""
 
     @classmethod
     def read(cls, raw: Mapping[str, str]) -> Options:
@@ -51,7 +50,6 @@ class Options:
             more_dirs=tuple(json.loads(raw.get("moreDirs", "[]"))),
             begin_at=raw.get("from", ""),
             limit=_number(raw, "limit", -1),
-            ahead=raw.get("ahead", ""),
         )
 
 

@@ -15,7 +15,6 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from jbod_model.errors import LogChanged, crossing
-from pipelines.source.first_batch import FirstBatch
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Options
 from pipelines.source.planners import planner_of
@@ -34,7 +33,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._ahead = FirstBatch.read(options.ahead)
         self._planner: Planning | None = None
         self._ends = False
         self._folders: list[str] | None = None
@@ -51,8 +49,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the first batch begins."""
         if self._options.begin_at:
             return dict(json.loads(self._options.begin_at))
-        if self._ahead is not None:
-            return asdict(self._ahead.start)
         return asdict(self._plan().begin(self._options.start))
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -69,10 +65,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Spark counts rows, which are records here.
         max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         position = Position(**start)
-        if self._ahead is not None and (position, max_records) == (self._ahead.start, self._ahead.max_records):
-            return asdict(self._ahead.end)
-        if self._ahead is not None and self._ends and self._ahead.is_all and position == self._ahead.end:
-            return start
         if self._ends or not self._options.wait_seconds:
             return asdict(self._next(position, max_records))
         patience = time.monotonic() + self._options.wait_seconds
@@ -111,12 +103,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @crossing()
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fixes the end of this run at the present agreed end. A batch planned ahead fixes it already."""
+        """Fixes the end of this run at the present agreed end."""
         self._ends = True
-        if self._planner is not None:
-            self._planner.freeze()
-        elif self._ahead is None:
-            self._plan()
+        self._plan().freeze()
 
     @crossing()
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
@@ -124,8 +113,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = Position(**start), Position(**end)
         if first == last:
             return []
-        if self._ahead is not None and (first, last) == (self._ahead.start, self._ahead.end):
-            return parts_of(self._ahead.slices, self._options.partitions)
         planner = self._plan()
         if not planner.covers(first, last):
             planner.advance(first)

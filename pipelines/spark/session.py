@@ -18,11 +18,11 @@ from jbod_model.errors import UsageError
 from pipelines.java import Java, use_java
 from pipelines.spark.connect import connected, is_connect, is_on_this_machine, remote_of
 from pipelines.spark.delta_jars import NOT_FETCHED, with_delta
+from pipelines.spark.jvm import Jvm, session_of, start_jvm
 from pipelines.start.cache import class_archive
 from pipelines.start.home import use_spark_home
-from pipelines.start.launch import Jvm, start_jvm
 from pipelines.start.plain_kernels import are_plain
-from pipelines.start.session import JAVA_OPTIONS, SPARK_OPTIONS, short_turns, skip_installed_sources
+from pipelines.start.session import JAVA_OPTIONS, SPARK_OPTIONS
 from pipelines.start.switch import PLAIN, PRELOAD, choose, is_on
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ _OF_SESSIONS = {
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
 """The settings that every session of jbod has, beside those of its JVM."""
+_OURS = "spark.jbod.session"
+"""The setting that marks the sessions that jbod started."""
 
 # A socket's path has at most about a hundred bytes, and Spark appends a name to the temporary directory.
 _SOCKET_FOLDER = 50
@@ -95,12 +97,7 @@ def _session(wanted: Spark, options: dict[str, str], jvm: Jvm | None, *, delta: 
         builder = with_delta(builder, options)
     session = _made(builder, wanted.master, jvm)
     session.sparkContext.setLogLevel(wanted.log_level)
-    _MADE.append(session)
     return session
-
-
-_MADE: list[SparkSession] = []
-"""The sessions that jbod started in this process."""
 
 
 def _theirs() -> SparkSession | None:
@@ -110,16 +107,7 @@ def _theirs() -> SparkSession | None:
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
-    if active is None:
-        return None
-    ours = any(_share(made, active) for made in _MADE)
-    return None if ours else active
-
-
-def _share(made: SparkSession, active: SparkSession) -> bool:
-    if is_connect(made) or is_connect(active):
-        return made is active
-    return made.sparkContext is active.sparkContext
+    return None if active is None or active.conf.get(_OURS, "") == "true" else active
 
 
 def _beside(theirs: SparkSession, wanted: Spark) -> SparkSession:
@@ -142,11 +130,11 @@ def _with_settings(session: SparkSession, wanted: Spark) -> SparkSession:
 def _connect_session(wanted: Spark, remote: str) -> SparkSession:
     if not is_on_this_machine(remote):
         session = _with_settings(connected(remote, {}), wanted)
+        session.conf.set(_OURS, "true")
     else:
         options = _options(replace(wanted, master=remote), use_java(), brief=False, archive=False)
         del options["spark.master"]  # PySpark refuses it beside a remote
         session = connected(remote, options)
-    _MADE.append(session)
     return session
 
 
@@ -171,6 +159,7 @@ def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True, pr
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     found = {
         "spark.app.name": "jbod",
+        _OURS: "true",
         "spark.master": wanted.master,
         "spark.driver.memory": wanted.driver_memory,
         "spark.ui.enabled": "false",
@@ -220,19 +209,15 @@ def spark_session_soon(wanted: Spark, preload: str = "") -> Callable[[], SparkSe
         return lambda: _beside(theirs, wanted)
     if remote_of(wanted):
         return lambda: spark_session(wanted)
-    java = use_java()
-    options = _options(wanted, java, brief=True, preload=preload)
-    jvm = start_jvm(java, options, _log()) if is_local(wanted.master) and is_on("command") else None
+    options = _options(wanted, use_java(), brief=True, preload=preload)
+    jvm = start_jvm(options, _log()) if "pyspark" not in sys.modules else None
     import pyspark.sql  # noqa: F401  before the thread, which would share the interpreter while the JVM waits
 
     soon: Future[SparkSession] = Future()
 
     def run() -> None:
         try:
-            with short_turns():
-                session = _session(wanted, options, jvm)
-            skip_installed_sources(session)
-            soon.set_result(session)
+            soon.set_result(_session(wanted, options, jvm))
         except BaseException as problem:
             soon.set_exception(problem)
 
@@ -255,18 +240,8 @@ def discard_log() -> None:
 
 
 def _made(builder: SparkSession.Builder, master: str, jvm: Jvm | None) -> SparkSession:
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
-
     try:
-        if SparkContext._gateway is None:
-            conf = SparkConf().setAll(list(builder._options.items()))
-            gateway = jvm.gateway(conf) if jvm else None
-            if gateway is None:
-                with _log().open("ab") as log:
-                    gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
-            SparkContext._ensure_initialized(gateway=gateway, conf=conf)
-        return builder.getOrCreate()
+        return session_of(builder, jvm, _log())
     except Exception:
         if _log().is_file() and NOT_FETCHED in _log().read_text(errors="replace"):
             raise UsageError(

@@ -26,7 +26,14 @@ def class_archive(java: Java) -> Path:
     return cache_dir() / f"spark-{spark.version}-java-{java.version}-{place}.jsa"
 
 
-def prepared(java: Java) -> Path:
-    """The file that exists once this jbod has prepared the machine for this Java and this Spark."""
-    version = importlib.metadata.version("jbod")
-    return class_archive(java).with_name(f"{class_archive(java).stem}-jbod-{version}.prepared")
+def is_new_advice(java: Java) -> bool:
+    """Whether to tell the user of ``jbod warm``: this machine has no archive of classes, and nobody was told so."""
+    told = class_archive(java).with_suffix(".told")
+    if class_archive(java).exists() or told.exists():
+        return False
+    try:
+        told.parent.mkdir(parents=True, exist_ok=True)
+        told.touch()
+    except OSError:
+        return False  # without a cache there is no archive
+    return True

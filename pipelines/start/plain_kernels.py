@@ -16,8 +16,6 @@ MOST_OF_REPLAY = 1_500
 """The same for a replay: its workers share what their parent has loaded. Without a cache, MOST_RECORDS holds."""
 _HEADER_BYTES = 61
 _KERNELS = "pipelines.formats.kernels"
-_chosen = [os.environ.get(PLAIN) == "1"]
-"""Whether kernels are plain. Spark's workers get the driver's choice (pipelines.spark.session)."""
 
 
 def choose_kernels(logs: Sequence[str], most: int = MOST_RECORDS) -> None:
@@ -26,7 +24,10 @@ def choose_kernels(logs: Sequence[str], most: int = MOST_RECORDS) -> None:
     Kernels are plain up to ``most`` records. If such a module is imported already, or a log is not in a local folder,
     kernels are compiled.
     """
-    _chosen[0] = is_on("plain") and _KERNELS not in sys.modules and _are_small(logs, most)
+    if is_on("plain") and _KERNELS not in sys.modules and _are_small(logs, most):
+        os.environ[PLAIN] = "1"
+    else:
+        os.environ.pop(PLAIN, None)
 
 
 def choose_kernels_of_replay(logs: Sequence[str]) -> None:
@@ -35,8 +36,8 @@ def choose_kernels_of_replay(logs: Sequence[str]) -> None:
 
 
 def are_plain() -> bool:
-    """Whether kernels are plain functions in this process."""
-    return _chosen[0]
+    """Whether kernels are plain functions in this process and in those that it starts, as Spark's workers."""
+    return os.environ.get(PLAIN) == "1"
 
 
 def _are_kept() -> bool:

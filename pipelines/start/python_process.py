@@ -17,13 +17,13 @@ def collect_rarely() -> None:
 
     Imports alone make enough of them for dozens of collections.
     """
-    if is_on("garbage"):
+    if is_on("process"):
         gc.set_threshold(100_000, 50, 100)
 
 
 def freeze_objects() -> None:
     """Hides all objects so far from the collector. Spark collects garbage in each worker after each of its tasks."""
-    if is_on("garbage"):
+    if is_on("process"):
         gc.collect()
         gc.freeze()
 
@@ -34,7 +34,7 @@ def without_blas_threads() -> None:
     They wait for work by spinning, and jbod has none for them. Call it before NumPy is imported. A value that the user
     set stays.
     """
-    if is_on("blas"):
+    if is_on("process"):
         os.environ.setdefault(_THREADS, "1")
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from pipelines.start.switch import is_on
 
@@ -26,21 +24,8 @@ JAVA_OPTIONS = (
 SPARK_OPTIONS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
-def skip_installed_sources(session: SparkSession) -> None:
-    """Avoids the Python process in which Spark searches packages for data sources, which takes 0.3 s.
-
-    jbod registers its source by name. If a version of Spark keeps the field elsewhere, it searches as usual.
-    """
-    if not is_on("sources"):
-        return
-    with suppress(Exception):
-        jvm: Any = session.sparkContext._jvm
-        kept = getattr(getattr(jvm.org.apache.spark.sql.execution.datasources, "DataSourceManager$"), "MODULE$")
-        getattr(kept, "dataSourceBuilders_$eq")(jvm.scala.Option.apply(jvm.PythonUtils.toScalaMap({})))
-
-
 def wake_workers(session: SparkSession) -> None:
-    """Starts the parent of the workers and loads the state store's library while a query is being planned.
+    """Starts the parent of the workers while a query is being planned.
 
     Call it after the source is loaded: Spark starts one Python parent at a time, and the source needs one first.
     """
@@ -51,17 +36,5 @@ def wake_workers(session: SparkSession) -> None:
         # If executors cannot work, the query itself reports it.
         with suppress(Exception):
             session.range(2).mapInArrow(lambda batches: batches, "id long").collect()
-            session.sparkContext._jvm.org.rocksdb.RocksDB.loadLibrary()  # type: ignore[union-attr]
 
     threading.Thread(target=run, daemon=True).start()
-
-
-@contextmanager
-def short_turns() -> Iterator[None]:
-    """Makes Python switch threads often. The JVM answers in microseconds, but by default a thread waits 5 ms."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-4)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(interval)

@@ -7,23 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-Trick = Literal[
-    "plain",
-    "garbage",
-    "blas",
-    "numba",
-    "pandas",
-    "typer",
-    "home",
-    "command",
-    "archive",
-    "workers",
-    "jvm",
-    "sources",
-    "first_batch",
-    "exit",
-    "background",
-]
+Trick = Literal["plain", "process", "home", "archive", "workers", "jvm"]
 TRICKS: tuple[Trick, ...] = get_args(Trick)
 VARIABLE = "JBOD_SPARK__FAST_START"
 """The setting as a variable, for worker processes and for modules that are imported before the settings."""

@@ -1,7 +1,4 @@
-"""Prepares a machine for fast starts: compiles the kernels, archives the classes that Spark loads, keeps its command.
-
-``make setup`` calls it once. Otherwise the first replay starts it in the background (pipelines.start.background).
-"""
+"""Prepares a machine for fast starts: compiles the kernels, archives the classes that Spark loads."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -30,9 +26,9 @@ from pipelines.replay.options import Replay
 from pipelines.replay.runner import Runner
 from pipelines.settings import Spark
 from pipelines.spark.delta_jars import folder, keep
+from pipelines.spark.jvm import end_jvm
 from pipelines.spark.session import spark_session
-from pipelines.start.cache import class_archive, prepared
-from pipelines.start.launch import keep_command
+from pipelines.start.cache import class_archive
 
 _DIRECTORIES = (Uuid(1, 1000), Uuid(1, 1001))
 _TOPIC = Uuid(2, 1000)
@@ -71,17 +67,11 @@ def main() -> int:
         written = archive.with_suffix(f".{os.getpid()}.part")
         options = f"{Spark().java_options} -XX:ArchiveClassesAtExit={written}"
         spark = spark_session(Spark(java_options=options), archive=False)
-        keep_command(java)
         Runner(Replay(str(log), str(Path(scratch, "lake")))).run(spark)
         spark.stop()
-        # The JVM writes the archive as it ends.
-        gateway: Any = spark.sparkContext._gateway
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(300)
+        end_jvm(spark)
     if written.is_file():  # some JVMs write none
         written.replace(archive)
-    prepared(java).touch()
     return 0
 
 

@@ -84,19 +84,6 @@ def test_log_rewritten_between_runs_is_followed_and_said(spark: SparkSession, tm
     assert Runner(Replay(str(log_dir), str(tmp_path / "lake"))).up_to_date()
 
 
-def test_log_rewritten_after_its_first_batch_was_planned_is_read_as_it_is_now(
-    spark: SparkSession, tmp_path: Path, rewritten: Path
-) -> None:
-    """The first try removed the tables that the run had made, and the second found none."""
-    log_dir = whole(tmp_path / "log")
-    runner = Runner(Replay(str(log_dir), str(tmp_path / "lake")))
-    runner.plan_ahead()
-    assert runner._ahead
-    rewrite(log_dir)
-    assert (runner.run(spark).rolled_back, runner.outcome.batches) == ([], 1)
-    assert differences(rows_of(tmp_path / "lake"), rows_of(rewritten)) == []
-
-
 @pytest.mark.parametrize("commits", [rare(2), 4])
 def test_run_killed_while_it_takes_back_is_made_good_by_the_next(
     spark: SparkSession, tmp_path: Path, rewritten: Path, commits: int

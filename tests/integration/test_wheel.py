@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.start import background
 from tests.support.paths import ROOT, metadata_dir
 
 pytestmark = pytest.mark.spark
@@ -70,7 +68,7 @@ def _take_kernels(packages: Path) -> None:
 @pytest.fixture(scope="module")
 def first(jbod: Run) -> subprocess.CompletedProcess[str]:
     """The first replay of the wheel, on a machine that nobody has prepared."""
-    return jbod("replay", metadata_dir("kafka-4.1.2"), "--lake", "lake", **{background.VARIABLE: "1"})
+    return jbod("replay", metadata_dir("kafka-4.1.2"), "--lake", "lake")
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +96,7 @@ def test_wheel_in_an_empty_directory_reads_no_settings_file(jbod: Run) -> None:
     assert json.loads(jbod("settings", "--json").stdout)["files"] == []
 
 
-def test_first_replay_of_the_wheel_prepares_the_machine_in_the_background(
-    first: subprocess.CompletedProcess[str],
-) -> None:
-    said = "jbod: preparing this machine for fast starts in the background (jbod warm): log in "
-    (log,) = (Path(line.removeprefix(said)) for line in first.stderr.splitlines() if line.startswith(said))
-    with (log.parent / "warm.lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until the process has ended
-    assert log.with_suffix(".prepared").exists(), log.read_text()
-    kept = {file.suffix for file in log.parent.glob("spark-*-java-*")}
-    assert kept == {".jsa", ".json", ".log", ".prepared"}
+def test_first_replay_of_the_wheel_tells_of_jbod_warm_once(jbod: Run, first: subprocess.CompletedProcess[str]) -> None:
+    line = "jbod: jbod warm, run once, makes every start of Spark on this machine faster"
+    assert first.stderr.splitlines()[-1] == line
+    assert line not in jbod("replay", metadata_dir("kafka-4.1.2"), "--lake", "another").stderr

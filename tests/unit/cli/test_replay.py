@@ -21,9 +21,11 @@ from jbod_model.formats import records as r
 from jbod_model.formats.control_records import LeaderChangeMessage, Voter
 from jbod_model.formats.log_writer import LogWriter
 from pipelines.cli import main, progress
+from pipelines.java import find_java
 from pipelines.replay.options import Replay
 from pipelines.replay.publisher import Publisher
 from pipelines.replay.runner import Runner
+from pipelines.start.cache import class_archive
 from tests.support import local
 from tests.support.paths import metadata_dir
 from tests.support.tables import rows_of
@@ -544,49 +546,28 @@ def test_real_copies_of_three_controllers_settle_all_they_share(run: Run, tmp_pa
     assert (code, "replayed offsets 0 to 618" in out) == (0, True)
 
 
-class Later:
-    """Counts how often a command prepares the machine."""
-
-    def __init__(self) -> None:
-        self.started = 0
-
-    def start(self) -> Path | None:
-        self.started += 1
-        return Path("warm.log") if self.started == 1 else None
+LINE = "jbod: jbod warm, run once, makes every start of Spark on this machine faster"
 
 
-@pytest.fixture
-def later(monkeypatch: pytest.MonkeyPatch) -> Later:
-    """A machine that is not prepared."""
-    made = Later()
-    monkeypatch.setattr("pipelines.cli.replay.preparation", lambda: made)
-    return made
-
-
-def test_replay_on_a_machine_that_is_not_prepared_prepares_it_and_says_so(
-    run: Run, tmp_path: Path, log_dir: Path, later: Later
+def test_replay_on_a_machine_that_is_not_prepared_tells_of_jbod_warm_once(
+    run: Run, tmp_path: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, _, said = run("replay", log_dir, "--lake", tmp_path / "lake")
-    assert (code, later.started) == (0, 1)
-    line = "jbod: preparing this machine for fast starts in the background (jbod warm): log in warm.log"
-    assert said.splitlines()[-1] == line
-
-
-def test_replay_says_nothing_of_a_preparation_that_did_not_start(
-    run: Run, tmp_path: Path, log_dir: Path, later: Later
-) -> None:
-    later.started = 1
-    _, _, said = run("replay", log_dir, "--lake", tmp_path / "lake")
-    assert later.started == 2
-    assert "preparing" not in said
-
-
-def test_replay_that_publishes_nothing_or_runs_elsewhere_prepares_nothing(
-    run: Run, tmp_path: Path, log_dir: Path, later: Later, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("JBOD_SPARK__MASTER", "spark://there:7077")
-    assert run("replay", log_dir, "--lake", tmp_path / "lake")[0] == 0
+    assert LINE not in run("replay", log_dir, "--lake", tmp_path / "on-a-cluster")[2]
     monkeypatch.delenv("JBOD_SPARK__MASTER")
-    assert "nothing new" in run("replay", log_dir, "--lake", tmp_path / "lake")[1]
     assert run("replay", tmp_path / "nothing", "--lake", tmp_path / "other")[0] == 2
-    assert later.started == 0
+    code, _, err = run("replay", log_dir, "--lake", tmp_path / "lake")
+    assert (code, err.splitlines()[-1]) == (0, LINE)
+    assert LINE not in run("replay", log_dir, "--lake", tmp_path / "another")[2]
+
+
+def test_replay_on_a_machine_that_is_prepared_does_not_tell_of_jbod_warm(
+    run: Run, tmp_path: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    java = find_java()
+    assert java is not None
+    class_archive(java).parent.mkdir(parents=True)
+    class_archive(java).touch()
+    assert LINE not in run("replay", log_dir, "--lake", tmp_path / "lake")[2]

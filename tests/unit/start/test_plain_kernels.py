@@ -54,8 +54,8 @@ def _plainly(logs: Sequence[Path], profiles: Sequence[str] = ("kafka",)) -> list
     """What a process with plain kernels says of logs."""
     program = (
         "import json, sys\n"
-        "from pipelines.start import plain_kernels\n"
-        "plain_kernels._chosen[0] = True\n"
+        "import os\n"
+        f"os.environ[{PLAIN!r}] = '1'\n"
         "from tests.unit.start.test_plain_kernels import said\n"
         "logs, profiles = map(json.loads, sys.argv[1:])\n"
         "print(json.dumps([said(log, profiles) for log in logs]))\n"
@@ -118,7 +118,7 @@ def _log(folder: Path, records: int, size: int = 100) -> str:
 def test_kernels_are_plain_for_few_records_in_few_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: int, size: int, plain: bool
 ) -> None:
-    monkeypatch.setattr(plain_kernels, "_chosen", [False])
+    monkeypatch.setenv(PLAIN, "")
     monkeypatch.delitem(sys.modules, "pipelines.formats.kernels", raising=False)
     plain_kernels.choose_kernels([_log(tmp_path, records, size)])
     assert plain_kernels.are_plain() is plain
@@ -128,7 +128,7 @@ def test_kernels_are_plain_for_few_records_in_few_bytes(
 def test_kernels_of_a_replay_are_plain_for_more_records_if_no_compiled_ones_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool, plain: bool
 ) -> None:
-    monkeypatch.setattr(plain_kernels, "_chosen", [False])
+    monkeypatch.setenv(PLAIN, "")
     cache = tmp_path / "replay" / "__pycache__"
     cache.mkdir(parents=True)
     (cache / "shard.step-1.py311.nbi").touch() if kept else None
@@ -153,7 +153,7 @@ def test_replay_into_a_lake_that_exists_has_compiled_kernels(tmp_path: Path, mon
 
 def _chosen_by_replay(monkeypatch: pytest.MonkeyPatch, lake: Path, words: Sequence[str]) -> bool:
     """Whether a replay of the bundled log has chosen plain kernels when it looks for something new."""
-    monkeypatch.setattr(plain_kernels, "_chosen", [False])
+    monkeypatch.setenv(PLAIN, "")
     monkeypatch.delitem(sys.modules, "pipelines.formats.kernels")
     monkeypatch.setattr("pipelines.cli.replay._soon", lambda *_: None)
 
@@ -180,7 +180,7 @@ def test_worker_has_plain_kernels_if_the_driver_chose_them(value: str, plain: bo
 
 
 def test_kernels_are_compiled_if_they_are_imported_or_the_log_is_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_kernels, "_chosen", [False])
+    monkeypatch.setenv(PLAIN, "")
     for places in (["s3://bucket/log"], [str(ROOT / "nothing")], []):
         monkeypatch.delitem(sys.modules, "pipelines.formats.kernels", raising=False)
         plain_kernels.choose_kernels(places)

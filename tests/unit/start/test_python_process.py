@@ -19,7 +19,6 @@ import pipelines.cli.main as main
 assert "numpy" not in sys.modules
 try:
     sys.argv = ["jbod", "--version"]
-    os._exit = sys.exit
     main.run()
 except SystemExit:
     pass
@@ -57,11 +56,8 @@ def test_command_collects_garbage_rarely_and_numpy_starts_no_thread() -> None:
 
 
 @needs_threads
-@pytest.mark.parametrize(
-    ("tricks", "said"), [([], ["True", "True"]), (["garbage"], ["False", "True"]), (["blas"], ["True", "False"])]
-)
-def test_command_without_a_trick_keeps_the_defaults(tricks: list[str], said: list[str]) -> None:
-    assert _said(COMMAND, **{VARIABLE: json.dumps(tricks)}) == said
+def test_command_without_the_trick_keeps_the_defaults() -> None:
+    assert _said(COMMAND, **{VARIABLE: "[]"}) == ["True", "True"]
 
 
 @needs_threads
@@ -69,6 +65,6 @@ def test_number_of_threads_that_the_user_set_stays() -> None:
     assert _said(COMMAND, OPENBLAS_NUM_THREADS="2") == ["False", "True"]
 
 
-@pytest.mark.parametrize(("tricks", "said"), [(["garbage"], ["True", "True"]), ([], ["False", "False"])])
+@pytest.mark.parametrize(("tricks", "said"), [(["process"], ["True", "True"]), ([], ["False", "False"])])
 def test_parent_of_workers_hides_its_objects_from_the_collector(tricks: list[str], said: list[str]) -> None:
     assert _said(PARENT, **{VARIABLE: json.dumps(tricks)}) == said

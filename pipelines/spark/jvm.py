@@ -1,0 +1,109 @@
+"""The JVM of a session, and what else jbod takes of Spark that has no public name. No other module takes any.
+
+PySpark would start the JVM in the middle of its import, with the output of this process. Here the same script starts
+it, with the output in a file, and the JVM runs while PySpark is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+
+
+@dataclass(frozen=True)
+class Jvm:
+    """A JVM that has been started and will write its port to a file. It ends with this process."""
+
+    process: subprocess.Popen[bytes]
+    listens: Path
+    """The file with its port and a secret."""
+
+    def gateway(self, conf: Any) -> Any:
+        """Py4J's gateway to the JVM. Raises RuntimeError if the JVM ended before it listened."""
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.serializers import UTF8Deserializer, read_int
+
+        try:
+            while not self.listens.is_file():
+                if self.process.poll() is not None:
+                    raise RuntimeError(f"Spark's JVM ended with exit code {self.process.returncode}")
+                time.sleep(0.005)
+            with self.listens.open("rb") as content:
+                port, secret = read_int(content), UTF8Deserializer().loads(content)  # type: ignore[no-untyped-call]
+        finally:
+            shutil.rmtree(self.listens.parent, ignore_errors=True)
+        os.environ[_PORT], os.environ[_SECRET] = str(port), secret
+        try:
+            gateway = launch_gateway(conf)  # type: ignore[no-untyped-call]
+        finally:
+            del os.environ[_PORT], os.environ[_SECRET]
+        gateway.proc = self.process
+        return gateway
+
+
+def start_jvm(options: Mapping[str, str], log: Path) -> Jvm:
+    """Starts the JVM of a session with Spark's ``options``. Its output goes to ``log``."""
+    home = os.environ.get("SPARK_HOME") or _installed_home()
+    listens = Path(tempfile.mkdtemp(prefix="jbod-jvm-"), "listens")
+    settings = [word for name, value in options.items() for word in ("--conf", f"{name}={value}")]
+    arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    with log.open("ab") as output:
+        process = subprocess.Popen(  # noqa: S603
+            [str(Path(home, "bin", "spark-submit")), *settings, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            env=os.environ | {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(listens)},
+            preexec_fn=_ignore_signals,
+        )
+    return Jvm(process, listens)
+
+
+def session_of(builder: SparkSession.Builder, jvm: Jvm | None, log: Path) -> SparkSession:
+    """The session of a builder, in the JVM of this process, else in ``jvm``, else in one that starts now."""
+    from pyspark import SparkConf, SparkContext
+
+    if SparkContext._gateway is None:
+        conf = SparkConf().setAll(list(builder._options.items()))
+        gateway = (jvm or start_jvm(builder._options, log)).gateway(conf)
+        SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+    return builder.getOrCreate()
+
+
+def end_jvm(session: SparkSession) -> None:
+    """Ends the JVM of a session that has stopped, and waits until it has written its archive of classes."""
+    gateway: Any = session.sparkContext._gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(300)
+
+
+def executors(session: SparkSession) -> int:
+    """The number of executors of a session, the driver among them."""
+    return len(session.sparkContext._jsc.sc().statusTracker().getExecutorInfos())
+
+
+def _installed_home() -> str:
+    import importlib.metadata
+
+    return str(importlib.metadata.distribution("pyspark").locate_file("pyspark"))
+
+
+def _ignore_signals() -> None:
+    """Ctrl-C and systemd signal every process of a group. This process stops the query, then the JVM ends with it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
