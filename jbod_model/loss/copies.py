@@ -31,6 +31,14 @@ class Registration:
     online."""
     incarnation: Uuid
     fenced: bool = False
+    starting: bool = False
+    """Whether a later process has reported, which has not registered yet: it named a directory that no registration of
+    this process listed (R-COPY-12)."""
+
+    @property
+    def undecided(self) -> bool:
+        """Whether a report can be from a process that has not registered yet (R-COPY-12)."""
+        return self.fenced or self.starting
 
     def lists(self, directory: Uuid) -> bool:
         """Whether the broker can serve a log in the directory."""
@@ -39,7 +47,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """Where a copy lay, or could lie, before a report that came while its broker was fenced (R-COPY-12)."""
+    """Where a copy lay, or could lie, before an undecided report (R-COPY-12)."""
 
     directories: frozenset[Uuid]
     """The directory that a record named before; if none did, the copy's other places."""
@@ -70,6 +78,8 @@ class Copy:
     given_up: How | None = None
     away: int | None = None
     """Offset of the record by which it was given up."""
+    overwritten: int | None = None
+    """In a loss: the offset since which its replica follows a leader without its writes (R-LOSS-11)."""
 
     @property
     def holds_everything(self) -> bool:
@@ -143,7 +153,7 @@ def reassigned(
     else:  # R-COPY-3
         found = was != ids.lost and broker is not None and broker.lists(copy.directory)
     if found:
-        return _found(copy, now, offset if broker is not None and broker.fenced else None), None
+        return _found(copy, now, offset if broker is not None and broker.undecided else None), None
     # R-COPY-4
     level: Level = "partial" if copy.missed is not None and led > copy.missed else "empty"
     return Copy(broker_id=copy.broker_id, since=offset, level=level, directory=now), copy.give_up("recreated", offset)
@@ -192,24 +202,24 @@ def measure(copy: Copy, broker: Registration | None) -> Copy:
     return replace(copy, level="complete", places=copy.places | broker.directories, missed=None)
 
 
-def _found(copy: Copy, now: Uuid, fenced: int | None) -> Copy:
-    """The same copy, in the directory ``now``; ``fenced``: the report's offset if its broker is fenced."""
+def _found(copy: Copy, now: Uuid, report: int | None) -> Copy:
+    """The same copy, in the directory ``now``; ``report``: the report's offset if it is undecided."""
     left: tuple[Left, ...] = ()
-    if fenced is not None:
+    if report is not None:
         was = copy.places if copy.directory is None else frozenset({copy.directory})
-        every = (*copy.left, Left(directories=was, report=fenced, placement=now in copy.places))
+        every = (*copy.left, Left(directories=was, report=report, placement=now in copy.places))
         left = tuple(replace(one, directories=one.directories - {now}) for one in every if one.directories - {now})
-    return replace(copy, directory=now, places=frozenset(), left=left, missed=fenced).returned()
+    return replace(copy, directory=now, places=frozenset(), left=left, missed=report).returned()
 
 
 def decided(copy: Copy, broker: Registration, offset: int, *, new_process: bool, led: int) -> tuple[Copy, Copy | None]:
-    """Decide which processes sent the reports that came while the broker was fenced (R-COPY-12).
+    """Decide which processes sent the undecided reports (R-COPY-12).
 
     The result is (the present copy, the copy that was given up).
 
     ``led``: as for ``reassigned``.
     """
-    if not copy.left or (broker.fenced and not new_process):
+    if not copy.left or (broker.undecided and not new_process):
         return copy, None
     same = replace(copy, left=(), missed=None)
     if not new_process or not broker.directories:

@@ -9,7 +9,7 @@ least min.insync.replicas are in sync. So at any offset some copies hold every a
 - While no replica leads, no write is acknowledged. The complete copies stay complete, whatever the partition's records
   list. A leader begins to lead with the last record of the append that elects it.
 - When the last complete copy is given up, the data is lost from that offset on. The loss ends if the copy returns
-  before another copy leads.
+  before another copy leads. While the broker of such a copy is unregistered the data is only unreachable.
 - When a copy that is not complete leads, the partition goes on without what the leader misses, and the other copies
   are truncated to its log when they return. If the leader's copy was recreated empty, the data is lost; otherwise the
   partition may lack writes. From then on the leader's copy is the measure.
@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from jbod_model.ids import KAFKA_IDS, IdTable
 from jbod_model.loss.copies import (
@@ -39,26 +38,8 @@ from jbod_model.loss.copies import (
     registered,
 )
 from jbod_model.loss.events import BrokerChanged, Event, MinIsrChanged, Removed, Version
+from jbod_model.loss.losses import Kind, Loss, known_better, overwritten
 from jbod_model.replay.registrations import Partition
-
-Kind = Literal["lost", "may lack writes"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
-    """Acknowledged writes that are gone, or may be."""
-
-    kind: Kind
-    offset: int
-    """Of the record that gave up the last complete copy, or that elected a leader without one."""
-    copies: tuple[Copy, ...]
-    """The last copies that held every acknowledged write, by broker: where to look for the data."""
-    leader: int | None = None
-    """The broker that leads without the data; None if there is no leader."""
-    went_on: int | None = None
-    """Offset of the record that made it lead. After it the data does not return by itself."""
-    until: int | None = None
-    """Offset at which a complete copy returned or the topic was deleted; None while the loss lasts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +62,11 @@ class Fate:
 
     def after(self, event: Event) -> Fate:
         """The fate after one more event; events come in the order of their offsets."""
+        fate = self._after(event)
+        losses = (overwritten(loss, fate.state, fate.copies, fate.brokers, event.offset) for loss in fate.losses)
+        return replace(fate, losses=tuple(losses)) if fate.losses else fate
+
+    def _after(self, event: Event) -> Fate:
         if isinstance(event, Version):
             if event.superseded:  # R-LOSS-10
                 event = replace(event, state=replace(event.state, leader=-1))
@@ -101,6 +87,12 @@ class Fate:
         """The complete copies; if all were given up, the last ones that were complete."""
         held = tuple(copy for _, copy in sorted(self.copies.items()) if copy.holds_everything)
         return self.complete or (*self.gone, *held)
+
+    @property
+    def away(self) -> bool:
+        """Whether a copy that held every acknowledged write lies on a broker that is not registered."""
+        held = (copy for copy in self.copies.values() if copy.holds_everything)
+        return any(copy.given_up == "unregistered" and copy.broker_id not in self.brokers for copy in held)
 
 
 def follow(events: Iterable[Event], *, ids: IdTable = KAFKA_IDS, min_isr: int = 1) -> Fate:
@@ -161,7 +153,7 @@ def _place(fate: Fate, version: Version) -> Fate:
     was = dict(zip(fate.state.replicas, fate.state.directories, strict=True))
     copies: dict[int, Copy] = {}
     given_up = [
-        copy.give_up("removed", version.offset)  # R-COPY-11
+        (copy.returned() if copy.given_up == "unregistered" else copy).give_up("removed", version.offset)  # R-COPY-11
         for broker, copy in fate.copies.items()
         if broker not in version.state.replicas
     ]
@@ -226,7 +218,7 @@ def _register(fate: Fate, event: BrokerChanged) -> Fate:
             copy, old = decided(copy, event.registration, event.offset, new_process=new_process, led=led)
             if old is not None:
                 gone = (*gone, old) if old.holds_everything else gone
-                fate = replace(fate, losses=tuple(_known_better(loss, old) for loss in fate.losses))
+                fate = replace(fate, losses=tuple(known_better(loss, old) for loss in fate.losses))
             copy = registered(copy, event.registration, event.offset, new_process=new_process)
         if copy is not None and event.unclean and copy.level == "complete" and not _names(fate.state, event.broker_id):
             copy = replace(copy, level="unsure")
@@ -288,9 +280,12 @@ def _acknowledge(fate: Fate) -> Fate:
 
 def _go_on(fate: Fate, leader: Copy, offset: int) -> Fate:
     """A copy that is not complete leads (R-LOSS-6)."""
-    losses = fate.losses
-    if _open(fate) is not None:
-        losses = (*losses[:-1], replace(losses[-1], leader=leader.broker_id, went_on=offset))
+    losses, pending = fate.losses, _open(fate)
+    if pending is not None and pending.kind == "unreachable":
+        lost = replace(pending, kind="lost", offset=offset, leader=leader.broker_id, went_on=offset)
+        losses = (*losses[:-1], replace(pending, until=offset), lost)
+    elif pending is not None:
+        losses = (*losses[:-1], replace(pending, leader=leader.broker_id, went_on=offset))
     else:
         kind: Kind = "lost" if leader.level == "empty" else "may lack writes"
         told = Loss(kind=kind, offset=offset, copies=fate.last, leader=leader.broker_id, went_on=offset)
@@ -330,32 +325,15 @@ def _bridge(fate: Fate) -> Fate:
 
 
 def _weigh(fate: Fate, offset: int) -> Fate:
-    """Check whether a complete copy remains (R-LOSS-4)."""
+    """Check whether a complete copy remains, and whether a lost one can be reached (R-LOSS-4)."""
     pending = _open(fate)
-    if fate.complete:
-        if pending is None:
-            return fate
-        return replace(fate, losses=(*fate.losses[:-1], replace(pending, until=offset)))
-    if pending is not None or not fate.led or not fate.last:
+    kind: Kind = "unreachable" if fate.away else "lost"
+    if not fate.complete and (not fate.led or not fate.last or (pending is not None and pending.kind == kind)):
         return fate
-    return replace(fate, losses=(*fate.losses, Loss(kind="lost", offset=offset, copies=fate.last)))
-
-
-def _known_better(loss: Loss, recreated: Copy) -> Loss:
-    """The loss from the time when a ``recreated`` copy still counted as moved (R-COPY-12, R-LOSS-6)."""
-    if loss.until is not None:
-        return loss
-    copies = tuple(
-        replace(copy, directory=recreated.directory, places=recreated.places, left=()).give_up(
-            "recreated", recreated.away or 0
-        )
-        if copy.left and (copy.broker_id, copy.since) == (recreated.broker_id, recreated.since)
-        else copy
-        for copy in loss.copies
-    )
-    if copies == loss.copies:
-        return loss
-    return replace(loss, copies=copies, kind=loss.kind if any(copy.usable for copy in copies) else "lost")
+    losses = fate.losses if pending is None else (*fate.losses[:-1], replace(pending, until=offset))
+    if not fate.complete:
+        losses = (*losses, Loss(kind=kind, offset=offset, copies=fate.last))
+    return fate if losses is fate.losses else replace(fate, losses=losses)
 
 
 def _open(fate: Fate) -> Loss | None:

@@ -282,8 +282,8 @@ class CopyPlace:
         return f"{named} of broker {self.broker_id}"
 
     def was_truncated(self) -> Advice:
-        """Its broker runs again and followed the new leader."""
-        text = f"broker {self.broker_id} is online again: its copy was truncated to the leader's; restore from a backup"
+        """Its broker ran again and followed the new leader."""
+        text = f"the copy in {self.where} was truncated to the leader's when it followed; restore from a backup"
         return self._step(Action.LOOK, text)
 
     def save_before_start(self) -> Advice:

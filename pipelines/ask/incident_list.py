@@ -15,7 +15,7 @@ from pipelines.ask.incidents_effects import NO_LEADER, Effects, LeaderLoss, Outa
 from pipelines.ask.incidents_story import CAUSES, Event, Registration, Story
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.last_copies import LastCopies
-from pipelines.ask.lost_data import LOST, MAY_LACK, every_loss, losses
+from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, every_loss, losses
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
@@ -60,6 +60,8 @@ class Incident:
     longest_without_leader: timedelta
     data_lost: Sequence[str]
     """Partitions whose last complete copy was given up."""
+    data_unreachable: Sequence[str]
+    """Partitions whose last complete copy lies, or lay, on a broker that is not registered."""
     may_lack_writes: Sequence[str]
     """Partitions that continued under a leader whose copy was not complete."""
     events: Sequence[Event]
@@ -232,6 +234,7 @@ def _incident(number: int, story: Story, done: Effects, state: _State | None) ->
         without_leader_now=done.leaderless,
         longest_without_leader=done.longest_leaderless,
         data_lost=[one.name for one in done.lost if one.kind == LOST],
+        data_unreachable=[one.name for one in done.lost if one.kind == UNREACHABLE],
         may_lack_writes=[one.name for one in done.lost if one.kind == MAY_LACK],
         events=tuple(sorted([*story.events, *_consequences(story, done)], key=lambda event: event.offset)),
         steps=state.steps(story.kind, story.broker_id, story.directory_id) if lasts and state is not None else (),
@@ -251,7 +254,11 @@ def _consequences(story: Story, done: Effects) -> Iterator[Event]:
     if done.rehomed_from is not None:
         text = f"{_many(done.rehomed, 'replica')} recreated empty in other directories of the broker"
         yield Event(*done.rehomed_from, text)
-    for kind, what in ((LOST, "data of {} lost"), (MAY_LACK, "{} may lack writes from here on")):
+    for kind, what in (
+        (LOST, "data of {} lost"),
+        (UNREACHABLE, "data of {} unreachable"),
+        (MAY_LACK, "{} may lack writes from here on"),
+    ):
         hit = [one for one in done.lost if one.kind == kind]
         if hit:
             first = min(hit, key=lambda one: one.offset)

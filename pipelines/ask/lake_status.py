@@ -8,7 +8,7 @@ from datetime import datetime
 
 from pipelines.ask.configs import features
 from pipelines.ask.impaired import troubled
-from pipelines.ask.lost_data import LOST, MAY_LACK, losses
+from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses
 from pipelines.lake.reader import Lake
 
 
@@ -42,6 +42,7 @@ class Status:
     partitions_under_replicated: int
     partitions_data_lost: int
     """Partitions whose last complete copy was given up, without accepted losses."""
+    partitions_data_unreachable: int
     partitions_may_lack_writes: int
     """Partitions whose leader's copy was not complete, without accepted losses."""
 
@@ -78,5 +79,6 @@ def status(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> St
         partitions_under_min_isr=sum(partition.under_min_isr for partition in hit),
         partitions_under_replicated=sum(len(partition.isr) < len(partition.replicas) for partition in hit),
         partitions_data_lost=data.count(LOST),
+        partitions_data_unreachable=data.count(UNREACHABLE),
         partitions_may_lack_writes=data.count(MAY_LACK),
     )

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.loss.copies import Copy, Registration
 from jbod_model.loss.events import BrokerChanged, Event, MinIsrChanged, Removed, Version
-from jbod_model.loss.fate import Fate, Loss, follow
+from jbod_model.loss.fate import Fate, follow
+from jbod_model.loss.losses import Loss
 from jbod_model.replay.registrations import Partition
 from pipelines.ask.configs import MIN_ISR, Change, changes
 from pipelines.ask.loss_sql import candidates, of_few_topics
@@ -57,7 +58,14 @@ class Followed(NamedTuple):
     def _copy(self, copy: Copy) -> Copy:
         since = self.offsets.get(copy.since, copy.since)
         left = tuple(replace(one, report=self.offsets.get(one.report, one.report)) for one in copy.left)
-        return replace(copy, since=since, away=self._at(copy.away), missed=self._at(copy.missed), left=left)
+        return replace(
+            copy,
+            since=since,
+            away=self._at(copy.away),
+            missed=self._at(copy.missed),
+            left=left,
+            overwritten=self._at(copy.overwritten),
+        )
 
     def _at(self, offset: int | None) -> int | None:
         return None if offset is None else self.offsets.get(offset, offset)

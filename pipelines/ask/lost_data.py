@@ -1,4 +1,4 @@
-"""Partitions whose data is lost, may lack writes, or is only on offline disks; the disks to look at, and advice."""
+"""Partitions whose data is lost, unreachable, incomplete, or only on offline disks; the disks to look at; advice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from jbod_model.loss.actions import last_copies
 from jbod_model.loss.copies import Copy
-from jbod_model.loss.fate import Loss
+from jbod_model.loss.losses import Loss
 from pipelines.ask.advice import Advice, CopyPlace, about_crash, told
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable
@@ -18,7 +18,7 @@ from pipelines.ask.last_copies import LastCopies, last_copies_of
 from pipelines.ask.loss import Followed, followed
 from pipelines.lake.reader import Lake
 
-LOST, MAY_LACK = "lost", "may lack writes"
+LOST, MAY_LACK, UNREACHABLE = "lost", "may lack writes", "unreachable"
 
 
 class LastCopy(NamedTuple):
@@ -33,6 +33,8 @@ class LastCopy(NamedTuple):
     """Offset of the record that gave it up."""
     place: str
     """The present state of its directory: online, offline, or unregistered with its broker."""
+    overwritten_offset: int | None
+    """Offset since which its replica follows the leader without the data, and was truncated to its log."""
 
     @property
     def where(self) -> str:
@@ -46,15 +48,16 @@ class LastCopy(NamedTuple):
 
 
 class DataLoss(NamedTuple):
-    """Acknowledged writes of a partition that are lost, or may be lost."""
+    """Acknowledged writes of a partition that are lost, may be lost, or cannot be reached."""
 
     topic: str
     topic_id: str
     partition: int
     kind: str
-    """lost, or may lack writes."""
+    """lost, may lack writes, or unreachable: the last complete copy lies on a broker that is not registered."""
     offset: int
-    """Offset of the record that gave up the last complete copy, or that elected a leader without one."""
+    """Offset of the record that gave up the last complete copy, that elected a leader without one, or that made lost
+    data of unreachable data."""
     time: datetime
     copies: Sequence[LastCopy]
     """The last copies that held every acknowledged write."""
@@ -84,6 +87,12 @@ class DataLoss(NamedTuple):
         where = " and ".join(copy.where for copy in self.copies)
         what = "the local part of the log that was not uploaded yet" if self.tiered else "the data"
         hows = {copy.given_up for copy in self.copies}
+        if self.kind == UNREACHABLE:
+            away = [copy for copy in self.copies if copy.given_up == "unregistered"]
+            holds = "holds the last complete copy" if len(away) == 1 else "hold the last complete copies"
+            brokers = " and ".join(dict.fromkeys(copy.broker for copy in away))
+            where = " and ".join(copy.where for copy in away)
+            return f"{what} is unreachable, not lost: {where} {holds}, and {brokers} was unregistered"
         if self.kind == LOST:
             how = " and ".join(sorted(_HOW[given_up] for given_up in hows))
             return f"{what} is lost: the last complete copy was in {where}, and {how}"
@@ -137,7 +146,7 @@ def _leads(leader: int | None) -> str:
 def _step(copy: LastCopy, went_on: bool) -> Advice:
     """``went_on``: a replica leads without the data, so the copy is truncated when its replica follows again."""
     disk = CopyPlace(copy.broker_id, copy.directory_id)
-    if copy.given_up is None and copy.place == "online":
+    if copy.overwritten_offset is not None or (copy.given_up is None and copy.place == "online"):
         return disk.was_truncated()
     if copy.given_up in (None, "unregistered") and (went_on or copy.given_up is None):
         return disk.save_before_start()
@@ -199,13 +208,14 @@ class Losses:
 
     @property
     def groups(self) -> list[list[DataLoss]]:
-        """The losses that are not accepted, by cause and advice: lost data first, then by number of partitions."""
+        """The losses that are not accepted, by cause and advice: by kind, then by number of partitions."""
         found: dict[tuple[str, str], dict[str, DataLoss]] = {}
-        for one in sorted((*self.chosen(LOST), *self.chosen(MAY_LACK)), key=attrgetter("offset")):
+        order = (LOST, UNREACHABLE, MAY_LACK)
+        for one in sorted((one for kind in order for one in self.chosen(kind)), key=attrgetter("offset")):
             # A partition can have the same loss twice: the group names it once.
             found.setdefault((one.finding, told(one.steps)), {}).setdefault(one.name, one)
         groups = [list(group.values()) for group in found.values()]
-        return sorted(groups, key=lambda group: (group[0].kind != LOST, -len(group), group[0].offset))
+        return sorted(groups, key=lambda group: (order.index(group[0].kind), -len(group), group[0].offset))
 
     @property
     def held(self) -> list[tuple[tuple[LastCopy, ...], list[AtRisk]]]:
@@ -276,7 +286,8 @@ def _truncated(losses: Sequence[DataLoss]) -> dict[int, list[str]]:
     found: dict[int, dict[str, None]] = {}
     for one in losses:
         for copy in one.copies if one.went_on_offset is not None else ():
-            if copy.given_up in (None, "unregistered") and copy.place != "online":
+            kept = copy.given_up in (None, "unregistered") and copy.overwritten_offset is None
+            if kept and copy.place != "online":
                 found.setdefault(copy.broker_id, {})[one.name] = None
     return {broker: list(names) for broker, names in found.items()}
 
@@ -306,7 +317,7 @@ def _data_loss(
         went_on_offset=loss.went_on,
         until_offset=loss.until,
         tiered=one.topic in tiered,
-        accepted=loss.offset <= accepted_until,
+        accepted=loss.kind != UNREACHABLE and loss.offset <= accepted_until,
         leader_now=None if state is None or state.leader < 0 else state.leader,
     )
 
@@ -326,7 +337,7 @@ class Places:
             place = "unregistered"
         else:
             place = "online" if (copy.broker_id, directory) in self.online else "offline"
-        return LastCopy(copy.broker_id, directory, copy.given_up, copy.away, place)
+        return LastCopy(copy.broker_id, directory, copy.given_up, copy.away, place, copy.overwritten)
 
 
 def _places(lake: Lake) -> Places:

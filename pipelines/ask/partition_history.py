@@ -247,14 +247,16 @@ def _fenced(lake: Lake) -> str:
 
 
 def _loss_events(lake: Lake, states: Sequence[State], lost: Sequence[DataLoss]) -> Iterator[Event]:
-    """Losses of data, and their ends except by the topic's removal."""
+    """Losses of data, and their ends by a copy that returned."""
     began = {state.from_offset for state in states}
     removed = {state.to_offset for state in states} - began
+    worse = {one.offset for one in lost}
     ends = lake.times([one.until_offset for one in lost if one.until_offset is not None])
     for one in lost:
         yield Event(one.offset, one.time, one.finding)
-        if one.until_offset is not None and one.until_offset not in removed:
-            yield Event(one.until_offset, ends[one.until_offset], "a complete copy is back: the data is no longer lost")
+        if one.until_offset is not None and one.until_offset not in removed | worse:
+            back = f"a complete copy is back: the data is no longer {one.kind}"
+            yield Event(one.until_offset, ends[one.until_offset], back)
 
 
 def _state_events(states: Sequence[State], names: _Wording, missed: set[int]) -> Iterator[Event]:

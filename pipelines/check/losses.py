@@ -34,4 +34,17 @@ MAY_LACK_WRITES = Check(
     source="KIP-704; KIP-966; R-LOSS-5, R-LOSS-6",
 )
 
-CHECKS = (DATA_LOST, MAY_LACK_WRITES)
+DATA_UNREACHABLE = Check(
+    id="B-37",
+    name="data-unreachable",
+    severity="critical",
+    title="The last copy with every acknowledged write lies on a broker that is not registered",
+    why="Nothing is lost while that disk keeps the copy and no other replica leads: the copy is back when the broker "
+    "registers with that disk.",
+    sql=_SQL.format(severity="critical", kind="unreachable"),
+    message="{finding}",
+    todo="{advice}",
+    source="KIP-858; R-COPY-9, R-LOSS-4",
+)
+
+CHECKS = (DATA_LOST, MAY_LACK_WRITES, DATA_UNREACHABLE)

@@ -82,6 +82,9 @@ UNDER_MIN_ISR = _metric(
 )
 UNDER_REPLICATED = _metric("partitions_under_replicated", "Partitions with fewer replicas in sync than replicas.")
 DATA_LOST = _metric("partitions_data_lost", "Partitions whose last complete copy was given up, unless accepted.")
+DATA_UNREACHABLE = _metric(
+    "partitions_data_unreachable", "Partitions whose last complete copy lies on a broker that is not registered."
+)
 MAY_LACK_WRITES = _metric(
     "partitions_may_lack_writes", "Partitions that may lack acknowledged writes, unless accepted."
 )

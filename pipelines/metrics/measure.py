@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from pipelines.ask.directory_list import directories
 from pipelines.ask.impaired import troubled
-from pipelines.ask.lost_data import LOST, MAY_LACK, losses
+from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses
 from pipelines.ask.risk import Exposure, risk
 from pipelines.check.catalogue import CHECKS
 from pipelines.lake.ledger import Published
@@ -140,6 +140,7 @@ def _partitions(lake: Lake, default_min_isr: int, accepted_until: int) -> Iterat
     yield gauge(declared.UNDER_MIN_ISR, sum(one.under_min_isr for one in hit))
     yield gauge(declared.UNDER_REPLICATED, sum(len(one.isr) < len(one.replicas) for one in hit))
     yield gauge(declared.DATA_LOST, data.count(LOST))
+    yield gauge(declared.DATA_UNREACHABLE, data.count(UNREACHABLE))
     yield gauge(declared.MAY_LACK_WRITES, data.count(MAY_LACK))
 
 

@@ -132,6 +132,9 @@ def judge(counts: Status, critical: int = 0) -> tuple[str, str]:
     if counts.partitions_data_lost:
         lost = _have(counts.partitions_data_lost, partitions, "partition", "lost data")
         return "critical", f"{lost}; {dark if counts.offline_replicas else 'every replica is online'}."
+    if counts.partitions_data_unreachable:
+        away = _have(counts.partitions_data_unreachable, partitions, "partition", "unreachable data")
+        return "critical", f"{away}: the last complete copy is on a broker that is not registered; {dark}."
     stopped = [
         _have(count, partitions, "partition", what)
         for count, what in (

@@ -209,6 +209,7 @@ def _tiles(counts: Status) -> list[Tile]:
         Tile("Under min ISR", counts.partitions_under_min_isr, counts.partitions, trouble=True),
         Tile("Under-replicated", counts.partitions_under_replicated, counts.partitions, trouble=True),
         Tile("Data lost", counts.partitions_data_lost, counts.partitions, trouble=True),
+        Tile("Data unreachable", counts.partitions_data_unreachable, counts.partitions, trouble=True),
         Tile("May lack writes", counts.partitions_may_lack_writes, counts.partitions, trouble=True),
         Tile("Brokers unfenced", counts.brokers - counts.brokers_fenced, counts.brokers),
         Tile("Directories registered", counts.directories),

@@ -195,6 +195,7 @@ def show_status(answer: Status) -> None:
         (answer.partitions_under_min_isr, "partition under min ISR", "partitions under min ISR"),
         (answer.partitions_under_replicated, "partition under-replicated", "partitions under-replicated"),
         (answer.partitions_data_lost, "partition with lost data", "partitions with lost data"),
+        (answer.partitions_data_unreachable, "partition with unreachable data", "partitions with unreachable data"),
         (answer.partitions_may_lack_writes, "partition that may lack writes", "partitions that may lack writes"),
     )
     found = [many(*trouble) for trouble in troubles if trouble[0]]

@@ -184,6 +184,7 @@ INCIDENTS = Table(
         Column("without_leader_now", "int", "those that still have none"),
         Column("longest_without_leader", "seconds", "the longest time without a leader, in seconds"),
         Column("data_lost", "strings", "partitions whose last complete copy was given up"),
+        Column("data_unreachable", "strings", "partitions whose last complete copy was on an unregistered broker"),
         Column("may_lack_writes", "strings", "partitions that went on without a complete copy"),
         Column("events", "strings", "offset and what happened, oldest first", _shown_events),
         Column("from_snapshot", "bool", "known from a snapshot: it began at or before from_offset"),

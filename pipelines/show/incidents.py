@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 from rich.console import Console
 
@@ -39,9 +40,11 @@ def show_incidents(
     still = sum(one.going_on for one in answer)
     summary = f"{at} {many(len(answer), 'incident')}, "
     say(out, summary + (f"{still:,} still going on." if still else "all over."), "bold red" if still else "green")
-    lost = sorted({name for one in answer for name in one.data_lost})
-    lacking = sorted({name for one in answer for name in one.may_lack_writes})
-    for what, names in zip(told_losses(lost, lacking), [names for names in (lost, lacking) if names], strict=True):
+    hit = [
+        sorted({name for one in answer for name in names(one)})
+        for names in (attrgetter("data_lost"), attrgetter("data_unreachable"), attrgetter("may_lack_writes"))
+    ]
+    for what, names in zip(told_losses(*hit), filter(None, hit), strict=True):
         say(out, f"{what[:1].upper()}{what[1:]}: {listed(names)}.", "bold red")
     longest = max(answer, key=lambda one: one.longest_offline)
     if longest.replicas:
@@ -83,7 +86,7 @@ def _row(one: Incident) -> tuple[object, ...]:
 def show_story(out: Console, one: Incident) -> None:
     """One incident in a few lines."""
     state = _state(one)
-    lost = "".join(f"; {what}" for what in told_losses(one.data_lost, one.may_lack_writes))
+    lost = "".join(f"; {what}" for what in told_losses(one.data_lost, one.data_unreachable, one.may_lack_writes))
     style = "bold red" if one.going_on or lost else "bold"
     say(out, f"{one.number}. {_name(one)}: {state}; {one.ending}{lost}", style, 4)
     since = "at or before " if one.from_snapshot else ""
@@ -95,12 +98,13 @@ def show_story(out: Console, one: Incident) -> None:
         say(out, f"   {one.replicas_offline:,} of {many(one.replicas, 'replica')} still offline", "red", 6)
     if one.without_leader_now:
         say(out, f"   {many(one.without_leader_now, 'partition')} still without a leader", "red", 6)
-    for partitions, what in (
-        (one.data_lost, "the last complete copy was given up"),
-        (one.may_lack_writes, "it went on under a leader whose copy was not complete"),
+    for partitions, what, checks in (
+        (one.data_lost, "the last complete copy was given up", "B-32,B-33"),
+        (one.data_unreachable, "the last complete copy was on a broker that was unregistered", "B-37"),
+        (one.may_lack_writes, "it went on under a leader whose copy was not complete", "B-32,B-33"),
     ):
         if partitions:
-            say(out, f"   {listed(partitions)}: {what}; what to do: jbod check --only B-32,B-33", "red", 6)
+            say(out, f"   {listed(partitions)}: {what}; what to do: jbod check --only {checks}", "red", 6)
     if one.going_on:
         for number, text in enumerate(dict.fromkeys(step.text for step in one.steps)):
             say(out, f"   {'What to do: ' if number == 0 else '  '}{text}", hang=6)
@@ -114,9 +118,10 @@ def _state(one: Incident) -> str:
     return f"no replica offline after {span}" if one.ending.startswith("not back") else f"over after {span}"
 
 
-def told_losses(lost: Sequence[str], lacking: Sequence[str]) -> list[str]:
+def told_losses(lost: Sequence[str], away: Sequence[str], lacking: Sequence[str]) -> list[str]:
     """``data of 2 partitions lost`` and ``3 partitions may lack writes``, each if it applies."""
     said = [f"data of {many(len(lost), 'partition')} lost"] if lost else []
+    said += [f"data of {many(len(away), 'partition')} unreachable"] if away else []
     return said + ([f"{many(len(lacking), 'partition')} may lack writes"] if lacking else [])
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rich.console import Console
 
-from pipelines.ask.lost_data import LOST, MAY_LACK, Losses
+from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, Losses
 from pipelines.show.text import age, listed, many, say, when
 
 MOST_GROUPS = 8
@@ -16,8 +16,17 @@ MOST_GROUPS = 8
 
 def told_losses(answer: Losses) -> str:
     """``the data of 2 partitions is lost, and 1 partition may lack writes``, empty if there is no loss."""
-    lost, lacking = answer.count(LOST), answer.count(MAY_LACK)
+    lost, away, lacking = map(answer.count, (LOST, UNREACHABLE, MAY_LACK))
     said = [f"the data of {many(lost, 'partition')} is lost"] if lost else []
+    said += (
+        [
+            f"that of {many(away, 'partition')} is unreachable"
+            if lost
+            else f"the data of {many(away, 'partition')} is unreachable"
+        ]
+        if away
+        else []
+    )
     said += [f"{many(lacking, 'partition')} may lack writes"] if lacking else []
     return ", and ".join(said)
 

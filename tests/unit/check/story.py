@@ -158,6 +158,9 @@ class Story:
         )
         return self.append(change, 2)
 
+    def unregister(self, broker: int) -> Story:
+        return self.append(r.UnregisterBrokerRecord(broker_id=broker, broker_epoch=self.epochs[broker]), 0)
+
     def nothing(self, broker: int) -> Story:
         """A change that changes nothing, in the first version of the record."""
         return self.append(r.BrokerRegistrationChangeRecord(broker_id=broker, broker_epoch=self.epochs[broker]), 0)

@@ -61,11 +61,12 @@ EXPECTED: Mapping[str, Mapping[int, Mapping[str, set[str]]]] = {
         424: {"B-32": DISKS_412, "B-33": KILLED_412},
         # Broker 4 came back with one disk of two.
         510: {"B-32": DISKS_412 | named("solo-1 solo-3"), "B-33": KILLED_412},
-        # Broker 3 is unregistered: what only it had is gone.
+        # Broker 3 is unregistered: what only it has cannot be reached.
         544: {
             "B-17": named("solo-2 solo-7"),
-            "B-32": DISKS_412 | named("solo-1 solo-2 solo-3 solo-7"),
+            "B-32": DISKS_412 | named("solo-1 solo-3"),
             "B-33": KILLED_412,
+            "B-37": named("solo-2 solo-7"),
         },
     },
     "kafka-3.7.2": {
@@ -87,7 +88,11 @@ EXPECTED: Mapping[str, Mapping[int, Mapping[str, set[str]]]] = {
         },
         # Without eligible leader replicas nobody elects the one copy of solo-3 again.
         490: {"B-17": {"solo-3"}, "B-32": {"solo-3", "solo-7"}},
-        533: {"B-17": named("solo-2 solo-3 solo-4"), "B-32": named("solo-2 solo-3 solo-4 solo-7")},
+        533: {
+            "B-17": named("solo-2 solo-3 solo-4"),
+            "B-32": named("solo-3 solo-7"),
+            "B-37": named("solo-2 solo-4"),
+        },
     },
     "kafka-3.9.2-upgrade": {
         # Before directories: no registration has any, every replica is migrating.

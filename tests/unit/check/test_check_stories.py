@@ -388,6 +388,15 @@ CASES: Mapping[str, Case] = {
             two_brokers().change("t", 0, isr=(1,)).change("t", 0, leader=-1).change("t", 0, leader=1),
         ],
     ),
+    "B-37": Case(
+        one_copy().change("t", 0, leader=-1).unregister(1),
+        {"t-0": ("critical", f"unreachable, not lost: directory {disk('a')} of broker 1 holds the last complete copy")},
+        [
+            one_copy(),
+            one_copy().change("t", 0, leader=-1).unregister(1).broker(1, "ab", process=2),
+            one_copy().change("t", 0, leader=-1).unregister(1).broker(1, "b", process=2),
+        ],
+    ),
     "B-34": Case(
         rolling().lead(8, 9).fence(1).pause(3599),
         {

@@ -265,7 +265,7 @@ def test_partition_that_never_had_a_leader_has_nothing_to_lose() -> None:
 def test_state_of_a_snapshot_had_a_leader() -> None:
     """R-LOSS-7, R-LOSS-8: the records before it are not known."""
     story = Story().broker(1, A).version({1: A}, isr=(1,), in_snapshot=True).unregister(1)
-    assert story.loss.kind == "lost"
+    assert story.loss.kind == "unreachable"
 
 
 def test_snapshot_that_bridges_a_gap_decides_with_its_lists() -> None:
@@ -281,7 +281,7 @@ def test_snapshot_does_not_bring_back_a_copy_that_was_given_up() -> None:
     story.version({1: B}, isr=(1,), leader=1, in_snapshot=True)
     assert (story.loss.kind, story.loss.went_on) == ("lost", 5)
     story = alone().version({1: A}, isr=(1,)).unregister(1).version({1: A}, in_snapshot=True)
-    assert (story.loss.kind, story.loss.until) == ("lost", None)
+    assert (story.loss.kind, story.loss.until) == ("unreachable", None)
 
 
 def test_partition_record_for_an_existing_partition_is_its_next_version() -> None:

@@ -194,24 +194,55 @@ def test_lost_copy_in_another_directory_is_a_recreation() -> None:
 def test_unregistered_broker_gives_its_copies_up_until_its_directory_registers() -> None:
     """R-COPY-9."""
     story = alone().version({1: A}, isr=(1,)).unregister(1)
-    assert (story.loss.kind, story.loss.offset, story.copy(1).given_up) == ("lost", 3, "unregistered")
-    assert story.broker(1, B, process=2).loss.until is None
-    assert story.broker(1, A, B, process=3).loss.until == 5
+    assert (story.loss.kind, story.loss.offset, story.copy(1).given_up) == ("unreachable", 3, "unregistered")
+    story.broker(1, B, process=2)
+    assert [(loss.kind, loss.offset, loss.until) for loss in story.losses] == [("unreachable", 3, 4), ("lost", 4, None)]
+    assert story.broker(1, A, B, process=3).losses[-1].until == 5
 
 
 def test_unregistered_broker_that_returns_after_the_partition_went_on_misses_writes() -> None:
     """R-COPY-9, R-LOSS-6."""
     story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1,)).unregister(1)
     story.version({1: A, 2: C}, isr=(2,), leader=2, recovering=True).broker(1, A, B, process=2)
-    assert (story.loss.kind, story.loss.offset, story.loss.went_on, story.loss.until) == ("lost", 5, 6, None)
+    away, lost = story.losses
+    assert (away.kind, away.offset, away.went_on, away.until) == ("unreachable", 5, None, 6)
+    assert (lost.kind, lost.offset, lost.went_on, lost.until) == ("lost", 6, 6, None)
     assert (story.copy(1).level, story.copy(2).level) == ("partial", "complete")
 
 
 def test_unassigned_copy_of_an_unregistered_broker_returns_with_any_of_its_places() -> None:
     """R-COPY-9."""
     story = alone(UNASSIGNED).version({1: UNASSIGNED}, isr=(1,)).unregister(1)
-    assert story.broker(1, D, process=2).loss.until is None
-    assert story.broker(1, B, D, process=3).loss.until == 5
+    assert story.broker(1, D, process=2).losses[-1].until is None
+    assert story.broker(1, B, D, process=3).losses[-1].until == 5
+
+
+def test_replica_that_leaves_an_unregistered_broker_is_lost() -> None:
+    """R-COPY-11, R-LOSS-4: when its broker registers, it deletes the copy."""
+    story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1,)).unregister(1)
+    story.version({2: C}, isr=(1,))
+    assert [(loss.kind, loss.copies[0].given_up) for loss in story.losses] == [
+        ("unreachable", "unregistered"),
+        ("lost", "removed"),
+    ]
+
+
+def test_copy_that_follows_a_leader_without_its_writes_is_overwritten() -> None:
+    """R-LOSS-11: broker 1 returns, is truncated, and stops again."""
+    story = (
+        pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1,)).broker(1, A, B, fenced=True)
+    )
+    story.version({1: A, 2: C}, isr=(2,), leader=2, recovering=True)
+    assert story.loss.copies[0].overwritten is None
+    story.broker(1, A, B, process=2).broker(1, A, B, process=2, fenced=True)
+    assert story.loss.copies[0].overwritten == 7
+
+
+def test_copy_that_is_offline_while_another_leads_without_its_writes_is_not_overwritten() -> None:
+    """R-LOSS-11."""
+    story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1,)).broker(1, B)
+    story.version({1: A, 2: C}, isr=(2,), leader=2, recovering=True).broker(1, B, process=2)
+    assert story.loss.copies[0].overwritten is None
 
 
 def test_replica_that_joins_without_its_directory_joins_with_a_new_copy() -> None:

@@ -1,0 +1,68 @@
+"""Losses: what they are, and what later events say about one that was reported (docs/spec/loss.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from jbod_model.loss.copies import Copy, Registration, may_serve
+from jbod_model.replay.registrations import Partition
+
+Kind = Literal["lost", "may lack writes", "unreachable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Acknowledged writes that are gone, or may be, or that no registered broker holds."""
+
+    kind: Kind
+    offset: int
+    """Of the record that gave up the last complete copy, that elected a leader without one, or that made lost data of
+    unreachable data."""
+    copies: tuple[Copy, ...]
+    """The last copies that held every acknowledged write, by broker: where to look for the data."""
+    leader: int | None = None
+    """The broker that leads without the data; None if there is no leader."""
+    went_on: int | None = None
+    """Offset of the record that made it lead. After it the data does not return by itself."""
+    until: int | None = None
+    """Offset at which a complete copy returned, the topic was deleted, or the next loss of another kind took its place.
+    None while the loss lasts."""
+
+
+def known_better(loss: Loss, recreated: Copy) -> Loss:
+    """The loss from the time when a ``recreated`` copy still counted as moved (R-COPY-12, R-LOSS-6)."""
+    if loss.until is not None:
+        return loss
+    copies = tuple(
+        replace(copy, directory=recreated.directory, places=recreated.places, left=()).give_up(
+            "recreated", recreated.away or 0
+        )
+        if copy.left and (copy.broker_id, copy.since) == (recreated.broker_id, recreated.since)
+        else copy
+        for copy in loss.copies
+    )
+    if copies == loss.copies:
+        return loss
+    return replace(loss, copies=copies, kind=loss.kind if any(copy.usable for copy in copies) else "lost")
+
+
+def overwritten(
+    loss: Loss, state: Partition | None, copies: Mapping[int, Copy], brokers: Mapping[int, Registration], offset: int
+) -> Loss:
+    """The loss after an event: a copy that follows the leader is truncated to its log (R-LOSS-11)."""
+    if loss.went_on is None or loss.until is not None or state is None or state.leader < 0:
+        return loss
+
+    def follows(copy: Copy) -> bool:
+        now, broker = copies.get(copy.broker_id), brokers.get(copy.broker_id)
+        if now is None or now.given_up is not None or now.since != copy.since or now.broker_id == state.leader:
+            return False
+        return broker is not None and not broker.fenced and may_serve(now, broker)
+
+    if not any(copy.overwritten is None and follows(copy) for copy in loss.copies):
+        return loss
+    written = (replace(copy, overwritten=offset) if follows(copy) else copy for copy in loss.copies)
+    kept = zip(loss.copies, written, strict=True)
+    return replace(loss, copies=tuple(new if old.overwritten is None else old for old, new in kept))
