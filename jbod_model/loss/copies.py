@@ -6,6 +6,7 @@ a new, empty copy. A replica that moves stays the same copy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -157,6 +158,17 @@ def reassigned(
     # R-COPY-4
     level: Level = "partial" if copy.missed is not None and led > copy.missed else "empty"
     return Copy(broker_id=copy.broker_id, since=offset, level=level, directory=now), copy.give_up("recreated", offset)
+
+
+def back(copy: Copy, now: Uuid, gone: Sequence[Copy]) -> Copy | None:
+    """The copy that was given up when ``copy`` was recreated, if its replica is assigned to its directory again.
+
+    ``gone`` lack nothing since, so nobody led without them: the old disk is back, and its log is used (R-COPY-13).
+    """
+    if copy.directory == now:
+        return None
+    mine = (one for one in gone if one.broker_id == copy.broker_id and one.given_up == "recreated")
+    return next((one for one in mine if one.directory == now), None)
 
 
 def caught_up(copy: Copy, offset: int, broker: Registration | None) -> Copy:

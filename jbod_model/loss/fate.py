@@ -29,6 +29,7 @@ from jbod_model.loss.copies import (
     Copy,
     Level,
     Registration,
+    back,
     caught_up,
     created,
     decided,
@@ -163,6 +164,11 @@ def _place(fate: Fate, version: Version) -> Fate:
             copies[broker_id] = created(broker_id, directory, version.offset, "empty", broker, fate.ids)
             continue
         copy, old = fate.copies[broker_id], None
+        found = back(copy, directory, fate.gone) if was[broker_id] != directory else None
+        if found is not None:
+            fate = replace(fate, gone=tuple(one for one in fate.gone if one is not found))
+            copies[broker_id] = replace(found.returned(), missed=None, left=())
+            continue
         if was[broker_id] != directory:
             led = fate.last_led
             copy, old = reassigned(copy, was[broker_id], directory, version.offset, broker, fate.ids, led=led)

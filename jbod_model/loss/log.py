@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from jbod_model.formats.log import LogEntry
-from jbod_model.formats.records import ConfigRecord, RegisterBrokerRecord, VersionedRecord
+from jbod_model.formats.records import ConfigRecord, Record, RegisterBrokerRecord, VersionedRecord
 from jbod_model.ids import Uuid
 from jbod_model.loss.copies import Registration
 from jbod_model.loss.events import BrokerChanged, MinIsrChanged, Removed, Version
@@ -21,6 +21,8 @@ MIN_ISR = "min.insync.replicas"
 BROKER_RESOURCE = 4
 
 Key = tuple[Uuid, int]
+Process = tuple[int, Uuid]
+"""Broker and incarnation."""
 
 
 @dataclass
@@ -37,6 +39,10 @@ class Fates:
     """The fates by topic id and partition; those of a removed topic stay."""
     unregistered: dict[int, BrokerRegistration] = field(default_factory=dict)
     """The last registration of each broker that was unregistered."""
+    listed: dict[Process, frozenset[Uuid]] = field(default_factory=dict)
+    """The directories that each process ever registered with."""
+    starting: dict[int, Process] = field(default_factory=dict)
+    """Broker -> its process, if a later one has reported and not registered (R-COPY-12)."""
 
     def apply(self, batch: Iterable[LogEntry]) -> None:
         """Apply the records of one append, in order."""
@@ -44,7 +50,10 @@ class Fates:
         images = [self.image]
         for entry, record in records:
             images.append(images[-1].apply(record, entry.offset, profile=self.profile))
+        starting = self._starting(records, images)
         for (entry, record), image, superseded in zip(records, images[1:], _superseded(images), strict=True):
+            for broker_id in starting.get(entry.offset, ()):
+                self._start(broker_id, entry.offset)
             before = self.image
             unclean = isinstance(record, RegisterBrokerRecord) and self._is_unclean(record)
             self.image = image
@@ -56,6 +65,52 @@ class Fates:
             if self.image.topics is not before.topics:
                 self._partitions(before, entry, superseded)
 
+    def _starting(self, records: Sequence[tuple[LogEntry, Record]], images: Sequence[Image]) -> dict[int, set[int]]:
+        """Offset -> brokers of which a later process reports from there on: a replica is assigned to a directory that
+        its broker's process never registered with. All reports of an append are of one process (R-COPY-12)."""
+        found: dict[int, set[int]] = {}
+        for (entry, _), before, after in zip(records, images, images[1:], strict=False):
+            self._list(after)
+            if after.topics is before.topics:
+                continue
+            old = _states(before)
+            for key, state in _states(after).items():
+                was = old.get(key)
+                if was is None or was is state or was.replicas != state.replicas:
+                    continue
+                for broker_id, left, now in zip(state.replicas, was.directories, state.directories, strict=True):
+                    broker = after.brokers.get(broker_id)
+                    if broker is None or left == now or after.ids.kind(now) != "assigned" or not broker.directories:
+                        continue
+                    process = (broker_id, broker.incarnation_id)
+                    if now not in self.listed[process] and self.starting.get(broker_id) != process:
+                        self.starting[broker_id] = process
+                        known = images[0].brokers.get(broker_id)
+                        whole = known is not None and known.incarnation_id == broker.incarnation_id
+                        found.setdefault(records[0][0].offset if whole else entry.offset, set()).add(broker_id)
+        return found
+
+    def _list(self, image: Image) -> None:
+        for broker_id, broker in image.brokers.items():
+            process = (broker_id, broker.incarnation_id)
+            self.listed[process] = self.listed.get(process, frozenset()) | frozenset(broker.directories)
+
+    def _start(self, broker_id: int, offset: int) -> None:
+        """A process reports that has not registered yet."""
+        registration = self._registration(self.image.brokers.get(broker_id), broker_id)
+        changed = BrokerChanged(offset=offset, broker_id=broker_id, registration=registration)
+        self.of = {key: fate.after(changed) if fate.state is not None else fate for key, fate in self.of.items()}
+
+    def _registration(self, broker: BrokerRegistration | None, broker_id: int) -> Registration | None:
+        if broker is None:
+            return None
+        return Registration(
+            directories=frozenset(broker.directories),
+            incarnation=broker.incarnation_id,
+            fenced=broker.fenced,
+            starting=self.starting.get(broker_id) == (broker_id, broker.incarnation_id),
+        )
+
     def resync(self, entries: Iterable[LogEntry]) -> None:
         """Apply a snapshot: it replaces everything (R-REPLAY-2)."""
         before, offset = self.image, -1
@@ -66,6 +121,7 @@ class Fates:
                 image = image.apply(entry.record.record, entry.offset, profile=self.profile)
             last, offset = entry, entry.offset
         self.image = image
+        self._list(image)
         self._brokers(before, offset)
         self._min_isr(offset)
         if last is not None:
@@ -91,8 +147,8 @@ class Fates:
                 continue
             if broker is None:
                 self.unregistered[broker_id] = before.brokers[broker_id]
-            registration = _registration(broker)
-            if registration == _registration(before.brokers.get(broker_id)):
+            registration = self._registration(broker, broker_id)
+            if registration == self._registration(before.brokers.get(broker_id), broker_id):
                 continue
             changed = BrokerChanged(offset=offset, broker_id=broker_id, registration=registration, unclean=unclean)
             self.of = {key: fate.after(changed) if fate.state is not None else fate for key, fate in self.of.items()}
@@ -109,7 +165,11 @@ class Fates:
         return int(self.image.configs.get((TOPIC_RESOURCE, topic), {}).get(MIN_ISR, of_all))
 
     def _partitions(self, before: Image, entry: LogEntry, superseded: Collection[Key] = ()) -> None:
-        brokers = {broker_id: known for broker_id, one in self.image.brokers.items() if (known := _registration(one))}
+        brokers = {
+            broker_id: known
+            for broker_id, one in self.image.brokers.items()
+            if (known := self._registration(one, broker_id))
+        }
         old, new = _states(before), _states(self.image)
         for key in [*new, *(key for key in old if key not in new)]:
             was, now = old.get(key), new.get(key)
@@ -162,14 +222,6 @@ def _superseded(images: Sequence[Image]) -> list[set[Key]]:
             old, new = _states(before), _states(after)
             again |= {key for key, state in new.items() if state is not old.get(key)}
     return found[::-1]
-
-
-def _registration(broker: BrokerRegistration | None) -> Registration | None:
-    if broker is None:
-        return None
-    return Registration(
-        directories=frozenset(broker.directories), incarnation=broker.incarnation_id, fenced=broker.fenced
-    )
 
 
 def _states(image: Image) -> dict[Key, Partition]:

@@ -19,6 +19,7 @@ from jbod_model.loss.losses import Loss
 from jbod_model.replay.registrations import Partition
 from pipelines.ask.configs import MIN_ISR, Change, changes
 from pipelines.ask.loss_sql import candidates, of_few_topics
+from pipelines.ask.starting import Start, starts
 from pipelines.lake.reader import Lake
 
 _RECOVERY_STATES = {"RECOVERED": 0, "RECOVERING": 1}
@@ -86,7 +87,7 @@ def followed(lake: Lake, default_min_isr: int = 1, also: str = "") -> list[Follo
         return []
     lake.query(f"CREATE OR REPLACE TEMP TABLE loss_versions AS {_versions(lake)}")
     lake.query(f"CREATE OR REPLACE TEMP TABLE loss_events AS {_EVENTS}", _superseded(lake))
-    brokers = _broker_events(lake)
+    brokers = _with_starts(_broker_events(lake), starts(lake))
     begun = dict(lake.query("SELECT topic, min(o) FROM loss_events GROUP BY topic"))
     min_isr = _min_isr(lake, begun, default_min_isr)
     found = []
@@ -129,6 +130,31 @@ def _broker_events(lake: Lake) -> list[BrokerChanged]:
         BrokerChanged(offset=offset, broker_id=broker, registration=_registration(*registered), unclean=unclean)
         for offset, broker, unclean, *registered in rows
     ]
+
+
+def _with_starts(events: Sequence[BrokerChanged], begun: Sequence[Start]) -> list[BrokerChanged]:
+    """The events, and from each start on that a process of the broker has not registered yet (R-COPY-12)."""
+    since = {(start.broker_id, _uuid(start.incarnation_id)): start.offset for start in begun}
+    found: list[BrokerChanged] = []
+    known: dict[int, Registration | None] = {}
+    waiting = sorted(begun, key=lambda start: start.offset)
+    for event in [*events, None]:
+        while waiting and (
+            event is None or (waiting[0].offset, waiting[0].broker_id) < (event.offset, event.broker_id)
+        ):
+            start = waiting.pop(0)
+            now = known.get(start.broker_id)
+            if now is not None and not now.starting and now.incarnation == _uuid(start.incarnation_id):
+                known[start.broker_id] = now = replace(now, starting=True)
+                found.append(BrokerChanged(offset=start.offset, broker_id=start.broker_id, registration=now))
+        if event is None:
+            break
+        now = event.registration
+        if now is not None and since.get((event.broker_id, now.incarnation), event.offset + 1) <= event.offset:
+            event = replace(event, registration=replace(now, starting=True))
+        known[event.broker_id] = event.registration
+        found.append(event)
+    return found
 
 
 def _registration(directories: Sequence[str] | None, incarnation: str, fenced: bool) -> Registration | None:

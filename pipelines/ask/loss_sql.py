@@ -8,6 +8,7 @@ of each row with its predecessor.
 
 from __future__ import annotations
 
+from pipelines.ask.starting import starts
 from pipelines.lake.delta import literal
 from pipelines.lake.reader import Lake
 
@@ -30,6 +31,7 @@ def candidates(lake: Lake) -> str:
     if lake.query(f"SELECT count(*) FROM {lake.scan('partitions')}")[0][0] <= FEW_STATES:
         return f"SELECT DISTINCT topic_id, partition FROM {partitions}"
     assignments, brokers = lake.scan("assignments"), lake.until("brokers")
+    _select_brokers(lake)
     _select_shaky(lake, assignments)
     _select_left(lake, assignments)
     lake.query(f"CREATE OR REPLACE TEMP TABLE loss_doubtful AS {_doubtful(lake, assignments)}")
@@ -60,6 +62,34 @@ def of_few_topics(lake: Lake, table: str) -> str:
         return "false"
     ids = ", ".join(literal(topic_id) for (topic_id,) in topics)
     return f"map_contains(map([{ids}], [{ids}]), topic_id)"
+
+
+def _select_brokers(lake: Lake) -> None:
+    """Creates loss_brokers: the states of brokers. ``fenced`` holds also while a later process reports that has not
+    registered yet (R-COPY-12)."""
+    begun = starts(lake)
+    lake.query(
+        f"""
+        CREATE OR REPLACE TEMP TABLE loss_brokers AS
+        WITH begun AS (
+            SELECT unnest($1::INT[]) AS broker_id, unnest($2::VARCHAR[]) AS incarnation_id,
+                   unnest($3::BIGINT[]) AS start
+        ),
+        b AS (
+            SELECT broker_id, incarnation_id, fenced, from_offset, to_offset, min(start) AS start
+            FROM (SELECT broker_id, incarnation_id, fenced, from_offset, to_offset FROM {lake.until("brokers")})
+            LEFT JOIN begun USING (broker_id, incarnation_id) GROUP BY ALL
+        )
+        SELECT broker_id, incarnation_id, fenced OR coalesce(start <= from_offset, false) AS fenced, from_offset,
+               CASE WHEN start > from_offset AND (to_offset IS NULL OR to_offset > start) THEN start
+                    ELSE to_offset END AS to_offset
+        FROM b
+        UNION ALL
+        SELECT broker_id, incarnation_id, true, start, to_offset FROM b
+        WHERE start > from_offset AND (to_offset IS NULL OR to_offset > start)
+        """,
+        [[one.broker_id for one in begun], [one.incarnation_id for one in begun], [one.offset for one in begun]],
+    )
 
 
 def _select_shaky(lake: Lake, assignments: str) -> None:
@@ -132,7 +162,7 @@ def _select_left(lake: Lake, assignments: str) -> None:
         SELECT d.broker_id, d.to_offset AS at_offset,
                coalesce(max(least(coalesce(u.to_offset, d.to_offset), d.to_offset)), 0) AS fenced_since
         FROM {lake.until("directories")} d
-        LEFT JOIN {lake.until("brokers")} u
+        LEFT JOIN loss_brokers u
              ON u.broker_id = d.broker_id AND NOT u.fenced AND u.from_offset < d.to_offset
         WHERE d.to_offset IS NOT NULL GROUP BY ALL
         """
@@ -173,7 +203,7 @@ def _doubtful(lake: Lake, assignments: str) -> str:
     """
     ((first_end, last_end),) = lake.query("SELECT min(at_offset), max(at_offset) FROM loss_ends")
     return f"""
-    WITH b AS (SELECT broker_id, incarnation_id, fenced, from_offset, to_offset FROM {lake.until("brokers")}),
+    WITH b AS (SELECT * FROM loss_brokers),
     d AS MATERIALIZED (
         SELECT broker_id, directory_id, from_offset, to_offset,
                min(from_offset) OVER (PARTITION BY broker_id) AS first_offset

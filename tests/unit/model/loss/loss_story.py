@@ -23,10 +23,18 @@ class Story:
         self.offset = 0
 
     def broker(
-        self, broker_id: int, *directories: Uuid, process: int = 1, unclean: bool = False, fenced: bool = False
+        self,
+        broker_id: int,
+        *directories: Uuid,
+        process: int = 1,
+        unclean: bool = False,
+        fenced: bool = False,
+        starting: bool = False,
     ) -> Story:
         """The broker registers, or its directories change."""
-        known = Registration(directories=frozenset(directories), incarnation=Uuid(5, process), fenced=fenced)
+        known = Registration(
+            directories=frozenset(directories), incarnation=Uuid(5, process), fenced=fenced, starting=starting
+        )
         return self._then(BrokerChanged(offset=self.offset, broker_id=broker_id, registration=known, unclean=unclean))
 
     def unregister(self, broker_id: int) -> Story:

@@ -403,3 +403,29 @@ def test_unplaced_copy_that_joins_where_none_of_its_places_is_listed_is_new() ->
     story = Story().broker(1, A, B).broker(2, C).version({1: A, 2: UNASSIGNED}, isr=(1,), leader=1)
     story.broker(2, D, process=2).version({1: A, 2: UNASSIGNED}, isr=(1, 2), leader=1)
     assert (story.copy(2).since, story.copy(2).level, story.copy(2).places) == (4, "complete", frozenset({D}))
+
+
+def test_report_of_a_directory_that_no_registration_listed_is_of_a_process_that_has_not_registered() -> None:
+    """R-COPY-12: Kafka 4.0.1, a kill and a restart within the session, with a blank disk in the place of the old one.
+
+    The broker is never fenced.
+    """
+    story = alone().broker(1, A, B, starting=True).version({1: C}, isr=(1,))
+    assert (story.losses, left(story)) == ((), [{A}])
+    story.broker(1, B, C, process=2)
+    assert [(loss.kind, loss.copies[0].directory) for loss in story.losses] == [("lost", A)]
+
+
+def test_replica_assigned_back_to_the_disk_with_its_given_up_copy_has_that_copy() -> None:
+    """R-COPY-13, R-LOSS-4: the old disk is mounted again before anybody led."""
+    story = alone().version({1: A}, isr=(1,)).broker(1, B, process=2).version({1: B}, isr=(1,))
+    assert story.loss.until is None
+    story.broker(1, A, B, process=3).version({1: A}, isr=(1,))
+    assert (story.loss.until, story.complete, story.copy(1).since) == (6, (1,), 1)
+
+
+def test_replica_assigned_back_after_another_log_was_written_has_lost_the_old_copy() -> None:
+    """R-COPY-13, R-LOSS-6."""
+    story = alone().version({1: A}, isr=(1,)).broker(1, B, process=2).version({1: B}, isr=(1,))
+    story.version({1: B}, isr=(1,), leader=1).broker(1, A, B, process=3).version({1: A}, isr=(1,))
+    assert (story.losses[0].until, story.copy(1).since) == (None, 4)

@@ -1,0 +1,63 @@
+"""Since when a broker's reports are of a process that has not registered yet (R-COPY-12)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pipelines.lake.reader import Lake
+
+
+class Start(NamedTuple):
+    """A later process of the broker reports, from an offset on."""
+
+    broker_id: int
+    incarnation_id: str
+    """The process that is registered."""
+    offset: int
+
+
+def starts(lake: Lake) -> list[Start]:
+    """The first report of each process that named a directory which its broker's process never registered with.
+
+    All reports of an append are of one process, so it counts from the append's first record.
+    """
+    assignments, brokers = lake.until("assignments"), lake.until("brokers")
+    directories = lake.until("directories")
+    rows = lake.query(
+        f"""
+        WITH d AS (SELECT broker_id, directory_id, from_offset, to_offset FROM {directories}),
+        placed AS (
+            SELECT n.topic_id, n.partition, n.broker_id, n.directory_id, n.from_offset
+            FROM (SELECT topic_id, partition, broker_id, directory_id, from_offset FROM {assignments}
+                  WHERE kind = 'assigned') n
+            ANTI JOIN d ON d.broker_id = n.broker_id AND d.directory_id = n.directory_id
+                 AND d.from_offset <= n.from_offset AND (d.to_offset IS NULL OR d.to_offset > n.from_offset)
+        ),
+        reports AS (
+            SELECT DISTINCT p.broker_id, p.directory_id, p.from_offset
+            FROM placed p SEMI JOIN (SELECT * FROM {assignments} WHERE ended_by IN ('assigned', 'moved')) o
+                 ON o.topic_id = p.topic_id AND o.partition = p.partition AND o.broker_id = p.broker_id
+                 AND o.to_offset = p.from_offset
+        ),
+        b AS (SELECT broker_id, incarnation_id, log_dirs, from_offset, to_offset FROM {brokers})
+        SELECT r.broker_id, b.incarnation_id, min(r.from_offset) AS report,
+               (SELECT min(f.from_offset) FROM b f
+                WHERE f.broker_id = r.broker_id AND f.incarnation_id = b.incarnation_id) AS began
+        FROM reports r
+        JOIN b ON b.broker_id = r.broker_id AND b.from_offset <= r.from_offset
+             AND (b.to_offset IS NULL OR b.to_offset > r.from_offset) AND len(b.log_dirs) > 0
+        WHERE NOT EXISTS (
+            SELECT 1 FROM b p WHERE p.broker_id = r.broker_id AND p.incarnation_id = b.incarnation_id
+                 AND p.from_offset <= r.from_offset AND list_contains(p.log_dirs, r.directory_id)
+        )
+        GROUP BY ALL ORDER BY report, r.broker_id
+        """
+    )
+    if not rows:
+        return []
+    batches = lake.batches(sorted({report for *_, report, _ in rows}))
+    found = []
+    for broker, incarnation, report, began in rows:
+        first = batches.get(report, report)
+        found.append(Start(broker, incarnation, first if began < first else report))
+    return found
