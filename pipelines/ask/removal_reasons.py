@@ -167,11 +167,7 @@ def _about_replicas(place: Place, held: Sequence[Held], last: LastCopies) -> lis
         _reason(
             [one for one in held if one.kind == "unassigned" and not one.arriving],
             f"{{}} of broker {broker} in no directory yet (UNASSIGNED): they may be in this one",
-            _restart(
-                last,
-                broker,
-                f"wait for broker {broker} to report where they are; if they stay, look at its log and restart it",
-            ),
+            look(f"wait for broker {broker} to report where they are; if they stay, look at its log"),
         ),
         _reason(
             [one for one in held if one.kind == "migrating"],

@@ -24,8 +24,8 @@ from jbod_model.ids import Uuid
 from jbod_model.loss.copies import Copy, Left
 from jbod_model.loss.fate import Fate
 from jbod_model.loss.log import fates
-from lab.conformance.trace import recorded_records
 from jbod_model.loss.losses import Loss
+from lab.conformance.trace import recorded_records
 from pipelines.ask.loss import Followed, followed
 from pipelines.lake.ledger import Published
 from pipelines.lake.reader import Lake
