@@ -110,8 +110,6 @@ class Check(_Section):
 
     grace_seconds: Annotated[float, Ge(0), Le(31_622_400)] = 30
     """How long a replica may be unassigned while its broker runs: three times the longest wait between two attempts."""
-    grace_offsets: Annotated[int, Ge(0)] = 10
-    """How many records must pass as well, so that a quiet log does not count as a long time."""
     window_hours: Annotated[float, Gt(0), Le(8_784)] = 168
     """How long an event is reported."""
     soon_seconds: Annotated[int, Ge(0), Le(31_622_400)] = 600
@@ -131,17 +129,13 @@ class Check(_Section):
     blast_partitions: Annotated[int, Ge(1)] = 100
     """A warning is given if a directory's failure would leave this many partitions without a leader."""
     skew_factor: Annotated[float, Gt(1)] = 2
-    """A directory holds too much if it holds this many times the mean of its broker's directories ..."""
-    skew_replicas: Annotated[int, Ge(1)] = 10
-    """... and at least this many replicas more."""
+    """A directory holds too much if it has this many times the mean of its broker's directories, and ten more."""
     losses_accepted_until: Annotated[int, Ge(-1)] = -1
     """Lost data up to this offset is accepted: it is shown, but no longer fails a check."""
     expectations: str = ""
     """The folder for suites, results and Data Docs of --validate, LAKE/expectations if empty."""
     engine: Literal["auto", "duckdb", "spark"] = "auto"
     """What --validate decides rules with: DuckDB in this process, or Spark; auto: Spark above 5,000,000 rows."""
-    keep_validations: Annotated[int, Ge(1)] = 50
-    """The number of runs to keep."""
 
 
 @dataclass(frozen=True)

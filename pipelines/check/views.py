@@ -32,6 +32,11 @@ from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, TIME
 from pipelines.settings import Settings
 
+_GRACE_OFFSETS = 10
+"""Records that must pass beside ``check.grace_seconds``, so that a quiet log does not count as a long time."""
+_SKEW_REPLICAS = 10
+"""The replicas that a directory holds more than the mean at least, beside ``check.skew_factor``."""
+
 HISTORY_TABLES = ("brokers", "directories", "partitions", "assignments", "offline_replicas")
 
 DERIVED: Mapping[str, str] = {
@@ -166,7 +171,7 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
         stale=check.stale_seconds,
         **_rewritten(lake),
         **_unknown(lake),
-        stuck_offset=lake.offset - check.grace_offsets,
+        stuck_offset=lake.offset - _GRACE_OFFSETS,
         stuck_time=lake.time - timedelta(seconds=check.grace_seconds),
         window_time=lake.time - timedelta(hours=check.window_hours),
         flap_time=lake.time - timedelta(seconds=check.flap_seconds),
@@ -178,7 +183,7 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
         min_insync_replicas=wanted.default,
         blast_partitions=check.blast_partitions,
         skew_factor=check.skew_factor,
-        skew_replicas=check.skew_replicas,
+        skew_replicas=_SKEW_REPLICAS,
     )
     return row, {topic: number for topic, number in wanted.topics.items() if topic}
 

@@ -112,7 +112,7 @@ def _validate(lake: Lake, settings: Settings) -> Validation:
         # Loading Great Expectations takes seconds, in which DuckDB runs the rules.
         from pipelines.check.expectations.validate import validate_batches
 
-        return validate_batches(made, lake, settings, expectations_folder(settings))
+        return validate_batches(made, lake, expectations_folder(settings))
 
 
 def _show_docs(folder: Path) -> None:

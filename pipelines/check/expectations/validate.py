@@ -43,6 +43,9 @@ from pipelines.check.expectations.suites import (
 from pipelines.lake.reader import Lake
 from pipelines.settings import Settings
 
+KEPT_RUNS = 50
+"""The runs of which results and pages are kept."""
+
 if TYPE_CHECKING:
     from great_expectations.data_context.data_context.file_data_context import FileDataContext
 
@@ -94,13 +97,13 @@ def validate(lake: Lake, settings: Settings, folder: Path) -> Validation:
     and JbodError while another run uses it.
     """
     with batches(lake, settings) as made:
-        return validate_batches(made, lake, settings, folder)
+        return validate_batches(made, lake, folder)
 
 
-def validate_batches(made: Batches, lake: Lake, settings: Settings, folder: Path) -> Validation:
+def validate_batches(made: Batches, lake: Lake, folder: Path) -> Validation:
     """The same for batches that are there."""
     with project(folder) as context:
-        forget_old_runs(folder, settings.check.keep_validations - 1)
+        forget_old_runs(folder, KEPT_RUNS - 1)
         run = RunIdentifier(run_name=f"offset-{lake.offset}", run_time=datetime.now(UTC))
         expectations, failures = 0, []
         pages: list[Any] = []
