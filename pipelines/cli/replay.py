@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -39,13 +39,7 @@ def register(app: typer.Typer) -> None:
 
 
 def replay(
-    log_dir: Annotated[
-        list[str],
-        typer.Argument(
-            help="a metadata.log.dir, its __cluster_metadata-0, or a URI; of several, jbod reads the records that a "
-            "majority holds"
-        ),
-    ],
+    log_dir: Annotated[str, typer.Argument(help="a metadata.log.dir, its __cluster_metadata-0, or a URI")],
     lake: Annotated[str | None, typer.Option(help="folder of the tables; created if it does not exist")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="continue as the log grows, until Ctrl-C")] = False,
     max_records: Annotated[int | None, typer.Option(help="records of one micro-batch")] = None,
@@ -80,19 +74,18 @@ def replay(
             is_new = "://" not in settings.lake and not any(Path(settings.lake, "ledger").glob("*.parquet"))
             # A log that is followed grows, requests are many, and a lake may have a larger state than its log.
             if is_new and not follow and not requests:
-                choose_kernels_of_replay(log_dir)
-            loads = is_new and not requests and _loads(settings, log_dir[0])
+                choose_kernels_of_replay([log_dir])
+            loads = is_new and not requests and _loads(settings, log_dir)
             soon = None
             if not loads:
-                soon = _soon(settings, log_dir[0]) if is_new else _soon_again(settings, log_dir, follow)
+                soon = _soon(settings, log_dir) if is_new else _soon_again(settings, log_dir, follow)
             from pipelines.replay.nothing_new import nothing_new
             from pipelines.replay.options import Replay
             from pipelines.replay.runner import Runner
             from pipelines.source.tail import Settle
 
             wanted = Replay(
-                log_dir=log_dir[0],
-                more_dirs=tuple(log_dir[1:]),
+                log_dir=log_dir,
                 settle=Settle.parse(settle),
                 lake=settings.lake,
                 profile=settings.replay.profile,
@@ -222,9 +215,9 @@ def _soon(settings: Settings, log_dir: str) -> Callable[[], SparkSession]:
     return spark_session_soon(settings.spark, PRELOAD)
 
 
-def _soon_again(settings: Settings, log_dirs: Sequence[str], follow: bool) -> Callable[[], SparkSession] | None:
+def _soon_again(settings: Settings, log_dir: str, follow: bool) -> Callable[[], SparkSession] | None:
     """Starts a session early for a lake on this machine, if the run follows, or the log seems to have grown."""
-    if "://" in settings.lake or not (follow or _is_newer(log_dirs, settings.lake)):
+    if "://" in settings.lake or not (follow or _is_newer(log_dir, settings.lake)):
         return None
     from pipelines.spark.session import spark_session_soon
     from pipelines.spark.versions import check_installed
@@ -236,11 +229,11 @@ def _soon_again(settings: Settings, log_dirs: Sequence[str], follow: bool) -> Ca
     return None
 
 
-def _is_newer(log_dirs: Sequence[str], lake: str) -> bool:
+def _is_newer(log_dir: str, lake: str) -> bool:
     """Whether a segment of a log on this machine was written after the last publication."""
     try:
         published = max(path.stat().st_mtime for path in Path(lake, "ledger", "_delta_log").iterdir())
-        segments = [path for one in log_dirs for path in log_files(Path(one)) if path.suffix == ".log"]
+        segments = [path for path in log_files(Path(log_dir)) if path.suffix == ".log"]
         return any(path.stat().st_mtime > published for path in segments)
     except (OSError, ValueError):
         return False  # the run reports it, if it is a problem

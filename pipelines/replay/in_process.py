@@ -21,17 +21,16 @@ from pipelines.formats.record_names import first_of
 from pipelines.lake.ledger import time_of
 from pipelines.replay.events import CHANGE, PARTITION, TOPIC, Part
 from pipelines.replay.job import Job
-from pipelines.replay.notices import lines_of_end
 from pipelines.replay.record_rows import record_rows
 from pipelines.replay.refusals import refused_at
 from pipelines.replay.rows import Rows
 from pipelines.replay.rules import rules
+from pipelines.replay.run_log import lines_of_end
 from pipelines.replay.slice_ids import SliceIds
 from pipelines.replay.stages import SUMMARY, Row, fold_rows, other_rows, shard_events
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Options
 from pipelines.source.plan import Planner
-from pipelines.source.planners import planner_of
 from pipelines.source.positions import Slice
 from pipelines.source.slices import read_slice
 
@@ -126,7 +125,7 @@ class _Plan(NamedTuple):
 
 def _plan(options: Options, refusal: JbodError | None) -> _Plan:
     """Plans the whole log."""
-    planner = planner_of(options)
+    planner = Planner.of(options)
     planner.freeze()
     position = planner.begin(options.start)
     pieces: list[Slice] = []
@@ -144,7 +143,7 @@ def _plan(options: Options, refusal: JbodError | None) -> _Plan:
         pieces += planner.slices(position, end)
         position = end
     if pieces:
-        if refusal is not None or not isinstance(planner, Planner):
+        if refusal is not None:
             return _Plan(pieces, refusal)
         return _Plan(pieces, None, lines_of_end(planner)[1])
     if refusal is not None:

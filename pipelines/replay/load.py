@@ -19,7 +19,7 @@ from pipelines.replay.job import Job
 from pipelines.replay.seed import seed_position, seed_state, take_seed, write_seed
 from pipelines.replay.stages import Row, decode_slice, error_row, fold_shard
 from pipelines.source.log_options import Options
-from pipelines.source.planners import planner_of
+from pipelines.source.plan import Planner
 from pipelines.source.positions import Position, Slice
 
 Publish = Callable[[Sequence[tuple[str, bytes]]], None]
@@ -42,7 +42,7 @@ class Load:
 
     def run(self, options: Options, stop: threading.Event) -> None:
         """Publishes one micro-batch after the other until the end, or until ``stop``. Raises the error of the log."""
-        planner = planner_of(options)
+        planner = Planner.of(options)
         planner.freeze()
         position = seed_position(self._job.home) or planner.begin(options.start)
         pool = ThreadPoolExecutor(self._threads)

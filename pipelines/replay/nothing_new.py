@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pipelines.lake.head import read_head
-from pipelines.replay.notices import lines_of_end
 from pipelines.replay.options import Replay, RunOutcome
-from pipelines.replay.run_log import RunLog
+from pipelines.replay.run_log import RunLog, lines_of_end
 from pipelines.source.plan import Planner
 from pipelines.source.positions import Position
 from pipelines.storage.objects import is_object
@@ -19,12 +18,12 @@ def nothing_new(wanted: Replay, notice: Callable[[str], None]) -> tuple[RunOutco
     It must decide whenever the lake may have to change, or the log differs from the lake. It goes on with the planner,
     which is None if the log was not read.
     """
-    if not is_object(wanted.lake) or wanted.more_dirs or wanted.requests or wanted.follow_seconds is not None:
+    if not is_object(wanted.lake) or wanted.requests or wanted.follow_seconds is not None:
         return None, None
     head = read_head(wanted.lake)
     if head is None:
         return None, None
-    run_log = RunLog(wanted, notice)
+    run_log = RunLog(wanted)
     planner = run_log.planner()
     row, identity = head["row"], head["identity"]
     mine = {"profile": wanted.profile, "ids": wanted.ids, "cluster_id": run_log.log.cluster_id()}

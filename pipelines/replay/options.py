@@ -35,8 +35,6 @@ class Replay:
     shards: int | None = None
     requests: Requests | None = None
     settle: Settle = field(default_factory=Settle)
-    more_dirs: tuple[str, ...] = ()
-    """More directories of the same log. The run reads the records that they agree on."""
     replace_history: bool = False
     """Whether a log that has nothing in common with the lake replaces its history."""
     checkpoints: str = ""
@@ -45,8 +43,7 @@ class Replay:
     @property
     def wait_seconds(self) -> float:
         """How long the source may wait for new records. On object storage each look at the log is a request."""
-        is_remote = any("://" in path for path in (self.log_dir, *self.more_dirs))
-        return 0.0 if is_remote else self.follow_seconds or 0.0
+        return 0.0 if "://" in self.log_dir else self.follow_seconds or 0.0
 
 
 @dataclass

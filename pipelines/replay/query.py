@@ -76,8 +76,8 @@ class Query:
             self._query = writer.trigger(availableNow=True).start()
         self._goes_on = follows
 
-    def wait(self, spark: SparkSession, every_second: Callable[[], None]) -> None:
-        """Waits for the end of the query, or for ``stop``. Calls ``every_second`` meanwhile."""
+    def wait(self, spark: SparkSession) -> None:
+        """Waits for the end of the query, or for ``stop``."""
         query, requests = self._query, self._publisher.requests
         assert query is not None
         waited = 0
@@ -89,7 +89,6 @@ class Query:
                     self._say_stage(spark)
                     if waited == PATIENCE and waits_for_executors(spark):
                         self._notice(WAITS)
-                every_second()
                 if requests is not None and self._follow_seconds is not None:
                     requests.follow(spark, self._follow_seconds)
                 if self._stop.is_set():

@@ -70,7 +70,7 @@ class Runner:
         self.rules: EngineRules = rules(wanted.profile, wanted.ids)
         self._say = progress or (lambda _line: None)
         self._tell = notice or (lambda _line: None)
-        self._log = RunLog(wanted, self._notice, first)
+        self._log = RunLog(wanted, first)
         log, planner = self._log.log, self._log.first()
         begin = planner.begin(wanted.start)
         check_folder(wanted.lake)
@@ -162,7 +162,9 @@ class Runner:
     def tell_end(self) -> None:
         """Reports what waits at the end of a log that was read to its end."""
         if self.wanted.follow_seconds is None:
-            self.outcome.tail = self._log.tail(self.lake.end_offset)
+            self.outcome.tail, lines = self._log.tail(self.lake.end_offset)
+            for line in lines:
+                self._notice(line)
 
     def _replay(self, replay: Callable[[], None]) -> RunOutcome:
         failures, published = 0, -1
@@ -206,7 +208,7 @@ class Runner:
             # Another machine may have published requests that this one has not read.
             discard_checkpoint(lake.home, OF_REQUESTS)
         fits = known and lake_has_checkpoint(lake.home) and checkpoint_fits(lake.home, lake.end_offset)
-        planner = Planner(self._log.agreed(self.lake.end_offset, self._stop))
+        planner = Planner(self._log.log)
         replace = self.wanted.replace_history
         done = reconcile(self.lake, self._job(), planner, has_checkpoint=fits, replace=replace)
         self._inherits = fits and done is None
@@ -233,7 +235,6 @@ class Runner:
         if not self._log.has_more(None if self.lake.ledger is None else self.lake.end_offset, offset):
             raise problem
         self._limit, self._refusal = offset, problem
-        self._log.patience = 0.0
         discard_checkpoint(self.lake.home)
 
     def _run(self, spark: SparkSession) -> None:
@@ -250,7 +251,7 @@ class Runner:
             follows = self.wanted.follow_seconds is not None and self._refusal is None
             query.start(spark, job, self._options(), follows=follows)
             self._has_begun = True
-            query.wait(spark, self._follow_log_dirs)
+            query.wait(spark)
         except Exception as problem:
             raise self._publisher.problem or explained(self.wanted.lake, problem) from None
 
@@ -263,10 +264,6 @@ class Runner:
             load.run(Options.read(self._options()), self._stop)
         except Exception as problem:
             raise explained(self.wanted.lake, problem) from None
-
-    def _follow_log_dirs(self) -> None:
-        if self.wanted.follow_seconds is not None:
-            self._log.follow(self.lake.end_offset)
 
     def _job(self, *, seeded: bool = False) -> Job:
         rules, home = self.rules, self.lake.home

@@ -14,7 +14,6 @@ Options:
 - ``idleSeconds``: how long, by the log's time, a stream waits if there are only NoOpRecords; by default 60.
 - ``waitSeconds``: how long a stream waits for new records when Spark asks for them; by default 0. Not for a log on
   object storage, where each look is a request.
-- ``moreDirs``: JSON list of more directories of the same log, which is read as far as they agree.
 - ``from``: JSON of the position where a stream begins.
 - ``limit``: nothing from this offset on is read.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ class Options:
     idle_seconds: int = 60
     wait_seconds: float = 0
     settle: str = "0"
-    more_dirs: tuple[str, ...] = ()
     begin_at: str = ""
     limit: int = -1
 
@@ -47,7 +45,6 @@ class Options:
             idle_seconds=_number(raw, "idleSeconds", 60),
             wait_seconds=_seconds(raw, "waitSeconds"),
             settle=raw.get("settle", "0"),
-            more_dirs=tuple(json.loads(raw.get("moreDirs", "[]"))),
             begin_at=raw.get("from", ""),
             limit=_number(raw, "limit", -1),
         )

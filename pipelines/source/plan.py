@@ -14,13 +14,21 @@ Five things limit how far the log may be read. The lowest of their offsets wins:
 - ``settle``, which stays behind the end of the log, because an election may cut off the tail;
 - the first damaged batch, and the first marker that breaks a transaction rule: everything before it is read first,
   then the log is refused (R-READ-1);
-- ``limit``: how far several directories agree, or where a replay was refused;
+- ``limit``: where a replay was refused;
 - an open transaction: its records may still be aborted (docs/spec/replay.md, "Transactions").
 
 A log may change between two refreshes. If a file is gone, is shorter, or has another batch at the end of the scan, the
 log was cut off: the planner drops the scan. If the batch before a position has another fingerprint, or a newer epoch
 took its offsets, the log was rewritten: the planner raises LogChanged, and pipelines.replay.rollback compares the lake.
 Retention deletes the oldest segments; this is not a change. A reader below the first segment begins with a snapshot.
+
+Order of calls:
+1. The caller sets ``limit``, if at all, before any call, and calls ``freeze``, if at all, before 2 and 3.
+2. ``begin`` says where a first read begins. A reader that resumes from its own position skips it.
+3. ``advance`` looks at the disk and says where the next micro-batch ends.
+4. ``covers``, ``holds``, ``is_quiet``, ``time`` and ``problem`` answer from what ``advance`` saw. They read no file.
+5. ``slices`` of a micro-batch need an ``advance`` before, the one that gave its end or another one from its start.
+   ``covers`` says whether there was one, ``holds`` whether the log is still the one that was planned.
 
 Invariants:
 - Scanned batches are sound and have no gap, and their epochs never decrease.
@@ -40,6 +48,7 @@ import numpy as np
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, UsageError
 from pipelines.source.log_dir import LogDir, Segment, Snapshot
+from pipelines.source.log_options import Options
 from pipelines.source.positions import Position, Slice, Tail, log_slices, snapshot_slices
 from pipelines.source.scan import Scan
 from pipelines.source.snapshots import batches_of, check_follows, is_complete
@@ -52,10 +61,17 @@ _Listing = tuple[list[Segment], list[Snapshot]]
 
 
 class Planner:
-    """Follows one log directory. ``refresh`` looks at the disk; the other methods answer from what was seen.
+    """Follows a log directory. ``refresh`` looks at the disk; the other methods answer from what was seen.
 
     Everything before damage is read first, then the log is refused (R-READ-1).
     """
+
+    @classmethod
+    def of(cls, options: Options) -> Planner:
+        """The planner of the log that the options of the data source name."""
+        planner = cls(LogDir(options.path), tail=options.tail, settle=Settle.parse(options.settle))
+        planner.limit = options.limit if options.limit >= 0 else None
+        return planner
 
     def __init__(self, log: LogDir, *, tail: str = "wait", settle: Settle | None = None) -> None:
         self.log = log
@@ -313,7 +329,7 @@ class Planner:
 
     def slices(self, start: Position, end: Position) -> Iterator[Slice]:
         """The slices between two positions, in log order. If ``end`` names a newer snapshot, its slices come first."""
-        self._listed()
+        self._listed()  # raises RuntimeError before step 2 or 3
         first = max(start.offset, 0)
         if end.snapshot >= 0 and (end.snapshot != start.snapshot or start.offset < 0):
             yield from self._snapshot_slices(end.snapshot)

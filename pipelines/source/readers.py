@@ -11,7 +11,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from jbod_model.errors import crossing
 from pipelines.source.log_options import SLICES, Options
-from pipelines.source.planners import planner_of
 from pipelines.source.positions import Slice
 
 
@@ -52,7 +51,7 @@ def read_part(options: Options, part: Part) -> Iterator[pa.RecordBatch]:
 
 
 class BatchReader(DataSourceReader):
-    """Reads from the beginning (or the newest snapshot) to the present agreed end."""
+    """Reads from the beginning (or the newest snapshot) to the present end."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -60,7 +59,9 @@ class BatchReader(DataSourceReader):
     @crossing()
     def partitions(self) -> Sequence[InputPartition]:
         """The slices, divided among tasks in log order."""
-        planner = planner_of(self._options)
+        from pipelines.source.plan import Planner  # not in the workers: they plan nothing
+
+        planner = Planner.of(self._options)
         start = planner.begin(self._options.start)
         return parts_of(list(planner.slices(start, planner.advance(start))), self._options.partitions)
 

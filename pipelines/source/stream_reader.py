@@ -17,12 +17,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from jbod_model.errors import LogChanged, crossing
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Options
-from pipelines.source.planners import planner_of
 from pipelines.source.positions import Position
 from pipelines.source.readers import Part, parts_of, read_part
 
 if TYPE_CHECKING:
-    from pipelines.source.planning import Planning
+    from pipelines.source.plan import Planner
 
 LOOK_SECONDS = 0.1
 """Between two looks at the log while a stream waits for new records."""
@@ -33,13 +32,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._planner: Planning | None = None
+        self._planner: Planner | None = None
         self._ends = False
-        self._folders: list[str] | None = None
+        self._folder: str | None = None
 
-    def _plan(self) -> Planning:
+    def _plan(self) -> Planner:
         if self._planner is None:
-            self._planner = planner_of(self._options)
+            from pipelines.source.plan import Planner  # not in the workers: they plan nothing
+
+            self._planner = Planner.of(self._options)
             if self._ends:
                 self._planner.freeze()
         return self._planner
@@ -79,15 +80,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return asdict(end)
 
     def _sizes(self) -> list[tuple[str, int]]:
-        """Names and sizes of the log's files, for a look that costs little. Files that go meanwhile have no size."""
-        if self._folders is None:
-            self._folders = [LogDir(path).root for path in (self._options.path, *self._options.more_dirs)]
-        found = []
-        with suppress(OSError):
-            for folder in self._folders:
-                with os.scandir(folder) as there:
-                    found += [(entry.path, entry.stat().st_size) for entry in there]
-        return found
+        """Names and sizes of the log's files, by one system call a file. Files that go meanwhile have no size."""
+        if self._folder is None:
+            self._folder = LogDir(self._options.path).root
+        sizes = []
+        with suppress(OSError), os.scandir(self._folder) as entries:
+            sizes += [(entry.path, entry.stat().st_size) for entry in entries]
+        return sizes
 
     def _next(self, position: Position, max_records: int | None) -> Position:
         """The end of the next micro-batch, or ``position`` if there is nothing new.
@@ -103,7 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @crossing()
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fixes the end of this run at the present agreed end."""
+        """Fixes the end of this run at the present end."""
         self._ends = True
         self._plan().freeze()
 

@@ -113,19 +113,3 @@ Runner(Replay({str(log_dir)!r}, {str(tmp_path / "lake")!r}))._reconcile()
         assert differences(rows_of(tmp_path / "lake"), before) == []
     replay(spark, log_dir, tmp_path / "lake")
     assert differences(rows_of(tmp_path / "lake"), rows_of(rewritten)) == []
-
-
-def test_copies_of_three_controllers_settle_by_majority_and_say_where_they_part(
-    spark: SparkSession, tmp_path: Path, rewritten: Path
-) -> None:
-    """The first copy is the one of a leader that was cut off: what it alone holds is never published."""
-    stale, one, two = (whole(tmp_path / name) for name in ("stale", "one", "two"))
-    rewrite(one)
-    rewrite(two)
-    said: list[str] = []
-    wanted = Replay(str(stale), str(tmp_path / "lake"), more_dirs=(str(one), str(two)), max_records=300)
-    Runner(wanted, notice=said.append).run(spark)
-    assert differences(rows_of(tmp_path / "lake"), rows_of(rewritten)) == []
-    assert len(said) == 2
-    assert all(line.startswith(f"the directories part at offset {FORK}: ") for line in said)
-    assert Runner(wanted).up_to_date()

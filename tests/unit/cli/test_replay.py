@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from shutil import copy, copytree
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,8 +17,6 @@ import pytest
 
 from jbod_model.errors import UsageError
 from jbod_model.formats import records as r
-from jbod_model.formats.control_records import LeaderChangeMessage, Voter
-from jbod_model.formats.log_writer import LogWriter
 from pipelines.cli import main, progress
 from pipelines.java import find_java
 from pipelines.replay.options import Replay
@@ -29,8 +26,7 @@ from pipelines.start.cache import class_archive
 from tests.support import local
 from tests.support.paths import metadata_dir
 from tests.support.tables import rows_of
-from tests.support.written import TIME
-from tests.unit.replay.test_rollback import Batch, retained, write
+from tests.unit.replay.test_rollback import retained, write
 
 LOG = "__cluster_metadata-0"
 FIRST = f"{0:020d}.log"
@@ -496,54 +492,7 @@ def test_line_of_nothing_is_not_said(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert capsys.readouterr().err == ""
 
 
-# SEVERAL COPIES
-
-
-def controllers(root: Path, *logs: list[Batch], leader: int | None = None) -> list[Path]:
-    """Directories of the voters 100, 101, ...; the one at ``leader`` has the first record of epoch 9 at its end."""
-    made = []
-    voters = tuple(Voter(voter_id=100 + number) for number in range(len(logs)))
-    for number, batches in enumerate(logs):
-        folder = write(root / f"controller-{100 + number}", batches)
-        (folder / "meta.properties").write_text(f"cluster.id=abcdefghijklmnopqrstuv\nnode.id={100 + number}\n")
-        if number == leader:
-            end = sum(len(records) for _, records in batches)
-            writer = LogWriter(base_offset=end)
-            writer.append([LeaderChangeMessage(leader_id=100, voters=voters)], epoch=9, timestamp=TIME + 999)
-            (path,) = (folder / LOG).glob("*.log")
-            path.write_bytes(path.read_bytes() + writer.bytes)
-        made.append(folder)
-    return made
-
-
-def test_copies_that_agree_are_published_and_the_one_ahead_is_told(run: Run, tmp_path: Path) -> None:
-    log: list[Batch] = [(1, [NOOP])] * 6
-    one, two, three = controllers(tmp_path, log, log, log, leader=1)
-    for said in ("replayed offsets 0 to 5", "nothing new, the lake stands at offset 6"):
-        code, out, err = run("replay", one, two, three, "--lake", tmp_path / "lake")
-        assert (code, said in out) == (0, True)
-        told = "is ahead of the others by offset 6 (epoch 9): it is published once 2 of 3 controllers hold it"
-        assert err == f"jbod: {two}: {told}\n"
-    copy(two / LOG / FIRST, three / LOG)
-    code, out, err = run("replay", one, two, three, "--lake", tmp_path / "lake")
-    assert (code, "replayed offsets 6 to 6" in out, err) == (0, True, "")
-
-
-def test_voter_whose_copy_is_not_given_and_node_without_a_vote_are_told(run: Run, tmp_path: Path) -> None:
-    """R-QUORUM-1."""
-    log: list[Batch] = [(1, [NOOP])] * 6
-    one, two, three = controllers(tmp_path, log, log, log, leader=0)
-    (three / "meta.properties").write_text("cluster.id=abcdefghijklmnopqrstuv\nnode.id=3\n")
-    code, out, err = run("replay", one, two, three, "--lake", tmp_path / "lake")
-    assert (code, "replayed offsets 0 to 5" in out) == (0, True)
-    assert f"jbod: {three}: has no vote: node 3 is none of the voters 100, 101, 102\n" in err
-    assert "jbod: no directory of 102 of the voters 100, 101, 102 is given: what the others hold is published" in err
-
-
-def test_real_copies_of_three_controllers_settle_all_they_share(run: Run, tmp_path: Path) -> None:
-    made = [copytree(metadata_dir("kafka-3.7.2"), tmp_path / name) for name in ("one", "two", "three")]
-    code, out, _ = run("replay", *made, "--lake", tmp_path / "lake", "--start", "log")
-    assert (code, "replayed offsets 0 to 618" in out) == (0, True)
+# JBOD WARM
 
 
 LINE = "jbod: jbod warm, run once, makes every start of Spark on this machine faster"

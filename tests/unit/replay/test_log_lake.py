@@ -157,14 +157,6 @@ def test_log_of_nothing_but_damage_is_refused(tmp_path: Path) -> None:
         LogLake.of(Options(path=str(tmp_path / "log")))
 
 
-def test_copies_of_several_controllers_are_read_as_one_log() -> None:
-    several = [str(metadata_dir("kafka-4.1.2", node)) for node in ("controller-100", "broker-1")]
-    found = LogLake.of(Options(path=several[1], more_dirs=tuple(several[:1])))
-    voter = LogLake.of(Options(path=several[0]))
-    assert found.offset == voter.offset > LogLake.of(Options(path=several[1])).offset
-    assert _answer(found, "image") == _answer(voter, "image")
-
-
 def test_questions_to_a_log_write_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(metadata_dir("kafka-4.1.2"), tmp_path / "log")
     monkeypatch.chdir(tmp_path)

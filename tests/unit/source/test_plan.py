@@ -1,15 +1,11 @@
-"""Directories of several controllers settle a log by majority; a lag behind the end holds back what may be cut off."""
+"""How far a log may be read: a lag behind the end holds back what may be cut off, and the log may change meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from shutil import rmtree
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from jbod_model.errors import LogChanged, UsageError
 from jbod_model.formats import records as r
@@ -18,7 +14,6 @@ from jbod_model.formats.records import VersionedRecord
 from jbod_model.ids import Uuid
 from pipelines.formats.batches import scan
 from pipelines.source.log_dir import LogDir
-from pipelines.source.log_dirs import LogDirs
 from pipelines.source.markers import is_idle
 from pipelines.source.plan import Planner
 from pipelines.source.positions import Position
@@ -26,91 +21,10 @@ from pipelines.source.slices import read_slice
 from pipelines.source.tail import Settle
 from tests.support.logs import read_file
 from tests.support.paths import KAFKAS, metadata_dir
-from tests.support.volume import amount
 from tests.support.written import TIME
 from tests.unit.replay.test_rollback import Batch, write
 
 LONE: list[Batch] = [(epoch, [r.NoOpRecord()]) for epoch in (1, 1, 2, 2, 2, 3)]
-
-
-def log_dirs(root: Path, *logs: Sequence[Batch]) -> list[str]:
-    return [str(write(root / f"controller-{number}", log)) for number, log in enumerate(logs, 100)]
-
-
-@pytest.mark.parametrize(
-    ("lengths", "end"),
-    [((6, 6, 6), 6), ((6, 6, 2), 6), ((6, 5, 6), 6), ((6, 6), 6), ((5, 5, 2), 5), ((6,), 6)],
-)
-def test_what_a_majority_holds_may_be_read(tmp_path: Path, lengths: Sequence[int], end: int) -> None:
-    asked = LogDirs(log_dirs(tmp_path, *(LONE[:length] for length in lengths)))
-    begun = asked.begin()
-    there = asked.advance(begun)
-    assert there.offset == end
-    assert sum(piece.last - piece.first for piece in asked.slices(begun, there)) == end
-    assert asked.forks() == []
-
-
-@pytest.mark.parametrize(("lengths", "end"), [((6, 5, 5), 5), ((6, 2, 2), 2), ((5, 2), 2), ((6, 5, 2), 5)])
-def test_newest_epoch_on_one_copy_does_not_hold_back_what_cannot_be_replaced(
-    tmp_path: Path, lengths: Sequence[int], end: int
-) -> None:
-    """R-QUORUM-2 and R-QUORUM-4."""
-    asked = LogDirs(log_dirs(tmp_path, *(LONE[:length] for length in lengths)))
-    assert asked.advance(Position(0)).offset == end
-
-
-def test_fork_is_reported_and_the_majority_is_read(tmp_path: Path) -> None:
-    elected: list[Batch] = [*LONE[:4], (4, [r.NoOpRecord()]), (4, [r.NoOpRecord()])]
-    paths = log_dirs(tmp_path, LONE, elected, elected)
-    asked = LogDirs(paths)
-    there = asked.advance(Position(0))
-    assert (there.offset, there.epoch) == (6, 4)
-    assert {piece.location for piece in asked.slices(Position(0), there)} == {paths[1]}
-    assert [(fork.offset, fork.location, fork.epoch, fork.other_epoch) for fork in asked.forks()] == [
-        (4, paths[1], 4, 2),
-        (4, paths[2], 4, 2),
-    ]
-
-
-def test_copy_that_cannot_be_read_has_no_vote_until_it_can(tmp_path: Path) -> None:
-    paths = log_dirs(tmp_path, LONE, LONE, LONE)
-    asked = LogDirs(paths)
-    rmtree(paths[0])
-    assert asked.advance(Position(0)).offset == 6
-    assert list(asked.silent) == paths[:1]
-    write(Path(paths[0]), LONE)
-    asked.advance(Position(0))
-    assert asked.silent == {}
-    for path in paths[:2]:
-        rmtree(path)
-    with pytest.raises(UsageError, match="only 1 of 3 directories can be read"):
-        LogDirs(paths)
-
-
-def test_directories_of_two_clusters_are_refused(tmp_path: Path) -> None:
-    paths = log_dirs(tmp_path, LONE, LONE)
-    (Path(paths[0]) / "meta.properties").write_text("cluster.id=zyxwvutsrqponmlkjihgfe\n")
-    with pytest.raises(UsageError, match="directories of several clusters"):
-        LogDirs(paths)
-
-
-@settings(max_examples=amount(8, 50))
-@given(st.lists(st.integers(1, 6), min_size=1, max_size=5))
-def test_any_lengths_of_logs_settle_what_a_majority_holds(tmp_path_factory: object, lengths: list[int]) -> None:
-    root = tmp_path_factory.mktemp("logs")  # type: ignore[attr-defined]
-    paths = log_dirs(root, *(LONE[:length] for length in lengths))
-    end = LogDirs(paths).advance(Position(0)).offset
-    held = sorted(lengths, reverse=True)[len(lengths) // 2]
-    assert end == held
-
-
-def test_what_a_snapshot_holds_is_committed_however_few_directories_have_it(tmp_path: Path) -> None:
-    """R-QUORUM-5: Kafka makes a snapshot of nothing that is not."""
-    paths = log_dirs(tmp_path, LONE, LONE[:2], LONE[:2])
-    write_snapshot(Path(paths[0]) / "__cluster_metadata-0", (), end_offset=4, epoch=2, timestamp=TIME)
-    agreed = LogDirs(paths).agreed(Position(0))
-    assert (agreed.end, agreed.is_committed) == (4, True)
-    assert LogDirs(paths).advance(Position(0)).offset == 4
 
 
 # A LAG BEHIND THE END
