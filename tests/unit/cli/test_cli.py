@@ -247,7 +247,7 @@ def test_first_line_of_each_answer_counts_its_rows(
         place = ("--lake", str(cluster_lakes[kafka]), "--at-offset", str(offset))
         run(*words, *place, "--json")
         answer = json.loads(capsys.readouterr().out)
-        run(*words, *place)
+        run(*words, *place, "--all")
         lines = capsys.readouterr().out.splitlines()
         return answer, lines[0].partition("Z: ")[2], [line.split() for line in lines]
 
