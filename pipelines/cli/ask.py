@@ -1,4 +1,4 @@
-"""``jbod offline | status | directories | history | image | dump | version``: the commands that only read."""
+"""``jbod offline | status | directories | history | image | dump``: the commands that only read."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.lakes import open_lake, print_json
-from pipelines.cli.options import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs
+from pipelines.cli.lakes import open_lake
+from pipelines.cli.options import AtOffset, AtTime, LakePath, LogDirs, Logs
 from pipelines.cli.question import Asked, Reply, question
 from pipelines.show.columns import DIRECTORIES, HISTORY, OFFLINE, STATUS
 
@@ -19,7 +19,6 @@ def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     for command in (offline, status, directories, history, image, dump):
         app.command(command.__name__)(command)
-    app.command("version")(show_version)
 
 
 @question(OFFLINE, log_argument=True)
@@ -123,22 +122,3 @@ def dump(
     for file in files:
         for line in dump_lines(Path(file), keep_unknown=keep_unknown):
             sys.stdout.write(json.dumps(line) + "\n")
-
-
-def show_version(as_json: AsJson = False) -> None:
-    """The versions of jbod and of its main dependencies."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    packages = ("jbod", "pyspark", "delta-spark", "deltalake", "duckdb", "pyarrow", "numba")
-    found: dict[str, str | None] = {}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = None
-    found["python"] = sys.version.split()[0]
-    if as_json:
-        print_json(found)
-        return
-    for name, number in found.items():
-        typer.echo(f"{name:<12} {number or 'not installed'}")

@@ -31,7 +31,7 @@ from pipelines.start.python_process import collect_rarely, without_blas_threads
 from pipelines.storage.faults import fault_of_storage
 
 MODULES: Mapping[str, Sequence[str]] = {
-    "ask": ("offline", "status", "directories", "history", "image", "dump", "version"),
+    "ask": ("offline", "status", "directories", "history", "image", "dump"),
     "check": ("check",),
     "incidents": ("incidents",),
     "risk": ("risk", "whatif", "safe-to-remove"),
@@ -46,7 +46,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "upkeep": ("optimize", "vacuum", "rebuild", "verify", "warm"),
     "storage": ("disks",),
     "settings": ("settings",),
-    "manual": ("man", "completion"),
+    "completion": ("completion",),
 }
 """The commands of each ``pipelines/cli/NAME.py``, which adds them with ``register(app)``."""
 PANELS: Mapping[str, Sequence[str]] = {
@@ -57,7 +57,7 @@ PANELS: Mapping[str, Sequence[str]] = {
     "Monitor a cluster": ("metrics", "jobs"),
     "A broker's own disks": ("disks",),
     "Maintain a lake": ("verify", "optimize", "vacuum", "rebuild"),
-    "This program": ("settings", "version", "man", "completion", "warm"),
+    "This program": ("settings", "completion", "warm"),
     "For engineers": ("dump", "image", "audit"),
 }
 """The panels of the help, in order: the operator's questions first, the engineer's tools last."""
@@ -79,7 +79,7 @@ def application(arguments: Sequence[str] = ()) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(_for_all_commands)
     wanted = [name for name, commands in MODULES.items() if any(word in commands for word in arguments[:3])]
-    needs_all = COMPLETE in os.environ or any(word in arguments[:3] for word in MODULES["manual"])
+    needs_all = COMPLETE in os.environ or any(word in arguments[:3] for word in MODULES["completion"])
     for name in MODULES if needs_all or not wanted else wanted:
         importlib.import_module(f"pipelines.cli.{name}").register(app)
     _into_panels(app)

@@ -187,11 +187,6 @@ def test_dump_prints_every_record_of_the_file(capsys: pytest.CaptureFixture[str]
     assert any(line.get("payload", {}).get("type") == "REGISTER_BROKER_RECORD" for line in lines)
 
 
-def test_version_names_what_it_stands_on(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("version", "--json") == 0
-    assert {"jbod", "pyspark", "deltalake", "python"} <= set(json.loads(capsys.readouterr().out))
-
-
 @pytest.mark.parametrize(
     ("text", "time"),
     [

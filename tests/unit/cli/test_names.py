@@ -81,7 +81,6 @@ OTHERS = {
     "audit": ["audit", "LOG", "--requests", "REQUESTS", "--json"],
     "disks": ["disks", "DISK", "--json"],
     "settings": ["settings", "--json"],
-    "version": ["version", "--json"],
 }
 
 

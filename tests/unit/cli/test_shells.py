@@ -1,4 +1,4 @@
-"""Completion in real shells, the manual page, --version, and jbod without a command."""
+"""Completion in real shells, --version, and jbod without a command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from pipelines.cli import main
-from pipelines.cli.manual import manual
 from tests.support.paths import ROOT, metadata_dir
 from tests.support.volume import rare
 
@@ -70,27 +69,6 @@ def test_shell_completes_commands_options_and_values(shell: str, words: str, fou
         pytest.skip(f"no {shell} here: its completion is not tested (apt-get install {shell})")
     script = {"bash": BASH, "zsh": ZSH, "fish": FISH}[shell].format(words=words, line=words)
     assert found in in_shell(shell, script)
-
-
-def test_manual_page_has_every_command_and_no_error(tmp_path: Path) -> None:
-    from typer.main import get_command
-
-    page = "".join(f"{line}\n" for line in manual(get_command(main.application(["man"]))))
-    for commands in main.MODULES.values():
-        for command in commands:
-            name = command.replace("-", "\\-")
-            assert f"\n.SS jbod {name}" in page
-    assert page.index(".SS jbod offline") < page.index(".SS jbod replay") < page.index(".SS jbod audit")
-    file = tmp_path / "jbod.1"
-    file.write_text(page, encoding="utf-8")
-    tools = {"groff": ["-man", "-ww", "-Tutf8", "-z"], "mandoc": ["-Tlint", "-Werror"], "man": ["-l", "--warnings"]}
-    for tool, options in tools.items():
-        if shutil.which(tool) is None:
-            continue
-        command_line = [tool, *options, str(file)]
-        env = os.environ | {"MANPAGER": "cat", "LC_ALL": "C.UTF-8"}
-        done = subprocess.run(command_line, capture_output=True, text=True, env=env, check=False)
-        assert (done.returncode, done.stderr) == (0, ""), tool
 
 
 def leave(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
