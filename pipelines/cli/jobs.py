@@ -57,8 +57,8 @@ def run(
         if not name or not equals:
             raise UsageError(f"--param {text}: write NAME=VALUE")
         parameters[name] = value
-    raise typer.Exit(exit_code(run_job(jobs[job], parameters, _say)))
 
+    def say(line: str) -> None:
+        typer.echo(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ} {line}", err=True)
 
-def _say(line: str) -> None:
-    typer.echo(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ} {line}", err=True)
+    raise typer.Exit(exit_code(run_job(jobs[job], parameters, say)))

@@ -41,4 +41,5 @@ def command(task: Task, parameters: Mapping[str, str]) -> list[str]:
     """The command line of a task: jbod in this interpreter, with arguments in which parameters are inserted."""
     insert = re.compile(r"\{\{\s*job\.parameters\.(.*?)\s*\}\}").sub
     words = (insert(lambda match: parameters[match[1]], argument) for argument in task.arguments)
-    return [sys.executable, "-c", "from pipelines.cli import run; run()", *words]
+    # By -c, DuckDB would take the process for an interactive one, and draw its progress into the answer.
+    return [sys.executable, "-m", "pipelines.cli.main", *words]
