@@ -38,8 +38,7 @@ def exit_code(states: Mapping[str, str]) -> int:
 
 
 def command(task: Task, parameters: Mapping[str, str]) -> list[str]:
-    """The command line of a task: jbod in this interpreter, with arguments in which parameters are inserted."""
+    """The command line of a task, with parameters inserted. DuckDB takes a program of ``-c`` for an interactive one."""
     insert = re.compile(r"\{\{\s*job\.parameters\.(.*?)\s*\}\}").sub
     words = (insert(lambda match: parameters[match[1]], argument) for argument in task.arguments)
-    # By -c, DuckDB would take the process for an interactive one, and draw its progress into the answer.
     return [sys.executable, "-m", "pipelines.cli.main", *words]
