@@ -12,6 +12,7 @@ from lab.conformance.command import conform
 from lab.control.command import control
 from lab.explore.command import explore
 from lab.simulation.command import simulate
+from pipelines.cli.readable import make_readable
 
 
 def application() -> typer.Typer:
@@ -26,6 +27,7 @@ def application() -> typer.Typer:
     )
     for command in (simulate, explore, conform, control):
         app.command()(command)
+    make_readable(app)
     return app
 
 

@@ -15,7 +15,7 @@ from pipelines.cli.options import AsJson
 SHOWN = 20
 """Mismatches, and operations on which Kafka threw, that are printed without ``--all``."""
 
-Traces = Annotated[list[str], typer.Argument(help="Traces: .jsonl or .jsonl.gz.", metavar="FILE...")]
+Traces = Annotated[list[str], typer.Argument(help="Traces: .jsonl or .jsonl.gz.", metavar="FILE")]
 ShowAll = Annotated[bool, typer.Option("--all", help="Print all mismatches.")]
 
 

@@ -20,7 +20,7 @@ from pipelines.cli.options import AsJson
 
 def simulate(
     scenario: Annotated[
-        str | None, typer.Argument(help="The story to play. Without it jbod lists all stories.")
+        str | None, typer.Argument(metavar="SCENARIO", help="The story to play. Without it jbod lists all stories.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same logs, byte for byte.")] = 0,
     out: Annotated[

@@ -100,7 +100,7 @@ def image(
     log: Logs = None,
     at_offset: AtOffset = None,
     at_time: AtTime = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The only output format; may be omitted.")] = True,  # noqa: ARG001
+    _as_json: Annotated[bool, typer.Option("--json", help="The only output format; may be omitted.")] = False,
 ) -> None:
     """The whole state as one JSON object, in the shape of a Kafka metadata image."""
     from pipelines.ask.metadata_image import image_text
@@ -111,7 +111,7 @@ def image(
 
 
 def dump(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Segments (.log) or snapshots (.checkpoint).")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Segments (.log) or snapshots (.checkpoint).")],
     keep_unknown: Annotated[
         bool, typer.Option("--keep-unknown", help="Also print, undecoded, records of versions at which a replay stops.")
     ] = False,

@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
     app.command("completion")(completion)
 
 
-def completion(shell: Annotated[Shell, typer.Argument(help="The shell that is to complete.")]) -> None:
+def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="The shell that is to complete.")]) -> None:
     """Print what makes a shell complete commands and options: eval "$(jbod completion bash)"."""
     from typer import completion as scripts
 

@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 @question(INCIDENTS, OUTAGES)
 def incidents(
     asked: Asked,
-    number: Annotated[int | None, typer.Argument(metavar="[NO]", help="One incident, replica by replica.")] = None,
+    number: Annotated[int | None, typer.Argument(metavar="NO", help="One incident, replica by replica.")] = None,
 ) -> Reply:
     """Every failed directory and lost broker so far: what it took, who took over, how it came back. Exit code 0."""
     from pipelines.ask.incident_list import details

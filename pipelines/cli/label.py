@@ -26,7 +26,7 @@ def label(
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SOURCE]...",
+            metavar="SOURCE",
             help="Mounted disks (or the folder that has them), a server.properties, the output of kafka-log-dirs "
             "--describe, or a file with lines like: broker 1 /data/disk1b = rack 7 slot 3",
         ),

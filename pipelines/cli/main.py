@@ -27,6 +27,7 @@ from pipelines.cli.afterwards import refusals
 from pipelines.cli.interrupts import Stopped, interrupt_by_exception, interrupt_by_signal
 from pipelines.cli.pipe import READER_GONE, output, reader_gone
 from pipelines.cli.progress import told
+from pipelines.cli.readable import make_readable
 from pipelines.start.python_process import collect_rarely, without_blas_threads
 from pipelines.storage.faults import fault_of_storage
 
@@ -83,6 +84,7 @@ def application(arguments: Sequence[str] = ()) -> typer.Typer:
     for name in MODULES if needs_all or not wanted else wanted:
         importlib.import_module(f"pipelines.cli.{name}").register(app)
     _into_panels(app)
+    make_readable(app)
     if COMPLETE in os.environ:
         from typer import completion
 

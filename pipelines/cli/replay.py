@@ -39,7 +39,9 @@ def register(app: typer.Typer) -> None:
 
 
 def replay(
-    log_dir: Annotated[str, typer.Argument(help="a metadata.log.dir, its __cluster_metadata-0, or a URI")],
+    log_dir: Annotated[
+        str, typer.Argument(metavar="LOG_DIR", help="a metadata.log.dir, its __cluster_metadata-0, or a URI")
+    ],
     lake: Annotated[str | None, typer.Option(help="folder of the tables; created if it does not exist")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="continue as the log grows, until Ctrl-C")] = False,
     max_records: Annotated[int | None, typer.Option(help="records of one micro-batch")] = None,

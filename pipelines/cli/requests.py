@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 def assignments(
     asked: Asked,
     partition: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC-PARTITION]", help="Only the requests about this topic or partition.")
+        str | None, typer.Argument(metavar="TOPIC-PARTITION", help="Only the requests about this topic or partition.")
     ] = None,
     queue: Annotated[
         float | None, typer.Option("--queue", metavar="SECONDS", help="The queue of each broker, in such steps.")

@@ -24,7 +24,7 @@ from pipelines.cli.options import AsJson
 _REPLICA = re.compile(r"[^/]+-[0-9]+\Z")
 _FUTURE = re.compile(r"[^/]+-[0-9]+\.[0-9a-f]{32}-future\Z")
 
-Directories = Annotated[list[str] | None, typer.Argument(help="The broker's log directories.", metavar="DIR...")]
+Directories = Annotated[list[str] | None, typer.Argument(help="The broker's log directories.", metavar="DIR")]
 Config = Annotated[
     str | None, typer.Option("--config", "-c", help="A server.properties: its log.dirs, metadata.log.dir, node.id.")
 ]
