@@ -1,7 +1,7 @@
 """What each start-up trick saves: ``jbod replay`` of the bundled log with all tricks and with all but one, in turn.
 
-Prints a row per trick for docs/start-up.md: the median of the paired differences in seconds. Options: --pairs N (7),
---only NAME. Run it on an idle machine, after ``jbod warm``.
+Prints a row per trick for benchmarks/README.md: the median of the paired differences in seconds. Options: --pairs N
+(7), --only NAME. Run it on an idle machine, after ``jbod warm``.
 """
 
 from __future__ import annotations

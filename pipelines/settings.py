@@ -82,14 +82,14 @@ class Spark(_Section):
     """The Spark session."""
 
     master: Annotated[str, Pattern(_MASTER)] = "local[*]"
-    """A local master, or that of a cluster (docs/clusters.md)."""
+    """A local master, or that of a cluster (docs/spark.md)."""
     remote: Annotated[str, Pattern(_REMOTE)] = ""
     """A server of Spark Connect (docs/spark.md): then ``master`` and settings of the JVM have no effect."""
     driver_memory: Annotated[str, Pattern(r"^[1-9][0-9]*[kmgt]$")] = "4g"
     shuffle_partitions: Annotated[int, Ge(0)] = 0
     """0: as many as this machine has cores, at most eight; eight on a cluster. A checkpoint keeps its number."""
     fast_start: bool | tuple[Trick, ...] = True
-    """Start-up tricks: all, none, or a list of names (docs/start-up.md)."""
+    """Start-up tricks: all, none, or a list of names (docs/architecture.md)."""
     java_options: str = "-XX:+UseParallelGC"
     log_level: Literal["ALL", "DEBUG", "ERROR", "FATAL", "INFO", "OFF", "TRACE", "WARN"] = "ERROR"
     conf: dict[str, str] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Check(_Section):
 
 @dataclass(frozen=True)
 class Labels(_Section):
-    """Names of directories (docs/labels.md)."""
+    """Names of directories (docs/asking.md)."""
 
     sources: list[str] = field(default_factory=list)
     """Mounted disks, server.properties, output of kafka-log-dirs and files of labels. Each replay reads them again."""

@@ -1,6 +1,6 @@
 """A metadata log beside the controllers' request logs: the requests say what was asked (R-BEHAVE-7).
 
-The audit finds the request of each record (docs/audit.md). Where it finds none that writes the record, or a request
+The audit finds the request of each record (docs/requests.md). Where it finds none that writes the record, or a request
 that should have written something and did not, the log is no behaviour of the specification with these requests.
 """
 

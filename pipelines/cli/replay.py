@@ -193,7 +193,7 @@ def _interrupted(runner: Runner | None) -> str:
 
 
 def _loads(settings: Settings, log_dir: str) -> bool:
-    """Whether this process loads the log: it is large, and Spark would run on this machine (docs/start-up.md)."""
+    """Whether this process loads the log: it is large, and Spark would run on this machine (docs/architecture.md)."""
     from pipelines.spark.session import is_of_this_process
 
     least = settings.replay.load_bytes

@@ -1,4 +1,4 @@
-"""Errors that occur only on a cluster, as one line each. docs/clusters.md says what a cluster needs."""
+"""Errors that occur only on a cluster, as one line each. docs/spark.md says what a cluster needs."""
 
 from __future__ import annotations
 

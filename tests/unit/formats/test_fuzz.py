@@ -1,4 +1,4 @@
-"""A few thousand mutated inputs for every reader of foreign bytes; docs/reliability.md has the counts of long runs."""
+"""A few thousand mutated inputs for every reader of foreign bytes; docs/reliability.md has the longer runs."""
 
 from __future__ import annotations
 

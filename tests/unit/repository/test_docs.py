@@ -16,8 +16,11 @@ from tests.support.paths import ROOT, metadata_dir
 
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "tests" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
-    ROOT / "benchmarks" / "README.md",
+    *sorted((ROOT / "benchmarks").glob("*.md")),
     ROOT / "notebooks" / "README.md",
     *sorted((ROOT / "lab").rglob("README.md")),
 ]
@@ -28,6 +31,35 @@ def test_page_links_to_files_that_exist(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
     missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_page_links_to_headings_that_exist(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]*\.md)?#(?!L\d+\))([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    missing = [(name, anchor) for name, anchor in links if anchor not in anchors(page.parent / name if name else page)]
+    assert missing == []
+
+
+def test_page_for_each_subject_and_no_more_than_eighteen() -> None:
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    assert len(pages) <= 18
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    assert [page.name for page in pages if f"]({page.name})" not in index and page.name != "README.md"] == []
+
+
+def test_readme_fits_three_screens() -> None:
+    assert (ROOT / "README.md").read_text(encoding="utf-8").count("\n") <= 130
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page; the second of one name ends with -1."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    found: list[str] = []
+    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
+        anchor = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        found.append(f"{anchor}-{found.count(anchor)}" if anchor in found else anchor)
+    return set(found)
 
 
 def test_readme_shows_what_the_command_prints(
@@ -49,5 +81,7 @@ def test_readme_shows_what_the_command_prints(
 def test_pages_name_only_commands_that_exist() -> None:
     commands = set(get_command(main.application()).commands)  # type: ignore[attr-defined]
     for page in PAGES:
+        if page.name == "CHANGELOG.md":
+            continue  # it names what is gone
         named = set(re.findall(r"(?:`|bin/|\$ )jbod ([a-z][a-z-]*)", page.read_text(encoding="utf-8")))
         assert named <= commands, page

@@ -1,4 +1,4 @@
-"""What is told of the real clusters, each line with its reason in docs/losses.md (R-LOSS-4, R-LOSS-6, R-COPY-12)."""
+"""The losses of the real clusters, as docs/spec/loss-clusters.md lists them (R-LOSS-4, R-LOSS-6, R-COPY-12)."""
 
 from __future__ import annotations
 
