@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipelines.replay.options import RunOutcome
-    from pipelines.replay.request_stream import Requests, RequestStream
+    from pipelines.replay.request_stream import RequestQuery, Requests
     from pipelines.replay.runner import Runner
 
 PRELOAD = "pipelines.replay.preload"
@@ -262,7 +262,7 @@ def _from_snapshot(before: int, snapshot: int) -> str:
 
 
 def _report(
-    outcome: RunOutcome, lake: str, seconds: float, as_json: bool, requests: RequestStream | None, ended_well: bool
+    outcome: RunOutcome, lake: str, seconds: float, as_json: bool, requests: RequestQuery | None, ended_well: bool
 ) -> None:
     start, end = max(outcome.start_offset, 0), max(outcome.end_offset, 0)
     asked = None if requests is None else dict(+requests.outcomes)

@@ -25,17 +25,36 @@ PATIENCE = 600.0
 def alone(lake: str) -> Iterator[None]:
     """Holds the lock of a lake. Raises UsageError if another process holds it for more than PATIENCE seconds.
 
-    The lock is reentrant. On S3 it is an object with a lease (pipelines.storage.lease). A lake at another URI has no
-    lock: Delta refuses one of two concurrent commits, and readers do not see its other tables, because the ledger does
-    not name them.
+    The lock is reentrant, and excludes the threads of a process, too. On S3 it is an object with a lease
+    (pipelines.storage.lease). A lake at another URI has no lock among processes: Delta refuses one of two concurrent
+    commits, and readers do not see its other tables, because the ledger does not name them.
     """
-    if is_object(lake):
-        with _leased(f"{lake}/{LOCK}", PATIENCE):
+    with _alone_here(lake):
+        if is_object(lake):
+            with _leased(f"{lake}/{LOCK}", PATIENCE):
+                yield
+        elif "://" in lake:
             yield
-        return
-    if "://" in lake:
+        else:
+            with _file_lock(lake):
+                yield
+
+
+@contextmanager
+def _alone_here(lake: str) -> Iterator[None]:
+    """The same among the threads of this process."""
+    with _of_leases:
+        lock = _threads.setdefault(lake, threading.RLock())
+    if not lock.acquire(timeout=PATIENCE):
+        raise UsageError(f"{lake}: this process has been writing for {PATIENCE:.0f} s: try again later")
+    try:
         yield
-        return
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _file_lock(lake: str) -> Iterator[None]:
     path = Path(lake)
     with _told(lake):
         path.mkdir(parents=True, exist_ok=True)
@@ -120,6 +139,8 @@ def check_held(lake: str) -> None:
 
 _leases: dict[str, tuple[Lease, int]] = {}
 """The leases of this process, each with the number of blocks that hold it."""
+_threads: dict[str, threading.RLock] = {}
+"""The lock of each lake among the threads of this process."""
 _of_leases = threading.RLock()
 
 

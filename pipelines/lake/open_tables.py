@@ -58,6 +58,21 @@ class OpenTables(Mapping[str, DeltaTable]):
             self._versions[name] = version
         return newest
 
+    def handed_over(self) -> OpenTables:
+        """The same tables at the same versions. The open ones are with the result: two writers share none."""
+        mine = OpenTables(self._lake)
+        mine._versions = dict(self._versions)
+        mine._opened, self._opened = self._opened, {}
+        return mine
+
+    def __getstate__(self) -> dict[str, object]:
+        """What another process gets: names and versions. It opens the tables itself."""
+        return {"_lake": self._lake, "_versions": self._versions, "_opened": {}}
+
+    def take(self, versions: Mapping[str, int]) -> None:
+        """Takes versions as known, which another writer of the same run published."""
+        self._versions |= versions
+
     def committed(self, name: str) -> None:
         """Notes that this process committed the version after the known one."""
         self._versions[name] += 1

@@ -121,6 +121,19 @@ class LakeWriter(WrittenLake):
             # Publish the new versions: the next VACUUM may delete the files of the versions that the ledger names.
             self.publish_rewritten()
 
+    def handed_over(self) -> LakeWriter:
+        """Another writer of the lake as it is now, for another thread or process. It takes the open tables."""
+        writer = LakeWriter(self.location, self.identity, self.ledger, self.keeps_changes, home=self.home)
+        writer.tables = self.tables.handed_over()
+        return writer
+
+    def catch_up(self) -> None:
+        """Takes what another writer of the same run published. The caller holds the lock."""
+        if self.tables.refresh(LEDGER.name):
+            read_ledger(self)
+            self._refresh_tables()
+            compare(self)
+
     def open_requests(self) -> None:
         """Opens the tables of the request stream, too, and creates them if they do not exist."""
         if REQUESTS[0].name in self.tables:
@@ -265,8 +278,16 @@ class LakeWriter(WrittenLake):
         if self.end_offset != end:
             last = self.end_offset - 1
             raise Overtaken(f"{self.location}: another run published up to offset {last} meanwhile: run again, alone")
+        if LEDGER.name in newer:
+            self._refresh_tables()
         if newer:
             compare(self)
+
+    def _refresh_tables(self) -> None:
+        """Takes the newest version of every table that is not at the one that the ledger names."""
+        for name in self.tables:
+            if name != LEDGER.name and self.tables.versions[name] != self.versions.get(name):
+                self.tables.refresh(name)
 
     def _publish(self, batch: Batch, tables: Sequence[Table]) -> Rows:
         rows: Rows = {}

@@ -65,6 +65,11 @@ class WrittenLake:
         if self.ledger is not None:
             self.ledger["versions"] = dict(self.ledger["versions"])
 
+    def take_row(self, row: Mapping[str, Any]) -> None:
+        """Takes a row of the ledger, which another writer of the same run published, as the newest one."""
+        self.ledger = {**row, "versions": dict(row["versions"])}
+        self.tables.take(self.ledger["versions"])
+
     def commit(self, table: Table, files: Sequence[DataFile], gone: Sequence[LiveFile], start: int, end: int) -> None:
         """Commits one version of a batch: adds ``files``, removes ``gone``.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pipelines.lake.uris import for_spark
 from pipelines.replay.cluster import PATIENCE, WAITS, waits_for_executors
 from pipelines.replay.job import Job
-from pipelines.replay.publisher import Publisher
+from pipelines.replay.publisher import Publications
 from pipelines.replay.seed import CHECKPOINT, mark_keys, seed_position
 from pipelines.spark.connect import cores_of, is_connect
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from pipelines.replay.on_server import ServerPublisher
+    from pipelines.replay.request_stream import RequestQuery
 
 Progress = Callable[[str], None]
 """A function that shows a line of progress. The next line replaces it."""
@@ -30,14 +30,16 @@ class Query:
 
     def __init__(
         self,
-        publisher: Publisher | ServerPublisher,
+        publications: Publications,
+        requests: RequestQuery | None,
         stop: threading.Event,
         *,
         follow_seconds: float | None,
         say: Progress,
         notice: Progress,
     ) -> None:
-        self._publisher = publisher
+        self._publications = publications
+        self._requests = requests
         self._stop = stop
         self._say = say
         self._notice = notice
@@ -52,7 +54,7 @@ class Query:
         from pipelines.start.session import wake_workers
 
         register(spark)
-        home = self._publisher.lake.home
+        home = self._publications.lake.home
         seed = seed_position(home)
         source = (
             spark.readStream.format("kraft_metadata")
@@ -66,7 +68,7 @@ class Query:
         mark_keys(home)
         writer = (
             state_machine(slices, job)
-            .writeStream.foreachBatch(self._publisher.function())
+            .writeStream.foreachBatch(self._publications.function())
             .option("checkpointLocation", f"{for_spark(home)}/{CHECKPOINT}")
             .outputMode("append")
         )
@@ -78,12 +80,12 @@ class Query:
 
     def wait(self, spark: SparkSession) -> None:
         """Waits for the end of the query, or for ``stop``."""
-        query, requests = self._query, self._publisher.requests
+        query, requests = self._query, self._requests
         assert query is not None
         waited = 0
         try:
             while not query.awaitTermination(1):
-                self._publisher.look()
+                self._publications.look()
                 waited += 1
                 if not is_connect(spark):
                     self._say_stage(spark)
@@ -93,7 +95,7 @@ class Query:
                     requests.follow(spark, self._follow_seconds)
                 if self._stop.is_set():
                     query.stop()
-            self._publisher.look(last=True)
+            self._publications.look(last=True)
             if requests is not None and self._follow_seconds is None:
                 self._say("reading requests")
                 requests.run(spark, self._stop)
@@ -102,13 +104,15 @@ class Query:
             query.stop()
             if requests is not None:
                 requests.stop()
-            self._publisher.look(last=True)
+            self._publications.look(last=True)
+            if requests is not None:
+                requests.count()
 
     def _say_stage(self, spark: SparkSession) -> None:
         tracker = spark.sparkContext.statusTracker()
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         done = [f"{stage.numCompletedTasks} of {stage.numTasks} tasks" for stage in stages if stage is not None]
-        batches = self._publisher.outcome.batches
+        batches = self._publications.outcome.batches
         if done:
             self._say(f"reading batch {batches + 1}: {', '.join(done)}")
         elif self._goes_on and batches:

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jbod_model.errors import JbodError
+from pipelines.ask.assignment_requests import request_rows
 from pipelines.formats.request_rows import ASSIGNMENTS_SCHEMA, REJECTS_SCHEMA
 from pipelines.lake import files
 from pipelines.lake.files import DataFile
@@ -60,40 +60,36 @@ class Requests:
         RequestFiles(self.paths).check()
 
 
-@dataclass
-class RequestStream:
-    """The query and its publications. It holds ``lock`` while it writes to the lake."""
+class RequestQuery:
+    """The query of the request logs, beside that of the log. Outcomes are counted in the table, before and after."""
 
-    lake: LakeWriter
-    wanted: Requests
-    lock: Lock
-    published: Callable[[dict[str, int]], None]
-    """Gets the number of rows written per table."""
-    outcomes: Counter[str] = field(default_factory=Counter)
-    """The number of requests of this run by outcome, with the reason for those that are not in the log."""
-    strange: int = 0
-    """The number of waiting requests whose topic is not in the log."""
-    _query: StreamingQuery | None = None
-    _problem: JbodError | None = None
+    def __init__(self, lake: LakeWriter, wanted: Requests, function: Callable[[], Callable[[DataFrame, int], None]]):
+        """``function``: returns what foreachBatch calls, for a query that starts now."""
+        self.outcomes: Counter[str] = Counter()
+        """The number of requests of this run by outcome, with the reason for those that are not in the log."""
+        self.strange = 0
+        """The number of waiting requests whose topic is not in the log."""
+        self._lake = lake
+        self._wanted = wanted
+        self._function = function
+        self._query: StreamingQuery | None = None
+        self._before: Counter[str] | None = None
 
     def run(self, spark: SparkSession, stopped: Event) -> None:
         """Reads the request logs to their end. Call it after the log's query has published: the join needs its rows."""
-        if self.lake.ledger is None:
+        if self._lake.ledger is None:
             return
         self._query = self._start(spark, None)
-        try:
-            while not self._query.awaitTermination(1) and not stopped.is_set():
-                pass
-        except Exception as problem:
-            raise (self._problem or problem) from None
+        while not self._query.awaitTermination(1) and not stopped.is_set():
+            pass
 
     def follow(self, spark: SparkSession, seconds: float) -> None:
         """Keeps the query running beside the log's query, once that has published. Call it regularly."""
         if self._query is not None:
             problem = self._query.exception()
             if problem is not None:
-                raise (self._problem or problem)
-        elif self.lake.ledger is not None:
+                raise problem
+        elif self._lake.ledger is not None:
             self._query = self._start(spark, seconds)
 
     def stop(self) -> None:
@@ -102,48 +98,81 @@ class RequestStream:
             self._query.stop()
             self._query = None
 
+    def count(self) -> None:
+        """Counts the outcomes of this run. Call it after ``stop``, once nothing is being published."""
+        if self._before is not None:
+            after, self.strange = count_outcomes(self._lake.location)
+            self.outcomes = Counter(after)
+            self.outcomes.subtract(self._before)
+
     def _start(self, spark: SparkSession, follow_seconds: float | None) -> StreamingQuery:
+        if self._before is None:
+            self._before, _ = count_outcomes(self._lake.location)
+        home = self._lake.home
         spark.dataSource.register(KafkaRequestLog)
-        if not is_readable(self.lake.home, OF_REQUESTS):
-            discard_checkpoint(self.lake.home, OF_REQUESTS)
+        if not is_readable(home, OF_REQUESTS):
+            discard_checkpoint(home, OF_REQUESTS)
         source = (
             spark.readStream.format("kafka_request_log")
-            .option("paths", json.dumps(self.wanted.paths))
+            .option("paths", json.dumps(self._wanted.paths))
             .option("layout", PARTS)
-            .option("timeZone", self.wanted.time_zone)
-            .option("maxBytes", self.wanted.max_bytes)
+            .option("timeZone", self._wanted.time_zone)
+            .option("maxBytes", self._wanted.max_bytes)
             .option("partitions", 2 * cores_of(spark))
         )
         writer = (
             source.load()
-            .writeStream.foreachBatch(self.batches())
-            .option("checkpointLocation", f"{for_spark(self.lake.home)}/{OF_REQUESTS}")
+            .writeStream.foreachBatch(self._function())
+            .option("checkpointLocation", f"{for_spark(home)}/{OF_REQUESTS}")
         )
         if follow_seconds is None:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{follow_seconds} seconds").start()
 
-    def batches(self) -> Callable[[DataFrame, int], None]:
-        """The function for foreachBatch."""
-        return self.batch
 
-    def batch(self, frame: DataFrame, _batch_id: int) -> None:
+def count_outcomes(location: str) -> tuple[Counter[str], int]:
+    """The requests of a lake by outcome, and how many wait whose topic is not in the log."""
+    found: Counter[str] = Counter()
+    strange = 0
+    with _published(location) as lake:
+        rows = request_rows(lake)
+        counted = lake.query(f"SELECT outcome, why, count(*) FROM {rows} GROUP BY ALL") if rows else []
+    for outcome, why, count in counted:
+        if outcome == "pending":
+            strange += count if why else 0
+        found[outcome if outcome == "pending" else ": ".join(filter(None, (outcome, why)))] += count
+    return found, strange
+
+
+@contextmanager
+def _published(location: str) -> Iterator[Lake]:
+    """The lake's current state, as its readers see it."""
+    lake = Lake.open(location)
+    with lake.connection:
+        yield lake
+
+
+@dataclass
+class RequestBatches:
+    """Publishes requests and their outcomes. It holds ``lock`` while it writes to the lake."""
+
+    lake: LakeWriter
+    wanted: Requests
+    lock: Lock
+
+    def publish(self, frame: DataFrame) -> None:
         """Publishes a micro-batch of the layout ``parts``."""
-        try:
-            parts: dict[str, list[pa.Table]] = {"assignments": [], "rejects": []}
-            for kind, payload in frame.select("kind", "payload").collect():
-                parts[kind].append(pa.ipc.open_stream(payload).read_all())
-            asked = pa.concat_tables([ASSIGNMENTS_SCHEMA.empty_table(), *parts["assignments"]])
-            self.add(asked, pa.concat_tables([REJECTS_SCHEMA.empty_table(), *parts["rejects"]]))
-        except JbodError as problem:
-            self._problem = problem
-            raise
+        parts: dict[str, list[pa.Table]] = {"assignments": [], "rejects": []}
+        for kind, payload in frame.select("kind", "payload").collect():
+            parts[kind].append(pa.ipc.open_stream(payload).read_all())
+        requests = pa.concat_tables([ASSIGNMENTS_SCHEMA.empty_table(), *parts["assignments"]])
+        self.add(requests, pa.concat_tables([REJECTS_SCHEMA.empty_table(), *parts["rejects"]]))
 
-    def add(self, asked: pa.Table, rejects: pa.Table) -> None:
+    def add(self, requests: pa.Table, rejects: pa.Table) -> None:
         """Publishes requested assignments, with their outcome so far, and unreadable lines."""
-        with self.lock, self._published() as published:
+        with self.lock, _published(self.lake.location) as published:
             self.lake.open_requests()
-            new = unseen(published, asked)
+            new = unseen(published, requests)
             waiting = pending(published)
             if waiting is not None:
                 new = pa.concat_tables([waiting, new])
@@ -153,7 +182,7 @@ class RequestStream:
 
     def join_waiting(self) -> None:
         """Looks again for the records of the waiting requests. Call it when new records of the log are published."""
-        with self.lock, self._published() as published:
+        with self.lock, _published(self.lake.location) as published:
             waiting = pending(published)
             if waiting is None:
                 return
@@ -161,13 +190,6 @@ class RequestStream:
             rows = joined(published, waiting, self.wanted.clock_skew)
             if pc.any(pc.not_equal(rows["outcome"], "pending")).as_py():
                 self._publish(rows, waiting, REJECTS_SCHEMA.empty_table())
-
-    @contextmanager
-    def _published(self) -> Iterator[Lake]:
-        """The lake's current state, as its readers see it."""
-        lake = Lake.open(self.lake.location)
-        with lake.connection:
-            yield lake
 
     def _publish(self, rows: pa.Table, waiting: pa.Table | None, rejects: pa.Table) -> None:
         rows = _bounded(rows)
@@ -178,24 +200,11 @@ class RequestStream:
             *self._write(REQUEST_REJECTS.name, rejects.cast(REQUEST_REJECTS.schema)),
         ]
         replaced = frozenset() if waiting is None else frozenset({(ASSIGNMENT_REQUESTS.name, OPEN_SHARD)})
-        self.published(self.lake.publish_requests(written, replaced))
-        self._count(rows, waiting)
+        self.lake.publish_requests(written, replaced)
 
     def _write(self, table: str, rows: pa.Table, shard: int = -1) -> Iterable[DataFile]:
         if rows.num_rows:
             yield files.write(self.lake.location, table, rows, shard=shard)
-
-    def _count(self, rows: pa.Table, waiting: pa.Table | None) -> None:
-        counts = rows.group_by(["outcome", "why"]).aggregate([([], "count_all")]).to_pylist()
-        if waiting is not None:
-            self.outcomes["pending"] -= waiting.num_rows
-        self.strange = 0
-        for row in counts:
-            if row["outcome"] == "pending":
-                self.outcomes["pending"] += row["count_all"]
-                self.strange += row["count_all"] if row["why"] else 0
-            else:
-                self.outcomes[": ".join(filter(None, (row["outcome"], row["why"])))] += row["count_all"]
 
 
 def _bounded(rows: pa.Table) -> pa.Table:

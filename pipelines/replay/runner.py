@@ -1,14 +1,15 @@
 """The main job: replay a metadata log into a lake, once or following it.
 
 ``Runner`` decides what to do next and what to retry. Each part has one task: ``RunLog`` says where and how far the log
-is read, ``rollback.reconcile`` makes the lake agree with the log, ``Query`` drives Spark, ``Publisher`` writes to the
-lake, ``refusals`` finds the error behind Spark's report.
+is read, ``rollback.reconcile`` makes the lake agree with the log, ``Query`` drives Spark, ``Publications`` has
+what writes to the lake, ``refusals`` finds the error behind Spark's report.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation
@@ -19,7 +20,7 @@ from pipelines.lake.publish import LakeWriter
 from pipelines.lake.uris import home_of
 from pipelines.replay.job import Job
 from pipelines.replay.options import Replay, RunOutcome, shards_for
-from pipelines.replay.publisher import Publisher
+from pipelines.replay.publisher import Publications
 from pipelines.replay.query import Progress, Query
 from pipelines.replay.refusals import explained, is_sparks, refused_at
 from pipelines.replay.rollback import reconcile
@@ -39,14 +40,12 @@ from pipelines.replay.seed import (
 from pipelines.replay.staged import clear_staged
 from pipelines.source.log_options import Options
 from pipelines.source.plan import Planner
-from pipelines.spark.connect import is_connect
 from pipelines.spark.versions import check_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipelines.replay.on_server import ServerPublisher
-    from pipelines.replay.request_stream import RequestStream
+    from pipelines.replay.request_stream import RequestQuery
 
 ATTEMPTS = 3
 """How often a run starts again without a new batch if the log changes while it is read."""
@@ -83,7 +82,14 @@ class Runner:
             home_of(wanted.lake, wanted.checkpoints),
             keeps_changes=wanted.changes,
         )
-        self._publisher: Publisher | ServerPublisher = Publisher(self.lake, wanted.requests, self._say, self._notice)
+        self._publications = Publications(self.lake, wanted.requests, self._say, self._notice)
+        self.requests: RequestQuery | None = None
+        """The query over request logs, if the run has one."""
+        if wanted.requests is not None:
+            from pipelines.replay.request_stream import RequestQuery
+
+            function = partial(self._publications.function, of_requests=True)
+            self.requests = RequestQuery(self.lake, wanted.requests, function)
         self._limit: int | None = None
         self._refusal: JbodError | None = None
         """The error to raise once everything before ``_limit`` is published."""
@@ -95,12 +101,7 @@ class Runner:
     @property
     def outcome(self) -> RunOutcome:
         """The outcome of the run so far."""
-        return self._publisher.outcome
-
-    @property
-    def requests(self) -> RequestStream | None:
-        """The query over request logs, if the run has one."""
-        return self._publisher.requests
+        return self._publications.outcome
 
     @property
     def has_followed(self) -> bool:
@@ -135,17 +136,13 @@ class Runner:
         """
         check_version(spark.version)
         with only_run(self.wanted.lake) as run:
-            if is_connect(spark):
-                from pipelines.replay.on_server import ServerPublisher
-
-                self._publisher = ServerPublisher(
-                    self.lake, self.wanted.requests, self.outcome, run, self._say, self._notice
-                )
+            self._publications.begin(run)
             return self._attempt(lambda: self._run(spark))
 
     def load(self, threads: int | None = None) -> RunOutcome:
         """As ``run``, without Spark (pipelines.replay.load): for a new lake and a large log. ``run`` may continue."""
-        with only_run(self.wanted.lake):
+        with only_run(self.wanted.lake) as run:
+            self._publications.begin(run)
             return self._attempt(lambda: self._load(threads))
 
     def _attempt(self, replay: Callable[[], None]) -> RunOutcome:
@@ -194,7 +191,6 @@ class Runner:
                 self._notice(
                     f"{self.lake.home}/{CHECKPOINT}: Spark cannot resume from it: it is rebuilt from the records"
                 )
-            self._publisher.problem = None
         if self._refusal is not None and not self._stop.is_set():
             raise self._refusal
         if not self._stop.is_set():
@@ -239,7 +235,8 @@ class Runner:
 
     def _run(self, spark: SparkSession) -> None:
         query = Query(
-            self._publisher,
+            self._publications,
+            self.requests,
             self._stop,
             follow_seconds=self.wanted.follow_seconds,
             say=self._say,
@@ -253,14 +250,19 @@ class Runner:
             self._has_begun = True
             query.wait(spark)
         except Exception as problem:
-            raise self._publisher.problem or explained(self.wanted.lake, problem) from None
+            raise explained(self.wanted.lake, problem) from None
 
     def _load(self, threads: int | None) -> None:
         from pipelines.replay.load import Load
 
-        assert isinstance(self._publisher, Publisher)
+        publish = self._publications.function().publish_reports
+
+        def published(reports: Sequence[tuple[str, bytes]]) -> None:
+            publish(reports)
+            self._publications.look(last=True)
+
         try:
-            load = Load(self._job(), self._publisher.publish_reports, self._say, threads)
+            load = Load(self._job(), published, self._say, threads)
             load.run(Options.read(self._options()), self._stop)
         except Exception as problem:
             raise explained(self.wanted.lake, problem) from None

@@ -27,7 +27,7 @@ from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import Table
 from pipelines.lake.uris import home_of
 from pipelines.replay.options import Replay
-from pipelines.replay.publisher import Publisher
+from pipelines.replay.publisher import Batches
 from pipelines.storage import lease, objects
 from pipelines.upkeep.compact import optimize, vacuum
 from pipelines.upkeep.rebuild import rebuild
@@ -182,14 +182,14 @@ def test_a_run_that_follows_publishes_with_at_most_160_requests(
     lake: str, s3: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[int] = []
-    publish = Publisher.publish
+    publish = Batches.__call__
 
-    def count(self: Publisher, *arguments: object) -> None:
+    def count(self: Batches, *arguments: object) -> None:
         s3.forget()
         publish(self, *arguments)  # type: ignore[arg-type]
         counted.append(len(s3.log))
 
-    monkeypatch.setattr(Publisher, "publish", count)
+    monkeypatch.setattr(Batches, "__call__", count)
     replay(LOG, lake, max_records=10)
     assert len(counted) > 40
     print(f"requests of a publication of 10 records: {sum(counted) / len(counted):.0f}, at most {max(counted)}")

@@ -108,10 +108,12 @@ class LocalRunner(Runner):
         return self.run(SimpleNamespace(version="4.2.0"))  # type: ignore[arg-type]
 
     def _run(self, spark: Any) -> None:
-        publish = self._publisher.function()
+        publish = self._publications.function()
 
         def reported(reports: Sequence[tuple[str, bytes]]) -> None:
             publish(Frame([*reports]), 0)  # type: ignore[arg-type]
 
-        Load(self._job(), reported, lambda _: None).run(Options.read(self._options()), self._stop)
-        self._publisher.look(last=True)
+        try:
+            Load(self._job(), reported, lambda _: None).run(Options.read(self._options()), self._stop)
+        finally:
+            self._publications.look(last=True)

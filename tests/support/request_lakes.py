@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ from pipelines.lake import files
 from pipelines.lake.create import Identity
 from pipelines.lake.publish import Batch, LakeWriter
 from pipelines.lake.tables import BY_NAME, HISTORY
-from pipelines.replay.request_stream import Requests, RequestStream
+from pipelines.replay.request_stream import RequestBatches, Requests, count_outcomes
 from pipelines.upkeep.verify_reference import Row
 from tests.support.lakes import Reference
 from tests.support.logs import Entry, read_log
@@ -51,9 +52,14 @@ class JoinedLake:
         self.lake = LakeWriter.create_or_open(str(path), Identity("test", "kafka", "kafka", 1))
         self.stream = self.restarted()
 
-    def restarted(self, skew: timedelta = SKEW) -> RequestStream:
+    def restarted(self, skew: timedelta = SKEW) -> RequestBatches:
         """The stream of a new run."""
-        return RequestStream(self.lake, Requests((), clock_skew=skew), RLock(), lambda _rows: None)
+        return RequestBatches(self.lake, Requests((), clock_skew=skew), RLock())
+
+    @property
+    def outcomes(self) -> Counter[str]:
+        """The requests of the lake by outcome."""
+        return count_outcomes(str(self.path))[0]
 
     def replay(self, most: int | None = None) -> None:
         """Publish at most ``most`` further entries of the log; None publishes all."""

@@ -20,7 +20,7 @@ from jbod_model.formats import records as r
 from pipelines.cli import main, progress
 from pipelines.java import find_java
 from pipelines.replay.options import Replay
-from pipelines.replay.publisher import Publisher
+from pipelines.replay.publisher import Batches
 from pipelines.replay.runner import Runner
 from pipelines.start.cache import class_archive
 from tests.support import local
@@ -430,13 +430,15 @@ def test_signal_in_a_batch_ends_the_run_after_it_and_says_what_stands(
     batches: int,
     said: str,
 ) -> None:
-    good = Publisher.publish
+    good, calls = Batches.__call__, 0
 
     class Ends(Exception):
         """As a query that is stopped."""
 
-    def publish(self: Publisher, frame: object, batch: int) -> None:
-        if self.outcome.batches == batches:
+    def publish(self: Batches, frame: object, batch: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > batches:
             os.kill(os.getpid(), number)
             raise Ends
         good(self, frame, batch)  # type: ignore[arg-type]
@@ -447,7 +449,7 @@ def test_signal_in_a_batch_ends_the_run_after_it_and_says_what_stands(
         except Ends:
             assert self._stop.is_set()
 
-    monkeypatch.setattr(Publisher, "publish", publish)
+    monkeypatch.setattr(Batches, "__call__", publish)
     monkeypatch.setattr(Runner, "_run", query)
     left, out, err = run("replay", log_dir, "--lake", tmp_path / "lake", "--max-records", 2, "--json")
     assert (left, f"jbod: interrupted: {said}" in err) == (code, True)

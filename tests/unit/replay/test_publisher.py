@@ -1,9 +1,10 @@
-"""The two sides of a replay through Spark Connect, without Spark: what is pickled publishes, the client follows."""
+"""The two sides of a replay, without Spark: a function publishes, also pickled for Spark Connect; the run follows."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ from pyspark import cloudpickle
 from jbod_model.errors import JbodError
 from pipelines.lake.commit import Overtaken
 from pipelines.lake.lock import only_run
-from pipelines.replay.on_server import Batches, ServerPublisher
 from pipelines.replay.options import Replay, RunOutcome
+from pipelines.replay.publisher import Batches, Publications
 from pipelines.upkeep.compact import optimize
 from tests.support.lakes import Reference
 from tests.support.local import Frame, LocalRunner
-from tests.support.logs import read_log
+from tests.support.logs import read_log, segments
 from tests.support.paths import metadata_dir
 from tests.support.tables import differences, expected_rows, rows_of
 
@@ -37,13 +38,13 @@ Session.__module__ = "pyspark.sql.connect.session"
 @pytest.fixture(autouse=True)
 def pickled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes the function for foreachBatch to another process and back, as Spark does."""
-    made = ServerPublisher.function
+    made = Publications.function
 
-    def function(self: ServerPublisher, **options: bool) -> Batches:
+    def function(self: Publications, **options: bool) -> Batches:
         found: Batches = pickle.loads(cloudpickle.dumps(made(self, **options)))
         return found
 
-    monkeypatch.setattr(ServerPublisher, "function", function)
+    monkeypatch.setattr(Publications, "function", function)
 
 
 def replayed(lake: Path, **options: Any) -> tuple[LocalRunner, list[str]]:
@@ -65,7 +66,7 @@ def test_client_knows_what_the_server_published(tmp_path: Path) -> None:
 
 def test_upkeep_during_a_run_counts_no_batch(tmp_path: Path) -> None:
     runner, _ = replayed(tmp_path / "lake", max_records=200)
-    publisher = ServerPublisher(runner.lake, None, RunOutcome(630, 630), "", print, print)
+    publisher = Publications(runner.lake, None, print, print)
     optimize(str(tmp_path / "lake"))
     publisher.look(last=True)
     assert publisher.outcome == RunOutcome(630, 630)
@@ -73,7 +74,7 @@ def test_upkeep_during_a_run_counts_no_batch(tmp_path: Path) -> None:
 
 def function_of(lake: Path) -> tuple[LocalRunner, Callable[[Any, int], None]]:
     runner, _ = replayed(lake)
-    return runner, ServerPublisher(runner.lake, None, RunOutcome(0, 0), "", print, print).function()
+    return runner, Publications(runner.lake, None, print, print).function()
 
 
 def test_server_publishes_nothing_without_the_lock_of_its_client(tmp_path: Path) -> None:
@@ -85,8 +86,25 @@ def test_server_publishes_nothing_without_the_lock_of_its_client(tmp_path: Path)
         publish(Frame([]), 0)
 
 
-def test_server_does_not_publish_on_a_lake_that_another_run_has_changed(tmp_path: Path) -> None:
-    _, publish = function_of(tmp_path / "lake")
-    publish.end = 200  # type: ignore[attr-defined]
+def test_server_does_not_publish_on_a_lake_that_another_run_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = segments(metadata_dir(KAFKA), tmp_path / "log", most=1)
+    runner = LocalRunner(Replay(str(log), str(tmp_path / "lake"), start="log"))
+    runner.go()
+    publish = Publications(runner.lake, None, print, print).function()
+    following = replace(runner.lake.here(), end_offset=200)
+    replayed(tmp_path / "lake")
+    monkeypatch.setattr("pipelines.replay.collect.batch_of", lambda *_: following)
     with only_run(str(tmp_path / "lake")), pytest.raises(Overtaken, match="another run published up to offset 629"):
-        publish(Frame([]), 0)
+        publish(Frame([]), 0)  # type: ignore[arg-type]
+
+
+def test_function_for_another_process_opens_the_tables_itself(tmp_path: Path) -> None:
+    """Open tables cannot be pickled, and two writers that share one would move it under each other."""
+    runner, _ = replayed(tmp_path / "lake")
+    batches = Publications(runner.lake, None, print, print).function()
+    assert batches.lake is not runner.lake
+    assert batches.lake.tables.versions == runner.lake.tables.versions
+    name = "records"
+    assert batches.lake.tables[name] is not runner.lake.tables[name]
