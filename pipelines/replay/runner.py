@@ -191,6 +191,8 @@ class Runner:
                 self._notice(
                     f"{self.lake.home}/{CHECKPOINT}: Spark cannot resume from it: it is rebuilt from the records"
                 )
+            with self.lake.writing():
+                pass  # undoes what the attempt left in the tables and not in the ledger
         if self._refusal is not None and not self._stop.is_set():
             raise self._refusal
         if not self._stop.is_set():
@@ -258,8 +260,10 @@ class Runner:
         publish = self._publications.function().publish_reports
 
         def published(reports: Sequence[tuple[str, bytes]]) -> None:
-            publish(reports)
-            self._publications.look(last=True)
+            try:
+                publish(reports)
+            finally:
+                self._publications.look(last=True)
 
         try:
             load = Load(self._job(), published, self._say, threads)
