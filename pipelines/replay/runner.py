@@ -257,6 +257,7 @@ class Runner:
     def _load(self, threads: int | None) -> None:
         from pipelines.replay.load import Load
 
+        job = self._job()  # before the function takes the open tables
         publish = self._publications.function().publish_reports
 
         def published(reports: Sequence[tuple[str, bytes]]) -> None:
@@ -266,7 +267,7 @@ class Runner:
                 self._publications.look(last=True)
 
         try:
-            load = Load(self._job(), published, self._say, threads)
+            load = Load(job, published, self._say, threads)
             load.run(Options.read(self._options()), self._stop)
         except Exception as problem:
             raise explained(self.wanted.lake, problem) from None

@@ -108,12 +108,13 @@ class LocalRunner(Runner):
         return self.run(SimpleNamespace(version="4.2.0"))  # type: ignore[arg-type]
 
     def _run(self, spark: Any) -> None:
+        job = self._job()  # before the function takes the open tables
         publish = self._publications.function()
 
         def reported(reports: Sequence[tuple[str, bytes]]) -> None:
             publish(Frame([*reports]), 0)  # type: ignore[arg-type]
 
         try:
-            Load(self._job(), reported, lambda _: None).run(Options.read(self._options()), self._stop)
+            Load(job, reported, lambda _: None).run(Options.read(self._options()), self._stop)
         finally:
             self._publications.look(last=True)
