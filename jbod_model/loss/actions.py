@@ -1,6 +1,6 @@
 """What an operator's action gives up: the last copies with every acknowledged write (docs/spec/loss.md, Actions).
 
-An action *gives up a last copy* if no other copy that holds everything is online, and if the rules of the broker and
+An action *gives up a last copy* if no other copy that holds everything is in use, and if the rules of the broker and
 of the controller then recreate its replica, truncate it, or take it off the broker.
 """
 
@@ -31,8 +31,12 @@ class Action:
 
 
 def last_copies(fate: Fate) -> tuple[Copy, ...]:
-    """The copies to save: those that hold everything, if none of them is online (R-ACT-1)."""
-    if not fate.led or any(is_online(fate, copy) for copy in fate.complete):
+    """The copies to save: those that hold everything, if none of them is in use (R-ACT-1)."""
+    state = fate.state
+    if not fate.led or state is None:
+        return ()
+    named = {*state.isr, *state.eligible_leader_replicas}
+    if any(copy.broker_id in named and is_online(fate, copy) for copy in fate.complete):
         return ()
     pending = fate.losses and fate.losses[-1].went_on is None and fate.losses[-1].until is None
     return fate.last if pending or fate.complete else ()

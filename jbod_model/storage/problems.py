@@ -50,7 +50,10 @@ class UnreadableDirectory(StorageProblem):
 
     rule = "R-STORE-11"
     fatal = False
-    advice = "the broker starts without it, its replicas stay offline: repair or replace the disk, then restart"
+    advice = (
+        "the broker starts without it, and its replicas stay offline: read and repair the disk; replace it only if "
+        "`jbod safe-to-remove` finds no last copy in it"
+    )
 
 
 class MalformedMetaProperties(StorageProblem):

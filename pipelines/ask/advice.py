@@ -86,10 +86,10 @@ def only_copies(broker: int, directories: Sequence[str], names: Sequence[str], s
 
 
 def complete_copies_of(names: Sequence[str], shared: Sequence[str]) -> str:
-    """``the only complete copy of a-0``, ``complete copies of a-0, a-1, of which none is online``"""
+    """``the only complete copy of a-0``, ``complete copies of a-0, a-1, of which none is in use``"""
     copies = "copy" if len(names) == 1 else "copies"
     if {*names} & {*shared}:
-        return f"{'a ' if len(names) == 1 else ''}complete {copies} of {few(names)}, of which none is online"
+        return f"{'a ' if len(names) == 1 else ''}complete {copies} of {few(names)}, of which none is in use"
     return f"the only complete {copies} of {few(names)}"
 
 
@@ -148,9 +148,9 @@ def elect(partitions: Sequence[tuple[str, int]], broker: int) -> Advice:
     topic, number = partitions[0]
     more = f", and the same for {few(names[1:])}" if len(names) > 1 else ""
     text = (
-        f"only if it can never be read again: a part of {few(names)} is on broker {broker}; elect it before the broker "
-        f"gets a blank disk (kafka-leader-election.sh --bootstrap-server HOST:PORT --election-type unclean --topic "
-        f"{topic} --partition {number}{more}): this gives up the writes that the part lacks"
+        f"only if it can never be read again: broker {broker} has a copy of {few(names)} that may lack writes; elect "
+        f"it before the other broker gets a blank disk (kafka-leader-election.sh --bootstrap-server HOST:PORT "
+        f"--election-type unclean --topic {topic} --partition {number}{more}): this gives up the writes that it lacks"
     )
     return Advice(Action.ELECT, text, broker, partitions=names, cost=names)
 

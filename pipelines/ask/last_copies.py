@@ -37,7 +37,7 @@ Member = tuple[str, int]
 
 @dataclass(frozen=True)
 class LastCopies:
-    """The partitions without a complete copy online, and what actions on brokers and directories give up."""
+    """The partitions without a complete copy in use, and what actions on brokers and directories give up."""
 
     lake: Lake
     shapes: Sequence[tuple[Fate, Sequence[Member]]] = ()
@@ -151,7 +151,7 @@ class LastCopies:
         found: dict[int, list[Member]] = {}
         for fate, members in self.shapes:
             for copy in fate.copies.values():
-                if copy.broker_id != broker and copy.level == "partial" and is_online(fate, copy):
+                if copy.broker_id != broker and copy.level != "empty" and is_online(fate, copy):
                     hit = [member for member in members if _name(member) in wanted]
                     found.setdefault(copy.broker_id, []).extend(hit)
         for other, hit in sorted(found.items()):

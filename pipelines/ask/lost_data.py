@@ -8,7 +8,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from jbod_model.loss.actions import last_copies
+from jbod_model.loss.actions import is_online, last_copies
 from jbod_model.loss.copies import Copy
 from jbod_model.loss.losses import Loss
 from pipelines.ask.advice import Advice, CopyPlace, about_crash, told
@@ -353,7 +353,11 @@ def _at_risk(lake: Lake, found: Sequence[Followed], places: Places) -> list[AtRi
     at_risk = []
     tiered: frozenset[str] | None = None
     for one in found:
-        last = {copy.broker_id for copy in last_copies(one.shape) if copy.given_up is None}
+        last = {
+            copy.broker_id
+            for copy in last_copies(one.shape)
+            if copy.given_up is None and not is_online(one.shape, copy)
+        }
         if last:
             tiered = tiered_topics(lake) if tiered is None else tiered
             copies = tuple(places.copy(copy) for broker, copy in sorted(one.copies.items()) if broker in last)

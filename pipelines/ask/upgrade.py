@@ -21,7 +21,9 @@ from jbod_model.formats.metadata_version import (
     STABLE,
     controllers_register,
 )
+from jbod_model.loss.actions import Action as Deed
 from pipelines.ask.configs import features
+from pipelines.ask.lost_data import losses
 from pipelines.ask.quorum import ALIVE, GHOST, GHOST_AFTER, VOTER, Levels, Moment, Node, Quorum, quorum
 from pipelines.ask.upgrade_advice import broker_advice, controller_advice, server
 from pipelines.lake.reader import Lake
@@ -153,7 +155,7 @@ def upgrade_check(lake: Lake, to: str | None = None, ghost_after: timedelta = GH
             )
     # A level that is finalized already needs no support.
     wanted = {feature: level for feature, level in wanted.items() if level > finalized.get(feature, 0)}
-    blockers = _blockers(members, wanted, most, who, now)
+    blockers = _blockers(lake, members, wanted, most, who, now)
     at = tuple(
         FeatureLevel(
             feature=feature,
@@ -187,7 +189,7 @@ def held_back(lake: Lake, ghost_after: timedelta = GHOST_AFTER) -> list[Blocker]
     finalized = _finalized(lake, who)
     members = [one for one in _members(who, finalized.get(METADATA_VERSION, 0)) if one.registered]
     wanted = _next_levels(members, finalized)
-    return _blockers(members, wanted, _highest(members), who, finalized.get(METADATA_VERSION, 0))
+    return _blockers(lake, members, wanted, _highest(members), who, finalized.get(METADATA_VERSION, 0))
 
 
 def level_of(text: str) -> int:
@@ -276,7 +278,7 @@ def _order(names: Iterable[str]) -> list[str]:
 
 
 def _blockers(
-    members: Iterable[_Member], wanted: Mapping[str, int], most: Mapping[str, int], who: Quorum, now: int
+    lake: Lake, members: Iterable[_Member], wanted: Mapping[str, int], most: Mapping[str, int], who: Quorum, now: int
 ) -> list[Blocker]:
     """``most``: the levels to be supported in the end, if ``wanted`` has only the next step."""
     found = []
@@ -289,7 +291,8 @@ def _blockers(
         if missing:
             needed = _needs(missing, most)
             if one.kind == BROKER:
-                todo, command = broker_advice(one.node, needed, who)
+                last = [] if one.node.state == ALIVE else _last_copies(lake, one.node.node_id)
+                todo, command = broker_advice(one.node, needed, who, last)
             else:
                 todo, command = controller_advice(one.node, one.registered, needed, who, now)
             registered = one.node.registered if one.registered else None
@@ -298,6 +301,11 @@ def _blockers(
                 Blocker(one.kind, node.node_id, node.state, node.since, registered, node.heard, missing, todo, command)
             )
     return found
+
+
+def _last_copies(lake: Lake, broker: int) -> list[str]:
+    """The partitions whose last complete copy is given up if the broker is unregistered."""
+    return losses(lake).last_copies.given_up(Deed(kind="unregister", broker_id=broker))
 
 
 def _needs(missing: Sequence[Missing], most: Mapping[str, int]) -> str:

@@ -7,16 +7,24 @@ came with 4.4 (KIP-1312), and the controllers accept them from metadata.version 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jbod_model.formats.metadata_version import controllers_unregister
+from pipelines.ask.advice import few
 from pipelines.ask.quorum import ALIVE, GHOST, LEADER, OBSERVER, UNKNOWN, Node, Quorum
 
 
-def broker_advice(node: Node, needed: str, who: Quorum) -> tuple[str, str | None]:
-    """What to do about a broker that lacks a level, and the command, where one helps."""
+def broker_advice(node: Node, needed: str, who: Quorum, last: Sequence[str]) -> tuple[str, str | None]:
+    """What to do about a broker that lacks a level, and the command, where one helps.
+
+    ``last``: the partitions whose last complete copy an unregistration gives up (R-ACT-4).
+    """
     number = node.node_id
     install = f"start broker {number} with {needed} or later"
     if node.state == ALIVE:
         return install, None
+    if last:
+        return f"{install}; do not unregister it: its disks have the last complete copies of {few(last)}", None
     command = f"kafka-cluster.sh unregister --id {number} --bootstrap-server {server(who)}"
     return f"{install}; if it never comes back, move its replicas to other brokers and unregister it", command
 

@@ -28,6 +28,7 @@ from tests.unit.model.loss.loss_world import TOPIC, World
 
 NAME = f"{TOPIC}-0"
 START = 1_700_000_000
+SAFE = "safe to remove"
 
 
 class RecordedWorld(World):
@@ -130,11 +131,12 @@ class Operator:
         broker = self._broker(step)
         if broker is None:
             return False
+        starts = broker.up or step.text != SAFE
         self._stop(broker)
         for disk in [*broker.disks]:
             if str(disk.id) in step.directories or not (step.directories or disk.works):
                 broker.disks[broker.disks.index(disk)] = self.world.new_disk()
-        return self._run(broker)
+        return self._run(broker) if starts else True
 
     def _reassign(self, step: Advice) -> bool:
         if self.random.random() < 0.5:
@@ -196,5 +198,5 @@ def printed(lake: Lake, world: World, random: Random) -> Sequence[Sequence[Advic
         lists += [reason.steps for reason in removal.reasons]
         if removal.safe:
             before = [step for reason in removal.reasons for step in reason.steps]
-            lists.append([*before, Advice(Action.REPLACE, "safe to remove", broker.id, (removal.directory_id,))])
+            lists.append([*before, Advice(Action.REPLACE, SAFE, broker.id, (removal.directory_id,))])
     return [steps for steps in lists if steps]
