@@ -198,7 +198,7 @@ class _State:
             ordinary = mount_or_reassign(broker, directory, self.last.twice(broker, directory))
         else:
             ordinary = compare_and_mount(broker, directory)
-        return self.last.about_directory(broker, directory, ordinary, running=running)
+        return self.last.about_directory(broker, ordinary, running=running)
 
 
 def _state(lake: Lake, default_min_isr: int) -> _State:

@@ -98,13 +98,9 @@ class LastCopies:
             do_not_replace(broker, directories, names, may_run=not self.given_up(restart)),
         ]
 
-    def about_directory(self, broker: int, directory: str, ordinary: Advice, *, running: bool) -> list[Advice]:
-        """The steps for a directory that a registered broker lacks: ``ordinary``, unless it gives up a last copy."""
-        kept = self.steps(broker, running=running)
-        deed = Deed(kind="replace", broker_id=broker, directory=Uuid.parse(directory) if directory else None)
-        if kept and self.given_up(deed):
-            return kept
-        return [*self.before_start(broker, running=running), ordinary]
+    def about_directory(self, broker: int, ordinary: Advice, *, running: bool) -> list[Advice]:
+        """The steps for a directory that a broker lacks: ``ordinary``, unless the broker lacks a last copy."""
+        return self.steps(broker, running=running) or [*self.before_start(broker, running=running), ordinary]
 
     def about_fenced(self, broker: int, *, in_order: bool) -> list[Advice]:
         """The steps for a fenced broker: what its disks need comes first."""

@@ -178,7 +178,7 @@ def causes(lake: Lake, replicas: Sequence[OfflineReplica], last: LastCopies) -> 
             steps = last.about_missing(broker)
         else:
             finding = f"broker {broker} said these replicas were in a directory that failed, not in which"
-            steps = last.about_directory(broker, "", find_failed(broker), running=True)
+            steps = last.about_directory(broker, find_failed(broker), running=True)
         answer.append(
             Cause(
                 reason,
@@ -237,11 +237,11 @@ def _about_directory(
     running = state == "runs"
     if end is None:
         finding = f"broker {broker} never registered directory {directory}"
-        return finding, last.about_directory(broker, directory, compare_ids(broker, directory), running=running)
+        return finding, last.about_directory(broker, compare_ids(broker, directory), running=running)
     if end.ended_by is None:
         finding = f"directory {directory} is now on broker {end.holder}"
         ordinary = put_back(broker, directory, end.holder)
-        return finding, last.about_directory(broker, directory, ordinary, running=running)
+        return finding, last.about_directory(broker, ordinary, running=running)
     if end.ended_by == "failed":
         finding = (
             f"broker {broker} runs, but reported that directory {directory} failed"
@@ -250,12 +250,12 @@ def _about_directory(
             "besides"
         )
         ordinary = repair_or_replace(broker, directory)
-        return finding, last.about_directory(broker, directory, ordinary, running=running)
+        return finding, last.about_directory(broker, ordinary, running=running)
     finding = f"broker {broker} came back without directory {directory}"
     if not running:
         finding += f" at offset {end.offset}, and {state} besides"
     ordinary = mount_or_reassign(broker, directory, last.twice(broker, directory))
-    return finding, last.about_directory(broker, directory, ordinary, running=running)
+    return finding, last.about_directory(broker, ordinary, running=running)
 
 
 def _directory_ends(lake: Lake) -> dict[str, _End]:
