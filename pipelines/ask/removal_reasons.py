@@ -184,7 +184,8 @@ def _about_replicas(place: Place, held: Sequence[Held], last: LastCopies) -> lis
 
 
 def _restart(last: LastCopies, broker: int, text: str) -> list[Advice]:
-    return [*last.before_start(broker, running=True), Advice(Action.RESTART, text, broker)]
+    kept = last.steps(broker, running=True)
+    return kept or [*last.before_start(broker, running=True), Advice(Action.RESTART, text, broker)]
 
 
 def _how_to_empty(place: Place, last: LastCopies) -> Sequence[Advice]:

@@ -18,7 +18,6 @@ from tests.unit.model.loss.loss_disks import Unsound
 
 HISTORIES, CHUNK = amount(20, 2_000), 10
 ROUNDS = 3
-DISOBEYED = (28,)
 FOUND = (7, 23, 28, 74, 121, 220, 255)
 """Seeds for which the advice once gave something up."""
 
@@ -34,16 +33,8 @@ def test_history_whose_advice_once_gave_something_up_has_advice_that_does_not(se
     follow(seed, tmp_path)
 
 
-def test_operator_who_does_what_is_forbidden_loses_data(tmp_path: Path) -> None:
-    """The property would hold of advice that forbids what costs nothing."""
-    counts: Counter[str] = Counter()
-    for seed in DISOBEYED:
-        counts += follow(seed, tmp_path, obeys=False)
-    assert counts["lost by a forbidden step"] == len(DISOBEYED)
-
-
-def follow(seed: int, path: Path, *, obeys: bool = True) -> Counter[str]:
-    """Count the steps that an operator followed; one who does not obey takes the forbidden ones, too."""
+def follow(seed: int, path: Path) -> Counter[str]:
+    """Count the steps that an operator followed."""
     counts: Counter[str] = Counter()
     try:
         world = history(seed)
@@ -55,14 +46,8 @@ def follow(seed: int, path: Path, *, obeys: bool = True) -> Counter[str]:
                 break
             for step in random.choice(lists):
                 counts[f"forbidden {step.action}" if step.forbidden else step.action] += 1
-                if not step.forbidden:
-                    if told(world, operator, step):
-                        break
-                elif not obeys:
-                    before = gone(world)
-                    operator.follow(step)
-                    counts["lost by a forbidden step"] += bool(gone(world) - before)
-                    return counts
+                if not step.forbidden and told(world, operator, step):
+                    break
     except Unsound:
         counts["unsound"] += 1
     return counts
@@ -82,11 +67,16 @@ def told(world: RecordedWorld, operator: Operator, step: Advice) -> bool:
 
 
 def gone(world: RecordedWorld) -> set[tuple[int, bool]]:
-    """The losses, and whether each is final. What a crash may have taken, and a restart brings to light, is not its."""
+    """The losses, and whether each is final.
+
+    Left out: what a crash may have taken, and a restart brings to light; and a copy that no record has placed, of which
+    nobody knows on which disk it is (docs/spec/loss.md).
+    """
     if world.partition is None:
         return set()
     return {
         (loss.offset, loss.went_on is not None)
         for loss in world.fate.losses
         if not any(copy.broker_id == loss.leader and copy.given_up is None for copy in loss.copies)
+        and all(copy.directory is not None for copy in loss.copies)
     }
