@@ -164,7 +164,7 @@ def test_check_lists_every_check_and_what_decides_the_others(capsys: pytest.Capt
     assert code == 0
     known = [*(one.id for one in CHECKS), *(one.id for one in ELSEWHERE)]
     assert [line.split()[0] for line in out.splitlines() if line.startswith("B-")] == known
-    assert set(known) == {f"B-{number:02}" for number in range(1, 37)}
+    assert set(known) == {f"B-{number:02}" for number in range(1, len(known) + 1)}
     code, out, _ = run(capsys, "--list", "--json")
     assert len(json.loads(out)["checks"]) == len(CHECKS)
 
