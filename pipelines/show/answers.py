@@ -27,8 +27,7 @@ MOST_CAUSES = 8
 def show_offline(answer: Offline, chosen: Chosen, every: bool = False, out: Console | None = None) -> None:
     """What is offline. ``answer`` is about the replicas that match the filters of ``chosen``.
 
-    The list is short unless ``every``. On a terminal it comes before the causes, so that the answer is on the last
-    lines; in a pipe after them.
+    The causes come first. The list of replicas after them is short unless ``every``.
     """
     out = out or console()
     at = f"At offset {answer.offset}, {when(answer.time)}:"
@@ -51,16 +50,12 @@ def show_offline(answer: Offline, chosen: Chosen, every: bool = False, out: Cons
     if answer.replicas:
         _show_hurt(out, answer)
     _show_leaderless(out, answer, every)
-    if out.is_terminal and answer.replicas:
-        say(out)
-        _show_replicas(out, answer, chosen, every)
     show_losses(out, answer.data, answer.time, every)
     if not answer.replicas:
         return
     _show_causes(out, answer, every)
-    if not out.is_terminal:
-        say(out)
-        _show_replicas(out, answer, chosen, every)
+    say(out)
+    _show_replicas(out, answer, chosen, every)
 
 
 def _show_causes(out: Console, answer: Offline, every: bool) -> None:

@@ -17,7 +17,7 @@ from pipelines.show.selection import Chosen
 from pipelines.show.text import console, listed, many, say, short_name, show_selection, show_table, when
 
 SCREENFUL = 40
-"""Rows of a list on a terminal, unless all are asked for."""
+"""Rows of a list, unless all are asked for."""
 STORIES = 12
 """Up to this many incidents are printed in full. If there are more, only those that have not ended are."""
 
@@ -52,7 +52,7 @@ def show_incidents(
     show_selection(out, chosen)
     answer = chosen.rows
     say(out)
-    shown = answer if every or not out.is_terminal or chosen.wanted.orders else answer[-SCREENFUL:]
+    shown = answer if every or chosen.wanted.orders else answer[-SCREENFUL:]
     if len(shown) < len(answer):
         say(out, f"{len(answer) - len(shown):,} earlier ones: --all, or --json", "dim")
     told = answer if every or len(answer) <= STORIES else going[-STORIES:]
@@ -178,7 +178,7 @@ def show_details(
     if answer.leader_losses:
         say(out)
         say(out, "Leaders", "bold")
-        losses = answer.leader_losses if every or not out.is_terminal else answer.leader_losses[:SCREENFUL]
+        losses = answer.leader_losses if every else answer.leader_losses[:SCREENFUL]
         show_table(
             out,
             ("PARTITION", "OFFSET", "LED BY", "THEN", "LED AGAIN", "AFTER"),
@@ -190,7 +190,7 @@ def show_details(
         say(out)
         say(out, "Replicas", "bold")
         show_selection(out, chosen)
-        outages = chosen.rows if every or not out.is_terminal else chosen.rows[:SCREENFUL]
+        outages = chosen.rows if every or chosen.wanted.orders else chosen.rows[:SCREENFUL]
         show_table(
             out,
             ("PARTITION", "BROKER", "DIRECTORY", "FROM", "TO", "OFFLINE FOR"),

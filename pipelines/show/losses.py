@@ -11,7 +11,7 @@ from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, Losses
 from pipelines.show.text import age, listed, many, say, when
 
 MOST_GROUPS = 8
-"""Groups on a terminal, unless all are asked for."""
+"""Groups, unless all are asked for."""
 
 
 def told_losses(answer: Losses) -> str:
@@ -41,7 +41,7 @@ def only_local(tiered: Sequence[str]) -> str:
 
 def show_losses(out: Console, answer: Losses, time: datetime, every: bool = False) -> None:
     """Lost data, the disks that may still have a copy, and what to do; then the disks that must not be wiped."""
-    groups = answer.groups if every or not out.is_terminal else answer.groups[:MOST_GROUPS]
+    groups = answer.groups if every else answer.groups[:MOST_GROUPS]
     if groups:
         say(out)
         say(out, "Data", "bold")
@@ -57,7 +57,7 @@ def show_losses(out: Console, answer: Losses, time: datetime, every: bool = Fals
         say(out, f"  and {many(len(answer.groups) - len(groups), 'group')} more: --all, or --json", "dim")
     if answer.accepted:
         say(out, f"Lost data that was accepted (check.losses_accepted_until): {answer.accepted:,}", "dim")
-    held = answer.held if every or not out.is_terminal else answer.held[:MOST_GROUPS]
+    held = answer.held if every else answer.held[:MOST_GROUPS]
     if held:
         say(out)
         say(out, "Do not wipe", "bold")

@@ -17,7 +17,7 @@ from pipelines.show.selection import Chosen
 from pipelines.show.text import console, listed, many, say, show_selection, show_table, when
 
 SCREENFUL = 40
-"""Rows of a list on a terminal, unless all are asked for."""
+"""Rows of a list, unless all are asked for."""
 
 ADVICE = (
     (
@@ -86,7 +86,7 @@ def show_risk(answer: Risk, shown: Risk, chosen: Chosen, every: bool = False, ou
     for title, exposures in (("Brokers", shown.brokers), ("Directories", shown.directories)):
         if exposures:
             say(out)
-            _show_exposures(out, title, exposures, every)
+            _show_exposures(out, title, exposures, every or chosen.wanted.orders)
 
 
 def _show_advice(out: Console, lost: Container[str], *more: str) -> None:
@@ -126,7 +126,7 @@ def _show_already(out: Console, answer: Risk) -> None:
 
 
 def _show_exposures(out: Console, title: str, exposures: Sequence[Exposure], every: bool) -> None:
-    shown = exposures if every or not out.is_terminal else exposures[:SCREENFUL]
+    shown = exposures if every else exposures[:SCREENFUL]
     say(out, f"{title}, worst first", "bold")
     with_directory = exposures[0].directory_id is not None
     columns = ["BROKER", "DIRECTORY", "NO LEADER", "LAST REPLICA", "UNCLEAN", "UNDER MIN ISR", "LEADERS MOVE"]
@@ -208,7 +208,7 @@ def show_whatif(answer: WhatIf, chosen: Chosen, every: bool = False, out: Consol
     if answer.changes:
         say(out)
         show_selection(out, chosen)
-        _show_changes(out, chosen.rows, every)
+        _show_changes(out, chosen.rows, every or chosen.wanted.orders)
 
 
 def _show_last_offline(out: Console, answer: WhatIf) -> None:
@@ -233,7 +233,7 @@ def _hit(answer: WhatIf, what: str) -> list[str]:
 
 
 def _show_changes(out: Console, changes: Sequence[Change], every: bool) -> None:
-    shown = changes if every or not out.is_terminal else changes[:SCREENFUL]
+    shown = changes if every else changes[:SCREENFUL]
     show_table(
         out,
         ("PARTITION", "REPLICAS", "LEADER", "THEN", "IN SYNC", "THEN", "MIN ISR", "LOSES"),

@@ -38,7 +38,7 @@ from tests.unit.replay.histories import histories, log_of
 
 COPIES = sorted(path for path in CLUSTERS.glob("*/metadata/*") if path.is_dir())
 QUESTIONS: dict[str, Callable[[Lake], object]] = {
-    "offline": offline,
+    "offline": lambda lake: offline(lake).as_json(),
     "status": status,
     "directories": directories,
     "image": image,
