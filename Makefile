@@ -1,6 +1,6 @@
 # make setup | demo | test | lint | bench | clean.   PYTHON=python3.12 chooses another interpreter.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration exhaustive lab live cluster defects tla s3 spark-versions kafka-schema mutate lint bench clean
+.PHONY: help setup demo docs test unit integration exhaustive lab live cluster defects tla s3 spark-versions kafka-schema mutate lint bench clean
 MAKEFLAGS += --no-print-directory
 # Without files of bytecode, every worker and every process of a test compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -17,6 +17,7 @@ help:
 	@echo "make setup   a virtual environment in $(VENV), with $(BIN)/jbod"
 	@echo "make demo    replay a real cluster's log, ask it what is offline and why, check it, draw a report"
 	@echo "make test    lint, types, unit and integration tests"
+	@echo "make docs    the tables and diagrams of docs/ that are made from the code"
 	@echo "make exhaustive   every seed, case and kill point of the tests (an hour; every night on main)"
 	@echo "make live    follow a real Kafka 4.4.0 while its disks break and a controller goes (needs Maven)"
 	@echo "make cluster the main job on a Spark cluster of three processes, while executors and workers are killed"
@@ -67,6 +68,10 @@ demo: setup
 # What a newer Kafka's records have that is not known here; its jars are at any Maven repository.
 kafka-schema: setup
 	@$(BIN)/python -m tests.kafka_schema $(JAR)
+
+# The parts of docs/ that are made from the code: tables, diagrams, the matrix of rules.
+docs: setup
+	$(BIN)/python -m tests.docs --write
 
 lint: setup
 	$(BIN)/ruff check .

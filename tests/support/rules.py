@@ -71,7 +71,9 @@ def engine_files() -> list[Path]:
 
 def files_of_tests() -> list[Path]:
     """Python files of the tests, without those about this repository's own pages."""
-    return [path for path in (ROOT / "tests").rglob("*.py") if path.parent.name not in ("repository", "support")]
+    return [
+        path for path in (ROOT / "tests").rglob("*.py") if path.parent.name not in ("repository", "support", "docs")
+    ]
 
 
 def pages() -> list[Path]:

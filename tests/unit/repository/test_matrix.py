@@ -1,27 +1,14 @@
-"""docs/spec/matrix.md: every rule with its sources, the code that implements it and the tests that prove it."""
+"""Every rule has code and a test, and a search for a word of the KIP finds its rules."""
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.docs.matrix import matrix
 from tests.support import rules
 from tests.support.paths import ROOT
-
-HEAD = """# Rules, code and tests
-
-Every numbered rule of this folder: the KIP section, Kafka class and words it comes from, and the first line of each
-file that cites it. The column *model* has `jbod_model`, the specification that can be run, and its laboratory `lab`;
-*engine* has `pipelines`, which implements some rules a second time. Search this page for a word of the KIP (`LogDirs`,
-`QueuedReplicaToDirAssignments`, `INVALID_REQUEST`) to find its rules. [kip.md](kip.md) goes the other way: from each
-statement of the KIP to its rules. Invariants are not here: [invariants.md](invariants.md) says of each what checks it.
-`tests/unit/repository/test_matrix.py` writes this page anew and fails when it is out of date.
-
-| rule | stated in | KIP section, Kafka class, words | model | engine | tests |
-| --- | --- | --- | --- | --- | --- |
-"""
 
 # The names that KIP-858 introduces, changes or builds upon, draft pages included: whoever looks for one finds a rule.
 KIP_WORDS = {
@@ -70,25 +57,6 @@ KIP_WORDS = {
 }
 
 
-def _cell(found: dict[str, int]) -> str:
-    return " ".join(f"[{path.rpartition('/')[2]}:{line}](../../{path}#L{line})" for path, line in found.items())
-
-
-@cache
-def _matrix() -> str:
-    columns = [
-        rules.first_lines(files) for files in (rules.model_files(), rules.engine_files(), rules.files_of_tests())
-    ]
-    rows = []
-    for rule in sorted(
-        rules.stated_rules().values(),
-        key=lambda rule: (rule.page, rule.id.rpartition("-")[0], int(rule.id.rpartition("-")[2])),
-    ):
-        cells = (_cell(column.get(rule.id, {})) for column in columns)
-        rows.append(f"| {rule.id} | [{rule.page}]({rule.page}#L{rule.line}) | {rule.source} | {' | '.join(cells)} |")
-    return HEAD + "\n".join(rows) + "\n"
-
-
 def test_every_rule_has_code_and_a_test() -> None:
     code = rules.first_lines([*rules.model_files(), *rules.engine_files()])
     tests = rules.first_lines(rules.files_of_tests())
@@ -127,11 +95,4 @@ def test_abbreviated_ids_are_recognised(text: str) -> None:
 def test_word_of_the_kip_is_in_the_row_of_a_rule(word: str) -> None:
     quoted = f"`{word}`"
     assert [rule.id for rule in rules.stated_rules().values() if quoted in rule.source], "no rule's source has it"
-    assert quoted in _matrix()
-
-
-def test_matrix_in_the_docs_is_up_to_date() -> None:
-    made = _matrix()
-    if not rules.MATRIX.exists() or rules.MATRIX.read_text(encoding="utf-8") != made:
-        rules.MATRIX.write_text(made, encoding="utf-8")
-        raise AssertionError(f"{rules.MATRIX.name} was out of date and is written anew: commit it")
+    assert quoted in matrix()

@@ -1,11 +1,10 @@
-"""The pictures of docs/spec/broker.md are the tables in the code, and the explorer names what it explores."""
+"""The explorer names the invariants that it explores."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from tests.support.broker_pictures import decision_table, moves_diagram
 from tests.support.paths import ROOT
 
 
@@ -15,12 +14,6 @@ def text(*folders: str) -> str:
 
 
 CODE = text("jbod_model", "pipelines", "lab")
-
-
-def test_pictures_in_the_docs_are_the_tables_in_the_code() -> None:
-    page = (ROOT / "docs" / "spec" / "broker.md").read_text()
-    assert decision_table() in page
-    assert moves_diagram() in page
 
 
 def test_invariants_that_are_explored_are_named_by_the_explorer() -> None:

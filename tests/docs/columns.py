@@ -1,0 +1,32 @@
+"""docs/columns.md: the rows of every question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipelines.show.columns import TABLES
+from pipelines.show.rows import Table
+
+HEAD = """# The rows of every question
+
+`jbod QUESTION --format csv|ndjson|parquet` prints rows with these columns. Names are those of the lake's tables. A name
+never changes its meaning, and new columns come at the end. Times are UTC. In CSV, null is empty and a list has commas.
+`--sort` takes these names. `python -m tests.docs --write` writes this page from `pipelines/show/columns.py`.
+"""
+
+
+def columns_page() -> str:
+    """The page."""
+    return "\n".join(_lines(TABLES)).rstrip() + "\n"
+
+
+def _lines(tables: tuple[Table, ...]) -> Iterator[str]:
+    yield HEAD
+    for table in tables:
+        filters = ", ".join(f"`--{name}`" for name in table.filters)
+        yield f"## jbod {table.name}\n"
+        reasons = f" `--reason` compares {', '.join(table.reasons)}." if table.reasons else ""
+        yield f"A row is {table.row}." + (f" Filters: {filters}." if filters else "") + reasons + "\n"
+        yield "| column | type | is |\n| --- | --- | --- |"
+        yield from (f"| `{column.name}` | {column.kind} | {column.about} |" for column in table.all_columns)
+        yield ""
