@@ -45,7 +45,7 @@ class _Section:
 class Replay(_Section):
     """How a log is read and replayed."""
 
-    profile: Literal["kafka", "kip858", "draft"] = "kafka"
+    profile: Literal["kafka", "kip858"] = "kafka"
     max_records: Annotated[int, Ge(1)] = 10_000_000
     """Records of one micro-batch."""
     tail: Literal["wait", "stop"] = "wait"

@@ -9,7 +9,6 @@ from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION
 from jbod_model.formats.requests import BROKER_RESOURCE, TOPIC_RESOURCE
 from jbod_model.ids import ID_TABLES, Uuid
-from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
 from pipelines.ask.configs import UNCLEAN_ELECTION, features, setting
 from pipelines.lake.reader import Lake
@@ -100,7 +99,6 @@ def _partitions(lake: Lake, condition: str) -> Iterable[tuple[str, str, int, Par
 
 
 def _brokers(lake: Lake) -> Iterable[BrokerRegistration]:
-    impaired = _impaired(lake)
     rows = lake.query(
         "SELECT broker_id, broker_epoch, incarnation_id, fenced, in_controlled_shutdown, rack, log_dirs, "
         "cordoned_log_dirs "
@@ -116,20 +114,7 @@ def _brokers(lake: Lake) -> Iterable[BrokerRegistration]:
             rack=rack,
             directories=tuple(map(_uuid, directories)),
             cordoned_directories=None if cordoned is None else tuple(map(_uuid, cordoned)),
-            has_offline_directories=broker_id in impaired,
         )
-
-
-def _impaired(lake: Lake) -> set[int]:
-    """The brokers with the draft's flag: a directory failed after their epoch's offset (R-DRAFT-6)."""
-    if not PROFILES[lake.published.profile].derives_offline_flag:
-        return set()
-    rows = lake.query(
-        f"SELECT broker_id FROM {lake.at('brokers')} b WHERE EXISTS (SELECT 1 FROM {lake.until('directories')} d "
-        "WHERE d.broker_id = b.broker_id AND d.ended_by = 'failed' AND d.to_offset > b.broker_epoch "
-        f"AND d.to_offset <= {lake.offset})"
-    )
-    return {broker_id for (broker_id,) in rows}
 
 
 def _configs(lake: Lake) -> dict[tuple[int, str], dict[str, str]]:

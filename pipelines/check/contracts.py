@@ -167,9 +167,8 @@ _BROKERS_HAVE_THEIR_DIRECTORIES = f"""
     WHERE coalesce(listed.offsets, 0) <> array_length(array_distinct(t.log_dirs)) * ({end_of("t")} - t.from_offset)
 """
 
-# When and why each replica was offline, from assignments and registrations only (R-OFF-4, R-OFF-8, R-OFF-9; Kafka's
-# DirectoryId#isOnline). A broker's timeline is its registrations, and its absence between, before and after them. The
-# draft's flag is not in the tables: it is set if a directory failed since the broker registered, at its epoch's offset.
+# When and why each replica was offline, from assignments and registrations only (R-OFF-4, R-OFF-8; Kafka's
+# DirectoryId#isOnline). A broker's timeline is its registrations, and its absence between, before and after them.
 _DERIVED = f"""
     ends AS (
         SELECT broker_id, from_offset, {end_of("b")} AS to_offset FROM brokers_history b CROSS JOIN lake
@@ -180,15 +179,9 @@ _DERIVED = f"""
                OVER (PARTITION BY broker_id ORDER BY from_offset, to_offset), -1) AS from_offset
         FROM ends
     ), life AS (
-        SELECT b.broker_id, b.from_offset, b.to_offset, b.fenced, b.log_dirs, FALSE AS missing,
-               max(d.to_offset) IS NOT NULL AS impaired
-        FROM brokers_history b CROSS JOIN lake
-        LEFT JOIN directories_history d
-            ON lake.profile = 'draft' AND d.broker_id = b.broker_id AND d.ended_by = 'failed'
-            AND d.to_offset > b.broker_epoch AND d.to_offset <= b.from_offset
-        GROUP BY b.broker_id, b.from_offset, b.to_offset, b.fenced, b.log_dirs
+        SELECT broker_id, from_offset, to_offset, fenced, log_dirs, FALSE AS missing FROM brokers_history
         UNION ALL
-        SELECT broker_id, from_offset, to_offset, FALSE, NULL, TRUE, FALSE FROM absent WHERE from_offset < to_offset
+        SELECT broker_id, from_offset, to_offset, FALSE, NULL, TRUE FROM absent WHERE from_offset < to_offset
     ), judged AS (
         SELECT a.topic_id, a.partition, a.replica_index, a.broker_id, a.directory_id,
                greatest(a.from_offset, b.from_offset) AS from_offset, least({end_of("a")}, {end_of("b")}) AS to_offset,
@@ -196,7 +189,7 @@ _DERIVED = f"""
                     WHEN b.fenced THEN 'broker fenced'
                     WHEN list_contains(b.log_dirs, a.directory_id) THEN 'online'
                     WHEN a.directory_id = lake.lost THEN 'directory lost'
-                    WHEN lake.profile <> 'kafka' AND array_length(b.log_dirs) <= 1 AND NOT b.impaired THEN 'online'
+                    WHEN lake.profile <> 'kafka' AND array_length(b.log_dirs) <= 1 THEN 'online'
                     WHEN lake.profile <> 'kafka' THEN 'directory offline'
                     WHEN a.directory_id IN (lake.unassigned, lake.migrating) THEN 'online'
                     WHEN array_length(b.log_dirs) = 0 THEN 'online'

@@ -45,7 +45,7 @@ FINDINGS = Table(
             column("todo", pa.string(), "what to do next"),
             column("source", pa.string(), "where the rule comes from"),
             column("cluster_id", pa.string(), "cluster.id, empty if unknown"),
-            column("profile", pa.string(), "rules: kafka, kip858 or draft"),
+            column("profile", pa.string(), "rules: kafka or kip858"),
             column("first_seen_offset", pa.int64(), "newest offset when a run first found it"),
             column("first_seen_time", TIME, "time of that offset"),
             column("last_seen_offset", pa.int64(), "newest offset when a run last found it"),

@@ -45,7 +45,7 @@ def replay(
     lake: Annotated[str | None, typer.Option(help="folder of the tables; created if it does not exist")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="continue as the log grows, until Ctrl-C")] = False,
     max_records: Annotated[int | None, typer.Option(help="records of one micro-batch")] = None,
-    profile: Annotated[str | None, typer.Option(help="rules: kafka, kip858 or draft")] = None,
+    profile: Annotated[str | None, typer.Option(help="rules: kafka or kip858")] = None,
     ids: Annotated[str, typer.Option(help="what the log's reserved ids mean: kafka or kip858")] = "kafka",
     start: Annotated[str, typer.Option(help="where a new lake begins: auto, log or snapshot")] = "auto",
     tail: Annotated[str | None, typer.Option(help="a batch cut off at the end: wait or stop")] = None,

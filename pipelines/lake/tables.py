@@ -355,7 +355,7 @@ LEDGER = Table(
             column("fingerprint", pa.int64(), "CRC-32C of the last batch, to detect a rewritten log"),
             column("end_time", TIME, "append time of the last record"),
             column("published_time", TIME, "when the row was written"),
-            column("profile", pa.string(), "rules: kafka, kip858 or draft"),
+            column("profile", pa.string(), "rules: kafka or kip858"),
             column("ids", pa.string(), "reserved ids that the log was written with: kafka or kip858"),
             column("cluster_id", pa.string(), "cluster.id of the metadata directory, empty if unknown"),
             column("metadata_version", pa.int32(), "feature level of metadata.version, -1 before the first"),

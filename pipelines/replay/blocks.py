@@ -14,7 +14,6 @@ from pipelines.replay.events import (
     CHANGE,
     CLEAR_ELR,
     PARTITION,
-    REGISTER_BROKER,
     REMOVE_TOPIC,
     TOPIC,
     Events,
@@ -25,8 +24,6 @@ from pipelines.replay.slice_ids import SliceIds
 _MOST_TYPES = 255
 _OF_PARTITIONS = np.zeros(_MOST_TYPES + 1, np.bool_)
 _OF_PARTITIONS[[TOPIC, PARTITION, CHANGE, REMOVE_TOPIC, CLEAR_ELR]] = True
-_WITH_REWRITES = _OF_PARTITIONS.copy()
-_WITH_REWRITES[REGISTER_BROKER] = True
 
 
 @njit(cache=True, nogil=True)
@@ -42,13 +39,9 @@ def shards_of(topics: np.ndarray, shards: int) -> np.ndarray:
     return out
 
 
-def rows_of_events(records: Records, kept: np.ndarray | None = None, *, logical_rewrites: bool = False) -> np.ndarray:
-    """Rows of the records that touch topics and partitions. ``kept`` bool[n]: false for those that do not count.
-
-    ``logical_rewrites``: registrations of brokers touch partitions, too (R-DRAFT-1, R-DRAFT-2).
-    """
-    of_events = _WITH_REWRITES if logical_rewrites else _OF_PARTITIONS
-    wanted = of_events[np.minimum(records.types, _MOST_TYPES)] & records.known
+def rows_of_events(records: Records, kept: np.ndarray | None = None) -> np.ndarray:
+    """Rows of the records that touch topics and partitions. ``kept`` bool[n]: false for those that do not count."""
+    wanted = _OF_PARTITIONS[np.minimum(records.types, _MOST_TYPES)] & records.known
     if kept is not None:
         wanted &= kept
     return np.flatnonzero(wanted)

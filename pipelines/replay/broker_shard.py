@@ -115,7 +115,7 @@ def broker_rows(state: BrokerShardState, changes: Sequence[Change], generation: 
     closed_dirs: list[dict[str, Any]] = []
     happened: list[dict[str, Any]] = []
     for change in changes:
-        if change.before is not None and change.after is not None and change.before.same_row(change.after):
+        if change.before is not None and change.after is not None and change.before == change.after:
             state.brokers[change.broker_id] = change.after
             continue
         at = Since(change.offset, change.time, change.snapshot)

@@ -28,14 +28,12 @@ from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.registrations import (
     BrokerRegistration,
     IllegalRecord,
-    Rewrite,
     check_directory_owners,
     registered,
-    rewrite_of,
 )
 from pipelines.formats.api_keys import KEY_OF
 from pipelines.formats.lists import number_ids
-from pipelines.replay.offline import BROKER_ACTIVE, BROKER_FENCED, BROKER_IMPAIRED, BROKER_MISSING, Timeline
+from pipelines.replay.offline import BROKER_ACTIVE, BROKER_FENCED, BROKER_MISSING, Timeline
 
 BROKER_TYPES = tuple(
     KEY_OF[kind]
@@ -61,12 +59,6 @@ class Registration:
     rack: str | None
     directories: tuple[str, ...]
     cordoned: tuple[str, ...] | None
-    has_offline_directories: bool = False
-    """The flag of the drafts, in no table (R-DRAFT-6)."""
-
-    def same_row(self, other: Registration) -> bool:
-        """Whether both are the same in the table of brokers."""
-        return replace(self, has_offline_directories=other.has_offline_directories) == other
 
 
 @dataclass(frozen=True)
@@ -137,7 +129,6 @@ def _of(known: BrokerRegistration) -> Registration:
         known.rack,
         _ordered(known.directories),
         None if cordoned is None else _ordered(cordoned),
-        known.has_offline_directories,
     )
 
 
@@ -152,7 +143,6 @@ def _model(broker: Registration) -> BrokerRegistration:
         rack=broker.rack,
         directories=tuple(map(Uuid.parse, broker.directories)),
         cordoned_directories=None if broker.cordoned is None else tuple(map(Uuid.parse, broker.cordoned)),
-        has_offline_directories=broker.has_offline_directories,
     )
 
 
@@ -162,8 +152,6 @@ class FoldedBrokers(NamedTuple):
     brokers: dict[int, Registration]
     changes: list[Change]
     """Without changes that have no effect."""
-    rewrites: list[Rewrite | None]
-    """For each RegisterBrokerRecord, what it rewrites in partitions. Empty if the profile has no rewrites."""
 
 
 def fold_brokers(
@@ -175,7 +163,6 @@ def fold_brokers(
     """
     now = dict(brokers)
     changes: list[Change] = []
-    rewrites: list[Rewrite | None] = []
     loading: dict[int, Registration] = {}
     for event in events:
         if event.record is None:
@@ -188,9 +175,6 @@ def fold_brokers(
             continue
         known = loading if event.snapshot else now
         broker_id, after, cause = _apply(known, event.record, event.offset, profile)
-        if profile.logical_rewrites and isinstance(event.record, RegisterBrokerRecord):
-            old = known.get(broker_id)
-            rewrites.append(None if old is None or after is None else rewrite_of(_model(old), _model(after)))
         if event.snapshot:
             loading.pop(broker_id, None)
             if after is not None:
@@ -204,7 +188,7 @@ def fold_brokers(
         else:
             now[broker_id] = after
         changes.append(Change(event.offset, event.time, event.batch, False, broker_id, before, after, cause))
-    return FoldedBrokers(now, changes, rewrites)
+    return FoldedBrokers(now, changes)
 
 
 def timeline(
@@ -249,9 +233,7 @@ def _raw(text: str) -> bytes:
 def _state(broker: Registration | None) -> int:
     if broker is None:
         return BROKER_MISSING
-    if broker.fenced:
-        return BROKER_FENCED
-    return BROKER_IMPAIRED if broker.has_offline_directories else BROKER_ACTIVE
+    return BROKER_FENCED if broker.fenced else BROKER_ACTIVE
 
 
 def dump_brokers(brokers: Mapping[int, Registration]) -> bytes:

@@ -14,7 +14,6 @@ from jbod_model.formats.records import (
     ClearElrRecord,
     PartitionChangeRecord,
     PartitionRecord,
-    RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
@@ -26,8 +25,6 @@ from pipelines.replay.pack import narrow, pack, unpack
 
 TOPIC, REMOVE_TOPIC, CLEAR_ELR = (KEY_OF[kind] for kind in (TopicRecord, RemoveTopicRecord, ClearElrRecord))
 PARTITION, CHANGE = (KEY_OF[kind] for kind in (PartitionRecord, PartitionChangeRecord))
-# An event only if registrations rewrite partitions (EngineRules.logical_rewrites).
-REGISTER_BROKER = KEY_OF[RegisterBrokerRecord]
 # Not a record: the end of a snapshot. Everything that the snapshot did not contain ends here.
 SNAPSHOT_END = 255
 NO_IDS = np.empty((0, 2), np.uint64)

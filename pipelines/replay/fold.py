@@ -18,15 +18,13 @@ A *slot* is one replica of a partition for as long as its broker and its directo
     TopicRecord                             no version; the topic exists
     PartitionRecord, PartitionChangeRecord  a version of the partition that it names; slots where replicas moved
     ClearElrRecord                          a version of each partition that has an ELR; no slot
-    RegisterBrokerRecord (draft only)       a version of each partition, and slots, whose directories it rewrites
     RemoveTopicRecord                       no version; closes the versions and slots of the topic
     end of a snapshot                       no version; closes all that the snapshot did not name
 
-Four exceptions:
+Three exceptions:
 1. A record of a snapshot that equals the open version makes no new version: the open one continues (R-REPLAY-2).
 2. A record of a snapshot finds only what the snapshot named before it; the state from before does not count.
 3. A ClearElrRecord without a topic changes the partitions of all topics (R-CLEAR-1).
-4. A rewrite gives lists that no record has: the fold adds them to the source rows (R-DRAFT-1, R-DRAFT-2).
 
 Invariants between two events:
 - A partition that exists has one version with TO == OPEN, its row P_LATEST; a removed one has none.
@@ -38,7 +36,7 @@ Invariants between two events:
   again. What it has already done, it does not do twice.
 
 An event costs the length of its lists, as a hash table finds its partition. RemoveTopicRecord costs the topic's
-partitions; ClearElrRecord, a rewrite and the end of a snapshot go through all partitions. Memory: a row for each
+partitions; ClearElrRecord and the end of a snapshot go through all partitions. Memory: a row for each
 version and each slot that was true during the batch.
 
 Source: Kafka's PartitionRegistration#merge, TopicsDelta, and the stricter checks of ReplicationControlManager.
@@ -53,12 +51,11 @@ import numpy as np
 from pipelines.formats.kernels import helper, inlined, njit
 from pipelines.formats.partitions import ELR, LAST_KNOWN_ELR, PARTITION_EPOCH
 from pipelines.replay import fold_columns as c
-from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, REGISTER_BROKER, REMOVE_TOPIC, TOPIC
+from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, REMOVE_TOPIC, TOPIC
 from pipelines.replay.fold_columns import Batch, Counts, Folded, Lists, Tables, Topics
 from pipelines.replay.kernel_tables import wider, wider_flat
 from pipelines.replay.merge import is_moved, merge, repeats, size_of
 from pipelines.replay.partition_index import enter, enter_all, make_room, spot
-from pipelines.replay.rewrites import more_directories, rewrite
 from pipelines.replay.slots import reassign
 
 
@@ -213,8 +210,6 @@ def _apply(batch: Batch, tables: Tables, topics: Topics, counts: Counts, start: 
                 _close(tables, topics.first[topic], False, now, c.REMOVED)
         elif kind == CLEAR_ELR:
             status, missing, counts = _clear_elr(batch.lists, tables, counts, topic, now)
-        elif kind == REGISTER_BROKER:
-            status, missing, counts = rewrite(batch, tables, counts, e)
         else:
             _end_snapshot(tables, counts.partitions, topics, now)
         if status != c.FINE:
@@ -247,6 +242,4 @@ def fold(batch: Batch, parts: Any, alive: Any, versions: Any, slots: Any) -> Fol
             versions = wider(versions, counts.versions + missing)
             slots = wider(slots, counts.slots + missing)
             heap = wider_flat(heap, counts.heap + missing)
-            if len(batch.rewrites.brokers) > 0:
-                batch = more_directories(batch, missing)
-    return Folded(status, event, versions, counts.versions, slots, counts.slots, counts.partitions, batch.lists)
+    return Folded(status, event, versions, counts.versions, slots, counts.slots, counts.partitions)

@@ -50,7 +50,7 @@ PARTITION_COLUMNS = P_NEXT + 1
 class EventColumns(NamedTuple):
     """The columns of Events that kernels read. ``topics`` int32[m]: the shard's topic numbers, ALL_TOPICS for none.
 
-    ``partitions`` int32[m]: the number of the partition; of a registration, the row of its Rewrites.
+    ``partitions`` int32[m]: the number of the partition.
     """
 
     kinds: Any
@@ -75,21 +75,6 @@ class Lists(NamedTuple):
     directory_sizes: Any
 
 
-class Rewrites(NamedTuple):
-    """The rewrites of directories by registrations, without records (jbod_model.replay.registrations.Rewrite).
-
-    Rewrite r: the replicas of ``brokers[r]`` are in directory number ``all_in[r]``; if that is -1, those in the
-    directory numbers ``lost[lost_ends[r]:lost_ends[r + 1]]`` are in LOST. int32, ``lost_ends`` int64[r + 1]. The fold
-    adds lists of directories to Lists; ``fill`` int64[2] counts its rows and values in use.
-    """
-
-    brokers: Any
-    all_in: Any
-    lost: Any
-    lost_ends: Any
-    fill: Any
-
-
 class Batch(NamedTuple):
     """The input of a fold: events that apply to ``old`` partitions. The first event has moment ``old_moments``.
 
@@ -101,7 +86,6 @@ class Batch(NamedTuple):
     old_moments: int
     events: EventColumns
     lists: Lists
-    rewrites: Rewrites
 
 
 class Topics(NamedTuple):
@@ -132,10 +116,7 @@ class Counts(NamedTuple):
 
 
 class Folded(NamedTuple):
-    """The result of ``fold``. If the status is not FINE, the event at that index broke a rule.
-
-    ``lists`` are those of the batch, with the lists of directories that rewrites added.
-    """
+    """The result of ``fold``. If the status is not FINE, the event at that index broke a rule."""
 
     status: int
     event: int
@@ -144,4 +125,3 @@ class Folded(NamedTuple):
     slots: Any
     slot_count: int
     partition_count: int
-    lists: Any

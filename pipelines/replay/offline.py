@@ -30,8 +30,7 @@ ONLINE, MISSING, FENCED, DIRECTORY_OFFLINE, DIRECTORY_LOST = range(5)
 O_SLOT, O_REASON, O_FROM, O_FROM_TIME, O_FROM_SNAPSHOT, O_TO, O_TO_TIME = range(7)
 # Columns of an open offline interval (int64): the assignment's row, then those of the interval.
 H_SLOT, H_REASON, H_FROM, H_FROM_TIME, H_FROM_SNAPSHOT = range(5)
-# IMPAIRED: active, with the draft's flag for offline directories (R-DRAFT-6).
-BROKER_MISSING, BROKER_FENCED, BROKER_ACTIVE, BROKER_IMPAIRED = range(4)
+BROKER_MISSING, BROKER_FENCED, BROKER_ACTIVE = range(3)
 _MOST_QUICK = 1 << 12
 
 
@@ -80,8 +79,7 @@ def _reason(line: Timeline, step: int, directory: int, literal_offline: bool) ->
                 return ONLINE
         if directory == DIR_LOST:
             return DIRECTORY_LOST
-        # R-OFF-8 and, for the flag, R-OFF-9
-        return DIRECTORY_OFFLINE if end - start > 1 or state == BROKER_IMPAIRED else ONLINE
+        return DIRECTORY_OFFLINE if end - start > 1 else ONLINE  # R-OFF-8
     if directory == DIR_LOST:  # R-OFF-5
         return DIRECTORY_LOST
     if end == start:  # R-OFF-6

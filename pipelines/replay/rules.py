@@ -8,8 +8,10 @@ import numpy as np
 
 from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES, IdTable
-from jbod_model.profiles import PROFILES
+from jbod_model.profiles import KAFKA, KIP858
 
+PROFILES = {profile.name: profile for profile in (KAFKA, KIP858)}
+"""The profiles by which logs are replayed. No log was ever written by the rules of the draft."""
 # DIR_MIGRATING and DIR_UNASSIGNED of pipelines.replay.fold_columns, which takes longer to import.
 _ABSENT = {"migrating": 0, "unassigned": 1}
 
@@ -19,15 +21,13 @@ class EngineRules:
     """How a log is replayed. ``profile`` names the rules, ``ids`` says what the log's reserved ids mean (R-ID-4).
 
     ``absent_directory`` is the number of the id that applies if a record gives none (R-PART-3). ``literal_offline``
-    says whether the KIP's rule applies for offline replicas (R-OFF-8; R-OFF-9 differs by a flag of the broker).
-    ``logical_rewrites`` says whether registrations rewrite partitions without a record (R-DRAFT-1, R-DRAFT-2).
+    says whether the KIP's rule applies for offline replicas (R-OFF-8).
     """
 
     profile: str
     ids: str
     absent_directory: int
     literal_offline: bool
-    logical_rewrites: bool = False
 
     @property
     def reserved_ids(self) -> np.ndarray:
@@ -49,5 +49,4 @@ def rules(profile: str = "kafka", ids: str = "kafka") -> EngineRules:
         ids=ids,
         absent_directory=_ABSENT[chosen.absent_directories],
         literal_offline=chosen.offline_rule != "kafka",
-        logical_rewrites=chosen.logical_rewrites,
     )

@@ -6,7 +6,6 @@ the next state, and returns the rows of history that closed and those that are o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,17 +13,15 @@ import numpy as np
 
 from jbod_model.errors import ReplayViolation
 from jbod_model.ids import Uuid
-from jbod_model.replay.registrations import Rewrite
 from pipelines.formats.kernels import njit
 from pipelines.formats.lists import number_ids
 from pipelines.formats.partitions import REPLICAS
 from pipelines.replay import fold_columns as c
-from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, REGISTER_BROKER, TOPIC, Events, starts_of
+from pipelines.replay.events import CHANGE, CLEAR_ELR, PARTITION, TOPIC, Events, starts_of
 from pipelines.replay.fold import fold
-from pipelines.replay.fold_columns import Batch, EventColumns, Folded, Lists, Rewrites
+from pipelines.replay.fold_columns import Batch, EventColumns, Folded, Lists
 from pipelines.replay.offline import Timeline, offline_intervals
 from pipelines.replay.open_rows import open_slots, open_state, open_versions
-from pipelines.replay.rewrites import rewrite_columns
 from pipelines.replay.state import Moments, ShardState
 from pipelines.replay.step import Step
 
@@ -36,7 +33,6 @@ def step(
     *,
     absent_directory: int,
     literal_offline: bool,
-    rewrites: Sequence[Rewrite | None] = (),
     rest: ShardState | None = None,
     is_last: bool = False,
 ) -> Step:
@@ -46,13 +42,14 @@ def step(
     step's state contains them (pipelines.replay.touched).
 
     ``timeline_of(directory_ids)`` returns (Timeline, these ids with those of the brokers appended), as each shard has
-    its own numbers of directories. ``absent_directory`` and ``literal_offline`` as in EngineRules; ``rewrites``: what
-    each REGISTER_BROKER event rewrites. Raises ReplayViolation at the first event that breaks a rule.
+    its own numbers of directories. ``absent_directory`` and ``literal_offline`` as in EngineRules. Raises
+    ReplayViolation at the first event that breaks a rule.
     """
-    given = _given(state, events, timeline_of, rewrites)
+    given = _given(state, events, timeline_of)
     events = given.events
     parts, alive = _open_parts(state, events, len(given.topics))
-    folded = _folded(state, given, parts, alive, absent_directory)
+    lists = _sources(state, given.events, given.directories)
+    folded = _folded(state, given, lists, parts, alive, absent_directory)
     versions, slots = folded.versions[: folded.version_count], folded.slots[: folded.slot_count]
     moments = Moments(
         np.concatenate([state.when_offsets, events.offsets]),
@@ -74,7 +71,7 @@ def step(
         slot_rows=_ended_and_open(slots, c.A_FROM, c.A_TO, moments.offsets),
         intervals=intervals[:count],
         moments=moments,
-        lists=folded.lists,
+        lists=lists,
         absent_directory=absent_directory,
         old=len(state.part_topic),
         old_slots=len(state.slot_since),
@@ -101,10 +98,9 @@ class _Given(NamedTuple):
     directories: np.ndarray
     directory_ids: np.ndarray
     timeline: Timeline
-    rewrites: Rewrites
 
 
-def _given(state: ShardState, events: Events, timeline_of: Any, rewrites: Sequence[Rewrite | None]) -> _Given:
+def _given(state: ShardState, events: Events, timeline_of: Any) -> _Given:
     """Numbers the topics and directories: first those of the state, then new ones."""
     topic_numbers, topics = number_ids(events.topics, state.topics)
     # The last entry is for events that name no topic.
@@ -114,8 +110,7 @@ def _given(state: ShardState, events: Events, timeline_of: Any, rewrites: Sequen
     directory_numbers, directory_ids = number_ids(events.directory_ids, state.directory_ids)
     directories = directory_numbers[events.directories]
     timeline, directory_ids = timeline_of(directory_ids)
-    rewritten, directory_ids = rewrite_columns(rewrites, directory_ids)
-    return _Given(events, topic_of, topics, names, directories, directory_ids, timeline, rewritten)
+    return _Given(events, topic_of, topics, names, directories, directory_ids, timeline)
 
 
 def _open_parts(state: ShardState, events: Events, topics: int) -> tuple[np.ndarray, np.ndarray]:
@@ -129,20 +124,15 @@ def _open_parts(state: ShardState, events: Events, topics: int) -> tuple[np.ndar
     return parts, alive
 
 
-def _folded(state: ShardState, given: _Given, parts: np.ndarray, alive: np.ndarray, absent_directory: int) -> Folded:
+def _folded(
+    state: ShardState, given: _Given, lists: Lists, parts: np.ndarray, alive: np.ndarray, absent_directory: int
+) -> Folded:
     """Folds the events; updates ``parts`` and ``alive``. Raises ReplayViolation."""
     events, old = given.events, len(state.part_topic)
-    lists = _sources(state, events, given.directories)
     versions = np.empty((old + len(events), c.VERSION_COLUMNS), np.int32)
     open_versions(state, versions)
-    partitions = events.partitions
-    registered = np.flatnonzero(events.kinds == REGISTER_BROKER)
-    if len(registered):
-        partitions = partitions.copy()
-        partitions[registered] = np.arange(len(registered))
-    given.rewrites.fill[:] = len(lists.directory_starts), len(lists.directories)
-    columns = EventColumns(events.kinds, events.snapshot, given.topic_of, partitions, events.scalars)
-    batch = Batch(old, absent_directory, len(state.when_offsets), columns, lists, given.rewrites)
+    columns = EventColumns(events.kinds, events.snapshot, given.topic_of, events.partitions, events.scalars)
+    batch = Batch(old, absent_directory, len(state.when_offsets), columns, lists)
     folded = fold(batch, parts, alive, versions, open_slots(state, parts[:old, c.P_SLOTS], absent_directory))
     if folded.status != c.FINE:
         raise _violation(events, folded.event, folded.status)

@@ -21,8 +21,6 @@ from jbod_model.formats import codec
 from jbod_model.formats.batch import read_control
 from jbod_model.formats.control_records import ControlRecord
 from jbod_model.formats.records import FeatureLevelRecord, Record
-from jbod_model.profiles import PROFILES
-from jbod_model.replay.registrations import Rewrite
 from pipelines.formats.api_keys import KEY_OF
 from pipelines.formats.record_names import unknown_kinds
 from pipelines.formats.records import CONTROL_BASE, Records
@@ -54,6 +52,7 @@ from pipelines.replay.pack import compress, decompress, pack, unpack
 from pipelines.replay.quorum_rows import QUORUM_TYPES, QuorumEvent
 from pipelines.replay.record_rows import record_rows
 from pipelines.replay.rows import Rows, rows_of
+from pipelines.replay.rules import PROFILES
 from pipelines.replay.shard import step
 from pipelines.replay.slice_ids import SliceIds
 from pipelines.replay.small_rows import packed_rows
@@ -125,7 +124,7 @@ def shard_events(
     job: Job, piece: Slice, records: Records, kept: np.ndarray, named: SliceIds
 ) -> tuple[Events, np.ndarray]:
     """The events of a slice, and the bounds of the shards among them: int64[shards + 1]."""
-    rows = rows_of_events(records, kept, logical_rewrites=job.rules.logical_rewrites)
+    rows = rows_of_events(records, kept)
     order, bounds = by_shard(rows, named, job.shards)
     return events_of(records, order, snapshot=piece.snapshot_offset, named=named), bounds
 
@@ -305,7 +304,6 @@ def fold_rows(
         lambda known: timeline(folded.before, folded.changes, known),
         absent_directory=job.rules.absent_directory,
         literal_offline=job.rules.literal_offline,
-        rewrites=folded.rewrites,
         rest=rest,
         is_last=is_last,
     )
@@ -320,12 +318,11 @@ def _part(job: Job, shard: int, kind: str, payload: bytes) -> Part:
 
 
 class _Registrations(NamedTuple):
-    """Registrations before a batch, those after it as bytes, their changes, and what they rewrite in partitions."""
+    """Registrations before a batch, those after it as bytes, and their changes."""
 
     before: Mapping[int, Registration]
     after: bytes
     changes: Sequence[Change]
-    rewrites: Sequence[Rewrite | None]
 
 
 @lru_cache(maxsize=4)
@@ -333,8 +330,8 @@ def _fold_registrations(profile: str, held: bytes, payloads: tuple[bytes, ...]) 
     """Folds the broker records of a batch. All shards share them, so they are folded once."""
     before = load_brokers(held)
     events = [event for payload in payloads for event in _events_of_values(payload)]
-    after, changes, rewrites = fold_brokers(before, events, PROFILES[profile])
-    return _Registrations(before, dump_brokers(after), changes, rewrites)
+    after, changes = fold_brokers(before, events, PROFILES[profile])
+    return _Registrations(before, dump_brokers(after), changes)
 
 
 def _load_shard(job: Job, state: bytes | None) -> tuple[bytes, ShardState]:

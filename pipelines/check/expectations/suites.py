@@ -38,7 +38,7 @@ _VALUES: Mapping[tuple[str, str], Sequence[str]] = {
     ("voters", "role"): ("leader", "voter", "observer"),
     ("voters", "ended_by"): ("election", "voters", "kraft version", "resync"),
     ("partitions", "leader_recovery"): ("RECOVERED", "RECOVERING"),
-    ("ledger", "profile"): ("kafka", "kip858", "draft"),
+    ("ledger", "profile"): ("kafka", "kip858"),
     ("ledger", "ids"): ("kafka", "kip858"),
 }  # fmt: skip
 _LEAST = {"partition": 0, "replica_index": 0, "broker_id": 0, "controller_id": 0, "node_id": 0, "leader": -1,

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from jbod_model.profiles import PROFILES
 from pipelines.replay.fold_columns import DIR_MIGRATING, DIR_UNASSIGNED
-from pipelines.replay.rules import rules
+from pipelines.replay.rules import PROFILES, rules
 from tests.support import engine
 from tests.support.kafka_images import kafka_images
 from tests.support.paths import CLUSTERS
@@ -77,9 +76,8 @@ def test_tables_from_a_brokers_copy_equal_the_controllers(copy: Path) -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_rules_of_the_engine_follow_from_the_profile(profile: str) -> None:
-    """R-PART-3, R-OFF-7, R-OFF-8, R-OFF-9, R-DRAFT-1."""
+    """R-PART-3, R-OFF-7, R-OFF-8."""
     numbers = {"migrating": DIR_MIGRATING, "unassigned": DIR_UNASSIGNED}
     found = rules(profile)
     assert found.absent_directory == numbers[PROFILES[profile].absent_directories]
-    assert found.literal_offline == (PROFILES[profile].offline_rule in ("kip858", "draft"))
-    assert found.logical_rewrites == PROFILES[profile].logical_rewrites
+    assert found.literal_offline == (PROFILES[profile].offline_rule == "kip858")

@@ -27,7 +27,7 @@ DAMAGED = 8
 SEGMENT = "__cluster_metadata-0/00000000000000000000.log"
 
 
-PROFILES = {"kafka-4.1.2": ("kafka", "kip858", "draft")}
+PROFILES = {"kafka-4.1.2": ("kafka", "kip858")}
 """Profiles by cluster, where they are more than Kafka's."""
 
 
