@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from pipelines.formats.batches import scan
-from pipelines.replay.options import Replay
-from pipelines.replay.runner import Runner
+from pipelines.run.options import Replay
+from pipelines.run.runner import Runner
 from pipelines.source.log_dir import LogDir
 from pipelines.spark.session import spark_session
 

@@ -53,7 +53,7 @@ def open_lake(
         from pipelines.start.plain_kernels import choose_kernels
 
         choose_kernels(log_dirs)
-        from pipelines.replay.log_lake import LogLake
+        from pipelines.run.log_lake import LogLake
         from pipelines.source.log_options import Options
 
         replay = settings.replay

@@ -25,11 +25,11 @@ from pipelines.start.switch import choose
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipelines.replay.options import RunOutcome
-    from pipelines.replay.request_stream import RequestQuery, Requests
-    from pipelines.replay.runner import Runner
+    from pipelines.run.options import RunOutcome
+    from pipelines.run.request_stream import RequestQuery, Requests
+    from pipelines.run.runner import Runner
 
-PRELOAD = "pipelines.replay.preload"
+PRELOAD = "pipelines.run.preload"
 """The module that Spark's workers load at their start."""
 
 
@@ -81,9 +81,9 @@ def replay(
             soon = None
             if not loads:
                 soon = _soon(settings, log_dir) if is_new else _soon_again(settings, log_dir, follow)
-            from pipelines.replay.nothing_new import nothing_new
-            from pipelines.replay.options import Replay
-            from pipelines.replay.runner import Runner
+            from pipelines.run.options import Replay
+            from pipelines.run.run_log import nothing_new
+            from pipelines.run.runner import Runner
             from pipelines.source.tail import Settle
 
             wanted = Replay(
@@ -244,7 +244,7 @@ def _is_newer(log_dir: str, lake: str) -> bool:
 def _requests(files: list[str] | None, settings: Any) -> Requests | None:
     if not files:
         return None
-    from pipelines.replay.request_stream import Requests
+    from pipelines.run.request_stream import Requests
 
     skew = timedelta(seconds=settings.clock_skew_seconds)
     return Requests(tuple(files), settings.time_zone, skew, settings.max_bytes)

@@ -19,7 +19,7 @@ Five things limit how far the log may be read. The lowest of their offsets wins:
 
 A log may change between two refreshes. If a file is gone, is shorter, or has another batch at the end of the scan, the
 log was cut off: the planner drops the scan. If the batch before a position has another fingerprint, or a newer epoch
-took its offsets, the log was rewritten: the planner raises LogChanged, and pipelines.replay.rollback compares the lake.
+took its offsets, the log was rewritten: the planner raises LogChanged, and pipelines.run.rollback compares the lake.
 Retention deletes the oldest segments; this is not a change. A reader below the first segment begins with a snapshot.
 
 Order of calls:

@@ -42,7 +42,7 @@ def are_plain() -> bool:
 
 def _are_kept() -> bool:
     """Whether numba has kept compiled kernels beside the modules."""
-    return any(Path(__file__).parents[1].glob("replay/__pycache__/*.nbi"))
+    return any(Path(__file__).parents[1].glob("fold/__pycache__/*.nbi"))
 
 
 def _are_small(logs: Sequence[str], most: int) -> bool:

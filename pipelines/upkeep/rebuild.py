@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jbod_model.formats.records import API_KEYS, TYPE_NAMES
+from pipelines.fold.rows import record_rows
+from pipelines.fold.rules import rules
 from pipelines.formats.programs import programs
 from pipelines.formats.record_names import kind_of
 from pipelines.formats.records import decode_values
@@ -29,11 +31,9 @@ from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.recover import fit, mend
 from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, RECORDS, REQUESTS
-from pipelines.replay.from_records import CHUNK, folded
-from pipelines.replay.job import Job
-from pipelines.replay.record_rows import record_rows
-from pipelines.replay.rules import rules
-from pipelines.replay.seed import discard_checkpoint
+from pipelines.run.rebuild_states import CHUNK, folded
+from pipelines.run.seed import discard_checkpoint
+from pipelines.run.stage_options import Job
 from pipelines.upkeep.compact import replace_files
 
 Say = Callable[[str], None]

@@ -22,8 +22,8 @@ from jbod_model.formats.records import (
 )
 from jbod_model.ids import Uuid
 from pipelines.java import use_java
-from pipelines.replay.options import Replay
-from pipelines.replay.runner import Runner
+from pipelines.run.options import Replay
+from pipelines.run.runner import Runner
 from pipelines.settings import Spark
 from pipelines.spark.delta_jars import folder, keep
 from pipelines.spark.jvm import end_jvm

@@ -11,7 +11,7 @@ from shutil import copy
 
 import pytest
 
-from pipelines.replay.seed import CHECKPOINT
+from pipelines.run.seed import CHECKPOINT
 from pipelines.upkeep.compact import vacuum
 from tests.cluster.kills import MOMENTS, Killer, orphans, publications
 from tests.cluster.standalone import Run, Standalone, started, wait_for

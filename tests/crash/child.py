@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipelines.replay.options import RunOutcome
+    from pipelines.run.options import RunOutcome
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
     if words[0] == "--die":
         _, point, *words = words
     from pipelines.cli.main import main as jbod
-    from pipelines.replay import runner
+    from pipelines.run import runner
     from tests.crash.points import arm
 
     replay = runner.Runner._replay

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jbod_model.errors import JbodError
-from pipelines.replay.options import Replay
-from pipelines.replay.preload import warm
-from pipelines.replay.runner import Runner
+from pipelines.run.options import Replay
+from pipelines.run.preload import warm
+from pipelines.run.runner import Runner
 from tests.crash.points import arm
 from tests.support import local
 

@@ -84,7 +84,7 @@ def _step(what: str) -> tuple[Any, str, Callable[[tuple[Any, ...]], bool]]:
     from pipelines.lake.publish import LakeWriter
 
     if what.startswith("load:"):
-        return importlib.import_module("pipelines.replay.load"), what.removeprefix("load:"), lambda _: True
+        return importlib.import_module("pipelines.run.load"), what.removeprefix("load:"), lambda _: True
     name = what.removeprefix("take-back:")
     if what == "ledger":
         return LakeWriter, "append_ledger", lambda _: True
@@ -98,7 +98,7 @@ def _step(what: str) -> tuple[Any, str, Callable[[tuple[Any, ...]], bool]]:
             "commit",
             lambda arguments: arguments[1].name == name and (arguments[4] == arguments[5]) == back,
         )
-    return importlib.import_module("pipelines.replay.rollback"), name, lambda _: True
+    return importlib.import_module("pipelines.run.rollback"), name, lambda _: True
 
 
 def _watch(folder: Path, pattern: re.Pattern[str], death: Callable[[], None]) -> None:

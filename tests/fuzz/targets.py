@@ -21,10 +21,10 @@ from jbod_model.formats.request_log import parse_line
 from jbod_model.storage.meta_properties import from_properties
 from jbod_model.storage.properties import parse_properties
 from jbod_model.storage.server_config import parse_server_config
+from pipelines.fold.events import join
+from pipelines.fold.pack import CorruptState, compress, decompress, unpack
 from pipelines.formats import batches, records
 from pipelines.formats.request_lines import Parser
-from pipelines.replay.events import join
-from pipelines.replay.pack import CorruptState, compress, decompress, unpack
 from tests.support.paths import CLUSTERS, FIXTURES
 
 LIMIT = 1 << 22

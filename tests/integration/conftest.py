@@ -69,7 +69,7 @@ def spark() -> Iterator[SparkSession]:
         java_options="-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
         conf=SPARK_OPTIONS,
     )
-    session = spark_session(settings, preload="pipelines.replay.preload")
+    session = spark_session(settings, preload="pipelines.run.preload")
     yield session
     session.stop()
     # Py4J keeps the functions of foreachBatch, and PySpark the error of one that failed, with all that its frames hold.

@@ -17,8 +17,8 @@ from jbod_model.formats.batch import write_batch
 from jbod_model.formats.codec import encode
 from jbod_model.formats.records import VersionedRecord
 from jbod_model.ids import Uuid
-from pipelines.replay.options import Replay
-from pipelines.replay.runner import Runner
+from pipelines.run.options import Replay
+from pipelines.run.runner import Runner
 from tests.support.logs import first_batches, read_log
 from tests.support.paths import ROOT, metadata_dir
 from tests.support.tables import differences, rows_of
@@ -96,8 +96,8 @@ def test_run_killed_while_it_takes_back_is_made_good_by_the_next(
     program = f"""
 import os, signal
 from pipelines.lake.publish import LakeWriter
-from pipelines.replay.runner import Runner
-from pipelines.replay.options import Replay
+from pipelines.run.runner import Runner
+from pipelines.run.options import Replay
 good, calls = LakeWriter.commit, []
 def commit(*arguments):
     good(*arguments)

@@ -173,8 +173,8 @@ offline = spark.sql("SELECT * FROM offline_now").count()
 at = spark.sql("SELECT count(*) FROM offline_replicas_at(200)").collect()[0][0]
 assert dict(spark.conf.getAll) == before
 from jbod_model.errors import UsageError
-from pipelines.replay.options import Replay
-from pipelines.replay.runner import Runner
+from pipelines.run.options import Replay
+from pipelines.run.runner import Runner
 try:
     Runner(Replay(sys.argv[2], sys.argv[4])).run(spark)
 except UsageError as problem:

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines import ask
-from pipelines.replay.options import Replay
-from pipelines.replay.runner import Runner
+from pipelines.run.options import Replay
+from pipelines.run.runner import Runner
 from tests.integration.test_changed_history import FORK, LOG, SOURCE, rewrite
 from tests.support.lakes import Reference
 from tests.support.logs import read_log

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.ask import Lake, image
-from pipelines.replay.options import Replay
-from pipelines.replay.runner import Runner
+from pipelines.run.options import Replay
+from pipelines.run.runner import Runner
 from tests.support import engine
 from tests.support.kafka_images import kafka_images
 from tests.support.lakes import Reference

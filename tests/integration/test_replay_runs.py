@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import BY_NAME, HISTORY, TABLES
-from pipelines.replay.options import Replay
-from pipelines.replay.runner import Runner
-from pipelines.replay.seed import CHECKPOINT
+from pipelines.run.options import Replay
+from pipelines.run.runner import Runner
+from pipelines.run.seed import CHECKPOINT
 from pipelines.upkeep.verify_reference import Row
 from tests.support.logs import segments
 from tests.support.paths import metadata_dir
@@ -96,7 +96,7 @@ def test_spark_continues_a_lake_that_was_loaded_without_it(
 ) -> None:
     lake, log_dir = tmp_path / "lake", segments(metadata_dir(KAFKA), tmp_path / "log", most=2)
     Runner(Replay(str(log_dir), str(lake), shards=4)).load()
-    monkeypatch.setattr("pipelines.replay.rollback.states_at", lambda *_, **__: pytest.fail("the seed was not used"))
+    monkeypatch.setattr("pipelines.run.rollback.states_at", lambda *_, **__: pytest.fail("the seed was not used"))
     for most in (3, None):
         runner = replay(spark, segments(metadata_dir(KAFKA), log_dir, most=most), lake)
         assert (runner.outcome.batches, runner.outcome.rolled_back) == (1, [])

@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 from jbod_model.errors import UsageError
 from jbod_model.formats.request_log_file import RequestLog
 from pipelines.lake.publish import LakeWriter
-from pipelines.replay.options import Replay
-from pipelines.replay.request_stream import Requests, count_outcomes
-from pipelines.replay.runner import Runner
-from pipelines.replay.seed import OF_REQUESTS
+from pipelines.run.options import Replay
+from pipelines.run.request_stream import Requests, count_outcomes
+from pipelines.run.runner import Runner
+from pipelines.run.seed import OF_REQUESTS
 from pipelines.source.kafka_request_log import register
 from pipelines.upkeep.verify_reference import Row
 from tests.support.paths import KAFKAS, metadata_dir

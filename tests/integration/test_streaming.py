@@ -20,7 +20,7 @@ from tests.support import local
 from tests.support.spark_engine import SparkEngine, spark_engine
 from tests.support.tables import in_force, rows_of
 from tests.support.volume import sampled
-from tests.unit.replay.test_rollback import write
+from tests.unit.run.test_rollback import write
 
 PUBLICATIONS = 50
 KEY = [name for name in CHANGES.key if name not in ("generation", "retraction")]

@@ -22,9 +22,9 @@ from pipelines.lake.create import Identity
 from pipelines.lake.lock import only_run
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import TABLES
-from pipelines.replay.options import Replay
-from pipelines.replay.runner import Runner
-from pipelines.replay.seed import CHECKPOINT, OF_REQUESTS, checkpoint_fits, is_readable, mark_keys, write_seed
+from pipelines.run.options import Replay
+from pipelines.run.runner import Runner
+from pipelines.run.seed import CHECKPOINT, OF_REQUESTS, checkpoint_fits, is_readable, mark_keys, write_seed
 from pipelines.source.positions import Position
 from pipelines.storage.faults import fault_of_disk
 from tests.crash.check import History, complete, readable, uninterrupted

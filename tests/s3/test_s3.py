@@ -26,8 +26,8 @@ from pipelines.lake.head import HEAD
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import Table
 from pipelines.lake.uris import home_of
-from pipelines.replay.options import Replay
-from pipelines.replay.publisher import Batches
+from pipelines.run.options import Replay
+from pipelines.run.publisher import Batches
 from pipelines.storage import lease, objects
 from pipelines.upkeep.compact import optimize, vacuum
 from pipelines.upkeep.rebuild import rebuild
@@ -152,7 +152,7 @@ def test_a_checkpoint_of_another_machine_is_not_resumed(lake: str, tmp_path: Pat
     log = tmp_path / "log"
     segments(metadata_dir("kafka-3.7.2"), log)
     mine = replay(log, lake, max_records=100)
-    from pipelines.replay.seed import is_stamped
+    from pipelines.run.seed import is_stamped
 
     assert is_stamped(mine.lake)
     optimize(lake)

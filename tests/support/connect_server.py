@@ -33,7 +33,7 @@ def connect_server(folder: Path, **conf: str) -> Iterator[str]:
         "spark.sql.shuffle.partitions": "2",
         # Workers that have the kernels loaded start faster.
         "spark.python.daemon.module": "pipelines.start.daemon",
-        "spark.executorEnv._JBOD_PRELOAD": "pipelines.replay.preload",
+        "spark.executorEnv._JBOD_PRELOAD": "pipelines.run.preload",
         **SPARK_OPTIONS,
         **conf,
     }

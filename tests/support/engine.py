@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipelines.fold.rules import rules
 from pipelines.lake.tables import BY_NAME, DERIVED
-from pipelines.replay.job import Job
-from pipelines.replay.rules import rules
-from pipelines.replay.stages import fold_rows, shard_rows
+from pipelines.run.stage_options import Job
+from pipelines.run.stages import fold_rows, shard_rows
 from pipelines.source.log_dir import LogDir
 from pipelines.source.plan import Planner
 from pipelines.source.positions import Slice

@@ -15,13 +15,13 @@ from deltalake import Field as DeltaField
 from deltalake.schema import PrimitiveType
 
 from pipelines import ask
+from pipelines.fold.slices import shards_of
 from pipelines.lake import files
 from pipelines.lake.commit import live_files
 from pipelines.lake.create import Identity
 from pipelines.lake.publish import Batch, LakeWriter
 from pipelines.lake.restore import shards_of_rows
 from pipelines.lake.tables import BY_NAME, CHANGES, HISTORY, TABLES
-from pipelines.replay.blocks import shards_of
 from tests.support.lakes import Reference
 from tests.support.logs import read_log
 from tests.support.paths import metadata_dir

@@ -11,18 +11,18 @@ from shutil import copytree
 from types import SimpleNamespace
 from typing import Any
 
+from pipelines.fold.rules import rules
 from pipelines.lake.changes import next_generation
 from pipelines.lake.create import Identity
 from pipelines.lake.publish import LakeWriter
-from pipelines.replay.collect import batch_of
-from pipelines.replay.job import Job
-from pipelines.replay.load import Load
-from pipelines.replay.options import RunOutcome
-from pipelines.replay.rollback import RolledBack, reconcile
-from pipelines.replay.rules import rules
-from pipelines.replay.runner import Runner
-from pipelines.replay.seed import discard_checkpoint, seed_position, seed_state
-from pipelines.replay.stages import decode_slice, fold_shard
+from pipelines.run.batch import batch_of
+from pipelines.run.load import Load
+from pipelines.run.options import RunOutcome
+from pipelines.run.rollback import RolledBack, reconcile
+from pipelines.run.runner import Runner
+from pipelines.run.seed import discard_checkpoint, seed_position, seed_state
+from pipelines.run.stage_options import Job
+from pipelines.run.stages import decode_slice, fold_shard
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Options
 from pipelines.source.plan import Planner

@@ -66,7 +66,7 @@ def test_settings_files_later_ones_win(monkeypatch: pytest.MonkeyPatch, tmp_path
         ("replay: {profil: kafka}", "bad.yaml: replay.profil: no such setting; did you mean profile?"),
         (
             "replay: {profile: drafts}",
-            "bad.yaml: replay.profile: 'drafts' is invalid: input should be 'kafka',",
+            "bad.yaml: replay.profile: 'drafts' is invalid: input should be 'kafka' or 'kip858'",
         ),
         ("spark: 7", "bad.yaml: spark: 7 is invalid"),
         ("lake: [", "bad.yaml: line 1: not valid YAML"),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pipelines import ask
-from pipelines.replay.options import Replay
+from pipelines.run.options import Replay
 from tests.support.local import LocalRunner
 from tests.support.paths import ROOT, metadata_dir
 from tests.support.request_lakes import request_log

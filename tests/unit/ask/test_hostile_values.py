@@ -19,7 +19,7 @@ from pipelines.cli import main
 from tests.support import local
 from tests.support.volume import rare
 from tests.support.written import TIME
-from tests.unit.replay.histories import LAST
+from tests.unit.fold.histories import LAST
 
 LOG = "__cluster_metadata-0"
 QUESTIONS = ("status", "offline", "check", "incidents", "directories", "risk", "moves", "image")

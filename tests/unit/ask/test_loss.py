@@ -35,10 +35,10 @@ from tests.support.logs import Entry
 from tests.support.paths import KAFKAS, TRACES, metadata_dir
 from tests.support.volume import amount, sampled
 from tests.unit.check.story import Story
+from tests.unit.fold.histories import LAST, histories, write_log
 from tests.unit.model.loss.loss_operations import run
 from tests.unit.model.loss.loss_world import World
 from tests.unit.model.loss.test_loss_property import FOUND
-from tests.unit.replay.histories import LAST, histories, write_log
 
 Losses = Mapping[tuple[str, int], tuple[Loss, ...]]
 

@@ -25,7 +25,7 @@ from pipelines.ask import Lake
 from pipelines.ask.quorum import Levels, Quorum, quorum
 from pipelines.ask.upgrade import upgrade_check
 from pipelines.cli import main
-from pipelines.replay.log_lake import LogLake
+from pipelines.run.log_lake import LogLake
 from pipelines.source.log_options import Options
 from tests.support.lakes import write_lake
 from tests.support.logs import Entry

@@ -18,7 +18,7 @@ from jbod_model.replay.offline import image_as_json
 from pipelines.ask.incident_list import incidents
 from pipelines.ask.offline_replicas import offline
 from pipelines.check.evaluate import run_checks
-from pipelines.replay.log_lake import LogLake
+from pipelines.run.log_lake import LogLake
 from pipelines.source.log_options import Options
 from tests.support.truth import (
     EMPTY,

@@ -13,7 +13,7 @@ from jbod_model.formats.metadata_version import LEVELS
 from jbod_model.ids import Uuid
 from pipelines.ask.quorum import Levels
 from pipelines.ask.upgrade import Blocker, UpgradeCheck, upgrade_check
-from pipelines.replay.log_lake import LogLake
+from pipelines.run.log_lake import LogLake
 from pipelines.source.log_options import Options
 from tests.support.paths import metadata_dir
 from tests.unit.ask.test_quorum import dynamic, run

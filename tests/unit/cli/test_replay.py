@@ -19,14 +19,14 @@ from jbod_model.errors import UsageError
 from jbod_model.formats import records as r
 from pipelines.cli import main, progress
 from pipelines.java import find_java
-from pipelines.replay.options import Replay
-from pipelines.replay.publisher import Batches
-from pipelines.replay.runner import Runner
+from pipelines.run.options import Replay
+from pipelines.run.publisher import Batches
+from pipelines.run.runner import Runner
 from pipelines.start.cache import class_archive
 from tests.support import local
 from tests.support.paths import metadata_dir
 from tests.support.tables import rows_of
-from tests.unit.replay.test_rollback import retained, write
+from tests.unit.run.test_rollback import retained, write
 
 LOG = "__cluster_metadata-0"
 FIRST = f"{0:020d}.log"
@@ -193,7 +193,7 @@ def test_log_is_loaded_in_as_many_threads_as_sparks_master_runs_tasks(
             pools.append(threads)
             super().__init__(threads)
 
-    monkeypatch.setattr("pipelines.replay.load.ThreadPoolExecutor", Pool)
+    monkeypatch.setattr("pipelines.run.load.ThreadPoolExecutor", Pool)
     monkeypatch.setenv("JBOD_SPARK__MASTER", "local[3]")
     assert run("replay", log_dir, "--lake", tmp_path / "lake")[0] == 0
     assert pools == [3]
@@ -205,7 +205,7 @@ def test_signal_in_a_load_ends_it_at_once_and_leaves_no_lake(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """The folder of staged events stayed, and so did that of the lake."""
-    monkeypatch.setattr("pipelines.replay.staged.MANY", 1)
+    monkeypatch.setattr("pipelines.run.staged.MANY", 1)
 
     def say(line: str) -> None:
         if line.startswith("loading batch 1: 1 of") and line.endswith(step):

@@ -31,8 +31,8 @@ from jbod_model.ids import Uuid
 from tests.support.paths import CLUSTERS, GOLDEN
 from tests.support.volume import amount, sampled
 from tests.support.written import TIME, write_files
+from tests.unit.fold.strategies import CONTROL, VERSIONED
 from tests.unit.formats.decoded import Row, fast, plain
-from tests.unit.replay.strategies import CONTROL, VERSIONED
 
 COPIES = sorted(path for path in CLUSTERS.glob("*/metadata/*") if path.is_dir())
 BEGIN, END, ABORT = BeginTransactionRecord(name="x"), EndTransactionRecord(), AbortTransactionRecord()

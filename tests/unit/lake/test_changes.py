@@ -20,7 +20,7 @@ from pipelines.upkeep.rebuild import rebuild
 from pipelines.upkeep.verify import verify
 from tests.support import local
 from tests.support.tables import in_force, rows_of
-from tests.unit.replay.test_rollback import Batch, write
+from tests.unit.run.test_rollback import Batch, write
 
 D0, D1, D2 = Uuid(8, 1), Uuid(8, 2), Uuid(8, 3)
 TOPIC = Uuid(9, 9)

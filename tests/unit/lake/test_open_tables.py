@@ -20,7 +20,7 @@ from pipelines.lake.uris import commit_path
 from pipelines.storage import objects
 from tests.support import local
 from tests.unit.lake.test_changes import BEGIN
-from tests.unit.replay.test_rollback import write
+from tests.unit.run.test_rollback import write
 
 AT = "s3://bucket/lake"
 

@@ -22,7 +22,7 @@ from pipelines.source.tail import Settle
 from tests.support.logs import read_file
 from tests.support.paths import KAFKAS, metadata_dir
 from tests.support.written import TIME
-from tests.unit.replay.test_rollback import Batch, write
+from tests.unit.run.test_rollback import Batch, write
 
 LONE: list[Batch] = [(epoch, [r.NoOpRecord()]) for epoch in (1, 1, 2, 2, 2, 3)]
 

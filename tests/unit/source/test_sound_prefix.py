@@ -17,15 +17,15 @@ from jbod_model.formats.log import LogReader, MetadataLog
 from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import Uuid
 from jbod_model.replay.history import images
-from pipelines.replay.options import Replay
+from pipelines.run.options import Replay
 from pipelines.source.log_dir import LogDir
 from pipelines.source.plan import Planner
 from tests.support import local
 from tests.support.paths import metadata_dir
 from tests.support.tables import differences, rows_of
 from tests.support.volume import rare, sampled
-from tests.unit.replay.test_rollback import PLACED, retained, write
-from tests.unit.replay.test_rollback import Batch as Written
+from tests.unit.run.test_rollback import PLACED, retained, write
+from tests.unit.run.test_rollback import Batch as Written
 
 LOG = "__cluster_metadata-0"
 SOURCE = metadata_dir("kafka-3.9.2-zk-migration")

@@ -14,10 +14,10 @@ from benchmarks.follow import Controller
 from jbod_model.errors import UsageError
 from jbod_model.formats.records import NoOpRecord, TopicRecord
 from jbod_model.ids import Uuid
-from pipelines.replay.options import Replay
+from pipelines.run.options import Replay
 from pipelines.source.log_options import Options
 from pipelines.source.stream_reader import StreamReader
-from tests.unit.replay.histories import log_of
+from tests.unit.fold.histories import log_of
 
 PATIENCE = 20
 """Seconds: far more than any wait that ends early takes."""

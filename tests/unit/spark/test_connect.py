@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.replay.refusals import explained, is_sparks
+from pipelines.run.errors import explained, is_sparks
 from pipelines.settings import Spark, load
 from pipelines.spark import connect
 from pipelines.spark.session import is_of_this_process, spark_session, tasks_of

@@ -66,6 +66,6 @@ def test_home_where_the_cache_cannot_be_written_is_the_installed_one(
 
 
 def test_processor_is_loaded_without_the_engine() -> None:
-    code = "import sys, pipelines.replay.processor; print(*{'numba', 'pandas'} & set(sys.modules))"
+    code = "import sys, pipelines.run.spark_query; print(*{'numba', 'pandas'} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.split() == []

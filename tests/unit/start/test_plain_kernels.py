@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
 from pipelines.cli.main import application
-from pipelines.replay import nothing_new, runner
+from pipelines.run import run_log as nothing_new
+from pipelines.run import runner
 from pipelines.start import plain_kernels
 from pipelines.start.switch import PLAIN
 from tests.support.paths import EVERY_KAFKA, ROOT, metadata_dir
@@ -34,7 +35,7 @@ PROFILES = {"kafka-4.1.2": ("kafka", "kip858")}
 def said(log: str, profiles: Sequence[str] = ("kafka",)) -> list[str]:
     """Every table of a log under some profiles, or the error: a line each."""
     from jbod_model.errors import JbodError
-    from pipelines.replay.in_process import replay_log
+    from pipelines.run.log_in_memory import replay_log
     from pipelines.source.log_options import Options
 
     lines = []

@@ -24,7 +24,7 @@ from pipelines.lake.commit import LakeConflict, live_files
 from pipelines.lake.lock import LOCK, alone
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, LEDGER, RECORDS, TABLES
-from pipelines.replay import staged
+from pipelines.run import staged
 from pipelines.upkeep import compact
 from pipelines.upkeep import rebuild as rebuilding
 from pipelines.upkeep.compact import optimize, vacuum

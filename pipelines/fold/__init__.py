@@ -1,0 +1,1 @@
+"""The fold: records to rows, pure. It knows neither Spark nor a lake's files."""

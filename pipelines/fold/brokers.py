@@ -1,0 +1,256 @@
+"""The fold of broker registrations, and the timeline that every shard joins with its replicas (docs/spec/replay.md).
+
+Brokers and their records are few, so this module uses plain objects. The shards get the timeline as columns. Source:
+Kafka's ClusterDelta, with the epoch checks of ClusterControlManager.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from jbod_model.errors import ReplayViolation
+from jbod_model.formats.records import (
+    BrokerRegistrationChangeRecord,
+    FenceBrokerRecord,
+    Record,
+    RegisterBrokerRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from jbod_model.ids import Uuid
+from jbod_model.profiles import KAFKA, Profile
+from jbod_model.replay.registrations import (
+    BrokerRegistration,
+    IllegalRecord,
+    check_directory_owners,
+    registered,
+)
+from pipelines.fold.offline import BROKER_ACTIVE, BROKER_FENCED, BROKER_MISSING, Timeline
+from pipelines.formats.api_keys import KEY_OF
+from pipelines.formats.lists import number_ids
+
+BROKER_TYPES = tuple(
+    KEY_OF[kind]
+    for kind in (
+        RegisterBrokerRecord,
+        UnregisterBrokerRecord,
+        FenceBrokerRecord,
+        UnfenceBrokerRecord,
+        BrokerRegistrationChangeRecord,
+    )
+)
+
+
+@dataclass(frozen=True)
+class Registration:
+    """The registration of a broker, with its directories in Kafka's order."""
+
+    broker_id: int
+    epoch: int
+    incarnation: str
+    fenced: bool
+    in_controlled_shutdown: bool
+    rack: str | None
+    directories: tuple[str, ...]
+    cordoned: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class Event:
+    """A record that changes registrations, with its offset, time and the base offset of its batch. ``record`` None: the
+    end of a snapshot."""
+
+    offset: int
+    time: int
+    batch: int
+    snapshot: bool
+    record: Record | None
+
+
+@dataclass(frozen=True)
+class Change:
+    """The change of a broker by an event. ``after`` is None if the broker is gone, ``cause`` an ended_by of brokers."""
+
+    offset: int
+    time: int
+    batch: int
+    snapshot: bool
+    broker_id: int
+    before: Registration | None
+    after: Registration | None
+    cause: str
+
+
+def _ordered(ids: Iterable[Uuid]) -> tuple[str, ...]:
+    return tuple(str(one) for one in sorted(ids))
+
+
+def _apply(
+    brokers: Mapping[int, Registration], record: Record, offset: int, profile: Profile
+) -> tuple[int, Registration | None, str]:
+    """The change of a broker by a record, with the model's own checks and merge."""
+    try:
+        match record:
+            case RegisterBrokerRecord():  # R-BROKER-1, R-BROKER-8
+                after = _of(BrokerRegistration.from_record(record))
+                check_directory_owners(brokers, after)
+                return record.broker_id, after, "registered"
+            case UnregisterBrokerRecord():  # R-BROKER-2, R-BROKER-5
+                registered(brokers, record.broker_id, record.broker_epoch)
+                return record.broker_id, None, "unregistered"
+            case FenceBrokerRecord() | UnfenceBrokerRecord():  # R-BROKER-3, R-BROKER-5
+                broker = registered(brokers, record.id, record.epoch)
+                return record.id, replace(broker, fenced=isinstance(record, FenceBrokerRecord)), "changed"
+            case BrokerRegistrationChangeRecord():  # R-BROKER-4, R-BROKER-5, R-BROKER-6, R-BROKER-7, R-BROKER-8
+                broker = registered(brokers, record.broker_id, record.broker_epoch)
+                changed = _of(_model(broker).merge(record, profile))
+                check_directory_owners(brokers, changed)
+                return record.broker_id, changed, "changed"
+    except IllegalRecord as problem:
+        raise ReplayViolation(offset, f"{type(record).__name__}: {problem}") from None
+    raise TypeError(f"{type(record).__name__} is not a record of a broker")
+
+
+def _of(known: BrokerRegistration) -> Registration:
+    """The part of the model's registration that the tables have (R-BROKER-1)."""
+    cordoned = known.cordoned_directories
+    return Registration(
+        known.broker_id,
+        known.epoch,
+        str(known.incarnation_id),
+        known.fenced,
+        known.in_controlled_shutdown,
+        known.rack,
+        _ordered(known.directories),
+        None if cordoned is None else _ordered(cordoned),
+    )
+
+
+def _model(broker: Registration) -> BrokerRegistration:
+    """The model's registration, as far as the tables have it."""
+    return BrokerRegistration(
+        broker_id=broker.broker_id,
+        epoch=broker.epoch,
+        incarnation_id=Uuid.parse(broker.incarnation),
+        fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        rack=broker.rack,
+        directories=tuple(map(Uuid.parse, broker.directories)),
+        cordoned_directories=None if broker.cordoned is None else tuple(map(Uuid.parse, broker.cordoned)),
+    )
+
+
+class FoldedBrokers(NamedTuple):
+    """The result of ``fold_brokers``."""
+
+    brokers: dict[int, Registration]
+    changes: list[Change]
+    """Without changes that have no effect."""
+
+
+def fold_brokers(
+    brokers: Mapping[int, Registration], events: Iterable[Event], profile: Profile = KAFKA
+) -> FoldedBrokers:
+    """Applies events in log order.
+
+    A snapshot builds its own registrations, which replace the others at its end (R-REPLAY-2).
+    """
+    now = dict(brokers)
+    changes: list[Change] = []
+    loading: dict[int, Registration] = {}
+    for event in events:
+        if event.record is None:
+            changes += [
+                Change(event.offset, event.time, event.batch, True, broker_id, before, after, "resync")
+                for broker_id in sorted({*now, *loading})
+                if (before := now.get(broker_id)) != (after := loading.get(broker_id))
+            ]
+            now, loading = loading, {}
+            continue
+        known = loading if event.snapshot else now
+        broker_id, after, cause = _apply(known, event.record, event.offset, profile)
+        if event.snapshot:
+            loading.pop(broker_id, None)
+            if after is not None:
+                loading[broker_id] = after
+            continue
+        before = now.get(broker_id)
+        if after == before:
+            continue
+        if after is None:
+            del now[broker_id]
+        else:
+            now[broker_id] = after
+        changes.append(Change(event.offset, event.time, event.batch, False, broker_id, before, after, cause))
+    return FoldedBrokers(now, changes)
+
+
+def timeline(
+    brokers: Mapping[int, Registration], changes: Sequence[Change], directory_ids: np.ndarray
+) -> tuple[Timeline, np.ndarray]:
+    """The states of every broker during the batch, from its registration before it on.
+
+    ``directory_ids`` are those that the shard has numbered. Returns the timeline and the ids, with those of the brokers
+    appended.
+    """
+    steps: dict[int, list[tuple[int, int, int, bool, Registration | None]]] = {
+        broker_id: [(-1, -1, -1, False, broker)] for broker_id, broker in brokers.items()
+    }
+    for change in changes:
+        steps.setdefault(change.broker_id, [(-1, -1, -1, False, None)]).append(
+            (change.offset, change.time, change.batch, change.snapshot, change.after)
+        )
+    flat = [step for broker_id in sorted(steps) for step in steps[broker_id]]
+    texts = [text for *_, broker in flat if broker is not None for text in broker.directories]
+    ids = np.frombuffer(b"".join(map(_raw, texts)), np.uint64).reshape(-1, 2)
+    numbers, distinct = number_ids(ids, directory_ids)
+    sizes = [0 if broker is None else len(broker.directories) for *_, broker in flat]
+    line = Timeline(
+        brokers=np.array(sorted(steps), np.int32),
+        step_ends=np.cumsum([0] + [len(steps[broker_id]) for broker_id in sorted(steps)], dtype=np.int64),
+        offsets=np.array([offset for offset, *_ in flat], np.int64),
+        times=np.array([time for _, time, *_ in flat], np.int64),
+        states=np.array([_state(broker) for *_, broker in flat], np.int8),
+        snapshot=np.array([snapshot for *_, snapshot, _ in flat], np.bool_),
+        batches=np.array([batch for _, _, batch, *_ in flat], np.int64),
+        directories=numbers,
+        directory_ends=np.cumsum([0, *sizes], dtype=np.int64),
+    )
+    return line, distinct
+
+
+@lru_cache(maxsize=1 << 14)
+def _raw(text: str) -> bytes:
+    return Uuid.parse(text).bytes
+
+
+def _state(broker: Registration | None) -> int:
+    if broker is None:
+        return BROKER_MISSING
+    return BROKER_FENCED if broker.fenced else BROKER_ACTIVE
+
+
+def dump_brokers(brokers: Mapping[int, Registration]) -> bytes:
+    """Registrations as JSON, for the state store."""
+    return json.dumps([vars(broker) for broker in brokers.values()]).encode()
+
+
+def load_brokers(data: bytes) -> dict[int, Registration]:
+    """Undo ``dump_brokers``."""
+    loaded = [
+        Registration(
+            **{
+                **row,
+                "directories": tuple(row["directories"]),
+                "cordoned": None if row["cordoned"] is None else tuple(row["cordoned"]),
+            }
+        )
+        for row in json.loads(data)
+    ]
+    return {broker.broker_id: broker for broker in loaded}

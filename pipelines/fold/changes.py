@@ -1,0 +1,426 @@
+"""What happened in a shard during a batch, as rows of ``changes`` (docs/spec/changes.md), from what the fold produced.
+
+``_changes`` compares each version of a partition with the one before it, in columns. Offline replicas come from the
+intervals that began or ended during the batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.fold import changes as t
+from pipelines.fold import offline as o
+from pipelines.fold import tables as c
+from pipelines.fold.partitions import same_list
+from pipelines.fold.shard import Step
+from pipelines.fold.state import Moments
+from pipelines.fold.tables import Lists, wider, wider_flat
+from pipelines.formats.kernels import helper, njit
+from pipelines.formats.lists import mix
+from pipelines.formats.nulls import nullable
+from pipelines.formats.partitions import DIRECTORIES, ISR, LEADER, REPLICAS
+from pipelines.lake import tables
+
+# Kinds of changes, as numbered in pipelines.fold.changes.WHATS.
+ASSIGNMENT, OFFLINE, LEADS, IN_SYNC = range(4)
+# Columns of a change (int32). BEFORE and AFTER are a directory's number, a broker's id or the number of a list.
+C_PART, C_BROKER, C_MOMENT, C_WHAT, C_BEFORE, C_AFTER, C_WHY = range(7)
+
+
+@njit(cache=True, nogil=True)
+def number_leaders(table: Any, rows: Any, first: Any) -> Any:
+    """Replaces the leaders in changes by numbers of texts, from ``first`` on. Returns the distinct leaders."""
+    room = np.int64(256)
+    numbers = np.full(room, -1, np.int32)
+    distinct, hashes = np.empty(64, np.int32), np.empty(64, np.int64)
+    count = 0
+    for row in range(rows):
+        if table[row, C_WHAT] != LEADS:
+            continue
+        for column in (C_BEFORE, C_AFTER):
+            leader = table[row, column]
+            if leader < 0:
+                continue
+            word = np.int64(leader)
+            at = word & (room - 1)
+            while numbers[at] >= 0 and distinct[numbers[at]] != leader:
+                at = (at + 1) & (room - 1)
+            number = numbers[at]
+            if number < 0:
+                distinct, hashes = wider_flat(distinct, count + 1), wider_flat(hashes, count + 1)
+                distinct[count], hashes[count] = leader, word
+                numbers[at] = number = np.int32(count)
+                count += 1
+                if 2 * count > room:
+                    room *= 2
+                    numbers = _placed(hashes, count, room)
+            table[row, column] = first + number
+    return distinct[:count].copy()
+
+
+@njit(cache=True, nogil=True)
+def number_lists(table: Any, rows: Any, first: Any, values: Any, starts: Any, sizes: Any) -> Any:
+    """Replaces the in-sync sets in changes by numbers of texts, by content. Returns a reference to each distinct one.
+
+    A reference of -1 and below -2 is null (number -1), EMPTY is an empty list.
+    """
+    room = np.int64(64)
+    numbers = np.full(room, -1, np.int32)
+    distinct, hashes = np.empty(64, np.int32), np.empty(64, np.int64)
+    count = 0
+    for row in range(rows):
+        if table[row, C_WHAT] != IN_SYNC:
+            continue
+        for column in (C_BEFORE, C_AFTER):
+            reference = np.int64(table[row, column])
+            if reference < c.EMPTY or reference == -1:
+                table[row, column] = -1
+                continue
+            word = _hash_of(values, starts, sizes, reference)
+            at = word & (room - 1)
+            while numbers[at] >= 0 and not same_list(values, starts, sizes, np.int64(distinct[numbers[at]]), reference):
+                at = (at + 1) & (room - 1)
+            number = numbers[at]
+            if number < 0:
+                distinct, hashes = wider_flat(distinct, count + 1), wider_flat(hashes, count + 1)
+                distinct[count], hashes[count] = reference, word
+                numbers[at] = number = np.int32(count)
+                count += 1
+                if 2 * count > room:
+                    room *= 2
+                    numbers = _placed(hashes, count, room)
+            table[row, column] = first + number
+    return distinct[:count].copy()
+
+
+@njit(cache=True, nogil=True)
+def _placed(hashes: Any, count: Any, room: Any) -> Any:
+    """A table of ``room`` places (a power of 2) with the numbers below ``count``, each from its hash's place on."""
+    numbers = np.full(room, -1, np.int32)
+    for number in range(count):
+        at = hashes[number] & (room - 1)
+        while numbers[at] >= 0:
+            at = (at + 1) & (room - 1)
+        numbers[at] = number
+    return numbers
+
+
+@helper
+def _hash_of(values: Any, starts: Any, sizes: Any, reference: Any) -> Any:
+    word = np.uint64(0)
+    if reference >= 0:
+        for k in range(sizes[reference]):
+            word = mix(word, np.uint64(values[starts[reference] + k] + 1))
+    return np.int64(word >> np.uint64(2))
+
+
+def list_texts(lists: Lists, references: np.ndarray) -> pa.Array:
+    """The distinct in-sync sets as texts, ``[1,2]``. They are few."""
+    starts, sizes = lists.starts[ISR].take(references, mode="clip"), lists.sizes[ISR].take(references, mode="clip")
+    sizes = np.where(references < 0, 0, np.maximum(sizes, 0))
+    values = lists.values
+    pairs = zip(starts.tolist(), sizes.tolist(), strict=True)
+    return pa.array([f"[{','.join(map(str, values[a : a + n].tolist()))}]" for a, n in pairs], pa.string())
+
+
+WHATS = ("assignment", "offline", "leader", "isr")
+WHYS = ("created", "removed", "reassigned", "assigned", "moved", "unassigned", "lost", "resync")
+CREATED, REMOVED, REASSIGNED, ASSIGNED, MOVED, UNASSIGNED, LOST, RESYNC = range(8)
+_NONE = -1
+
+
+@helper
+def _directory_at(lists: Lists, reference: Any, k: Any, default: Any) -> Any:
+    return np.int64(lists.directories[lists.directory_starts[reference] + k]) if reference >= 0 else np.int64(default)
+
+
+@helper
+def _size(lists: Lists, column: Any, reference: Any) -> Any:
+    return np.int64(max(lists.sizes[column, reference], 0)) if reference >= 0 else np.int64(0)
+
+
+@helper
+def _place(lists: Lists, replicas: Any, count: Any, broker: Any) -> Any:
+    """The place of a broker in a list of replicas, -1 if it is not there."""
+    for k in range(count):
+        if lists.values[lists.starts[REPLICAS, replicas] + k] == broker:
+            return k
+    return -1
+
+
+@helper
+def _why_moved(before: Any, after: Any) -> Any:
+    if after == c.DIR_LOST:
+        return LOST
+    if after in (c.DIR_UNASSIGNED, c.DIR_MIGRATING):
+        return UNASSIGNED
+    return MOVED if before > c.DIR_LOST else ASSIGNED
+
+
+@helper
+def _put(out: Any, at: Any, part: Any, broker: Any, moment: Any, what: Any, before: Any, after: Any, why: Any) -> None:
+    out[at, t.C_PART] = part
+    out[at, t.C_BROKER] = broker
+    out[at, t.C_MOMENT] = moment
+    out[at, t.C_WHAT] = what
+    out[at, t.C_BEFORE] = before
+    out[at, t.C_AFTER] = after
+    out[at, t.C_WHY] = why
+
+
+@helper
+def _compare(
+    lists: Lists, versions: Any, old: Any, new: Any, moment: Any, all_why: Any, default: Any, out: Any, at: Any
+) -> Any:
+    """Writes what differs between two versions of a partition, or between one and none (-1). Returns the next row."""
+    part = versions[max(old, new), c.V_PARTITION]
+    r_old = np.int64(versions[old, c.V_LISTS + REPLICAS]) if old >= 0 else np.int64(_NONE)
+    r_new = np.int64(versions[new, c.V_LISTS + REPLICAS]) if new >= 0 else np.int64(_NONE)
+    d_old = np.int64(versions[old, c.V_LISTS + DIRECTORIES]) if old >= 0 else np.int64(_NONE)
+    d_new = np.int64(versions[new, c.V_LISTS + DIRECTORIES]) if new >= 0 else np.int64(_NONE)
+    # R-EVENT-2
+    if old < 0 or new < 0 or r_old != r_new or d_old != d_new:
+        n_old, n_new = _size(lists, REPLICAS, r_old), _size(lists, REPLICAS, r_new)
+        for k in range(n_old):
+            broker = lists.values[lists.starts[REPLICAS, r_old] + k]
+            if _place(lists, r_new, n_new, broker) < 0:
+                why = REASSIGNED if all_why < 0 else all_why
+                _put(out, at, part, broker, moment, t.ASSIGNMENT, _directory_at(lists, d_old, k, default), _NONE, why)
+                at += 1
+        for k in range(n_new):
+            broker = lists.values[lists.starts[REPLICAS, r_new] + k]
+            after = _directory_at(lists, d_new, k, default)
+            there = _place(lists, r_old, n_old, broker)
+            if there < 0:
+                why = REASSIGNED if all_why < 0 else all_why
+                _put(out, at, part, broker, moment, t.ASSIGNMENT, _NONE, after, why)
+                at += 1
+            else:
+                before = _directory_at(lists, d_old, there, default)
+                if before != after:
+                    why = _why_moved(before, after) if all_why < 0 else all_why
+                    _put(out, at, part, broker, moment, t.ASSIGNMENT, before, after, why)
+                    at += 1
+    # R-EVENT-4
+    l_old = max(versions[old, c.V_SCALARS + LEADER], _NONE) if old >= 0 else _NONE
+    l_new = max(versions[new, c.V_SCALARS + LEADER], _NONE) if new >= 0 else _NONE
+    if l_old != l_new:
+        _put(out, at, part, _NONE, moment, t.LEADS, l_old, l_new, all_why)
+        at += 1
+    i_old = np.int64(versions[old, c.V_LISTS + ISR]) if old >= 0 else np.int64(_NONE)
+    i_new = np.int64(versions[new, c.V_LISTS + ISR]) if new >= 0 else np.int64(_NONE)
+    same = old >= 0 and new >= 0 and same_list(lists.values, lists.starts[ISR], lists.sizes[ISR], i_old, i_new)
+    if not same:
+        # EMPTY becomes a separate number: a list that exists and has no elements.
+        _put(out, at, part, _NONE, moment, t.IN_SYNC, i_old if old >= 0 else -9, i_new if new >= 0 else -9, all_why)
+        at += 1
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _changes(lists: Lists, versions: Any, parts: Any, old: Any, moments: Any, default: Any) -> Any:
+    """(Changes of all partitions int32[*, 7] in the order of the versions, removals last; how many)."""
+    latest = np.full(parts, -1, np.int32)
+    # Most versions change less. Memory that is not written is not used.
+    out = np.empty((4 * (len(versions) - old) + 256, 7), np.int32)
+    at = np.int64(0)
+    for v in range(len(versions)):
+        part = versions[v, c.V_PARTITION]
+        begin, end = versions[v, c.V_FROM], versions[v, c.V_TO]
+        if end != c.OPEN and moments.offsets[begin] == moments.offsets[end]:
+            continue  # true at no offset: a snapshot has a partition twice
+        before = np.int64(latest[part])
+        latest[part] = v
+        if v < old:
+            continue
+        room = _size(lists, REPLICAS, versions[v, c.V_LISTS + REPLICAS]) + 2
+        if before >= 0:
+            room += _size(lists, REPLICAS, versions[before, c.V_LISTS + REPLICAS]) + 2
+        # A call for each version would count references to both tables.
+        if at + room > len(out):
+            out = wider(out, at + room)
+        if before >= 0:
+            gone = versions[before, c.V_TO]
+            if moments.offsets[gone] != moments.offsets[begin]:
+                why = RESYNC if moments.snapshot[gone] else REMOVED
+                at = _compare(lists, versions, before, -1, gone, why, default, out, at)
+                before = np.int64(-1)
+        why = RESYNC if moments.snapshot[begin] else (CREATED if before < 0 else _NONE)
+        at = _compare(lists, versions, before, v, begin, why, default, out, at)
+    for part in range(parts):
+        last = np.int64(latest[part])
+        if last >= 0 and versions[last, c.V_TO] != c.OPEN:
+            gone = versions[last, c.V_TO]
+            out = wider(out, at + _size(lists, REPLICAS, versions[last, c.V_LISTS + REPLICAS]) + 2)
+            why = RESYNC if moments.snapshot[gone] else REMOVED
+            at = _compare(lists, versions, last, -1, gone, why, default, out, at)
+    return out, at
+
+
+class _Columns(NamedTuple):
+    """Changes in columns, one entry a row; -1 is null. ``before`` and ``after`` are numbers of texts."""
+
+    offsets: np.ndarray
+    batches: np.ndarray
+    times: np.ndarray
+    snapshot: np.ndarray
+    what: np.ndarray
+    topic: np.ndarray
+    number: np.ndarray
+    broker: np.ndarray
+    directory: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+    why: np.ndarray
+
+
+def change_rows(step: Step, topic_ids: pa.Array, names: pa.Array, directories: pa.Array, generation: int) -> pa.Table:
+    """Rows of ``changes`` for a step, in log order."""
+    table, texts = _of_versions(step, directories)
+    found = _joined(step, table, _of_intervals(step, len(directories)))
+    topics = pa.array(found.topic)
+    some = bool(len(found.directory)) and int(found.directory.max()) >= 0
+    n = len(found.offsets)
+    return pa.table(
+        [
+            pa.array(found.offsets),
+            pa.array(found.batches),
+            pa.array(found.times).view(tables.TIME),
+            pa.DictionaryArray.from_arrays(pa.array(found.what), pa.array(WHATS)),
+            pa.DictionaryArray.from_arrays(topics, topic_ids),
+            pa.DictionaryArray.from_arrays(topics, names),
+            pa.array(found.number),
+            nullable(found.broker),
+            pa.DictionaryArray.from_arrays(nullable(found.directory), directories)
+            if some
+            else pa.nulls(n, pa.string()),
+            pa.DictionaryArray.from_arrays(nullable(found.before), texts),
+            pa.DictionaryArray.from_arrays(nullable(found.after), texts),
+            pa.DictionaryArray.from_arrays(nullable(found.why), pa.array(WHYS)),
+            pa.array(found.snapshot),
+            pa.array(np.zeros(n, np.bool_)),
+            pa.array(np.full(n, generation, np.int32)),
+        ],
+        names=tables.CHANGES.schema.names,
+    )
+
+
+def _of_versions(step: Step, directories: pa.Array) -> tuple[np.ndarray, pa.Array]:
+    """Assignments, leaders and in-sync sets; and the texts: directories, reasons, leaders, in-sync sets."""
+    lists = step.lists
+    table, count = _changes(lists, step.versions, len(step.parts), step.old, step.moments, step.absent_directory)
+    leaders = len(directories) + len(o.REASONS)
+    led = t.number_leaders(table, count, leaders)
+    in_sync = leaders + len(led)
+    distinct = t.number_lists(table, count, in_sync, lists.values, lists.starts[ISR], lists.sizes[ISR])
+    texts = pa.concat_arrays(
+        [directories, pa.array(o.REASONS), pa.array(led).cast(pa.string()), t.list_texts(lists, distinct)]
+    )
+    return table[:count], texts
+
+
+def _of_intervals(step: Step, reasons: int) -> _Columns:
+    """Replicas that went offline, came back or have another reason (R-EVENT-3), by broker."""
+    spans = step.intervals
+    spans = spans[spans[:, o.O_TO] != spans[:, o.O_FROM]]
+    began = spans[spans[:, o.O_FROM] >= step.first_offset]
+    ended = spans[spans[:, o.O_TO] != c.OPEN]
+    both = np.concatenate([ended, began])
+    is_begin = np.arange(len(both)) >= len(ended)
+    slot = step.slots[both[:, o.O_SLOT]]
+    offsets = np.where(is_begin, both[:, o.O_FROM], both[:, o.O_TO])
+    part, broker = slot[:, c.A_PARTITION], slot[:, c.A_BROKER]
+    replica = (part.astype(np.int64) << 32) + (broker.astype(np.int64) << 1) + is_begin
+    order = np.lexsort((replica, offsets))
+    both, is_begin, offsets, part, broker = both[order], is_begin[order], offsets[order], part[order], broker[order]
+    directory = slot[order, c.A_DIRECTORY]
+    reason = (both[:, o.O_REASON] - 1 + reasons).astype(np.int32)
+    times = np.where(is_begin, both[:, o.O_FROM_TIME], both[:, o.O_TO_TIME])
+    # An end and a beginning of the same replica at the same offset are one change.
+    paired = np.zeros(len(both), np.bool_)
+    paired[1:] = (
+        ~is_begin[:-1] & is_begin[1:] & (offsets[:-1] == offsets[1:]) & (part[:-1] == part[1:])
+        & (broker[:-1] == broker[1:])
+    )  # fmt: skip
+    before = np.where(is_begin, np.int32(_NONE), reason)
+    before[1:] = np.where(paired[1:], reason[:-1], before[1:])
+    after = np.where(is_begin, reason, np.int32(_NONE))
+    last = np.append(~paired[1:], True)
+    kept = np.flatnonzero(last & (before != after))
+    offsets = offsets[kept]
+    batches, snapshot = step.batches_at(offsets)
+    return _Columns(
+        offsets=offsets,
+        batches=batches,
+        times=times[kept],
+        snapshot=snapshot,
+        what=np.full(len(kept), t.OFFLINE, np.int8),
+        topic=step.parts[part[kept], c.P_TOPIC],
+        number=step.parts[part[kept], c.P_NUMBER],
+        broker=broker[kept],
+        directory=directory[kept],
+        before=before[kept],
+        after=after[kept],
+        why=np.where(snapshot, RESYNC, _NONE).astype(np.int8),
+    )
+
+
+def _joined(step: Step, table: np.ndarray, spans: _Columns) -> _Columns:
+    """The changes of versions in ``table`` and those of intervals, in the order of the offsets."""
+    order = np.empty(0, np.int64)
+    if not _in_order(table, step.moments.offsets):  # a topic was removed
+        order = np.argsort(step.moments.offsets[table[:, t.C_MOMENT]], kind="stable")
+    n = len(table) + len(spans.offsets)
+    out = _Columns(*(np.empty(n, column.dtype) for column in spans))
+    _join(table, order, step.moments, step.batches, step.parts, spans, out)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _in_order(table: Any, offsets: Any) -> bool:
+    falls = 0
+    for row in range(1, len(table)):
+        falls += offsets[table[row, t.C_MOMENT]] < offsets[table[row - 1, t.C_MOMENT]]
+    return falls == 0
+
+
+@njit(cache=True, nogil=True)
+def _join(table: Any, order: Any, moments: Moments, batches: Any, parts: Any, spans: _Columns, out: _Columns) -> None:
+    """Merges the rows of ``table``, in ``order`` if it has any, with those of ``spans``."""
+    done, joined = 0, 0
+    for row in range(len(out.offsets)):
+        if done < len(table):
+            at = order[done] if len(order) else done
+            moment = table[at, t.C_MOMENT]
+            offset = moments.offsets[moment]
+        if done == len(table) or (joined < len(spans.offsets) and spans.offsets[joined] < offset):
+            out.offsets[row] = spans.offsets[joined]
+            out.batches[row] = spans.batches[joined]
+            out.times[row] = spans.times[joined]
+            out.snapshot[row] = spans.snapshot[joined]
+            out.what[row] = spans.what[joined]
+            out.topic[row] = spans.topic[joined]
+            out.number[row] = spans.number[joined]
+            out.broker[row] = spans.broker[joined]
+            out.directory[row] = spans.directory[joined]
+            out.before[row] = spans.before[joined]
+            out.after[row] = spans.after[joined]
+            out.why[row] = spans.why[joined]
+            joined += 1
+        else:
+            out.offsets[row] = offset
+            out.batches[row] = batches[moment]
+            out.times[row] = moments.times[moment]
+            out.snapshot[row] = moments.snapshot[moment]
+            out.what[row] = table[at, t.C_WHAT]
+            out.topic[row] = parts[table[at, t.C_PART], c.P_TOPIC]
+            out.number[row] = parts[table[at, t.C_PART], c.P_NUMBER]
+            out.broker[row] = table[at, t.C_BROKER]
+            out.directory[row] = _NONE
+            out.before[row] = table[at, t.C_BEFORE]
+            out.after[row] = table[at, t.C_AFTER]
+            out.why[row] = table[at, t.C_WHY]
+            done += 1

@@ -1,1 +1,0 @@
-"""The state machine: the fold kernel and the stateful processor around it."""

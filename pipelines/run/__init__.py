@@ -1,0 +1,1 @@
+"""The main job: a log into a lake, by Spark or in this process."""

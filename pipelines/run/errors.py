@@ -1,0 +1,73 @@
+"""The error of a run behind Spark's report, the log offset from which on it applies, and errors of a cluster.
+
+docs/spark.md says what a cluster needs.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from jbod_model.errors import JbodError, MalformedLog, ReplayViolation, UsageError, restored
+from pipelines.fold.pack import CorruptState
+from pipelines.spark.connect import fault_of_connect, is_of_client
+from pipelines.storage.faults import fault_of_disk
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+PATIENCE = 30
+"""Seconds without any executor after which a run says that it waits."""
+WAITS = (
+    f"no executor after {PATIENCE} s: is a worker free that has spark.executor.memory and spark.executor.cores? do "
+    "executors start (see the worker's log) and reach spark.driver.host?"
+)
+_PYTHON = re.compile(r'Error from python worker:\s+([^\n]+)|(Cannot run program "[^\n]+)|(\[PYTHON_VERSION_[^\n]+)')
+_LOST = re.compile(r"failed (\d+) times, [^\n]*ExecutorLostFailure \([^)]*\) Reason: ([^\n]*)")
+
+
+def fault_of_cluster(problem: BaseException) -> JbodError | None:
+    """Returns a one-line error if Spark reports that workers could not start or were lost, otherwise None."""
+    text = str(problem)
+    if found := _PYTHON.search(text):
+        said = next(filter(None, found.groups()))
+        return UsageError(f"Spark's workers cannot start: {said}: PYSPARK_PYTHON names a Python with jbod in it")
+    if found := _LOST.search(text):
+        return JbodError(
+            f"Spark gave up a task that lost its executor {found[1]} times ({found[2]}): see the executors' logs and "
+            "run again; what was published is whole and stays"
+        )
+    return None
+
+
+def waits_for_executors(spark: SparkSession) -> bool:
+    """Whether the session still has no executor on the cluster."""
+    from pipelines.spark.jvm import executors
+    from pipelines.spark.session import is_local
+
+    return not is_local(str(spark.sparkContext.master)) and executors(spark) < 2
+
+
+def explained(lake: str, problem: Exception) -> Exception:
+    """Returns jbod's error behind Spark's report of a failed query, or ``problem`` itself if there is none."""
+    faults = (fault_of_disk(lake, problem), fault_of_connect(problem), fault_of_cluster(problem))
+    return restored(str(problem)) or next(filter(None, faults), problem)
+
+
+def refused_at(problem: MalformedLog | ReplayViolation) -> int | None:
+    """Returns the offset from which on a log is refused, None if it is unknown or is an offset in a snapshot."""
+    if isinstance(problem, MalformedLog) and problem.file.endswith(".checkpoint"):
+        return None
+    return problem.offset if problem.offset >= 0 else None
+
+
+def is_sparks(problem: Exception) -> bool:
+    """Whether Spark itself refused its checkpoint, or the state that it returned is corrupt."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException, StreamingQueryException
+
+    if is_of_client(problem):
+        # Other errors of a client say nothing about a checkpoint: the server may be gone.
+        return isinstance(problem, StreamingQueryException)
+    return isinstance(problem, (PySparkException, Py4JJavaError, CorruptState))

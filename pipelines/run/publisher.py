@@ -1,0 +1,197 @@
+"""Publishes the micro-batches of a run. What was published is read from the ledger, in every kind of Spark session.
+
+Spark calls a function for foreachBatch in the driver's process, or, through Spark Connect, in a process of the server.
+There it gets its parameters by value, and returns nothing. So ``Batches`` has all that it needs to publish, and
+``Publications`` follows the ledger. The run holds its lock: a query that survives its client publishes nothing more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from jbod_model.errors import crossing
+from pipelines.lake import files
+from pipelines.lake.foreign import files_added
+from pipelines.lake.incomplete import ADVICE
+from pipelines.lake.lock import RunWatch, alone
+from pipelines.lake.publish import LakeWriter
+from pipelines.lake.tables import LEDGER
+from pipelines.run.options import RunOutcome
+from pipelines.run.seed import stamp
+from pipelines.run.staged import clear_staged
+from pipelines.storage.objects import is_object
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from pipelines.run.request_stream import RequestBatches, Requests
+
+SECONDS_OF_LOOK = 10.0
+"""Seconds between two looks at the ledger of a lake on S3 while a query runs: each is a request."""
+
+
+class LakeLock:
+    """The lock of a lake as a reentrant context manager: threads and processes that publish exclude each other by it.
+
+    ``taken`` is called each time that this thread takes the lock.
+    """
+
+    def __init__(self, lake: str, taken: Callable[[], None] = lambda: None) -> None:
+        self._lake = lake
+        self._taken = taken
+        self._held: list[AbstractContextManager[None]] = []
+
+    def __enter__(self) -> None:
+        lock = alone(self._lake)
+        lock.__enter__()
+        self._held.append(lock)
+        if len(self._held) == 1:
+            try:
+                self._taken()
+            except BaseException:
+                self.__exit__(None, None, None)
+                raise
+
+    def __exit__(self, *problem: Any) -> None:
+        self._held.pop().__exit__(*problem)
+
+
+@dataclass
+class Batches:
+    """The function for foreachBatch of the log's query, and of that of the request logs.
+
+    It is pickled to a server of Spark Connect, and then called by one process.
+    """
+
+    lake: LakeWriter
+    """The lake as it was when the query started."""
+    run: str
+    """The name of the run (pipelines.lake.lock.only_run)."""
+    requests: Requests | None
+    of_requests: bool = False
+    """Whether these are the batches of the request logs."""
+    _lock: LakeLock | None = field(default=None, repr=False)
+
+    def __call__(self, frame: DataFrame, _batch_id: int) -> None:
+        """Publishes a micro-batch of executors' reports, or of request logs. An error is marked for the run."""
+        with crossing():
+            if not self.of_requests:
+                self.publish_reports(frame.select("kind", "payload").collect())
+            elif (requests := self._requests()) is not None:
+                requests.publish(frame)
+
+    def publish_reports(self, reports: Sequence[tuple[str, bytes]]) -> None:
+        """Publishes reports (kind, payload) of both stages on one micro-batch."""
+        from pipelines.run.batch import batch_of
+
+        with self._lake_lock():
+            level = self.lake.ledger["metadata_version"] if self.lake.ledger else -1
+            batch = batch_of(self.lake.location, reports, level)
+            if batch is None:
+                return
+            self.lake.publish(batch)
+            if (requests := self._requests()) is not None:
+                requests.join_waiting()
+        clear_staged(self.lake.location)
+
+    def _requests(self) -> RequestBatches | None:
+        if self.requests is None:
+            return None
+        from pipelines.run.request_stream import RequestBatches
+
+        return RequestBatches(self.lake, self.requests, self._lake_lock())
+
+    def _lake_lock(self) -> LakeLock:
+        if self._lock is None:
+            watch = RunWatch(self.lake.location, self.run)
+            self.lake.appended = lambda: stamp(self.lake)
+
+            def taken() -> None:
+                watch.check()
+                if self.of_requests:
+                    self.lake.catch_up()
+
+            self._lock = LakeLock(self.lake.location, taken)
+        return self._lock
+
+
+class Publications:
+    """What a run published, as the ledger says, and the functions that publish."""
+
+    def __init__(
+        self,
+        lake: LakeWriter,
+        requests: Requests | None,
+        say: Callable[[str], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        self.lake = lake
+        self.outcome = RunOutcome(lake.end_offset, lake.end_offset)
+        self._wanted = requests
+        self._say = say
+        self._tell = tell
+        self._run = ""
+        self._newest = _key(lake.ledger)
+        self._looked = 0.0
+
+    def begin(self, run: str) -> None:
+        """The run holds its lock under this name (pipelines.lake.lock.only_run)."""
+        self._run = run
+
+    def function(self, *, of_requests: bool = False) -> Batches:
+        """What foreachBatch calls, for a query that starts now. It takes the open tables of this lake."""
+        if not of_requests:
+            self._newest = _key(self.lake.ledger)
+        return Batches(self.lake.handed_over(), self._run, self._wanted, of_requests)
+
+    def look(self, *, last: bool = False) -> None:
+        """Counts what was published since the last look. ``last``: waits for a publication that is under way."""
+        location = self.lake.location
+        if last:
+            with alone(location):
+                self._count()
+        elif not is_object(location) or time.monotonic() - self._looked >= SECONDS_OF_LOOK:
+            self._looked = time.monotonic()
+            self._count()
+
+    def _count(self) -> None:
+        for row in _rows_since(self.lake, self._newest):
+            rows = dict(row["rows"] or ())
+            known = self.lake.unknown
+            before, self._newest = self.lake.end_offset, _key(row)
+            self.lake.take_row(row)
+            if row["end_offset"] == before and not any(rows.values()):
+                continue
+            if row["end_offset"] != before:
+                self.outcome.add_batch(before, row["end_offset"], row["from_snapshot"])
+                for kind, offset in self.lake.unknown.items():
+                    if kind not in known:
+                        self._tell(_unknown_kind(kind, offset))
+                self._say(f"published up to offset {row['end_offset'] - 1}, batch {self.outcome.batches}")
+            self.outcome.add_rows(rows)
+
+
+def _unknown_kind(kind: str, offset: int) -> str:
+    """The notice of the first record of an unknown kind."""
+    return f"offset {offset}: {kind} is not known to this jbod: {ADVICE}"
+
+
+_Key = tuple[int, datetime]
+_FIRST: _Key = (-1, datetime.min.replace(tzinfo=UTC))
+
+
+def _key(row: dict[str, Any] | None) -> _Key:
+    return _FIRST if row is None else (row["end_offset"], row["published_time"])
+
+
+def _rows_since(lake: LakeWriter, newest: _Key) -> Iterator[dict[str, Any]]:
+    """The rows of the ledger's versions after the known one, in their order, and without those before ``newest``."""
+    while (paths := files_added(lake.location, LEDGER.name, lake.tables.versions[LEDGER.name] + 1)) is not None:
+        lake.tables.committed(LEDGER.name)
+        rows = files.read(lake.location, LEDGER, sorted(paths)).to_pylist()
+        yield from sorted((row for row in rows if _key(row) > newest), key=_key)

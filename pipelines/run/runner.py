@@ -1,0 +1,286 @@
+"""The main job: replay a metadata log into a lake, once or following it.
+
+``Runner`` decides what to do next and what to retry. Each part has one task: ``RunLog`` says where and how far the log
+is read, ``rollback.reconcile`` makes the lake agree with the log, ``Query`` drives Spark, ``Publications`` has
+what writes to the lake, ``refusals`` finds the error behind Spark's report.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation
+from pipelines.fold.rules import EngineRules, rules
+from pipelines.lake.changes import next_generation
+from pipelines.lake.create import Identity, check_folder
+from pipelines.lake.lock import only_run
+from pipelines.lake.publish import LakeWriter
+from pipelines.lake.uris import home_of
+from pipelines.run.errors import explained, is_sparks, refused_at
+from pipelines.run.options import Progress, Replay, RunOutcome, shards_for
+from pipelines.run.publisher import Publications
+from pipelines.run.rollback import reconcile
+from pipelines.run.run_log import RunLog
+from pipelines.run.seed import (
+    CHECKPOINT,
+    NEXT,
+    OF_REQUESTS,
+    checkpoint_fits,
+    discard_checkpoint,
+    is_stamped,
+    lake_has_checkpoint,
+    seed_position,
+    stamp,
+)
+from pipelines.run.stage_options import Job
+from pipelines.run.staged import clear_staged
+from pipelines.source.log_options import Options
+from pipelines.source.plan import Planner
+from pipelines.spark.versions import check_version
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipelines.run.request_stream import RequestQuery
+
+ATTEMPTS = 3
+"""How often a run starts again without a new batch if the log changes while it is read."""
+
+
+class Runner:
+    """One run of the main job on a Spark session."""
+
+    def __init__(
+        self,
+        wanted: Replay,
+        *,
+        progress: Progress | None = None,
+        notice: Progress | None = None,
+        first: Planner | None = None,
+    ) -> None:
+        """``first``: the planner by which ``nothing_new`` read the log."""
+        self.wanted = wanted
+        if wanted.requests is not None:
+            wanted.requests.check()
+        self.rules: EngineRules = rules(wanted.profile, wanted.ids)
+        self._say = progress or (lambda _line: None)
+        self._tell = notice or (lambda _line: None)
+        self._log = RunLog(wanted, first)
+        log, planner = self._log.log, self._log.first()
+        begin = planner.begin(wanted.start)
+        check_folder(wanted.lake)
+        size = sum(segment.size for segment in planner.segments)
+        if begin.offset < 0:  # with the newest snapshot
+            size += planner.snapshots[-1].size
+        self.lake = LakeWriter.create_or_open(
+            wanted.lake,
+            Identity(log.cluster_id(), wanted.profile, wanted.ids, wanted.shards or shards_for(size)),
+            home_of(wanted.lake, wanted.checkpoints),
+            keeps_changes=wanted.changes,
+        )
+        self._publications = Publications(self.lake, wanted.requests, self._say, self._notice)
+        self.requests: RequestQuery | None = None
+        """The query over request logs, if the run has one."""
+        if wanted.requests is not None:
+            from pipelines.run.request_stream import RequestQuery
+
+            function = partial(self._publications.function, of_requests=True)
+            self.requests = RequestQuery(self.lake, wanted.requests, function)
+        self._limit: int | None = None
+        self._refusal: JbodError | None = None
+        """The error to raise once everything before ``_limit`` is published."""
+        self._has_begun = False
+        self._inherits = False
+        """Whether the run resumes from a checkpoint that it found."""
+        self._stop = threading.Event()
+
+    @property
+    def outcome(self) -> RunOutcome:
+        """The outcome of the run so far."""
+        return self._publications.outcome
+
+    @property
+    def has_followed(self) -> bool:
+        """Whether the run followed the log and the lake has a publication."""
+        return self._has_begun and self.wanted.follow_seconds is not None and self.lake.ledger is not None
+
+    # -- before Spark is there --------------------------------------------------------------------------------------
+
+    def up_to_date(self) -> bool:
+        """Whether a run that does not follow has nothing to do. Reads the last segment, without Spark."""
+        ledger = self.lake.ledger
+        if ledger is None or self.wanted.follow_seconds is not None or not lake_has_checkpoint(self.lake.home):
+            return False
+        if self.requests is not None:
+            return False
+        last = self._log.last_batch(self.lake.end_offset)
+        found = last is not None and (last.epoch, last.crc) == (ledger["epoch"], ledger["fingerprint"])
+        if found:
+            self.tell_end()
+        return found
+
+    # -- the run ----------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Ends a run that follows, after the current batch."""
+        self._stop.set()
+
+    def run(self, spark: SparkSession) -> RunOutcome:
+        """Replays to the end, or until stopped. Raises the error of the log or the lake.
+
+        If the log was rewritten, the run first rolls the lake back (``rollback.reconcile``).
+        """
+        check_version(spark.version)
+        with only_run(self.wanted.lake) as run:
+            self._publications.begin(run)
+            return self._attempt(lambda: self._run(spark))
+
+    def load(self, threads: int | None = None) -> RunOutcome:
+        """As ``run``, without Spark (pipelines.run.load): for a new lake and a large log. ``run`` may continue."""
+        with only_run(self.wanted.lake) as run:
+            self._publications.begin(run)
+            return self._attempt(lambda: self._load(threads))
+
+    def _attempt(self, replay: Callable[[], None]) -> RunOutcome:
+        ended_well = False
+        try:
+            outcome = self._replay(replay)
+            ended_well = not self._stop.is_set()
+            return outcome
+        finally:
+            clear_staged(self.wanted.lake)
+            if not ended_well:
+                self.lake.discard(CHECKPOINT, NEXT)
+
+    def tell_end(self) -> None:
+        """Reports what waits at the end of a log that was read to its end."""
+        if self.wanted.follow_seconds is None:
+            self.outcome.tail, lines = self._log.tail(self.lake.end_offset)
+            for line in lines:
+                self._notice(line)
+
+    def _replay(self, replay: Callable[[], None]) -> RunOutcome:
+        failures, published = 0, -1
+        while True:
+            clear_staged(self.wanted.lake)
+            began = self.outcome.batches
+            try:
+                self._say("planning")
+                self._reconcile()
+                if not self._stop.is_set():
+                    replay()
+                break
+            except LogChanged:
+                failures = failures + 1 if self.outcome.batches == published else 1
+                published = self.outcome.batches
+                if failures > ATTEMPTS or self._stop.is_set():
+                    raise
+                # A batch that was planned and not executed may be gone from the log.
+                discard_checkpoint(self.lake.home)
+            except (MalformedLog, ReplayViolation) as problem:
+                self._narrow(problem)
+            except Exception as problem:
+                if self.outcome.batches > began or not self._inherits or not is_sparks(problem):
+                    raise
+                # The checkpoint is unusable. The records hold everything that it held.
+                discard_checkpoint(self.lake.home)
+                self._notice(
+                    f"{self.lake.home}/{CHECKPOINT}: Spark cannot resume from it: it is rebuilt from the records"
+                )
+            with self.lake.writing():
+                pass  # undoes what the attempt left in the tables and not in the ledger
+        if self._refusal is not None and not self._stop.is_set():
+            raise self._refusal
+        if not self._stop.is_set():
+            self.tell_end()
+        return self.outcome
+
+    def _reconcile(self) -> None:
+        lake = self.lake
+        known = is_stamped(lake)
+        if not known:
+            # Another machine may have published requests that this one has not read.
+            discard_checkpoint(lake.home, OF_REQUESTS)
+        fits = known and lake_has_checkpoint(lake.home) and checkpoint_fits(lake.home, lake.end_offset)
+        planner = Planner(self._log.log)
+        replace = self.wanted.replace_history
+        done = reconcile(self.lake, self._job(), planner, has_checkpoint=fits, replace=replace)
+        self._inherits = fits and done is None
+        stamp(lake)
+        lake.appended = lambda: stamp(lake)
+        outcome = self.outcome
+        if done is not None:
+            outcome.rolled_back.append(done)
+            outcome.start_offset = min(outcome.start_offset, done.offset)
+            outcome.end_offset = done.offset
+            self._notice(str(done))
+        outcome.log_end = (self.lake.ledger or {}).get("log_end")
+        if outcome.log_end is not None:
+            self._notice(
+                f"{self.wanted.log_dir}: ends before offset {outcome.log_end}, but the lake has offsets up to "
+                f"{self.lake.end_offset - 1}, which this log lacks; the lake keeps them until the log contradicts them"
+            )
+
+    def _narrow(self, problem: MalformedLog | ReplayViolation) -> None:
+        """Limits the run to the records before an error (R-READ-1). Raises the error if they are published."""
+        offset = refused_at(problem)
+        if offset is None or (self._limit is not None and offset >= self._limit):
+            raise problem
+        if not self._log.has_more(None if self.lake.ledger is None else self.lake.end_offset, offset):
+            raise problem
+        self._limit, self._refusal = offset, problem
+        discard_checkpoint(self.lake.home)
+
+    def _run(self, spark: SparkSession) -> None:
+        from pipelines.run.spark_query import Query  # PySpark takes a while, and a load needs none of it
+
+        query = Query(
+            self._publications,
+            self.requests,
+            self._stop,
+            follow_seconds=self.wanted.follow_seconds,
+            say=self._say,
+            notice=self._notice,
+        )
+        try:
+            job = self._job(seeded=seed_position(self.lake.home) is not None)
+            # A run that ends with an error does not follow the log.
+            follows = self.wanted.follow_seconds is not None and self._refusal is None
+            query.start(spark, job, self._options(), follows=follows)
+            self._has_begun = True
+            query.wait(spark)
+        except Exception as problem:
+            raise explained(self.wanted.lake, problem) from None
+
+    def _load(self, threads: int | None) -> None:
+        from pipelines.run.load import Load
+
+        job = self._job()  # before the function takes the open tables
+        publish = self._publications.function().publish_reports
+
+        def published(reports: Sequence[tuple[str, bytes]]) -> None:
+            try:
+                publish(reports)
+            finally:
+                self._publications.look(last=True)
+
+        try:
+            load = Load(job, published, self._say, threads)
+            load.run(Options.read(self._options()), self._stop)
+        except Exception as problem:
+            raise explained(self.wanted.lake, problem) from None
+
+    def _job(self, *, seeded: bool = False) -> Job:
+        rules, home = self.rules, self.lake.home
+        return Job(self.wanted.lake, self.lake.identity.shards, rules, seeded, next_generation(self.lake), home)
+
+    def _options(self) -> dict[str, str]:
+        """The data source's options for this run."""
+        return self._log.options(self._limit)
+
+    def _notice(self, line: str) -> None:
+        self.outcome.notices.append(line)
+        self._tell(line)

@@ -1,0 +1,190 @@
+"""Answers from a log, without a lake: the same as a lake of that log gives."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+
+from jbod_model.errors import JbodError, MalformedLog, ReplayViolation, UsageError
+from jbod_model.formats.records import Record
+from pipelines.ask.directory_list import directories
+from pipelines.ask.incident_list import incidents
+from pipelines.ask.json_values import jsonable
+from pipelines.ask.lake_status import status
+from pipelines.ask.metadata_image import image
+from pipelines.ask.moves import moves
+from pipelines.ask.offline_replicas import offline
+from pipelines.ask.partition_history import history
+from pipelines.ask.risk import risk
+from pipelines.check.evaluate import run_checks
+from pipelines.lake.reader import Lake
+from pipelines.lake.tables import BY_NAME, CHANGES, HISTORY, RECORDS
+from pipelines.run.log_lake import LogLake
+from pipelines.settings import load
+from pipelines.source.log_dir import LOG_NAME as LOG
+from pipelines.source.log_options import Options
+from tests.support import engine, local
+from tests.support.paths import CLUSTERS, EVERY_KAFKA, metadata_dir
+from tests.support.tables import differences, in_order, rows_of
+from tests.support.volume import amount, sampled
+from tests.unit.fold.histories import histories, log_of
+
+COPIES = sorted(path for path in CLUSTERS.glob("*/metadata/*") if path.is_dir())
+QUESTIONS: dict[str, Callable[[Lake], object]] = {
+    "offline": lambda lake: offline(lake).as_json(),
+    "status": status,
+    "directories": directories,
+    "image": image,
+    "incidents": incidents,
+    "moves": moves,
+    "risk": lambda lake: risk(lake).as_json(),
+    "history": lambda lake: history(lake, "solo-6", 1),
+    "check": lambda lake: [one.as_json() for one in run_checks(lake, (), load())],
+}
+
+
+def _name(path: Path) -> str:
+    return f"{path.parts[-3]}/{path.name}"
+
+
+def _tables(lake: LogLake) -> dict[str, list[dict[str, Any]]]:
+    """Every row of the in-memory tables."""
+    found = {}
+    for table in (*HISTORY, RECORDS):
+        rows = (
+            lake.connection.sql(f"SELECT * FROM {lake._table(table.name)}")
+            .to_arrow_table()
+            .cast(BY_NAME[table.name].schema)
+            .to_pylist()
+        )
+        found[table.name] = in_order(table.name, rows)
+    return found
+
+
+def _answer(lake: Lake, question: str) -> Any:
+    try:
+        said = json.loads(json.dumps(jsonable(QUESTIONS[question](lake)), default=str))
+    except UsageError as problem:
+        return str(problem).replace(lake.path, "")
+    if question == "status":
+        said.pop("published_time", said.pop("publishedTime", None))
+    return said
+
+
+def _same_tables(log: Path, lake: Path) -> list[str]:
+    expected = {name: rows for name, rows in rows_of(lake).items() if name in {t.name for t in (*HISTORY, RECORDS)}}
+    return differences(_tables(LogLake.of(Options(path=str(log)))), expected)
+
+
+@pytest.mark.parametrize("copy", sampled(COPIES, 4), ids=_name)
+def test_log_has_the_tables_of_its_lake(tmp_path: Path, copy: Path) -> None:
+    local.replay(copy, tmp_path / "lake")
+    assert _same_tables(copy, tmp_path / "lake") == []
+
+
+@settings(max_examples=amount(5, 24), deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(records=histories())
+def test_log_of_a_random_history_has_the_tables_of_the_engine_in_small_batches(records: list[Record]) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        (Path(made) / "log").mkdir()
+        log = log_of(Path(made) / "log", *records)
+        try:
+            expected = engine.replay(log, most=3)
+        except ReplayViolation as problem:
+            try:
+                refusal = LogLake.of(Options(path=str(log))).log.refusal
+            except ReplayViolation as raised:
+                refusal = raised
+            assert str(refusal) == str(problem)
+            return
+        found = _tables(LogLake.of(Options(path=str(log))))
+        expected.pop(CHANGES.name, None)  # for streams, not for questions
+        assert differences(found | {RECORDS.name: []}, {n: in_order(n, rows) for n, rows in expected.items()}) == []
+
+
+@pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA[::-1], 1))
+def test_questions_to_a_log_are_answered_as_by_its_lake(tmp_path: Path, kafka: str) -> None:
+    source = metadata_dir(kafka)
+    local.replay(source, tmp_path / "lake")
+    newest = Lake.open(tmp_path / "lake").offset
+    log = LogLake.of(Options(path=str(source)))
+    for offset in (newest // 3, newest):
+        lake, ours = Lake.open(tmp_path / "lake", offset), log._at(offset)
+        for question in QUESTIONS:
+            # Both are asked at the same moment as far as checks of freshness go.
+            if question == "check" and offset == newest:
+                continue
+            assert _answer(ours, question) == _answer(lake, question), (question, offset)
+
+
+def test_log_is_asked_as_of_a_time_like_its_lake(tmp_path: Path) -> None:
+    source = metadata_dir("kafka-4.1.2")
+    local.replay(source, tmp_path / "lake")
+    at = Lake.open(tmp_path / "lake", 231).time
+    found = LogLake.of(Options(path=str(source)), at_time=at)
+    assert (found.offset, found.time) == (Lake.open(tmp_path / "lake", at_time=at).offset, at)
+
+
+def test_damaged_log_answers_from_what_is_sound_and_says_why_not_from_more(tmp_path: Path) -> None:
+    shutil.copytree(metadata_dir("kafka-4.1.2"), tmp_path / "log")
+    segment = sorted((tmp_path / "log" / LOG).glob("*.log"))[-1]
+    data = bytearray(segment.read_bytes())
+    data[-10] ^= 1
+    segment.write_bytes(data)
+    whole, found = (
+        LogLake.of(Options(path=str(metadata_dir("kafka-4.1.2")))),
+        LogLake.of(Options(path=str(tmp_path / "log"))),
+    )
+    assert isinstance(found.log.refusal, MalformedLog)
+    assert whole.offset > found.offset > 0
+    assert _answer(found, "offline") == _answer(whole._at(found.offset), "offline")
+
+
+def test_log_of_nothing_but_damage_is_refused(tmp_path: Path) -> None:
+    shutil.copytree(metadata_dir("kafka-4.1.2"), tmp_path / "log")
+    for segment in (tmp_path / "log" / LOG).glob("*.log"):
+        segment.write_bytes(b"\0" * 100)
+    for snapshot in (tmp_path / "log" / LOG).glob("*.checkpoint"):
+        snapshot.unlink()
+    with pytest.raises(JbodError):
+        LogLake.of(Options(path=str(tmp_path / "log")))
+
+
+def test_questions_to_a_log_write_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(metadata_dir("kafka-4.1.2"), tmp_path / "log")
+    monkeypatch.chdir(tmp_path)
+    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
+    LogLake.of(Options(path="log")).query("SELECT 1")
+    _answer(LogLake.of(Options(path="log")), "offline")
+    assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("copy", sampled(COPIES, 3), ids=_name)
+def test_log_in_several_shards_has_the_tables_of_one(monkeypatch: pytest.MonkeyPatch, copy: Path) -> None:
+    one = _tables(LogLake.of(Options(path=str(copy))))
+    monkeypatch.setattr("pipelines.run.log_in_memory.SHARD_BYTES", 4_000)
+    assert differences(_tables(LogLake.of(Options(path=str(copy)))), one) == []
+
+
+@pytest.mark.parametrize("copy", sampled(COPIES, 3), ids=_name)
+def test_times_of_offsets_of_a_log_are_those_of_its_records(copy: Path) -> None:
+    lake = LogLake.of(Options(path=str(copy)))
+    offsets = [offset for (offset,) in lake.query(f"SELECT DISTINCT log_offset FROM {lake.records()} ORDER BY 1")]
+    assert len(offsets) > 1
+    assert lake.times(offsets) == Lake.times(lake, offsets)
+
+
+@pytest.mark.parametrize("copy", sampled(COPIES, 3), ids=_name)
+def test_batches_of_offsets_of_a_log_are_those_of_its_records(copy: Path) -> None:
+    lake = LogLake.of(Options(path=str(copy)))
+    offsets = [offset for (offset,) in lake.query(f"SELECT log_offset FROM {lake.records()} WHERE NOT snapshot")]
+    batches = lake.batches(offsets)
+    assert batches == Lake.batches(lake, offsets)
+    assert len(offsets) > len(set(batches.values())) > 1
