@@ -24,12 +24,11 @@ from pipelines.formats.record_names import first_of
 from pipelines.lake.ledger import time_of
 from pipelines.run.errors import refused_at
 from pipelines.run.reports import SliceRead, decode
-from pipelines.run.run_log import lines_of_end
 from pipelines.run.stage_options import Job
 from pipelines.run.stages import Row, fold_rows, other_rows, shard_events
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Options
-from pipelines.source.plan import Planner
+from pipelines.source.plan import Planner, lines_of_end
 from pipelines.source.positions import Slice
 from pipelines.source.slices import read_slice
 

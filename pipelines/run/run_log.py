@@ -10,7 +10,7 @@ from pipelines.lake.head import read_head
 from pipelines.run.options import Replay, RunOutcome
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Options
-from pipelines.source.plan import Planner
+from pipelines.source.plan import Planner, lines_of_end
 from pipelines.source.positions import Position, Tail
 from pipelines.storage.objects import SCHEME, is_object
 
@@ -99,16 +99,3 @@ class RunLog:
         planner = Planner(self.log)
         planner.refresh(Position(end, base=end - 1))
         return lines_of_end(planner)
-
-
-def lines_of_end(planner: Planner) -> tuple[Tail | None, list[str]]:
-    """The same for a planner that has scanned the end of its log."""
-    log = planner.log
-    if planner.tail is not None:
-        tail = planner.tail
-        return tail, [
-            f"{log.location}: the log ends within a batch at offset {tail.offset}: {tail.path} has {tail.size} bytes "
-            "of it; it is read when it is complete"
-        ]
-    empty = [segment for segment in planner.segments[-1:] if segment.size == 0]
-    return None, [f"{segment.path}: is empty; it is read when it has records" for segment in empty]

@@ -347,3 +347,16 @@ class Planner:
             raise LogChanged(self.log.location, end_offset, "the planned snapshot was deleted")
         headers, taken_at = batches_of(self.log, matches[-1])
         yield from snapshot_slices(self.log.location, matches[-1], headers, taken_at)
+
+
+def lines_of_end(planner: Planner) -> tuple[Tail | None, list[str]]:
+    """The incomplete batch at the end of the log that a planner has scanned, and a line for what waits there."""
+    log = planner.log
+    if planner.tail is not None:
+        tail = planner.tail
+        return tail, [
+            f"{log.location}: the log ends within a batch at offset {tail.offset}: {tail.path} has {tail.size} bytes "
+            "of it; it is read when it is complete"
+        ]
+    empty = [segment for segment in planner.segments[-1:] if segment.size == 0]
+    return None, [f"{segment.path}: is empty; it is read when it has records" for segment in empty]
