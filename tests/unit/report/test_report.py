@@ -258,8 +258,8 @@ def test_report_command_writes_the_page_and_prints_its_numbers(
     out = tmp_path / "report.html"
     assert left("report", "--lake", lake, "--at-offset", 200, "--out", out, "--json") == 0
     numbers = json.loads(capsys.readouterr().out)
-    assert numbers["status"]["offlineReplicas"] == 13
-    assert {one["check"] for one in numbers["findings"]} >= {"B-03", "B-17"}
+    assert numbers["status"]["offline_replicas"] == 13
+    assert {one["check_id"] for one in numbers["findings"]} >= {"B-03", "B-17"}
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 
