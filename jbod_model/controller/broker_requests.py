@@ -1,6 +1,6 @@
 """Handles heartbeats, expired sessions, and unregistrations of brokers and controllers (docs/spec/controller.md).
 
-Source: Kafka's ``ClusterControlManager#registerBroker`` and ``ReplicationControlManager#processBrokerHeartbeat``.
+Source: Kafka's ``ReplicationControlManager``: ``processBrokerHeartbeat``, ``unregisterBroker``.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def since(location: str, table: Table, delta: DeltaTable, published: int) -> Sin
     found = Since()
     version = delta.version()
     if version < published:
-        found.refused = f"the ledger names version {published}, and the newest there is is {version}"
+        found.refused = f"the ledger names version {published}, but the newest version is {version}"
         return found
     while version > published:
         commit = read_commit(location, table.name, version)
@@ -201,7 +201,7 @@ def _misfits(delta: DeltaTable, table: Table) -> Iterator[str]:
     if features:
         yield f"the table has features that jbod does not support: {', '.join(sorted(features))}"
     if protocol.min_reader_version == 2 or protocol.min_writer_version in (5, 6):
-        yield f"the table wants a writer of version {protocol.min_writer_version}, which jbod is not"
+        yield f"the table needs a writer of version {protocol.min_writer_version}, which jbod does not support"
     for name, values in _UNKEPT.items():
         if (table.name, name) == ("changes", "delta.appendOnly"):
             continue  # jbod only appends to it, whatever the property says

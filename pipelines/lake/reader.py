@@ -203,7 +203,7 @@ class Lake:
         return run_query(self.path, self.connection, sql, parameters)
 
     def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows of a query in batches, for answers that are larger than memory should be. Ask nothing between."""
+        """The rows of a query in batches, for large answers. No other query before the last batch."""
         return stream_query(self.path, self.connection, sql, parameters)
 
     def _rows(self, table: str, wanted: Callable[[dict[str, Any]], bool]) -> str:

@@ -54,7 +54,7 @@ class Load:
             pool.shutdown(cancel_futures=True)
 
     def _replay(self, pool: ThreadPoolExecutor, pieces: Sequence[Slice], end: Position) -> None:
-        """If the process dies after the publication, and before it takes the seed, the next run makes the seed."""
+        """If the process dies between publication and seed, the next run rebuilds the states from the records."""
         self._batch += 1
         reports: list[Row] = []
         of_shard: dict[int, list[Row]] = defaultdict(list)

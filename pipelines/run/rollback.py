@@ -1,6 +1,6 @@
 """History that changed: after an election the end of a log may be cut off and rewritten, even if it was read before.
 
-``settle`` compares the lake with the log by offset, epoch and checksum. If they differ, it rolls the lake back to the
+``reconcile`` compares lake and log by offset, epoch and checksum. If they differ, it rolls the lake back to the
 last offset that they share (pipelines.lake.restore), and pipelines.run.rebuild_states rebuilds the state up to there.
 Raft's log matching keeps the comparison short: a batch of the same offset and epoch means the same log before it.
 """

@@ -285,7 +285,7 @@ def _already(one: Already) -> str:
         "unknown": "its broker never registered it",
     }.get(one.state, f"it went{since}")
     where = "on" if one.place.directory_id is None else "in"
-    left = "none is any more" if not one.held else "all still are" if one.held == one.took else f"{one.held:,} are now"
+    left = "none is now" if not one.held else "all still are" if one.held == one.took else f"{one.held:,} are now"
     return f"{_place(one.place)}: {what}; {many(one.took, 'replica')} were {where} it, {left}."
 
 

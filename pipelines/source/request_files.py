@@ -86,7 +86,7 @@ class RequestFiles:
                     raise UsageError(f"{path}: cannot be read ({problem.strerror})") from None
                 if is_batch(head):
                     raise UsageError(
-                        f"{path}: is a segment of a log, no request log; the metadata log is given by its directory"
+                        f"{path}: is a segment of a metadata log, not a request log: name a request log with --requests"
                     )
 
     def scan(self, known: Mapping[str, int]) -> list[LogFile]:

@@ -334,7 +334,7 @@ def test_table_that_was_made_again_is_refused(lake: Path) -> None:
     for path in (lake / "brokers" / "_delta_log").iterdir():
         path.unlink()
     DeltaTable.create(str(lake / "brokers"), HISTORY[0].delta_schema, partition_by=["open_shard"])
-    with pytest.raises(LakeConflict, match=r"the ledger names version .*, and the newest there is is"):
+    with pytest.raises(LakeConflict, match=r"the ledger names version .*, but the newest version is"):
         parts().publish(lake, 2)
 
 

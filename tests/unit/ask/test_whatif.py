@@ -231,7 +231,7 @@ def test_whatif_of_what_failed_says_since_when_and_what_it_took(
     assert at_once[0] == "Nothing would change at offset 186, 2026-11-21 02:22:06.395Z: it has failed already."
     assert at_once[1] == f"{failed}2026-11-21 02:21:46.234Z; 7 replicas were in it, all still are."
     assert at_once[2] == "jbod offline shows the present state, and what to do."
-    assert later[1:] == [f"{failed}2026-11-21 02:21:46.234Z; 7 replicas were in it, none is any more."]
+    assert later[1:] == [f"{failed}2026-11-21 02:21:46.234Z; 7 replicas were in it, none is now."]
     gone = asked(629, "2", "3:DKz")
     assert (
         gone[1]

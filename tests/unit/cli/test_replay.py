@@ -380,7 +380,7 @@ def test_file_given_as_a_log_is_told_for_what_it_is(
 
 def test_segment_given_as_a_request_log_is_refused(run: Run, tmp_path: Path, log_dir: Path) -> None:
     code, _, err = run("replay", log_dir, "--lake", tmp_path / "lake", "--requests", log_dir / LOG / FIRST)
-    assert (code, "is a segment of a log, no request log" in err) == (2, True)
+    assert (code, "is a segment of a metadata log, not a request log" in err) == (2, True)
     assert not (tmp_path / "lake").exists()
 
 

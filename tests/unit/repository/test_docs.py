@@ -40,6 +40,14 @@ def test_page_links_to_headings_that_exist(page: Path) -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_paths_that_the_page_names_exist(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:jbod_model|pipelines|tests|lab|docs|conf|notebooks|benchmarks)/[\w/.-]+)`", text))
+    assert len(named) > 5
+    assert sorted(path for path in named if not (ROOT / path).exists()) == []
+
+
 def test_page_for_each_subject_and_no_more_than_eighteen() -> None:
     pages = sorted((ROOT / "docs").glob("*.md"))
     assert len(pages) <= 18

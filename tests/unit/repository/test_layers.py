@@ -18,7 +18,7 @@ HEAVY = (*sorted(JVM), "numba", "pandas", "pyarrow", "great_expectations")
 LONGEST = 500
 
 
-# Each package may import those of the layers above its own, and nothing else of ours.
+# From the lowest to the highest. Each package may import those of lower layers, and nothing else of ours.
 LAYERS = (
     {"jbod_model.errors", "jbod_model.ids", "jbod_model.java"},
     {"jbod_model.wire"},
@@ -132,7 +132,7 @@ def test_every_package_has_its_layer() -> None:
     assert {package_of(name) for name in NAMES} - roots == set().union(*LAYERS)
 
 
-def test_package_imports_only_from_the_layers_above_its_own() -> None:
+def test_package_imports_only_packages_of_lower_layers() -> None:
     layer = {package: level for level, packages in enumerate(LAYERS) for package in packages}
     wrong = {
         f"{name} -> {other}"
