@@ -62,7 +62,8 @@ INVARIANTS: Mapping[int, Invariant] = {
     9: Invariant(
         "a leader is not fenced, and its directory is online",
         "two_in_one_heartbeat: unfenced and failed in one heartbeat; an assignment to an offline directory elects by "
-        "the directory before it (3.7 to 4.4)",
+        "the directory before it (3.7 to 4.4); fenced_last_leader: a fenced last known leader is elected (4.0 with "
+        "eligible leaders, KAFKA-19522)",
     ),
     10: Invariant(
         "a broker neither leads nor is in sync, but as the last one, in a directory that just failed",

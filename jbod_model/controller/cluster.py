@@ -20,7 +20,7 @@ from jbod_model.formats.requests import BROKER_RESOURCE, TOPIC_RESOURCE
 from jbod_model.ids import Uuid
 from jbod_model.profiles import Profile
 from jbod_model.profiles.controller_rules import ControllerRules, Quirk
-from jbod_model.profiles.releases import SUPPORTED_FEATURES, Release, release_of
+from jbod_model.profiles.releases import REFERENCE, SUPPORTED_FEATURES, Release, release_of
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
 from jbod_model.replay.offline import has_online_dir
 
@@ -92,7 +92,7 @@ class Cluster:
             if feature.name == METADATA_VERSION
         ]
         finalized = release_of(self.image.features.get(METADATA_VERSION, 0))
-        return max(finalized, min(releases, default=finalized))
+        return max(finalized, min(releases, default=REFERENCE))
 
     @property
     def supported_features(self) -> Mapping[str, tuple[int, int]]:
@@ -223,6 +223,8 @@ class Cluster:
             min_isr=self.min_isr(topic),
             default_dir=self.default_dir,
             keep_stale_elr=self.rules.has(Quirk.STALE_ELR),
+            fenced_last_leader=self.rules.has(Quirk.FENCED_LAST_LEADER),
+            last_leader_of_empty_isr=self.rules.last_known_leader == "empty in-sync set",
             added_suffice=self.rules.reassignment_completion == "added in sync",
         )
 

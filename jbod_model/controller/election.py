@@ -37,6 +37,8 @@ class Candidates:
     """Eligible leader replicas. They count only if no replica is in sync."""
     last_known_leader: int | None = None
     """The broker that led when the partition lost its leader, if it may lead again (R-ELECT-4)."""
+    last_may_be_fenced: bool = False
+    """The last known leader wins even if it cannot lead, as in Kafka 4.0 (R-QUIRK-11)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,9 @@ def elect(election: Election, candidates: Candidates, acceptable: Acceptable) ->
         if valid(replica):
             return Elected(replica)
     last = candidates.last_known_leader
-    if last is not None and not candidates.isr and not candidates.eligible and acceptable(last):
+    # Kafka 4.0 asks as well, and ignores the answer: a broker that is no replica is a fault there, too (R-QUIRK-3).
+    alone = last is not None and not candidates.isr and not candidates.eligible
+    if last is not None and alone and (acceptable(last) or candidates.last_may_be_fenced):
         return Elected(last, unclean=True)
     if election is Election.UNCLEAN:
         for replica in candidates.replicas:

@@ -37,6 +37,10 @@ class Surroundings:
     default_dir: Callable[[int], Uuid]
     keep_stale_elr: bool = True
     """A replica that leaves the partition stays among the eligible ones, as in Kafka (R-QUIRK-3)."""
+    fenced_last_leader: bool = False
+    """The last known leader is elected even if it cannot lead, as in Kafka 4.0 (R-QUIRK-11)."""
+    last_leader_of_empty_isr: bool = False
+    """The last known leader is recorded when the in-sync set empties, not when the leader goes (R-RELEASE-5)."""
     added_suffice: bool = False
     """A reassignment is complete once the added replicas are in sync, unless it removes more than it adds
     (R-RELEASE-4)."""
@@ -151,6 +155,7 @@ def _hold_election(before: Partition, wish: Wish, target: _Target, surroundings:
         isr=target.isr,
         eligible=target.eligible,
         last_known_leader=last_known[0] if surroundings.elr_enabled and len(last_known) == 1 else None,
+        last_may_be_fenced=surroundings.fenced_last_leader,
     )
     elected: Elected = elect(wish.election, candidates, surroundings.acceptable)
     if elected.leader == before.leader:
@@ -194,11 +199,19 @@ def _bump_epoch_when_isr_shrank(before: Partition, surroundings: Surroundings, f
 
 
 def _set_last_known_leader(before: Partition, target: _Target, surroundings: Surroundings, fields: _Fields) -> None:
-    """The last leader is recorded when the partition loses it, and cleared when there is a leader again (R-ELIG-5)."""
+    """The last leader is recorded when the partition loses it, and cleared when there is a leader again (R-ELIG-5).
+
+    Before 4.1.1 it is recorded when the in-sync set empties, even if there is no leader then (R-RELEASE-5).
+    """
     if not surroundings.elr_enabled:
         return
     leader = fields.get("leader", NO_LEADER_CHANGE)
-    if leader == NO_LEADER and not before.last_known_elr:
+    if surroundings.last_leader_of_empty_isr:
+        if fields.get("isr") == () and before.last_known_elr != (before.leader,):
+            fields["last_known_elr"] = (before.leader,)
+        elif before.last_known_elr and (leader >= 0 or NO_LEADER not in (before.leader, leader)):
+            fields["last_known_elr"] = ()
+    elif leader == NO_LEADER and not before.last_known_elr:
         fields["last_known_elr"] = (before.leader,)
     elif leader >= 0 and before.last_known_elr:
         fields["last_known_elr"] = ()

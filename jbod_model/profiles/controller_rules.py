@@ -30,6 +30,8 @@ class Quirk(enum.Enum):
     """A request may add any number of partitions; it fails half way if it exceeds 10,000 records (R-QUIRK-9)."""
     PARTITION_COUNT_OVERFLOW = "partition_count_overflow"
     """The partitions of a request for new topics are added up in 32 bits, which may overflow (R-QUIRK-10)."""
+    FENCED_LAST_LEADER = "fenced_last_leader"
+    """The last known leader is elected although it is fenced or its directory is offline (R-QUIRK-11)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,9 @@ class ControllerRules:
     reassignment_completion: Literal["all in sync", "added in sync"] = "all in sync"
     """The replicas that must be in sync before a reassignment is complete; depends on the release (R-RELEASE-4)."""
 
+    last_known_leader: Literal["no leader", "empty in-sync set"] = "no leader"
+    """The change by which the last known leader is recorded; depends on the release (R-RELEASE-5)."""
+
     def has(self, quirk: Quirk) -> bool:
         """Whether a flaw is switched on."""
         return quirk in self.quirks
@@ -82,7 +87,7 @@ KAFKA_RULES = ControllerRules(
     zero_assignment_is_lost=False,
     election_after_assignment="old directory",
 )
-"""Kafka as released, with the flaws of all releases from 4.1 on; `releases.as_released` removes the repaired ones."""
+"""Kafka as released, with the flaws of all releases from 4.0 on; `releases.as_released` removes the repaired ones."""
 
 KIP858_RULES = ControllerRules(
     quirks=frozenset(),

@@ -1,6 +1,6 @@
 """The differences between releases of Kafka at the same metadata.version (docs/spec/controller.md).
 
-Source: the controller classes of Kafka 4.1.2, 4.2.0, 4.3.1 and 4.4.0.
+Source: the controller classes of Kafka 4.0.2, 4.1.2, 4.2.0, 4.3.1 and 4.4.0.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ class Release(NamedTuple):
         return f"{self.major}.{self.minor}"
 
 
-OLDEST = Release(4, 1)
+OLDEST = Release(4, 0)
 """The oldest release that jbod distinguishes. An older controller counts as one of this release."""
+REFERENCE = Release(4, 1)
+"""The release of simulated clusters, of recorded operations that name none, and of controllers that are unknown."""
 NEWEST = Release(4, 4)
 """The newest known release. A newer controller counts as one of this release."""
 
 REPAIRED_IN: Mapping[Quirk, Release] = {
+    Quirk.FENCED_LAST_LEADER: Release(4, 1),
     Quirk.ELR_WIPE: Release(4, 3),
     Quirk.CORDONED_ASSIGNMENT: Release(4, 4),
     Quirk.UNBOUNDED_GROWTH: Release(4, 4),
@@ -40,21 +43,25 @@ REPAIRED_IN: Mapping[Quirk, Release] = {
 ADDED_SUFFICE = Release(4, 3)
 """The first release in which a reassignment is complete once all added replicas are in sync (R-RELEASE-4)."""
 
-_SINCE: Mapping[int, Release] = {28: Release(4, 2), 30: Release(4, 3), 32: Release(4, 4)}
+LEADERLESS_COUNTS = Release(4, 1)
+"""The first release that records the last known leader when the leader goes, not when the in-sync set empties
+(R-RELEASE-5). In fact its first patch release, 4.1.1."""
+
+_SINCE: Mapping[int, Release] = {27: Release(4, 1), 28: Release(4, 2), 30: Release(4, 3), 32: Release(4, 4)}
 """The lowest level that a controller supports from a release on. Each release also knows the first level of the next
 one, which is not stable there: 4.3 supports level 31, 4.4-IV0."""
 
-_UNTIL_4_1 = {
-    "metadata.version": (7, 29),
+_UNTIL_4_0 = {
+    "metadata.version": (7, 26),
     "kraft.version": (0, 1),
     "transaction.version": (0, 2),
     "group.version": (0, 1),
     "eligible.leader.replicas.version": (0, 1),
-    "share.version": (0, 1),
-    "streams.version": (0, 1),
 }
+_UNTIL_4_1 = {**_UNTIL_4_0, "metadata.version": (7, 29), "share.version": (0, 1), "streams.version": (0, 1)}
 
 SUPPORTED_FEATURES: Mapping[Release, Mapping[str, tuple[int, int]]] = {
+    Release(4, 0): _UNTIL_4_0,
     Release(4, 1): _UNTIL_4_1,
     Release(4, 2): {**_UNTIL_4_1, "metadata.version": (7, 30)},
     Release(4, 3): {**_UNTIL_4_1, "metadata.version": (7, 31)},
@@ -70,12 +77,14 @@ def release_of(level: int) -> Release:
 
 @functools.cache
 def as_released(profile: Profile, release: Release) -> Profile:
-    """``profile`` without the flaws that ``release`` has repaired, and with its rule for reassignments (R-RELEASE-2,
-    R-RELEASE-4)."""
+    """``profile`` without the flaws that ``release`` has repaired, and with its rules for reassignments and last
+    known leaders (R-RELEASE-2, R-RELEASE-4, R-RELEASE-5)."""
     rules = profile.controller
     repaired = [quirk for quirk, since in REPAIRED_IN.items() if release >= since]
     if repaired:
         rules = rules.without(*repaired)
     if release >= ADDED_SUFFICE:
         rules = replace(rules, reassignment_completion="added in sync")
+    if release < LEADERLESS_COUNTS:
+        rules = replace(rules, last_known_leader="empty in-sync set")
     return profile if rules is profile.controller else replace(profile, controller=rules)

@@ -21,7 +21,7 @@ from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION
 from jbod_model.formats.records import ConfigRecord, FeatureLevelRecord, Record, VersionedRecord
 from jbod_model.formats.requests import BrokerRegistrationRequest, IncrementalAlterConfigsRequest, Request
 from jbod_model.profiles import KAFKA, Profile
-from jbod_model.profiles.releases import OLDEST, Release, release_of
+from jbod_model.profiles.releases import REFERENCE, Release, release_of
 from jbod_model.replay.image import Image
 from jbod_model.replay.offline import image_as_json
 from lab.conformance.operations import (
@@ -219,7 +219,8 @@ class _Replay:
 def _newest(known: Release | None, request: BrokerRegistrationRequest) -> Release:
     """The release of the newest broker: the brokers of a trace have the release of its controller (R-RELEASE-3)."""
     levels = [one.max_supported_version for one in request.features if one.name == METADATA_VERSION]
-    return max(known or OLDEST, release_of(max(levels, default=0)))
+    newest = release_of(max(levels)) if levels else REFERENCE
+    return newest if known is None else max(known, newest)
 
 
 def _differences(line: dict[str, Any], ours: _Answer, recorded: tuple[VersionedRecord, ...]) -> Iterator[Difference]:

@@ -25,7 +25,7 @@ from jbod_model.formats.responses import (
 )
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
 from jbod_model.profiles.broker_rules import BrokerRules
-from jbod_model.profiles.releases import OLDEST, SUPPORTED_FEATURES
+from jbod_model.profiles.releases import REFERENCE, SUPPORTED_FEATURES
 from jbod_model.replay.image import Image
 from lab.explore import machine as machines
 from lab.explore.actions import Action
@@ -38,7 +38,7 @@ Answer = Response | RequestRefused | None
 
 FEATURES = tuple(
     SupportedFeature(name=name, min_supported_version=least, max_supported_version=most)
-    for name, (least, most) in SUPPORTED_FEATURES[OLDEST].items()
+    for name, (least, most) in SUPPORTED_FEATURES[REFERENCE].items()
 )
 
 

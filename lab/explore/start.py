@@ -14,7 +14,7 @@ from jbod_model.formats.records import (
 )
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
 from jbod_model.profiles import Profile
-from jbod_model.profiles.releases import OLDEST, SUPPORTED_FEATURES
+from jbod_model.profiles.releases import REFERENCE, SUPPORTED_FEATURES
 from jbod_model.replay.image import Image
 from lab.explore.machine import NEW
 
@@ -49,7 +49,7 @@ def first_image(
     records: list[FeatureLevelRecord | RegisterBrokerRecord | TopicRecord | PartitionRecord] = [*features]
     ranges = tuple(
         BrokerFeature(name=name, min_supported_version=least, max_supported_version=most)
-        for name, (least, most) in SUPPORTED_FEATURES[OLDEST].items()
+        for name, (least, most) in SUPPORTED_FEATURES[REFERENCE].items()
     )
     for broker_id, own in names.items():
         records.append(

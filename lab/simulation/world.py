@@ -36,7 +36,7 @@ from jbod_model.formats.responses import (
 from jbod_model.ids import ID_TABLES
 from jbod_model.ids import random as random_id
 from jbod_model.profiles import PROFILES
-from jbod_model.profiles.releases import OLDEST, SUPPORTED_FEATURES
+from jbod_model.profiles.releases import REFERENCE, SUPPORTED_FEATURES
 from jbod_model.replay.image import Image
 from jbod_model.storage.problems import StorageProblem
 from lab.simulation.controller_node import ControllerNode
@@ -71,7 +71,7 @@ class World:
     exchanges: list[Exchange] = field(default_factory=list)
     story: list[tuple[int, str]] = field(default_factory=list)
     gauges: list[Reading] = field(default_factory=list)
-    release: Mapping[str, tuple[int, int]] = field(default_factory=lambda: dict(SUPPORTED_FEATURES[OLDEST]))
+    release: Mapping[str, tuple[int, int]] = field(default_factory=lambda: dict(SUPPORTED_FEATURES[REFERENCE]))
     _correlation: dict[str, int] = field(default_factory=dict)
 
     @classmethod

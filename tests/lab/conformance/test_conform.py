@@ -37,6 +37,7 @@ THROWN = {
     "seed41": amount(1, 142),
     "seed42": 0,
     "seed43": amount(7, 154),
+    "seed51": amount(57, 191),
 }
 """Operations of each bundled trace on which Kafka itself threw: in the sample, and in all of it."""
 

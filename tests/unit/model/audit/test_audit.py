@@ -18,7 +18,14 @@ from jbod_model.audit import Audit, Judged, OwnWork, Verdict
 from jbod_model.audit.newer import newer_level
 from jbod_model.formats.log import LogEntry, LogReader, MetadataLog
 from jbod_model.formats.log_writer import LogWriter
-from jbod_model.formats.records import FeatureLevelRecord, PartitionChangeRecord, RegisterBrokerRecord, VersionedRecord
+from jbod_model.formats.records import (
+    ControllerFeature,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    VersionedRecord,
+)
 from jbod_model.formats.request_log import Line, NewerLine, RequestLine, parse_line
 from jbod_model.formats.request_log_file import RequestLog
 from jbod_model.formats.requests import AssignReplicasToDirsRequest, BrokerHeartbeatRequest
@@ -149,6 +156,24 @@ def test_a_broker_whose_heartbeats_made_the_controller_throw_is_followed() -> No
     thrown = [one for one in judged if isinstance(one.line, RequestLine) and one.line.error_code == -1]
     assert thrown
     assert all(one.quirk is not None and "index_leak" in one.quirk for one in thrown)
+
+
+def test_a_fenced_last_leader_is_explained_by_the_release_of_the_controller() -> None:
+    """R-QUIRK-11, R-RELEASE-3, R-RELEASE-5: a trace of 4.0.2's controller. Its configuration record, the log's third,
+    gives way to the controller's registration; the controller's own file has the value instead."""
+    recorded = Recorded.of(TRACES / "seed51.jsonl.gz", limit=160)
+    verdicts = {}
+    for highest in (26, 27):
+        levels = (ControllerFeature(name="metadata.version", min_supported_version=7, max_supported_version=highest),)
+        registration = VersionedRecord(RegisterControllerRecord(controller_id=1, features=levels), 0)
+        entries = [replace(one, record=registration) if one.offset == 2 else one for one in recorded.entries()]
+        audit = Audit(entries, [iter(recorded.requests)], static_configs={"min.insync.replicas": "2"})
+        judged = [one for one in audit if isinstance(one, Judged)]
+        assert len(judged) == len(recorded.requests)
+        verdicts[highest] = Counter((one.verdict, one.quirk) for one in judged if one.verdict is not Verdict.SAME)
+    assert {verdict for verdict, _ in verdicts[26]} == {Verdict.QUIRK}
+    assert any("fenced_last_leader" in str(quirk) for _, quirk in verdicts[26])
+    assert Verdict.DIFFERS in {verdict for verdict, _ in verdicts[27]}
 
 
 def test_the_controllers_own_file_decides_if_the_log_has_no_value() -> None:

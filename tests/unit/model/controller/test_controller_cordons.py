@@ -36,10 +36,12 @@ from jbod_model.formats.requests import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     CreateTopicsRequest,
+    ElectLeadersRequest,
     FeatureUpdate,
     ReassignablePartition,
     ReassignableTopic,
     ReplicaAssignment,
+    TopicPartitions,
     UnregisterControllerRequest,
     UpdateFeaturesRequest,
 )
@@ -51,7 +53,7 @@ from jbod_model.replay.image import Image
 from tests.unit.model.controller.controller_world import LOST, World, directory, of, plain, topic_id, versions
 
 NOW = "4.4-IV2"
-V41, V42, V43, V44 = Release(4, 1), Release(4, 2), Release(4, 3), Release(4, 4)
+V40, V41, V42, V43, V44 = Release(4, 0), Release(4, 1), Release(4, 2), Release(4, 3), Release(4, 4)
 
 
 def cordon(world: World, broker_id: int, *numbers: int, **fields: Any) -> list[Any]:
@@ -235,7 +237,19 @@ def test_metadata_version_goes_down_only_where_nothing_is_lost() -> None:
 
 @pytest.mark.parametrize(
     ("level", "release"),
-    [(7, V41), (27, V41), (28, V42), (29, V42), (30, V43), (31, V43), (32, V44), (33, V44), (34, V44), (99, V44)],
+    [
+        (7, V40),
+        (26, V40),
+        (27, V41),
+        (28, V42),
+        (29, V42),
+        (30, V43),
+        (31, V43),
+        (32, V44),
+        (33, V44),
+        (34, V44),
+        (99, V44),
+    ],
 )
 def test_release_follows_from_the_highest_level(level: int, release: Release) -> None:
     """R-RELEASE-1."""
@@ -245,18 +259,21 @@ def test_release_follows_from_the_highest_level(level: int, release: Release) ->
 
 def test_release_repairs_its_flaws_and_no_others() -> None:
     """R-RELEASE-2."""
-    assert as_released(KAFKA, V42) is KAFKA
+    assert as_released(KAFKA, V40).controller.quirks == KAFKA.controller.quirks
     for quirk in Quirk:
         repaired = REPAIRED_IN.get(quirk, Release(99, 0))
-        assert [as_released(KAFKA, release).controller.has(quirk) for release in (V43, V44)] == [
-            repaired > V43,
-            repaired > V44,
+        releases = (V41, V42, V43, V44)
+        assert [as_released(KAFKA, release).controller.has(quirk) for release in releases] == [
+            repaired > release for release in releases
         ]
 
 
 @pytest.mark.parametrize(
     ("level", "registered", "leads", "release"),
     [
+        (25, {}, -1, V41),
+        (25, {100: 25}, -1, V40),
+        (27, {100: 25}, -1, V41),
         (27, {}, -1, V41),
         (30, {}, -1, V43),
         (27, {100: 33, 101: 29}, 100, V44),
@@ -273,6 +290,58 @@ def test_release_is_that_of_the_leading_controller(
     image = Image(features={"metadata.version": level}, controllers=controllers)
     assert Cluster(image, KAFKA, Context(controller_id=leads)).release == release
     assert Cluster(image, KAFKA, Context(controller_id=leads, release=V41)).release == V41
+
+
+@pytest.mark.parametrize(("release", "leads"), [(V40, True), (V41, False), (V44, False)])
+def test_last_known_leader_is_elected_while_it_is_fenced_before_4_1(release: Release, leads: bool) -> None:
+    """R-QUIRK-11, R-ELECT-4: after an unclean shutdown nobody is eligible, and the broker's registration is fenced."""
+    world = World(elr=True).brokers(1)
+    world.topic("a", (1,))
+    world.fence(1)
+    assert world.partition("a").last_known_elr == (1,)
+    world.ask(world.registration(1, directory(1), process=1), release=release)
+    assert world.image.brokers[1].fenced
+    partition = world.partition("a")
+    assert (partition.leader, partition.isr, partition.leader_recovery_state) == (
+        (1, (1,), 1) if leads else (-1, (), 0)
+    )
+
+
+@pytest.mark.parametrize(("release", "recorded"), [(V40, (-1,)), (V41, (2,))])
+def test_last_known_leader_is_recorded_when_the_in_sync_set_empties_before_4_1(
+    release: Release, recorded: tuple[int, ...]
+) -> None:
+    """R-RELEASE-5: the leader goes first, by a fault of its directory; the last member leaves the in-sync set later."""
+    world = World(elr=True, min_isr=1).brokers(2)
+    world.topic("a", (2,))
+    world.set("a", leader=-1, last_known_elr=() if release == V40 else (2,))
+    world.ask(world.heartbeat(2, want_fence=True), release=release)
+    partition = world.partition("a")
+    assert (partition.leader, partition.isr, partition.last_known_elr) == (-1, (), recorded)
+
+
+@pytest.mark.parametrize(("release", "kept"), [(V40, ()), (V41, (2,))])
+def test_last_known_leader_of_a_led_partition_is_cleared_by_any_change_before_4_1(
+    release: Release, kept: tuple[int, ...]
+) -> None:
+    """R-RELEASE-5, R-ELIG-5."""
+    world = World(elr=True).brokers(1, 2)
+    world.topic("a", (1, 2))
+    world.set("a", last_known_elr=(2,))
+    world.ask(world.isr_request("a", 1), release=release)
+    assert world.partition("a").last_known_elr == kept
+
+
+@pytest.mark.parametrize(("release", "leader"), [(V40, 1), (V41, 2)])
+def test_unclean_election_prefers_a_last_known_leader_that_is_fenced_before_4_1(release: Release, leader: int) -> None:
+    """R-QUIRK-11, R-ELECT-5: and so not the replica that is alive."""
+    world = World(elr=True).brokers(1, 2)
+    world.topic("a", (1, 2))
+    world.fence(1)
+    world.set("a", isr=(), leader=-1, last_known_elr=(1,))
+    topics = (TopicPartitions(topic="a", partitions=(0,)),)
+    world.ask(ElectLeadersRequest(election_type=1, topic_partitions=topics), release=release)
+    assert world.partition("a").leader == leader
 
 
 @pytest.mark.parametrize(("release", "eligible"), [(V42, ()), (V43, (1, 2)), (V44, (1, 2))])

@@ -79,6 +79,7 @@ public class Defects {
         scenarios.put("a-clean-election-that-loses-data", () -> new Defects(true).cleanElection());
         scenarios.put("a-request-adds-any-number-of-partitions", () -> new Defects(false).unboundedGrowth());
         scenarios.put("a-sum-of-partitions-overflows", () -> new Defects(false).overflow());
+        scenarios.put("a-fenced-last-leader", () -> new Defects(true).fencedLastLeader());
         scenarios.put("an-offline-assignment-that-elects", () -> new Defects(false).offlineAssignmentElects());
         scenarios.put("a-second-record-puts-the-old-directory-back", () -> new Defects(false).secondRecord());
         scenarios.put("a-joining-replica-is-never-reported", BrokerDefects::joiningReplica);
@@ -142,6 +143,26 @@ public class Defects {
         kafka.setMinInsyncReplicas("foo", "1");
         String again = throwing(() -> kafka.uncleanShutdown(2));
         return (again.startsWith("no") ? "yes" : "no") + "\tafter min.insync.replicas was set again: " + again.split("\t")[1];
+    }
+
+    /** The only replica's broker is fenced, and registers after an unclean shutdown: nobody is eligible any more. */
+    private String fencedLastLeader() throws Exception {
+        brokers(1);
+        TopicIdPartition partition = topic("foo", new int[][] {{1}}, 1);
+        assign(1, partition, A);
+        kafka.fenceBrokers(Set.of(1));
+        PartitionRegistration fenced = at(partition);
+        if (fenced.lastKnownElr.length == 0) {
+            return "absent\tno last known leader is kept";
+        }
+        try {
+            kafka.uncleanShutdown(1);
+        } catch (NoSuchMethodException problem) {
+            return "absent\tthe release does not tell an unclean shutdown from a clean one";
+        }
+        PartitionRegistration now = at(partition);
+        return (now.leader == 1 ? "yes" : "no") + "\tbroker 1 is fenced; leader " + fenced.leader + " -> " + now.leader + ", ELR "
+            + Arrays.toString(fenced.elr) + " -> " + Arrays.toString(now.elr);
     }
 
     private String eligibleLeadersWiped() throws Exception {
