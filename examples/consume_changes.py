@@ -1,6 +1,6 @@
 """Follows the table ``changes`` of a lake with Structured Streaming, each event exactly once (docs/streaming.md).
 
-    spark-submit examples/consume_changes.py LAKE TARGET [--follow]
+    spark-submit SETTINGS examples/consume_changes.py LAKE TARGET [--follow]
 
 TARGET gets two Delta tables. ``events`` has the newest row of each event; those with ``retraction`` were taken back.
 ``state`` has the newest value of every subject: the directory of each replica, why it is offline, leaders, in-sync

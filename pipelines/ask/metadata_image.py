@@ -23,7 +23,7 @@ _BROKER = """json_merge_patch(json_object(
 def image(lake: Lake) -> dict[str, Any]:
     """``{"op", "offset", "partitions", "brokers"}``: topics by name, partitions and brokers ascending.
 
-    It has ``incompleteSince`` if there are unknown records (R-REC-4).
+    Their keys are Kafka's. The object has ``incomplete_since`` if there are unknown records (R-REC-4).
     """
     found: dict[str, Any] = json.loads("".join(image_text(lake)))
     return found
@@ -36,7 +36,7 @@ def image_text(lake: Lake) -> Iterator[str]:
     yield '],"brokers":['
     yield from _joined(lake.stream(f"SELECT {_BROKER} FROM {lake.at('brokers')} ORDER BY broker_id"))
     missing = lake.incomplete_since
-    yield "]}" if missing is None else f'],"incompleteSince":{json.dumps(missing.as_json())}}}'
+    yield "]}" if missing is None else f'],"incomplete_since":{json.dumps(missing.as_json())}}}'
 
 
 def java_order(name: str) -> bytes:

@@ -31,7 +31,7 @@ def metrics(
         typer.Option(
             "--log",
             metavar="DIR",
-            help="With --lake: measure also how far the lake is behind this log. Without: measure the log.",
+            help="With --lake or --listen: measure also how far the lake is behind this log. Else: measure the log.",
         ),
     ] = None,
     out: Annotated[

@@ -39,7 +39,7 @@ class LogLake(Lake):
         cls,
         options: Options,
         at_offset: int | None = None,
-        at_time: datetime | None = None,
+        at_time: datetime | str | None = None,
         *,
         profile: str = "kafka",
         ids: str = "kafka",

@@ -15,9 +15,10 @@ import os
 from typing import TYPE_CHECKING
 
 from jbod_model.errors import UsageError
+from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME, LEDGER, RECORDS, Table
 from pipelines.lake.uris import for_spark
-from pipelines.spark.lake import Bounds, functions, open_lake, rows_until, views
+from pipelines.spark.lake import Bounds, SparkLake, functions, rows_until, views
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,10 +33,13 @@ def register(path: str | os.PathLike[str], schema: str, *, spark: SparkSession |
     lake. Nothing is written to the lake. The session needs Delta Lake. Raises UsageError if it has none, if there is
     no lake, or if a table of another location has the name.
     """
-    lake = open_lake(path, spark=spark)
+    lake = SparkLake.of(Lake.open(path), spark)
     spark = lake.spark
     if not lake.has_delta:
-        raise UsageError(f"{schema}: the session cannot read Delta tables: start it with delta-spark (docs/spark.md)")
+        raise UsageError(
+            f"{schema}: the session cannot read Delta tables: start it with the settings that docs/spark.md shows, "
+            'under "A session with Delta Lake"'
+        )
     quoted = ".".join(f"`{part}`" for part in schema.split("."))
     spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted}")
     made = []

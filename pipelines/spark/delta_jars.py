@@ -18,10 +18,11 @@ from pipelines.start.cache import cache_dir
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SETTINGS = {
+SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
+"""The settings of a session with Delta Lake."""
 NOT_FETCHED = "[unresolved dependency: io.delta#"
 """A part of the message with which Spark ends where Ivy reaches no repository."""
 
@@ -34,7 +35,7 @@ def folder() -> Path:
 
 def with_delta(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkSession.Builder:
     """A builder of a session with Delta Lake, beside the jars and packages that ``conf`` names."""
-    for name, value in _SETTINGS.items():
+    for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     if kept := sorted(map(str, folder().glob("*.jar"))):
         return builder.config("spark.jars", ",".join([*kept, *_listed(conf, "spark.jars")]))

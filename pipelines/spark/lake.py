@@ -1,11 +1,11 @@
 """A lake in a Spark session: its tables as DataFrames and in SQL, at the versions that the ledger names.
 
-``open_lake`` takes the session that is given, or the active one, and changes none of its settings::
+``in_spark`` takes the session that is given, or the active one, and changes none of its settings::
 
-    from pipelines.spark.lake import open_lake
+    from pipelines import open_lake
 
-    lake = open_lake("/srv/jbod/lake", at_offset=231)
-    lake.at("assignments").where("broker_id = 3").show()
+    lake = open_lake("/srv/jbod/lake", at_offset=231).in_spark()
+    lake.table("assignments").where("broker_id = 3").show()
     lake.create_views()
     spark.sql("SELECT reason, count(*) FROM offline_now GROUP BY reason").show()
 
@@ -14,7 +14,6 @@ The tables and their columns are declared in pipelines.lake.tables; docs/spark.m
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -37,24 +36,6 @@ OFFLINE_NOW = "offline_now"
 _ENDS = ("to_offset", "to_time", "ended_by")
 
 
-def open_lake(
-    path: str | os.PathLike[str],
-    at_offset: int | None = None,
-    at_time: datetime | str | None = None,
-    *,
-    spark: SparkSession | None = None,
-) -> SparkLake:
-    """The lake at ``path`` after the record at ``at_offset``, or after the last one appended by ``at_time`` (UTC).
-    ``at_time`` may be a text, as --at-time takes it: ``-10m``.
-
-    Without either, after the newest published record. Without ``spark``, in the active session; if there is none, jbod
-    starts one with Delta Lake. This process reads the ledger, so it must reach the lake under the same path as
-    Spark. Raises UsageError if there is no lake, or if it does not know that offset or time.
-    """
-    lake = Lake.open(path, at_offset, at_time)
-    return SparkLake(lake, spark or _session())
-
-
 def _session() -> SparkSession:
     from pyspark.sql import SparkSession
 
@@ -70,6 +51,11 @@ class SparkLake:
 
     lake: Lake
     spark: SparkSession
+
+    @classmethod
+    def of(cls, lake: Lake, spark: SparkSession | None = None) -> SparkLake:
+        """The lake in ``spark``, or in the active session; if there is none, jbod starts one with Delta Lake."""
+        return cls(lake, spark or _session())
 
     @property
     def offset(self) -> int:
@@ -92,11 +78,25 @@ class SparkLake:
         return {name: delta.version() for name, delta in self._deltas.items()}
 
     def table(self, name: str) -> DataFrame:
-        """All rows of a table at its version, whatever the offset, with the columns of pipelines.lake.tables.
+        """The rows that are true at the offset; of a table without intervals, such as records, all rows until then.
 
-        Through Delta Lake if the session has it. Otherwise Spark reads the Parquet files of that version, which hold
-        the same rows. Raises UsageError for a table that the lake does not have.
+        Through Delta Lake if the session has it. Otherwise Spark reads the Parquet files of the same version, which
+        hold the same rows. Raises UsageError for a table that the lake does not have.
         """
+        rows = self._version(name)
+        return rows.where(true_at(str(self.offset))) if BY_NAME[name].history else self.history(name)
+
+    def history(self, name: str) -> DataFrame:
+        """All rows until the offset. Of rows that ended later, the end is null. Raises UsageError like ``table``.
+
+        Requests and their rejects do not have offsets of the log; they are returned as they are.
+        """
+        rows = self._version(name)
+        where, columns = rows_until(BY_NAME[name], str(self.offset))
+        return rows.where(where).selectExpr(*columns)
+
+    def _version(self, name: str) -> DataFrame:
+        """All rows of a table at its version, whatever the offset."""
         delta = self._deltas.get(name)
         if delta is None:
             raise UsageError(f"{self.lake.path}: no table {name}: there are {', '.join(sorted(self._deltas))}")
@@ -105,22 +105,6 @@ class SparkLake:
         else:
             rows = files_of(self.spark, self.lake.path, name, delta)
         return rows.select(*BY_NAME[name].schema.names)
-
-    def at(self, name: str) -> DataFrame:
-        """The rows of a history table that are true at the offset. Raises UsageError for any other table."""
-        rows = self.table(name)
-        if not BY_NAME[name].history:
-            raise UsageError(f"{name}: its rows are not intervals: use table() or until()")
-        return rows.where(true_at(str(self.offset)))
-
-    def until(self, name: str) -> DataFrame:
-        """The rows of a table as they were at the offset: without later rows, and with later ends shown as null.
-
-        Requests and their rejects do not have offsets of the log; they are returned as they are.
-        """
-        rows = self.table(name)
-        where, columns = rows_until(BY_NAME[name], str(self.offset))
-        return rows.where(where).selectExpr(*columns)
 
     def create_views(self, prefix: str = "") -> list[str]:
         """Creates temporary views and table functions as of the offset. Returns their names, sorted.
@@ -131,7 +115,7 @@ class SparkLake:
         """
         relations = {name: f"{prefix}{name}" for name in self.versions}
         for name, view in relations.items():
-            self.until(name).createOrReplaceTempView(view)
+            self.history(name).createOrReplaceTempView(view)
         made = [*relations.values()]
         for name, _, query in views(relations):
             self.spark.sql(query).createOrReplaceTempView(f"{prefix}{name}")

@@ -165,8 +165,8 @@ from pipelines.source.kraft_metadata import register
 register(spark)
 records = spark.read.format("kraft_metadata").load(sys.argv[2])
 types = {row.record_type: row["count"] for row in records.groupBy("record_type").count().collect()}
-from pipelines.spark.lake import open_lake
-lake = open_lake(sys.argv[3], at_offset=231)
+from pipelines import open_lake
+lake = open_lake(sys.argv[3], at_offset=231).in_spark()
 assert lake.spark is spark, lake.spark
 lake.create_views()
 offline = spark.sql("SELECT * FROM offline_now").count()

@@ -14,8 +14,8 @@ from tests.support.paths import KAFKAS, metadata_dir
 
 OPENS = """
 import sys
-from pipelines.spark.lake import open_lake
-lake = open_lake(sys.argv[1])
+from pipelines import open_lake
+lake = open_lake(sys.argv[1]).in_spark()
 print(lake.has_delta, lake.table("ledger").count())
 """
 

@@ -16,12 +16,12 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from jbod_model.errors import UsageError
+from pipelines import open_lake
 from pipelines.lake.delta import connect, data_files, read_parquet
 from pipelines.lake.foreign import last_own
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER
 from pipelines.spark.catalog import register
-from pipelines.spark.lake import open_lake
 from tests.support.foreign import parts
 from tests.support.logs import read_log
 from tests.support.paths import EVERY_KAFKA, ROOT, metadata_dir
@@ -193,17 +193,15 @@ def test_session_without_delta_reads_the_files_of_the_same_versions(
     spark: SparkSession, lakes: Callable[[str], Path]
 ) -> None:
     path = lakes("kafka-3.7.2")
-    lake = open_lake(path, 264, spark=spark)
+    lake = open_lake(path, 264).in_spark(spark)
     assert not lake.has_delta
     plain = Lake.open(path, 264)
     for name in ("assignments", "offline_replicas"):
-        found = lake.at(name).toArrow()
+        found = lake.table(name).toArrow()
         expected = f"(SELECT {', '.join(BY_NAME[name].schema.names)} FROM {plain.at(name)})"
         assert same_rows({"Spark": "spark", "DuckDB": expected}, spark=found) == {"DuckDB": 0}
         assert found.num_rows
     with pytest.raises(UsageError, match=r"no table nothing: there are assignments, brokers"):
         lake.table("nothing")
-    with pytest.raises(UsageError, match="records: its rows are not intervals"):
-        lake.at("records")
-    with pytest.raises(UsageError, match="cannot read Delta tables: start it with delta-spark"):
+    with pytest.raises(UsageError, match=r"Delta tables: start it with the settings that docs/spark\.md shows"):
         register(path, "jbod_test", spark=spark)

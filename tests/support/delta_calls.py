@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from pipelines import open_lake
 from pipelines.lake.tables import HISTORY
 from pipelines.spark.catalog import register
-from pipelines.spark.lake import open_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,19 +40,19 @@ def write_lake_at(spark: SparkSession, lake: str, offsets: list[int], out: str) 
     before = dict(spark.conf.getAll)
     wanted = {}
     for offset in offsets:
-        opened = open_lake(lake, offset, spark=spark)
+        opened = open_lake(lake, offset).in_spark(spark)
         assert opened.has_delta
         assert opened.offset == offset
         names = opened.create_views("j_")
         for name in opened.versions:
-            wanted[f"until-{name}-{offset}"] = opened.until(name)
+            wanted[f"until-{name}-{offset}"] = opened.history(name)
             assert f"j_{name}" in names
         for table in HISTORY:
-            wanted[f"at-{table.name}-{offset}"] = opened.at(table.name)
+            wanted[f"at-{table.name}-{offset}"] = opened.table(table.name)
             wanted[f"now-{table.name}-{offset}"] = spark.table(f"j_{table.name}_now")
             wanted[f"called-{table.name}-{offset}"] = spark.sql(f"SELECT * FROM j_{table.name}_at({offset})")
     last = offsets[-1]
-    newest = open_lake(lake, spark=spark)
+    newest = open_lake(lake).in_spark(spark)
     newest.create_views("j_")
     for offset in offsets:
         wanted[f"past-assignments-{offset}"] = spark.sql(f"SELECT * FROM j_assignments_at({offset})")

@@ -11,8 +11,8 @@ import sys
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from pipelines import open_lake
 from pipelines.source import kafka_request_log, kraft_metadata
-from pipelines.spark.lake import open_lake
 
 log_dir, location, requests = sys.argv[1:]
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
@@ -23,9 +23,9 @@ found: dict[str, object] = {
     "records": spark.read.format("kraft_metadata").load(log_dir).count(),
     "requests": spark.read.format("kafka_request_log").load(requests).count(),
 }
-lake = open_lake(location, at_offset=231, spark=spark)
+lake = open_lake(location, at_offset=231).in_spark(spark)
 lake.create_views()
-found["assignments"] = lake.at("assignments").count()
+found["assignments"] = lake.table("assignments").count()
 found["offline"] = spark.sql("SELECT * FROM offline_now").count()
 found["assignments_at"] = spark.sql("SELECT * FROM assignments_at(200)").count()
 try:

@@ -10,20 +10,10 @@ import pytest
 from typer.main import get_command
 
 from pipelines.cli import main
+from tests.support.doc_blocks import PAGES
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
 from tests.support.paths import ROOT, metadata_dir
-
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "CHANGELOG.md",
-    ROOT / "tests" / "README.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted((ROOT / "benchmarks").glob("*.md")),
-    ROOT / "notebooks" / "README.md",
-    *sorted((ROOT / "lab").rglob("README.md")),
-]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -93,3 +83,24 @@ def test_pages_name_only_commands_that_exist() -> None:
             continue  # it names what is gone
         named = set(re.findall(r"(?:`|bin/|\$ )jbod ([a-z][a-z-]*)", page.read_text(encoding="utf-8")))
         assert named <= commands, page
+
+
+def test_readme_says_which_commands_take_which_options() -> None:
+    """Each was said to take --lake, filters, --format and --watch; audit, dump, report and image do not."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = re.search(r"\| question \| command \|\n(.*?)\n\n", text, re.DOTALL)
+    assert table
+    told = set(re.findall(r"`jbod ([a-z-]+)", table[1]))
+    first = re.search(
+        r"All except (.*?) take (.*?)\. All of these except (.*?) also take (.*?) and the filters", text, re.S
+    )
+    assert first
+    no_state, state, no_rows, rows = (set(re.findall(r"`([a-z-]+)", part)) for part in first.groups())
+    taken = {
+        name: {option for one in command.params for option in one.opts}
+        for name, command in get_command(main.application()).commands.items()  # type: ignore[attr-defined]
+    }
+    assert state == {"--lake", "--log", "--at-offset", "--at-time"}
+    assert rows == {"--format", "--sort", "--limit", "--watch"}
+    assert {name for name in told if state <= taken[name]} == told - no_state
+    assert {name for name in told if rows <= taken[name]} == told - no_state - no_rows

@@ -34,6 +34,7 @@ LAYERS = (
     {"pipelines.fold", "pipelines.spark"},
     {"pipelines.ask", "pipelines.source"},
     {"pipelines.run"},
+    {"pipelines.frames"},
     {"pipelines.upkeep", "pipelines.audit"},
     {"pipelines.check"},
     {"pipelines.check.expectations"},

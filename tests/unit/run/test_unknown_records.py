@@ -103,14 +103,17 @@ def test_every_answer_says_that_it_is_incomplete(lake: Path, words: list[str]) -
     assert said.startswith("incomplete since offset 2: record type 35, ConfigRecord version 1: upgrade jbod")
     assert said.count("incomplete since") == 1
     _, said = ask(*words, "--lake", str(lake), "--json")
-    assert json.loads(said)["incompleteSince"] == {"offset": 2, "records": ["record type 35", "ConfigRecord version 1"]}
+    assert json.loads(said)["incomplete_since"] == {
+        "offset": 2,
+        "records": ["record type 35", "ConfigRecord version 1"],
+    }
     for more in ([], ["--json"]):
         assert "incomplete" not in ask(*words, "--lake", str(lake), "--at-offset", "1", *more)[1]
 
 
 def test_image_and_metrics_say_that_they_are_incomplete(lake: Path) -> None:
-    assert json.loads(ask("image", "--lake", str(lake))[1])["incompleteSince"]["offset"] == 2
-    assert "incompleteSince" not in json.loads(ask("image", "--lake", str(lake), "--at-offset", "1")[1])
+    assert json.loads(ask("image", "--lake", str(lake))[1])["incomplete_since"]["offset"] == 2
+    assert "incomplete_since" not in json.loads(ask("image", "--lake", str(lake), "--at-offset", "1")[1])
     said = ask("metrics", "--lake", str(lake))[1]
     assert said.startswith("# HELP")
     assert "jbod_lake_incomplete 1.0\n" in said
