@@ -12,12 +12,14 @@ from pathlib import Path
 from tests.docs import pictures
 from tests.docs.columns import columns_page
 from tests.docs.matrix import matrix
+from tests.docs.terminal import offline_picture
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
 
 PAGES: Mapping[Path, Callable[[], str]] = {
     DOCS / "columns.md": columns_page,
+    DOCS / "offline.svg": offline_picture,
     DOCS / "spec" / "matrix.md": matrix,
 }
 PARTS: Mapping[str, Callable[[], str]] = {
