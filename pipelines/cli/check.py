@@ -10,6 +10,7 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.check.expectations import docs_page, expectations_folder
+from pipelines.cli import progress
 from pipelines.cli.lakes import print_json
 from pipelines.cli.options import Severity
 from pipelines.cli.question import Asked, Reply, question
@@ -91,10 +92,7 @@ def check(
         from pipelines.check.findings import record
 
         if record(lake, ran, found) is None:
-            typer.echo(
-                f"{lake.path}: the lake ends before its findings: nothing is kept until it has caught up",
-                err=True,
-            )
+            progress.notice(f"{lake.path}: the lake ends before its findings: nothing is kept until it has caught up")
 
     bad = at_least(fail_on.value)
     unmet = () if validation is None else validation.failures

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from jbod_model.errors import UsageError
+from pipelines.cli import progress
 
 Bundle = Annotated[
     Path | None,
@@ -59,6 +60,6 @@ def run(
         parameters[name] = value
 
     def say(line: str) -> None:
-        typer.echo(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ} {line}", err=True)
+        progress.notice(line, f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ} ")
 
     raise typer.Exit(exit_code(run_job(jobs[job], parameters, say)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jbod_model.errors import UsageError
+from pipelines.cli import progress
 from pipelines.cli.lakes import open_lake, print_json
 from pipelines.cli.options import AsJson, MaintainedLake
 
@@ -54,7 +55,7 @@ def label(
 
     names = Names.of(kept)
     for line in (*read.notes, *names.conflicts):
-        typer.echo(f"jbod: labels: {line}", err=True)
+        progress.notice(f"labels: {line}")
     if as_json:
         said: list[dict[str, Any]] = [row._asdict() for row in kept]
         print_json({"statements": said, "conflicts": names.conflicts, "notes": read.notes})

@@ -9,9 +9,8 @@ from dataclasses import replace
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from jbod_model.errors import UsageError
+from pipelines.cli import progress
 from pipelines.cli.afterwards import refusals
 from pipelines.lake.times import is_exact, parse_time
 from pipelines.show.incomplete import about, answered
@@ -49,8 +48,9 @@ def open_lake(
         from pipelines.lake.reader import Lake
 
         found = Lake.open(settings.lake, at_offset, time)
+        progress.decision(f"asks the lake {settings.lake} at offset {found.offset}")
     else:
-        from pipelines.start.plain_kernels import choose_kernels
+        from pipelines.start.plain_kernels import are_plain, choose_kernels
 
         choose_kernels(log_dirs)
         from pipelines.run.log_lake import LogLake
@@ -62,10 +62,12 @@ def open_lake(
             tail=replay.tail,
         )
         found = LogLake.of(options, at_offset, time, profile=replay.profile)
+        kernels = "plain functions, the log is small" if are_plain() else "numba"
+        progress.decision(f"replayed the log {log_dirs[0]} in memory by {kernels}, up to offset {found.offset}")
         for line in found.log.notices:
-            typer.echo(f"jbod: {line}", err=True)
+            progress.notice(f"{line}")
         if found.log.refusal is not None:
-            typer.echo(f"jbod: answered from the records up to offset {found.published.end_offset - 1}", err=True)
+            progress.notice(f"answered from the records up to offset {found.published.end_offset - 1}")
             refusals.append(found.log.refusal)
     sources = [*(settings.labels.sources if log_dirs else ()), *labels]
     if sources:
@@ -73,11 +75,11 @@ def open_lake(
 
         read = read_sources(found, sources, found.kept_names())
         for line in read.notes:
-            typer.echo(f"jbod: labels: {line}", err=True)
+            progress.notice(f"labels: {line}")
         found = replace(found, named=read.statements)
     if at_time is not None and time is not None and not is_exact(at_time):
         meant = f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
-        typer.echo(f"jbod: --at-time {at_time} is {meant}: the answer is of offset {found.offset}", err=True)
+        progress.notice(f"--at-time {at_time} is {meant}: the answer is of offset {found.offset}")
     about(found.incomplete_since)
     call_directories(found.names)
     return found, settings

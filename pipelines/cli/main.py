@@ -26,8 +26,9 @@ from jbod_model.errors import JbodError, Retriable, UsageError, first_line_of
 from pipelines.cli.afterwards import refusals
 from pipelines.cli.interrupts import Stopped, interrupt_by_exception, interrupt_by_signal
 from pipelines.cli.pipe import READER_GONE, output, reader_gone
-from pipelines.cli.progress import told
+from pipelines.cli.progress import set_volume, told
 from pipelines.cli.readable import make_readable
+from pipelines.cli.volume import add_volume
 from pipelines.start.python_process import collect_rarely, without_blas_threads
 from pipelines.storage.faults import fault_of_storage
 
@@ -84,6 +85,7 @@ def application(arguments: Sequence[str] = ()) -> typer.Typer:
     for name in MODULES if needs_all or not wanted else wanted:
         importlib.import_module(f"pipelines.cli.{name}").register(app)
     _into_panels(app)
+    add_volume(app)
     make_readable(app)
     if COMPLETE in os.environ:
         from typer import completion
@@ -131,6 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits with its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     refusals.clear()
+    set_volume(quiet=False, verbose=False)
     try:
         _refuse_secrets(words)
         if len(words) == 1 and _is_place(words[0]):

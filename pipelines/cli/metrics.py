@@ -104,6 +104,6 @@ def _serve(address: str, path: str | None, log_dir: str | None) -> None:
     listener = Listener(address, measured)
     with Interrupts() as interrupts:
         interrupts.stop = listener.stop
-        typer.echo(f"jbod: metrics of {settings.lake} at {listener.url}", err=True)
+        progress.notice(f"metrics of {settings.lake} at {listener.url}")
         progress.say("")
         listener.serve()

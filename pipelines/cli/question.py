@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.cli import options
+from pipelines.cli import options, progress
 from pipelines.cli.afterwards import refusals
 from pipelines.cli.lakes import open_lake, print_json
 from pipelines.lake.times import parse_span
@@ -244,7 +244,7 @@ def _answer(ask: _Ask, given: Given, *, heading: bool = True) -> int:
         return 0
     lake = asked.lake
     if lake.names.conflicts and reply.chosen.table is DIRECTORIES:  # the list of names; other answers only use them
-        typer.echo(f"jbod: sources of names disagree about {_directories(lake.names)}: see jbod label", err=True)
+        progress.notice(f"sources of names disagree about {_directories(lake.names)}: see jbod label")
     if given.form is Format.json:
         said = reply.as_json()
         print_json(said if not reply.chosen.line else {**_object(said), "selection": reply.chosen.as_json})
@@ -252,9 +252,10 @@ def _answer(ask: _Ask, given: Given, *, heading: bool = True) -> int:
         _show(reply.show)
     else:
         write_rows(reply.chosen, given.form, lake.names, heading=heading)
-        for line in (*map(str, answered), reply.chosen.line):
-            if line:
-                typer.echo(f"jbod: {line}", err=True)
+        for line in map(str, answered):
+            typer.echo(f"jbod: {line}", err=True)
+        if reply.chosen.line:
+            progress.notice(reply.chosen.line)
     if reply.rest is not None:
         reply.rest()
     return reply.exit_code

@@ -78,6 +78,8 @@ def replay(
             if is_new and not follow and not requests:
                 choose_kernels_of_replay([log_dir])
             loads = is_new and not requests and _loads(settings, log_dir)
+            by = "this process, for the log is large and the lake new" if loads else "Spark, if there is something new"
+            progress.decision(f"replays {log_dir} into {settings.lake} by {by}")
             soon = None
             if not loads:
                 soon = _soon(settings, log_dir) if is_new else _soon_again(settings, log_dir, follow)
@@ -102,12 +104,12 @@ def replay(
                 replace_history=replace_history,
                 checkpoints=settings.replay.checkpoints,
             )
-            outcome, read = nothing_new(wanted, _notice)
+            outcome, read = nothing_new(wanted, progress.notice)
             if outcome is not None:
                 progress.say("")
                 _report(outcome, settings.lake, time.monotonic() - started, as_json, None, True)
                 return
-            runner = Runner(wanted, progress=progress.say, notice=_notice, first=read)
+            runner = Runner(wanted, progress=progress.say, notice=progress.notice, first=read)
             if loads:
                 from pipelines.spark.session import tasks_of
 
@@ -138,7 +140,7 @@ def _tell_of_warm(settings: Settings) -> None:
 
     java = find_java() if is_of_this_process(settings.spark) else None
     if java is not None and is_new_advice(java):
-        _notice("jbod warm, run once, makes every start of Spark on this machine faster")
+        progress.notice("jbod warm, run once, makes every start of Spark on this machine faster")
 
 
 def _relabel(settings: Settings) -> None:
@@ -149,9 +151,9 @@ def _relabel(settings: Settings) -> None:
 
     try:
         for line in relabel(Lake.open(settings.lake), settings.labels.sources):
-            _notice(f"labels: {line}")
+            progress.notice(f"labels: {line}")
     except JbodError as problem:
-        _notice(f"labels: {problem}")
+        progress.notice(f"labels: {problem}")
 
 
 def _run(runner: Runner, settings: Settings, soon: Callable[[], SparkSession] | None, interrupts: Interrupts) -> None:
@@ -250,11 +252,6 @@ def _requests(files: list[str] | None, settings: Any) -> Requests | None:
     return Requests(tuple(files), settings.time_zone, skew, settings.max_bytes)
 
 
-def _notice(line: str) -> None:
-    progress.clear()
-    typer.echo(f"jbod: {line}", err=True)
-
-
 def _from_snapshot(before: int, snapshot: int) -> str:
     if before < 0:
         return f"began with the snapshot at offset {snapshot}"
@@ -303,7 +300,7 @@ def _report(
         for what, count in sorted(asked.items(), key=lambda each: -each[1]):
             typer.echo(f"  {count:>10,} {what}")
         if asked.get("pending"):
-            typer.echo("pending: later than the metadata log; if they are not, set requests.time_zone", err=True)
+            progress.notice("pending: later than the metadata log; if they are not, set requests.time_zone", "")
         if strange:
-            typer.echo(f"{strange:,} are of topics that the log does not know: another cluster's log?", err=True)
+            progress.notice(f"{strange:,} are of topics that the log does not know: another cluster's log?", "")
     typer.echo(f"next: jbod offline --lake {shlex.quote(lake)}")

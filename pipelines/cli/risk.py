@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pipelines.cli import progress
 from pipelines.cli.question import Asked, Reply, question
 from pipelines.show.columns import REMOVAL, RISK, WHATIF
 
@@ -60,7 +61,9 @@ def whatif(
     from pipelines.ask.whatif import whatif as ask
     from pipelines.show.risk import show_whatif
 
-    with Console(stderr=True).status("Asking the controller about every partition that is touched"):
+    with Console(stderr=True, quiet=progress.is_quiet()).status(
+        "Asking the controller about every partition that is touched"
+    ):
         answer = ask(asked.lake, fail, asked.min_isr)
     chosen = asked.choose(WHATIF, answer.changes)
     return Reply(

@@ -108,9 +108,12 @@ def test_every_answer_says_that_the_log_ends_within_a_batch(capsys: pytest.Captu
     shutil.copytree(SOURCE, tmp_path / "log")
     segment = sorted((tmp_path / "log" / LOG).glob("*.log"))[-1]
     segment.write_bytes(segment.read_bytes()[:-5])
-    for words in (["offline"], ["status"], ["directories", "--format", "csv"], ["check", "--json"], ["risk"]):
+    page = ["report", "--out", "report.html"]
+    for words in (["offline"], ["directories", "--format", "csv"], ["check", "--json"], ["image"], ["metrics"], page):
         _, _, problem = leave(capsys, *words, "--log", "log")
         assert problem.count("jbod: log: the log ends within a batch at offset ") == 1, words
+    code, _, problem = leave(capsys, "dump", str(segment))
+    assert (code, problem.count(" is cut off\n")) == (2, 1)
 
 
 def test_two_logs_are_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

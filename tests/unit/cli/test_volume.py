@@ -1,0 +1,61 @@
+"""``-q`` and ``-v``: what a command prints on standard error beside errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from pipelines.cli import progress
+from pipelines.cli.main import application, main
+from tests.support.paths import metadata_dir
+
+LOG = str(metadata_dir("kafka-4.1.2"))
+ASKED = ("status", LOG, "--format", "csv", "--limit", "1", "--at-time", "2026-11-21 02:23:00")
+
+
+def leave(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command."""
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    said = capsys.readouterr()
+    return int(left.value.code or 0), said.out, said.err
+
+
+def test_every_command_takes_quiet_and_verbose() -> None:
+    commands = get_command(application()).commands  # type: ignore[attr-defined]
+    jobs = commands.pop("jobs").commands
+    for name, command in [*commands.items(), *jobs.items()]:
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert options >= {"-q", "--quiet", "-v", "--verbose"}, name
+
+
+def test_quiet_command_prints_the_answer_alone_and_a_verbose_one_its_decisions(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, answer, notices = leave(capsys, *ASKED)
+    assert code == 0
+    told = [line for line in notices.splitlines() if line.startswith("jbod: ")]  # the others are progress
+    assert [line.split()[1] for line in told] == ["--at-time", "1"]
+    assert leave(capsys, *ASKED, "-q") == (0, answer, "")
+    _, same, decisions = leave(capsys, *ASKED, "-v")
+    assert same == answer
+    assert f"jbod: replayed the log {LOG} in memory by " in decisions
+    assert {*told} < {*decisions.splitlines()}
+
+
+def test_quiet_command_prints_its_errors(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, _, problem = leave(capsys, "status", "--lake", str(tmp_path), "-q")
+    assert code == 2
+    assert "no lake there" in problem
+    assert leave(capsys, "status", "-q", "-v")[::2] == (2, "jbod: --quiet and --verbose: give one of them\n")
+
+
+def test_quiet_work_has_no_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    for quiet, lines in ((False, "\r\033[Kat work"), (True, "")):
+        progress.set_volume(quiet=quiet, verbose=False)
+        progress.say("at work")
+        assert capsys.readouterr().err == lines
+    progress.set_volume(quiet=False, verbose=False)
