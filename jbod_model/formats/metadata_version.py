@@ -46,6 +46,13 @@ LEVELS: Mapping[str, int] = {
 LEVEL_NAMES: Mapping[int, str] = {level: name for name, level in LEVELS.items()}
 """Feature level -> metadata.version."""
 
+
+def level_text(level: int) -> str:
+    """``27 (4.1-IV1)``; the number alone if Kafka 4.4.0 names no such level, ``not set`` for -1."""
+    name = LEVEL_NAMES.get(level)
+    return f"{level} ({name})" if name else str(level) if level >= 0 else "not set"
+
+
 STABLE = LEVELS["4.4-IV2"]
 """The highest stable level: the content of a log with this level is known."""
 

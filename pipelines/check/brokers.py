@@ -47,11 +47,11 @@ BELOW_VERSION = Check(
     why="A failed disk is not reported: its partitions keep a leader that cannot answer.",
     sql="""
         SELECT b.broker_id, b.from_offset AS since_offset, b.from_time AS since_time,
-               array_length(b.log_dirs) AS directories, params.metadata_version
+               array_length(b.log_dirs) AS directories, params.metadata_release
         FROM brokers b CROSS JOIN params
         WHERE array_length(b.log_dirs) > 1 AND params.metadata_version < 17
     """,
-    message="directories: {directories}; metadata.version {metadata_version}, 17 (3.7-IV2) is the first to record them",
+    message="directories: {directories}; metadata.version {metadata_release}; 17 (3.7-IV2) is the first to record them",
     todo="kafka-features upgrade --metadata 3.9, or one disk for each broker until then",
     source="KAFKA-16606",
 )

@@ -20,6 +20,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
 from pipelines.ask.advice import told
 from pipelines.ask.assignment_requests import requests_until
 from pipelines.ask.configs import features, min_isr, tiered_topics
@@ -122,6 +123,8 @@ class Params:
     at_time: datetime
     metadata_version: int
     """Feature level, -1 if the log has none."""
+    metadata_release: str
+    """The level with its release."""
     late: int
     """Seconds from the newest record to its publication, 0 for a question about an older offset."""
     stale: float
@@ -162,11 +165,13 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
     check = settings.check
     newest = lake.offset == lake.published.end_offset - 1
     late = (lake.published.published_time - lake.published.end_time).total_seconds() if newest else 0
+    level = features(lake).get(METADATA_VERSION, -1)
     wanted = min_isr(lake, settings.ask.min_insync_replicas)
     row = Params(
         at_offset=lake.offset,
         at_time=lake.time,
-        metadata_version=features(lake).get("metadata.version", -1),
+        metadata_version=level,
+        metadata_release=level_text(level),
         late=int(late),
         stale=check.stale_seconds,
         **_rewritten(lake),

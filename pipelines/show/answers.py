@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
-from jbod_model.formats.metadata_version import LEVEL_NAMES, METADATA_VERSION
+from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
 from pipelines.ask.advice import told
 from pipelines.ask.directory_list import Directory
 from pipelines.ask.lake_status import Status
@@ -204,8 +204,7 @@ def show_status(answer: Status) -> None:
 
 def _level(feature: str, level: int) -> str:
     """``27 (4.1-IV1)`` for a metadata.version, else the number."""
-    name = LEVEL_NAMES.get(level) if feature == METADATA_VERSION else None
-    return f"{level} ({name})" if name else str(level)
+    return level_text(level) if feature == METADATA_VERSION else str(level)
 
 
 def show_directories(

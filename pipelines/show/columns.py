@@ -53,6 +53,16 @@ OFFLINE = Table(
     reason_words=("broker missing", "broker fenced", "directory offline", "directory lost"),
     directories=_HERE,
 )
+
+
+def _words_of_checks() -> list[str]:
+    """The ids, names and severities of all checks."""
+    from pipelines.check.catalogue import CHECKS
+    from pipelines.check.definition import SEVERITIES
+
+    return [*SEVERITIES, *(word for check in CHECKS for word in (check.id, check.name))]
+
+
 STATUS = Table(
     "status",
     "a figure or a fact",
@@ -234,6 +244,7 @@ CHECK = Table(
         Column("key", "string", "check and subject: the same while the same subject has this problem"),
     ),
     reasons=("check_id", "name", "severity"),
+    reason_words=_words_of_checks,
     directories=_HERE,
 )
 MOVES = Table(
@@ -258,6 +269,7 @@ MOVES = Table(
         Column("duration", "seconds", "from the first request to the outcome, in seconds"),
     ),
     reasons=("outcome",),
+    reason_words=("promoted", "accepted", "reverted", "recreated"),
     directories={"source_id": "source", "target_id": "target"},
 )
 ASSIGNMENTS = Table(
@@ -326,6 +338,7 @@ QUORUM = Table(
         Column("endpoints", "strings", "LISTENER://HOST:PORT"),
     ),
     reasons=("kind", "state"),
+    reason_words=("controller", "broker", "leader", "voter", "observer", "ghost", "alive", "fenced", "unknown"),
     brokers="node_id",
 )
 UPGRADE = Table(

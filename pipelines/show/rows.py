@@ -37,7 +37,7 @@ class Table:
     columns: Sequence[Column]
     reasons: Sequence[str] = ()
     """The columns that --reason compares."""
-    reason_words: Sequence[str] = ()
+    reason_words: Sequence[str] | Callable[[], Sequence[str]] = ()
     """What these columns can hold, if that is a fixed list: --reason refuses what matches none of it."""
     brokers: str = "broker_id"
     """The column that --broker compares: an id, or a list of ids."""

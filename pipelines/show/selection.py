@@ -194,10 +194,9 @@ def check_known(lake: Lake, table: Table, name: str, value: Any, names: Names | 
     A value that is known, of which there is only no row, is a valid question: none of these is offline.
     """
     if name == "reason":
-        if table.reason_words and not any(_like(word, value) for word in table.reason_words):
-            raise UsageError(
-                f"--reason {value}: no reason that jbod {table.name} has: give one of {', '.join(table.reason_words)}"
-            )
+        words = table.reason_words() if callable(table.reason_words) else table.reason_words
+        if words and not any(_like(word, value) for word in words):
+            raise UsageError(f"--reason {value}: no reason that jbod {table.name} has: give one of {', '.join(words)}")
         return
     known = [*_known(lake, name)]
     if name == "dir" and names is not None:

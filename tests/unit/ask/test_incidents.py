@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
@@ -28,7 +30,7 @@ from pipelines.ask.incident_list import Incident, details, incidents
 from pipelines.ask.moves import moves
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
-from pipelines.show.incidents import lasted
+from pipelines.show.incidents import lasted, show_story
 from tests.support.images import as_entries
 from tests.support.lakes import write_lake
 from tests.support.logs import Entry
@@ -234,6 +236,11 @@ def test_failed_directory_that_held_nothing_goes_on_until_its_broker_starts_with
     (tmp_path / "later").mkdir()
     later = incidents(lake(tmp_path / "later", register(1, B, epoch=2, process=2), beginning=empty))
     assert (later[0].to_offset, later[0].ending) == (2, "not back: the broker runs without it")
+    out = Console(file=io.StringIO(), width=200)
+    show_story(out, later[0])
+    said = out.file.getvalue().splitlines()[0]  # type: ignore[attr-defined]
+    assert ": no replica offline after " in said and said.endswith("; not back: the broker runs without it")
+    assert "over after" not in said
 
 
 def test_disk_that_died_while_its_broker_was_down_is_a_story_of_its_own(tmp_path: Path) -> None:

@@ -126,6 +126,18 @@ def test_sources_that_disagree_are_said_and_the_disk_itself_wins(lake: str, tmp_
     assert f"the path is {DISKS}/disk1a by {DISKS}/disk1a/meta.properties, and /data/elsewhere by" in found.conflicts[0]
 
 
+def test_sources_that_disagree_are_told_where_directories_are_listed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Every answer repeated it."""
+    (tmp_path / "labels").write_text(f"{DISK_1A} = /data/elsewhere\n")
+    log = ["--log", str(metadata_dir(KAFKA)), "--at-offset", "200", "--format", "csv"]
+    log += ["--labels", str(tmp_path / "labels"), "--labels", str(DISKS / "disk1a")]
+    said = f"jbod: sources of names disagree about directory {DISK_1A}: see jbod label\n"
+    for question, times in (("directories", 1), ("offline", 0), ("status", 0)):
+        assert run(capsys, question, *log)[2].count(said) == times
+
+
 def test_newer_statement_replaces_and_an_unmounted_disk_keeps_its_name(lake: str) -> None:
     first = read_sources(Lake.open(lake), [str(DISKS)]).statements
     again = read_sources(Lake.open(lake), [str(DISKS / "disk1a")]).statements

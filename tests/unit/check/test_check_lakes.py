@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from jbod_model.formats.records import UnknownRecord
@@ -50,12 +51,15 @@ def test_directory_of_two_brokers_is_found_at_both(tmp_path: Path) -> None:
     assert [one.message[-29:] for one in found] == ["is registered by broker 2 too", "is registered by broker 1 too"]
 
 
-def test_log_that_was_old_when_it_was_read_is_found_at_its_end_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("hours", "age"), [(1.5, "90 minutes"), (13, "13 hours"), (61, "2 days")])
+def test_log_that_was_old_when_it_was_read_is_found_at_its_end_only(tmp_path: Path, hours: float, age: str) -> None:
+    """Its age was told as 219,696 seconds."""
     story = Story().broker(1, "a").broker(2, "b")
     assert run_checks(story.lake(tmp_path), ["B-28"]) == []
-    rewrite(tmp_path, "ledger", published_time=lambda row: row["end_time"] + timedelta(hours=13))
+    rewrite(tmp_path, "ledger", published_time=lambda row: row["end_time"] + timedelta(hours=hours))
     (found,) = run_checks(Lake.open(tmp_path), ["B-28"])
     assert (found.subject, found.severity, found.offset) == ("the cluster", "warning", 2)
+    assert found.message == f"the newest record was {age} old when it was read"
     assert run_checks(Lake.open(tmp_path, at_offset=1), ["B-28"]) == []
 
 

@@ -201,7 +201,7 @@ CASES: Mapping[str, Case] = {
     ),
     "B-12": Case(
         Story(14).broker(1, "ab").broker(2, "c"),
-        {"broker 1": ("critical", "metadata.version 14")},
+        {"broker 1": ("critical", "metadata.version 14 (3.6-IV2); 17 (3.7-IV2)")},
         [two_brokers(), Story(14).broker(1, "a")],
     ),
     "B-13": Case(

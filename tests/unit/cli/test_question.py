@@ -168,6 +168,16 @@ def test_filter_that_names_nothing_known_is_refused_with_similar_names(
     assert told.count("\n") == 1
 
 
+@pytest.mark.parametrize("question", ["check --no-keep", "moves", "quorum"])
+def test_reason_that_a_question_never_gives_is_refused_with_the_list(
+    lake: str, capsys: pytest.CaptureFixture[str], question: str
+) -> None:
+    """Cause: ``0 of 9 shown: reason bogus`` with exit code 0."""
+    code, said, told = leave(capsys, *question.split(), "--lake", lake, *AT, "--reason", "bogus")
+    assert (code, said) == (2, "")
+    assert re.fullmatch(r"jbod: --reason bogus: no reason that jbod \w+ has: give one of (\S+, )+\S+\n", told)
+
+
 def test_question_has_only_the_filters_of_its_columns(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert leave(capsys, "directories", "--lake", lake, "--topic", "orders")[0] == 2
     assert leave(capsys, "incidents", "1", "--lake", lake, "--reason", "failed")[0] == 2
