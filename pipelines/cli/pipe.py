@@ -24,7 +24,7 @@ _PATIENCE = 0.05
 
 
 class _Pipe(io.FileIO):
-    """A file that ends the program when its reader is gone, and accepts later flushes silently.
+    """A file that ends the program when its reader is gone, and accepts flushes after any error silently.
 
     SIGPIPE itself stays ignored, because it would also end the program for a socket. A BrokenPipeError is no
     alternative: Typer and Rich exit with 1 for it, which means that something was found.
@@ -39,6 +39,10 @@ class _Pipe(io.FileIO):
             except BrokenPipeError:
                 self._gone = True
                 raise SystemExit(READER_GONE) from None
+            except OSError:
+                # The command reports it; Python's own flush at exit would report it again.
+                self._gone = True
+                raise
         return memoryview(data).nbytes
 
 
