@@ -45,6 +45,20 @@ def test_page_for_each_subject_and_no_more_than_eighteen() -> None:
     assert [page.name for page in pages if f"]({page.name})" not in index and page.name != "README.md"] == []
 
 
+def test_release_has_at_most_twenty_lines_in_the_changelog() -> None:
+    sections = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    assert sections
+    assert [section.partition("\n")[0] for section in sections if section.rstrip().count("\n") >= 20] == []
+
+
+@pytest.mark.parametrize("tree", ["jbod_model", "pipelines", "lab"])
+def test_tree_of_contributing_has_every_package(tree: str) -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition(f"\n{tree}/ ")[2].partition("\n```")[0]
+    packages = [folder.name for folder in (ROOT / tree).iterdir() if folder.is_dir() and any(folder.glob("*.py"))]
+    assert packages
+    assert [name for name in packages if not re.search(rf"\b{name}/ ", text)] == []
+
+
 def test_readme_fits_three_screens() -> None:
     assert (ROOT / "README.md").read_text(encoding="utf-8").count("\n") <= 130
 
