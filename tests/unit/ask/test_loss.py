@@ -8,6 +8,7 @@ import random
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from tests.support.lakes import Reference
 from tests.support.logs import Entry
 from tests.support.paths import KAFKAS, TRACES, metadata_dir
 from tests.support.volume import amount, sampled
-from tests.unit.check.story import Story
+from tests.unit.check.story import Story, topic_id
 from tests.unit.fold.histories import LAST, histories, write_log
 from tests.unit.model.loss.loss_operations import run
 from tests.unit.model.loss.loss_world import World
@@ -260,12 +261,19 @@ FIRST_PLACED: dict[str, list[Step]] = {
 """What happens to a replica that was created without a directory, on broker 1 with the directories a and b."""
 
 
-def losses_of_both(steps: Iterable[Step], folder: Path) -> tuple[Losses, Losses]:
-    """The losses of a story from the tables, and those of the model."""
+def write_story(steps: Iterable[Step], folder: Path, sizes: Iterable[int] = ()) -> None:
+    """Writes the log of a story, in appends with these numbers of records, and of one record after them."""
     story = Story()
     for name, arguments, named in steps:
         getattr(story, name)(*arguments, **named)
-    write_log(folder, [[entry.versioned] for entry in story.entries if entry.versioned is not None])
+    records = iter([entry.versioned for entry in story.entries if entry.versioned is not None])
+    appends = [[*islice(records, size)] for size in sizes] + [[record] for record in records]
+    write_log(folder, [append for append in appends if append])
+
+
+def losses_of_both(steps: Iterable[Step], folder: Path, sizes: Iterable[int] = ()) -> tuple[Losses, Losses]:
+    """The losses of a story from the tables, and those of the model. ``sizes`` as for ``write_story``."""
+    write_story(steps, folder, sizes)
     *_, (offset, expected) = of_model(folder)
     return of_engine(in_memory(entries_of(folder)), offset), expected
 
@@ -277,6 +285,86 @@ def test_loss_of_a_replica_that_is_first_placed_is_that_of_the_model(steps: list
     found, expected = losses_of_both([*created, *steps], tmp_path)
     assert expected
     assert found == expected
+
+
+TOGETHER = (2,)
+"""The first two reports are of one append."""
+OF_A_NEW_PROCESS: dict[str, tuple[list[Step], Sequence[int], Mapping[str, str]]] = {
+    "its next registration lacks the old directory": (
+        [("assign", ("t", 0, 1, "e"), {}), ("broker", (1, "be"), {"process": 2})],
+        (),
+        {"t": "lost"},
+    ),
+    "its next registration lists the old directory": (
+        [("assign", ("t", 0, 1, "e"), {}), ("broker", (1, "abe"), {"process": 2})],
+        (),
+        {},
+    ),
+    "another replica is assigned before, in the same append": (
+        [("assign", ("u", 0, 1, "b"), {}), ("assign", ("t", 0, 1, "e"), {}), ("broker", (1, "be"), {"process": 2})],
+        TOGETHER,
+        {"t": "lost", "u": "lost"},
+    ),
+    "another replica was assigned before, in another append: a move": (
+        [("assign", ("u", 0, 1, "b"), {}), ("assign", ("t", 0, 1, "e"), {}), ("broker", (1, "be"), {"process": 2})],
+        (),
+        {"t": "lost"},
+    ),
+    "another replica is assigned later": (
+        [("assign", ("t", 0, 1, "e"), {}), ("assign", ("u", 0, 1, "b"), {}), ("broker", (1, "be"), {"process": 2})],
+        (),
+        {"t": "lost", "u": "lost"},
+    ),
+    "the broker registered in the same append before": (
+        [
+            ("broker", (1, "ab"), {"process": 3}),
+            ("assign", ("t", 0, 1, "e"), {}),
+            ("broker", (1, "be"), {"process": 2}),
+        ],
+        TOGETHER,
+        {"t": "lost"},
+    ),
+    "the old disk is back before anybody led": (
+        [
+            ("change", ("t", 0), {"leader": -1}),
+            ("assign", ("t", 0, 1, "e"), {}),
+            ("broker", (1, "be"), {"process": 2}),
+            ("broker", (1, "ab"), {"process": 3}),
+            ("assign", ("t", 0, 1, "a"), {}),
+        ],
+        (),
+        {},
+    ),
+    "the old disk is back after another log was written": (
+        [
+            ("assign", ("t", 0, 1, "e"), {}),
+            ("broker", (1, "be"), {"process": 2}),
+            ("change", ("t", 0), {"leader": 1}),
+            ("broker", (1, "ab"), {"process": 3}),
+            ("assign", ("t", 0, 1, "a"), {}),
+        ],
+        (),
+        {"t": "lost"},
+    ),
+}
+"""Reports of broker 1, with the directories a and b, which is never fenced. Replicas of t and u are in a. Each with the
+sizes of the first appends, and with what is told at the end."""
+FIRST = 6
+"""The level, the broker, and two topics with their partitions."""
+
+
+@pytest.mark.parametrize(("steps", "sizes", "kinds"), OF_A_NEW_PROCESS.values(), ids=OF_A_NEW_PROCESS)
+def test_losses_after_a_report_of_a_directory_that_no_registration_listed_are_those_of_the_model_at_any_offset(
+    steps: list[Step], sizes: Sequence[int], kinds: Mapping[str, str], tmp_path: Path
+) -> None:
+    """R-COPY-12, R-COPY-13: a running process names no such directory, so it is a new one."""
+    created: list[Step] = [("broker", (1, "ab"), {}), ("topic", ("t", {1: "a"}), {}), ("topic", ("u", {1: "a"}), {})]
+    write_story([*created, *steps], tmp_path, [*[1] * FIRST, *sizes])
+    lake = in_memory(entries_of(tmp_path))
+    for offset, expected in of_model(tmp_path):
+        assert of_engine(lake, offset) == expected, offset
+    found = {topic: loss.kind for (topic, _), losses in expected.items() for loss in losses if loss.until is None}
+    assert found == {str(topic_id(name)): kind for name, kind in kinds.items()}
 
 
 @pytest.mark.parametrize("few", [0, 1, 300])
@@ -320,7 +408,9 @@ def test_losses_of_short_stories_are_those_of_the_model(tmp_path: Path) -> None:
     for seed in range(amount(40, 1_000)):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        found, expected = losses_of_both(short_story(random.Random(seed)), folder)
+        draw = random.Random(seed)
+        steps = short_story(draw)
+        found, expected = losses_of_both(steps, folder, draw.choices((1, 2, 3), k=draw.choice((0, 4, 12))))
         assert found == expected, f"seed {seed}"
         told += bool(expected)
     assert told > 5
