@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from pipelines.ask.directory_changes import RECREATED, directory_changes
 from pipelines.ask.incidents_story import Story
 from pipelines.ask.lost_data import DataLoss
 from pipelines.lake.ledger import EPOCH, time_of
@@ -120,9 +121,9 @@ def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ())
     rows = lake.query(
         f"""
         WITH {_told(stories)}
-        SELECT story, count(*), min(to_offset), epoch_us(min(to_time))
-        FROM {lake.until("assignments")} a JOIN stories t ON t.place = a.broker_id || '/' || a.directory_id
-        WHERE a.ended_by = 'moved' AND to_offset >= since AND to_offset < until GROUP BY story
+        SELECT story, count(*), min(at_offset), epoch_us(min(at_time))
+        FROM {directory_changes(lake)} c JOIN stories t ON t.place = c.broker_id || '/' || c.source
+        WHERE c.meaning = '{RECREATED}' AND decided_offset >= t.since AND decided_offset < until GROUP BY story
         """
     )
     for story, replicas, first, first_time in rows:

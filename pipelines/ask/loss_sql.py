@@ -8,7 +8,7 @@ of each row with its predecessor.
 
 from __future__ import annotations
 
-from pipelines.ask.starting import starts
+from pipelines.ask.starting import select_brokers
 from pipelines.lake.delta import literal
 from pipelines.lake.reader import Lake
 
@@ -31,7 +31,7 @@ def candidates(lake: Lake) -> str:
     if lake.query(f"SELECT count(*) FROM {lake.scan('partitions')}")[0][0] <= FEW_STATES:
         return f"SELECT DISTINCT topic_id, partition FROM {partitions}"
     assignments, brokers = lake.scan("assignments"), lake.until("brokers")
-    _select_brokers(lake)
+    select_brokers(lake)
     _select_shaky(lake, assignments)
     _select_left(lake, assignments)
     lake.query(f"CREATE OR REPLACE TEMP TABLE loss_doubtful AS {_doubtful(lake, assignments)}")
@@ -62,34 +62,6 @@ def of_few_topics(lake: Lake, table: str) -> str:
         return "false"
     ids = ", ".join(literal(topic_id) for (topic_id,) in topics)
     return f"map_contains(map([{ids}], [{ids}]), topic_id)"
-
-
-def _select_brokers(lake: Lake) -> None:
-    """Creates loss_brokers: the states of brokers. ``fenced`` holds also while a later process reports that has not
-    registered yet (R-COPY-12)."""
-    begun = starts(lake)
-    lake.query(
-        f"""
-        CREATE OR REPLACE TEMP TABLE loss_brokers AS
-        WITH begun AS (
-            SELECT unnest($1::INT[]) AS broker_id, unnest($2::VARCHAR[]) AS incarnation_id,
-                   unnest($3::BIGINT[]) AS start
-        ),
-        b AS (
-            SELECT broker_id, incarnation_id, fenced, from_offset, to_offset, min(start) AS start
-            FROM (SELECT broker_id, incarnation_id, fenced, from_offset, to_offset FROM {lake.until("brokers")})
-            LEFT JOIN begun USING (broker_id, incarnation_id) GROUP BY ALL
-        )
-        SELECT broker_id, incarnation_id, fenced OR coalesce(start <= from_offset, false) AS fenced, from_offset,
-               CASE WHEN start > from_offset AND (to_offset IS NULL OR to_offset > start) THEN start
-                    ELSE to_offset END AS to_offset
-        FROM b
-        UNION ALL
-        SELECT broker_id, incarnation_id, true, start, to_offset FROM b
-        WHERE start > from_offset AND (to_offset IS NULL OR to_offset > start)
-        """,
-        [[one.broker_id for one in begun], [one.incarnation_id for one in begun], [one.offset for one in begun]],
-    )
 
 
 def _select_shaky(lake: Lake, assignments: str) -> None:
@@ -163,7 +135,7 @@ def _select_left(lake: Lake, assignments: str) -> None:
                coalesce(max(least(coalesce(u.to_offset, d.to_offset), d.to_offset)), 0) AS fenced_since
         FROM {lake.until("directories")} d
         LEFT JOIN loss_brokers u
-             ON u.broker_id = d.broker_id AND NOT u.fenced AND u.from_offset < d.to_offset
+             ON u.broker_id = d.broker_id AND NOT u.undecided AND u.from_offset < d.to_offset
         WHERE d.to_offset IS NOT NULL GROUP BY ALL
         """
     )
@@ -220,10 +192,10 @@ def _doubtful(lake: Lake, assignments: str) -> str:
     reports AS (
         SELECT c.at_offset, f.broker_id, min(n.from_offset) AS decided
         FROM (SELECT DISTINCT broker_id, at_offset FROM changed) c
-        JOIN b f ON f.broker_id = c.broker_id AND f.fenced AND f.from_offset <= c.at_offset
+        JOIN b f ON f.broker_id = c.broker_id AND f.undecided AND f.from_offset <= c.at_offset
              AND (f.to_offset IS NULL OR f.to_offset > c.at_offset)
         JOIN b n ON n.broker_id = c.broker_id AND n.from_offset > c.at_offset
-             AND (NOT n.fenced OR n.incarnation_id <> f.incarnation_id)
+             AND (NOT n.undecided OR n.incarnation_id <> f.incarnation_id)
         GROUP BY ALL
     ),
     decided_changes AS MATERIALIZED (

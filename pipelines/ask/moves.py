@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from pipelines.ask.assignment_requests import requests_until
+from pipelines.ask.directory_changes import MOVED, RECREATED, RETURNED, directory_changes
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
@@ -22,12 +23,6 @@ SOON = timedelta(minutes=10)
 
 AT_ONCE = timedelta(seconds=10)
 """A broker replaces the old copy within this time after the controller accepted."""
-
-RECREATED = "recreated"
-"""The outcome of a change that was not a move."""
-
-_STARTING = 60_000_000
-"""Microseconds by which a process may report its replicas before it registers without their old directory."""
 
 _EARLY = 1_000_000
 """Microseconds by which a request may seem later than its record: a batch has the time of its beginning."""
@@ -53,7 +48,8 @@ class Move:
     accepted_time: datetime
     outcome: str
     """``promoted``: it stayed. ``accepted``: too recent to decide. ``reverted``: it was reverted soon. ``recreated``:
-            the source was offline or gone, so that nothing was moved and the replica began empty."""
+    the source was offline or gone, so that nothing was moved and the replica began empty. ``returned``: the replica
+    was recreated elsewhere before, and the disk of the target is back with its log."""
     reverted_offset: int | None
     reverted_time: datetime | None
     flips: int
@@ -69,27 +65,12 @@ class Move:
 
 def moves(lake: Lake, soon: timedelta = SOON) -> list[Move]:
     """Every move that was accepted up to the lake's offset, oldest first."""
-    history = lake.until("assignments")
-    if not lake.query(f"SELECT 1 FROM {history} WHERE ended_by = 'moved' LIMIT 1"):
+    if not lake.query(f"SELECT 1 FROM {lake.until('assignments')} WHERE ended_by = 'moved' LIMIT 1"):
         return []
     rows = lake.query(
         f"""
-        WITH history AS (SELECT * FROM {history}),
-        moved AS (
-            SELECT b.topic, b.topic_id, b.partition, b.broker_id, a.directory_id AS source, b.directory_id AS target,
-                   b.from_offset AS at_offset, b.from_time AS at_time, a.from_time AS since
-            FROM history a JOIN history b ON b.topic_id = a.topic_id AND b.partition = a.partition
-                 AND b.replica_index = a.replica_index AND b.from_offset = a.to_offset
-            WHERE a.ended_by = 'moved'
-        )
-        SELECT topic, topic_id, partition, broker_id, source, target, at_offset, epoch_us(at_time),
-               EXISTS (
-                   SELECT 1 FROM {lake.until("directories")} d
-                   WHERE d.broker_id = moved.broker_id AND d.directory_id = source AND d.from_offset <= at_offset
-                     AND (d.to_offset IS NULL OR d.to_offset > at_offset)
-                     AND NOT (coalesce(d.ended_by, '') = 'deregistered'
-                              AND epoch_us(d.to_time) <= epoch_us(at_time) + {_STARTING})
-               ) AS alive,
+        WITH moved AS (SELECT * FROM {directory_changes(lake)})
+        SELECT topic, topic_id, partition, broker_id, source, target, at_offset, epoch_us(at_time), meaning,
                epoch_us(asked), coalesce(requests, 0), coalesce(refused, 0)
         FROM moved LEFT JOIN {_requests(lake)} USING (topic_id, partition, broker_id, at_offset)
         ORDER BY topic_id, partition, broker_id, at_offset
@@ -107,7 +88,7 @@ def moves(lake: Lake, soon: timedelta = SOON) -> list[Move]:
 
 
 def _move(row: tuple[Any, ...]) -> Move:
-    topic, topic_id, partition, broker_id, source, target, offset, micros, alive, asked, requests, refused = row
+    topic, topic_id, partition, broker_id, source, target, offset, micros, meaning, asked, requests, refused = row
     return Move(
         topic=topic,
         topic_id=topic_id,
@@ -120,7 +101,7 @@ def _move(row: tuple[Any, ...]) -> Move:
         refused=refused,
         accepted_offset=offset,
         accepted_time=time_of(micros),
-        outcome="promoted" if alive else RECREATED,
+        outcome="promoted" if meaning == MOVED else meaning,
         reverted_offset=None,
         reverted_time=None,
         flips=0,
@@ -140,7 +121,7 @@ def _requests(lake: Lake) -> str:
                count(*) AS requests, count(*) FILTER (r.outcome = 'refused') AS refused
         FROM moved m JOIN {rows} r ON r.topic_id = m.topic_id AND r.partition = m.partition
              AND r.broker_id = m.broker_id AND r.directory_id = m.target
-             AND r.requested_time > m.since
+             AND r.requested_time > m.came_time
              AND epoch_us(r.requested_time) <= epoch_us(m.at_time) + {_EARLY}
         GROUP BY ALL
     )"""
@@ -157,11 +138,12 @@ def _stories(chain: Iterable[Move], soon: timedelta) -> Iterator[Move]:
         if current is None:
             current = move
             continue
-        returns = (move.source, move.target) == (current.target, current.source)
+        returns = move.outcome != RETURNED and (move.source, move.target) == (current.target, current.source)
         repeats = (move.source, move.target) == (current.source, current.target)
         last = current.reverted_time or current.accepted_time
-        near = move.accepted_time - last <= (soon if move.outcome != RECREATED else AT_ONCE)
-        if returns and near and current.outcome != "reverted":
+        near = move.accepted_time - last <= (AT_ONCE if RECREATED in (move.outcome, current.outcome) else soon)
+        twice = move.outcome == current.outcome == RECREATED
+        if returns and near and not twice and current.outcome != "reverted":
             current = replace(
                 current, outcome="reverted", reverted_offset=move.accepted_offset, reverted_time=move.accepted_time
             )

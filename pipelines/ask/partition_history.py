@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES
+from pipelines.ask.directory_changes import MOVED, RECREATED, RETURNED, directory_changes
 from pipelines.ask.lost_data import DataLoss, every_loss
+from pipelines.lake.delta import literal
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
@@ -134,7 +136,9 @@ def _history(lake: Lake, topic: str, partition: int, losses: Sequence[DataLoss])
             wanted,
         )
     }
-    wording = _Wording(_reserved_names(lake), _online(lake, states))
+    of = f"topic = {literal(topic)} AND partition = {partition}"
+    meanings = lake.query(f"SELECT topic_id, broker_id, at_offset, meaning FROM {directory_changes(lake, of)}")
+    wording = _Wording(_reserved_names(lake), {tuple(place): meaning for *place, meaning in meanings})
     lost = [one for one in losses if (one.topic, one.partition) == (topic, partition)]
     # A change of the partition comes before its effects on replicas and data.
     events = sorted(
@@ -184,15 +188,15 @@ class _Wording:
 
     names: dict[str, str]
     """Names of the reserved ids."""
-    online: Mapping[tuple[int, str], Sequence[tuple[int, int | None]]]
-    """The intervals of offsets in which a broker had a directory online."""
+    meanings: Mapping[tuple[Any, ...], str]
+    """What a change of directory means, by topic id, broker and offset."""
 
     def name(self, directory: str) -> str:
         """The directory's id, or the meaning of a reserved one."""
         return self.names.get(directory, directory)
 
-    def replica_changed(self, broker: int, old: str, new: str, offset: int) -> str:
-        """A replica moves as long as its old directory is online; otherwise it is recreated (R-COPY-3, R-COPY-4)."""
+    def replica_changed(self, broker: int, old: str, new: str, after: State) -> str:
+        """What happened to the replica whose directory is ``new`` since the state ``after``."""
         was, now = self.names.get(old), self.names.get(new)
         if now == "lost":
             return f"replica on {broker}: the broker reported that its directory failed (LOST; was {self.name(old)})"
@@ -202,48 +206,12 @@ class _Wording:
             return f"replica on {broker} recreated empty in {new} (its data was in a directory that failed: LOST)"
         if was is not None:
             return f"replica on {broker} is in {new} (was {was})"
-        spells = self.online.get((broker, old), ())
-        if any(start <= offset and (end is None or end > offset) for start, end in spells):
-            return f"replica on {broker} moved: {old} -> {new}"
-        return f"replica on {broker} recreated empty in {new} (its data was in {old})"
-
-
-def _online(lake: Lake, states: Sequence[State]) -> dict[tuple[int, str], list[tuple[int, int | None]]]:
-    """When the directories of these states were online.
-
-    While its broker is fenced, a report may come from a process that has not registered yet. So if the next
-    registration lacks a directory, the directory counts as gone since the broker was fenced (R-COPY-12).
-    """
-    wanted = sorted({directory for state in states for directory in state.directories})
-    rows = lake.query(
-        f"""
-        WITH d AS (
-            SELECT broker_id, directory_id, from_offset, to_offset, ended_by FROM {lake.until("directories")}
-            WHERE directory_id IN (SELECT unnest($1::VARCHAR[]))
-        )
-        SELECT d.broker_id, d.directory_id, d.from_offset,
-               CASE WHEN b.fenced AND d.ended_by <> 'failed' THEN b.fenced_offset ELSE d.to_offset END
-        FROM d LEFT JOIN ({_fenced(lake)}) b ON b.broker_id = d.broker_id AND b.to_offset = d.to_offset
-        """,
-        [wanted],
-    )
-    found: dict[tuple[int, str], list[tuple[int, int | None]]] = {}
-    for broker, directory, start, end in rows:
-        found.setdefault((broker, directory), []).append((start, end))
-    return found
-
-
-def _fenced(lake: Lake) -> str:
-    """SQL: rows of brokers, each with the offset since which the broker was fenced, null if it was not."""
-    return f"""
-        SELECT broker_id, to_offset, fenced,
-               max(CASE WHEN fenced AND NOT was_fenced THEN from_offset END) OVER w AS fenced_offset
-        FROM (
-            SELECT *, coalesce(lag(fenced) OVER (PARTITION BY broker_id ORDER BY from_offset), false) AS was_fenced
-            FROM {lake.until("brokers")}
-        )
-        WINDOW w AS (PARTITION BY broker_id ORDER BY from_offset)
-    """
+        meaning = self.meanings.get((after.topic_id, broker, after.from_offset), MOVED)
+        if meaning == RETURNED:
+            return f"replica on {broker} is in {new} again, with the log there: the disk is back (was {old}, empty)"
+        if meaning == RECREATED:
+            return f"replica on {broker} recreated empty in {new} (its data was in {old})"
+        return f"replica on {broker} moved: {old} -> {new}"
 
 
 def _loss_events(lake: Lake, states: Sequence[State], lost: Sequence[DataLoss]) -> Iterator[Event]:
@@ -312,7 +280,7 @@ def _replica_changes(before: State, after: State, names: _Wording) -> Iterator[s
         if broker not in old:
             yield f"replica on {broker} added in {names.name(directory)}"
         elif old[broker] != directory:
-            yield names.replica_changed(broker, old[broker], directory, after.from_offset)
+            yield names.replica_changed(broker, old[broker], directory, after)
     if before.replicas != after.replicas and set(old) == set(new):
         yield f"replicas in another order: {_ints(before.replicas)} -> {_ints(after.replicas)}"
 

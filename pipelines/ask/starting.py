@@ -21,6 +21,44 @@ def starts(lake: Lake) -> list[Start]:
 
     All reports of an append are of one process, so it counts from the append's first record.
     """
+    kept = f"starts_{lake.offset}"
+    if kept not in lake.made:
+        found = _starts(lake)
+        lake.query(
+            f"CREATE OR REPLACE TEMP TABLE {kept} AS SELECT unnest($1::INT[]) AS broker_id, "
+            "unnest($2::VARCHAR[]) AS incarnation_id, unnest($3::BIGINT[]) AS start",
+            [[one.broker_id for one in found], [one.incarnation_id for one in found], [one.offset for one in found]],
+        )
+        lake.made.add(kept)
+    return [Start(*row) for row in lake.query(f"SELECT * FROM {kept} ORDER BY start, broker_id")]
+
+
+def select_brokers(lake: Lake) -> None:
+    """Creates loss_brokers: the states of brokers. ``undecided`` holds while a report can be of a process that has not
+    registered yet: the broker is fenced, or such a process has reported (R-COPY-12)."""
+    starts(lake)
+    lake.query(
+        f"""
+        CREATE OR REPLACE TEMP TABLE loss_brokers AS
+        WITH b AS (
+            SELECT broker_id, incarnation_id, log_dirs, fenced, from_offset, to_offset, min(start) AS start
+            FROM (SELECT broker_id, incarnation_id, log_dirs, fenced, from_offset, to_offset
+                  FROM {lake.until("brokers")})
+            LEFT JOIN starts_{lake.offset} USING (broker_id, incarnation_id) GROUP BY ALL
+        )
+        SELECT broker_id, incarnation_id, log_dirs, fenced OR coalesce(start <= from_offset, false) AS undecided,
+               from_offset,
+               CASE WHEN start > from_offset AND (to_offset IS NULL OR to_offset > start) THEN start
+                    ELSE to_offset END AS to_offset
+        FROM b
+        UNION ALL
+        SELECT broker_id, incarnation_id, log_dirs, true, start, to_offset FROM b
+        WHERE start > from_offset AND (to_offset IS NULL OR to_offset > start)
+        """
+    )
+
+
+def _starts(lake: Lake) -> list[Start]:
     assignments, brokers = lake.until("assignments"), lake.until("brokers")
     directories = lake.until("directories")
     rows = lake.query(

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from pipelines.ask.moves import RECREATED, Move
+from pipelines.ask.directory_changes import RECREATED, RETURNED
+from pipelines.ask.moves import Move
 from pipelines.show.selection import Chosen
 from pipelines.show.text import console, many, say, show_selection, show_table, when
+
+OTHERS = {RECREATED: "recreated empty in another directory", RETURNED: "on the old disk again"}
+"""Outcomes of changes that are not moves."""
+
+
+def told_others(outcomes: Mapping[str, int]) -> str:
+    """The number of changes that are not moves, as the end of a sentence."""
+    return "".join(f"; {many(outcomes[one], 'replica')} {what}" for one, what in OTHERS.items() if outcomes.get(one))
 
 
 def show_moves(offset: int, time: datetime, moves: Sequence[Move], chosen: Chosen) -> None:
     """The number of moves by outcome, then each move."""
     out = console()
     counts = Counter(move.outcome for move in moves)
-    recreated = counts.pop(RECREATED, 0)
+    others = told_others(counts)
+    counts = Counter({outcome: number for outcome, number in counts.items() if outcome not in OTHERS})
     told = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.most_common())
     told = f"{many(counts.total(), 'move')} between disks" + (f": {told}" if told else "")
-    if recreated:
-        told += f"; {many(recreated, 'replica')} recreated empty in another directory"
-    say(out, f"At offset {offset}, {when(time)}: {told}.")
+    say(out, f"At offset {offset}, {when(time)}: {told}{others}.")
     show_selection(out, chosen)
     if chosen.rows:
         show_table(

@@ -12,7 +12,7 @@ from pipelines.ask.incident_list import Details, Incident
 from pipelines.ask.incidents_effects import LeaderLoss
 from pipelines.ask.lost_data import LOST, MAY_LACK
 from pipelines.ask.move_counts import Asking, MoveCounts
-from pipelines.ask.moves import RECREATED
+from pipelines.show.audit_moves import OTHERS, told_others
 from pipelines.show.selection import Chosen
 from pipelines.show.text import console, listed, many, say, short_name, show_selection, show_table, when
 
@@ -144,13 +144,12 @@ def show_moving(moved: MoveCounts, asked: Asking | None, out: Console | None = N
 
 def told_moves(moved: MoveCounts) -> str:
     """A sentence: the number of moves, their outcomes, the longest one."""
-    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in moved.outcomes.items() if outcome != RECREATED)
-    recreated = moved.outcomes.get(RECREATED, 0)
-    told = f"{many(moved.count - recreated, 'move')} between disks" + (f": {outcomes}" if outcomes else "")
-    if moved.count > recreated and not moved.reverted:
+    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in moved.outcomes.items() if outcome not in OTHERS)
+    number = moved.count - sum(moved.outcomes.get(outcome, 0) for outcome in OTHERS)
+    told = f"{many(number, 'move')} between disks" + (f": {outcomes}" if outcomes else "")
+    if number and not moved.reverted:
         told += ", none reverted"
-    if recreated:
-        told += f"; {many(recreated, 'replica')} recreated empty in another directory"
+    told += told_others(moved.outcomes)
     if (longest := moved.longest) is not None and moved.longest_duration is not None:
         what = f"{longest.topic}-{longest.partition} on broker {longest.broker_id}"
         told += f"; the longest took {lasted(moved.longest_duration)}: {what}"

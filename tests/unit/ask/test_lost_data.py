@@ -12,6 +12,7 @@ from jbod_model.formats import records as r
 from pipelines.ask.lake_status import status
 from pipelines.ask.loss_sql import candidates
 from pipelines.ask.lost_data import Losses, losses
+from pipelines.ask.moves import moves
 from pipelines.ask.offline_replicas import offline
 from pipelines.ask.partition_history import history
 from pipelines.ask.removal import safe_to_remove
@@ -209,3 +210,20 @@ def test_report_that_comes_before_its_process_registers_is_no_move(tmp_path: Pat
     said = [event.what for event in history(lake, "t-0").events]
     assert f"replica on 1 recreated empty in {disk('b')} (its data was in {disk('a')})" in said
     assert [one.kind for one in losses(lake).losses] == ["lost"]
+
+
+def test_replica_whose_old_disk_is_back_before_anybody_led_is_in_it_again(tmp_path: Path) -> None:
+    """R-COPY-13: history said "recreated empty in" the directory that has the log."""
+    story = one_copy().broker(1, "b", process=2).assign("t", 0, 1, "b").broker(1, "a", process=3).assign("t", 0, 1, "a")
+    lake = story.lake(tmp_path)
+    (last,) = (event.what for event in history(lake, "t-0").events if event.what.startswith("replica on 1 is in"))
+    assert (
+        last == f"replica on 1 is in {disk('a')} again, with the log there: the disk is back (was {disk('b')}, empty)"
+    )
+    assert [one.outcome for one in moves(lake)] == ["recreated", "returned"]
+    assert losses(lake).losses == []
+
+
+def test_replica_whose_old_disk_is_back_after_somebody_led_is_empty_in_it(tmp_path: Path) -> None:
+    story = recreated().broker(1, "a", process=3).assign("t", 0, 1, "a")
+    assert [one.outcome for one in moves(story.lake(tmp_path))] == ["recreated", "recreated"]

@@ -83,8 +83,18 @@ def test_a_broker_that_corrects_itself_there_and_back_made_one_move(tmp_path: Pa
 def test_a_replica_whose_disk_had_failed_was_recreated(tmp_path: Path) -> None:
     failed = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, log_dirs=(B, C))
     assert _outcomes(_moves(tmp_path / "a", (60, failed), (90, _to(B)))) == [(FIRST + 1, "recreated", None, 0)]
-    again = RegisterBrokerRecord(broker_id=1, broker_epoch=9, log_dirs=(B, C), fenced=False)
-    assert _outcomes(_moves(tmp_path / "b", (90, _to(B)), (95, again))) == [(FIRST, "recreated", None, 0)]
+    again = RegisterBrokerRecord(broker_id=1, broker_epoch=9, incarnation_id=Uuid(5, 2), log_dirs=(B, C), fenced=False)
+    fenced = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, fenced=1)
+    starting = _moves(tmp_path / "b", (80, fenced), (90, _to(B)), (95, again))
+    assert _outcomes(starting) == [(FIRST + 1, "recreated", None, 0)]
+
+
+def test_a_replica_that_a_running_broker_reports_before_it_starts_without_the_old_disk_was_moved(
+    tmp_path: Path,
+) -> None:
+    """R-COPY-3: as in its history. Moves took whatever came within a minute before such a start for recreated."""
+    again = RegisterBrokerRecord(broker_id=1, broker_epoch=9, incarnation_id=Uuid(5, 2), log_dirs=(B, C), fenced=False)
+    assert _outcomes(_moves(tmp_path, (90, _to(B)), (95, again))) == [(FIRST, "promoted", None, 0)]
 
 
 @pytest.mark.parametrize("scenario", ["move-cancelled", "move-source-fails", "move-destination-fails"])

@@ -15,8 +15,11 @@ from jbod_model.loss.log import Key, fates
 from jbod_model.loss.losses import Loss
 from jbod_model.replay.history import images
 from jbod_model.replay.offline import image_as_json
+from pipelines.ask.directory_changes import directory_changes
 from pipelines.ask.incident_list import incidents
+from pipelines.ask.moves import moves
 from pipelines.ask.offline_replicas import offline
+from pipelines.ask.partition_history import history
 from pipelines.check.evaluate import run_checks
 from pipelines.run.log_lake import LogLake
 from pipelines.source.log_options import Options
@@ -118,3 +121,39 @@ def test_unclean_election_belongs_to_the_directory_that_failed(kafka: str, parti
     lake = LogLake.of(Options(path=str(metadata_dir(kafka))))
     first, *_ = (one for one in incidents(lake) if partition in one.may_lack_writes)
     assert (first.what, first.broker_id) == (f"broker {broker}: directory failed", broker)
+
+
+def test_history_moves_and_incidents_say_the_same_of_a_replica_on_a_new_disk() -> None:
+    """Broker 4 is killed and starts within its session, with a blank disk in the place of the old one. Its reports
+    (517 to 523) come before its registration (542). History said "moved", moves said "recreated"."""
+    lake = LogLake.of(Options(path=str(metadata_dir("kafka-4.0.1"))))
+    found = {one.accepted_offset: one for one in moves(lake) if 517 <= one.accepted_offset <= 523}
+    assert {one.outcome for one in found.values()} == {"recreated"}
+    for offset in (517, 519, 520, 523):
+        one = found[offset]
+        (text,) = (
+            event.what
+            for event in history(lake, f"{one.topic}-0").events
+            if event.offset == offset and one.target in event.what
+        )
+        assert text == f"replica on 4 recreated empty in {one.target} (its data was in {one.source})"
+    (gone,) = (one for one in incidents(lake) if one.kind == "directory gone" and one.from_offset == 542)
+    assert "7 replicas recreated empty in other directories of the broker" in [event.what for event in gone.events]
+
+
+def test_history_and_moves_say_the_same_of_every_change_of_a_directory() -> None:
+    """Broker 4 of 4.2.0 has its old disk back: some replicas move back, others are empty there."""
+    lake = LogLake.of(Options(path=str(metadata_dir("kafka-4.2.0"))))
+    told = {
+        (topic, at): what
+        for topic, at, what in lake.query(f"SELECT topic, at_offset, meaning FROM {directory_changes(lake)}")
+    }
+    words = {"moved": "moved: ", "recreated": "recreated empty in", "returned": "again, with the log there"}
+    for (topic, at), meaning in told.items():
+        if topic in ("ah1", "am1", "amvs"):
+            said = [event.what for event in history(lake, f"{topic}-0").events if event.offset == at]
+            assert any(words[meaning] in what for what in said), (topic, at)
+    outcomes = {(one.topic, one.accepted_offset): one.outcome for one in moves(lake)}
+    for place, outcome in outcomes.items():
+        assert (told[place] == "moved") == (outcome in ("promoted", "accepted", "reverted"))
+    assert (told["ah1", 575], told["ah1", 645]) == ("recreated", "moved")
