@@ -38,11 +38,10 @@ from jbod_model.formats.requests import (
 from jbod_model.ids import KAFKA_IDS, IdTable
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.image import WITHOUT_EFFECT, Image
-from lab.behaviour.guess import Ahead
+from lab.behaviour.guess import Ahead, Registrations
 from lab.behaviour.guesses import guesses
-from lab.behaviour.registrations import Registrations
 from lab.behaviour.steps import Refusal, Step, Undecidable, kind_of
-from lab.simulation.deciding import deciding
+from lab.simulation.controller_node import deciding
 
 Records = tuple[VersionedRecord, ...]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from jbod_model.broker.assignments import Replica
 from jbod_model.ids import Uuid
+from jbod_model.replay.image import Image
 
 
 class Action(NamedTuple):
@@ -74,3 +76,39 @@ KINDS: dict[str, Kind] = {
     "write": Kind("a record is written to partition {partition} and acknowledged", False),
     "move": Kind("broker {broker} is asked to move partition {partition} to directory {directory}", False),
 }
+
+
+def plain_names(names: Mapping[int, tuple[Uuid, ...]]) -> dict[Uuid, str]:
+    """Names for directories: 1a, 1b and so on for those of broker 1."""
+    return {name: f"{b}{chr(ord('a') + i)}" for b, each in names.items() for i, name in enumerate(each)}
+
+
+def describe(action: Action, after: Image, names: Mapping[Uuid, str]) -> str:
+    """A step in words: what happens, and the metadata after it."""
+    what = KINDS[action.kind].sentence.format(
+        broker=action.broker_id,
+        partition=None if action.replica is None else action.replica.partition,
+        directory=None if action.directory is None else names[action.directory],
+        detail=action.detail,
+    )
+    return f"{what}: {summary(after, names)}"
+
+
+def summary(image: Image, names: Mapping[Uuid, str]) -> str:
+    """The brokers and partitions of the metadata, in words."""
+    special = {image.ids.unassigned: "unassigned", image.ids.lost: "lost", image.ids.migrating: "migrating"}
+    shown = {**special, **names}
+    brokers = [
+        f"broker {b.broker_id} {'' if b.fenced else 'un'}fenced with {_joined(shown[d] for d in b.directories)}"
+        for b in image.brokers.values()
+    ]
+    partitions = [
+        f"partition {n} leader {p.leader} isr {list(p.isr)} in {', '.join(shown[d] for d in p.directories)}"
+        for topic in image.topics.values()
+        for n, p in topic.partitions.items()
+    ]
+    return "; ".join([*brokers, *partitions])
+
+
+def _joined(names: Iterable[str]) -> str:
+    return "+".join(sorted(names)) or "no directory"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.profiles import Profile
 from lab.explore import machine as machines
-from lab.explore.actions import Action
+from lab.explore.actions import Action, describe, plain_names
 from lab.explore.bounds import Bounds
 from lab.explore.canonical import Canonical, Orders
 from lab.explore.cluster import Cluster, NumberedStep, State
@@ -24,8 +24,7 @@ from lab.explore.lassos import Lasso, find_lassos
 from lab.explore.machine import Machine
 from lab.explore.machines import Machines
 from lab.explore.start import directory_ids, first_image
-from lab.explore.telling import describe, plain_names
-from lab.simulation.deciding import deciding
+from lab.simulation.controller_node import deciding
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,6 @@ from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
 from jbod_model.java import JavaRandom
 from jbod_model.profiles import Profile
 from jbod_model.replay.image import Image
-from lab.simulation.deciding import deciding
 
 SESSION_TIMEOUT_MS = 9_000
 NODE_ID = 100
@@ -238,3 +237,14 @@ class ControllerNode:
             known.metadata_offset = request.current_metadata_offset
             if result.response.in_controlled_shutdown and result.records:
                 known.shutdown_offset = self.next_offset - 1
+
+
+def deciding(profile: Profile) -> Profile:
+    """The profile with the rule by which a controller, not a client, considers a directory offline (R-SIM-7).
+
+    The KIP has two rules. By "Metadata caching" a replica in an unlisted directory is online if its broker lists only
+    one directory. By "Handling replica assignments" the controller considers it offline if the directory is not among
+    the broker's online ones. The first rule is for clients. A controller that used it in elections would leave leaders
+    on a dead disk once only one disk is left: ``python -m lab explore --literal`` shows how.
+    """
+    return replace(profile, offline_rule="kafka")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from jbod_model.broker import process
@@ -155,3 +155,20 @@ class Host:
     def _write(self, plan: Plan) -> None:
         for write in plan.writes:
             self.disks[write.directory].meta = replace(write.meta)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A value of the gauge of a broker's queue of assignments at a time (milliseconds), with the name that the profile
+    gives it (R-SIM-9). None after the broker's process has ended."""
+
+    time_ms: int
+    node_id: int
+    name: str
+    value: int | None
+
+
+def changed(readings: Sequence[Reading], reading: Reading) -> bool:
+    """Whether a reading differs from the broker's newest one, or is its first."""
+    newest = next((known.value for known in reversed(readings) if known.node_id == reading.node_id), None)
+    return newest != reading.value

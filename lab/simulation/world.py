@@ -40,8 +40,7 @@ from jbod_model.profiles.releases import REFERENCE, SUPPORTED_FEATURES
 from jbod_model.replay.image import Image
 from jbod_model.storage.problems import StorageProblem
 from lab.simulation.controller_node import ControllerNode
-from lab.simulation.gauges import Reading, changed
-from lab.simulation.host import Disk, Host
+from lab.simulation.host import Disk, Host, Reading, changed
 from lab.simulation.replication import Replication
 from lab.simulation.scheduler import Scheduler
 

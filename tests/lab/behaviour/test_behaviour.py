@@ -26,7 +26,7 @@ from jbod_model.profiles import KAFKA, KIP858, PROFILES
 from jbod_model.replay.image import BrokerRegistration
 from jbod_model.replay.transactions import committed
 from lab.behaviour import Behaviour, Refusal, Step, Undecidable, with_requests
-from lab.behaviour.registrations import Registrations
+from lab.behaviour.guess import Registrations
 from lab.behaviour.walk import Match
 from lab.simulation.output import metadata_log
 from lab.simulation.stories import SCENARIOS, play

@@ -49,7 +49,7 @@ from lab.explore.invariants import STATE_INVARIANTS, STEP_INVARIANTS, Step, chec
 from lab.explore.machines import Machines
 from lab.explore.search import Findings, Search, explore
 from lab.explore.start import TOPIC, directory_ids, first_image
-from lab.simulation.deciding import deciding
+from lab.simulation.controller_node import deciding
 from tests.support.volume import amount
 
 P = Replica(TOPIC, 0)
