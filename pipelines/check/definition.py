@@ -80,26 +80,6 @@ class Finding:
         """The subject in words."""
         return subject(self.broker_id, self.directory_id, self.topic_id, self.topic, self.partition)
 
-    def as_json(self) -> dict[str, Any]:
-        """One JSON object."""
-        return {
-            "key": self.key,
-            "check": self.check.id,
-            "name": self.check.name,
-            "severity": self.severity,
-            "subject": self.subject,
-            "broker_id": self.broker_id,
-            "directory_id": self.directory_id,
-            "topic": self.topic,
-            "topic_id": self.topic_id,
-            "partition": self.partition,
-            "replica_index": self.replica_index,
-            "offset": self.offset,
-            "time": self.time.isoformat(),
-            "message": self.message,
-            "todo": self.todo,
-        }
-
 
 def subject(
     broker_id: int | None, directory_id: str | None, topic_id: str | None, topic: str | None, partition: int | None

@@ -46,7 +46,7 @@ QUESTIONS: dict[str, Callable[[Lake], object]] = {
     "moves": moves,
     "risk": lambda lake: risk(lake).as_json(),
     "history": lambda lake: history(lake, "solo-6", 1),
-    "check": lambda lake: [one.as_json() for one in run_checks(lake, (), load())],
+    "check": lambda lake: list(run_checks(lake, (), load())),
 }
 
 

@@ -92,9 +92,7 @@ def test_log_is_incomplete_as_its_lake_is(lake: Path) -> None:
     found = LogLake.of(Options(path=str(lake.parent / "log")))
     assert found.incomplete_since == Lake.open(lake).incomplete_since
     assert found._at(1).incomplete_since is None
-    assert [one.as_json() for one in run_checks(found, ["B-36"])] == [
-        one.as_json() for one in run_checks(Lake.open(lake), ["B-36"])
-    ]
+    assert list(run_checks(found, ["B-36"])) == list(run_checks(Lake.open(lake), ["B-36"]))
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
