@@ -129,7 +129,9 @@ class LogDir:
         if topic and topic != _METADATA_TOPIC_ID:
             raise UsageError(f"{self.location}: is the log of another topic (topic_id {topic}), not {LOG_NAME}")
         name = PurePosixPath(self.root).name
-        segments = [] if topic or name == LOG_NAME else self.files()[0]
+        # Kafka names the folder of a partition TOPIC-N. In any other folder, such records are damage.
+        of_topic = not topic and name != LOG_NAME and name.rpartition("-")[2].isdigit()
+        segments = self.files()[0] if of_topic else []
         if segments and holds_other_records(self._fs, segments[0].path):
             raise UsageError(f"{self.location}: is the log of another topic: its first batch has no metadata records")
 

@@ -130,7 +130,7 @@ def test_kernels_of_a_replay_are_plain_for_more_records_if_no_compiled_ones_are_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool, plain: bool
 ) -> None:
     monkeypatch.setenv(PLAIN, "")
-    cache = tmp_path / "replay" / "__pycache__"
+    cache = tmp_path / "fold" / "__pycache__"
     cache.mkdir(parents=True)
     (cache / "shard.step-1.py311.nbi").touch() if kept else None
     monkeypatch.setattr(plain_kernels, "__file__", str(tmp_path / "start" / "plain_kernels.py"))
