@@ -43,7 +43,13 @@ def last_copies(fate: Fate) -> tuple[Copy, ...]:
 
 
 def is_online(fate: Fate, copy: Copy) -> bool:
-    """Whether a broker serves the copy, as far as the metadata shows."""
+    """Whether a broker serves the copy. If no record has placed it, all its possible places have to be listed."""
+    broker = fate.brokers.get(copy.broker_id)
+    return may_be_online(fate, copy) and broker is not None and all(map(broker.lists, copy.places))
+
+
+def may_be_online(fate: Fate, copy: Copy) -> bool:
+    """Whether a broker may serve the copy: it lists at least one of its possible places."""
     broker = fate.brokers.get(copy.broker_id)
     return broker is not None and not broker.fenced and copy.given_up is None and may_serve(copy, broker)
 

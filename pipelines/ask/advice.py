@@ -96,11 +96,20 @@ def complete_copies_of(names: Sequence[str], shared: Sequence[str]) -> str:
 # STEPS
 
 
-def read_first(broker: int, directories: Sequence[str], names: Sequence[str], shared: Sequence[str]) -> Advice:
-    """The disk has a last copy: what it needs is to be read."""
+def read_first(
+    broker: int, directories: Sequence[str], names: Sequence[str], shared: Sequence[str], unplaced: Sequence[str] = ()
+) -> Advice:
+    """The disk has a last copy: what it needs is to be read. ``unplaced``: no record says which directory has it."""
     it = "it" if len(directories) < 2 else "them"
+    holds = only_copies(broker, directories, names, shared)
+    if unplaced:
+        holds = holds.replace(" hold", " may hold", 1).replace("may holds", "may hold")
+        holds += (
+            f" (no record says which directory of broker {broker} has {few(unplaced)}: if kafka-log-dirs.sh --describe "
+            "--broker-list lists it in a directory that works, the copy is there)"
+        )
     text = (
-        f"{only_copies(broker, directories, names, shared)}: read {it} before anything else (kernel log, cable, mount, "
+        f"{holds}: read {it} before anything else (kernel log, cable, mount, "
         "file system), and copy the folders of these partitions to a safe place"
     )
     return Advice(Action.READ, text, broker, tuple(directories), tuple(names))
@@ -181,12 +190,13 @@ def do_not_replace(
     """
     it = "it" if len(directories) < 2 else "them"
     out = f", and do not take {it} out of log.dirs" if registered else ""
+    would = "would" if may_run or not registered else "could"
     text = (
-        f"until then do not replace or format {it}{out}: broker {broker} would recreate the replicas empty, and the "
-        f"data of {few(names)} would be lost"
+        f"until then do not replace or format {it}{out}: broker {broker} {would} recreate the replicas empty, and the "
+        f"data of {few(names)} {would} be lost"
     )
     if registered and not may_run:
-        text += f"; do not start broker {broker} without {it} either: no record says which directory has the copies"
+        text += f"; do not start or restart broker {broker} without {it} either"
     elif registered:
         text += "; with the broken disk still in log.dirs the broker can run and be restarted"
     return Advice(Action.REPLACE, text, broker, tuple(directories), tuple(names), tuple(names), forbidden=True)

@@ -79,6 +79,14 @@ class LastCopies:
         """The partitions with several last copies."""
         return [_name(member) for fate, members in self.shapes if len(last_copies(fate)) > 1 for member in members]
 
+    def _unplaced(self, broker: int) -> list[str]:
+        """The partitions with a last copy on a broker that no record has placed."""
+        found = []
+        for fate, members in self.shapes:
+            if any(copy.broker_id == broker and copy.directory is None for copy in last_copies(fate)):
+                found += map(_name, members)
+        return sorted(found)
+
     # STEPS
 
     def steps(self, broker: int, *, running: bool) -> list[Advice]:
@@ -92,7 +100,7 @@ class LastCopies:
         restart = Deed(kind="restart", broker_id=broker)
         return [
             *self.before_start(broker, running=running),
-            read_first(broker, directories, names, self.shared),
+            read_first(broker, directories, names, self.shared, self._unplaced(broker)),
             bring_back(broker, directories, names, running=running, twice=twice),
             *self._elections(broker, names),
             do_not_replace(broker, directories, names, may_run=not self.given_up(restart)),
@@ -136,7 +144,7 @@ class LastCopies:
             yield Advice(Action.READ, text, broker, partitions=tuple(saved))
         hit = self._elected_at_start(broker)
         if hit:
-            yield forbid_unclean(hit, f"broker {broker} would lead without writes that only a disk offline holds")
+            yield forbid_unclean(hit, f"broker {broker} could lead without writes that only a disk offline holds")
         hit = self.elected_at_stop(broker) if running else []
         if hit:
             yield forbid_unclean(hit, f"while broker {broker} restarts, a replica that lacks writes would lead")
@@ -170,7 +178,8 @@ class LastCopies:
             copy, last = fate.copies.get(broker), last_copies(fate)
             if copy is None or is_online(fate, copy):
                 continue
-            if copy in last and (copy.level == "complete" or not any(one.level == "complete" for one in last)):
+            safe = copy.level == "complete" and _listed_or_alone(fate, copy, last)
+            if copy in last and (safe or not any(one.level == "complete" for one in last)):
                 continue
             found += [_name(member) for member in members if self._may_elect(member[0])]
         return sorted(found)
@@ -247,6 +256,13 @@ def _places(copy: Copy) -> Sequence[Uuid | None]:
     if copy.directory is not None:
         return (copy.directory,)
     return sorted(copy.places) or (None,)
+
+
+def _listed_or_alone(fate: Fate, copy: Copy, last: Sequence[Copy]) -> bool:
+    """Whether no other copy is better: one in neither list may lack what its broker had not flushed (R-LOSS-5)."""
+    state = fate.state
+    named = () if state is None else (*state.isr, *state.eligible_leader_replicas)
+    return len(last) == 1 or copy.broker_id in named
 
 
 def _listed(fate: Fate, copy: Copy) -> bool:

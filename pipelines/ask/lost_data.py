@@ -8,7 +8,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from jbod_model.loss.actions import is_online, last_copies
+from jbod_model.loss.actions import last_copies, may_be_online
 from jbod_model.loss.copies import Copy
 from jbod_model.loss.losses import Loss
 from pipelines.ask.advice import Advice, CopyPlace, about_crash, told
@@ -261,12 +261,19 @@ def complete_copies(
 
 
 def _without_online_leader(lake: Lake) -> str:
-    """SQL: partitions that may have no complete copy online."""
+    """SQL: partitions that may have no complete copy online.
+
+    A leader that no record has placed may have its log in a directory that failed.
+    """
     return f"""
         SELECT topic_id, partition FROM {lake.at("partitions")} WHERE leader = -1
         UNION SELECT p.topic_id, p.partition FROM {lake.at("partitions")} p
         SEMI JOIN {lake.at("offline_replicas")} o ON o.topic_id = p.topic_id AND o.partition = p.partition
              AND p.leader = o.broker_id
+        UNION SELECT p.topic_id, p.partition FROM {lake.at("partitions")} p
+        SEMI JOIN {lake.at("assignments")} a ON a.topic_id = p.topic_id AND a.partition = p.partition
+             AND p.leader = a.broker_id AND a.kind <> 'assigned'
+             AND a.broker_id IN (SELECT broker_id FROM {lake.until("directories")} WHERE to_offset IS NOT NULL)
     """
 
 
@@ -356,7 +363,7 @@ def _at_risk(lake: Lake, found: Sequence[Followed], places: Places) -> list[AtRi
         last = {
             copy.broker_id
             for copy in last_copies(one.shape)
-            if copy.given_up is None and not is_online(one.shape, copy)
+            if copy.given_up is None and not may_be_online(one.shape, copy)
         }
         if last:
             tiered = tiered_topics(lake) if tiered is None else tiered

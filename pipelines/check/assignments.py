@@ -109,8 +109,9 @@ LOST = Check(
     sql="""
         SELECT a.broker_id, a.topic_id, a.topic, a.partition, a.replica_index, a.from_offset AS since_offset,
                a.from_time AS since_time,
-               coalesce(k.keep, concat('find the failed disk of broker ', CAST(a.broker_id AS VARCHAR),
-                                       ' (jbod disks), repair or replace it, then restart the broker')) AS advice
+               coalesce(k.keep, concat(coalesce(k.before_restart || '; then ', ''),
+                                       'find the failed disk of broker ', CAST(a.broker_id AS VARCHAR),
+                                       ' (jbod disks), repair or replace it, and restart the broker')) AS advice
         FROM assignments a LEFT JOIN last_copies k ON k.broker_id = a.broker_id
         WHERE a.kind = 'lost'
     """,

@@ -18,11 +18,11 @@ UNKNOWN_DIRECTORY = Check(
                     WHEN w.ended_by = 'failed' THEN 'failed while the broker ran'
                     WHEN w.ended_by IS NULL THEN 'was never registered by the broker'
                     ELSE 'is gone since the broker registered again' END AS what,
-               CASE WHEN k.keep IS NOT NULL THEN k.keep
-                    WHEN o.owner IS NOT NULL THEN 'put the disk back into its broker, or reassign the replicas'
-                    WHEN w.ended_by = 'failed' THEN 'repair or replace the disk, then restart the broker'
-                    WHEN w.ended_by IS NULL THEN 'compare the id with the meta.properties of the disks (jbod disks)'
-                    ELSE 'mount the disk again and restart the broker, or reassign the replicas' END AS advice
+               coalesce(k.keep, concat(coalesce(k.before_restart || '; then ', ''), CASE
+                   WHEN o.owner IS NOT NULL THEN 'put the disk back into its broker, or reassign the replicas'
+                   WHEN w.ended_by = 'failed' THEN 'repair or replace the disk, and restart the broker'
+                   WHEN w.ended_by IS NULL THEN 'compare the id with the meta.properties of the disks (jbod disks)'
+                   ELSE 'mount the disk again and restart the broker, or reassign the replicas' END)) AS advice
         FROM assignments a
         JOIN brokers b ON b.broker_id = a.broker_id
         LEFT JOIN directories d ON d.broker_id = a.broker_id AND d.directory_id = a.directory_id
@@ -89,7 +89,8 @@ LAST_STANDING = Check(
                coalesce(s.append_time, f.to_time) AS since_time,
                CASE WHEN s.log_offset IS NOT NULL THEN 'reported that its last directory failed'
                     ELSE concat('one directory left, failed since it started: ', CAST(f.gone AS VARCHAR)) END AS what,
-               coalesce(k.keep, concat('move what broker ', CAST(b.broker_id AS VARCHAR),
+               coalesce(k.keep, concat(coalesce(k.before_restart || '; then ', ''),
+                                       'move what broker ', CAST(b.broker_id AS VARCHAR),
                                        ' leads to others, then replace its disks and restart it')) AS advice
         FROM brokers b
         LEFT JOIN last_copies k ON k.broker_id = b.broker_id
@@ -156,7 +157,8 @@ AGE = Check(
         )
         SELECT w.broker_id, w.directory_id, w.to_offset AS since_offset, w.to_time AS since_time, w.ended_by,
                coalesce(h.replicas, 0) AS replicas,
-               coalesce(k.keep, concat('replace the disk and restart broker ', CAST(w.broker_id AS VARCHAR),
+               coalesce(k.keep, concat(coalesce(k.before_restart || '; then ', ''),
+                                       'replace the disk and restart broker ', CAST(w.broker_id AS VARCHAR),
                                        ', or reassign its replicas')) AS advice
         FROM away w
         LEFT JOIN last_copies k ON k.broker_id = w.broker_id

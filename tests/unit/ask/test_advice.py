@@ -88,6 +88,20 @@ def test_check_incidents_and_removal_keep_the_last_copy_as_offline_does(tmp_path
     ]
 
 
+def test_failed_disk_that_may_have_the_log_of_a_leader_without_a_directory_is_not_replaced(tmp_path: Path) -> None:
+    """It said "repair or replace it" and "take it out of log.dirs": the replica, which led, was recreated empty."""
+    lake = Story().broker(1, "ab").topic("t", {1: "unassigned"}).left(1, "b").lake(tmp_path)
+    (incident,) = incidents(lake)
+    assert actions(incident.steps) == KEPT
+    assert "may hold the only complete copy of t-0" in incident.steps[0].text
+    assert incident.steps[-1].forbidden
+    assert incident.steps[-1].cost == ("t-0",)
+    removal = safe_to_remove(lake, f"1:{disk('a')}")
+    assert not removal.safe
+    assert removal.reasons[0].advice == incident.advice
+    assert not offline(lake).data.at_risk
+
+
 def test_unclean_elections_are_forbidden_before_a_broker_with_the_last_copy_online_restarts(tmp_path: Path) -> None:
     """While it restarted, Kafka elected the follower that lacked writes."""
     story = Story().broker(1, "abe").broker(2, "cd").topic("t", {1: "a", 2: "c"}).topic("u", {1: "b", 2: "d"})

@@ -47,6 +47,17 @@ def test_restart_gives_up_a_copy_that_no_record_has_placed_and_that_may_be_on_th
     assert given_up(story, "bring back", 1, A) == []
 
 
+def test_copy_that_no_record_has_placed_is_online_only_if_all_its_places_are() -> None:
+    """R-ACT-1: its broker led, and a blank disk in the place of the failed one lost the data."""
+    story = alone(UNASSIGNED, A, B)
+    assert last_copies(story.fate) == ()
+    story = story.broker(1, B)
+    assert [copy.broker_id for copy in last_copies(story.fate)] == [1]
+    assert given_up(story, "replace", 1, A) == [1]
+    assert given_up(story, "restart", 1) == [1]
+    assert given_up(story, "bring back", 1, A) == []
+
+
 def test_blank_disk_gives_up_the_copy_in_its_place_and_those_in_other_directories_that_are_offline() -> None:
     """R-ACT-3."""
     assert given_up(failed(), "replace", 1, A) == [1]
