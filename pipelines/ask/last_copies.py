@@ -81,7 +81,7 @@ class LastCopies:
 
     def _unplaced(self, broker: int) -> list[str]:
         """The partitions with a last copy on a broker that no record has placed."""
-        found = []
+        found: list[str] = []
         for fate, members in self.shapes:
             if any(copy.broker_id == broker and copy.directory is None for copy in last_copies(fate)):
                 found += map(_name, members)

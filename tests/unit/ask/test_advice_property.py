@@ -97,7 +97,7 @@ def gone(world: RecordedWorld) -> set[tuple[int, bool]]:
 
 def crashed(loss: Loss) -> bool:
     """Whether the leader has the log that it had, but for what its broker had not flushed."""
-    return all(
+    return any(
         copy.broker_id == loss.leader and copy.given_up is None and copy.level == "unsure" and copy.missed is None
         for copy in loss.copies
     )
