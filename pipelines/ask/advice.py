@@ -116,14 +116,18 @@ def read_first(
 
 
 def bring_back(
-    broker: int, directories: Sequence[str], names: Sequence[str], *, running: bool, twice: Sequence[str] = ()
+    broker: int, directories: Sequence[str], names: Sequence[str], *, running: bool, twice: Sequence[str], placed: bool
 ) -> Advice:
-    """The same directories come back. ``twice``: partitions that were recreated in another directory meanwhile."""
+    """The same directories come back. ``twice``: partitions that were recreated in another directory meanwhile.
+
+    ``placed``: records say which directory has the copies. Otherwise the broker needs every one of them (R-ACT-2).
+    """
+    disks = "" if placed else " and all its disks readable"
     it = "it" if len(directories) < 2 else "them"
     text = (
         f"bring {it} back with the same directory id (the disk itself, or all its files with meta.properties on a new "
-        f"one), and {'restart' if running else 'start'} broker {broker} with the same log.dirs: the copies are then "
-        f"in use again{leave_one_folder(twice, names)}"
+        f"one), and {'restart' if running else 'start'} broker {broker} with the same log.dirs{disks}: the copies are "
+        f"then in use again{leave_one_folder(twice, names)}"
     )
     return Advice(Action.BRING_BACK, text, broker, tuple(directories), tuple(names))
 

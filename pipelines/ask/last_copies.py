@@ -97,11 +97,11 @@ class LastCopies:
         names = sorted({name for members in held.values() for name in members})
         directories = sorted(directory for directory in held if directory)
         twice = sorted({name for directory in directories for name in self.twice(broker, directory)})
-        restart = Deed(kind="restart", broker_id=broker)
+        restart, unplaced = Deed(kind="restart", broker_id=broker), self._unplaced(broker)
         return [
             *self.before_start(broker, running=running),
-            read_first(broker, directories, names, self.shared, self._unplaced(broker)),
-            bring_back(broker, directories, names, running=running, twice=twice),
+            read_first(broker, directories, names, self.shared, unplaced),
+            bring_back(broker, directories, names, running=running, twice=twice, placed=not unplaced),
             *self._elections(broker, names),
             do_not_replace(broker, directories, names, may_run=not self.given_up(restart)),
         ]

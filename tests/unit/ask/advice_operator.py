@@ -90,6 +90,10 @@ class Operator:
             return False  # thrown away
         if not all(self.readable.setdefault(disk, self.random.random() < 0.7) for disk in disks if not disk.works):
             return False
+        if "all its disks readable" in step.text:
+            complete = self._has_its_disks(broker)
+            if not complete or not all(disk.works for disk in broker.disks if disk not in disks):
+                return False
         self._stop(broker)
         for disk in disks:
             disk.works = True
