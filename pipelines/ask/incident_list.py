@@ -15,7 +15,7 @@ from pipelines.ask.incidents_effects import NO_LEADER, Effects, LeaderLoss, Outa
 from pipelines.ask.incidents_story import CAUSES, Event, Registration, Story
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.last_copies import LastCopies
-from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, every_loss, losses
+from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
@@ -115,11 +115,13 @@ class Details:
 def incidents(lake: Lake, default_min_isr: int = 1) -> list[Incident]:
     """All incidents that began by the lake's offset, oldest first."""
     stories = _stories(lake)
-    lost = every_loss(lake, default_min_isr) if stories else []
-    state = _state(lake, default_min_isr) if stories else None
+    if not stories:
+        return []
+    data = losses(lake, default_min_isr)
+    state = _state(lake, data.last_copies)
     return [
         _incident(number, story, done, state)
-        for number, (story, done) in enumerate(zip(stories, effects(lake, stories, lost), strict=True), 1)
+        for number, (story, done) in enumerate(zip(stories, effects(lake, stories, data.ever), strict=True), 1)
     ]
 
 
@@ -129,13 +131,12 @@ def details(lake: Lake, number: int, default_min_isr: int = 1) -> Details:
     if not 1 <= number <= len(stories):
         known = f"there are 1 to {len(stories)}" if stories else "there is none"
         raise UsageError(f"incident {number}: no such incident up to offset {lake.offset}: {known}")
-    lost = every_loss(lake, default_min_isr)
-    state = _state(lake, default_min_isr)
-    done = effects(lake, stories, lost)[number - 1]
+    data = losses(lake, default_min_isr)
+    done = effects(lake, stories, data.ever)[number - 1]
     return Details(
-        _incident(number, stories[number - 1], done, state),
+        _incident(number, stories[number - 1], done, _state(lake, data.last_copies)),
         outages(lake, stories, number - 1),
-        leader_losses(lake, stories, number - 1, lost),
+        leader_losses(lake, stories, number - 1, data.ever),
     )
 
 
@@ -201,18 +202,17 @@ class _State:
         return self.last.about_directory(broker, ordinary, running=running)
 
 
-def _state(lake: Lake, default_min_isr: int) -> _State:
-    brokers = lake.query(f"SELECT broker_id, fenced FROM {lake.at('brokers')}")
-    return _State(losses(lake, default_min_isr).last_copies, dict(brokers))
+def _state(lake: Lake, last: LastCopies) -> _State:
+    return _State(last, dict(lake.query(f"SELECT broker_id, fenced FROM {lake.at('brokers')}")))
 
 
-def _incident(number: int, story: Story, done: Effects, state: _State | None) -> Incident:
+def _incident(number: int, story: Story, done: Effects, state: _State) -> Incident:
     end_offset, end_time = story.end_offset, story.end_time
     if story.ends_with_replicas and done.replicas:
         end_offset, end_time = (None, None) if done.offline else (done.last_offset, done.last_time)
     elif story.ends_with_replicas and story.directory_id is None and story.end_offset is None:
         end_offset, end_time = story.events[-1].offset, story.events[-1].time
-    lasts = end_offset is None and state is not None
+    lasts = end_offset is None
     return Incident(
         number=number,
         kind=story.kind,
@@ -237,7 +237,7 @@ def _incident(number: int, story: Story, done: Effects, state: _State | None) ->
         data_unreachable=[one.name for one in done.lost if one.kind == UNREACHABLE],
         may_lack_writes=[one.name for one in done.lost if one.kind == MAY_LACK],
         events=tuple(sorted([*story.events, *_consequences(story, done)], key=lambda event: event.offset)),
-        steps=state.steps(story.kind, story.broker_id, story.directory_id) if lasts and state is not None else (),
+        steps=state.steps(story.kind, story.broker_id, story.directory_id) if lasts else (),
     )
 
 

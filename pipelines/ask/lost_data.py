@@ -184,6 +184,8 @@ class Losses:
     at_risk: Sequence[AtRisk]
     last_copies: LastCopies
     """What actions on brokers and disks give up."""
+    ever: Sequence[DataLoss] = ()
+    """Every loss up to the lake's offset, including those that ended, by topic and number."""
 
     def only(self, keeps: Callable[[Any], bool]) -> Losses:
         """The losses whose partition, and one of whose copies, pass the test ``keeps``."""
@@ -238,7 +240,7 @@ def losses(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Lo
     places = _places(lake)
     every = _data_losses(lake, found, places, accepted_until)
     lasting = _in_order([one for one in every if one.until_offset is None])
-    return Losses(lasting, _at_risk(lake, found, places), last_copies_of(lake, found, _truncated(lasting)))
+    return Losses(lasting, _at_risk(lake, found, places), last_copies_of(lake, found, _truncated(lasting)), every)
 
 
 def every_loss(lake: Lake, default_min_isr: int = 1) -> list[DataLoss]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 
 from jbod_model.errors import UsageError
 from jbod_model.formats.metadata_version import (
@@ -23,6 +24,7 @@ from jbod_model.formats.metadata_version import (
 )
 from jbod_model.loss.actions import Action as Deed
 from pipelines.ask.configs import features
+from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import losses
 from pipelines.ask.quorum import ALIVE, GHOST, GHOST_AFTER, VOTER, Levels, Moment, Node, Quorum, quorum
 from pipelines.ask.upgrade_advice import broker_advice, controller_advice, server
@@ -281,6 +283,11 @@ def _blockers(
     lake: Lake, members: Iterable[_Member], wanted: Mapping[str, int], most: Mapping[str, int], who: Quorum, now: int
 ) -> list[Blocker]:
     """``most``: the levels to be supported in the end, if ``wanted`` has only the next step."""
+
+    @cache
+    def last_copies() -> LastCopies:
+        return losses(lake).last_copies
+
     found = []
     for one in members:
         missing = tuple(
@@ -291,7 +298,8 @@ def _blockers(
         if missing:
             needed = _needs(missing, most)
             if one.kind == BROKER:
-                last = [] if one.node.state == ALIVE else _last_copies(lake, one.node.node_id)
+                gone = Deed(kind="unregister", broker_id=one.node.node_id)
+                last = [] if one.node.state == ALIVE else last_copies().given_up(gone)
                 todo, command = broker_advice(one.node, needed, who, last)
             else:
                 todo, command = controller_advice(one.node, one.registered, needed, who, now)
@@ -301,11 +309,6 @@ def _blockers(
                 Blocker(one.kind, node.node_id, node.state, node.since, registered, node.heard, missing, todo, command)
             )
     return found
-
-
-def _last_copies(lake: Lake, broker: int) -> list[str]:
-    """The partitions whose last complete copy is given up if the broker is unregistered."""
-    return losses(lake).last_copies.given_up(Deed(kind="unregister", broker_id=broker))
 
 
 def _needs(missing: Sequence[Missing], most: Mapping[str, int]) -> str:

@@ -24,7 +24,7 @@ from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
 from pipelines.ask.advice import told
 from pipelines.ask.assignment_requests import requests_until
 from pipelines.ask.configs import features, min_isr, tiered_topics
-from pipelines.ask.lost_data import DataLoss, losses
+from pipelines.ask.lost_data import DataLoss, Losses, losses
 from pipelines.ask.requests_sql import ERROR_NAMES, LAST_ASKED, PROCESSES
 from pipelines.ask.upgrade import BROKER, Blocker, held_back
 from pipelines.lake.delta import reading
@@ -193,12 +193,16 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
     return row, {topic: number for topic, number in wanted.topics.items() if topic}
 
 
-def loss_rows(lake: Lake, settings: Settings) -> pa.Table:
+def losses_of(lake: Lake, settings: Settings) -> Losses:
+    """What ``loss_rows`` and ``last_copies_rows`` have rows about."""
+    return losses(lake, settings.ask.min_insync_replicas, settings.check.losses_accepted_until)
+
+
+def loss_rows(data: Losses) -> pa.Table:
     """The rows of ``losses``: partitions whose data is lost, or may lack writes, at the lake's offset."""
-    found = losses(lake, settings.ask.min_insync_replicas, settings.check.losses_accepted_until).losses
     # There is one finding per partition: it reports the newest loss, and the offset of the previous one.
     of_partition: dict[tuple[str, int, str], list[DataLoss]] = {}
-    for one in sorted(found, key=lambda loss: loss.offset):
+    for one in sorted(data.losses, key=lambda loss: loss.offset):
         of_partition.setdefault((one.topic_id, one.partition, one.kind), []).append(one)
     rows = []
     for *earlier, newest in of_partition.values():
@@ -219,9 +223,9 @@ def loss_rows(lake: Lake, settings: Settings) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=LOSSES)
 
 
-def last_copies_rows(lake: Lake, settings: Settings) -> pa.Table:
+def last_copies_rows(lake: Lake, data: Losses) -> pa.Table:
     """The rows of ``last_copies`` at the lake's offset."""
-    last = losses(lake, settings.ask.min_insync_replicas).last_copies
+    last = data.last_copies
     brokers = dict(lake.query(f"SELECT broker_id, NOT fenced FROM {lake.at('brokers')}"))
     rows = [
         {
@@ -300,10 +304,11 @@ def _with_views(lake: Lake, settings: Settings, wanted: Set[str]) -> duckdb.Duck
     for name, query in DERIVED.items():
         if name in wanted:
             connection.execute(f"CREATE TEMP VIEW {name} AS {query}")
-    if "losses" in wanted:
-        connection.register("losses", loss_rows(lake, settings))
-    if "last_copies" in wanted:
-        connection.register("last_copies", last_copies_rows(lake, settings))
+    if {"losses", "last_copies"} & wanted:
+        data = losses_of(lake, settings)
+        connection.register("losses", loss_rows(data))
+        if "last_copies" in wanted:
+            connection.register("last_copies", last_copies_rows(lake, data))
     if "tiered" in wanted:
         connection.register("tiered", tiered_rows(lake))
     if "held_back" in wanted:

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pipelines.check.contract_run import about, newest_versions
-from pipelines.check.views import DERIVED, held_back_rows, inputs, last_copies_rows, loss_rows, tiered_rows
+from pipelines.check.views import DERIVED, held_back_rows, inputs, last_copies_rows, loss_rows, losses_of, tiered_rows
 from pipelines.lake import files
 from pipelines.lake.delta import data_files
 from pipelines.lake.ledger import open_ledger
@@ -75,8 +75,9 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
         view("lake", few(**{name: [value] for name, value in about(lake).items()}))
         for name, query in DERIVED.items():
             view(name, spark.sql(spark_sql(query)))
-        view("losses", spark.createDataFrame(loss_rows(lake, settings)))
-        view("last_copies", spark.createDataFrame(last_copies_rows(lake, settings)))
+        data = losses_of(lake, settings)
+        view("losses", spark.createDataFrame(loss_rows(data)))
+        view("last_copies", spark.createDataFrame(last_copies_rows(lake, data)))
         view("held_back", spark.createDataFrame(held_back_rows(lake, settings)))
         view("tiered", spark.createDataFrame(tiered_rows(lake)))
         params, min_isr = inputs(lake, settings)
