@@ -37,8 +37,6 @@ class Action(StrEnum):
     """An unclean election of a replica that is not complete."""
     FORBID_UNCLEAN = "forbid unclean elections"
     """Set unclean.leader.election.enable to false for the topics of the partitions."""
-    WAIT = "wait"
-    """Wait, and ask again."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +74,14 @@ def directories_of(broker: int, directories: Sequence[str]) -> str:
     return f"{what} {' and '.join(directories)} of broker {broker}"
 
 
-def only_copies(broker: int, directories: Sequence[str], names: Sequence[str], shared: Sequence[str] = ()) -> str:
+def only_copies(
+    broker: int, directories: Sequence[str], names: Sequence[str], shared: Sequence[str] = (), *, certain: bool = True
+) -> str:
     """``directory D of broker 1 holds the only complete copy of a-0``
 
-    ``shared``: partitions of which another copy is complete, but offline, too.
+    ``shared``: partitions of which another copy is complete, but offline, too. Not ``certain``: ``may hold``.
     """
-    hold = "hold" if len(directories) > 1 else "holds"
+    hold = "may hold" if not certain else "hold" if len(directories) > 1 else "holds"
     return f"{directories_of(broker, directories)} {hold} {complete_copies_of(names, shared)}"
 
 
@@ -101,9 +101,8 @@ def read_first(
 ) -> Advice:
     """The disk has a last copy: what it needs is to be read. ``unplaced``: no record says which directory has it."""
     it = "it" if len(directories) < 2 else "them"
-    holds = only_copies(broker, directories, names, shared)
+    holds = only_copies(broker, directories, names, shared, certain=not unplaced)
     if unplaced:
-        holds = holds.replace(" hold", " may hold", 1).replace("may holds", "may hold")
         holds += (
             f" (no record says which directory of broker {broker} has {few(unplaced)}: if kafka-log-dirs.sh --describe "
             "--broker-list lists it in a directory that works, the copy is there)"
@@ -162,8 +161,8 @@ def elect(partitions: Sequence[tuple[str, int]], broker: int) -> Advice:
     more = f", and the same for {few(names[1:])}" if len(names) > 1 else ""
     text = (
         f"only if it can never be read again: broker {broker} has a copy of {few(names)} that may lack writes; elect "
-        f"it before the other broker gets a blank disk (kafka-leader-election.sh --bootstrap-server HOST:PORT "
-        f"--election-type unclean --topic {topic} --partition {number}{more}): this gives up the writes that it lacks"
+        f"it before the other broker gets a blank disk ({_unclean_election(topic, number)}{more}): this gives up the "
+        "writes that it lacks"
     )
     return Advice(Action.ELECT, text, broker, partitions=names, cost=names)
 
@@ -172,11 +171,17 @@ def elect_any(topic: str, number: int) -> Advice:
     """No replica can be elected cleanly, and none holds everything for certain."""
     text = (
         "bring back a disk or broker that held a replica in sync (jbod history shows which); if there is none, elect "
-        f"a replica that lacks writes (kafka-leader-election.sh --bootstrap-server HOST:PORT --election-type unclean "
-        f"--topic {topic} --partition {number}): this gives up the writes that it lacks"
+        f"a replica that lacks writes ({_unclean_election(topic, number)}): this gives up the writes that it lacks"
     )
     name = f"{topic}-{number}"
     return Advice(Action.ELECT, text, partitions=(name,), cost=(name,))
+
+
+def _unclean_election(topic: str, number: int) -> str:
+    return (
+        "kafka-leader-election.sh --bootstrap-server HOST:PORT --election-type unclean "
+        f"--topic {topic} --partition {number}"
+    )
 
 
 def restart_to_elect(broker: int, name: str) -> Advice:

@@ -57,15 +57,12 @@ def open_lake(
         from pipelines.source.log_options import Options
 
         replay = settings.replay
-        options = Options(
-            path=log_dirs[0],
-            tail=replay.tail,
-        )
+        options = Options(path=log_dirs[0], tail=replay.tail)
         found = LogLake.of(options, at_offset, time, profile=replay.profile)
         kernels = "plain functions, the log is small" if are_plain() else "numba"
         progress.decision(f"replayed the log {log_dirs[0]} in memory by {kernels}, up to offset {found.offset}")
         for line in found.log.notices:
-            progress.notice(f"{line}")
+            progress.notice(line)
         if found.log.refusal is not None:
             progress.notice(f"answered from the records up to offset {found.published.end_offset - 1}")
             refusals.append(found.log.refusal)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+# Both classes below have these methods; only at run time does a mixin need no base.
 if TYPE_CHECKING:
-    from typer.core import TyperCommand as Base
+    Base = TyperCommand
 else:
     Base = object
 

@@ -61,7 +61,6 @@ class Operator:
         self.acts: dict[Action, Callable[[Advice], bool]] = {
             Action.READ: lambda _: False,
             Action.LOOK: lambda _: False,
-            Action.WAIT: lambda _: False,
             Action.BRING_BACK: self._bring_back,
             Action.START: self._start,
             Action.RESTART: self._start,
