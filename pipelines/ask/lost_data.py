@@ -237,7 +237,7 @@ def losses(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Lo
     found = followed(lake, default_min_isr, also=_without_online_leader(lake))
     if not found:
         return Losses((), (), LastCopies(lake))
-    places = _places(lake)
+    places = places_of(lake)
     every = _data_losses(lake, found, places, accepted_until)
     lasting = _in_order([one for one in every if one.until_offset is None])
     return Losses(lasting, _at_risk(lake, found, places), last_copies_of(lake, found, _truncated(lasting)), every)
@@ -245,7 +245,7 @@ def losses(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Lo
 
 def every_loss(lake: Lake, default_min_isr: int = 1) -> list[DataLoss]:
     """Every loss up to the lake's offset, including those that ended, by topic and number."""
-    return _data_losses(lake, followed(lake, default_min_isr), _places(lake), -1)
+    return _data_losses(lake, followed(lake, default_min_isr), places_of(lake), -1)
 
 
 def complete_copies(
@@ -349,7 +349,8 @@ class Places:
         return LastCopy(copy.broker_id, directory, copy.given_up, copy.away, place, copy.overwritten)
 
 
-def _places(lake: Lake) -> Places:
+def places_of(lake: Lake) -> Places:
+    """The directories and brokers at the lake's offset."""
     online = lake.query(
         f"SELECT d.broker_id, d.directory_id FROM {lake.at('directories')} d "
         f"JOIN {lake.at('brokers')} b ON b.broker_id = d.broker_id AND NOT b.fenced"

@@ -11,7 +11,9 @@ from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.controller.partition_change import RECOVERING
 from jbod_model.formats.kafka_errors import ControllerFault
 from jbod_model.ids import Uuid
-from jbod_model.loss.copies import Copy
+from jbod_model.loss.actions import last_copies
+from jbod_model.loss.copies import Copy, Registration
+from jbod_model.loss.fate import Fate
 from jbod_model.profiles import PROFILES, Profile
 from jbod_model.replay.image import Image, Partition
 from jbod_model.replay.offline import offline_replicas
@@ -19,7 +21,8 @@ from jbod_model.whatif import Failures, after
 from pipelines.ask.configs import MinIsr, min_isr, tiered_topics
 from pipelines.ask.failed_places import Already, already
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.lost_data import AtRisk, complete_copies, losses
+from pipelines.ask.loss import followed
+from pipelines.ask.lost_data import AtRisk, complete_copies, losses, places_of
 from pipelines.ask.whatif_image import touched
 from pipelines.ask.whatif_places import Place, find_place
 from pipelines.lake.reader import Lake
@@ -96,6 +99,8 @@ class WhatIf:
     """The places in ``failing`` that are offline already."""
     last_offline: Sequence[AtRisk] = ()
     """Partitions whose last complete copy is in one of the places, and is offline already."""
+    last_unplaced: Sequence[AtRisk] = ()
+    """Partitions whose last complete copies no record has placed, and that may be in one of the directories."""
 
     @property
     def nothing_new(self) -> bool:
@@ -122,6 +127,7 @@ class WhatIf:
             "moved": len(self.chosen("moved")),
             "changes": jsonable(list(self.changes)),
             "last_offline": jsonable(list(self.last_offline)),
+            "last_unplaced": jsonable(list(self.last_unplaced)),
             "fault": self.fault,
         }
 
@@ -160,7 +166,63 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
     changes = sorted(judge.changes(), key=lambda change: (change.harmless, change.topic, change.partition))
     off = [one for place in places if (one := already(lake, place)) is not None]
     last = [one for one in losses(lake, default_min_isr).at_risk if _is_hit(one, places)]
-    return WhatIf(lake.offset, lake.time, places, judge.replicas(), changes, fault, off, last)
+    lost = {(one.topic, one.partition) for one in changes if one.last_complete}
+    hidden = [one for one in _unplaced(lake, places, default_min_isr) if (one.topic, one.partition) not in lost]
+    return WhatIf(lake.offset, lake.time, places, judge.replicas(), changes, fault, off, last, hidden)
+
+
+def _unplaced(lake: Lake, places: Sequence[Place], default_min_isr: int) -> list[AtRisk]:
+    """Partitions whose last complete copies would be those that no record has placed, and may be in ``places``.
+
+    The controller counts such a replica as online whichever directory of its broker fails.
+    """
+    single = [place for place in places if place.directory_id is not None]
+    if not single:
+        return []
+    brokers = ", ".join(str(place.broker_id) for place in places)
+    also = f"""
+        SELECT p.topic_id, p.partition FROM {lake.at("partitions")} p
+        SEMI JOIN {lake.at("assignments")} a ON a.topic_id = p.topic_id AND a.partition = p.partition
+             AND a.broker_id IN ({", ".join(str(place.broker_id) for place in single)})
+             AND a.kind IN ('unassigned', 'migrating')
+        LEFT JOIN (SELECT topic_id, partition, list(broker_id) AS down FROM {lake.at("offline_replicas")} GROUP BY ALL)
+             USING (topic_id, partition)
+        WHERE len(list_filter(list_concat(p.isr, p.elr), lambda b: b NOT IN ({brokers})
+                  AND NOT list_contains(coalesce(down, []), b))) = 0
+    """
+    state = places_of(lake)
+    found = []
+    for one in followed(lake, default_min_isr, also):
+        copies = [copy for copy in last_copies(_failed(one.shape, places)) if _may_be_in(copy, single)]
+        if copies:
+            found.append(AtRisk(one.topic, one.topic_id, one.partition, tuple(map(state.copy, copies))))
+    return found
+
+
+def _failed(fate: Fate, places: Sequence[Place]) -> Fate:
+    """The fate after the failures, for ``last_copies``. A copy that can be anywhere is in a directory that is left or
+    in one that fails."""
+    brokers, copies = dict(fate.brokers), dict(fate.copies)
+    for place in places:
+        broker, copy = brokers.get(place.broker_id), copies.get(place.broker_id)
+        if broker is None:
+            continue
+        if copy is not None and copy.directory is None and not copy.places and broker.directories:
+            directory = frozenset[Uuid]() if place.directory_id is None else {Uuid.parse(place.directory_id)}
+            copies[place.broker_id] = replace(copy, places=broker.directories | directory)
+        brokers[place.broker_id] = _without(broker, place)
+    return replace(fate, brokers=brokers, copies=copies)
+
+
+def _without(broker: Registration, place: Place) -> Registration:
+    left = broker.directories if place.directory_id is None else broker.directories - {Uuid.parse(place.directory_id)}
+    return replace(broker, directories=left) if left and place.directory_id else replace(broker, fenced=True)
+
+
+def _may_be_in(copy: Copy, places: Sequence[Place]) -> bool:
+    return copy.directory is None and any(
+        place.broker_id == copy.broker_id and Uuid.parse(place.directory_id or "") in copy.places for place in places
+    )
 
 
 def _is_hit(one: AtRisk, places: Sequence[Place]) -> bool:

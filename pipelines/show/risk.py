@@ -169,13 +169,13 @@ def show_whatif(answer: WhatIf, chosen: Chosen, every: bool = False, out: Consol
             say(out, f"  {_already(one)}", hang=4)
         if any(one.held for one in answer.already):
             say(out, "jbod offline shows the present state, and what to do.")
-        _show_last_offline(out, answer)
+        _show_last(out, answer)
         return
     say(
         out,
         f"If {failing} failed at offset {answer.offset}, {when(answer.time)}: "
-        + (f"{many(len(hurt), 'partition')} would lose something." if hurt else "only leaders would move."),
-        "bold red" if hurt else "green",
+        + _in_short(len(hurt), len(answer.last_unplaced)),
+        "bold red" if hurt or answer.last_unplaced else "green",
     )
     moved = len(answer.chosen("moved"))
     say(
@@ -195,7 +195,7 @@ def show_whatif(answer: WhatIf, chosen: Chosen, every: bool = False, out: Consol
             tiered = [one.name for one in answer.chosen(what) if one.tiered and one.name in names]
             if tiered and what in _DATA:
                 say(out, f"  {only_local(tiered)}")
-    _show_last_offline(out, answer)
+    _show_last(out, answer)
     for one in answer.already:
         say(out, f"Nothing changes with what has failed already: {_already(one)}", "yellow")
     for place in answer.failing:
@@ -211,8 +211,16 @@ def show_whatif(answer: WhatIf, chosen: Chosen, every: bool = False, out: Consol
         _show_changes(out, chosen.rows, every or chosen.wanted.orders)
 
 
-def _show_last_offline(out: Console, answer: WhatIf) -> None:
-    """The last copies that are offline already, and that would go with the disks."""
+def _in_short(hurt: int, unplaced: int) -> str:
+    if hurt:
+        return f"{many(hurt, 'partition')} would lose something."
+    if unplaced:
+        return f"{many(unplaced, 'partition')} may lose the last complete copy."
+    return "only leaders would move."
+
+
+def _show_last(out: Console, answer: WhatIf) -> None:
+    """The last copies that are offline already, or may be on a disk that fails, and that would go with the disks."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for one in answer.last_offline:
         groups.setdefault(tuple(copy.where for copy in one.copies), []).append(one.name)
@@ -222,6 +230,18 @@ def _show_last_offline(out: Console, answer: WhatIf) -> None:
             out,
             f"{' and '.join(where)} {hold} of {many(len(names), 'partition')}, offline already: if that disk is dead "
             "or wiped, the data is gone:",
+            "bold red",
+        )
+        say(out, f"  {listed(names)}")
+    names = [one.name for one in answer.last_unplaced]
+    if names:
+        brokers = sorted({copy.broker_id for one in answer.last_unplaced for copy in one.copies})
+        of = f"broker{'s' if len(brokers) > 1 else ''} {' or '.join(map(str, brokers))} has it"
+        its = "its" if len(names) == 1 else "their"
+        say(
+            out,
+            f"{many(len(names), 'partition')} may have {its} last complete copy there "
+            f"(no record says which directory of {of}): if it is on a disk that is dead or wiped, the data is gone:",
             "bold red",
         )
         say(out, f"  {listed(names)}")

@@ -31,6 +31,7 @@ from tests.support.lakes import Reference
 from tests.support.logs import read_log
 from tests.support.paths import metadata_dir
 from tests.support.volume import amount, rare
+from tests.unit.check.story import Story, disk
 
 A, B, C = Uuid(1, 1000), Uuid(1, 1001), Uuid(2, 1000)
 REPAIRED = replace(KAFKA, controller=KAFKA.controller.without())
@@ -161,6 +162,40 @@ def test_whatif_tells_what_each_partition_loses(tmp_path: Path) -> None:
     assert [c.name for c in answer.chosen("under_min_isr")] == ["t-0", "t-1"]
     assert [c.name for c in answer.chosen("moved")] == ["t-1", "t-3"]
     assert answer.replicas == 3
+
+
+def test_whatif_names_partitions_whose_last_copy_may_lie_where_no_record_placed_it(tmp_path: Path) -> None:
+    """The controller counts such a replica as online whatever directory fails, so that nothing was named."""
+    story = Story().broker(1, "ab").broker(2, "cd")
+    story.topic("alone", {1: "unassigned"}).topic("both", {1: "unassigned", 2: "c"})
+    story.topic("behind", {1: "unassigned", 2: "c"}, isr=(1,)).topic("placed", {1: "b"})
+    story.topic("old", {1: "migrating"})
+
+    def named(*failing: str) -> list[str]:
+        answer = whatif(story.lake(tmp_path / str(len(story.entries))), failing)
+        assert all(copy.broker_id == 1 for one in answer.last_unplaced for copy in one.copies)
+        return [one.name for one in answer.last_unplaced]
+
+    assert named(f"1:{disk('a')}") == ["alone-0", "behind-0", "old-0"]
+    assert named(f"2:{disk('c')}") == []
+    assert named(f"1:{disk('a')}", f"2:{disk('c')}") == ["alone-0", "behind-0", "both-0", "old-0"]
+    assert named("1") == []  # all of its replicas fail for certain
+    story.left(1, "b")
+    assert named(f"1:{disk('a')}") == ["alone-0", "behind-0", "old-0"]
+    story.fence(1)
+    assert named(f"1:{disk('b')}") == ["alone-0", "behind-0", "old-0"]
+
+
+def test_whatif_says_that_the_copy_may_be_in_the_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    story = Story().broker(1, "ab").topic("t", {1: "unassigned"}).topic("u", {1: "unassigned"})
+    story.lake(tmp_path)
+    with pytest.raises(SystemExit):
+        main.main(["whatif", "--fail", f"1:{disk('a')}", "--lake", str(tmp_path)])
+    assert capsys.readouterr().out.splitlines()[2:4] == [
+        "2 partitions may have their last complete copy there (no record says which directory of broker 1 has it): if "
+        "it is on a disk that is dead or wiped, the data is gone:",
+        "  t-0, u-0",
+    ]
 
 
 def test_whatif_of_what_is_offline_already_changes_nothing(cluster_lakes: Mapping[str, Path]) -> None:
