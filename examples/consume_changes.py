@@ -70,7 +70,8 @@ def _newest(rows: DataFrame, key: list[str]) -> DataFrame:
 def _merge(batch: DataFrame, path: str, of: Callable[[DataFrame], DataFrame], key: list[str]) -> None:
     """Takes the rows of ``of(batch)`` that are newer than those of the table at ``path``."""
     rows = of(batch)
-    table = DeltaTable.createIfNotExists(batch.sparkSession).location(path).addColumns(rows.schema).execute()
+    rows.limit(0).write.format("delta").mode("ignore").save(path)  # creates the table
+    table = DeltaTable.forPath(batch.sparkSession, path)
     same = " AND ".join(f"old.{name} <=> new.{name}" for name in key)
     merge = table.alias("old").merge(rows.alias("new"), same)
     merge.whenMatchedUpdateAll("new.version > old.version").whenNotMatchedInsertAll().execute()
