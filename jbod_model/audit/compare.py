@@ -1,32 +1,18 @@
-"""The differences between recorded and computed results (R-TRACE-4, R-TRACE-5)."""
+"""The differences between recorded and computed results, and the verdicts on them (R-TRACE-4, R-TRACE-5)."""
 
 from __future__ import annotations
 
+import enum
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from jbod_model.formats import requests
 from jbod_model.formats.json_values import write
 from jbod_model.formats.records import TYPE_NAMES, ConfigRecord, PartitionChangeRecord, PartitionRecord, VersionedRecord
-from jbod_model.formats.requests import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionRequest,
-    AssignReplicasToDirsRequest,
-    BalanceLeaders,
-    BrokerHeartbeatRequest,
-    BrokerRegistrationRequest,
-    CreatePartitionsRequest,
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    ElectLeadersRequest,
-    ElectUncleanLeaders,
-    IncrementalAlterConfigsRequest,
-    Request,
-    SessionExpired,
-    UnregisterBrokerRequest,
-    UnregisterControllerRequest,
-    UpdateFeaturesRequest,
-)
+from jbod_model.formats.request_log import NewerLine, RequestLine
+from jbod_model.formats.requests import Request
 
 Difference = tuple[str, Any, Any]
 """(field, recorded, ours)."""
@@ -40,25 +26,25 @@ TEXT_FIELDS = frozenset({"errorMessage"})
 """Fields that are not compared if there is an error code: their texts are Kafka's."""
 
 REQUESTS: Mapping[str, type[Any]] = {
-    "registerBroker": BrokerRegistrationRequest,
-    "brokerHeartbeat": BrokerHeartbeatRequest,
-    "sessionExpired": SessionExpired,
-    "unregisterBroker": UnregisterBrokerRequest,
-    "unregisterController": UnregisterControllerRequest,
-    "createTopics": CreateTopicsRequest,
-    "createPartitions": CreatePartitionsRequest,
-    "alterPartition": AlterPartitionRequest,
-    "alterPartitionReassignments": AlterPartitionReassignmentsRequest,
-    "electLeaders": ElectLeadersRequest,
-    "assignReplicasToDirs": AssignReplicasToDirsRequest,
-    "incrementalAlterConfigs": IncrementalAlterConfigsRequest,
-    "updateFeatures": UpdateFeaturesRequest,
-    "balanceLeaders": BalanceLeaders,
-    "electUncleanLeaders": ElectUncleanLeaders,
+    "registerBroker": requests.BrokerRegistrationRequest,
+    "brokerHeartbeat": requests.BrokerHeartbeatRequest,
+    "sessionExpired": requests.SessionExpired,
+    "unregisterBroker": requests.UnregisterBrokerRequest,
+    "unregisterController": requests.UnregisterControllerRequest,
+    "createTopics": requests.CreateTopicsRequest,
+    "createPartitions": requests.CreatePartitionsRequest,
+    "alterPartition": requests.AlterPartitionRequest,
+    "alterPartitionReassignments": requests.AlterPartitionReassignmentsRequest,
+    "electLeaders": requests.ElectLeadersRequest,
+    "assignReplicasToDirs": requests.AssignReplicasToDirsRequest,
+    "incrementalAlterConfigs": requests.IncrementalAlterConfigsRequest,
+    "updateFeatures": requests.UpdateFeaturesRequest,
+    "balanceLeaders": requests.BalanceLeaders,
+    "electUncleanLeaders": requests.ElectUncleanLeaders,
 }
 """The operation of a request, by the name that traces of Kafka's controller have for it (R-TRACE-3)."""
 
-_NAMES = {request: name for name, request in REQUESTS.items()} | {DeleteTopicsRequest: "deleteTopics"}
+_NAMES = {request: name for name, request in REQUESTS.items()} | {requests.DeleteTopicsRequest: "deleteTopics"}
 
 
 def operation_of(request: Request) -> str:
@@ -193,3 +179,60 @@ def _shown(versioned: VersionedRecord) -> dict[str, Any]:
         "version": versioned.version,
         "data": write(versioned.record),
     }
+
+
+class Verdict(enum.Enum):
+    """How the written records compare with the expected ones."""
+
+    SAME = "same"
+    ORDER = "differs in order"
+    QUIRK = "explained by a known quirk"
+    DIFFERS = "differs"
+    UNDECIDED = "not decidable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A request with its verdict."""
+
+    line: RequestLine | NewerLine
+    verdict: Verdict
+    quirk: str | None = None
+    """The names of the flaws or older rules that explain the difference, joined by commas."""
+    reason: str | None = None
+    """Why the verdict is not SAME, or what the audit took from the log or the answer to decide."""
+    from_offset: int | None = None
+    """Offset of the first record that the request caused."""
+    expected: tuple[VersionedRecord, ...] = ()
+    """What a controller without flaws writes."""
+    found: tuple[VersionedRecord, ...] = ()
+    """What the log has."""
+    answer: tuple[tuple[str, Any, Any], ...] = ()
+    """Field, expected and found, where the answer is another."""
+    newer: bool = False
+    """Whether the audit cannot decide because the request, or the cluster then, is newer than the reference
+    controller."""
+
+
+def undecided(line: RequestLine | NewerLine, reason: str, *, newer: bool = False) -> Judged:
+    """A request that the audit cannot judge."""
+    return Judged(line=line, verdict=Verdict.UNDECIDED, reason=reason, newer=newer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnWork:
+    """Records that the controller wrote by itself, or whose request is not in the request log."""
+
+    cause: str
+    """``session expired``, ``leaders balanced``, ``unclean leaders elected``, or ``unexplained`` and the record's type.
+
+    A record that no audited request can cause has its type alone, for example ``NoOpRecord``.
+    """
+    from_offset: int
+    records: tuple[VersionedRecord, ...]
+    unexplained: bool = False
+    """Whether a request should have caused the records and none in the log did."""
+    nearest: tuple[RequestLine, tuple[VersionedRecord, ...]] | None = None
+    """Of an unexplained record: a request that could have begun with it, and what that should have written."""
+    newer: bool = False
+    """Whether the audit cannot decide its cause because the record is newer than the reference controller."""

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from jbod_model.controller.cluster import Cluster
 from jbod_model.controller.context import Context
-from jbod_model.controller.election import NO_LEADER
-from jbod_model.controller.partition_change import RECOVERING
+from jbod_model.controller.partition_change import NO_LEADER, RECOVERING
 from jbod_model.errors import ReplayViolation
 from jbod_model.formats.log import LogEntry
 from jbod_model.formats.metadata_version import METADATA_VERSION, directories_supported

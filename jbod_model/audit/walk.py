@@ -14,8 +14,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jbod_model.audit import compare
-from jbod_model.audit.arrivals import Arrivals
-from jbod_model.audit.compare import operation_of
+from jbod_model.audit.causes import (
+    CAUSED,
+    may_begin_with,
+    may_have_caused,
+    newer_level,
+    newer_line,
+    newer_record,
+    own_work,
+)
+from jbod_model.audit.compare import Judged, OwnWork, Verdict, operation_of, undecided
 from jbod_model.audit.expect import (
     AS_RELEASED,
     FLAWED,
@@ -29,13 +37,8 @@ from jbod_model.audit.expect import (
     name_of,
     other_answer,
 )
-from jbod_model.audit.knowledge import Knowledge
-from jbod_model.audit.newer import may_have_caused, newer_level, newer_line, newer_record
-from jbod_model.audit.own_work import own_work
-from jbod_model.audit.placements import PLACED, as_placed
-from jbod_model.audit.subjects import CAUSED, may_begin_with
-from jbod_model.audit.upcoming import Upcoming
-from jbod_model.audit.verdict import Judged, OwnWork, Verdict, undecided
+from jbod_model.audit.knowledge import PLACED, Knowledge, as_placed
+from jbod_model.audit.queues import Arrivals, Upcoming
 from jbod_model.controller import Context
 from jbod_model.formats.kafka_errors import KafkaError
 from jbod_model.formats.log import LogEntry

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from jbod_model.controller.context import Context
-from jbod_model.controller.election import Acceptable, Election
-from jbod_model.controller.partition_change import Surroundings
+from jbod_model.controller.partition_change import Acceptable, Election, Surroundings
 from jbod_model.formats.kafka_errors import ControllerFault, StaleBrokerEpoch
 from jbod_model.formats.metadata_version import (
     ELR_FEATURE,

@@ -6,66 +6,58 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jbod_model.controller.assignments import assign
-from jbod_model.controller.broker_requests import heartbeat, session_expired, unregister, unregister_controller
+from jbod_model.controller.broker_requests import (
+    heartbeat,
+    register,
+    session_expired,
+    unregister,
+    unregister_controller,
+)
 from jbod_model.controller.cluster import Cluster
 from jbod_model.controller.configs import alter_configs
 from jbod_model.controller.context import Context, Result
-from jbod_model.controller.elections import balance_leaders, elect_leaders, elect_unclean_leaders
 from jbod_model.controller.features import update_features
-from jbod_model.controller.isr_requests import alter_partition
-from jbod_model.controller.reassignment_requests import alter_reassignments
-from jbod_model.controller.registration import register
-from jbod_model.controller.topics import create_partitions, create_topics, delete_topics
-from jbod_model.formats.kafka_errors import InvalidRequest, NotAuthorized
-from jbod_model.formats.requests import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionRequest,
-    AssignReplicasToDirsRequest,
-    BalanceLeaders,
-    BrokerHeartbeatRequest,
-    BrokerRegistrationRequest,
-    CreatePartitionsRequest,
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    ElectLeadersRequest,
-    ElectUncleanLeaders,
-    IncrementalAlterConfigsRequest,
-    Request,
-    SessionExpired,
-    UnregisterBrokerRequest,
-    UnregisterControllerRequest,
-    UpdateFeaturesRequest,
+from jbod_model.controller.partition_requests import (
+    alter_partition,
+    alter_reassignments,
+    assign,
+    balance_leaders,
+    elect_leaders,
+    elect_unclean_leaders,
 )
+from jbod_model.controller.topics import create_partitions, create_topics, delete_topics
+from jbod_model.formats import requests
+from jbod_model.formats.kafka_errors import InvalidRequest, NotAuthorized
+from jbod_model.formats.requests import Request
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.profiles.releases import as_released
 from jbod_model.replay.image import Image
 
 HANDLERS: Mapping[type[Any], Callable[[Cluster, Any], Result]] = {
-    BrokerRegistrationRequest: register,
-    BrokerHeartbeatRequest: heartbeat,
-    SessionExpired: session_expired,
-    UnregisterBrokerRequest: unregister,
-    UnregisterControllerRequest: unregister_controller,
-    CreateTopicsRequest: create_topics,
-    CreatePartitionsRequest: create_partitions,
-    DeleteTopicsRequest: delete_topics,
-    AlterPartitionRequest: alter_partition,
-    AlterPartitionReassignmentsRequest: alter_reassignments,
-    ElectLeadersRequest: elect_leaders,
-    AssignReplicasToDirsRequest: assign,
-    IncrementalAlterConfigsRequest: alter_configs,
-    UpdateFeaturesRequest: update_features,
-    BalanceLeaders: balance_leaders,
-    ElectUncleanLeaders: elect_unclean_leaders,
+    requests.BrokerRegistrationRequest: register,
+    requests.BrokerHeartbeatRequest: heartbeat,
+    requests.SessionExpired: session_expired,
+    requests.UnregisterBrokerRequest: unregister,
+    requests.UnregisterControllerRequest: unregister_controller,
+    requests.CreateTopicsRequest: create_topics,
+    requests.CreatePartitionsRequest: create_partitions,
+    requests.DeleteTopicsRequest: delete_topics,
+    requests.AlterPartitionRequest: alter_partition,
+    requests.AlterPartitionReassignmentsRequest: alter_reassignments,
+    requests.ElectLeadersRequest: elect_leaders,
+    requests.AssignReplicasToDirsRequest: assign,
+    requests.IncrementalAlterConfigsRequest: alter_configs,
+    requests.UpdateFeaturesRequest: update_features,
+    requests.BalanceLeaders: balance_leaders,
+    requests.ElectUncleanLeaders: elect_unclean_leaders,
 }
 """Who handles what."""
 
 BROKERS_ONLY = (
-    BrokerRegistrationRequest,
-    BrokerHeartbeatRequest,
-    AssignReplicasToDirsRequest,
-    AlterPartitionRequest,
+    requests.BrokerRegistrationRequest,
+    requests.BrokerHeartbeatRequest,
+    requests.AssignReplicasToDirsRequest,
+    requests.AlterPartitionRequest,
 )
 """Requests that need CLUSTER_ACTION on the cluster (R-AUTH-1)."""
 

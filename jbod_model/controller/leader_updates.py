@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from jbod_model.controller.cluster import Cluster, PartitionAt
-from jbod_model.controller.election import NO_LEADER
-from jbod_model.controller.partition_change import Wish, partition_change
+from jbod_model.controller.partition_change import NO_LEADER, Wish, partition_change
 from jbod_model.formats.records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord, VersionedRecord
 from jbod_model.ids import Uuid
 from jbod_model.profiles.controller_rules import Quirk

@@ -1,16 +1,18 @@
 """Builds the one record that takes a partition from its state to the requested one (docs/spec/controller.md).
 
-Source: Kafka's ``PartitionChangeBuilder``. The steps are in its order, because each sees the results of earlier steps.
+It elects the leader and computes the next step of a reassignment. Source: Kafka's ``PartitionChangeBuilder``,
+``PartitionReassignmentReplicas``, ``PartitionReassignmentRevert``. The steps are in its order, because each sees the
+results of earlier steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import enum
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from jbod_model.controller.election import NO_LEADER, Acceptable, Candidates, Elected, Election, elect
-from jbod_model.controller.reassignment import Reassignment
+from jbod_model.formats.kafka_errors import InvalidReplicaAssignment
 from jbod_model.formats.metadata_version import (
     directories_supported,
     epoch_bump_on_isr_shrink,
@@ -21,6 +23,138 @@ from jbod_model.ids import Uuid
 from jbod_model.java import hash_order, int_hash, table_for_copy
 from jbod_model.replay.image import Partition
 from jbod_model.replay.registrations import NO_LEADER_CHANGE
+
+NO_LEADER = -1
+
+Acceptable = Callable[[int], bool]
+"""Whether a broker may lead the partition: alive, and with the replica's directory online (R-ELECT-1)."""
+
+
+class Election(enum.Enum):
+    """The kinds of election."""
+
+    ONLINE = "online"
+    """Keep the leader if it can lead, else the first in-sync replica that can."""
+    PREFERRED = "preferred"
+    """Take the first replica if it can lead, else as `ONLINE`."""
+    UNCLEAN = "unclean"
+    """As `ONLINE`, and as a last resort any replica that can lead, which may lose data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The input of an election: the partition's leader before the change, and its sets after it."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    eligible: tuple[int, ...] = ()
+    """Eligible leader replicas. They count only if no replica is in sync."""
+    last_known_leader: int | None = None
+    """The broker that led when the partition lost its leader, if it may lead again (R-ELECT-4)."""
+    last_may_be_fenced: bool = False
+    """The last known leader wins even if it cannot lead, as in Kafka 4.0 (R-QUIRK-11)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """The winner, or NO_LEADER."""
+
+    leader: int
+    unclean: bool = False
+
+
+def elect(election: Election, candidates: Candidates, acceptable: Acceptable) -> Elected:
+    """Hold an election (R-ELECT-2, R-ELECT-3, R-ELECT-4, R-ELECT-5). The caller writes the result."""
+
+    def valid(replica: int) -> bool:
+        in_sync = replica in candidates.isr or (not candidates.isr and replica in candidates.eligible)
+        return in_sync and acceptable(replica)
+
+    order = (candidates.leader, *candidates.replicas)
+    if election is Election.PREFERRED:
+        order = (candidates.replicas[0], *order)
+    for replica in order:
+        if valid(replica):
+            return Elected(replica)
+    last = candidates.last_known_leader
+    # Kafka 4.0 asks as well, and ignores the answer: a broker that is no replica is a fault there, too (R-QUIRK-3).
+    alone = last is not None and not candidates.isr and not candidates.eligible
+    if last is not None and alone and (acceptable(last) or candidates.last_may_be_fenced):
+        return Elected(last, unclean=True)
+    if election is Election.UNCLEAN:
+        for replica in candidates.replicas:
+            if acceptable(replica):
+                return Elected(replica, unclean=True)
+    return Elected(NO_LEADER)
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """The replicas of a partition during a reassignment: the old and the new ones together."""
+
+    replicas: tuple[int, ...]
+    removing: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+
+    @classmethod
+    def between(cls, current: Sequence[int], target: Sequence[int]) -> Reassignment:
+        """The step from ``current`` to ``target``: the target first, then the replicas to remove, ascending
+        (R-REASSIGN-1)."""
+        removing = tuple(sorted(set(current) - set(target)))
+        adding = tuple(sorted(set(target) - set(current)))
+        return cls(replicas=tuple(target) + removing, removing=removing, adding=adding)
+
+    @property
+    def in_progress(self) -> bool:
+        """Whether a replica still has to be added or removed."""
+        return bool(self.removing or self.adding)
+
+    @property
+    def original_replicas(self) -> tuple[int, ...]:
+        """The replicas without those that were being added."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+    def completed_with(
+        self, isr: Sequence[int], *, added_suffice: bool = False
+    ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """(replicas, in-sync set) after completion, or None while a replica that stays is not in sync (R-REASSIGN-2).
+
+        The removed replicas leave both sets; if there are any, at least one replica must stay in each set. With
+        ``added_suffice`` only the added replicas must be in sync, unless more are removed than added (R-RELEASE-4).
+        """
+        if not self.in_progress:
+            return None
+        staying = tuple(replica for replica in self.replicas if replica not in self.removing)
+        in_sync = tuple(replica for replica in isr if replica not in self.removing)
+        if not staying:
+            return None
+        enough = added_suffice and len(self.adding) >= len(self.removing)
+        if not set(self.adding if enough else staying) <= set(in_sync):
+            return None
+        return staying, in_sync
+
+
+@dataclass(frozen=True, slots=True)
+class Revert:
+    """The state to which cancelling a reassignment returns."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    unclean: bool
+    """Whether no original replica is in sync: the first one then becomes the in-sync set, which may lose data."""
+
+    @classmethod
+    def of(cls, reassignment: Reassignment, isr: Sequence[int]) -> Revert:
+        """Remove the added replicas (R-REASSIGN-3); InvalidReplicaAssignment if all replicas were added."""
+        replicas = reassignment.original_replicas
+        in_sync = tuple(replica for replica in isr if replica not in reassignment.adding)
+        if in_sync:
+            return cls(replicas, in_sync, unclean=False)
+        if not replicas:
+            raise InvalidReplicaAssignment("every replica is being added, so there is nothing to return to")
+        return cls(replicas, replicas[:1], unclean=True)
+
 
 RECOVERED = 0
 RECOVERING = 1

@@ -11,7 +11,7 @@ from itertools import product, takewhile
 from typing import Any
 
 from jbod_model.controller.context import NEVER
-from jbod_model.controller.heartbeat import BrokerControlState
+from jbod_model.controller.memory import BrokerControlState
 from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
     ClearElrRecord,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-from jbod_model.controller.election import NO_LEADER
+from jbod_model.controller.partition_change import NO_LEADER
 from jbod_model.formats.records import PartitionChangeRecord
 from jbod_model.formats.requests import (
     PREFERRED_ELECTION,

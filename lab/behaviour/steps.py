@@ -6,32 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jbod_model.controller.leader_updates import FENCE, UNFENCE
+from jbod_model.formats import requests
 from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
     RegisterBrokerRecord,
     VersionedRecord,
 )
-from jbod_model.formats.requests import (
-    PREFERRED_ELECTION,
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionRequest,
-    AssignReplicasToDirsRequest,
-    BalanceLeaders,
-    BrokerHeartbeatRequest,
-    BrokerRegistrationRequest,
-    CreatePartitionsRequest,
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    ElectLeadersRequest,
-    ElectUncleanLeaders,
-    IncrementalAlterConfigsRequest,
-    Request,
-    SessionExpired,
-    UnregisterBrokerRequest,
-    UnregisterControllerRequest,
-    UpdateFeaturesRequest,
-)
+from jbod_model.formats.requests import Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,33 +54,33 @@ class Undecidable:
 
 
 NAMES: dict[type[Request], str] = {
-    SessionExpired: "session expired",
-    UnregisterBrokerRequest: "broker unregistered",
-    UnregisterControllerRequest: "controller unregistered",
-    CreateTopicsRequest: "topics created",
-    CreatePartitionsRequest: "partitions added",
-    DeleteTopicsRequest: "topics deleted",
-    AlterPartitionReassignmentsRequest: "reassignment",
-    AssignReplicasToDirsRequest: "replicas assigned to directories",
-    IncrementalAlterConfigsRequest: "configuration changed",
-    UpdateFeaturesRequest: "features updated",
-    BalanceLeaders: "leaders balanced",
-    ElectUncleanLeaders: "unclean leaders elected",
+    requests.SessionExpired: "session expired",
+    requests.UnregisterBrokerRequest: "broker unregistered",
+    requests.UnregisterControllerRequest: "controller unregistered",
+    requests.CreateTopicsRequest: "topics created",
+    requests.CreatePartitionsRequest: "partitions added",
+    requests.DeleteTopicsRequest: "topics deleted",
+    requests.AlterPartitionReassignmentsRequest: "reassignment",
+    requests.AssignReplicasToDirsRequest: "replicas assigned to directories",
+    requests.IncrementalAlterConfigsRequest: "configuration changed",
+    requests.UpdateFeaturesRequest: "features updated",
+    requests.BalanceLeaders: "leaders balanced",
+    requests.ElectUncleanLeaders: "unclean leaders elected",
 }
 
 
 def kind_of(request: Request, records: Iterable[VersionedRecord]) -> str:
     """What to call the action, by what its records say it did (R-BEHAVE-6)."""
-    if isinstance(request, BrokerHeartbeatRequest):
+    if isinstance(request, requests.BrokerHeartbeatRequest):
         return f"heartbeat: {', '.join(dict.fromkeys(_changes(records))) or 'shutdown'}"
-    if isinstance(request, BrokerRegistrationRequest):
+    if isinstance(request, requests.BrokerRegistrationRequest):
         restarted = any(not isinstance(one.record, RegisterBrokerRecord) for one in records)
         return "registration after a session" if restarted else "registration"
-    if isinstance(request, AlterPartitionRequest):
+    if isinstance(request, requests.AlterPartitionRequest):
         completed = any(isinstance(one.record, PartitionChangeRecord) and one.record.replicas for one in records)
         return "in-sync sets changed, reassignment complete" if completed else "in-sync sets changed"
-    if isinstance(request, ElectLeadersRequest):
-        return f"{'preferred' if request.election_type == PREFERRED_ELECTION else 'unclean'} leaders elected on request"
+    if isinstance(request, requests.ElectLeadersRequest):
+        return f"{'preferred' if request.election_type == requests.PREFERRED_ELECTION else 'unclean'} leaders elected on request"
     return NAMES[type(request)]
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from jbod_model.audit import compare
+from jbod_model.audit.causes import newer_record
 from jbod_model.audit.compare import operation_of
 from jbod_model.audit.expect import AS_RELEASED, FLAWED, OLDER, RIGHT, AuditRules, expect, name_of
 from jbod_model.audit.knowledge import Knowledge
-from jbod_model.audit.newer import newer_record
 from jbod_model.errors import ReplayViolation
 from jbod_model.formats.log import LogEntry
 from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION

@@ -7,7 +7,7 @@ from typing import Any
 
 from jbod_model.audit.compare import REQUESTS
 from jbod_model.controller import Context, ControllerMemory, Result
-from jbod_model.controller.heartbeat import BrokerControlState
+from jbod_model.controller.memory import BrokerControlState
 from jbod_model.controller.placement import UsableBroker
 from jbod_model.formats.json_values import JsonMismatch, read, write
 from jbod_model.formats.kafka_errors import KafkaError

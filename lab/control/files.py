@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from jbod_model.audit.arrivals import Arrivals
+from jbod_model.audit.queues import Arrivals
 from jbod_model.errors import UsageError
 from jbod_model.formats.log import PARTITION_DIRECTORY
 from jbod_model.formats.log_writer import LogWriter

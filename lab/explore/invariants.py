@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from jbod_model.audit.log_invariants import is_online
-from jbod_model.controller.election import NO_LEADER
-from jbod_model.controller.partition_change import RECOVERING
+from jbod_model.controller.partition_change import NO_LEADER, RECOVERING
 from jbod_model.formats.kafka_errors import RequestRefused
 from jbod_model.formats.records import PartitionChangeRecord, RegisterBrokerRecord, VersionedRecord
 from jbod_model.formats.requests import (

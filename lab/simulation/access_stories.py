@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jbod_model.controller.authorizer import ALLOW, CLUSTER_ACTION, CLUSTER_NAME, CLUSTER_RESOURCE, LITERAL
+from jbod_model.controller.context import ALLOW, CLUSTER_ACTION, CLUSTER_NAME, CLUSTER_RESOURCE, LITERAL
 from jbod_model.formats.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord, VersionedRecord
 from jbod_model.ids import Uuid
 from lab.simulation.controller_node import principal_of

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from jbod_model.controller import Context, Controller, ControllerMemory, Result
-from jbod_model.controller.authorizer import Authorizer
 from jbod_model.controller.broker_requests import state_of
-from jbod_model.controller.context import NEVER
+from jbod_model.controller.context import NEVER, Authorizer
 from jbod_model.formats.kafka_errors import RequestRefused
 from jbod_model.formats.records import (
     AccessControlEntryRecord,

@@ -139,7 +139,7 @@ def results(folder: Path, monkeypatch: pytest.MonkeyPatch, judged: str = "") -> 
 
 
 def of_election() -> list[Mutant]:
-    path = "jbod_model/controller/election.py"
+    path = "jbod_model/controller/partition_change.py"
     return mutants(path, (ROOT / path).read_text(encoding="utf-8"))
 
 

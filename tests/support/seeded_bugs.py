@@ -16,8 +16,7 @@ from typing import Any
 from jbod_model.broker import assignments, decisions, disks, lifecycle, moves, process, replicas
 from jbod_model.broker.decisions import Decision, Holding, Step, Target
 from jbod_model.broker.moves import Effect, MoveEvent, MoveState
-from jbod_model.controller import assignments as controller_assignments
-from jbod_model.controller import broker_requests, cluster, election, heartbeat, leader_updates
+from jbod_model.controller import broker_requests, cluster, leader_updates, memory, partition_change, partition_requests
 from jbod_model.replay import registrations
 
 Undo = Callable[[], None]
@@ -74,11 +73,11 @@ def without_row(row: int) -> Callable[[], Undo]:
     """Take a row out of the controller's table of heartbeats."""
 
     def seed() -> Undo:
-        known = heartbeat.TRANSITIONS
-        heartbeat.TRANSITIONS = (*known[:row], *known[row + 1 :])
+        known = memory.TRANSITIONS
+        memory.TRANSITIONS = (*known[:row], *known[row + 1 :])
 
         def undo() -> None:
-            heartbeat.TRANSITIONS = known
+            memory.TRANSITIONS = known
 
         return undo
 
@@ -412,13 +411,13 @@ BUGS = (
     Bug(
         "an assignment into an offline directory leaves the leader",
         15,
-        edit(controller_assignments, "        if not online:\n            wish", "        if False:\n            wish"),
+        edit(partition_requests, "        if not online:\n            wish", "        if False:\n            wish"),
         {**ALIVE, "brokers": 2},
     ),
     Bug(
         "an assignment is confirmed and not written",
         13,
-        edit(controller_assignments, "                    if record is not None:", "                    if False:"),
+        edit(partition_requests, "                    if record is not None:", "                    if False:"),
         {**ALIVE, "failures": False},
     ),
     Bug(
@@ -440,7 +439,7 @@ BUGS = (
     Bug(
         "a replica outside the in-sync set is elected as if it were in it",
         2,
-        edit(election, "        return in_sync and acceptable(replica)", "        return acceptable(replica)"),
+        edit(partition_change, "        return in_sync and acceptable(replica)", "        return acceptable(replica)"),
         {"brokers": 2, "directories": 1, "failures": False},
     ),
     Bug(

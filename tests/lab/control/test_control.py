@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jbod_model.audit.arrivals import LONGEST_MS, Arrivals
+from jbod_model.audit.queues import LONGEST_MS, Arrivals
 from jbod_model.formats.log import LogReader, MetadataLog
 from jbod_model.formats.log_writer import LogWriter
 from jbod_model.formats.metadata_version import LEVELS

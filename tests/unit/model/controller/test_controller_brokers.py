@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from jbod_model.controller import authorizer
-from jbod_model.controller.authorizer import Authorizer, authorizer_of
-from jbod_model.controller.heartbeat import TRANSITIONS, BrokerControlState, Situation, next_state
+from jbod_model.controller import context
+from jbod_model.controller.context import Authorizer, authorizer_of
+from jbod_model.controller.memory import TRANSITIONS, BrokerControlState, Situation, next_state
 from jbod_model.formats.kafka_errors import (
     BrokerNotRegistered,
     ControllerFault,
@@ -127,8 +127,8 @@ def test_everybody_acts_as_a_broker_where_no_entry_is_found_and_that_is_allowed(
 
 def test_kinds_of_resource_names_and_permissions_have_kafkas_numbers() -> None:
     """Source: ``ResourceType``, ``PatternType``, ``AclOperation``, ``AclPermissionType``."""
-    assert (authorizer.CLUSTER_RESOURCE, authorizer.LITERAL, authorizer.PREFIXED) == (4, 3, 4)
-    assert (authorizer.ALL, authorizer.CLUSTER_ACTION, authorizer.DENY, authorizer.ALLOW) == (2, 9, 2, 3)
+    assert (context.CLUSTER_RESOURCE, context.LITERAL, context.PREFIXED) == (4, 3, 4)
+    assert (context.ALL, context.CLUSTER_ACTION, context.DENY, context.ALLOW) == (2, 9, 2, 3)
 
 
 # REGISTRATION

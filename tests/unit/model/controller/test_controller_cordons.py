@@ -9,7 +9,7 @@ import pytest
 
 from jbod_model.controller.cluster import Cluster
 from jbod_model.controller.context import Context
-from jbod_model.controller.reassignment import Reassignment
+from jbod_model.controller.partition_change import Reassignment
 from jbod_model.controller.topics import MAX_PARTITIONS_PER_REQUEST
 from jbod_model.formats.kafka_errors import (
     ControllerFault,

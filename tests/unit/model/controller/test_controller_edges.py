@@ -10,10 +10,19 @@ import pytest
 from jbod_model.controller import Controller
 from jbod_model.controller.cluster import Cluster
 from jbod_model.controller.context import Context
-from jbod_model.controller.election import NO_LEADER, Candidates, Elected, Election, elect
-from jbod_model.controller.partition_change import RECOVERED, Surroundings, Wish, partition_change
+from jbod_model.controller.partition_change import (
+    NO_LEADER,
+    RECOVERED,
+    Candidates,
+    Elected,
+    Election,
+    Reassignment,
+    Surroundings,
+    Wish,
+    elect,
+    partition_change,
+)
 from jbod_model.controller.placement import UsableBroker
-from jbod_model.controller.reassignment import Reassignment
 from jbod_model.controller.topics import usable_brokers
 from jbod_model.formats.kafka_errors import (
     InvalidTopicName,

@@ -8,9 +8,20 @@ from typing import Any
 
 import pytest
 
-from jbod_model.controller.election import NO_LEADER, Candidates, Elected, Election, elect
-from jbod_model.controller.partition_change import RECOVERED, RECOVERING, Surroundings, Wish, partition_change
-from jbod_model.controller.reassignment import Reassignment, Revert
+from jbod_model.controller.partition_change import (
+    NO_LEADER,
+    RECOVERED,
+    RECOVERING,
+    Candidates,
+    Elected,
+    Election,
+    Reassignment,
+    Revert,
+    Surroundings,
+    Wish,
+    elect,
+    partition_change,
+)
 from jbod_model.formats.kafka_errors import InvalidReplicaAssignment
 from jbod_model.formats.metadata_version import LEVELS, partition_record_version
 from jbod_model.formats.records import PartitionChangeRecord
