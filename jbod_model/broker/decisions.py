@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from jbod_model.ids import IdTable, Uuid
-from jbod_model.profiles.broker_rules import BrokerRules
+from jbod_model.profiles.rules import BrokerRules
 
 
 class Target(Enum):

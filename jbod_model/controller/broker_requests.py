@@ -54,7 +54,7 @@ from jbod_model.formats.requests import (
 )
 from jbod_model.formats.responses import BrokerHeartbeatResponse, BrokerRegistrationResponse
 from jbod_model.ids import Uuid, reserved
-from jbod_model.profiles.controller_rules import Quirk
+from jbod_model.profiles.rules import Quirk
 from jbod_model.replay.image import BrokerRegistration
 
 NO_EPOCH = -2

@@ -47,7 +47,7 @@ from jbod_model.formats.responses import (
 )
 from jbod_model.ids import Uuid
 from jbod_model.java import JavaRandom, int32
-from jbod_model.profiles.controller_rules import Quirk
+from jbod_model.profiles.rules import Quirk
 from jbod_model.replay.image import Topic
 
 MAX_PARTITIONS_PER_REQUEST = 10_000

@@ -1,4 +1,4 @@
-"""Record batches, the unit in which a metadata log grows (docs/spec/formats.md).
+"""Record batches, the unit in which a metadata log grows, and their checksum, CRC-32C (docs/spec/formats.md, R-FMT-12).
 
 Source: Kafka's ``common.record.DefaultRecordBatch`` and ``raft.internals.RecordsIterator``, but stricter: this module
 refuses bytes that Kafka never writes, even if Kafka's readers ignore them.
@@ -10,13 +10,33 @@ import mmap
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, repeat
 
 from jbod_model.errors import MalformedLog
 from jbod_model.formats.codec import read_struct, write_struct
 from jbod_model.formats.control_records import CONTROL_TYPE_OF, CONTROL_TYPES, ControlRecord
-from jbod_model.formats.crc32c import crc32c
 from jbod_model.formats.schema import SCHEMAS
 from jbod_model.wire import Undecodable, read_varint, read_varlong, take, write_varlong
+
+_POLYNOMIAL = 0x82F63B78
+
+
+def _entry(byte: int) -> int:
+    *_, entry = accumulate(repeat(0, 8), lambda crc, _: crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0), initial=byte)
+    return entry
+
+
+_TABLE = tuple(_entry(byte) for byte in range(256))
+
+
+def crc32c(data: bytes | memoryview, crc: int = 0) -> int:
+    """The checksum of ``data``, continued from the checksum of the bytes before it."""
+    crc ^= 0xFFFFFFFF
+    table = _TABLE
+    for byte in data:
+        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return crc ^ 0xFFFFFFFF
+
 
 MAGIC = 2
 CODEC_BITS = 0b111

@@ -11,9 +11,10 @@ from typing import Any
 
 from jbod_model.formats.codec import decode
 from jbod_model.formats.control_records import DUMP_NAMES, ControlRecord
+from jbod_model.formats.json_values import camel_case
 from jbod_model.formats.log import read_file
 from jbod_model.formats.records import TYPE_NAMES, Struct, UnknownRecord, VersionedRecord
-from jbod_model.formats.schema import SCHEMAS, Field
+from jbod_model.formats.schema import SCHEMAS
 from jbod_model.ids import Uuid
 
 
@@ -39,20 +40,14 @@ def struct_as_json(struct: Struct, version: int) -> dict[str, Any]:
     """The fields of the version by their names in the schema; tagged fields only if they differ from their default."""
     schema = SCHEMAS[type(struct).__name__]
     defaults = {field.name: field.default for field in dataclasses.fields(struct)}
-    said = {
-        json_name(field): _value(getattr(struct, field.name), version)
+    fields = {
+        camel_case(field.name): _value(getattr(struct, field.name), version)
         for field in schema.of(version)
         if field.tag is None or getattr(struct, field.name) != defaults[field.name]
     }
     if struct.unknown_tags:
-        said["unknownTags"] = [{"tag": tag, "bytes": _value(content)} for tag, content in struct.unknown_tags]
-    return said
-
-
-def json_name(field: Field) -> str:
-    """``last_known_elr`` -> ``lastKnownElr``."""
-    head, *rest = field.name.split("_")
-    return head + "".join(word[:1].upper() + word[1:] for word in rest)
+        fields["unknownTags"] = [{"tag": tag, "bytes": _value(content)} for tag, content in struct.unknown_tags]
+    return fields
 
 
 def _value(value: Any, version: int = 0) -> Any:
@@ -88,7 +83,7 @@ def dump_lines(path: Path, *, keep_unknown: bool = False) -> Iterator[dict[str, 
         }
         for index in range(header.count):
             offset = header.base_offset + index
-            said = (
+            content = (
                 {"control": control_as_json(batch.control[index])}
                 if header.is_control
                 else {
@@ -102,5 +97,5 @@ def dump_lines(path: Path, *, keep_unknown: bool = False) -> Iterator[dict[str, 
                 "timestamp": header.max_timestamp,
                 "epoch": header.epoch,
                 "batch": facts,
-                **said,
+                **content,
             }

@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping
 
-from jbod_model.profiles.base import Profile
-from jbod_model.profiles.draft import DRAFT
-from jbod_model.profiles.kafka import KAFKA
-from jbod_model.profiles.kip858 import KIP858
+from jbod_model.profiles.releases import DRAFT, KAFKA, KIP858
+from jbod_model.profiles.rules import Profile
 
 PROFILES: Mapping[str, Profile] = {profile.name: profile for profile in (KAFKA, KIP858, DRAFT)}
 

@@ -1,6 +1,6 @@
-"""The differences between releases of Kafka at the same metadata.version (docs/spec/controller.md).
+"""The named profiles, and the differences between releases of Kafka at the same metadata.version.
 
-Source: the controller classes of Kafka 4.0.2, 4.1.2, 4.2.0, 4.3.1 and 4.4.0.
+See docs/spec/controller.md. Source: the controller classes of Kafka 4.0.2, 4.1.2, 4.2.0, 4.3.1 and 4.4.0.
 """
 
 from __future__ import annotations
@@ -10,8 +10,52 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from jbod_model.profiles.base import Profile
-from jbod_model.profiles.controller_rules import Quirk
+from jbod_model.profiles.rules import (
+    DRAFT_BROKER,
+    DRAFT_RULES,
+    KAFKA_BROKER,
+    KAFKA_RULES,
+    KIP858_BROKER,
+    KIP858_RULES,
+    Profile,
+    Quirk,
+)
+
+KAFKA = Profile(
+    name="kafka",
+    absent_directories="migrating",
+    empty_log_dirs_change="ignore",
+    logical_rewrites=False,
+    derives_offline_flag=False,
+    offline_rule="kafka",
+    controller=KAFKA_RULES,
+    broker=KAFKA_BROKER,
+)
+"""The rules of Kafka 4.1.2 to 4.4.0."""
+
+KIP858 = Profile(
+    name="kip858",
+    absent_directories="unassigned",
+    empty_log_dirs_change="ignore",
+    logical_rewrites=False,
+    derives_offline_flag=False,
+    offline_rule="kip858",
+    controller=KIP858_RULES,
+    broker=KIP858_BROKER,
+)
+"""The rules of the accepted KIP-858, read literally."""
+
+DRAFT = Profile(
+    name="draft",
+    absent_directories="unassigned",
+    empty_log_dirs_change="apply",
+    logical_rewrites=True,
+    derives_offline_flag=True,
+    offline_rule="draft",
+    controller=DRAFT_RULES,
+    broker=DRAFT_BROKER,
+)
+"""The rules of earlier drafts of KIP-858: registrations with an offline flag, rewrites without records."""
 
 
 class Release(NamedTuple):

@@ -1,22 +1,26 @@
 """Metadata transactions by the controller's rule: all records of a transaction or none (docs/spec/replay.md).
 
-Brokers in fact publish records of an aborted transaction if another record follows the abort before they flush. The
-controller never does, and neither does this module, except with ``abort_leak`` (R-TXN-7). Source: Kafka's
-``controller.OffsetControlManager`` and, for the quirk, ``image.loader.MetadataBatchLoader``; KIP-868.
+A metadata directory becomes images, one after every offset at which something becomes visible. Brokers in fact publish
+records of an aborted transaction if another record follows the abort before they flush. The controller never does, and
+neither does this module, except with ``abort_leak`` (R-TXN-7). Source: Kafka's ``controller.OffsetControlManager`` and,
+for the quirk, ``image.loader.MetadataBatchLoader``; KIP-868.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
-from jbod_model.errors import ReplayViolation
-from jbod_model.formats.log import LogEntry
+from jbod_model.errors import ReplayViolation, UsageError
+from jbod_model.formats.log import LogEntry, LogReader, MetadataLog, Start
 from jbod_model.formats.records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
     VersionedRecord,
 )
+from jbod_model.profiles import KAFKA, Profile
+from jbod_model.replay.image import Image
 
 MARKERS = (BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord)
 
@@ -81,3 +85,45 @@ def committed(entries: Iterable[LogEntry], *, abort_leak: bool = False) -> Itera
 def _has_no_effect(entry: LogEntry) -> bool:
     """Markers and control records stay, because their offsets count."""
     return not isinstance(entry.record, VersionedRecord) or isinstance(entry.record.record, MARKERS)
+
+
+def images(
+    entries: Iterable[LogEntry], *, image: Image | None = None, profile: Profile = KAFKA
+) -> Iterator[tuple[int, Image]]:
+    """(offset, image) whenever an offset becomes visible: after each record outside of transactions, after each
+    transaction, after a snapshot as a whole. ReplayViolation for an illegal history.
+    """
+    image = image or Image()
+    transactions = Transactions()
+    snapshot_end: int | None = None
+    for entry in entries:
+        if entry.in_snapshot and snapshot_end is None:
+            image, snapshot_end = image.emptied(), entry.offset
+        if not entry.in_snapshot and snapshot_end is not None:
+            yield snapshot_end, image
+            snapshot_end = None
+        visible = transactions.add(entry)
+        for each in visible:
+            if isinstance(each.record, VersionedRecord):
+                image = image.apply(each.record.record, each.offset, profile=profile)
+        if visible and not entry.in_snapshot:
+            yield entry.offset, image
+    if snapshot_end is not None:
+        yield snapshot_end, image
+
+
+def image_at(
+    path: Path, offset: int | None = None, *, start: Start = "earliest", profile: Profile = KAFKA
+) -> tuple[int, Image]:
+    """The newest visible offset not after ``offset`` (None: the end), and the image there.
+
+    UsageError if the directory no longer reaches back to ``offset``.
+    """
+    found: tuple[int, Image] | None = None
+    for at, image in images(LogReader(MetadataLog.open(path), start=start), profile=profile):
+        if offset is not None and at > offset:
+            break
+        found = at, image
+    if found is None:
+        raise UsageError(f"{path} has no state at offset {offset}: it starts later, or is empty")
+    return found

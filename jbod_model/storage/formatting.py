@@ -1,18 +1,19 @@
-"""Formats the directories of a node, and completes their ids at start (docs/spec/storage.md).
+"""Formats the directories of a node, and completes their ids at start (docs/spec/storage.md, R-STORE-15).
 
-Source: KIP-858 "Storage format command"; Kafka's ``Formatter``, ``KafkaRaftServer.initializeLogDirs``. Both first plan
-from what was read, then write: a plan that breaks a rule writes nothing.
+Source: KIP-858 "Storage format command", "Reserved UUIDs"; Kafka's ``Formatter``, ``MetaPropertiesEnsemble.Copier``,
+``KafkaRaftServer.initializeLogDirs``. Both first plan from what was read, then write: a plan that breaks a rule writes
+nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import secrets
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from jbod_model.ids import Uuid
-from jbod_model.storage.directory_ids import generate_directory_id, secure_long
+from jbod_model.ids import Uuid, reserved
 from jbod_model.storage.ensemble import Ensemble, find_start_problems, verify
 from jbod_model.storage.meta_properties import MetaProperties, write_meta_properties
 from jbod_model.storage.problems import (
@@ -22,6 +23,23 @@ from jbod_model.storage.problems import (
     StorageProblem,
     WriteFailed,
 )
+
+
+def secure_long() -> int:
+    """64 random bits from the operating system, as a signed number."""
+    return secrets.randbits(64) - 2**63
+
+
+def generate_directory_id(used: Collection[Uuid], next_long: Callable[[], int] = secure_long) -> Uuid:
+    """An id for a directory: 128 random bits, drawn again if the id cannot be used.
+
+    Ids cannot be used if their text starts with "-" (command lines would read an option), if they are reserved, or if
+    they are in ``used``, the ids of the node's other directories.
+    """
+    while True:
+        candidate = Uuid(next_long(), next_long())
+        if not str(candidate).startswith("-") and not reserved(candidate) and candidate not in used:
+            return candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

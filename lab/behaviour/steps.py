@@ -80,7 +80,8 @@ def kind_of(request: Request, records: Iterable[VersionedRecord]) -> str:
         completed = any(isinstance(one.record, PartitionChangeRecord) and one.record.replicas for one in records)
         return "in-sync sets changed, reassignment complete" if completed else "in-sync sets changed"
     if isinstance(request, requests.ElectLeadersRequest):
-        return f"{'preferred' if request.election_type == requests.PREFERRED_ELECTION else 'unclean'} leaders elected on request"
+        preferred = request.election_type == requests.PREFERRED_ELECTION
+        return f"{'preferred' if preferred else 'unclean'} leaders elected on request"
     return NAMES[type(request)]
 
 

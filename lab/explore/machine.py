@@ -15,9 +15,8 @@ from jbod_model.broker import process
 from jbod_model.broker.assignments import Assignment, Reason, Replica
 from jbod_model.broker.disks import Disks
 from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown
-from jbod_model.broker.local_changes import assigned_directories, local_changes
 from jbod_model.broker.process import Broker
-from jbod_model.broker.replicas import Replicas
+from jbod_model.broker.replicas import Replicas, assigned_directories, local_changes
 from jbod_model.formats.requests import (
     AssignReplicasToDirsRequest,
     BrokerHeartbeatRequest,
@@ -25,7 +24,7 @@ from jbod_model.formats.requests import (
     Request,
 )
 from jbod_model.ids import IdTable, Uuid
-from jbod_model.profiles.broker_rules import BrokerRules
+from jbod_model.profiles.rules import BrokerRules
 from jbod_model.replay.image import Image, Partition, Topic
 
 NOW, FAR = 0, 1 << 40

@@ -12,7 +12,7 @@ from jbod_model.broker.lifecycle import Lifecycle
 from jbod_model.broker.process import Broker
 from jbod_model.broker.replicas import Replicas
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
-from jbod_model.profiles.broker_rules import BrokerRules
+from jbod_model.profiles.rules import BrokerRules
 from jbod_model.replay.image import Image
 from jbod_model.storage.ensemble import Ensemble, Found
 from jbod_model.storage.formatting import Plan, plan_format, plan_start, registered_directories

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from jbod_model.broker import lifecycle, process
 from jbod_model.broker.assignments import GlobalFailure, Replica
 from jbod_model.broker.lifecycle import Shutdown
-from jbod_model.broker.local_changes import assigned_directories, local_changes
+from jbod_model.broker.replicas import assigned_directories, local_changes
 from jbod_model.errors import UsageError
 from jbod_model.formats.kafka_errors import RequestRefused
 from jbod_model.formats.metadata_version import METADATA_VERSION, directories_supported

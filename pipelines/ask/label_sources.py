@@ -19,7 +19,7 @@ from jbod_model.errors import UsageError
 from jbod_model.ids import Uuid
 from jbod_model.storage.meta_properties import FILE_NAME, MetaProperties, read_meta_properties
 from jbod_model.storage.problems import StorageProblem
-from jbod_model.storage.server_config import read_server_config
+from jbod_model.storage.properties import read_server_config
 from pipelines.lake.names import Names, Statement
 from pipelines.lake.reader import Lake
 

@@ -13,8 +13,8 @@ from jbod_model.formats.log import LogReader, MetadataLog
 from jbod_model.ids import Uuid
 from jbod_model.loss.log import Key, fates
 from jbod_model.loss.losses import Loss
-from jbod_model.replay.history import images
 from jbod_model.replay.offline import image_as_json
+from jbod_model.replay.transactions import images
 from pipelines.ask.directory_changes import directory_changes
 from pipelines.ask.incident_list import incidents
 from pipelines.ask.moves import moves

@@ -16,7 +16,7 @@ from jbod_model.formats.codec import decode, encode
 from jbod_model.formats.log import LogReader, MetadataLog
 from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import Uuid
-from jbod_model.replay.history import images
+from jbod_model.replay.transactions import images
 from pipelines.run.options import Replay
 from pipelines.source.log_dir import LogDir
 from pipelines.source.plan import Planner

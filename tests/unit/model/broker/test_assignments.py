@@ -10,22 +10,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from jbod_model.broker.assignments import (
+    MAX_ASSIGNMENTS_PER_REQUEST,
+    STANDARD_BACKOFF,
     Answer,
     Assignment,
     AssignmentQueue,
+    ExponentialBackoff,
     GlobalFailure,
     Reason,
     Replica,
     group_by_directory,
+    next_deadline,
     submit,
     take_answer,
     take_batch,
-)
-from jbod_model.broker.backoff import (
-    MAX_ASSIGNMENTS_PER_REQUEST,
-    STANDARD_BACKOFF,
-    ExponentialBackoff,
-    next_deadline,
 )
 from jbod_model.ids import Uuid
 from tests.support.volume import amount

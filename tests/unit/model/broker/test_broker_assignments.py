@@ -6,12 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from jbod_model.broker.assignments import Assignment, AssignmentQueue, Reason, Replica, submit, withdraw
-from jbod_model.broker.backoff import STANDARD_BACKOFF
+from jbod_model.broker.assignments import (
+    STANDARD_BACKOFF,
+    Assignment,
+    AssignmentQueue,
+    Reason,
+    Replica,
+    submit,
+    withdraw,
+)
 from jbod_model.broker.decisions import Holding, Step, Target, decide
 from jbod_model.broker.lifecycle import BrokerState
 from jbod_model.ids import Uuid
-from jbod_model.profiles.broker_rules import KAFKA_BROKER, KIP858_BROKER
+from jbod_model.profiles.rules import KAFKA_BROKER, KIP858_BROKER
 
 P = Replica(Uuid(1, 1), 0)
 A = Uuid(11, 1)

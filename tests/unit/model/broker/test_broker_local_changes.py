@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from jbod_model.broker.assignments import Replica
-from jbod_model.broker.local_changes import assigned_directories, local_changes
-from jbod_model.broker.replicas import ReplicaChange
+from jbod_model.broker.replicas import ReplicaChange, assigned_directories, local_changes
 from jbod_model.formats.records import PartitionChangeRecord, PartitionRecord, Record, RemoveTopicRecord, TopicRecord
 from jbod_model.ids import KAFKA_IDS, Uuid
-from jbod_model.profiles.broker_rules import KIP858_BROKER
+from jbod_model.profiles.rules import KIP858_BROKER
 from jbod_model.replay.image import Image
 
 FOO, BAR = Uuid(1, 1), Uuid(2, 2)

@@ -15,13 +15,12 @@ import pytest
 from jbod_model.broker import replicas
 from jbod_model.broker.assignments import Replica
 from jbod_model.broker.disks import Disks
-from jbod_model.broker.local_changes import assigned_directories, local_changes
-from jbod_model.broker.replicas import Replicas
+from jbod_model.broker.replicas import Replicas, assigned_directories, local_changes
 from jbod_model.formats.log import LogEntry, LogReader, MetadataLog
 from jbod_model.formats.metadata_version import METADATA_VERSION, directories_supported
 from jbod_model.ids import Uuid
-from jbod_model.replay.history import images
 from jbod_model.replay.image import Image
+from jbod_model.replay.transactions import images
 from tests.support.paths import CLUSTERS
 from tests.support.real_brokers import ALL, ASSIGNMENT, Exchange, ids, processes
 

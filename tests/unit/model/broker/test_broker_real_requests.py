@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from jbod_model.broker import lifecycle
-from jbod_model.broker.backoff import MAX_ASSIGNMENTS_PER_REQUEST
+from jbod_model.broker.assignments import MAX_ASSIGNMENTS_PER_REQUEST
 from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown, Surroundings
 from jbod_model.formats.requests import BrokerHeartbeatRequest, BrokerRegistrationRequest
 from jbod_model.formats.responses import BrokerHeartbeatResponse

@@ -64,8 +64,8 @@ from jbod_model.formats.responses import (
 )
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA, KIP858, PROFILES, Profile
-from jbod_model.profiles.controller_rules import Quirk
 from jbod_model.profiles.releases import release_of
+from jbod_model.profiles.rules import Quirk
 from jbod_model.replay.image import Partition
 from tests.unit.model.controller.controller_world import (
     FEATURES,

@@ -37,7 +37,7 @@ from jbod_model.formats.requests import (
 from jbod_model.formats.responses import BrokerHeartbeatResponse
 from jbod_model.ids import KAFKA_IDS, KIP858_IDS, ZERO, Uuid
 from jbod_model.profiles import DRAFT, KAFKA, KIP858, PROFILES, Profile
-from jbod_model.profiles.controller_rules import Quirk
+from jbod_model.profiles.rules import Quirk
 from jbod_model.replay.image import Partition
 from tests.unit.model.controller.controller_world import UNASSIGNED, World, changes, directory, of, plain
 

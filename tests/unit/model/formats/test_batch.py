@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jbod_model.errors import MalformedLog
-from jbod_model.formats.batch import CODECS, MAX_BATCH_BYTES, read_batch, read_header, write_batch
+from jbod_model.formats.batch import CODECS, MAX_BATCH_BYTES, crc32c, read_batch, read_header, write_batch
 from jbod_model.formats.codec import decode
 from jbod_model.formats.control_records import CONTROL_TYPES, LeaderChangeMessage, Voter
-from jbod_model.formats.crc32c import crc32c
 from jbod_model.formats.records import PartitionRecord
 from jbod_model.ids import Uuid
 from jbod_model.wire import write_varlong

@@ -13,6 +13,7 @@ from jbod_model.errors import MalformedLog, UsageError
 from jbod_model.formats import records
 from jbod_model.formats.codec import decode, encode, read_struct, write_struct
 from jbod_model.formats.control_records import CONTROL_TYPES
+from jbod_model.formats.json_values import camel_case
 from jbod_model.formats.records import (
     API_KEY_OF,
     API_KEYS,
@@ -23,7 +24,7 @@ from jbod_model.formats.records import (
     VersionedRecord,
 )
 from jbod_model.formats.schema import SCHEMAS, Field
-from jbod_model.formats.text import json_name, record_as_json
+from jbod_model.formats.text import record_as_json
 from jbod_model.ids import Uuid
 from jbod_model.wire import LONGEST_STRING, Undecodable, read_varlong, write_uvarint, write_varlong
 from tests.support.paths import GOLDEN
@@ -120,7 +121,9 @@ def java_text(value: Any) -> str:
     if isinstance(value, Struct):
         schema = SCHEMAS[type(value).__name__]
         fields = [
-            (json_name(field), getattr(value, field.name)) for field in schema.fields if "cordoned" not in field.name
+            (camel_case(field.name), getattr(value, field.name))
+            for field in schema.fields
+            if "cordoned" not in field.name
         ]
         said = (f"{name}=" + (f"'{item}'" if isinstance(item, str) else java_text(item)) for name, item in fields)
         return f"{type(value).__name__}({', '.join(said)})"

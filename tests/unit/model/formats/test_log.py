@@ -13,8 +13,8 @@ from jbod_model.formats.control_records import LeaderChangeMessage
 from jbod_model.formats.log import LogEntry, LogReader, MetadataLog, read_file
 from jbod_model.formats.log_writer import LogWriter, write_bootstrap, write_snapshot
 from jbod_model.formats.records import FeatureLevelRecord, NoOpRecord, Record, VersionedRecord
-from jbod_model.replay.history import image_at, images
 from jbod_model.replay.image import Image
+from jbod_model.replay.transactions import image_at, images
 from tests.support.paths import GOLDEN
 
 PARTITION = "__cluster_metadata-0"

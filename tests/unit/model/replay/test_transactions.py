@@ -18,9 +18,8 @@ from jbod_model.formats.records import (
     Record,
     VersionedRecord,
 )
-from jbod_model.replay.history import image_at, images
 from jbod_model.replay.image import Image
-from jbod_model.replay.transactions import Transactions, committed
+from jbod_model.replay.transactions import Transactions, committed, image_at, images
 
 BEGIN, END, ABORT = BeginTransactionRecord(name="x"), EndTransactionRecord(), AbortTransactionRecord()
 A, B = (FeatureLevelRecord(name=name, feature_level=1) for name in "ab")

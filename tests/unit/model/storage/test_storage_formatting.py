@@ -16,7 +16,7 @@ from jbod_model.storage.ensemble import Ensemble, load_ensemble
 from jbod_model.storage.formatting import Plan, Write, apply_plan, plan_format
 from jbod_model.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from jbod_model.storage.problems import StorageProblem
-from jbod_model.storage.server_config import parse_server_config, read_server_config
+from jbod_model.storage.properties import parse_server_config, read_server_config
 
 CLUSTER = "b3dGE68sQQKzfk80C_aLZw"
 VOTER = Uuid.parse("3Adc4FjfTeypRWROmQDNIQ")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jbod_model.ids import Uuid
-from jbod_model.storage.directory_ids import generate_directory_id
+from jbod_model.storage.formatting import generate_directory_id
 from jbod_model.storage.meta_properties import (
     MetaProperties,
     as_read_before_directory_ids,
