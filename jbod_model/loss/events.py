@@ -36,6 +36,8 @@ class BrokerChanged:
     registration: Registration | None
     unclean: bool = False
     """A new process of the broker registers, and the one before it did not shut down in order."""
+    first: int | None = None
+    """Offset of the first record of its append. None if no other record of the append matters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

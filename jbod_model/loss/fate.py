@@ -64,7 +64,7 @@ class Fate:
     def after(self, event: Event) -> Fate:
         """The fate after one more event; events come in the order of their offsets."""
         fate = self._after(event)
-        losses = (overwritten(loss, fate.state, fate.copies, fate.brokers, event.offset) for loss in fate.losses)
+        losses = (overwritten(loss, fate.state, fate.copies, fate.brokers, event) for loss in fate.losses)
         return replace(fate, losses=tuple(losses)) if fate.losses else fate
 
     def _after(self, event: Event) -> Fate:

@@ -59,7 +59,7 @@ class Fates:
             self.image = image
             if image is before:
                 continue
-            self._brokers(before, entry.offset, unclean=unclean)
+            self._brokers(before, entry.offset, unclean=unclean, first=records[0][0].offset)
             if isinstance(record, ConfigRecord):
                 self._min_isr(entry.offset)
             if self.image.topics is not before.topics:
@@ -138,7 +138,7 @@ class Fates:
             return False
         return not (known.fenced and known.in_controlled_shutdown)
 
-    def _brokers(self, before: Image, offset: int, *, unclean: bool = False) -> None:
+    def _brokers(self, before: Image, offset: int, *, unclean: bool = False, first: int | None = None) -> None:
         if self.image.brokers is before.brokers:
             return
         for broker_id in {*before.brokers, *self.image.brokers}:
@@ -150,7 +150,9 @@ class Fates:
             registration = self._registration(broker, broker_id)
             if registration == self._registration(before.brokers.get(broker_id), broker_id):
                 continue
-            changed = BrokerChanged(offset=offset, broker_id=broker_id, registration=registration, unclean=unclean)
+            changed = BrokerChanged(
+                offset=offset, broker_id=broker_id, registration=registration, unclean=unclean, first=first
+            )
             self.of = {key: fate.after(changed) if fate.state is not None else fate for key, fate in self.of.items()}
 
     def _min_isr(self, offset: int) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from jbod_model.loss.copies import Copy, Registration, may_serve
+from jbod_model.loss.events import BrokerChanged, Event
 from jbod_model.replay.registrations import Partition
 
 Kind = Literal["lost", "may lack writes", "unreachable"]
@@ -49,11 +50,15 @@ def known_better(loss: Loss, recreated: Copy) -> Loss:
 
 
 def overwritten(
-    loss: Loss, state: Partition | None, copies: Mapping[int, Copy], brokers: Mapping[int, Registration], offset: int
+    loss: Loss, state: Partition | None, copies: Mapping[int, Copy], brokers: Mapping[int, Registration], event: Event
 ) -> Loss:
     """The loss after an event: a copy that follows the leader is truncated to its log (R-LOSS-11)."""
     if loss.went_on is None or loss.until is not None or state is None or state.leader < 0:
         return loss
+    if isinstance(event, BrokerChanged) and event.first is not None and event.first <= loss.went_on:
+        # The append that elected the leader takes the broker or its directory away: it never followed (R-LOSS-10).
+        kept = (replace(copy, overwritten=None) if copy.broker_id == event.broker_id else copy for copy in loss.copies)
+        loss = replace(loss, copies=tuple(kept))
 
     def follows(copy: Copy) -> bool:
         now, broker = copies.get(copy.broker_id), brokers.get(copy.broker_id)
@@ -63,6 +68,6 @@ def overwritten(
 
     if not any(copy.overwritten is None and follows(copy) for copy in loss.copies):
         return loss
-    written = (replace(copy, overwritten=offset) if follows(copy) else copy for copy in loss.copies)
-    kept = zip(loss.copies, written, strict=True)
-    return replace(loss, copies=tuple(new if old.overwritten is None else old for old, new in kept))
+    written = (replace(copy, overwritten=event.offset) if follows(copy) else copy for copy in loss.copies)
+    pairs = zip(loss.copies, written, strict=True)
+    return replace(loss, copies=tuple(new if old.overwritten is None else old for old, new in pairs))

@@ -87,7 +87,7 @@ def followed(lake: Lake, default_min_isr: int = 1, also: str = "") -> list[Follo
         return []
     lake.query(f"CREATE OR REPLACE TEMP TABLE loss_versions AS {_versions(lake)}")
     lake.query(f"CREATE OR REPLACE TEMP TABLE loss_events AS {_EVENTS}", _superseded(lake))
-    brokers = _with_starts(_broker_events(lake), starts(lake))
+    brokers = _with_starts(_in_appends(lake, _broker_events(lake)), starts(lake))
     begun = dict(lake.query("SELECT topic, min(o) FROM loss_events GROUP BY topic"))
     min_isr = _min_isr(lake, begun, default_min_isr)
     found = []
@@ -130,6 +130,21 @@ def _broker_events(lake: Lake) -> list[BrokerChanged]:
         BrokerChanged(offset=offset, broker_id=broker, registration=_registration(*registered), unclean=unclean)
         for offset, broker, unclean, *registered in rows
     ]
+
+
+def _in_appends(lake: Lake, events: Sequence[BrokerChanged]) -> list[BrokerChanged]:
+    """The events, those that can be of an append that elected a leader with its first offset (R-LOSS-11)."""
+    rows = lake.query(
+        f"""
+        WITH b AS (
+            SELECT from_offset AS o, from_time AS time FROM {lake.until("brokers")}
+            UNION SELECT to_offset, to_time FROM {lake.until("brokers")}
+        )
+        SELECT o FROM b SEMI JOIN loss_versions v ON v.from_time = time AND v.from_offset < o AND v.leader >= 0
+        """
+    )
+    first = lake.batches(sorted(offset for (offset,) in rows)) if rows else {}
+    return [replace(event, first=first.get(event.offset)) for event in events]
 
 
 def _with_starts(events: Sequence[BrokerChanged], begun: Sequence[Start]) -> list[BrokerChanged]:
@@ -245,7 +260,7 @@ def _shapes(
     changes of min.insync.replicas. ``begun``: the offset of a topic's first event.
     """
     changing = {topic: steps for topic, steps in min_isr.items() if steps[-1][0] > begun[topic]}
-    marks = {event.offset for event in brokers}
+    marks = {offset for event in brokers for offset in (event.offset, event.first) if offset is not None}
     marks |= {offset for steps in changing.values() for offset, _ in steps}
     settings = {topic: topic if topic in changing else str(steps[-1][1]) for topic, steps in min_isr.items()}
     rows = lake.query(

@@ -157,3 +157,11 @@ def test_history_and_moves_say_the_same_of_every_change_of_a_directory() -> None
     for place, outcome in outcomes.items():
         assert (told[place] == "moved") == (outcome in ("promoted", "accepted", "reverted"))
     assert (told["ah1", 575], told["ah1", 645]) == ("recreated", "moved")
+
+
+def test_disk_that_failed_as_another_replica_was_elected_without_it_is_to_be_saved() -> None:
+    """It said that the copy there was truncated when it followed, and to restore a backup: the election stands before
+    the failure in the same append."""
+    lake = replace(LogLake.of(Options(path=str(metadata_dir("kafka-4.0.1")))), offset=360)
+    (loss,) = [one for one in offline(lake).data.losses if one.name == "ag2u-0"]
+    assert loss.advice.startswith("save directory HjYyzLLEbQypaXoSvh86dw of broker 3 before broker 3 starts with it")

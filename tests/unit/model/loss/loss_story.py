@@ -30,12 +30,15 @@ class Story:
         unclean: bool = False,
         fenced: bool = False,
         starting: bool = False,
+        first: int | None = None,
     ) -> Story:
-        """The broker registers, or its directories change."""
+        """The broker registers, or its directories change; ``first``: the first offset of the append."""
         known = Registration(
             directories=frozenset(directories), incarnation=Uuid(5, process), fenced=fenced, starting=starting
         )
-        return self._then(BrokerChanged(offset=self.offset, broker_id=broker_id, registration=known, unclean=unclean))
+        return self._then(
+            BrokerChanged(offset=self.offset, broker_id=broker_id, registration=known, unclean=unclean, first=first)
+        )
 
     def unregister(self, broker_id: int) -> Story:
         return self._then(BrokerChanged(offset=self.offset, broker_id=broker_id, registration=None))

@@ -245,6 +245,17 @@ def test_copy_that_is_offline_while_another_leads_without_its_writes_is_not_over
     assert story.loss.copies[0].overwritten is None
 
 
+def test_copy_that_the_append_of_the_election_takes_offline_is_not_overwritten() -> None:
+    """R-LOSS-11, R-LOSS-10: the election stands before the failure or the fencing. kafka-4.0.1, offsets 354 and 356."""
+    for gone in ({"fenced": True}, {}):
+        story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1,), leader=1)
+        story.version({1: A, 2: C}, isr=(2,), leader=2, recovering=True).broker(1, B, first=4, **gone)
+        assert [(loss.went_on, loss.copies[0].overwritten) for loss in story.losses] == [(5, None)]
+    story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1,), leader=1)
+    story.version({1: A, 2: C}, isr=(2,), leader=2, recovering=True).broker(1, B, first=6)
+    assert story.loss.copies[0].overwritten == 5
+
+
 def test_replica_that_joins_without_its_directory_joins_with_a_new_copy() -> None:
     """R-COPY-10: kafka-3.7.2, offsets 466 and 471."""
     story = pair().version({1: A, 2: C}, isr=(1,), leader=1).broker(2, D, process=2)
