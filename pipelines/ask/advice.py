@@ -53,6 +53,10 @@ class Advice:
     """Partitions whose last complete copy it gives up, as ``text`` says."""
     forbidden: bool = False
     """Not to be done: ``text`` says so, and what it would cost."""
+    every_disk: bool = False
+    """Whether the broker may start only with all its disks, readable: no record says which of them has the copies."""
+    newer_leaves: tuple[str, ...] = ()
+    """Partitions with two folders on the broker, of which the newer one leaves before the start (R-ACT-7)."""
 
 
 def told(steps: Sequence[Advice]) -> str:
@@ -128,7 +132,16 @@ def bring_back(
         f"one), and {'restart' if running else 'start'} broker {broker} with the same log.dirs{disks}: the copies are "
         f"then in use again{leave_one_folder(twice, names)}"
     )
-    return Advice(Action.BRING_BACK, text, broker, tuple(directories), tuple(names))
+    newer = tuple(name for name in twice if name in names)
+    return Advice(
+        Action.BRING_BACK,
+        text,
+        broker,
+        tuple(directories),
+        tuple(names),
+        every_disk=not placed,
+        newer_leaves=newer,
+    )
 
 
 def leave_one_folder(twice: Sequence[str], last: Sequence[str]) -> str:
@@ -237,7 +250,7 @@ def start(broker: int, *, in_order: bool, last: Sequence[str], shared: Sequence[
             f"; broker {broker} has {complete_copies_of(last, shared)}: start it with all its disks and the "
             "same log.dirs, and replace or format none of them"
         )
-    return Advice(Action.START, text, broker, partitions=tuple(last))
+    return Advice(Action.START, text, broker, partitions=tuple(last), every_disk=bool(last))
 
 
 def start_or_reassign(broker: int) -> Advice:
@@ -333,8 +346,8 @@ class CopyPlace:
             "not expect there; copy the folder, if it is still there",
         )
 
-    def keep_folder(self, *, went_on: bool) -> Advice:
-        """Its replica was recreated in another directory, and the disk is away."""
+    def keep_folder(self, name: str, *, went_on: bool) -> Advice:
+        """The replica of the partition ``name`` was recreated in another directory, and the disk is away."""
         kept = f"do not wipe {self.where}: if that disk can still be read, it holds the only copy; save it from there"
         if went_on:
             text = (
@@ -346,11 +359,11 @@ class CopyPlace:
             f"{kept}. As no replica leads yet, the disk can also come back: stop the broker, move the partition's "
             "newer folder away from its other directories (Kafka does not start with two), and start it with the disk"
         )
-        return self._step(Action.BRING_BACK, text)
+        return self._step(Action.BRING_BACK, text, newer_leaves=(name,))
 
-    def _step(self, action: Action, text: str) -> Advice:
+    def _step(self, action: Action, text: str, newer_leaves: tuple[str, ...] = ()) -> Advice:
         directories = () if self.directory_id is None else (self.directory_id,)
-        return Advice(action, text, self.broker_id, directories)
+        return Advice(action, text, self.broker_id, directories, newer_leaves=newer_leaves)
 
 
 # INCIDENTS

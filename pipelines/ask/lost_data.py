@@ -111,7 +111,7 @@ class DataLoss(NamedTuple):
         """What to do now, in order."""
         if self._crashed:
             return [about_crash(self.leader_now is not None and self.followed_by is None)]
-        steps = [_step(copy, self.went_on_offset is not None) for copy in self.copies]
+        steps = [_step(self.name, copy, self.went_on_offset is not None) for copy in self.copies]
         return list(dict.fromkeys(steps))
 
     @property
@@ -143,7 +143,7 @@ def _leads(leader: int | None) -> str:
     return "no replica leads" if leader is None else f"broker {leader} leads"
 
 
-def _step(copy: LastCopy, went_on: bool) -> Advice:
+def _step(name: str, copy: LastCopy, went_on: bool) -> Advice:
     """``went_on``: a replica leads without the data, so the copy is truncated when its replica follows again."""
     disk = CopyPlace(copy.broker_id, copy.directory_id)
     if copy.overwritten_offset is not None or (copy.given_up is None and copy.place == "online"):
@@ -156,7 +156,7 @@ def _step(copy: LastCopy, went_on: bool) -> Advice:
         return disk.look_before_deletion()
     if copy.place == "online":
         return disk.look_at_once()
-    return disk.keep_folder(went_on=went_on)
+    return disk.keep_folder(name, went_on=went_on)
 
 
 class AtRisk(NamedTuple):

@@ -252,7 +252,8 @@ def _start_and_ask(broker: int, last: LastCopies) -> list[Advice]:
         return kept
     names = tuple(sorted(set(last.down.get(broker, ()))))
     text = f"start broker {broker} with all its disks and ask again; it reports its replicas when it is back"
-    return [*last.before_start(broker, running=False), Advice(Action.START, text, broker, partitions=names)]
+    step = Advice(Action.START, text, broker, partitions=names, every_disk=True)
+    return [*last.before_start(broker, running=False), step]
 
 
 def _unknown(lake: Lake, place: Place, last: LastCopies) -> list[Reason]:

@@ -29,6 +29,7 @@ from tests.unit.model.loss.loss_world import TOPIC, World
 NAME = f"{TOPIC}-0"
 START = 1_700_000_000
 SAFE = "safe to remove"
+"""The step that the operator makes of the verdict."""
 
 
 class RecordedWorld(World):
@@ -89,7 +90,7 @@ class Operator:
             return False  # thrown away
         if not all(self.readable.setdefault(disk, self.random.random() < 0.7) for disk in disks if not disk.works):
             return False
-        if "all its disks readable" in step.text:
+        if step.every_disk:
             complete = self._has_its_disks(broker)
             if not complete or not all(disk.works for disk in broker.disks if disk not in disks):
                 return False
@@ -99,7 +100,7 @@ class Operator:
             if disk in broker.shelf:
                 broker.shelf.remove(disk)
                 broker.disks.append(disk)
-            self._one_folder(broker, disk, newer_goes=NAME in step.partitions)
+            self._one_folder(broker, disk, newer_goes=NAME in (*step.partitions, *step.newer_leaves))
         return self._run(broker)
 
     def _one_folder(self, broker: Broker, disk: Disk, *, newer_goes: bool) -> None:
@@ -114,7 +115,7 @@ class Operator:
 
     def _start(self, step: Advice) -> bool:
         broker = self._broker(step)
-        if broker is None or (step.partitions and not self._has_its_disks(broker)):
+        if broker is None or (step.every_disk and not self._has_its_disks(broker)):
             return False
         self._stop(broker)
         return self._run(broker)

@@ -94,6 +94,7 @@ def test_failed_disk_that_may_have_the_log_of_a_leader_without_a_directory_is_no
     (incident,) = incidents(lake)
     assert actions(incident.steps) == KEPT
     assert "may hold the only complete copy of t-0" in incident.steps[0].text
+    assert [step.every_disk for step in incident.steps] == [False, True, False]
     assert incident.steps[-1].forbidden
     assert incident.steps[-1].cost == ("t-0",)
     removal = safe_to_remove(lake, f"1:{disk('a')}")
@@ -166,6 +167,22 @@ def test_disk_comes_back_without_the_folder_that_was_recreated_elsewhere(tmp_pat
     lake = story.lake(tmp_path)
     (cause,) = offline(lake).causes
     assert "move the folders of t-0 away from this disk" in cause.advice
+
+
+def test_newer_folder_leaves_where_the_older_one_is_the_last_copy(tmp_path: Path) -> None:
+    """R-ACT-7."""
+    story = Story().broker(1, "ab").topic("t", {1: "a"}).fence(1).change("t", 0, leader=-1, isr=(1,))
+    (loss,) = offline(story.broker(1, "b", process=2, fenced=True).assign("t", 0, 1, "b").lake(tmp_path)).data.losses
+    (step,) = loss.steps
+    assert (step.action, step.newer_leaves) == (Action.BRING_BACK, ("t-0",))
+    assert "move the partition's newer folder away" in step.text
+
+
+def test_stopped_broker_with_the_last_copy_starts_with_all_its_disks(tmp_path: Path) -> None:
+    story = Story().broker(1, "ab").topic("t", {1: "a"}).fence(1).change("t", 0, leader=-1)
+    (step,) = only_steps(offline(story.lake(tmp_path)))
+    assert (step.action, step.every_disk) == (Action.START, True)
+    assert "start it with all its disks" in step.text
 
 
 def test_partition_without_a_leader_whose_replicas_are_online_is_reported_with_what_to_do(
