@@ -12,7 +12,7 @@ from lab.conformance.command import conform
 from lab.control.command import control
 from lab.explore.command import explore
 from lab.simulation.command import simulate
-from pipelines.cli.readable import make_readable
+from pipelines.cli.options import make_readable
 
 
 def application() -> typer.Typer:

@@ -16,7 +16,7 @@ from jbod_model.ids import IdTable
 from jbod_model.profiles import Profile
 from lab.behaviour.files import behaviour
 from lab.behaviour.show import behaviour_as_json, show_behaviour
-from pipelines.cli.audit import zone_of
+from pipelines.cli.requests import zone_of
 
 
 def explain(

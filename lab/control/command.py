@@ -13,8 +13,8 @@ from jbod_model.errors import UsageError
 from jbod_model.formats.request_log_file import RequestLog
 from lab.control.files import control as run
 from lab.control.show import outcome_as_json, show_control
-from pipelines.cli.audit import Requests, TimeZone, zone_of
 from pipelines.cli.options import AsJson
+from pipelines.cli.requests import Requests, TimeZone, zone_of
 
 
 def control(

@@ -18,8 +18,8 @@ from lab.explore.bounds import Bounds
 from lab.explore.search import Findings
 from lab.options import IdsName, ProfileName
 from pipelines.cli import progress
-from pipelines.cli.audit import Requests, StaticConfigs, TimeZone, static_configs
 from pipelines.cli.options import AsJson
+from pipelines.cli.requests import Requests, StaticConfigs, TimeZone, static_configs
 
 
 def explore(

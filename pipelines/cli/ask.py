@@ -1,24 +1,37 @@
-"""``jbod offline | status | directories | history | image | dump``: the commands that only read."""
+"""The questions: commands that only read a lake or a log."""
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.lakes import open_lake
-from pipelines.cli.options import AtOffset, AtTime, LakePath, LogDirs, Logs
+from jbod_model.errors import UsageError
+from pipelines.cli import progress
+from pipelines.cli.lakes import open_lake, print_json
+from pipelines.cli.options import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs
 from pipelines.cli.question import Asked, Reply, question
-from pipelines.show.columns import DIRECTORIES, HISTORY, OFFLINE, STATUS
+from pipelines.show.columns import (
+    DIRECTORIES,
+    HISTORY,
+    INCIDENTS,
+    OFFLINE,
+    OUTAGES,
+    QUORUM,
+    REMOVAL,
+    RISK,
+    STATUS,
+    UPGRADE,
+    WHATIF,
+)
 
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to ``app``."""
-    for command in (offline, status, directories, history, image, dump):
-        app.command(command.__name__)(command)
+if TYPE_CHECKING:
+    from pipelines.settings import Settings
 
 
 @question(OFFLINE, log_argument=True)
@@ -122,3 +135,192 @@ def dump(
     for file in files:
         for line in dump_lines(Path(file), keep_unknown=keep_unknown):
             sys.stdout.write(json.dumps(line) + "\n")
+
+
+@question(INCIDENTS, OUTAGES)
+def incidents(
+    asked: Asked,
+    number: Annotated[int | None, typer.Argument(metavar="NO", help="One incident, replica by replica.")] = None,
+) -> Reply:
+    """Every failed directory and lost broker so far: what it took, who took over, how it came back. Exit code 0."""
+    from pipelines.ask.incident_list import details
+    from pipelines.ask.incident_list import incidents as ask
+    from pipelines.ask.move_counts import moving
+    from pipelines.show.incidents import show_details, show_incidents, show_moving
+
+    lake = asked.lake
+    if number is not None:
+        one = details(lake, number, asked.min_isr)
+        chosen = asked.choose(OUTAGES, one.outages)
+        return Reply(
+            chosen,
+            lambda: {**asked.position, **one.as_json(), "outages": asked.objects(chosen)},
+            lambda: show_details(one, chosen, lake.time, asked.every),
+        )
+    answer = ask(lake, asked.min_isr)
+    chosen = asked.choose(INCIDENTS, answer)
+    moved, queue = moving(lake)
+
+    def show() -> None:
+        show_incidents(lake.offset, lake.time, answer, chosen, asked.every)
+        show_moving(moved, queue)
+
+    return Reply(
+        chosen,
+        lambda: {
+            **asked.position,
+            "incidents": asked.objects(chosen),
+            "moves": moved,
+            "assignment_queue": queue,
+        },
+        show,
+    )
+
+
+@question(RISK, log_argument=True)
+def risk(asked: Asked) -> Reply:
+    """For each directory and broker: what would be lost if it failed now, worst first. Exit code 0."""
+    from pipelines.ask.risk import risk as ask
+    from pipelines.show.risk import show_risk
+
+    answer = ask(asked.lake, asked.min_isr)
+    chosen = asked.choose(RISK, [*answer.brokers, *answer.directories])
+    shown = replace(
+        answer,
+        brokers=[one for one in chosen.rows if one.directory_id is None],
+        directories=[one for one in chosen.rows if one.directory_id is not None],
+    )
+    return Reply(
+        chosen,
+        lambda: {
+            **shown.as_json(),
+            "brokers": asked.objects(chosen, shown.brokers),
+            "directories": asked.objects(chosen, shown.directories),
+        },
+        lambda: show_risk(answer, shown, chosen, asked.every),
+    )
+
+
+@question(WHATIF)
+def whatif(
+    asked: Asked,
+    fail: Annotated[
+        list[str],
+        typer.Option(
+            "--fail",
+            metavar="BROKER[:DIR]",
+            help="What fails; give it several times. DIR is an id, the beginning of one, a path or a label.",
+        ),
+    ],
+) -> Reply:
+    """What would happen if these brokers and directories failed at once, partition by partition. Exit code 0."""
+    from rich.console import Console
+
+    from pipelines.ask.whatif import whatif as ask
+    from pipelines.show.risk import show_whatif
+
+    with Console(stderr=True, quiet=progress.is_quiet()).status(
+        "Asking the controller about every partition that is touched"
+    ):
+        answer = ask(asked.lake, fail, asked.min_isr)
+    chosen = asked.choose(WHATIF, answer.changes)
+    return Reply(
+        chosen,
+        lambda: {**answer.as_json(), "changes": asked.objects(chosen)},
+        lambda: show_whatif(answer, chosen, asked.every),
+    )
+
+
+@question(REMOVAL)
+def safe_to_remove(
+    asked: Asked,
+    directory: Annotated[str, typer.Argument(metavar="BROKER:DIR", help="For instance 1:r60J, or 1:/data/disk1b.")],
+) -> Reply:
+    """Whether a directory can be removed, and what to do first. Exit code 0: safe, 1: not, 2: no such directory."""
+    from pipelines.ask.removal import safe_to_remove as ask
+    from pipelines.show.risk import show_removal
+
+    answer = ask(asked.lake, directory, asked.min_isr)
+    chosen = asked.choose(REMOVAL, answer.held)
+    return Reply(
+        chosen,
+        lambda: {**answer.as_json(), "held": asked.objects(chosen)},
+        lambda: show_removal(answer, chosen, asked.every),
+        exit_code=0 if answer.safe else 1,
+    )
+
+
+@question(QUORUM, log_argument=True)
+def quorum(asked: Asked) -> Reply:
+    """Leader, epoch, voters and observers; registered and unregistered controllers.
+
+    The exit code is 0 for every answer.
+    """
+    from pipelines.ask.json_values import jsonable
+    from pipelines.ask.quorum import quorum as ask
+    from pipelines.show.quorum import node_rows, show_quorum
+
+    answer = ask(asked.lake, _ghost_after(asked.settings))
+    chosen = asked.choose(QUORUM, node_rows(answer))
+    return Reply(
+        chosen,
+        lambda: {**jsonable(answer), "nodes": asked.objects(chosen)},
+        lambda: show_quorum(answer, chosen),
+    )
+
+
+@question(UPGRADE, log_argument=True)
+def upgrade_check(
+    asked: Asked,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="RELEASE",
+            help="4.4, 4.4-IV2, or a level of one feature: kraft.version=1. Without: what blocks the next levels.",
+        ),
+    ] = None,
+) -> Reply:
+    """Whether all nodes support a feature level, who blocks it, and what to do. Exit code 0: ready, 1: blocked."""
+    from pipelines.ask.json_values import jsonable
+    from pipelines.ask.upgrade import upgrade_check as ask
+    from pipelines.show.quorum import show_upgrade_check
+
+    answer = ask(asked.lake, to, _ghost_after(asked.settings))
+    chosen = asked.choose(UPGRADE, answer.features)
+    return Reply(
+        chosen,
+        lambda: {**jsonable(answer), "features": asked.objects(chosen)},
+        lambda: show_upgrade_check(answer, chosen),
+        exit_code=0 if answer.ready else 1,
+    )
+
+
+def _ghost_after(settings: Settings) -> timedelta:
+    """How long a broker may be fenced before it counts as a ghost."""
+    return timedelta(hours=settings.check.offline_hours)
+
+
+def report(
+    log_dirs: LogDirs = None,
+    lake: LakePath = None,
+    log: Logs = None,
+    out: Annotated[str | None, typer.Option("--out", metavar="FILE.html", help="Where to write the page.")] = None,
+    at_offset: AtOffset = None,
+    at_time: AtTime = None,
+    as_json: AsJson = False,
+) -> None:
+    """One self-contained page: the state of the cluster, what is offline and why, what to do, with charts."""
+    if out is None and not as_json:
+        raise UsageError("give --out FILE.html for the page, or --json for its numbers")
+    from pipelines.report.content import gather
+
+    opened, settings = open_lake(lake, at_offset, at_time, log_dirs, log)
+    content = gather(opened, settings)
+    if out is not None:
+        from pipelines.report.page import page, write_page
+
+        size = write_page(out, page(content))
+        typer.echo(f"{out}: {size / 1e6:.1f} MB. {content.headline}", err=as_json)
+    if as_json:
+        print_json(content.as_json(opened.names))

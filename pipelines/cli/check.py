@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from pipelines.settings import Settings
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to ``app``."""
-    app.command("check")(check)
-
-
 @question(CHECK, log_argument=True)
 def check(
     asked: Asked,

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from pipelines.lake.reader import Lake
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to ``app``."""
-    app.command("label")(label)
-
-
 def label(
     sources: Annotated[
         list[str] | None,

@@ -18,39 +18,35 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from jbod_model.errors import JbodError, Retriable, UsageError, first_line_of
 from pipelines.cli.afterwards import refusals
-from pipelines.cli.interrupts import Stopped, interrupt_by_exception, interrupt_by_signal
-from pipelines.cli.pipe import READER_GONE, output, reader_gone
-from pipelines.cli.progress import set_volume, told
-from pipelines.cli.readable import make_readable
-from pipelines.cli.volume import add_volume
+from pipelines.cli.options import make_readable
+from pipelines.cli.process import READER_GONE, Stopped, interrupt_by_exception, interrupt_by_signal, output, reader_gone
+from pipelines.cli.progress import add_volume, set_volume, told
 from pipelines.start.python_process import collect_rarely, without_blas_threads
 from pipelines.storage.faults import fault_of_storage
 
 MODULES: Mapping[str, Sequence[str]] = {
-    "ask": ("offline", "status", "directories", "history", "image", "dump"),
+    "ask": (
+        *("offline", "status", "directories", "history", "image", "dump", "incidents"),
+        *("risk", "whatif", "safe-to-remove", "quorum", "upgrade-check", "report"),
+    ),
     "check": ("check",),
-    "incidents": ("incidents",),
-    "risk": ("risk", "whatif", "safe-to-remove"),
-    "audit": ("audit", "moves"),
-    "report": ("report",),
-    "quorum": ("quorum", "upgrade-check"),
-    "requests": ("assignments",),
+    "requests": ("audit", "moves", "assignments"),
     "replay": ("replay",),
     "label": ("label",),
-    "metrics": ("metrics",),
-    "jobs": ("jobs",),
+    "monitor": ("metrics", "jobs"),
     "upkeep": ("optimize", "vacuum", "rebuild", "verify", "warm"),
     "storage": ("disks",),
-    "settings": ("settings",),
-    "completion": ("completion",),
+    "overview": ("settings",),
 }
-"""The commands of each ``pipelines/cli/NAME.py``, which adds them with ``register(app)``."""
+"""The commands of each ``pipelines/cli/NAME.py``: functions of these names."""
+GROUPS = ("jobs",)
+"""Those that are groups of commands: their functions return them."""
 PANELS: Mapping[str, Sequence[str]] = {
     "What is wrong, and why": ("offline", "check", "status", "incidents", "history", "report"),
     "What may be done": ("risk", "whatif", "safe-to-remove", "upgrade-check"),
@@ -59,12 +55,12 @@ PANELS: Mapping[str, Sequence[str]] = {
     "Monitor a cluster": ("metrics", "jobs"),
     "A broker's own disks": ("disks",),
     "Maintain a lake": ("verify", "optimize", "vacuum", "rebuild"),
-    "This program": ("settings", "completion", "warm"),
+    "This program": ("settings", "warm"),
     "For engineers": ("dump", "image", "audit"),
 }
 """The panels of the help, in order: the operator's questions first, the engineer's tools last."""
 COMPLETE = "_JBOD_COMPLETE"
-"""The variable that a shell sets to ask for completions."""
+"""The variable that a shell sets to ask for completions; `--show-completion` prints what makes it do so."""
 _INTERRUPTED = 130
 _SECRET = re.compile(r"://[^/@\s]*:[^/@\s]*@")
 """A name and a password in a URI."""
@@ -75,23 +71,26 @@ def application(arguments: Sequence[str] = ()) -> typer.Typer:
     app = typer.Typer(
         name="jbod",
         help="What every disk of a Kafka cluster holds, and what is lost when one fails.",
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True)(_for_all_commands)
     wanted = [name for name, commands in MODULES.items() if any(word in commands for word in arguments[:3])]
-    needs_all = COMPLETE in os.environ or any(word in arguments[:3] for word in MODULES["completion"])
-    for name in MODULES if needs_all or not wanted else wanted:
-        importlib.import_module(f"pipelines.cli.{name}").register(app)
+    for name in MODULES if COMPLETE in os.environ or not wanted else wanted:
+        module = importlib.import_module(f"pipelines.cli.{name}")
+        for command in MODULES[name]:
+            _add(app, command, getattr(module, command.replace("-", "_")))
     _into_panels(app)
     add_volume(app)
     make_readable(app)
-    if COMPLETE in os.environ:
-        from typer import completion
-
-        completion.completion_init()  # type: ignore[attr-defined]
     return app
+
+
+def _add(app: typer.Typer, name: str, function: Any) -> None:
+    if name in GROUPS:
+        app.add_typer(function(), name=name)
+    else:
+        app.command(name)(function)
 
 
 def _into_panels(app: typer.Typer) -> None:
@@ -123,7 +122,7 @@ def _for_all_commands(
     if conf:
         os.environ["JBOD_CONF"] = os.pathsep.join(conf)
     if context.invoked_subcommand is None:
-        from pipelines.cli.sight import show_sight
+        from pipelines.cli.overview import show_sight
 
         if not show_sight([]):
             typer.echo(context.get_help())
@@ -137,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _refuse_secrets(words)
         if len(words) == 1 and _is_place(words[0]):
-            from pipelines.cli.sight import show_sight
+            from pipelines.cli.overview import show_sight
 
             if show_sight(words):
                 sys.exit(0)

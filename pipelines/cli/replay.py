@@ -15,7 +15,7 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
-from pipelines.cli.interrupts import Interrupts, Stopped
+from pipelines.cli.process import Interrupts, Stopped
 from pipelines.settings import Settings, load
 from pipelines.start.cache import is_new_advice
 from pipelines.start.plain_kernels import choose_kernels_of_replay, log_files
@@ -31,11 +31,6 @@ if TYPE_CHECKING:
 
 PRELOAD = "pipelines.run.preload"
 """The module that Spark's workers load at their start."""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("replay")(replay)
 
 
 def replay(

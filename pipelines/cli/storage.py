@@ -31,11 +31,6 @@ Config = Annotated[
 MetadataDir = Annotated[str | None, typer.Option("--metadata-dir", help="The directory of the metadata log.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to ``app``."""
-    app.command("disks")(disks)
-
-
 def disks(
     directories: Directories = None,
     config: Config = None,

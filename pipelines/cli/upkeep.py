@@ -13,12 +13,6 @@ from pipelines.cli.lakes import print_json
 from pipelines.cli.options import AsJson, MaintainedLake
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to ``app``."""
-    for command in (optimize, vacuum, rebuild, verify, warm):
-        app.command(command.__name__, rich_help_panel="Upkeep of a lake")(command)
-
-
 def optimize(lake: MaintainedLake = None, as_json: AsJson = False) -> None:
     """Merge small files into fewer, larger, sorted ones. Rows stay the same, and readers see no difference."""
     from pipelines.show.text import console, show_table

@@ -27,7 +27,7 @@ from pipelines.ask.lake_status import status
 from pipelines.check.catalogue import CHECKS
 from pipelines.check.evaluate import run_checks
 from pipelines.check.findings import record
-from pipelines.cli.metrics import RULES
+from pipelines.cli.monitor import RULES
 from pipelines.lake.reader import Lake
 from pipelines.metrics.behind import behind
 from pipelines.metrics.findings import recorded

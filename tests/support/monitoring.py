@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from pipelines.cli.metrics import DASHBOARD, RULES
+from pipelines.cli.monitor import DASHBOARD, RULES
 
 RUNBOOK = "docs/alerts.md"
 

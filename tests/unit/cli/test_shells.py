@@ -18,21 +18,21 @@ BIN = Path(sys.executable).parent
 PATH = f"{BIN}{os.pathsep}{os.environ['PATH']}"
 
 BASH = """
-eval "$(jbod completion bash)"
+eval "$(jbod --show-completion)"
 COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
 _jbod_completion jbod
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 ZSH = """
 autoload -U compinit; compinit -u -D
-eval "$(jbod completion zsh)"
+eval "$(jbod --show-completion)"
 [[ $_comps[jbod] == _jbod_completion ]] || {{ echo not registered; exit 1 }}
 _arguments() {{ print -r -- "$@" }}
 words=({words}); CURRENT=$#words
 _jbod_completion
 """
 FISH = """
-jbod completion fish | source
+jbod --show-completion | source
 complete -C '{line}'
 """
 

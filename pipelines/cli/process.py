@@ -1,4 +1,8 @@
-"""Standard output and error as a pipe whose reader may close it, as ``head`` does."""
+"""The process as a shell sees it: signals that stop it, and output whose reader may be gone.
+
+The first Ctrl-C or SIGTERM asks a command to stop cleanly, the second one ends it at once. A reader may close standard
+output and error, as ``head`` does.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,71 @@ import fcntl
 import io
 import os
 import select
+import signal
 import termios
+import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from types import FrameType
+from typing import Any, Self, TextIO
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def interrupt_by_exception() -> None:
+    """Makes Ctrl-C raise KeyboardInterrupt, if it ended the process before."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def interrupt_by_signal() -> None:
+    """Makes Ctrl-C end the process, if it raised KeyboardInterrupt before: nothing is left to clean up."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+class Stopped(SystemExit):
+    """The command ended because of a signal and reported it: exit code 130 for Ctrl-C, 143 for SIGTERM."""
+
+
+class Interrupts:
+    """The signals during the block. The first one raises KeyboardInterrupt, unless ``stop`` takes it."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        """The first signal, 0 for none."""
+        self.stop: Callable[[], None] | None = None
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.getsignal(number) for number in SIGNALS}
+            self.listen()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def listen(self) -> None:
+        """Installs the handlers again: a new Spark session replaces that of Ctrl-C, and its own breaks JVM calls."""
+        for number in self._before:
+            signal.signal(number, self._asked)
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code that shells report for a process that the signal ended."""
+        return 128 + self.signal
+
+    def _asked(self, number: int, _frame: FrameType | None) -> None:
+        is_first, self.signal = not self.signal, self.signal or number
+        if is_first and self.stop is not None:
+            self.stop()
+        else:
+            raise KeyboardInterrupt
+
 
 READER_GONE = 141
 """128 plus the number of SIGPIPE, as shells report for a program that SIGPIPE ended."""
