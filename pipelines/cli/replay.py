@@ -6,19 +6,19 @@ import json
 import shlex
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
 from pipelines.cli.process import Interrupts, Stopped
+from pipelines.run.decision import PRELOAD, Way, decide
+from pipelines.run.options import Replay, Requests
 from pipelines.settings import Settings, load
+from pipelines.source.log_options import Settle
 from pipelines.start.cache import is_new_advice
-from pipelines.start.plain_kernels import choose_kernels_of_replay, log_files
 from pipelines.start.python_process import keep_memory
 from pipelines.start.switch import choose
 
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipelines.run.options import RunOutcome
-    from pipelines.run.request_stream import RequestQuery, Requests
+    from pipelines.run.request_stream import RequestQuery
     from pipelines.run.runner import Runner
-
-PRELOAD = "pipelines.run.preload"
-"""The module that Spark's workers load at their start."""
+    from pipelines.settings import Requests as RequestSettings
 
 
 def replay(
@@ -64,61 +62,45 @@ def replay(
         replay={"profile": profile, "max_records": max_records, "tail": tail},
     )
     choose(settings.spark.fast_start)
+    wanted = Replay(
+        log_dir=log_dir,
+        settle=Settle.parse(settle),
+        lake=settings.lake,
+        profile=settings.replay.profile,
+        ids=ids,
+        start=start,
+        tail=settings.replay.tail,
+        max_records=settings.replay.max_records,
+        changes=settings.replay.changes,
+        follow_seconds=settings.replay.follow_seconds if follow else None,
+        shards=shards,
+        requests=_requests(requests, settings.requests),
+        replace_history=replace_history,
+        checkpoints=settings.replay.checkpoints,
+    )
     with Interrupts() as interrupts:
-        runner = None
+        runner = nothing = None
         try:
-            # A run that died before its first publication leaves a ledger without a file.
-            is_new = "://" not in settings.lake and not any(Path(settings.lake, "ledger").glob("*.parquet"))
-            # A log that is followed grows, requests are many, and a lake may have a larger state than its log.
-            if is_new and not follow and not requests:
-                choose_kernels_of_replay([log_dir])
-            loads = is_new and not requests and _loads(settings, log_dir)
-            by = "this process, for the log is large and the lake new" if loads else "Spark, if there is something new"
-            progress.decision(f"replays {log_dir} into {settings.lake} by {by}")
-            soon = None
-            if not loads:
-                soon = _soon(settings, log_dir) if is_new else _soon_again(settings, log_dir, follow)
-            from pipelines.run.options import Replay
-            from pipelines.run.run_log import nothing_new
-            from pipelines.run.runner import Runner
-            from pipelines.source.tail import Settle
-
-            wanted = Replay(
-                log_dir=log_dir,
-                settle=Settle.parse(settle),
-                lake=settings.lake,
-                profile=settings.replay.profile,
-                ids=ids,
-                start=start,
-                tail=settings.replay.tail,
-                max_records=settings.replay.max_records,
-                changes=settings.replay.changes,
-                follow_seconds=settings.replay.follow_seconds if follow else None,
-                shards=shards,
-                requests=_requests(requests, settings.requests),
-                replace_history=replace_history,
-                checkpoints=settings.replay.checkpoints,
-            )
-            outcome, read = nothing_new(wanted, progress.notice)
-            if outcome is not None:
-                progress.say("")
-                _report(outcome, settings.lake, time.monotonic() - started, as_json, None, True)
-                return
-            runner = Runner(wanted, progress=progress.say, notice=progress.notice, first=read)
-            if loads:
+            spark, least = settings.spark, settings.replay.load_bytes
+            decision = decide(wanted, spark, least, progress=progress.say, notice=progress.notice)
+            progress.decision(str(decision))
+            runner, nothing = decision.runner, decision.nothing
+            if runner is not None and decision.way is Way.LOAD:
                 from pipelines.spark.session import tasks_of
 
                 keep_memory()
-                runner.load(tasks_of(settings.spark.master))
-            if follow or not loads:
-                _run(runner, settings, soon, interrupts)
+                runner.load(tasks_of(spark.master))
+            if runner is not None and (decision.way is Way.SPARK or (decision.way is Way.LOAD and follow)):
+                _run(runner, settings, decision.soon, interrupts)
         except KeyboardInterrupt:
             interrupts.signal = interrupts.signal or 2
     progress.say("")
     # A run that follows ends with a signal, once it has something to follow.
     ended_well = not interrupts.signal or (runner is not None and runner.has_followed)
-    if runner is not None and (as_json or ended_well):
-        _report(runner.outcome, settings.lake, time.monotonic() - started, as_json, runner.requests, ended_well)
+    outcome = nothing if runner is None else runner.outcome
+    if outcome is not None and (as_json or ended_well):
+        asked = None if runner is None else runner.requests
+        _report(outcome, settings.lake, time.monotonic() - started, as_json, asked, ended_well)
     if runner is not None and runner.lake.ledger is not None and settings.labels.sources:
         _relabel(settings)
     if runner is not None and runner.outcome.batches and not interrupts.signal:
@@ -152,8 +134,6 @@ def _relabel(settings: Settings) -> None:
 
 
 def _run(runner: Runner, settings: Settings, soon: Callable[[], SparkSession] | None, interrupts: Interrupts) -> None:
-    if runner.up_to_date():
-        return
     from pipelines.spark.connect import is_on_this_machine, remote_of
     from pipelines.spark.session import is_local, spark_session_soon
     from pipelines.spark.versions import check_installed
@@ -189,62 +169,9 @@ def _interrupted(runner: Runner | None) -> str:
     return f"interrupted: nothing new was published, the lake stands as it was, {stands}"
 
 
-def _loads(settings: Settings, log_dir: str) -> bool:
-    """Whether this process loads the log: it is large, and Spark would run on this machine (docs/architecture.md)."""
-    from pipelines.spark.session import is_of_this_process
-
-    least = settings.replay.load_bytes
-    if not least or "://" in log_dir or not is_of_this_process(settings.spark):
-        return False
-    with suppress(OSError):
-        return sum(path.stat().st_size for path in log_files(Path(log_dir))) >= least
-    return False  # the planner reports it
-
-
-def _soon(settings: Settings, log_dir: str) -> Callable[[], SparkSession]:
-    """Starts a session early for a new lake, if there is a log."""
-    from pipelines.lake.create import check_folder
-    from pipelines.source.log_dir import LogDir
-    from pipelines.spark.session import spark_session_soon
-    from pipelines.spark.versions import check_installed
-
-    check_installed()
-    check_folder(settings.lake)
-    LogDir(log_dir).check_beginning()
-    return spark_session_soon(settings.spark, PRELOAD)
-
-
-def _soon_again(settings: Settings, log_dir: str, follow: bool) -> Callable[[], SparkSession] | None:
-    """Starts a session early for a lake on this machine, if the run follows, or the log seems to have grown."""
-    if "://" in settings.lake or not (follow or _is_newer(log_dir, settings.lake)):
-        return None
-    from pipelines.spark.session import spark_session_soon
-    from pipelines.spark.versions import check_installed
-
-    # A run with nothing new needs neither Spark nor Java. If the run needs them, it reports the problem later.
-    with suppress(UsageError):
-        check_installed()
-        return spark_session_soon(settings.spark, PRELOAD)
-    return None
-
-
-def _is_newer(log_dir: str, lake: str) -> bool:
-    """Whether a segment of a log on this machine was written after the last publication."""
-    try:
-        published = max(path.stat().st_mtime for path in Path(lake, "ledger", "_delta_log").iterdir())
-        segments = [path for path in log_files(Path(log_dir)) if path.suffix == ".log"]
-        return any(path.stat().st_mtime > published for path in segments)
-    except (OSError, ValueError):
-        return False  # the run reports it, if it is a problem
-
-
-def _requests(files: list[str] | None, settings: Any) -> Requests | None:
-    if not files:
-        return None
-    from pipelines.run.request_stream import Requests
-
+def _requests(files: list[str] | None, settings: RequestSettings) -> Requests | None:
     skew = timedelta(seconds=settings.clock_skew_seconds)
-    return Requests(tuple(files), settings.time_zone, skew, settings.max_bytes)
+    return Requests(tuple(files), settings.time_zone, skew, settings.max_bytes) if files else None
 
 
 def _from_snapshot(before: int, snapshot: int) -> str:

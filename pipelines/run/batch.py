@@ -8,12 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from jbod_model.errors import JbodError, MalformedLog, ReplayViolation
+from jbod_model.errors import JbodError
 from pipelines.formats.record_names import first_of
 from pipelines.lake import files
 from pipelines.lake.files import DataFile
 from pipelines.lake.publish import Batch
 from pipelines.lake.tables import BY_NAME, CHANGES
+from pipelines.run.errors import first_error
 from pipelines.run.reports import (
     ClosedRows,
     FileWritten,
@@ -52,7 +53,7 @@ def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Batch | N
             case SliceRead():
                 slices.append(report)
     if errors:
-        raise min(errors, key=_rank)
+        raise first_error(errors)
     if not slices:
         return None
     for name in sorted(small):
@@ -76,9 +77,3 @@ def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Batch | N
         dropped=sum(piece.dropped for piece in slices),
         unknown=first_of(piece.unknown for piece in slices),
     )
-
-
-def _rank(problem: JbodError) -> tuple[bool, int]:
-    """Sort key of errors: unreadable bytes first, as other errors may follow from them; then by offset."""
-    offset = problem.offset if isinstance(problem, (MalformedLog, ReplayViolation)) else -1
-    return not isinstance(problem, MalformedLog), offset

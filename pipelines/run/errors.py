@@ -1,4 +1,4 @@
-"""The error of a run behind Spark's report, the log offset from which on it applies, and errors of a cluster.
+"""The error of a run: behind Spark's report, of several the first, of a cluster; and what a run does about it.
 
 docs/spark.md says what a cluster needs.
 """
@@ -6,9 +6,10 @@ docs/spark.md says what a cluster needs.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from jbod_model.errors import JbodError, MalformedLog, ReplayViolation, UsageError, restored
+from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError, restored
 from pipelines.fold.pack import CorruptState
 from pipelines.spark.connect import fault_of_connect, is_of_client
 from pipelines.storage.faults import fault_of_disk
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+ATTEMPTS = 3
+"""How often a log is read again without a new micro-batch if it changes while it is read."""
 PATIENCE = 30
 """Seconds without any executor after which a run says that it waits."""
 WAITS = (
@@ -60,6 +63,50 @@ def refused_at(problem: MalformedLog | ReplayViolation) -> int | None:
     if isinstance(problem, MalformedLog) and problem.file.endswith(".checkpoint"):
         return None
     return problem.offset if problem.offset >= 0 else None
+
+
+def first_error(errors: Iterable[JbodError]) -> JbodError:
+    """The error to raise for a micro-batch: unreadable bytes first, as others may follow from them; then by offset."""
+
+    def rank(problem: JbodError) -> tuple[bool, int]:
+        offset = problem.offset if isinstance(problem, (MalformedLog, ReplayViolation)) else -1
+        return not isinstance(problem, MalformedLog), offset
+
+    return min(errors, key=rank)
+
+
+class Attempts:
+    """The policy for a log that changes, or is refused, while it is read (R-READ-1).
+
+    A log that changes is read again, up to ATTEMPTS times in a row without a new micro-batch. A log that is refused is
+    read again up to the offset of the error, and the error is raised after that.
+    """
+
+    def __init__(self, has_more: Callable[[int], bool] = lambda _: True) -> None:
+        """``has_more``: whether any record below an offset is still to be read."""
+        self.limit: int | None = None
+        """Nothing from this offset on is read."""
+        self.refusal: JbodError | None = None
+        """The error to raise once everything before ``limit`` is read."""
+        self._has_more = has_more
+        self._failures = 0
+        self._batches = 0
+
+    def failed(self, problem: MalformedLog | ReplayViolation, batches: int = 0) -> None:
+        """Returns if the log is to be read again, up to ``limit``. Otherwise raises the problem.
+
+        ``batches``: the micro-batches so far.
+        """
+        if isinstance(problem, LogChanged):
+            self._failures = self._failures + 1 if batches == self._batches else 1
+            self._batches = batches
+            if self._failures > ATTEMPTS:
+                raise problem
+            return
+        offset = refused_at(problem)
+        if offset is None or (self.limit is not None and offset >= self.limit) or not self._has_more(offset):
+            raise problem
+        self.limit, self.refusal = offset, problem
 
 
 def is_sparks(problem: Exception) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,8 @@ from pipelines.fold.slices import SliceIds
 from pipelines.formats.api_keys import KEY_OF
 from pipelines.formats.record_names import first_of
 from pipelines.lake.ledger import time_of
-from pipelines.run.errors import refused_at
+from pipelines.run.errors import Attempts
+from pipelines.run.micro_batches import micro_batches
 from pipelines.run.reports import SliceRead, decode
 from pipelines.run.stage_options import Job
 from pipelines.run.stages import Row, fold_rows, other_rows, shard_events
@@ -32,14 +33,12 @@ from pipelines.source.plan import Planner, lines_of_end
 from pipelines.source.positions import Slice
 from pipelines.source.slices import read_slice
 
-ATTEMPTS = 3
-"""How often a log is read if it changes while it is read."""
+HELD = "held"
+"""The kind of a row that says that a slice has events for the shard, which the sink holds (pipelines.run.stages)."""
 SHARD_BYTES = 16 << 20
 """Bytes of the log for each shard."""
 # Frequent record types that hold no setting: TopicRecord, both partition records, NoOpRecord.
 _MANY = (TOPIC, PARTITION, CHANGE, KEY_OF[NoOpRecord])
-_A = TypeVar("_A")
-_B = TypeVar("_B")
 
 
 @dataclass
@@ -86,7 +85,8 @@ class ReplayedLog:
 
     def records(self) -> pa.Table:
         """All rows of ``records``. The log is read once more."""
-        return pa.concat_tables(_parallel(_records, self.pieces))
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            return pa.concat_tables(pool.map(_records, self.pieces))
 
 
 def replay_log(options: Options, *, profile: str = "kafka", ids: str = "kafka") -> ReplayedLog:
@@ -95,22 +95,14 @@ def replay_log(options: Options, *, profile: str = "kafka", ids: str = "kafka") 
     Raises that error if nothing before it can be read, and UsageError if the log has no record yet.
     """
     chosen = rules(profile, ids)
-    limit: int | None = None
-    refusal: JbodError | None = None
-    changed = 0
+    attempts = Attempts()
     while True:
         try:
-            plan = _plan(options if limit is None else replace(options, limit=limit), refusal)
+            limited = options if attempts.limit is None else replace(options, limit=attempts.limit)
+            plan = _plan(limited, attempts.refusal)
             return _replay(options, plan, Job("", _shards(plan.pieces), chosen))
-        except LogChanged:
-            changed += 1
-            if changed > ATTEMPTS:
-                raise
         except (MalformedLog, ReplayViolation) as problem:
-            offset = refused_at(problem)
-            if offset is None or (limit is not None and offset >= limit):
-                raise
-            limit, refusal = offset, problem
+            attempts.failed(problem)
 
 
 class _Plan(NamedTuple):
@@ -125,21 +117,16 @@ def _plan(options: Options, refusal: JbodError | None) -> _Plan:
     """Plans the whole log."""
     planner = Planner.of(options)
     planner.freeze()
-    position = planner.begin(options.start)
     pieces: list[Slice] = []
-    while True:
-        try:
-            end = planner.advance(position)
-        except LogChanged:
+    try:
+        for _, slices in planner.micro_batches(planner.begin(options.start)):
+            pieces += slices
+    except LogChanged:
+        raise
+    except (MalformedLog, ReplayViolation) as problem:
+        if not pieces:
             raise
-        except (MalformedLog, ReplayViolation) as problem:
-            if not pieces:
-                raise
-            return _Plan(pieces, refusal or problem)
-        if end == position:
-            break
-        pieces += planner.slices(position, end)
-        position = end
+        return _Plan(pieces, refusal or problem)
     if pieces:
         if refusal is not None:
             return _Plan(pieces, refusal)
@@ -150,36 +137,26 @@ def _plan(options: Options, refusal: JbodError | None) -> _Plan:
 
 
 def _replay(options: Options, plan: _Plan, job: Job) -> ReplayedLog:
-    pieces = plan.pieces
-    decoded = _parallel(lambda item: _decoded(job, *item), list(enumerate(pieces)))
-    rows = [row for one in decoded for row in one.rows]
-    reports = [decode(kind, payload) for shard, _, kind, payload in rows if shard < 0]
+    pieces, stages = plan.pieces, _Stages(job)
+    (batch,) = micro_batches([(None, pieces)], stages.decode, stages.fold, {})
+    read = [stages.read[number] for number in range(len(pieces))]
     last = pieces[-1]
     snapshot = next((piece.snapshot for piece in pieces if piece.snapshot >= 0), None)
+    reports = (decode(kind, payload) for _, _, kind, payload in batch.reports)
     found = ReplayedLog(
         pieces=pieces,
         cluster_id=LogDir(options.path).cluster_id(),
         start_offset=pieces[0].first if snapshot is None else 0,
         end_offset=last.last if last.snapshot < 0 else last.snapshot,
-        end_time=time_of(int(decoded[-1].times[-1])),
+        end_time=time_of(int(read[-1].times[-1])),
         snapshot=snapshot,
-        batches=(np.concatenate([one.offsets for one in decoded]), np.concatenate([one.times for one in decoded])),
+        batches=(np.concatenate([one.offsets for one in read]), np.concatenate([one.times for one in read])),
         refusal=plan.refusal,
         notices=plan.notices,
-        settings=[one.settings for one in decoded],
+        settings=[one.settings for one in read],
         unknown=first_of(report.unknown for report in reports if isinstance(report, SliceRead)),
     )
-    of_shard: dict[int, list[Row]] = defaultdict(list)
-    for row in rows:
-        of_shard[row[0]].append(row)
-    packed = [one.packed for one in decoded]
-    del rows, decoded
-
-    def fold(shard: int) -> dict[str, Rows]:
-        events = [(number, Part(columns, shard)) for number, columns in enumerate(packed)] if shard < job.shards else []
-        return fold_rows(job, shard, None, of_shard.pop(shard, ()), events=events, is_last=True)[1]
-
-    folded = _parallel(fold, range(job.shards + 1))
+    folded = [tables for _, tables in batch.shards]
     for name in {name for tables in folded for name in tables}:
         parts = [tables[name] for tables in folded if name in tables]
         found.history[name] = [
@@ -194,37 +171,45 @@ def _shards(pieces: Sequence[Slice]) -> int:
     return 1 + sum(piece.end - piece.start for piece in pieces) // SHARD_BYTES
 
 
-class _Decoded(NamedTuple):
-    """A slice: its events, packed by shard; its other rows for the fold; its rows of settings; and of each of its
-    batches the first offset and the append time (microseconds)."""
+class _Read(NamedTuple):
+    """A slice: its events, packed by shard; its rows of settings; and of each of its batches the first offset and the
+    append time (microseconds)."""
 
     packed: Mapping[str, np.ndarray]
-    rows: list[Row]
     settings: pa.Table
     offsets: np.ndarray
     times: np.ndarray
 
 
-def _decoded(job: Job, number: int, piece: Slice) -> _Decoded:
-    records, kept = read_slice(piece)
-    named = SliceIds.of(records)
-    few = record_rows(records, kept & ~np.isin(records.types, _MANY), piece.snapshot_offset, named)
-    events, bounds = shard_events(job, piece, records, kept, named)
-    rows = list(other_rows(job, number, piece, records, kept, named))
-    offsets, times = records.headers["base_offset"], records.headers["timestamp"] * 1000
-    if piece.snapshot_offset is not None:
-        offsets, times = np.full(1, piece.snapshot_offset), times[-1:]
-    return _Decoded(events.columns(bounds), rows, few, offsets.copy(), times.copy())
+class _Stages:
+    """Both stages on a micro-batch that is the last. Events stay in memory, where each shard takes its own."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.read: dict[int, _Read] = {}
+        """By the number of the slice."""
+
+    def decode(self, number: int, piece: Slice) -> Iterator[Row]:
+        """The rows of a slice, its events as a row HELD for each shard that has some."""
+        records, kept = read_slice(piece)
+        named = SliceIds.of(records)
+        few = record_rows(records, kept & ~np.isin(records.types, _MANY), piece.snapshot_offset, named)
+        events, bounds = shard_events(self._job, piece, records, kept, named)
+        offsets, times = records.headers["base_offset"], records.headers["timestamp"] * 1000
+        if piece.snapshot_offset is not None:
+            offsets, times = np.full(1, piece.snapshot_offset), times[-1:]
+        self.read[number] = _Read(events.columns(bounds), few, offsets.copy(), times.copy())
+        yield from ((shard, number, HELD, b"") for shard in np.flatnonzero(np.diff(bounds)).tolist())
+        yield from other_rows(self._job, number, piece, records, kept, named)
+
+    def fold(self, shard: int, state: bytes | None, rows: Sequence[Row]) -> tuple[bytes, dict[str, Rows]]:
+        """Folds a shard."""
+        held = (number for _, number, kind, _ in rows if kind == HELD)
+        events = [(number, Part(self.read[number].packed, shard)) for number in held]
+        after, tables, _ = fold_rows(self._job, shard, state, rows, events=events, is_last=True)
+        return after, tables
 
 
 def _records(piece: Slice) -> pa.Table:
     records, kept = read_slice(piece)
     return record_rows(records, kept, piece.snapshot_offset)
-
-
-def _parallel(work: Callable[[_A], _B], items: Sequence[_A]) -> list[_B]:
-    """Runs ``work`` on each item in threads and returns the results in order. The kernels release the GIL."""
-    if len(items) < 2:
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        return list(pool.map(work, items))

@@ -1,23 +1,41 @@
-"""The options of a run of the main job, and its outcome."""
+"""The options of a run of the main job, and its outcome. The command line imports this at once: keep it light."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from pipelines.run.rollback import RolledBack
-from pipelines.source.positions import Tail
-from pipelines.source.tail import Settle
+from pipelines.source.log_options import Settle
 
 if TYPE_CHECKING:
-    from pipelines.run.request_stream import Requests
+    from pipelines.run.rollback import RolledBack
+    from pipelines.source.positions import Tail
 
 Progress = Callable[[str], None]
 """A function that shows a line of progress. The next line replaces it."""
 # Bytes of log per shard, a power of two: few files for a small lake, bounded memory for a large one.
 BYTES_PER_SHARD = 48 << 20
 MOST_SHARDS = 64
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Which request logs to read, and how."""
+
+    paths: tuple[str, ...]
+    time_zone: str = "UTC"
+    clock_skew: timedelta = timedelta(milliseconds=500)
+    max_bytes: int = 128 << 20
+
+    def check(self) -> None:
+        """Raises UsageError if a file or the time zone does not exist."""
+        from pipelines.source.request_files import RequestFiles
+        from pipelines.source.request_options import check_zone
+
+        check_zone(self.time_zone, "requests.time_zone")
+        RequestFiles(self.paths).check()
 
 
 @dataclass(frozen=True)

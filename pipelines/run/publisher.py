@@ -21,7 +21,7 @@ from pipelines.lake.incomplete import ADVICE
 from pipelines.lake.lock import RunWatch, alone
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import LEDGER
-from pipelines.run.options import RunOutcome
+from pipelines.run.options import Requests, RunOutcome
 from pipelines.run.seed import stamp
 from pipelines.run.staged import clear_staged
 from pipelines.storage.objects import is_object
@@ -29,7 +29,7 @@ from pipelines.storage.objects import is_object
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from pipelines.run.request_stream import RequestBatches, Requests
+    from pipelines.run.request_stream import RequestBatches
 
 SECONDS_OF_LOOK = 10.0
 """Seconds between two looks at the ledger of a lake on S3 while a query runs: each is a request."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,10 +25,12 @@ from pipelines.formats.records import CONTROL_BASE, Records, decode_values
 from pipelines.lake.delta import connect, data_files, read_parquet
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import RECORDS
+from pipelines.run.micro_batches import micro_batches
 from pipelines.run.stage_options import Job
 from pipelines.run.stages import QUORUM, Row, fold_rows, packed_values, shard_rows
 from pipelines.source.positions import Slice
 
+_A = TypeVar("_A")
 CHUNK = 1 << 20
 SNAPSHOT_FOOTER = CONTROL_TYPE_OF[SnapshotFooterRecord]
 _QUORUM = {
@@ -68,31 +70,36 @@ def folded(
     # Pass no lake, so nothing is staged: the lake may be read-only, and a parallel run clears staged files.
     job = replace(job, lake="")
     states: dict[int, bytes] = {}
-    rows: list[Row] = []
 
-    def fold(shard: int) -> tuple[bytes, dict[str, Rows]]:
-        after, tables, _ = fold_rows(job, shard, states.get(shard), [row for row in rows if row[0] == shard])
+    def decode(number: int, chunk: Chunk) -> list[Row]:
+        return _rows_of(job, number, chunk, lake.location)
+
+    def fold(shard: int, state: bytes | None, rows: list[Row]) -> tuple[bytes, dict[str, Rows]]:
+        after, tables, _ = fold_rows(job, shard, state, rows)
         return after, tables
 
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        read = _ahead(pool, chunks(lake, offset, max_records=max_records, newly_known=newly_known))
-        for number, chunk in enumerate(read):
-            rows += _rows_of(job, number, chunk, lake.location)
-            # A snapshot replaces everything at once, so it is folded in one step.
-            if chunk.snapshot >= 0 and not chunk.closes:
-                continue
-            shards = sorted({row[0] for row in rows if row[0] >= 0})
-            for shard, (state, tables) in zip(shards, pool.map(fold, shards), strict=True):
-                states[shard] = state
-                yield shard, state, tables
-            rows = []
+    with ThreadPoolExecutor(1) as reader:
+        plan = _ahead(reader, _plan(chunks(lake, offset, max_records=max_records, newly_known=newly_known)))
+        for batch in micro_batches(plan, decode, fold, states):
+            for shard, tables in batch.shards:
+                yield shard, states[shard], tables
 
 
-def _ahead(pool: Executor, items: Iterator[Chunk]) -> Iterator[Chunk]:
+def _plan(read: Iterable[Chunk]) -> Iterator[tuple[int, list[Chunk]]]:
+    """Micro-batches of chunks, each with its number: a snapshot replaces everything at once, so it is folded in one."""
+    chunks: list[Chunk] = []
+    for number, chunk in enumerate(read):
+        chunks.append(chunk)
+        if chunk.snapshot < 0 or chunk.closes:
+            yield number, chunks
+            chunks = []
+
+
+def _ahead(reader: Executor, items: Iterator[_A]) -> Iterator[_A]:
     """The items. While one is used, the next one is made."""
-    following = pool.submit(next, items, None)
+    following = reader.submit(next, items, None)
     while (item := following.result()) is not None:
-        following = pool.submit(next, items, None)
+        following = reader.submit(next, items, None)
         yield item
 
 

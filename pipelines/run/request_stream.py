@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +26,11 @@ from pipelines.lake.publish import LakeWriter
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, REQUEST_REJECTS
 from pipelines.lake.uris import for_spark
+from pipelines.run.options import Requests
 from pipelines.run.requests_join import OPEN_SHARD, joined, pending, unread, unseen
 from pipelines.run.seed import OF_REQUESTS, discard_checkpoint, is_readable
 from pipelines.source.kafka_request_log import KafkaRequestLog
-from pipelines.source.request_files import RequestFiles
-from pipelines.source.request_options import PARTS, check_zone
+from pipelines.source.request_options import PARTS
 from pipelines.spark.connect import cores_of
 
 if TYPE_CHECKING:
@@ -43,21 +42,6 @@ MOST_PENDING = 1_000_000
 GIVEN_UP = "too many waited for the log"
 Lock = AbstractContextManager[Any]
 """A reentrant lock: of the threads of a process, or of processes."""
-
-
-@dataclass(frozen=True)
-class Requests:
-    """Which request logs to read, and how."""
-
-    paths: tuple[str, ...]
-    time_zone: str = "UTC"
-    clock_skew: timedelta = timedelta(milliseconds=500)
-    max_bytes: int = 128 << 20
-
-    def check(self) -> None:
-        """Raises UsageError if a file or the time zone does not exist."""
-        check_zone(self.time_zone, "requests.time_zone")
-        RequestFiles(self.paths).check()
 
 
 class RequestQuery:

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation
+from jbod_model.errors import LogChanged, MalformedLog, ReplayViolation
 from pipelines.fold.rules import EngineRules, rules
 from pipelines.lake.changes import next_generation
 from pipelines.lake.create import Identity, check_folder
 from pipelines.lake.lock import only_run
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.uris import home_of
-from pipelines.run.errors import explained, is_sparks, refused_at
+from pipelines.run.errors import Attempts, explained, is_sparks
 from pipelines.run.options import Progress, Replay, RunOutcome, shards_for
 from pipelines.run.publisher import Publications
 from pipelines.run.rollback import reconcile
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipelines.run.request_stream import RequestQuery
-
-ATTEMPTS = 3
-"""How often a run starts again without a new batch if the log changes while it is read."""
 
 
 class Runner:
@@ -89,9 +86,7 @@ class Runner:
 
             function = partial(self._publications.function, of_requests=True)
             self.requests = RequestQuery(self.lake, wanted.requests, function)
-        self._limit: int | None = None
-        self._refusal: JbodError | None = None
-        """The error to raise once everything before ``_limit`` is published."""
+        self._attempts = Attempts(self._has_more)
         self._has_begun = False
         self._inherits = False
         """Whether the run resumes from a checkpoint that it found."""
@@ -163,7 +158,6 @@ class Runner:
                 self._notice(line)
 
     def _replay(self, replay: Callable[[], None]) -> RunOutcome:
-        failures, published = 0, -1
         while True:
             clear_staged(self.wanted.lake)
             began = self.outcome.batches
@@ -173,15 +167,12 @@ class Runner:
                 if not self._stop.is_set():
                     replay()
                 break
-            except LogChanged:
-                failures = failures + 1 if self.outcome.batches == published else 1
-                published = self.outcome.batches
-                if failures > ATTEMPTS or self._stop.is_set():
-                    raise
-                # A batch that was planned and not executed may be gone from the log.
-                discard_checkpoint(self.lake.home)
             except (MalformedLog, ReplayViolation) as problem:
-                self._narrow(problem)
+                if isinstance(problem, LogChanged) and self._stop.is_set():
+                    raise
+                self._attempts.failed(problem, self.outcome.batches)
+                # A batch that was planned and not executed may be gone from the log, or beyond the limit.
+                discard_checkpoint(self.lake.home)
             except Exception as problem:
                 if self.outcome.batches > began or not self._inherits or not is_sparks(problem):
                     raise
@@ -192,8 +183,8 @@ class Runner:
                 )
             with self.lake.writing():
                 pass  # undoes what the attempt left in the tables and not in the ledger
-        if self._refusal is not None and not self._stop.is_set():
-            raise self._refusal
+        if self._attempts.refusal is not None and not self._stop.is_set():
+            raise self._attempts.refusal
         if not self._stop.is_set():
             self.tell_end()
         return self.outcome
@@ -224,15 +215,9 @@ class Runner:
                 f"{self.lake.end_offset - 1}, which this log lacks; the lake keeps them until the log contradicts them"
             )
 
-    def _narrow(self, problem: MalformedLog | ReplayViolation) -> None:
-        """Limits the run to the records before an error (R-READ-1). Raises the error if they are published."""
-        offset = refused_at(problem)
-        if offset is None or (self._limit is not None and offset >= self._limit):
-            raise problem
-        if not self._log.has_more(None if self.lake.ledger is None else self.lake.end_offset, offset):
-            raise problem
-        self._limit, self._refusal = offset, problem
-        discard_checkpoint(self.lake.home)
+    def _has_more(self, limit: int) -> bool:
+        """Whether any record below ``limit`` is not published."""
+        return self._log.has_more(None if self.lake.ledger is None else self.lake.end_offset, limit)
 
     def _run(self, spark: SparkSession) -> None:
         from pipelines.run.spark_query import Query  # PySpark takes a while, and a load needs none of it
@@ -248,7 +233,7 @@ class Runner:
         try:
             job = self._job(seeded=seed_position(self.lake.home) is not None)
             # A run that ends with an error does not follow the log.
-            follows = self.wanted.follow_seconds is not None and self._refusal is None
+            follows = self.wanted.follow_seconds is not None and self._attempts.refusal is None
             query.start(spark, job, self._options(), follows=follows)
             self._has_begun = True
             query.wait(spark)
@@ -256,7 +241,7 @@ class Runner:
             raise explained(self.wanted.lake, problem) from None
 
     def _load(self, threads: int | None) -> None:
-        from pipelines.run.load import Load
+        from pipelines.run.load import load
 
         job = self._job()  # before the function takes the open tables
         publish = self._publications.function().publish_reports
@@ -268,8 +253,7 @@ class Runner:
                 self._publications.look(last=True)
 
         try:
-            load = Load(job, published, self._say, threads)
-            load.run(Options.read(self._options()), self._stop)
+            load(job, Options.read(self._options()), published, self._stop, say=self._say, threads=threads)
         except Exception as problem:
             raise explained(self.wanted.lake, problem) from None
 
@@ -279,7 +263,7 @@ class Runner:
 
     def _options(self) -> dict[str, str]:
         """The data source's options for this run."""
-        return self._log.options(self._limit)
+        return self._log.options(self._attempts.limit)
 
     def _notice(self, line: str) -> None:
         self.outcome.notices.append(line)

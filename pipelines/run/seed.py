@@ -85,6 +85,13 @@ def lake_has_checkpoint(home: str) -> bool:
     return any(part.type == pafs.FileType.Directory for part in parts)
 
 
+def is_seed(home: str) -> bool:
+    """Whether the checkpoint is a seed that no query of Spark has taken."""
+    fs, root = lake_filesystem(home)
+    seed, taken = fs.get_file_info([f"{root}/{CHECKPOINT}/{part}" for part in ("seed", "offsets")])
+    return bool(seed.type == pafs.FileType.Directory and taken.type == pafs.FileType.NotFound)
+
+
 def mark_keys(home: str) -> None:
     """Records the version of the keys in a new checkpoint."""
     fs, root = lake_filesystem(home)

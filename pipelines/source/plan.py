@@ -48,11 +48,10 @@ import numpy as np
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, UsageError
 from pipelines.source.log_dir import LogDir, Segment, Snapshot
-from pipelines.source.log_options import Options
+from pipelines.source.log_options import Options, Settle
 from pipelines.source.positions import Position, Slice, Tail, log_slices, snapshot_slices
 from pipelines.source.scan import Scan
 from pipelines.source.snapshots import batches_of, check_follows, is_complete
-from pipelines.source.tail import Settle
 
 _ATTEMPTS = 3
 
@@ -326,6 +325,14 @@ class Planner:
         return self._scan.time(offset)
 
     # -- slices -------------------------------------------------------------------------------------------------
+
+    def micro_batches(
+        self, position: Position, max_records: int | None = None
+    ) -> Iterator[tuple[Position, list[Slice]]]:
+        """The micro-batches from ``position`` to the end of what may be read: the end and the slices of each."""
+        while (end := self.advance(position, max_records)) != position:
+            yield end, list(self.slices(position, end))
+            position = end
 
     def slices(self, start: Position, end: Position) -> Iterator[Slice]:
         """The slices between two positions, in log order. If ``end`` names a newer snapshot, its slices come first."""

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from jbod_model.errors import UsageError
 from jbod_model.formats.request_log_file import RequestLog
 from pipelines.lake.publish import LakeWriter
-from pipelines.run.options import Replay
-from pipelines.run.request_stream import Requests, count_outcomes
+from pipelines.run.options import Replay, Requests
+from pipelines.run.request_stream import count_outcomes
 from pipelines.run.runner import Runner
 from pipelines.run.seed import OF_REQUESTS
 from pipelines.source.kafka_request_log import register

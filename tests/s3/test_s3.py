@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -28,6 +27,7 @@ from pipelines.lake.tables import Table
 from pipelines.lake.uris import home_of
 from pipelines.run.options import Replay
 from pipelines.run.publisher import Batches
+from pipelines.run.runner import Runner
 from pipelines.storage import lease, objects
 from pipelines.upkeep.compact import optimize, vacuum
 from pipelines.upkeep.rebuild import rebuild
@@ -35,7 +35,6 @@ from pipelines.upkeep.verify import verify
 from tests.crash.loop import Killer, rewrite
 from tests.s3.conftest import upload
 from tests.s3.server import BUCKET, HAS_CONDITIONS, Proxy
-from tests.support import local
 from tests.support.connect_server import connect_server
 from tests.support.logs import first_batches, segments
 from tests.support.paths import ROOT, metadata_dir
@@ -60,10 +59,12 @@ QUESTIONS = (
 )
 
 
-def replay(log: Path | str, lake: Path | str, **options: object) -> local.LocalRunner:
+def replay(
+    log: Path | str, lake: Path | str, progress: Callable[[str], None] | None = None, **options: object
+) -> Runner:
     """A run in this process, as ``jbod replay`` makes it but without Spark."""
-    runner = local.LocalRunner(Replay(str(log), str(lake), **options))  # type: ignore[arg-type]
-    runner.go()
+    runner = Runner(Replay(str(log), str(lake), **options), progress=progress)  # type: ignore[arg-type]
+    runner.load()
     return runner
 
 
@@ -182,14 +183,14 @@ def test_a_run_that_follows_publishes_with_at_most_160_requests(
     lake: str, s3: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[int] = []
-    publish = Batches.__call__
+    publish = Batches.publish_reports
 
     def count(self: Batches, *arguments: object) -> None:
         s3.forget()
         publish(self, *arguments)  # type: ignore[arg-type]
         counted.append(len(s3.log))
 
-    monkeypatch.setattr(Batches, "__call__", count)
+    monkeypatch.setattr(Batches, "publish_reports", count)
     replay(LOG, lake, max_records=10)
     assert len(counted) > 40
     print(f"requests of a publication of 10 records: {sum(counted) / len(counted):.0f}, at most {max(counted)}")
@@ -520,25 +521,28 @@ def test_the_first_error_is_told_not_that_of_the_clean_up(
 ) -> None:
     """A first run removes the lake that it made; here the storage fails then, too."""
 
-    def fail(_self: object, _spark: object) -> None:
-        monkeypatch.setattr(s3, "failing", True)
-        raise JbodError("the cause")
+    def fail(line: str) -> None:
+        if line.startswith("loading"):
+            monkeypatch.setattr(s3, "failing", True)
+            raise JbodError("the cause")
 
     monkeypatch.setattr(objects, "PATIENCE", 1)
     monkeypatch.setattr(objects, "RETRIES", 1)
     objects.forget_stores()
-    monkeypatch.setattr(local.LocalRunner, "_run", fail)
     with pytest.raises(JbodError, match="the cause"):
-        replay(LOG, lake)
+        replay(LOG, lake, fail)
     monkeypatch.undo()
     objects.forget_stores()
     replay(LOG, lake)
 
 
-def test_a_first_run_that_fails_leaves_no_lake(lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local.LocalRunner, "_run", Mock(side_effect=JbodError("the cause")))
+def test_a_first_run_that_fails_leaves_no_lake(lake: str) -> None:
+    def fail(line: str) -> None:
+        if line.startswith("loading"):
+            raise JbodError("the cause")
+
     with pytest.raises(JbodError, match="the cause"):
-        replay(LOG, lake)
+        replay(LOG, lake, fail)
     assert {key.rpartition("/")[2] for key in keys(lake)} == {"_lock", "_run"}
 
 

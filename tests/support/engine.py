@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipelines.fold.rows import Rows
 from pipelines.fold.rules import rules
 from pipelines.lake.tables import BY_NAME, DERIVED
+from pipelines.run.micro_batches import micro_batches
 from pipelines.run.stage_options import Job
-from pipelines.run.stages import fold_rows, shard_rows
+from pipelines.run.stages import Row, fold_rows, shard_rows
 from pipelines.source.log_dir import LogDir
 from pipelines.source.plan import Planner
 from pipelines.source.positions import Slice
@@ -36,21 +38,21 @@ class Run:
 
     def add(self, pieces: Iterable[Slice]) -> None:
         """Fold one micro-batch. The events of a shard come in any order."""
-        rows = [
-            row
-            for sequence, piece in enumerate(pieces)
-            for row in shard_rows(self._job, sequence, piece, *read_slice(piece))
-        ]
         self.kept = set(BY_NAME)
-        for shard in sorted({row[0] for row in rows if row[0] >= 0}):
-            mine = [row for row in rows if row[0] == shard]
-            state = self.states.get(shard)
-            self.states[shard], tables, _ = fold_rows(self._job, shard, state, reversed(mine), keeps_open=True)
-            for name, found in tables.items():
-                self._closed[name].append(found.closed)
-                if not found.keeps_open:
-                    self._open[(name, shard)] = found.open
-                    self.kept.discard(name)
+        for batch in micro_batches([(None, list(pieces))], self._decode, self._fold, self.states, threads=1):
+            for shard, tables in batch.shards:
+                for name, found in tables.items():
+                    self._closed[name].append(found.closed)
+                    if not found.keeps_open:
+                        self._open[(name, shard)] = found.open
+                        self.kept.discard(name)
+
+    def _decode(self, sequence: int, piece: Slice) -> Iterator[Row]:
+        return shard_rows(self._job, sequence, piece, *read_slice(piece))
+
+    def _fold(self, shard: int, state: bytes | None, rows: list[Row]) -> tuple[bytes, dict[str, Rows]]:
+        after, tables, _ = fold_rows(self._job, shard, state, reversed(rows), keeps_open=True)
+        return after, tables
 
     @property
     def tables(self) -> dict[str, list[dict[str, Any]]]:
@@ -80,20 +82,16 @@ def replay(
     """All history rows of a log, by table, replayed in micro-batches of at most ``most`` records."""
     run = Run(shards=shards, profile=profile, ids=ids)
     planner = Planner(LogDir(str(log_dir)))
-    position = planner.begin(start)
-    while (end := planner.advance(position, most)) != position:
-        run.add(planner.slices(position, end))
-        position = end
+    for _, pieces in planner.micro_batches(planner.begin(start), most):
+        run.add(pieces)
     return run.tables
 
 
 def slices(log_dir: Path | str, *, most: int | None = None, start: str = "auto", tail: str = "wait") -> Iterator[Slice]:
     """The slices that a run would read, by micro-batch."""
     planner = Planner(LogDir(str(log_dir)), tail=tail)
-    position = planner.begin(start)
-    while (end := planner.advance(position, most)) != position:
-        yield from planner.slices(position, end)
-        position = end
+    for _, pieces in planner.micro_batches(planner.begin(start), most):
+        yield from pieces
 
 
 _bounds: dict[int, tuple[list[dict[str, Any]], np.ndarray, np.ndarray]] = {}

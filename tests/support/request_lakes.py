@@ -19,7 +19,8 @@ from pipelines.lake import files
 from pipelines.lake.create import Identity
 from pipelines.lake.publish import Batch, LakeWriter
 from pipelines.lake.tables import BY_NAME, HISTORY
-from pipelines.run.request_stream import RequestBatches, Requests, count_outcomes
+from pipelines.run.options import Requests
+from pipelines.run.request_stream import RequestBatches, count_outcomes
 from pipelines.upkeep.verify_reference import Row
 from tests.support.lakes import Reference
 from tests.support.logs import Entry, read_log

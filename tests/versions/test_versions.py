@@ -14,7 +14,7 @@ import pytest
 
 from pipelines import ask
 from pipelines.run.options import Replay
-from tests.support.local import LocalRunner
+from pipelines.run.runner import Runner
 from tests.support.paths import ROOT, metadata_dir
 from tests.support.request_lakes import request_log
 from tests.versions.conftest import WANTED
@@ -67,7 +67,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake of the bundled cluster, made without Spark."""
     made = tmp_path_factory.mktemp("made") / "lake"
-    LocalRunner(Replay(str(metadata_dir(KAFKA)), str(made))).go()
+    Runner(Replay(str(metadata_dir(KAFKA)), str(made))).load()
     return made
 
 

@@ -20,10 +20,8 @@ from jbod_model.formats import records as r
 from pipelines.cli import main, progress
 from pipelines.java import find_java
 from pipelines.run.options import Replay
-from pipelines.run.publisher import Batches
 from pipelines.run.runner import Runner
 from pipelines.start.cache import class_archive
-from tests.support import local
 from tests.support.paths import metadata_dir
 from tests.support.tables import rows_of
 from tests.unit.run.test_rollback import retained, write
@@ -37,11 +35,11 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command without Spark: exit code, standard output, standard error."""
+    """Run a command without Spark, for logs of any size are loaded: exit code, standard output, standard error."""
     session = SimpleNamespace(version="4.2.0")
     monkeypatch.setattr(SOON, lambda *_: lambda: session)
     monkeypatch.setattr("pipelines.spark.session.spark_session", lambda *_, **__: session)
-    monkeypatch.setattr(Runner, "_run", local.LocalRunner._run)
+    monkeypatch.setenv("JBOD_REPLAY__LOAD_BYTES", "1")
 
     def command(*words: Any) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as left:
@@ -119,6 +117,7 @@ def test_session_of_a_known_lake_starts_early_if_the_log_was_written_since_or_th
     published = max(path.stat().st_mtime for path in (tmp_path / "lake" / "ledger" / "_delta_log").iterdir())
     for path in (log_dir / LOG).glob("*.log"):
         os.utime(path, (published, published + (5 if appended else -5)))
+    monkeypatch.setenv("JBOD_REPLAY__LOAD_BYTES", "0")
     begun: list[str] = []
 
     def early(*_: object) -> Any:
@@ -145,7 +144,7 @@ def test_log_with_nothing_new_needs_no_java_even_if_it_was_copied_since(
         raise UsageError("no Java here")
 
     monkeypatch.setattr(SOON, no_java)
-    monkeypatch.setattr(Runner, "up_to_date", lambda _: True)
+    monkeypatch.setenv("JBOD_REPLAY__LOAD_BYTES", "0")
     for path in (log_dir / LOG).glob("*.log"):
         os.utime(path, (path.stat().st_mtime, path.stat().st_mtime + 60))
     code, out, _ = run("replay", log_dir, "--lake", tmp_path / "lake")
@@ -157,8 +156,7 @@ def test_log_with_nothing_new_needs_no_java_even_if_it_was_copied_since(
 
 @pytest.fixture
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loads logs of any size; a session that starts is an error."""
-    monkeypatch.setenv("JBOD_REPLAY__LOAD_BYTES", "1")
+    """A session that starts is an error."""
     monkeypatch.setattr(SOON, lambda *_: pytest.fail("Spark was started"))
 
 
@@ -193,7 +191,7 @@ def test_log_is_loaded_in_as_many_threads_as_sparks_master_runs_tasks(
             pools.append(threads)
             super().__init__(threads)
 
-    monkeypatch.setattr("pipelines.run.load.ThreadPoolExecutor", Pool)
+    monkeypatch.setattr("pipelines.run.micro_batches.ThreadPoolExecutor", Pool)
     monkeypatch.setenv("JBOD_SPARK__MASTER", "local[3]")
     assert run("replay", log_dir, "--lake", tmp_path / "lake")[0] == 0
     assert pools == [3]
@@ -233,7 +231,7 @@ def test_damage_of_a_log_that_is_loaded_is_told_and_what_precedes_it_is_stored(
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
-        ({}, ()),
+        ({"JBOD_REPLAY__LOAD_BYTES": "1000000"}, ()),
         ({"JBOD_REPLAY__LOAD_BYTES": "0"}, ()),
         ({"JBOD_REPLAY__LOAD_BYTES": "1", "JBOD_SPARK__MASTER": "spark://there:7077"}, ()),
         ({"JBOD_REPLAY__LOAD_BYTES": "1", "JBOD_SPARK__REMOTE": "sc://there:15002"}, ()),
@@ -409,6 +407,7 @@ def test_signal_while_spark_starts_ends_the_run_and_leaves_no_lake(
         os.kill(os.getpid(), number)
         time.sleep(9)
 
+    monkeypatch.setenv("JBOD_REPLAY__LOAD_BYTES", "0")
     monkeypatch.setattr(SOON, lambda *_: starting)
     assert run("replay", log_dir, "--lake", tmp_path / "lake") == (
         code,
@@ -418,9 +417,10 @@ def test_signal_while_spark_starts_ends_the_run_and_leaves_no_lake(
     assert not (tmp_path / "lake").exists()
 
 
+@pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize(("batches", "said"), [(0, "nothing was published yet"), (2, "published up to offset 3; run")])
-def test_signal_in_a_batch_ends_the_run_after_it_and_says_what_stands(
+def test_signal_in_a_batch_ends_the_run_and_says_what_stands(
     run: Run,
     tmp_path: Path,
     log_dir: Path,
@@ -430,32 +430,15 @@ def test_signal_in_a_batch_ends_the_run_after_it_and_says_what_stands(
     batches: int,
     said: str,
 ) -> None:
-    good, calls = Batches.__call__, 0
-
-    class Ends(Exception):
-        """As a query that is stopped."""
-
-    def publish(self: Batches, frame: object, batch: int) -> None:
-        nonlocal calls
-        calls += 1
-        if calls > batches:
+    def say(line: str) -> None:
+        if line.startswith(f"loading batch {batches + 1}: 1 of 1 slices"):
             os.kill(os.getpid(), number)
-            raise Ends
-        good(self, frame, batch)  # type: ignore[arg-type]
 
-    def query(self: Runner, spark: object) -> None:
-        try:
-            local.LocalRunner._run(self, spark)  # type: ignore[arg-type]
-        except Ends:
-            assert self._stop.is_set()
-
-    monkeypatch.setattr(Batches, "__call__", publish)
-    monkeypatch.setattr(Runner, "_run", query)
+    monkeypatch.setattr(progress, "say", say)
     left, out, err = run("replay", log_dir, "--lake", tmp_path / "lake", "--max-records", 2, "--json")
     assert (left, f"jbod: interrupted: {said}" in err) == (code, True)
     assert json.loads(out)["interrupted"]
     assert (tmp_path / "lake").exists() == (batches > 0)
-    monkeypatch.undo()
 
 
 def test_ctrl_c_in_another_command_is_said(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -474,6 +457,7 @@ def test_long_work_says_something_again_and_again_where_nobody_watches(
     run: Run, tmp_path: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "EVERY", 0.05)
+    monkeypatch.setenv("JBOD_REPLAY__LOAD_BYTES", "0")
     monkeypatch.setattr(SOON, lambda *_: lambda: time.sleep(0.5))
     _, _, err = run("replay", log_dir, "--lake", tmp_path / "lake")
     assert err.count("jbod replay: starting Spark, ") >= 3

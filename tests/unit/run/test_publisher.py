@@ -16,9 +16,9 @@ from pipelines.lake.commit import Overtaken
 from pipelines.lake.lock import only_run
 from pipelines.run.options import Replay, RunOutcome
 from pipelines.run.publisher import Batches, Publications
+from pipelines.run.runner import Runner
 from pipelines.upkeep.compact import optimize
 from tests.support.lakes import Reference
-from tests.support.local import Frame, LocalRunner
 from tests.support.logs import read_log, segments
 from tests.support.paths import metadata_dir
 from tests.support.tables import differences, expected_rows, rows_of
@@ -26,13 +26,16 @@ from tests.support.tables import differences, expected_rows, rows_of
 KAFKA = "kafka-4.1.2"
 
 
-class Session:
-    """What a run asks a client of Spark Connect."""
+class Frame:
+    """A micro-batch in which the stages reported nothing, as the driver collects it from Spark."""
 
-    version = "4.2.0"
+    def select(self, *_: str) -> Frame:
+        """A row of kind and payload."""
+        return self
 
-
-Session.__module__ = "pyspark.sql.connect.session"
+    def collect(self) -> list[tuple[str, bytes]]:
+        """The rows."""
+        return []
 
 
 @pytest.fixture(autouse=True)
@@ -47,17 +50,17 @@ def pickled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Publications, "function", function)
 
 
-def replayed(lake: Path, **options: Any) -> tuple[LocalRunner, list[str]]:
+def replayed(lake: Path, **options: Any) -> tuple[Runner, list[str]]:
     told: list[str] = []
-    runner = LocalRunner(Replay(str(metadata_dir(KAFKA)), str(lake), start="log", **options), progress=told.append)
-    runner.run(Session())  # type: ignore[arg-type]
+    runner = Runner(Replay(str(metadata_dir(KAFKA)), str(lake), start="log", **options), progress=told.append)
+    runner.load()
     return runner, told
 
 
 def test_client_knows_what_the_server_published(tmp_path: Path) -> None:
     runner, told = replayed(tmp_path / "lake", max_records=200)
-    here = LocalRunner(Replay(str(metadata_dir(KAFKA)), str(tmp_path / "here"), start="log", max_records=200))
-    assert runner.outcome == here.go()
+    here = Runner(Replay(str(metadata_dir(KAFKA)), str(tmp_path / "here"), start="log", max_records=200))
+    assert runner.outcome == here.load()
     assert runner.lake.end_offset == 630
     assert "published up to offset 629, batch 4" in told
     expected = expected_rows(Reference().add(read_log(metadata_dir(KAFKA), "log")))
@@ -72,7 +75,7 @@ def test_upkeep_during_a_run_counts_no_batch(tmp_path: Path) -> None:
     assert publisher.outcome == RunOutcome(630, 630)
 
 
-def function_of(lake: Path) -> tuple[LocalRunner, Callable[[Any, int], None]]:
+def function_of(lake: Path) -> tuple[Runner, Callable[[Any, int], None]]:
     runner, _ = replayed(lake)
     return runner, Publications(runner.lake, None, print, print).function()
 
@@ -80,24 +83,24 @@ def function_of(lake: Path) -> tuple[LocalRunner, Callable[[Any, int], None]]:
 def test_server_publishes_nothing_without_the_lock_of_its_client(tmp_path: Path) -> None:
     _, publish = function_of(tmp_path / "lake")
     with pytest.raises(JbodError, match="the run that started this query has ended") as told:
-        publish(Frame([]), 0)
+        publish(Frame(), 0)
     assert "jbod-error" in told.value.__notes__[0]
     with only_run(str(tmp_path / "lake")):
-        publish(Frame([]), 0)
+        publish(Frame(), 0)
 
 
 def test_server_does_not_publish_on_a_lake_that_another_run_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = segments(metadata_dir(KAFKA), tmp_path / "log", most=1)
-    runner = LocalRunner(Replay(str(log), str(tmp_path / "lake"), start="log"))
-    runner.go()
+    runner = Runner(Replay(str(log), str(tmp_path / "lake"), start="log"))
+    runner.load()
     publish = Publications(runner.lake, None, print, print).function()
     following = replace(runner.lake.here(), end_offset=200)
     replayed(tmp_path / "lake")
     monkeypatch.setattr("pipelines.run.batch.batch_of", lambda *_: following)
     with only_run(str(tmp_path / "lake")), pytest.raises(Overtaken, match="another run published up to offset 629"):
-        publish(Frame([]), 0)  # type: ignore[arg-type]
+        publish(Frame(), 0)  # type: ignore[arg-type]
 
 
 def test_function_for_another_process_opens_the_tables_itself(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from jbod_model.formats.records import Record
 from pipelines.fold.events import Events, Part, join
 from pipelines.fold.slices import SliceIds, by_shard, events_of, rows_of_events
 from pipelines.run import staged
+from pipelines.run.options import Replay
+from pipelines.run.runner import Runner
 from pipelines.run.staged import FOLDER, clear_staged, read_staged, stage
 from pipelines.source.positions import Slice
 from pipelines.source.slices import read_slice
@@ -50,8 +52,16 @@ def test_tables_of_events_that_went_through_files_are_those_of_events_that_went_
     log = metadata_dir("kafka-4.1.2")
     local.replay(log, tmp_path / "through-spark", most=200)
     monkeypatch.setattr(staged, "MANY", 1)
-    local.replay(log, tmp_path / "staged", most=200)
-    assert len(list((tmp_path / "staged" / FOLDER).iterdir())) > 2
+    files: list[int] = []
+
+    def look(line: str) -> None:
+        if line.endswith("shards"):
+            files.append(len(list((tmp_path / "staged" / FOLDER).iterdir())))
+
+    Runner(Replay(str(log), str(tmp_path / "staged"), shards=2, max_records=200), progress=look).load()
+    assert min(files) > 0
+    assert max(files) > 1
+    assert not (tmp_path / "staged" / FOLDER).exists()
     assert not (tmp_path / "through-spark" / FOLDER).exists()
     assert rows_of(tmp_path / "staged") == rows_of(tmp_path / "through-spark")
 

@@ -18,6 +18,7 @@ from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import Uuid
 from jbod_model.replay.transactions import images
 from pipelines.run.options import Replay
+from pipelines.run.runner import Runner
 from pipelines.source.log_dir import LogDir
 from pipelines.source.plan import Planner
 from tests.support import local
@@ -198,7 +199,7 @@ def test_tables_of_a_damaged_log_are_those_of_its_sound_part_and_go_on_once_it_i
 
 def outcome_of(wanted: Replay) -> str | None:
     try:
-        local.LocalRunner(wanted).go()
+        Runner(wanted).load()
     except JbodError as problem:
         return str(problem)
     return None
@@ -228,7 +229,7 @@ def test_history_is_published_up_to_the_batch_or_transaction_that_is_illegal(
     wanted = Replay(str(log_dir), str(tmp_path / "lake"), max_records=most)
     for _ in range(2):
         with pytest.raises(ReplayViolation) as refused:
-            local.LocalRunner(wanted).go()
+            Runner(wanted).load()
         assert refused.value.offset == offset
         assert [row["log_offset"] for row in rows_of(tmp_path / "lake")["records"]] == list(range(end))
 
@@ -236,16 +237,16 @@ def test_history_is_published_up_to_the_batch_or_transaction_that_is_illegal(
 def test_damaged_snapshot_is_refused_and_the_lake_keeps_all_rows(tmp_path: Path) -> None:
     log_dir = write(tmp_path / "log", [(1, [record]) for record in PLACED])
     wanted = Replay(str(log_dir), str(tmp_path / "lake"))
-    local.LocalRunner(wanted).go()
+    Runner(wanted).load()
     before = rows_of(tmp_path / "lake")
     later: list[Written] = [(2, [NOOP]), (2, [NOOP])]
     retained(log_dir, 50, 2, later, [*PLACED[:2], ILLEGAL])
     for _ in range(2):
         with pytest.raises(ReplayViolation, match="offset 49"):
-            local.LocalRunner(wanted).go()
+            Runner(wanted).load()
         assert rows_of(tmp_path / "lake") == before
     retained(log_dir, 50, 2, later, PLACED[:2])
-    outcome = local.LocalRunner(wanted).go()
+    outcome = Runner(wanted).load()
     assert (outcome.start_offset, outcome.end_offset, outcome.snapshots) == (50, 52, [(4, 50)])
 
 
@@ -254,5 +255,5 @@ def test_log_damaged_after_a_snapshot_is_published_up_to_there(tmp_path: Path) -
     log_dir = write(tmp_path / "log", [(1, [NOOP])])
     retained(log_dir, 50, 2, [(2, [NOOP]), (2, [ILLEGAL]), (2, [NOOP])], PLACED[:2])
     with pytest.raises(ReplayViolation, match="offset 51"):
-        local.LocalRunner(Replay(str(log_dir), str(tmp_path / "lake"))).go()
+        Runner(Replay(str(log_dir), str(tmp_path / "lake"))).load()
     assert max(row["log_offset"] for row in rows_of(tmp_path / "lake")["records"]) == 50

@@ -1,0 +1,159 @@
+"""The decision of ``jbod replay``: the log is loaded in this process, Spark replays it, or nothing is new.
+
+Everything that the decision depends on is looked at here, the cheap things first, so that a session that will be needed
+starts before the engine is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jbod_model.errors import UsageError
+from pipelines.lake.uris import home_of
+from pipelines.start.plain_kernels import choose_kernels_of_replay, log_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipelines.run.options import Progress, Replay, RunOutcome
+    from pipelines.run.runner import Runner
+    from pipelines.settings import Spark
+
+PRELOAD = "pipelines.run.preload"
+"""The module that Spark's workers load at their start."""
+Session = Callable[[], "SparkSession"]
+"""Waits for a session that was started in the background."""
+
+
+class Way(StrEnum):
+    """The ways of a run."""
+
+    NOTHING_NEW = "nothing new"
+    LOAD = "load"
+    SPARK = "Spark"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The way of a run, the reason, and what was opened to decide.
+
+    ``runner``: None if nothing is new and the lake was not opened. ``soon``: the session, if it was started early.
+    """
+
+    way: Way
+    reason: str
+    runner: Runner | None = None
+    nothing: RunOutcome | None = None
+    """The outcome if there is no runner."""
+    soon: Session | None = None
+
+    def __str__(self) -> str:
+        return f"{self.way}: {self.reason}"
+
+
+def decide(wanted: Replay, spark: Spark, load_bytes: int, *, progress: Progress, notice: Progress) -> Decision:
+    """Decides how to replay, and starts what the run will need. ``load_bytes``: the size of a large log, 0 for none.
+
+    A large log is loaded into a new lake, and so is its rest into a lake that was only ever loaded, if Spark would run
+    on this machine. Raises UsageError for what cannot be replayed.
+    """
+    is_new = is_new_lake(wanted.lake)
+    # A log that is followed grows, requests are many, and a lake may have a larger state than its log.
+    if is_new and wanted.follow_seconds is None and not wanted.requests:
+        choose_kernels_of_replay([wanted.log_dir])
+    loads = is_large(wanted, spark, load_bytes) and (is_new or _is_only_loaded(wanted))
+    if is_new:
+        _check(wanted)
+    reason, soon = "", None
+    if not loads:
+        reason, soon = _soon_for_new_lake(spark) if is_new else _soon_for_known_lake(wanted, spark)
+    from pipelines.run.run_log import nothing_new
+    from pipelines.run.runner import Runner
+
+    nothing, read = nothing_new(wanted, notice)
+    same = "the lake ends with the last batch of the log"
+    if nothing is not None:
+        return Decision(Way.NOTHING_NEW, same, nothing=nothing)
+    runner = Runner(wanted, progress=progress, notice=notice, first=read)
+    if runner.up_to_date():
+        return Decision(Way.NOTHING_NEW, same, runner)
+    if loads:
+        lake = "the lake is new" if is_new else "the lake was only loaded so far"
+        return Decision(Way.LOAD, f"the log is large, and {lake}", runner)
+    return Decision(Way.SPARK, reason, runner, soon=soon)
+
+
+def is_new_lake(lake: str) -> bool:
+    """Whether a lake on this machine has no publication. A run that died before the first leaves an empty ledger."""
+    return "://" not in lake and not any(Path(lake, "ledger").glob("*.parquet"))
+
+
+def is_large(wanted: Replay, spark: Spark, load_bytes: int) -> bool:
+    """Whether a log is worth a load: it is large and on this machine, where Spark would run (docs/architecture.md)."""
+    from pipelines.spark.session import is_of_this_process
+
+    if not load_bytes or wanted.requests or "://" in wanted.log_dir or not is_of_this_process(spark):
+        return False
+    with suppress(OSError):
+        return sum(path.stat().st_size for path in log_files(Path(wanted.log_dir))) >= load_bytes
+    return False  # the planner reports it
+
+
+def _is_only_loaded(wanted: Replay) -> bool:
+    """Whether a load can continue: a lake on this machine whose checkpoint is a seed that Spark has not taken."""
+    from pipelines.run.seed import is_seed
+
+    return "://" not in wanted.lake and is_seed(home_of(wanted.lake, wanted.checkpoints))
+
+
+def _check(wanted: Replay) -> None:
+    """Raises UsageError if there is no log, or no place for a new lake."""
+    from pipelines.lake.create import check_folder
+    from pipelines.source.log_dir import LogDir
+
+    check_folder(wanted.lake)
+    LogDir(wanted.log_dir).check_beginning()
+
+
+def _soon_for_new_lake(spark: Spark) -> tuple[str, Session]:
+    """Starts a session early for a new lake."""
+    from pipelines.spark.session import spark_session_soon
+    from pipelines.spark.versions import check_installed
+
+    check_installed()
+    return "the lake is new", spark_session_soon(spark, PRELOAD)
+
+
+def _soon_for_known_lake(wanted: Replay, spark: Spark) -> tuple[str, Session | None]:
+    """Starts a session early for a lake on this machine, if the run follows, or the log seems to have grown."""
+    if "://" in wanted.lake:
+        return "the lake may lack records of the log", None
+    if wanted.follow_seconds is not None:
+        reason = "the run follows the log"
+    elif _is_newer(wanted.log_dir, wanted.lake):
+        reason = "the log was written after the last publication"
+    else:
+        return "the lake lacks records of the log, or its checkpoint", None
+    from pipelines.spark.session import spark_session_soon
+    from pipelines.spark.versions import check_installed
+
+    # A run with nothing new needs neither Spark nor Java. If the run needs them, it reports the problem later.
+    with suppress(UsageError):
+        check_installed()
+        return reason, spark_session_soon(spark, PRELOAD)
+    return reason, None
+
+
+def _is_newer(log_dir: str, lake: str) -> bool:
+    """Whether a segment of a log on this machine was written after the last publication."""
+    try:
+        published = max(path.stat().st_mtime for path in Path(lake, "ledger", "_delta_log").iterdir())
+        segments = [path for path in log_files(Path(log_dir)) if path.suffix == ".log"]
+        return any(path.stat().st_mtime > published for path in segments)
+    except (OSError, ValueError):
+        return False  # the run reports it, if it is a problem
