@@ -43,9 +43,11 @@ def last_copies(fate: Fate) -> tuple[Copy, ...]:
 
 
 def is_online(fate: Fate, copy: Copy) -> bool:
-    """Whether a broker serves the copy. If no record has placed it, all its possible places have to be listed."""
+    """Whether a broker serves the copy. If no record has placed it, all its possible places have to be listed; if a
+    process reported it that has not registered, it may have been recreated empty."""
     broker = fate.brokers.get(copy.broker_id)
-    return may_be_online(fate, copy) and broker is not None and all(map(broker.lists, copy.places))
+    placed = broker is not None and all(map(broker.lists, copy.places)) and not copy.left
+    return placed and may_be_online(fate, copy)
 
 
 def may_be_online(fate: Fate, copy: Copy) -> bool:
@@ -69,6 +71,8 @@ def _gives_up(action: Action, fate: Fate, copy: Copy) -> bool:
     broker = fate.brokers.get(copy.broker_id)
     listed = frozenset[Uuid]() if broker is None else broker.directories
     places = copy.places if copy.directory is None else frozenset({copy.directory})
+    if action.kind == "replace" and any(action.directory in left.directories for left in copy.left):  # R-COPY-12
+        return True
     if action.kind == "replace":  # R-ACT-3
         if copy.given_up is not None:
             return action.directory in places if places else action.directory not in listed

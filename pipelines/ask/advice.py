@@ -285,6 +285,28 @@ def compare_ids(broker: int, directory: str) -> Advice:
     return Advice(Action.LOOK, text, broker, (directory,))
 
 
+def wait_for_registration(broker: int, directory: str) -> Advice:
+    """A process of the broker reported the directory, and has not registered."""
+    text = f"wait until broker {broker} registers, and ask again; if it does not, its log says why"
+    return Advice(Action.LOOK, text, broker, (directory,))
+
+
+def wait_and_keep(broker: int, new: Sequence[str], old: Sequence[str], names: Sequence[str]) -> list[Advice]:
+    """The same, of replicas with a last copy that were in ``old``: its registration decides what they are."""
+    text = (
+        f"a new process of broker {broker} reported {few(names)} in {directories_of(broker, new)}, and has not "
+        f"registered yet: {'it was' if len(names) == 1 else 'they were'} moved there from {' or '.join(old)}, or "
+        "recreated empty while that disk was away"
+    )
+    wait = wait_for_registration(broker, new[0])
+    keep = (
+        f"until then wipe, replace or format neither of {' and '.join([*old, *new])}: the data of {few(names)} could "
+        "be lost"
+    )
+    forbidden = Advice(Action.REPLACE, keep, broker, (*old, *new), tuple(names), tuple(names), forbidden=True)
+    return [Advice(Action.LOOK, text, broker, tuple(new), tuple(names)), wait, forbidden]
+
+
 def find_failed(broker: int) -> Advice:
     """The replicas are in LOST, and have no last copy."""
     text = "run jbod disks on that broker to find the failed directory; repair or replace the disk"

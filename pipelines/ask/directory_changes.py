@@ -8,7 +8,7 @@ from __future__ import annotations
 from pipelines.ask.starting import select_brokers
 from pipelines.lake.reader import Lake
 
-MOVED, RECREATED, RETURNED = "moved", "recreated", "returned"
+MOVED, RECREATED, RETURNED, UNDECIDED = "moved", "recreated", "returned", "undecided"
 
 
 def directory_changes(lake: Lake, of: str = "true") -> str:
@@ -21,6 +21,7 @@ def directory_changes(lake: Lake, of: str = "true") -> str:
     - ``recreated``: it did not (R-COPY-4). After an undecided report its next registration decides (R-COPY-12).
     - ``returned``: nobody led since the replica was recreated, and it is again in the directory that it left: the old
       disk is back, with the replica's log (R-COPY-13).
+    - ``undecided``: a process reported it that has not registered yet; its registration decides (R-COPY-12).
     """
     select_brokers(lake)
     return f"""(
@@ -39,6 +40,11 @@ def directory_changes(lake: Lake, of: str = "true") -> str:
             FROM changed c LEFT JOIN loss_brokers b ON b.broker_id = c.broker_id AND b.from_offset <= c.at_offset
                  AND (b.to_offset IS NULL OR b.to_offset > c.at_offset)
         ),
+        reported AS (
+            SELECT k.topic_id, k.partition, k.broker_id, k.at_offset
+            FROM known k JOIN starts_{lake.offset} s ON s.broker_id = k.broker_id AND s.start <= k.at_offset
+                 AND s.incarnation_id = k.incarnation_id
+        ),
         decided AS (
             SELECT k.topic_id, k.partition, k.broker_id, k.at_offset, min(n.from_offset) AS decided_offset,
                    arg_min(
@@ -51,8 +57,10 @@ def directory_changes(lake: Lake, of: str = "true") -> str:
         ),
         judged AS (
             SELECT k.*, NOT listed OR coalesce(without, false) AS recreated,
-                   CASE WHEN listed AND undecided THEN decided_offset ELSE at_offset END AS since
+                   CASE WHEN listed AND undecided THEN decided_offset ELSE at_offset END AS since,
+                   listed AND decided_offset IS NULL AND reported.at_offset IS NOT NULL AS waits
             FROM known k LEFT JOIN decided USING (topic_id, partition, broker_id, at_offset)
+            LEFT JOIN reported USING (topic_id, partition, broker_id, at_offset)
         ),
         returned AS (
             SELECT DISTINCT n.topic_id, n.partition, n.broker_id, n.at_offset
@@ -66,7 +74,7 @@ def directory_changes(lake: Lake, of: str = "true") -> str:
         )
         SELECT topic, topic_id, partition, broker_id, source, target, came_offset, came_time, at_offset, at_time,
                coalesce(since, at_offset) AS decided_offset,
-               CASE WHEN back THEN '{RETURNED}' WHEN recreated THEN '{RECREATED}'
+               CASE WHEN back THEN '{RETURNED}' WHEN recreated THEN '{RECREATED}' WHEN waits THEN '{UNDECIDED}'
                     ELSE '{MOVED}' END AS meaning
         FROM judged LEFT JOIN (SELECT *, true AS back FROM returned) r
              USING (topic_id, partition, broker_id, at_offset)

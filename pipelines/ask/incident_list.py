@@ -8,7 +8,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from jbod_model.errors import UsageError
-from pipelines.ask.advice import Advice, compare_and_mount, mount_or_reassign, repair_or_replace, see_if_back, told
+from pipelines.ask.advice import (
+    Advice,
+    compare_and_mount,
+    mount_or_reassign,
+    repair_or_replace,
+    see_if_back,
+    told,
+    wait_for_registration,
+)
 from pipelines.ask.incidents_brokers import broker_stories
 from pipelines.ask.incidents_directories import UNKNOWN, UNKNOWN_SINCE_SNAPSHOT, Online, directory_stories, unexplained
 from pipelines.ask.incidents_effects import NO_LEADER, Effects, LeaderLoss, Outage, effects, leader_losses, outages
@@ -16,6 +24,7 @@ from pipelines.ask.incidents_story import CAUSES, Event, Registration, Story
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses
+from pipelines.ask.starting import starts
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
@@ -27,8 +36,8 @@ class Incident:
     number: int
     """Counts from 1, in the order in which incidents began. It stays the same for later questions about this lake."""
     kind: str
-    """directory failed, directory gone, directory unknown, broker stopped (in order), broker lost, broker restarted,
-    broker unregistered, or broker re-registered (the same process, which loses nothing)."""
+    """directory failed, directory gone, directory unknown, directory not registered, broker stopped (in order), broker
+    lost, broker restarted, broker unregistered, or broker re-registered (the same process, which loses nothing)."""
     broker_id: int
     directory_id: str | None
     """The directory, if a directory failed."""
@@ -172,7 +181,7 @@ def _stories(lake: Lake) -> list[Story]:
         )
     ]
     told = broker_stories(registrations) + directory_stories(directories, registrations)
-    told += unexplained(missed, told, directories, registrations)
+    told += unexplained(missed, told, directories, registrations, starts(lake) if missed else ())
     return sorted(told, key=lambda story: (story.offset, story.broker_id, story.directory_id or ""))
 
 
@@ -197,6 +206,8 @@ class _State:
             ordinary = repair_or_replace(broker, directory)
         elif kind == "directory gone":
             ordinary = mount_or_reassign(broker, directory, self.last.twice(broker, directory))
+        elif kind == "directory not registered":
+            ordinary = wait_for_registration(broker, directory)
         else:
             ordinary = compare_and_mount(broker, directory)
         return self.last.about_directory(broker, ordinary, running=running)

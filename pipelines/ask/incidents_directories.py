@@ -7,16 +7,18 @@ from datetime import datetime
 from typing import NamedTuple
 
 from pipelines.ask.incidents_story import Registration, Story
+from pipelines.ask.starting import Start
 
 WITHOUT_THE_BROKER = ("failed", "deregistered", "moved", "resync")
 """Reasons (ended_by of a directory) that make an incident. An unregistration is an incident of the broker."""
 
-UNKNOWN, UNKNOWN_SINCE_SNAPSHOT = "unknown", "unknown since a snapshot"
-"""Reasons for a directory that is known only from its replicas."""
+UNKNOWN, UNKNOWN_SINCE_SNAPSHOT, REPORTED = "unknown", "unknown since a snapshot", "reported"
+"""Reasons for a directory that is known only from its replicas. ``reported``: by a process before it registered."""
 KINDS = {
     "failed": "directory failed",
     UNKNOWN: "directory unknown",
     UNKNOWN_SINCE_SNAPSHOT: "directory unknown",
+    REPORTED: "directory not registered",
 }
 
 
@@ -44,12 +46,17 @@ def directory_stories(rows: Sequence[Online], registrations: Sequence[Registrati
 
 
 def unexplained(
-    missed: Sequence[Online], told: Sequence[Story], rows: Sequence[Online], registrations: Sequence[Registration]
+    missed: Sequence[Online],
+    told: Sequence[Story],
+    rows: Sequence[Online],
+    registrations: Sequence[Registration],
+    begun: Sequence[Start],
 ) -> list[Story]:
     """Directories with offline replicas that no incident explains.
 
     ``missed`` has a row per place, from the offset where its first replica was offline: the lake's snapshot is newer
-    than the failure, the broker never had the directory, or it was unregistered and came back without it.
+    than the failure, the broker never had the directory, or it was unregistered and came back without it. ``begun``:
+    the starts of processes that reported before they registered.
     """
     known = {(story.broker_id, story.directory_id): story.offset for story in reversed(told)}
     had = {(row.broker_id, row.directory_id): row.from_offset for row in reversed(rows)}
@@ -59,8 +66,19 @@ def unexplained(
         if known.get(place, one.from_offset + 1) > one.from_offset:
             before = had.get(place, one.from_offset) < one.from_offset
             gone = one._replace(ended_by="deregistered") if before else one
+            if _reported(one, begun, registrations):
+                gone = one._replace(ended_by=REPORTED)
             found.append(_story(gone, one.from_offset, one.from_time, rows, registrations))
     return found
+
+
+def _reported(one: Online, begun: Sequence[Start], registrations: Sequence[Registration]) -> bool:
+    """Whether a process of the broker had reported, and not registered, where the directory's first replica was."""
+    now = {
+        row.incarnation_id for row in registrations if row.broker_id == one.broker_id and _holds(row, one.from_offset)
+    }
+    of_broker = (start for start in begun if start.broker_id == one.broker_id)
+    return any(start.offset <= one.from_offset and start.incarnation_id in now for start in of_broker)
 
 
 def _holds(registration: Registration, offset: int) -> bool:
@@ -84,6 +102,14 @@ def _story(
     if failed:
         story.tell(offset, time, f"the broker reported that directory {gone.directory_id} failed")
     back = _back(gone, offset, rows)
+    if gone.ended_by == REPORTED:
+        story.tell(offset, time, f"a new process of the broker reported directory {gone.directory_id}")
+        story.ending = "not registered yet"
+        if back is not None:
+            story.tell(back.from_offset, back.from_time, f"the broker registered with directory {gone.directory_id}")
+            story.end(back.from_offset, back.from_time, "the broker registered with it")
+            story.back_offset = back.from_offset
+        return story
     for registration in _registered(gone.broker_id, offset, registrations):
         if back is not None and registration.from_offset >= back.from_offset:
             break

@@ -14,6 +14,8 @@ CAUSES = {
     "log.dirs",
     "directory unknown": "replicas are offline in it, but the lake does not know that the broker ever had it: it "
     "failed before the oldest snapshot, or the replicas are marked LOST",
+    "directory not registered": "a new process of the broker reported replicas in it before it registered: until then "
+    "they count as offline",
     "broker stopped": "it was shut down in order",
     "broker lost": "it was fenced without a shutdown: it crashed, hung, or could not reach the controller",
     "broker restarted": "a new process registered before the session of the old one had expired",

@@ -26,6 +26,7 @@ from pipelines.ask.advice import (
     start,
     start_or_reassign,
     start_with_disks,
+    wait_and_keep,
 )
 from pipelines.ask.configs import UNCLEAN_ELECTION, Setting, setting
 from pipelines.ask.loss import Followed
@@ -87,18 +88,34 @@ class LastCopies:
                 found += map(_name, members)
         return sorted(found)
 
+    def _undecided(self, broker: int) -> tuple[set[str], set[str], set[str]]:
+        """The last copies on a broker that a process reported in a directory before it registered with it (R-COPY-12):
+        (the directories reported, those before, the partitions)."""
+        new, old, names = set[str](), set[str](), set[str]()
+        for fate, members in self.shapes:
+            for copy in last_copies(fate):
+                if copy.broker_id == broker and copy.left:
+                    new.add(str(copy.directory))
+                    old |= {str(directory) for left in copy.left for directory in left.directories}
+                    names |= set(map(_name, members))
+        return new, old, names
+
     # STEPS
 
     def steps(self, broker: int, *, running: bool) -> list[Advice]:
         """The steps that keep the last copies in directories that a broker lacks. Empty if there is none."""
-        held = self.away.get(broker)
+        new, old, undecided = self._undecided(broker)
+        first = wait_and_keep(broker, sorted(new), sorted(old), sorted(undecided)) if undecided else []
+        away = self.away.get(broker, {})
+        held = {place: names for place, members in away.items() if (names := sorted({*members} - undecided))}
         if not held:
-            return []
+            return first
         names = sorted({name for members in held.values() for name in members})
         directories = sorted(directory for directory in held if directory)
         twice = sorted({name for directory in directories for name in self.twice(broker, directory)})
         restart, unplaced = Deed(kind="restart", broker_id=broker), self._unplaced(broker)
         return [
+            *first,
             *self.before_start(broker, running=running),
             read_first(broker, directories, names, self.shared, unplaced),
             bring_back(broker, directories, names, running=running, twice=twice, placed=not unplaced),

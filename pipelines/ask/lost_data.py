@@ -90,9 +90,10 @@ class DataLoss(NamedTuple):
         if self.kind == UNREACHABLE:
             away = [copy for copy in self.copies if copy.given_up == "unregistered"]
             holds = "holds the last complete copy" if len(away) == 1 else "hold the last complete copies"
-            brokers = " and ".join(dict.fromkeys(copy.broker for copy in away))
+            brokers = list(dict.fromkeys(copy.broker for copy in away))
+            were = f"{' and '.join(brokers)} {'was' if len(brokers) == 1 else 'were'}"
             where = " and ".join(copy.where for copy in away)
-            return f"{what} is unreachable, not lost: {where} {holds}, and {brokers} was unregistered"
+            return f"{what} is unreachable, not lost: {where} {holds}, and {were} unregistered"
         if self.kind == LOST:
             how = " and ".join(sorted(_HOW[given_up] for given_up in hows))
             return f"{what} is lost: the last complete copy was in {where}, and {how}"
@@ -168,6 +169,8 @@ class AtRisk(NamedTuple):
     copies: Sequence[LastCopy]
     tiered: bool = False
     """Whether only the local part is at stake, which was not copied to remote storage yet."""
+    certain: bool = True
+    """Whether each of ``copies`` is complete. If not, one of them is: a start that is under way decides which."""
 
     @property
     def name(self) -> str:
@@ -370,6 +373,13 @@ def _at_risk(lake: Lake, found: Sequence[Followed], places: Places) -> list[AtRi
         }
         if last:
             tiered = tiered_topics(lake) if tiered is None else tiered
-            copies = tuple(places.copy(copy) for broker, copy in sorted(one.copies.items()) if broker in last)
-            at_risk.append(AtRisk(one.topic, one.topic_id, one.partition, copies, one.topic in tiered))
+            here = [copy for broker, copy in sorted(one.copies.items()) if broker in last]
+            before = [
+                replace(copy, directory=directory)
+                for copy in here
+                for left in copy.left
+                for directory in sorted(left.directories)
+            ]
+            copies = tuple(places.copy(copy) for copy in (*here, *before))
+            at_risk.append(AtRisk(one.topic, one.topic_id, one.partition, copies, one.topic in tiered, not before))
     return at_risk

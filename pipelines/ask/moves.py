@@ -49,7 +49,8 @@ class Move:
     outcome: str
     """``promoted``: it stayed. ``accepted``: too recent to decide. ``reverted``: it was reverted soon. ``recreated``:
     the source was offline or gone, so that nothing was moved and the replica began empty. ``returned``: the replica
-    was recreated elsewhere before, and the disk of the target is back with its log."""
+    was recreated elsewhere before, and the disk of the target is back with its log. ``undecided``: a process of the
+    broker reported it that has not registered yet: moved, or recreated."""
     reverted_offset: int | None
     reverted_time: datetime | None
     flips: int

@@ -8,12 +8,22 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from pipelines.ask.advice import Advice, compare_ids, find_failed, mount_or_reassign, put_back, repair_or_replace, told
+from pipelines.ask.advice import (
+    Advice,
+    compare_ids,
+    find_failed,
+    mount_or_reassign,
+    put_back,
+    repair_or_replace,
+    told,
+    wait_for_registration,
+)
 from pipelines.ask.impaired import Troubled, troubled
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.leaderless import Leaderless, leaderless
 from pipelines.ask.lost_data import Losses, losses
+from pipelines.ask.starting import under_way
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
@@ -160,6 +170,7 @@ def causes(lake: Lake, replicas: Sequence[OfflineReplica], last: LastCopies) -> 
         before = end is not None and (elsewhere or end.ended_by in LEFT_BEFORE) and replica.reason in BROKER_STATES
         directory = replica.directory_id if alone or before else None
         groups.setdefault((replica.reason, replica.broker_id, directory), []).append(replica)
+    begun = under_way(lake) if groups else {}
     stopping = _shutting_down(lake) if any(reason == "broker fenced" for reason, _, _ in groups) else set()
     answer = []
     for (reason, broker, directory), members in groups.items():
@@ -170,7 +181,9 @@ def causes(lake: Lake, replicas: Sequence[OfflineReplica], last: LastCopies) -> 
         if reason == "broker fenced" and broker in stopping:
             state = "was shut down in order"
         if directory is not None:
-            finding, steps = _about_directory(broker, directory, ends.get(directory), state, last)
+            finding, steps = _about_directory(
+                broker, directory, ends.get(directory), state, last, starting=broker in begun
+            )
         elif reason == "broker fenced":
             finding, steps = _about_fenced(broker, broker in stopping, last)
         elif reason == "broker missing":
@@ -231,10 +244,13 @@ class _End(NamedTuple):
 
 
 def _about_directory(
-    broker: int, directory: str, end: _End | None, state: str, last: LastCopies
+    broker: int, directory: str, end: _End | None, state: str, last: LastCopies, *, starting: bool
 ) -> tuple[str, Sequence[Advice]]:
-    """``state``: what the broker does."""
+    """``state``: what the broker does; ``starting``: a process of it reported that has not registered yet."""
     running = state == "runs"
+    if end is None and starting:
+        finding = f"a new process of broker {broker} reported directory {directory}, and has not registered yet"
+        return finding, last.about_directory(broker, wait_for_registration(broker, directory), running=False)
     if end is None:
         finding = f"broker {broker} never registered directory {directory}"
         return finding, last.about_directory(broker, compare_ids(broker, directory), running=running)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES
-from pipelines.ask.directory_changes import MOVED, RECREATED, RETURNED, directory_changes
+from pipelines.ask.directory_changes import MOVED, RECREATED, RETURNED, UNDECIDED, directory_changes
 from pipelines.ask.lost_data import DataLoss, every_loss
 from pipelines.lake.delta import literal
 from pipelines.lake.ledger import time_of
@@ -211,6 +211,11 @@ class _Wording:
             return f"replica on {broker} is in {new} again, with the log there: the disk is back (was {old}, empty)"
         if meaning == RECREATED:
             return f"replica on {broker} recreated empty in {new} (its data was in {old})"
+        if meaning == UNDECIDED:
+            return (
+                f"replica on {broker} is in {new} (was {old}): moved, or recreated empty, as the next registration of "
+                "the broker tells"
+            )
         return f"replica on {broker} moved: {old} -> {new}"
 
 

@@ -33,6 +33,12 @@ def starts(lake: Lake) -> list[Start]:
     return [Start(*row) for row in lake.query(f"SELECT * FROM {kept} ORDER BY start, broker_id")]
 
 
+def under_way(lake: Lake) -> dict[int, int]:
+    """The brokers of which a later process has reported and not registered by the lake's offset, and since when."""
+    present = dict(lake.query(f"SELECT broker_id, incarnation_id FROM {lake.at('brokers')}"))
+    return {one.broker_id: one.offset for one in starts(lake) if present.get(one.broker_id) == one.incarnation_id}
+
+
 def select_brokers(lake: Lake) -> None:
     """Creates loss_brokers: the states of brokers. ``undecided`` holds while a report can be of a process that has not
     registered yet: the broker is fenced, or such a process has reported (R-COPY-12)."""

@@ -6,12 +6,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from pipelines.ask.directory_changes import RECREATED, RETURNED
+from pipelines.ask.directory_changes import RECREATED, RETURNED, UNDECIDED
 from pipelines.ask.moves import Move
 from pipelines.show.selection import Chosen
 from pipelines.show.text import console, many, say, show_selection, show_table, when
 
-OTHERS = {RECREATED: "recreated empty in another directory", RETURNED: "on the old disk again"}
+OTHERS = {
+    RECREATED: "recreated empty in another directory",
+    RETURNED: "on the old disk again",
+    UNDECIDED: "moved or recreated, as the next registration of the broker tells",
+}
 """Outcomes of changes that are not moves."""
 
 

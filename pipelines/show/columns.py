@@ -262,7 +262,7 @@ MOVES = Table(
         Column("refused", "int", "how often it was refused"),
         Column("accepted_offset", "int", "offset of the record that accepted it"),
         Column("accepted_time", "time", "append time of that record"),
-        Column("outcome", "string", "promoted, accepted, reverted, recreated or returned"),
+        Column("outcome", "string", "promoted, accepted, reverted, recreated, returned or undecided"),
         Column("reverted_offset", "int", "offset of the record that reverted it"),
         Column("reverted_time", "time", "append time of that record"),
         Column("flips", "int", "how often it went back and came again"),

@@ -62,8 +62,9 @@ def show_losses(out: Console, answer: Losses, time: datetime, every: bool = Fals
         say(out)
         say(out, "Do not wipe", "bold")
     for copies, members in held:
-        where = " and ".join(copy.where for copy in copies)
-        holds = "holds the only complete copy" if len(copies) == 1 else "hold the only complete copies"
+        one = len(copies) == 1 or not members[0].certain
+        where = (" and " if members[0].certain else " or ").join(copy.where for copy in copies)
+        holds = "holds the only complete copy" if one else "hold the only complete copies"
         names = listed([one.name for one in members])
         say(out, f"  {where} {holds} of {many(len(members), 'partition')}: {names}", hang=4)
         tiered = [one.name for one in members if one.tiered]

@@ -20,6 +20,7 @@ from pipelines.ask.incident_list import incidents
 from pipelines.ask.moves import moves
 from pipelines.ask.offline_replicas import offline
 from pipelines.ask.partition_history import history
+from pipelines.ask.removal import safe_to_remove
 from pipelines.check.evaluate import run_checks
 from pipelines.run.log_lake import LogLake
 from pipelines.source.log_options import Options
@@ -139,6 +140,32 @@ def test_history_moves_and_incidents_say_the_same_of_a_replica_on_a_new_disk() -
         assert text == f"replica on 4 recreated empty in {one.target} (its data was in {one.source})"
     (gone,) = (one for one in incidents(lake) if one.kind == "directory gone" and one.from_offset == 542)
     assert "7 replicas recreated empty in other directories of the broker" in [event.what for event in gone.events]
+
+
+def test_start_that_has_not_registered_yet_is_told_alike_and_no_disk_of_it_may_be_wiped() -> None:
+    """At 530 its reports are there, its registration is not. ``offline`` said to bring the blank disk back ("holds
+    the only complete copy"), ``safe-to-remove`` that the old one could go, ``history`` that the replica moved."""
+    lake = replace(LogLake.of(Options(path=str(metadata_dir("kafka-4.0.1")))), offset=530)
+    new, old, other = "xnWvO701RhWOVniwivJerQ", "vrdTs6cClfegDF5jaNp1PA", "A_NnMt_Wt11DYpKzV5UIVg"
+    five = ("__consumer_offsets-0", "ah1-0", "am1-0", "am3-0", "ara3-0")
+    (cause,) = offline(lake).causes
+    assert cause.finding == f"a new process of broker 4 reported directory {new}, and has not registered yet"
+    assert [step.action for step in cause.steps] == ["look", "look", "replace"]
+    assert cause.steps[-1].forbidden
+    assert (cause.steps[-1].cost, {*cause.steps[-1].directories}) == (five, {new, old, other})
+    (newest,) = (one for one in incidents(lake) if one.going_on)
+    assert (newest.kind, newest.from_offset, newest.directory_id) == ("directory not registered", 517, new)
+    assert (newest.ending, newest.advice) == ("not registered yet", cause.advice)
+    removal = safe_to_remove(lake, f"4:{old}")
+    assert not removal.safe
+    assert removal.reasons[0].advice == cause.advice
+    assert {one.outcome for one in moves(lake) if one.accepted_offset >= 517} == {"undecided"}
+    assert next(event.what for event in history(lake, "am1-0").events if event.offset == 519).startswith(
+        f"replica on 4 is in {new} (was {old}): moved, or recreated empty"
+    )
+    whole = replace(lake, offset=559)
+    (story,) = (one for one in incidents(whole) if one.directory_id == new)
+    assert (story.kind, story.ending) == ("directory not registered", "the broker registered with it")
 
 
 def test_history_and_moves_say_the_same_of_every_change_of_a_directory() -> None:

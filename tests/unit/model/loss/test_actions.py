@@ -27,6 +27,17 @@ def test_last_copies_are_those_that_hold_everything_while_none_of_them_is_online
     assert last_copies(one_up.fate) == ()
 
 
+def test_copy_that_a_starting_process_reported_is_a_last_copy_and_may_lie_where_it_lay() -> None:
+    """R-ACT-1, R-ACT-3, R-COPY-12: the old directory was said to be safe to remove. kafka-4.0.1, offset 530."""
+    story = alone().broker(1, A, B, starting=True).version({1: B}, isr=(1,), leader=1)
+    assert [copy.broker_id for copy in last_copies(story.fate)] == [1]
+    assert given_up(story, "replace", 1, A) == [1]
+    assert given_up(story, "replace", 1, B) == [1]
+    story = story.broker(1, A, B, process=2)
+    assert last_copies(story.fate) == ()
+    assert given_up(story, "replace", 1, A) == []
+
+
 def test_partition_that_went_on_has_no_last_copies_offline() -> None:
     """R-ACT-1."""
     story = failed().broker(1, B, process=2).version({1: B}, isr=(1,))
