@@ -113,9 +113,13 @@ def read_first(
         )
     text = (
         f"{holds}: read {it} before anything else (kernel log, cable, mount, "
-        "file system), and copy the folders of these partitions to a safe place"
+        f"file system), and copy {_folders(names)} to a safe place"
     )
     return Advice(Action.READ, text, broker, tuple(directories), tuple(names))
+
+
+def _folders(names: Sequence[str]) -> str:
+    return "the folder of this partition" if len(names) == 1 else "the folders of these partitions"
 
 
 def bring_back(
@@ -129,8 +133,8 @@ def bring_back(
     it = "it" if len(directories) < 2 else "them"
     text = (
         f"bring {it} back with the same directory id (the disk itself, or all its files with meta.properties on a new "
-        f"one), and {'restart' if running else 'start'} broker {broker} with the same log.dirs{disks}: the copies are "
-        f"then in use again{leave_one_folder(twice, names)}"
+        f"one), and {'restart' if running else 'start'} broker {broker} with the same log.dirs{disks}: "
+        f"{'the copy is' if len(names) == 1 else 'the copies are'} then in use again{leave_one_folder(twice, names)}"
     )
     newer = tuple(name for name in twice if name in names)
     return Advice(
@@ -144,15 +148,19 @@ def bring_back(
     )
 
 
+def _folder(names: Sequence[str], which: str = "") -> str:
+    return f"the {which}folder{'s' if len(names) > 1 else ''}"
+
+
 def leave_one_folder(twice: Sequence[str], last: Sequence[str]) -> str:
     """What to do first with the folders of partitions that are in two directories of the broker (R-ACT-7)."""
     newer = [name for name in twice if name in last]
     older = [name for name in twice if name not in last]
     said = []
     if older:
-        said.append(f"move the folders of {few(older)} away from this disk")
+        said.append(f"move {_folder(older)} of {few(older)} away from this disk")
     if newer:
-        said.append(f"move the newer folders of {few(newer)} away from the other directories of the broker")
+        said.append(f"move {_folder(newer, 'newer ')} of {few(newer)} away from the other directories of the broker")
     if not said:
         return ""
     return f"; before the start, {' and '.join(said)}: Kafka does not start with two folders of a partition"
@@ -204,13 +212,26 @@ def restart_to_elect(broker: int, name: str) -> Advice:
 
 
 def do_not_replace(
-    broker: int, directories: Sequence[str], names: Sequence[str], *, registered: bool = True, may_run: bool = True
+    broker: int,
+    directories: Sequence[str],
+    names: Sequence[str],
+    *,
+    registered: bool = True,
+    may_run: bool = True,
+    recreated: bool = False,
 ) -> Advice:
     """What a blank disk costs, and what does not cost it.
 
     ``may_run``: the broker can be started without the disk. It cannot where no record has placed a copy (R-ACT-2).
+    ``recreated``: the replicas have been recreated empty already; none of them leads yet.
     """
     it = "it" if len(directories) < 2 else "them"
+    if recreated:
+        text = (
+            f"until then do not wipe or format {it}, and elect no other replica of {few(names)}: broker {broker} has "
+            "recreated the replicas empty, and the data would be lost for good"
+        )
+        return Advice(Action.REPLACE, text, broker, tuple(directories), tuple(names), tuple(names), forbidden=True)
     out = f", and do not take {it} out of log.dirs" if registered else ""
     would = "would" if may_run or not registered else "could"
     text = (
@@ -370,7 +391,9 @@ class CopyPlace:
 
     def keep_folder(self, name: str, *, went_on: bool) -> Advice:
         """The replica of the partition ``name`` was recreated in another directory, and the disk is away."""
-        kept = f"do not wipe {self.where}: if that disk can still be read, it holds the only copy; save it from there"
+        of = "of what was lost" if went_on else "of the data"
+        held = f"if that disk can still be read, it holds the only copy {of}"
+        kept = f"do not wipe {self.where}: {held}; save it from there"
         if went_on:
             text = (
                 f"{kept}. Before this disk goes back into the broker, move the partition's folder away from it: "

@@ -100,6 +100,11 @@ class LastCopies:
                     names |= set(map(_name, members))
         return new, old, names
 
+    def _given_up_on(self, broker: int) -> set[str | None]:
+        """How the last copies that a broker lacks were given up; None among them if one was not."""
+        every = ((fate, copy) for fate, _ in self.shapes for copy in last_copies(fate) if copy.broker_id == broker)
+        return {copy.given_up for fate, copy in every if copy.given_up is not None or not _listed(fate, copy)}
+
     # STEPS
 
     def steps(self, broker: int, *, running: bool) -> list[Advice]:
@@ -120,7 +125,13 @@ class LastCopies:
             read_first(broker, directories, names, self.shared, unplaced),
             bring_back(broker, directories, names, running=running, twice=twice, placed=not unplaced),
             *self._elections(broker, names),
-            do_not_replace(broker, directories, names, may_run=not self.given_up(restart)),
+            do_not_replace(
+                broker,
+                directories,
+                names,
+                may_run=not self.given_up(restart),
+                recreated=self._given_up_on(broker) == {"recreated"},
+            ),
         ]
 
     def about_directory(self, broker: int, ordinary: Advice, *, running: bool) -> list[Advice]:
@@ -156,7 +167,7 @@ class LastCopies:
         if saved:
             text = (
                 f"copy the folders of {few(saved)} from the disks of broker {broker} before it starts with them: they "
-                "may hold writes that the present leader lacks, and are truncated to its log then"
+                "may hold writes that the leader's log lacks, and are truncated to it then"
             )
             yield Advice(Action.READ, text, broker, partitions=tuple(saved))
         hit = self._elected_at_start(broker)
@@ -283,5 +294,5 @@ def _listed_or_alone(fate: Fate, copy: Copy, last: Sequence[Copy]) -> bool:
 
 
 def _listed(fate: Fate, copy: Copy) -> bool:
-    broker = fate.brokers[copy.broker_id]
-    return all(directory is None or broker.lists(directory) for directory in _places(copy))
+    broker = fate.brokers.get(copy.broker_id)
+    return broker is not None and all(directory is None or broker.lists(directory) for directory in _places(copy))

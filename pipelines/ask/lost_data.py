@@ -75,6 +75,8 @@ class DataLoss(NamedTuple):
     """The leader at the lake's offset, None if there is none."""
     followed_by: int | None = None
     """Offset of the partition's next loss, None if this is its newest."""
+    followed_by_kind: str | None = None
+    """The kind of that loss."""
 
     @property
     def name(self) -> str:
@@ -99,7 +101,7 @@ class DataLoss(NamedTuple):
             return f"{what} is lost: the last complete copy was in {where}, and {how}"
         now = "" if self.leader_now == self.leader else f"; {_leads(self.leader_now)} now"
         if self.followed_by is not None:
-            now = f"; more was lost at offset {self.followed_by}"
+            now = f"; {_MORE[self.followed_by_kind or LOST]} offset {self.followed_by}"
         if self._crashed:
             return (
                 f"{self.copies[0].broker} {'led' if now else 'leads'} after an unclean shutdown: what it had not "
@@ -138,6 +140,9 @@ _HOW = {
     "unregistered": "its broker was unregistered",
     None: "another replica leads without it",
 }
+
+
+_MORE = {LOST: "more was lost at", MAY_LACK: "more may be missing since", UNREACHABLE: "unreachable since"}
 
 
 def _leads(leader: int | None) -> str:
@@ -284,12 +289,15 @@ def _without_online_leader(lake: Lake) -> str:
 
 def _in_order(losses: Sequence[DataLoss]) -> list[DataLoss]:
     """The losses, each with the offset of its partition's next one."""
-    following: dict[tuple[str, int], int] = {}
+    following: dict[tuple[str, int], DataLoss] = {}
     answer = []
     for one in sorted(losses, key=attrgetter("offset"), reverse=True):
         key = one.topic_id, one.partition
-        answer.append(one._replace(followed_by=following.get(key)))
-        following[key] = one.offset
+        if (newer := following.get(key)) is not None:
+            answer.append(one._replace(followed_by=newer.offset, followed_by_kind=newer.kind))
+        else:
+            answer.append(one)
+        following[key] = one
     return sorted(answer, key=lambda one: (one.topic, one.partition, one.topic_id, one.offset))
 
 
@@ -299,7 +307,7 @@ def _truncated(losses: Sequence[DataLoss]) -> dict[int, list[str]]:
     for one in losses:
         for copy in one.copies if one.went_on_offset is not None else ():
             kept = copy.given_up in (None, "unregistered") and copy.overwritten_offset is None
-            if kept and copy.place != "online":
+            if kept and copy.place != "online" and copy.broker_id != one.leader:
                 found.setdefault(copy.broker_id, {})[one.name] = None
     return {broker: list(names) for broker, names in found.items()}
 

@@ -166,7 +166,7 @@ def test_disk_comes_back_without_the_folder_that_was_recreated_elsewhere(tmp_pat
     story.broker(1, "b", process=2).assign("t", 0, 1, "b")
     lake = story.lake(tmp_path)
     (cause,) = offline(lake).causes
-    assert "move the folders of t-0 away from this disk" in cause.advice
+    assert "move the folder of t-0 away from this disk" in cause.advice
 
 
 def test_newer_folder_leaves_where_the_older_one_is_the_last_copy(tmp_path: Path) -> None:
@@ -176,6 +176,33 @@ def test_newer_folder_leaves_where_the_older_one_is_the_last_copy(tmp_path: Path
     (step,) = loss.steps
     assert (step.action, step.newer_leaves) == (Action.BRING_BACK, ("t-0",))
     assert "move the partition's newer folder away" in step.text
+
+
+def test_disk_whose_replicas_were_recreated_is_not_to_be_wiped(tmp_path: Path) -> None:
+    """It said that to replace it would recreate the replicas empty, which had happened. kafka-4.0.1, offset 236."""
+    story = Story().broker(1, "ab").topic("t", {1: "a"}).left(1, "b").change("t", 0, leader=-1, isr=(1,))
+    story.broker(1, "b", process=2).assign("t", 0, 1, "b")
+    steps = offline(story.lake(tmp_path)).leaderless[0].steps
+    assert actions(steps) == KEPT
+    assert steps[-1].forbidden
+    assert "has recreated the replicas empty" in steps[-1].text
+
+
+def test_log_of_a_broker_that_crashed_while_it_led_is_not_saved_from_its_own_leadership(tmp_path: Path) -> None:
+    """It said to copy its folders before it starts, as "the present leader" lacks writes. kafka-4.1.2, offset 629."""
+    story = Story().broker(1, "a").topic("t", {1: "a"}).fence(1).change("t", 0, leader=-1, isr=())
+    story.broker(1, "a", process=2).change("t", 0, leader=1, isr=(1,), leader_recovery_state=1)
+    steps = only_steps(offline(story.fence(1).change("t", 0, leader=-1).lake(tmp_path)))
+    assert actions(steps) == [Action.START]
+
+
+def test_loss_before_the_broker_was_unregistered_says_since_when_the_rest_is_unreachable(tmp_path: Path) -> None:
+    """It said that more was lost, beside "unreachable, not lost". kafka-4.4.0, offset 767."""
+    story = Story().broker(1, "a").topic("t", {1: "a"}).fence(1).change("t", 0, leader=-1, isr=())
+    story.broker(1, "a", process=2).change("t", 0, leader=1, isr=(1,), leader_recovery_state=1)
+    first, second = offline(story.fence(1).change("t", 0, leader=-1).unregister(1).lake(tmp_path)).data.losses
+    assert (first.kind, second.kind) == ("may lack writes", "unreachable")
+    assert first.finding.endswith(f"; unreachable since offset {second.offset}")
 
 
 def test_stopped_broker_with_the_last_copy_starts_with_all_its_disks(tmp_path: Path) -> None:
