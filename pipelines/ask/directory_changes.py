@@ -1,6 +1,6 @@
 """What it means that a replica has another directory of its broker: its log moved, was recreated empty, or is back.
 
-``history``, ``moves`` and ``incidents`` take it from here. ``jbod_model.loss.copies`` has the same rules.
+``history``, ``moves``, ``incidents`` and the checks take it from here. ``jbod_model.loss.copies`` has the same rules.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ MOVED, RECREATED, RETURNED, UNDECIDED = "moved", "recreated", "returned", "undec
 
 
 def directory_changes(lake: Lake, of: str = "true") -> str:
-    """SQL: topic, topic_id, partition, broker_id, source, target, came_offset, came_time, at_offset, at_time,
-    decided_offset (of the registration that decided, or at_offset) and meaning.
+    """SQL: topic, topic_id, partition, replica_index, broker_id, source, target, came_offset, came_time, at_offset,
+    at_time, undecided (whether the report can be of a process that had not registered), decided_offset (of the
+    registration that decided, or at_offset) and meaning.
 
     ``of``: a condition on topic and partition.
 
@@ -27,9 +28,9 @@ def directory_changes(lake: Lake, of: str = "true") -> str:
     return f"""(
         WITH history AS (SELECT * FROM {lake.until("assignments")} WHERE {of}),
         changed AS (
-            SELECT n.topic, n.topic_id, n.partition, n.broker_id, o.directory_id AS source, n.directory_id AS target,
-                   o.from_offset AS came_offset, o.from_time AS came_time, n.from_offset AS at_offset,
-                   n.from_time AS at_time
+            SELECT n.topic, n.topic_id, n.partition, n.replica_index, n.broker_id, o.directory_id AS source,
+                   n.directory_id AS target, o.from_offset AS came_offset, o.from_time AS came_time,
+                   n.from_offset AS at_offset, n.from_time AS at_time
             FROM (SELECT * FROM history WHERE ended_by = 'moved') o
             JOIN history n ON n.topic_id = o.topic_id AND n.partition = o.partition
                  AND n.broker_id = o.broker_id AND n.from_offset = o.to_offset
@@ -72,8 +73,8 @@ def directory_changes(lake: Lake, of: str = "true") -> str:
                   AND p.from_offset < n.at_offset AND (p.to_offset IS NULL OR p.to_offset > o.since)
             )
         )
-        SELECT topic, topic_id, partition, broker_id, source, target, came_offset, came_time, at_offset, at_time,
-               coalesce(since, at_offset) AS decided_offset,
+        SELECT topic, topic_id, partition, replica_index, broker_id, source, target, came_offset, came_time, at_offset,
+               at_time, undecided, coalesce(since, at_offset) AS decided_offset,
                CASE WHEN back THEN '{RETURNED}' WHEN recreated THEN '{RECREATED}' WHEN waits THEN '{UNDECIDED}'
                     ELSE '{MOVED}' END AS meaning
         FROM judged LEFT JOIN (SELECT *, true AS back FROM returned) r

@@ -2,8 +2,8 @@
 
 from pipelines.check.definition import Check
 
-# A starting process may report directories before it registers, under the fenced registration of its predecessor
-# (R-PROC-4). Only a broker that is not fenced is the process that saw its disk fail.
+# A starting process may report directories before it registers, under the registration of its predecessor (R-PROC-4).
+# Only the process that saw its disk fail must wait for it.
 RECREATED = Check(
     id="B-05",
     name="recreated-after-failure",
@@ -13,22 +13,22 @@ RECREATED = Check(
     "holds, and copies everything once more.",
     sql="""
         SELECT m.broker_id, m.source AS directory_id, m.topic_id, m.topic, m.partition,
-               max(m.replica_index) AS replica_index, max(m.moved_offset) AS since_offset,
-               max(m.moved_time) AS since_time, max_by(m.target, m.moved_offset) AS target,
+               max(m.replica_index) AS replica_index, max(m.at_offset) AS since_offset,
+               max(m.at_time) AS since_time, max_by(m.target, m.at_offset) AS target,
                coalesce('; ' || max(k.keep), '') AS also
         FROM moves m
         LEFT JOIN last_copies k ON k.broker_id = m.broker_id
         JOIN directories_history d ON d.broker_id = m.broker_id AND d.directory_id = m.source
-             AND d.ended_by = 'failed' AND d.to_offset <= m.moved_offset
+             AND d.ended_by = 'failed' AND d.to_offset <= m.at_offset
         JOIN brokers_history f ON f.broker_id = m.broker_id AND f.from_offset <= d.to_offset
              AND (f.to_offset IS NULL OR f.to_offset > d.to_offset)
-        JOIN brokers_history n ON n.broker_id = m.broker_id AND n.from_offset <= m.moved_offset
-             AND (n.to_offset IS NULL OR n.to_offset > m.moved_offset)
+        JOIN brokers_history n ON n.broker_id = m.broker_id AND n.from_offset <= m.at_offset
+             AND (n.to_offset IS NULL OR n.to_offset > m.at_offset)
         LEFT JOIN directories_history s ON s.broker_id = m.broker_id AND s.directory_id = m.source
-             AND s.from_offset >= d.to_offset AND s.from_offset <= m.moved_offset
+             AND s.from_offset >= d.to_offset AND s.from_offset <= m.at_offset
         CROSS JOIN params
-        WHERE f.incarnation_id = n.incarnation_id AND NOT n.fenced AND s.directory_id IS NULL
-          AND m.moved_time >= params.window_time
+        WHERE m.meaning = 'recreated' AND NOT m.undecided AND f.incarnation_id = n.incarnation_id
+          AND s.directory_id IS NULL AND m.at_time >= params.window_time
         GROUP BY m.broker_id, m.source, m.topic_id, m.topic, m.partition
     """,
     message="directory {directory_id} of broker {broker_id} had failed, and the replica was recreated in {target}",
@@ -46,9 +46,9 @@ FLAPPING = Check(
         SELECT c.broker_id, c.topic_id, c.topic, c.partition, c.replica_index, c.since_offset, c.since_time, c.times
         FROM (
             SELECT m.broker_id, m.topic_id, m.topic, m.partition, max(m.replica_index) AS replica_index,
-                   max(m.moved_offset) AS since_offset, max(m.moved_time) AS since_time, count(*) AS times
+                   max(m.at_offset) AS since_offset, max(m.at_time) AS since_time, count(*) AS times
             FROM moves m CROSS JOIN params
-            WHERE m.moved_time >= params.flap_time
+            WHERE m.at_time >= params.flap_time
             GROUP BY m.broker_id, m.topic_id, m.topic, m.partition
         ) c
         CROSS JOIN params
@@ -68,16 +68,14 @@ REVERTED = Check(
     "take place.",
     sql="""
         SELECT b.broker_id, b.source AS directory_id, b.topic_id, b.topic, b.partition,
-               max(b.replica_index) AS replica_index, max(b.moved_offset) AS since_offset,
-               max(b.moved_time) AS since_time, max_by(b.target, b.moved_offset) AS home
+               max(b.replica_index) AS replica_index, max(b.at_offset) AS since_offset,
+               max(b.at_time) AS since_time, max_by(b.target, b.at_offset) AS home
         FROM moves a
         JOIN moves b ON b.topic_id = a.topic_id AND b.partition = a.partition AND b.broker_id = a.broker_id
-             AND b.came_offset = a.moved_offset AND b.target = a.source
-        JOIN directories_history d ON d.broker_id = b.broker_id AND d.directory_id = b.source
-             AND d.from_offset <= b.moved_offset AND (d.to_offset IS NULL OR d.to_offset > b.moved_offset)
+             AND b.came_offset = a.at_offset AND b.target = a.source
         CROSS JOIN params
-        WHERE NOT a.recreated AND b.moved_time >= params.window_time
-          AND b.moved_time <= a.moved_time + INTERVAL '1' SECOND * params.soon
+        WHERE a.meaning = 'moved' AND b.meaning = 'moved' AND b.at_time >= params.window_time
+          AND b.at_time <= a.at_time + INTERVAL '1' SECOND * params.soon
         GROUP BY b.broker_id, b.source, b.topic_id, b.topic, b.partition
     """,
     message="moved to {directory_id} of broker {broker_id} and back to {home}",
@@ -98,9 +96,9 @@ DIED_AFTER_MOVE = Check(
             FROM directories_history d CROSS JOIN params
             WHERE d.ended_by = 'failed' AND d.to_time >= params.window_time
         ), touched AS (
-            SELECT broker_id, target AS directory_id, moved_offset AS at_offset, moved_time AS at_time,
-                   CASE WHEN recreated THEN 'recreated' ELSE 'moved' END AS how
-            FROM moves
+            SELECT broker_id, target AS directory_id, at_offset, at_time,
+                   CASE WHEN meaning = 'recreated' THEN 'recreated' ELSE 'moved' END AS how
+            FROM moves WHERE meaning <> 'returned'
             UNION ALL
             SELECT broker_id, directory_id, to_offset, to_time, 'deleted'
             FROM assignments_history WHERE ended_by = 'removed' AND kind = 'assigned'

@@ -3,7 +3,8 @@
 For every history table ``T`` of a lake: ``T``, the rows true at the given offset, and ``T_history``, the rows that
 began by then, with later ends shown as open. ``records``: the records up to the offset. ``assignment_requests``: the
 requests of brokers by then, empty if the lake never read requests. ``min_isr``: topic and min_insync_replicas, if the
-log sets it. ``tiered``: topics with remote storage. ``losses``: the model's results about lost data (``LOSSES``).
+log sets it. ``tiered``: topics with remote storage. ``moves``: the replicas that went from one directory of their
+broker to another, and what it means (``MOVES``). ``losses``: the model's results about lost data (``LOSSES``).
 ``last_copies``: what has to come before a broker is restarted or its disks are replaced (``LAST_COPIES``).
 ``held_back``: nodes that support lower levels of a feature than others (``HELD_BACK``), a row for each broker and one
 for all controllers. ``params``: one row, of ``Params``. The views of ``DERIVED`` are built on these.
@@ -24,6 +25,7 @@ from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
 from pipelines.ask.advice import told
 from pipelines.ask.assignment_requests import requests_until
 from pipelines.ask.configs import features, min_isr, tiered_topics
+from pipelines.ask.directory_changes import directory_changes
 from pipelines.ask.lost_data import DataLoss, Losses, losses
 from pipelines.ask.requests_sql import ERROR_NAMES, LAST_ASKED, PROCESSES
 from pipelines.ask.upgrade import BROKER, Blocker, held_back
@@ -51,23 +53,6 @@ DERIVED: Mapping[str, str] = {
         WHERE d.directory_id IS NULL
         GROUP BY h.broker_id, h.directory_id
     """,
-    # A replica that went from one directory of its broker to another: since when it was in the first, when it left; and
-    # whether the first was not online then, so that the replica was recreated empty and nothing moved (R-COPY-4). For a
-    # fenced broker its next registration decides: the report may have come before it (R-COPY-12).
-    "moves": """
-        SELECT a.topic_id, a.topic, a.partition, a.replica_index, a.broker_id, a.directory_id AS source,
-               b.directory_id AS target, a.from_offset AS came_offset, b.from_offset AS moved_offset,
-               b.from_time AS moved_time,
-               coalesce(d.directory_id IS NULL OR (f.fenced AND d.to_offset = f.to_offset), false) AS recreated
-        FROM assignments_history a
-        JOIN assignments_history b ON b.topic_id = a.topic_id AND b.partition = a.partition
-             AND b.replica_index = a.replica_index AND b.from_offset = a.to_offset
-        LEFT JOIN directories_history d ON d.broker_id = a.broker_id AND d.directory_id = a.directory_id
-             AND d.from_offset <= a.to_offset AND (d.to_offset IS NULL OR d.to_offset > a.to_offset)
-        LEFT JOIN brokers_history f ON f.broker_id = a.broker_id
-             AND f.from_offset <= a.to_offset AND (f.to_offset IS NULL OR f.to_offset > a.to_offset)
-        WHERE a.ended_by = 'moved'
-    """,
     # A replica whose topic was removed while its disk or broker was away, and that is still away: it still has the log.
     "strays": """
         SELECT a.topic_id, a.topic, a.partition, a.replica_index, a.broker_id, a.directory_id, o.reason,
@@ -83,6 +68,24 @@ DERIVED: Mapping[str, str] = {
     "error_names": ERROR_NAMES,
     "last_asked": LAST_ASKED,
 }
+
+MOVES = pa.schema(
+    [
+        ("topic_id", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("replica_index", pa.int32()),
+        ("broker_id", pa.int32()),
+        ("source", pa.string()),
+        ("target", pa.string()),
+        ("came_offset", pa.int64()),
+        ("at_offset", pa.int64()),
+        ("at_time", TIME),
+        ("undecided", pa.bool_()),
+        ("meaning", pa.string()),
+    ]
+)
+"""The columns of ``directory_changes``, without those that no check reads."""
 
 LOSSES = pa.schema(
     [
@@ -191,6 +194,14 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
         skew_replicas=_SKEW_REPLICAS,
     )
     return row, {topic: number for topic, number in wanted.topics.items() if topic}
+
+
+def move_rows(lake: Lake) -> pa.Table:
+    """The rows of ``moves`` until the lake's offset."""
+    names = [name if name != "at_time" else "epoch_us(at_time)" for name in MOVES.names]
+    rows = lake.query(f"SELECT {', '.join(names)} FROM {directory_changes(lake)}")
+    columns = zip(*rows, strict=True) if rows else ([] for _ in names)
+    return pa.table([pa.array(column, type) for column, type in zip(columns, MOVES.types, strict=True)], schema=MOVES)
 
 
 def losses_of(lake: Lake, settings: Settings) -> Losses:
@@ -304,6 +315,8 @@ def _with_views(lake: Lake, settings: Settings, wanted: Set[str]) -> duckdb.Duck
     for name, query in DERIVED.items():
         if name in wanted:
             connection.execute(f"CREATE TEMP VIEW {name} AS {query}")
+    if "moves" in wanted:
+        connection.register("moves", move_rows(lake))
     if {"losses", "last_copies"} & wanted:
         data = losses_of(lake, settings)
         connection.register("losses", loss_rows(data))

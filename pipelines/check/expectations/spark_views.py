@@ -16,7 +16,16 @@ from deltalake import DeltaTable
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pipelines.check.contract_run import about, newest_versions
-from pipelines.check.views import DERIVED, held_back_rows, inputs, last_copies_rows, loss_rows, losses_of, tiered_rows
+from pipelines.check.views import (
+    DERIVED,
+    held_back_rows,
+    inputs,
+    last_copies_rows,
+    loss_rows,
+    losses_of,
+    move_rows,
+    tiered_rows,
+)
 from pipelines.lake import files
 from pipelines.lake.delta import data_files
 from pipelines.lake.ledger import open_ledger
@@ -75,6 +84,7 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
         view("lake", few(**{name: [value] for name, value in about(lake).items()}))
         for name, query in DERIVED.items():
             view(name, spark.sql(spark_sql(query)))
+        view("moves", spark.createDataFrame(move_rows(lake)))
         data = losses_of(lake, settings)
         view("losses", spark.createDataFrame(loss_rows(data)))
         view("last_copies", spark.createDataFrame(last_copies_rows(lake, data)))

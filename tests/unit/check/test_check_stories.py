@@ -154,6 +154,8 @@ CASES: Mapping[str, Case] = {
             two_brokers().left(1, "bc").broker(1, "abc", process=2).assign("t", 0, 1, "b"),
             two_brokers().left(1, "bc").broker(1, "abc").assign("t", 0, 1, "b"),
             two_brokers().left(1, "bc").assign("t", 0, 1, "b").pause(700_000),
+            # A new process reports a new disk within the session of the one before it, so the broker is not fenced.
+            two_brokers().left(1, "bc").assign("t", 0, 1, "n").broker(1, "bcn", process=2),
         ],
     ),
     "B-06": Case(
@@ -232,6 +234,12 @@ CASES: Mapping[str, Case] = {
             two_brokers().assign("t", 0, 1, "b").assign("t", 0, 1, "a").pause(700_000),
             # B came back later: when the replica left it, it was away.
             two_brokers().assign("t", 0, 1, "b").left(1, "ac").assign("t", 0, 1, "a").broker(1, "abc", process=2),
+            # The first report is of a new process that lacks A: the replica was recreated, and nothing went back.
+            two_brokers()
+            .assign("t", 0, 1, "n")
+            .broker(1, "bcn", process=2)
+            .broker(1, "abcn", process=3)
+            .assign("t", 0, 1, "a"),
         ],
     ),
     "B-15": Case(
