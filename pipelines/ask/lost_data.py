@@ -332,7 +332,7 @@ def _data_loss(
         kind=loss.kind,
         offset=loss.offset,
         time=time,
-        copies=tuple(places.copy(copy) for copy in loss.copies),
+        copies=tuple(places.copy(_by_now(copy, one.copies.get(copy.broker_id), loss)) for copy in loss.copies),
         leader=loss.leader,
         went_on_offset=loss.went_on,
         until_offset=loss.until,
@@ -340,6 +340,14 @@ def _data_loss(
         accepted=loss.kind != UNREACHABLE and loss.offset <= accepted_until,
         leader_now=None if state is None or state.leader < 0 else state.leader,
     )
+
+
+def _by_now(copy: Copy, present: Copy | None, loss: Loss) -> Copy:
+    """The copy of a loss; given up if another replica leads and its own was recreated elsewhere since (R-ACT-7)."""
+    kept = copy.given_up is None and copy.overwritten is None and copy.broker_id != loss.leader
+    if not kept or present is None or present.since == copy.since:
+        return copy
+    return copy.give_up("recreated", present.since)
 
 
 @dataclass(frozen=True)
