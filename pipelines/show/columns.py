@@ -63,6 +63,24 @@ def _words_of_checks() -> list[str]:
     return [*SEVERITIES, *(word for check in CHECKS for word in (check.id, check.name))]
 
 
+def _words_of_incidents() -> list[str]:
+    """The kinds of incidents, and how they end."""
+    from pipelines.ask.incidents_story import CAUSES
+
+    return [*CAUSES, "not back", "came back", "moved to broker", "blank disk", "unregistered", "not registered yet"]
+
+
+def _with_errors(*words: str) -> Callable[[], list[str]]:
+    """These words, and Kafka's names of a controller's errors."""
+
+    def words_and_errors() -> list[str]:
+        from jbod_model.formats.kafka_errors import KafkaError
+
+        return [*words, *(error.name for error in KafkaError if error.value)]
+
+    return words_and_errors
+
+
 STATUS = Table(
     "status",
     "a figure or a fact",
@@ -117,6 +135,27 @@ HISTORY = Table(
         Column("what", "string", "the effect in words"),
     ),
     reasons=("what",),
+    reason_words=(
+        "created",
+        "added",
+        "moved",
+        "recreated",
+        "removed",
+        "leader",
+        "isr",
+        "elr",
+        "adding",
+        "removing",
+        "offline",
+        "broker missing",
+        "broker fenced",
+        "directory offline",
+        "directory lost",
+        "lost",
+        "unreachable",
+        "may lack writes",
+        "snapshot",
+    ),
 )
 RISK = Table(
     "risk",
@@ -205,6 +244,7 @@ INCIDENTS = Table(
     ),
     more=("successors", "events", "steps"),
     reasons=("kind", "ending"),
+    reason_words=_words_of_incidents,
     directories=_HERE,
 )
 OUTAGES = Table(
@@ -269,7 +309,7 @@ MOVES = Table(
         Column("duration", "seconds", "from the first request to the outcome, in seconds"),
     ),
     reasons=("outcome",),
-    reason_words=("promoted", "accepted", "reverted", "recreated"),
+    reason_words=("promoted", "accepted", "reverted", "recreated", "returned", "undecided"),
     directories={"source_id": "source", "target_id": "target"},
 )
 ASSIGNMENTS = Table(
@@ -290,6 +330,7 @@ ASSIGNMENTS = Table(
         Column("error", "string", "the controller's error, empty for none", _last_asked("error")),
     ),
     reasons=("state", "error"),
+    reason_words=_with_errors("not requested", "refused", "not yet recorded"),
     more=("asked",),
     directories=_HERE,
 )
@@ -307,6 +348,7 @@ REQUESTS = Table(
         Column("latency_ms", "int", "milliseconds from the request to that record", "asked.latency_ms"),
     ),
     reasons=("outcome", "error"),
+    reason_words=_with_errors("refused", "recorded", "already true", "pending", "not in the log"),
     directories=_HERE,
 )
 QUEUE = Table(

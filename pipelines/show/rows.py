@@ -38,7 +38,7 @@ class Table:
     reasons: Sequence[str] = ()
     """The columns that --reason compares."""
     reason_words: Sequence[str] | Callable[[], Sequence[str]] = ()
-    """What these columns can hold, if that is a fixed list: --reason refuses what matches none of it."""
+    """What these columns can hold, if not only what the rows hold: --reason refuses what matches none of it."""
     brokers: str = "broker_id"
     """The column that --broker compares: an id, or a list of ids."""
     more: Sequence[str] = ()
