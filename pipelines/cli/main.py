@@ -26,7 +26,7 @@ from jbod_model.errors import JbodError, Retriable, UsageError, first_line_of
 from pipelines.cli.afterwards import refusals
 from pipelines.cli.options import make_readable
 from pipelines.cli.process import READER_GONE, Stopped, interrupt_by_exception, interrupt_by_signal, output, reader_gone
-from pipelines.cli.progress import add_volume, set_volume, told
+from pipelines.cli.progress import Quiet, Verbose, add_volume, set_volume, told
 from pipelines.start.python_process import collect_rarely, without_blas_threads
 from pipelines.storage.faults import fault_of_storage
 
@@ -75,7 +75,7 @@ def application(arguments: Sequence[str] = ()) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True)(_for_all_commands)
-    wanted = [name for name, commands in MODULES.items() if any(word in commands for word in arguments[:3])]
+    wanted = [name for name, commands in MODULES.items() if any(word in commands for word in arguments[:4])]
     for name in MODULES if COMPLETE in os.environ or not wanted else wanted:
         module = importlib.import_module(f"pipelines.cli.{name}")
         for command in MODULES[name]:
@@ -118,7 +118,10 @@ def _for_all_commands(
     _version: Annotated[
         bool, typer.Option("--version", help="The version of jbod.", is_eager=True, callback=_show_version)
     ] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
+    set_volume(quiet=quiet, verbose=verbose)
     if conf:
         os.environ["JBOD_CONF"] = os.pathsep.join(conf)
     if context.invoked_subcommand is None:

@@ -1,7 +1,7 @@
 """Progress, notices and decisions on standard error.
 
 Progress of long work is on a terminal one line that is replaced, otherwise a line every 10 s. Every command takes
-``-q``, which prints neither progress nor notices, and ``-v``, which also prints decisions.
+``-q``, which prints neither progress nor notices, and ``-v``, which also prints decisions: after its name or before it.
 """
 
 from __future__ import annotations
@@ -118,10 +118,10 @@ def _with_volume(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(*, quiet: bool, verbose: bool, **values: Any) -> None:
-        if quiet and verbose:
+        set_volume(quiet=quiet or _work.quiet, verbose=verbose or _work.verbose)
+        if _work.quiet and _work.verbose:
             raise UsageError("--quiet and --verbose: give one of them")
-        set_volume(quiet=quiet, verbose=verbose)
-        if verbose:
+        if _work.verbose:
             _tell_settings()
         command(**values)
 

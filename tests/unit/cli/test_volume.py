@@ -38,7 +38,7 @@ def test_quiet_command_prints_the_answer_alone_and_a_verbose_one_its_decisions(
     assert code == 0
     told = [line for line in notices.splitlines() if line.startswith("jbod: ")]  # the others are progress
     assert [line.split()[1] for line in told] == ["--at-time", "1"]
-    assert leave(capsys, *ASKED, "-q") == (0, answer, "")
+    assert leave(capsys, *ASKED, "-q") == leave(capsys, "-q", *ASKED) == (0, answer, "")
     _, same, decisions = leave(capsys, *ASKED, "-v")
     assert same == answer
     assert f"jbod: replayed the log {LOG} in memory by " in decisions
@@ -49,7 +49,8 @@ def test_quiet_command_prints_its_errors(capsys: pytest.CaptureFixture[str], tmp
     code, _, problem = leave(capsys, "status", "--lake", str(tmp_path), "-q")
     assert code == 2
     assert "no lake there" in problem
-    assert leave(capsys, "status", "-q", "-v")[::2] == (2, "jbod: --quiet and --verbose: give one of them\n")
+    for words in (("status", "-q", "-v"), ("-q", "status", "-v"), ("-vq", "status")):
+        assert leave(capsys, *words)[::2] == (2, "jbod: --quiet and --verbose: give one of them\n")
 
 
 def test_quiet_work_has_no_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
