@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines.start.switch import TRICKS, VARIABLE
+from pipelines.start.process import TRICKS, VARIABLE
 
 ROOT = Path(__file__).resolve().parents[1]
 LOG = ROOT / "tests" / "fixtures" / "clusters" / "kafka-4.1.2" / "metadata" / "controller-100"

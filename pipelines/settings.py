@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args,
 from annotated_types import Ge, Gt, Le
 
 from jbod_model.errors import UsageError
-from pipelines.start.switch import Trick
+from pipelines.start.process import Trick
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pipelines.ask.directory_list import directories
     from pipelines.ask.incident_list import incidents
+    from pipelines.ask.json_values import image
     from pipelines.ask.lake_status import status
-    from pipelines.ask.metadata_image import image
     from pipelines.ask.offline_replicas import offline
     from pipelines.ask.partition_history import history
     from pipelines.lake.reader import Lake
@@ -23,7 +23,7 @@ _MODULES = {
     "Lake": "pipelines.lake.reader",
     "directories": "pipelines.ask.directory_list",
     "history": "pipelines.ask.partition_history",
-    "image": "pipelines.ask.metadata_image",
+    "image": "pipelines.ask.json_values",
     "incidents": "pipelines.ask.incident_list",
     "offline": "pipelines.ask.offline_replicas",
     "status": "pipelines.ask.lake_status",

@@ -1,10 +1,18 @@
-"""Answers as JSON: names in snake_case, times as ISO text, durations in seconds."""
+"""Answers as JSON: names in snake_case, times as ISO text, durations in seconds; and the whole state at an offset.
+
+The state has the shape of a Kafka metadata image.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipelines.lake.reader import Lake
 
 _PLAIN = (str, int, bool, float, type(None))
 
@@ -24,3 +32,63 @@ def jsonable(answer: Any) -> Any:
     if isinstance(answer, timedelta):
         return answer.total_seconds()
     return answer.isoformat() if isinstance(answer, datetime) else answer
+
+
+_PARTITION = """json_object(
+    'topic', p.topic, 'topicId', p.topic_id, 'partition', p.partition, 'replicas', p.replicas, 'isr', p.isr,
+    'elr', p.elr, 'adding', p.adding, 'removing', p.removing, 'leader', p.leader, 'leaderEpoch', p.leader_epoch,
+    'partitionEpoch', p.partition_epoch, 'directories', p.directories,
+    'offlineReplicas', coalesce(o.brokers, []::INTEGER[]))"""
+_BROKER = """json_merge_patch(json_object(
+    'brokerId', broker_id, 'epoch', broker_epoch, 'incarnationId', incarnation_id, 'fenced', fenced,
+    'inControlledShutdown', in_controlled_shutdown, 'logDirs', log_dirs),
+    json_object('cordonedLogDirs', cordoned_log_dirs))"""
+"""A merge leaves out null values: those of brokers that never listed cordoned directories."""
+
+
+def image(lake: Lake) -> dict[str, Any]:
+    """``{"op", "offset", "partitions", "brokers"}``: topics by name, partitions and brokers ascending.
+
+    Their keys are Kafka's. The object has ``incomplete_since`` if there are unknown records (R-REC-4).
+    """
+    found: dict[str, Any] = json.loads("".join(image_text(lake)))
+    return found
+
+
+def image_text(lake: Lake) -> Iterator[str]:
+    """The same as JSON text in pieces, of some thousand partitions each: DuckDB writes it while it is read."""
+    yield f'{{"op":"image","offset":{lake.offset},"partitions":['
+    yield from _joined(_partitions(lake))
+    yield '],"brokers":['
+    yield from _joined(lake.stream(f"SELECT {_BROKER} FROM {lake.at('brokers')} ORDER BY broker_id"))
+    missing = lake.incomplete_since
+    yield "]}" if missing is None else f'],"incomplete_since":{json.dumps(missing.as_json())}}}'
+
+
+def java_order(name: str) -> bytes:
+    """Sort key that orders as Java's ``String.compareTo`` does: by UTF-16 units."""
+    return name.encode("utf-16-be", "surrogatepass")
+
+
+def _partitions(lake: Lake) -> Iterator[list[tuple[Any, ...]]]:
+    topics = lake.query(f"SELECT DISTINCT topic FROM {lake.at('partitions')}")
+    return lake.stream(
+        f"""
+        WITH o AS (
+            SELECT topic_id, partition, list(broker_id ORDER BY replica_index) AS brokers
+            FROM {lake.at("offline_replicas")} GROUP BY ALL
+        ),
+        t AS (SELECT unnest($1::VARCHAR[]) AS topic, unnest(range(len($1::VARCHAR[]))) AS place)
+        SELECT {_PARTITION}
+        FROM {lake.at("partitions")} p JOIN t ON p.topic = t.topic LEFT JOIN o USING (topic_id, partition)
+        ORDER BY t.place, p.partition
+        """,
+        [sorted((topic for (topic,) in topics), key=java_order)],
+    )
+
+
+def _joined(batches: Iterator[list[tuple[Any, ...]]]) -> Iterator[str]:
+    for number, rows in enumerate(batches):
+        if number:
+            yield ","
+        yield ",".join(text for (text,) in rows)

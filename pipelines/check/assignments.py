@@ -1,6 +1,6 @@
 """Checks of replicas whose directory the controller does not know, and of brokers' requests for them."""
 
-from pipelines.ask.requests_sql import RETRY_LOOPS
+from pipelines.ask.assignment_requests import RETRY_LOOPS
 from pipelines.check.definition import Check
 
 STUCK = Check(

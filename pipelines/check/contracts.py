@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from pipelines.check.contract import Contract, end_of, key_of, meet, overlap, rows_of, same
-from pipelines.check.contracts_of_quorum import OF_QUORUM
+from pipelines.check.contract import OF_QUORUM, Contract, end_of, key_of, meet, overlap, rows_of, same
 from pipelines.lake.tables import (
     ASSIGNMENTS,
     BROKERS,

@@ -23,11 +23,10 @@ import pyarrow as pa
 
 from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
 from pipelines.ask.advice import told
-from pipelines.ask.assignment_requests import requests_until
+from pipelines.ask.assignment_requests import ERROR_NAMES, LAST_ASKED, PROCESSES, requests_until
 from pipelines.ask.configs import features, min_isr, tiered_topics
 from pipelines.ask.directory_changes import directory_changes
 from pipelines.ask.lost_data import DataLoss, Losses, losses
-from pipelines.ask.requests_sql import ERROR_NAMES, LAST_ASKED, PROCESSES
 from pipelines.ask.upgrade import BROKER, Blocker, held_back
 from pipelines.lake.delta import reading
 from pipelines.lake.ledger import time_of

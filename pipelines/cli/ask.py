@@ -116,7 +116,7 @@ def image(
     _as_json: Annotated[bool, typer.Option("--json", help="The only output format; may be omitted.")] = False,
 ) -> None:
     """The whole state as one JSON object, in the shape of a Kafka metadata image."""
-    from pipelines.ask.metadata_image import image_text
+    from pipelines.ask.json_values import image_text
 
     opened, _ = open_lake(lake, at_offset, at_time, log_dirs, log)
     sys.stdout.writelines(image_text(opened))
@@ -145,7 +145,7 @@ def incidents(
     """Every failed directory and lost broker so far: what it took, who took over, how it came back. Exit code 0."""
     from pipelines.ask.incident_list import details
     from pipelines.ask.incident_list import incidents as ask
-    from pipelines.ask.move_counts import moving
+    from pipelines.ask.moves import moving
     from pipelines.show.incidents import show_details, show_incidents, show_moving
 
     lake = asked.lake

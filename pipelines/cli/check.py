@@ -55,8 +55,8 @@ def check(
         _show_docs(expectations_folder(load(lake=asked.given.lake)))
         return None
     from pipelines.check.catalogue import chosen as chosen_checks
+    from pipelines.check.catalogue import run_checks
     from pipelines.check.definition import at_least
-    from pipelines.check.evaluate import run_checks
     from pipelines.show.findings import show_findings, show_validation
 
     words = [word.strip() for given in only or () for word in given.split(",")]

@@ -53,10 +53,9 @@ def metrics(
             sys.stdout.write((RULES if rules else DASHBOARD).read_text(encoding="utf-8"))
         return
     from pipelines.metrics.behind import behind
-    from pipelines.metrics.exposition import as_json as measured
-    from pipelines.metrics.exposition import as_text, write
-    from pipelines.metrics.findings import recorded
-    from pipelines.metrics.measure import measure
+    from pipelines.metrics.declared import as_json as measured
+    from pipelines.metrics.declared import as_text, write
+    from pipelines.metrics.measure import measure, recorded
 
     opened, settings = open_lake(lake, None, None, [] if log is None or lake is not None else [log])
     lag = None if log is None or lake is None else behind(log, opened.published.end_offset)
@@ -142,8 +141,7 @@ def run(
     bundle: Bundle = None,
 ) -> None:
     """Run a job now. Exit code 0: all done, 1: tasks found something, 2: bad usage, nothing ran, 3: a task failed."""
-    from pipelines.jobs.bundle import default_bundle, read_bundle
-    from pipelines.jobs.run import exit_code, run_job
+    from pipelines.jobs.bundle import default_bundle, exit_code, read_bundle, run_job
 
     known = read_bundle(bundle or default_bundle())
     if job not in known:

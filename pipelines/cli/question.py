@@ -28,8 +28,7 @@ from pipelines.lake.times import parse_span
 from pipelines.show.columns import DIRECTORIES
 from pipelines.show.formats import Format, write_rows
 from pipelines.show.incomplete import answered
-from pipelines.show.rows import Table
-from pipelines.show.selection import Chosen, Wanted, split
+from pipelines.show.rows import Chosen, Table, Wanted, split
 
 if TYPE_CHECKING:
     from pipelines.lake.names import Names

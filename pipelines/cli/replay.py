@@ -18,9 +18,8 @@ from pipelines.run.decision import PRELOAD, Way, decide
 from pipelines.run.options import Replay, Requests
 from pipelines.settings import Settings, load
 from pipelines.source.log_options import Settle
-from pipelines.start.cache import is_new_advice
-from pipelines.start.python_process import keep_memory
-from pipelines.start.switch import choose
+from pipelines.start.process import choose, keep_memory
+from pipelines.start.session import is_new_advice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,7 @@ from pipelines.show.columns import ASSIGNMENTS, MOVES, QUEUE, REQUESTS
 if TYPE_CHECKING:
     from pipelines.ask.assignment_requests import Asked as AskedFor
     from pipelines.ask.assignment_requests import Assignments
-    from pipelines.show.selection import Chosen
+    from pipelines.show.rows import Chosen
 
 Requests = Annotated[
     list[Path] | None,
@@ -56,7 +56,7 @@ def audit(
     if lake is not None and not requests:
         raise UsageError("--lake is for the verdicts on requests: give --requests FILE too")
     from jbod_model.formats.request_log_file import RequestLog
-    from pipelines.audit.files import audit as run
+    from pipelines.audit.summary import audit as run
 
     zone = zone_of(time_zone) if requests else UTC
     logs = [RequestLog(path, zone) for path in requests or ()]
@@ -77,7 +77,7 @@ def audit(
 def moves(asked: Asked) -> Reply:
     """Replicas that moved between the disks of their broker: when asked, accepted, and whether they stayed."""
     from pipelines.ask.moves import moves as ask
-    from pipelines.show.audit_moves import show_moves
+    from pipelines.show.incidents import show_moves
 
     answer = ask(asked.lake)
     chosen = asked.choose(MOVES, answer)

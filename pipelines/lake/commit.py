@@ -19,8 +19,7 @@ from pipelines.lake.files import DataFile, partition_values
 from pipelines.lake.foreign import commit_info
 from pipelines.lake.lock import check_held
 from pipelines.lake.tables import OPEN_SHARD, Table
-from pipelines.storage.faults import fault_of_disk
-from pipelines.storage.objects import is_object
+from pipelines.storage.objects import fault_of_disk, is_object
 
 _SHARD = f"partition.{OPEN_SHARD}"
 

@@ -22,9 +22,8 @@ from pipelines.lake.lock import LOCK, RUN
 from pipelines.lake.tables import CHANGES, LEDGER, REQUESTS, TABLES, Table
 from pipelines.lake.uris import commit_name
 from pipelines.storage import objects
-from pipelines.storage.faults import fault_of_disk
 from pipelines.storage.filesystem import filesystem_of
-from pipelines.storage.objects import storage_options
+from pipelines.storage.objects import fault_of_disk, storage_options
 
 _CHANGES = "changes"
 APPEND_ONLY = {"delta.appendOnly": "true"}

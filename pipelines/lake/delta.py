@@ -15,8 +15,7 @@ import duckdb
 from jbod_model.errors import JbodError, UsageError, first_line_of
 from pipelines.lake.uris import commit_path
 from pipelines.storage import objects
-from pipelines.storage.faults import fault_of_storage
-from pipelines.storage.objects import is_object, storage_options
+from pipelines.storage.objects import fault_of_storage, is_object, storage_options
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

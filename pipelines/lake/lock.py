@@ -11,9 +11,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.storage.faults import fault_of_disk
 from pipelines.storage.lease import LEASE, Held, Lease, holder
-from pipelines.storage.objects import Tag, is_object
+from pipelines.storage.objects import Tag, fault_of_disk, is_object
 
 LOCK = "_lock"
 RUN = "_run"

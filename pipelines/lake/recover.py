@@ -10,7 +10,7 @@ from pipelines.lake.commit import LakeConflict
 from pipelines.lake.foreign import PUBLISHED, RESTORED, Since, commit_info, last_own, misfit_of, since
 from pipelines.lake.tables import CHANGES, LEDGER, REQUESTS, TABLES, Table
 from pipelines.lake.written_lake import WrittenLake
-from pipelines.storage.faults import fault_of_disk
+from pipelines.storage.objects import fault_of_disk
 
 
 def read_ledger(lake: WrittenLake) -> None:

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 from pipelines.ask.incident_list import Incident
 from pipelines.check.definition import Finding
-from pipelines.report.content import MOST_ROWS, Content
-from pipelines.report.over_time import REASONS
-from pipelines.show.audit_moves import outcome
-from pipelines.show.incidents import lasted
+from pipelines.report.content import MOST_ROWS, REASONS, Content
+from pipelines.show.incidents import lasted, outcome
 from pipelines.show.text import age, plain, when
 
 _MOST_OF_A_CHECK = 100

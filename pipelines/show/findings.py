@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pipelines.check.catalogue import CHECKS, ELSEWHERE
 from pipelines.check.definition import SEVERITIES, Check, Finding
-from pipelines.show.selection import Chosen
+from pipelines.show.rows import Chosen
 from pipelines.show.text import age, console, listed, many, say, show_selection, show_table, when
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipelines.lake.names import Names
-    from pipelines.show.selection import Chosen
+    from pipelines.show.rows import Chosen
 
 
 class Format(StrEnum):

@@ -10,7 +10,7 @@ from rich.console import Console
 from jbod_model.formats.metadata_version import METADATA_VERSION
 from pipelines.ask.quorum import ALIVE, GHOST, Moment, Node, Quorum
 from pipelines.ask.upgrade import JBOD, Blocker, UpgradeCheck, named
-from pipelines.show.selection import Chosen
+from pipelines.show.rows import Chosen
 from pipelines.show.text import age, console, listed, many, say, show_selection, show_table, when
 
 

@@ -12,8 +12,8 @@ from pipelines.ask.removal_reasons import Reason
 from pipelines.ask.risk import Exposure, Risk
 from pipelines.ask.whatif import Change, WhatIf
 from pipelines.ask.whatif_places import Place
-from pipelines.show.losses import only_local
-from pipelines.show.selection import Chosen
+from pipelines.show.answers import only_local
+from pipelines.show.rows import Chosen
 from pipelines.show.text import console, listed, many, say, show_selection, show_table, when
 
 SCREENFUL = 40

@@ -1,14 +1,22 @@
-"""A table of rows: its columns, and which of them the filters compare."""
+"""The rows of an answer: their columns, and which are shown: filters, then the order, then the limit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from jbod_model.errors import UsageError
 from pipelines.lake.names import Names
+
+if TYPE_CHECKING:
+    from pipelines.lake.names import Names
+    from pipelines.lake.reader import Lake
 
 Kind = Literal["string", "int", "bool", "time", "seconds", "ints", "strings"]
 
@@ -96,3 +104,216 @@ class Table:
                 found[f"{prefix}_path"] = [one and one.path for one in known]
                 found[f"{prefix}_label"] = [one and one.label for one in known]
         return found
+
+
+class Chosen(NamedTuple):
+    """The rows of an answer after the filters."""
+
+    table: Table
+    rows: Sequence[Any]
+    """The rows that match, in the order asked for, up to the limit."""
+    matching: Sequence[Any]
+    """All rows that match."""
+    of: int
+    """The number of rows before the filters."""
+    wanted: Wanted
+
+    @property
+    def line(self) -> str:
+        """``3 of 12 shown: broker 1, topic orders*``; empty if all rows are shown."""
+        said = self.wanted.said
+        if not said and self.wanted.limit is None:
+            return ""
+        about = f": {said}" if said else ""
+        if len(self.rows) == len(self.matching):
+            return f"{len(self.rows):,} of {self.of:,} shown{about}"
+        return f"{len(self.rows):,} of {len(self.matching):,} shown{f', of {self.of:,} in all' if said else ''}{about}"
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """The selection, for a JSON object."""
+        return {
+            "filters": self.wanted.filters,
+            "of": self.of,
+            "matching": len(self.matching),
+            "shown": len(self.rows),
+        }
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the options of a question ask for."""
+
+    brokers: tuple[int, ...] = ()
+    topics: tuple[str, ...] = ()
+    directories: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    sort: tuple[str, ...] = ()
+    """Names of columns; ``-name`` for the largest first."""
+    limit: int | None = None
+    names: Names | None = field(default=None, compare=False)
+    """The names of directories, which --dir also compares."""
+
+    @property
+    def filters(self) -> dict[str, list[Any]]:
+        """Filter -> values, those that were given."""
+        given = {
+            "broker": self.brokers,
+            "topic": self.topics,
+            "dir": self.directories,
+            "reason": self.reasons,
+        }
+        return {name: [*values] for name, values in given.items() if values}
+
+    @property
+    def said(self) -> str:
+        """The filters in words."""
+        words = {"dir": "directory"}
+        return ", ".join(f"{words.get(name, name)} {' or '.join(map(str, of))}" for name, of in self.filters.items())
+
+    @property
+    def orders(self) -> bool:
+        """Whether an order or a limit was asked for."""
+        return bool(self.sort) or self.limit is not None
+
+    def with_names(self, names: Names) -> Wanted:
+        """The same, with the names of directories of a lake."""
+        return replace(self, names=names)
+
+    def choose(self, table: Table, rows: Sequence[Any], lake: Lake | None = None) -> Chosen:
+        """The rows to show.
+
+        Raises UsageError if a filter or column does not exist in the table, or if a value is known neither to the rows
+        nor to the ``lake``.
+        """
+        self._check(table)
+        matching = [*rows]
+        for name, values in self.filters.items():
+            test = self._test(table, name)
+            found = {value: [row for row in matching if test(row, value)] for value in values}
+            for value, kept in found.items():
+                if not kept and not any(test(row, value) for row in rows) and lake is not None:
+                    check_known(lake, table, name, value, self.names)
+            keep = {id(row) for kept in found.values() for row in kept}
+            matching = [row for row in matching if id(row) in keep]
+        ordered = self._sorted(table, matching)
+        return Chosen(table, ordered[: self.limit], matching, len(rows), self)
+
+    def keeps(self, row: Any) -> bool:
+        """Whether an object passes the filters on broker, topic and directory for which it has an attribute."""
+        tests: tuple[tuple[Sequence[Any], str, Callable[[Any, Any], bool]], ...] = (
+            (self.brokers, "broker_id", _equal),
+            (self.topics, "topic", _glob),
+            (self.directories, "directory_id", self._is_directory),
+        )
+        for values, name, test in tests:
+            if values and hasattr(row, name) and not any(test(getattr(row, name), value) for value in values):
+                return False
+        return True
+
+    def _check(self, table: Table) -> None:
+        allowed = [*table.filters]
+        for name in self.filters:
+            if name not in allowed:
+                others = ", ".join(f"--{one}" for one in allowed) or "none"
+                raise UsageError(f"--{name}: jbod {table.name} has nothing to compare it with; filters: {others}")
+        for name in self.sort:
+            if not table.has(name.removeprefix("-")):
+                names = [column.name for column in table.columns]
+                near = difflib.get_close_matches(name.removeprefix("-"), names, 3, 0.5)
+                hint = f"did you mean {' or '.join(near)}?" if near else f"columns: {', '.join(names)}"
+                raise UsageError(f"--sort {name}: no such column in the rows of jbod {table.name}: {hint}")
+
+    def _test(self, table: Table, name: str) -> Callable[[Any, Any], bool]:
+        columns = {column.name: column.getter() for column in table.columns}
+        if name == "broker":
+            return lambda row, value: _equal(columns[table.brokers](row), value)
+        if name == "topic":
+            return lambda row, value: _glob(columns["topic"](row), value)
+        if name == "dir":
+            broker = columns.get("broker_id")
+            return lambda row, value: any(
+                self._is_directory(columns[one](row), value, broker and broker(row)) for one in table.directories
+            )
+        return lambda row, value: any(_like(columns[one](row), value) for one in table.reasons)
+
+    def _is_directory(self, directory: str | None, text: str, broker: int | None = None) -> bool:
+        if directory is None:
+            return False
+        number, colon, rest = text.partition(":")
+        if colon and number.isdigit():
+            return (broker is None or broker == int(number)) and self._is_directory(directory, rest)
+        if directory.startswith(text):
+            return True
+        name = None if self.names is None else self.names.get(directory)
+        return name is not None and any(known is not None and _names(known, text) for known in name)
+
+    def _sorted(self, table: Table, rows: list[Any]) -> list[Any]:
+        for name in reversed(self.sort):
+            column = name.removeprefix("-")
+            get = next(one.getter() for one in table.columns if one.name == column)
+            with_value = [row for row in rows if get(row) is not None]
+            without = [row for row in rows if get(row) is None]
+            rows = sorted(with_value, key=get, reverse=name.startswith("-")) + without
+        return rows
+
+
+def _equal(value: Any, wanted: int) -> bool:
+    return wanted in value if isinstance(value, list | tuple) else bool(value == wanted)
+
+
+def _glob(value: str | None, pattern: str) -> bool:
+    return value is not None and (value == pattern or fnmatchcase(value, pattern))
+
+
+def _names(known: str, text: str) -> bool:
+    """Whether a text names a path or a label: in full, by a glob, or by the last part of the path."""
+    return _glob(known, text) or (known.startswith("/") and _glob(known.rstrip("/").rpartition("/")[2], text))
+
+
+def _like(value: Any, pattern: str) -> bool:
+    """Whether a text contains ``pattern``, or matches it as a glob; upper and lower case are the same."""
+    text, wanted = str(value or "").lower(), pattern.lower()
+    return wanted in text or fnmatchcase(text, wanted)
+
+
+def check_known(lake: Lake, table: Table, name: str, value: Any, names: Names | None) -> None:
+    """Raises UsageError, with similar names, if the lake never knew what a filter names.
+
+    A value that is known, of which there is only no row, is a valid question: none of these is offline.
+    """
+    if name == "reason":
+        words = table.reason_words() if callable(table.reason_words) else table.reason_words
+        if words and not any(_like(word, value) for word in words):
+            raise UsageError(f"--reason {value}: no reason that jbod {table.name} has: give one of {', '.join(words)}")
+        return
+    known = [*_known(lake, name)]
+    if name == "dir" and names is not None:
+        known += [part for one in names.by_id.values() for part in one if part is not None]
+    text = str(value)
+    if name == "dir" and (found := re.fullmatch(r"\d+:(.+)", text)):
+        text = found[1]
+    if any(_names(one, text) or one.startswith(text) if name == "dir" else _glob(one, text) for one in known):
+        return
+    what = {"broker": "broker", "topic": "topic", "dir": "directory"}[name]
+    near = difflib.get_close_matches(text, known, 3, 0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {_some(known)}"
+    raise UsageError(f"--{name} {value}: no such {what} up to offset {lake.offset} ({table.name}): {hint}")
+
+
+def _known(lake: Lake, name: str) -> Iterator[str]:
+    queries = {
+        "topic": f"SELECT DISTINCT topic FROM {lake.until('partitions')} ORDER BY topic",
+        "broker": f"SELECT DISTINCT broker_id FROM {lake.until('brokers')} ORDER BY broker_id",
+        "dir": f"SELECT DISTINCT directory_id FROM {lake.until('directories')} ORDER BY directory_id",
+    }
+    yield from (str(one) for (one,) in lake.query(queries[name]))
+
+
+def _some(known: Sequence[str]) -> str:
+    return (", ".join(known[:8]) + (", ..." if len(known) > 8 else "")) or "none"
+
+
+def split(given: Iterable[str] | None) -> tuple[str, ...]:
+    """The values of an option that may be repeated, or list several with commas."""
+    return tuple(word.strip() for text in given or () for word in text.split(",") if word.strip())

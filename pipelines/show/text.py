@@ -15,7 +15,7 @@ from rich.text import Text
 
 from pipelines.lake.names import Name, Names
 from pipelines.show.incomplete import first_line
-from pipelines.show.selection import Chosen
+from pipelines.show.rows import Chosen
 
 GAP = 2
 """Spaces between two columns."""

@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING
 from jbod_model.errors import UsageError
 from pipelines.java import Java, use_java
 from pipelines.spark.connect import connected, is_connect, is_on_this_machine, remote_of
-from pipelines.spark.delta_jars import NOT_FETCHED, with_delta
 from pipelines.spark.jvm import Jvm, session_of, start_jvm
-from pipelines.start.cache import class_archive
-from pipelines.start.home import use_spark_home
+from pipelines.spark.versions import NOT_FETCHED, with_delta
 from pipelines.start.plain_kernels import are_plain
-from pipelines.start.session import JAVA_OPTIONS, SPARK_OPTIONS
-from pipelines.start.switch import PLAIN, PRELOAD, choose, is_on
+from pipelines.start.process import PLAIN, PRELOAD, choose, is_on
+from pipelines.start.session import JAVA_OPTIONS, SPARK_OPTIONS, class_archive, use_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +61,7 @@ def spark_session(
     archive: bool = True,
     preload: str = "",
 ) -> SparkSession:
-    """The session of this process, created at the first call. ``delta`` adds Delta Lake (pipelines.spark.delta_jars).
+    """The session of this process, created at the first call. ``delta`` adds Delta Lake (pipelines.spark.versions).
 
     If others started a session in this process (a notebook, a job of Databricks), jbod works in a new session beside
     it, on the same SparkContext: theirs keeps its settings, and decides about ``delta`` and the JVM. A session of Spark

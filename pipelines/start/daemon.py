@@ -12,8 +12,7 @@ import sys
 
 from pyspark.daemon import manager
 
-from pipelines.start.python_process import collect_rarely, freeze_objects, keep_memory
-from pipelines.start.switch import PRELOAD
+from pipelines.start.process import PRELOAD, collect_rarely, freeze_objects, keep_memory
 
 # What every such worker imports, whatever it runs.
 WORKER_MODULES = (

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines.start.switch import PLAIN, is_on
+from pipelines.start.process import PLAIN, is_on
 
 MOST_BYTES = 1 << 20
 MOST_RECORDS = 4_000

@@ -1,15 +1,95 @@
-"""Settings of a session for one command: the JVM only moves bytes for a few seconds and ends."""
+"""What makes a Spark session start faster: the user's cache on this machine, Spark's home there, and settings.
+
+Spark puts ``python/lib/pyspark.zip`` first on every worker's path. Python does not cache compiled code from a zip, so
+each of the seven Python processes of a streaming query compiles PySpark again: half a second each, one after another.
+Without the zip they import the installed package, which is the same code. The settings are those of a session for one
+command: its JVM only moves bytes for a few seconds and ends.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
+import os
+import tempfile
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.start.switch import is_on
+from pipelines.java import Java
+from pipelines.start.process import is_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def cache_dir() -> Path:
+    """The folder of the cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jbod"
+
+
+def class_archive(java: Java) -> Path:
+    """The archive of Spark's classes for this Java and this Spark (pipelines.upkeep.warm writes it).
+
+    An archive is valid only for the paths with which it was made, so each environment's PySpark has its own.
+    """
+    spark = importlib.metadata.distribution("pyspark")
+    places = f"{java.home} {spark.locate_file('pyspark')}"
+    place = hashlib.sha256(places.encode()).hexdigest()[:12]
+    return cache_dir() / f"spark-{spark.version}-java-{java.version}-{place}.jsa"
+
+
+def is_new_advice(java: Java) -> bool:
+    """Whether to tell the user of ``jbod warm``: this machine has no archive of classes, and nobody was told so."""
+    told = class_archive(java).with_suffix(".told")
+    if class_archive(java).exists() or told.exists():
+        return False
+    try:
+        told.parent.mkdir(parents=True, exist_ok=True)
+        told.touch()
+    except OSError:
+        return False  # without a cache there is no archive
+    return True
+
+
+_PARTS = ("bin", "jars", "sbin")
+
+
+def use_spark_home() -> None:
+    """Sets SPARK_HOME, unless it is set, to a folder of links to the installed PySpark. The folder's path is stable."""
+    if "SPARK_HOME" in os.environ:
+        return
+    spark = importlib.metadata.distribution("pyspark")  # not imported: that takes a while
+    installed = Path(str(spark.locate_file("pyspark")))
+    if not (installed / "jars").is_dir():
+        return
+    name = hashlib.sha256(str(installed).encode()).hexdigest()[:12]
+    home = cache_dir() / f"spark-{spark.version}-{name}"
+    try:
+        _link(installed, home)
+    except OSError:
+        return  # without a writable cache, starts only take longer
+    os.environ["SPARK_HOME"] = str(home)
+
+
+def _link(installed: Path, home: Path) -> None:
+    if all((home / part).exists() for part in _PARTS if (installed / part).exists()):
+        return
+    home.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=home.name, dir=home.parent))
+    for part in _PARTS:
+        if (installed / part).exists():
+            (scratch / part).symlink_to(installed / part)
+    try:
+        scratch.rename(home)
+    except OSError:
+        # Another process was faster, or links to a removed PySpark exist.
+        for part in _PARTS:
+            if (scratch / part).is_symlink():
+                (scratch / part).replace(home / part)
+        scratch.rmdir()
+
 
 # Arrow checks the bounds of every column access, though Spark stays within the number of rows: a fifth of the JVM's
 # time. The first compiler is enough for code that runs for seconds, and leaves the cores to the workers. By default it

@@ -25,10 +25,10 @@ from pipelines.java import use_java
 from pipelines.run.options import Replay
 from pipelines.run.runner import Runner
 from pipelines.settings import Spark
-from pipelines.spark.delta_jars import folder, keep
 from pipelines.spark.jvm import end_jvm
 from pipelines.spark.session import spark_session
-from pipelines.start.cache import class_archive
+from pipelines.spark.versions import folder, keep
+from pipelines.start.session import class_archive
 
 _DIRECTORIES = (Uuid(1, 1000), Uuid(1, 1001))
 _TOPIC = Uuid(2, 1000)

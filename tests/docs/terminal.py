@@ -13,7 +13,7 @@ from pipelines.ask.offline_replicas import offline
 from pipelines.run.log_lake import LogLake
 from pipelines.show.answers import show_offline
 from pipelines.show.columns import OFFLINE
-from pipelines.show.selection import Wanted
+from pipelines.show.rows import Wanted
 from pipelines.source.log_options import Options
 from tests.support.paths import metadata_dir
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipelines.start.cache import cache_dir
+from pipelines.start.session import cache_dir
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
 from tests.support.paths import KAFKAS, metadata_dir

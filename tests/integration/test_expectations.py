@@ -13,13 +13,11 @@ from pyspark.sql import SparkSession
 
 from jbod_model.errors import JbodError
 from pipelines.ask import Lake
-from pipelines.check.catalogue import CHECKS, chosen
+from pipelines.check.catalogue import CHECKS, chosen, run_checks
 from pipelines.check.contract_run import run_contracts
 from pipelines.check.contracts import CONTRACTS
-from pipelines.check.evaluate import run_checks
 from pipelines.check.expectations import batches, docs_page, validate
-from pipelines.check.expectations.on_spark import spark_checks, spark_contracts
-from pipelines.check.expectations.spark_views import spark_sql, spark_views
+from pipelines.check.expectations.spark_views import spark_checks, spark_contracts, spark_sql, spark_views
 from pipelines.check.expectations.suites import suites
 from pipelines.check.findings import findings
 from pipelines.cli import main

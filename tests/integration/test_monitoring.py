@@ -24,13 +24,12 @@ import yaml
 
 from jbod_model.ids import KAFKA_IDS
 from pipelines.ask.lake_status import status
-from pipelines.check.catalogue import CHECKS
-from pipelines.check.evaluate import run_checks
+from pipelines.check.catalogue import CHECKS, run_checks
 from pipelines.check.findings import record
 from pipelines.cli.monitor import RULES
 from pipelines.lake.reader import Lake
 from pipelines.metrics.behind import behind
-from pipelines.metrics.findings import recorded
+from pipelines.metrics.measure import recorded
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
 from tests.support.monitoring import ALERTS, RECORDINGS, dashboard

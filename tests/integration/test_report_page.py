@@ -16,7 +16,7 @@ from pipelines.ask.incident_list import incidents
 from pipelines.ask.moves import moves
 from pipelines.ask.offline_replicas import offline
 from pipelines.ask.risk import risk
-from pipelines.check.evaluate import run_checks
+from pipelines.check.catalogue import run_checks
 from pipelines.lake.reader import Lake
 from pipelines.report.content import gather
 from pipelines.report.page import page as page_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.start.switch import VARIABLE
+from pipelines.start.process import VARIABLE
 from tests.support.lakes import Reference
 from tests.support.logs import read_log
 from tests.support.paths import ROOT, metadata_dir

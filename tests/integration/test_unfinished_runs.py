@@ -26,7 +26,7 @@ from pipelines.run.options import Replay
 from pipelines.run.runner import Runner
 from pipelines.run.seed import CHECKPOINT, OF_REQUESTS, checkpoint_fits, is_readable, mark_keys, write_seed
 from pipelines.source.positions import Position
-from pipelines.storage.faults import fault_of_disk
+from pipelines.storage.objects import fault_of_disk
 from tests.crash.check import History, complete, readable, uninterrupted
 from tests.crash.loop import LOG
 from tests.crash.runs import forked

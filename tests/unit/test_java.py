@@ -13,7 +13,7 @@ import pytest
 
 from jbod_model.errors import UsageError
 from pipelines import java as jvm
-from pipelines.start import cache
+from pipelines.start import session
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -75,10 +75,10 @@ def test_java_of_the_package_gets_no_flag_it_refuses(tmp_path: Path) -> None:
 def test_archive_of_another_environments_pyspark_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two environments on one machine wrote the same file, and each start of the other went without it."""
     java = jvm.Java(Path("/java"), 17, bundled=False)
-    here = cache.class_archive(java)
+    here = session.class_archive(java)
     monkeypatch.setattr(
         importlib.metadata,
         "distribution",
         lambda name: SimpleNamespace(version="4.2.0", locate_file=lambda part: Path("/other", part)),
     )
-    assert cache.class_archive(java) != here
+    assert session.class_archive(java) != here

@@ -1,7 +1,10 @@
 """What the suites are validated on, by engine: DuckDB with pandas in this process, or Spark.
 
 Both decide the rules, and hand their results to Great Expectations as batches. DuckDB does so in a thread of its own:
-meanwhile Great Expectations is loaded, and validates the tables.
+meanwhile Great Expectations is loaded, and validates the tables. It copies all columns of a data frame of pandas for
+each expectation of a column, so columns are narrow. A text is a number of a distinct text. Integers without nulls are
+numpy's, which are compared as columns and not value by value. Of a list only its length is there, because the suites
+only ask whether it is null.
 """
 
 from __future__ import annotations
@@ -13,11 +16,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from pipelines.check.catalogue import run_checks
 from pipelines.check.contract_run import Broken, run_contracts
 from pipelines.check.definition import Finding
-from pipelines.check.evaluate import run_checks
-from pipelines.check.expectations.frames import frame_of, texts_in_arrow
 from pipelines.lake.delta import reading
 from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
@@ -28,6 +31,43 @@ from pipelines.spark.session import spark_session
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import SparkSession
+
+
+def frame_of(rows: pa.Table) -> pd.DataFrame:
+    """A data frame with the columns of a table. Nulls stay nulls: numpy's integers have none."""
+    import pandas as pd
+
+    narrow = pa.table([_narrow(column) for column in rows.columns], names=rows.column_names)
+    found: pd.DataFrame = narrow.to_pandas(
+        types_mapper=lambda kind: None if pa.types.is_dictionary(kind) else pd.ArrowDtype(kind)
+    )
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        if _is_plain_integer(column):
+            found[name] = narrow[name].to_numpy()
+    return found
+
+
+@contextmanager
+def texts_in_arrow() -> Iterator[None]:
+    """Makes pandas compare texts in Arrow during the block. Otherwise it calls a function for each text."""
+    import pandas as pd
+
+    with pd.option_context("future.infer_string", True):
+        yield
+
+
+def _narrow(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_list(column.type):
+        return pc.list_value_length(column)
+    if pa.types.is_string(column.type):
+        return column.dictionary_encode()
+    # Great Expectations knows int64 only.
+    return column.cast(pa.int64()) if _is_plain_integer(column) else column
+
+
+def _is_plain_integer(column: pa.ChunkedArray) -> bool:
+    return pa.types.is_integer(column.type) and not column.null_count
+
 
 SMALL = 200_000
 """Offsets of a lake for which Spark plans little."""
@@ -98,8 +138,7 @@ def session(lake: Lake, settings: Settings) -> SparkSession:
 
 @contextmanager
 def _in_spark(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator[Batches]:
-    from pipelines.check.expectations.on_spark import spark_checks, spark_contracts
-    from pipelines.check.expectations.spark_views import spark_views
+    from pipelines.check.expectations.spark_views import spark_checks, spark_contracts, spark_views
 
     with spark_views(spark, lake, settings) as tables:
         broken, found = spark_contracts(spark), spark_checks(spark)

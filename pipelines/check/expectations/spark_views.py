@@ -1,11 +1,14 @@
-"""The views of checks and contracts on Spark: the same names, rows and types as in DuckDB.
+"""The views of checks and contracts on Spark: the same names, rows and types as in DuckDB; and how they run there.
 
-delta-rs lists the files of the versions that the ledger names, so the session needs no Delta Lake.
+delta-rs lists the files of the versions that the ledger names, so the session needs no Delta Lake. Each rule is a
+separate job, because Spark frees sorted, shuffled and broadcast data at the end of a job. The data of all rules in one
+job would fill the memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -13,9 +16,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import sqlglot
 from deltalake import DeltaTable
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import TimestampType
 
-from pipelines.check.contract_run import about, newest_versions
+from pipelines.check.catalogue import CHECKS, in_order
+from pipelines.check.contract import Contract
+from pipelines.check.contract_run import Broken, about, newest_versions
+from pipelines.check.contracts import CONTRACTS
+from pipelines.check.definition import Check, Finding, finding
 from pipelines.check.views import (
     DERIVED,
     held_back_rows,
@@ -28,7 +37,7 @@ from pipelines.check.views import (
 )
 from pipelines.lake import files
 from pipelines.lake.delta import data_files
-from pipelines.lake.ledger import open_ledger
+from pipelines.lake.ledger import open_ledger, time_of
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, HISTORY, LEDGER, RECORDS
 from pipelines.settings import Settings
@@ -114,3 +123,31 @@ def _read(spark: SparkSession, lake: Lake, name: str, table: DeltaTable | None) 
     if not paths:
         return spark.createDataFrame(schema.empty_table())
     return spark.read.schema(from_arrow_schema(schema)).parquet(*paths)
+
+
+def spark_contracts(spark: SparkSession, contracts: Sequence[Contract] = CONTRACTS) -> list[Broken]:
+    """The rows that break the contracts, as from ``run_contracts``. The views must exist."""
+    return [
+        Broken(contract, what)
+        for contract in contracts
+        for what in sorted(what for (what,) in spark.sql(spark_sql(contract.sql)).select("what").collect())
+    ]
+
+
+def spark_checks(spark: SparkSession, checks: Sequence[Check] = CHECKS) -> list[Finding]:
+    """The findings of the checks, as from ``run_checks``. The views must exist."""
+    found = []
+    for check in checks:
+        for (text,) in _as_json(spark.sql(spark_sql(check.sql))).collect():
+            row = json.loads(text)
+            found.append(finding(check, row | {"since_time": time_of(row["since_time"])}))
+    return in_order(found)
+
+
+def _as_json(rows: DataFrame) -> DataFrame:
+    """Each row as JSON text with times in microseconds, because checks have different columns."""
+    columns = [
+        F.unix_micros(field.name).alias(field.name) if isinstance(field.dataType, TimestampType) else F.col(field.name)
+        for field in rows.schema
+    ]
+    return rows.select(F.to_json(F.struct(*columns), {"ignoreNullFields": "false"}).alias("row"))

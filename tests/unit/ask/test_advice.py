@@ -14,7 +14,7 @@ from pipelines.ask.lake_status import status
 from pipelines.ask.offline_replicas import Offline, offline
 from pipelines.ask.removal import safe_to_remove
 from pipelines.ask.whatif import whatif
-from pipelines.check.evaluate import run_checks
+from pipelines.check.catalogue import run_checks
 from pipelines.cli import main
 from tests.unit.check.story import Story, disk
 

@@ -17,7 +17,7 @@ from pipelines.ask.offline_replicas import offline
 from pipelines.ask.partition_history import history
 from pipelines.ask.removal import safe_to_remove
 from pipelines.ask.whatif import whatif
-from pipelines.check.evaluate import run_checks
+from pipelines.check.catalogue import run_checks
 from pipelines.cli import main
 from pipelines.lake.reader import Lake
 from pipelines.settings import Check, Settings

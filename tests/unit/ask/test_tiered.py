@@ -12,7 +12,7 @@ from pipelines.ask.lost_data import losses
 from pipelines.ask.removal import safe_to_remove
 from pipelines.ask.risk import risk
 from pipelines.ask.whatif import whatif
-from pipelines.check.evaluate import run_checks
+from pipelines.check.catalogue import run_checks
 from pipelines.cli import main
 from tests.unit.check.story import Story, disk
 

@@ -21,7 +21,7 @@ from pipelines.ask.moves import moves
 from pipelines.ask.offline_replicas import offline
 from pipelines.ask.partition_history import history
 from pipelines.ask.removal import safe_to_remove
-from pipelines.check.evaluate import run_checks
+from pipelines.check.catalogue import run_checks
 from pipelines.run.log_lake import LogLake
 from pipelines.source.log_options import Options
 from tests.support.truth import (

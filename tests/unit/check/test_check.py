@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import sqlglot
 
-from pipelines.check.catalogue import CHECKS, ELSEWHERE
+from pipelines.check.catalogue import CHECKS, ELSEWHERE, run_checks
 from pipelines.check.definition import Check
-from pipelines.check.evaluate import run_checks
 from pipelines.cli import main
 from pipelines.lake.reader import Lake
 from pipelines.settings import load

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pipelines.ask.risk import risk
+from pipelines.check.catalogue import run_checks
 from pipelines.check.definition import Finding
-from pipelines.check.evaluate import run_checks
 from pipelines.lake.reader import Lake
 from tests.support.kafka_images import kafka_images
 from tests.support.paths import KAFKAS

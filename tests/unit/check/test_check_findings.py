@@ -10,8 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.check.catalogue import chosen
-from pipelines.check.evaluate import run_checks
+from pipelines.check.catalogue import chosen, run_checks
 from pipelines.check.findings import Recorded, findings, record
 from pipelines.lake.reader import Lake
 from tests.unit.check.story import Story

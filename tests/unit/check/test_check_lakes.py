@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from jbod_model.formats.records import UnknownRecord
-from pipelines.check.evaluate import run_checks
+from pipelines.check.catalogue import run_checks
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME
 from pipelines.settings import load

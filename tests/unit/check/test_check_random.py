@@ -10,7 +10,7 @@ from jbod_model.ids import KAFKA_IDS
 from jbod_model.replay.image import Image
 from jbod_model.replay.offline import offline_replicas
 from jbod_model.replay.registrations import Partition
-from pipelines.check.evaluate import run_checks
+from pipelines.check.catalogue import run_checks
 from pipelines.lake.reader import Lake
 from tests.support.lakes import write_lake
 from tests.support.logs import read_file

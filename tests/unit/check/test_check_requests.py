@@ -9,7 +9,7 @@ import pytest
 
 from jbod_model.formats import records as r
 from pipelines.ask.assignment_requests import retry_loops
-from pipelines.check.evaluate import run_checks
+from pipelines.check.catalogue import run_checks
 from pipelines.lake.reader import Lake
 from pipelines.settings import load
 from tests.support.request_lakes import JoinedLake, request_lines

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from jbod_model.ids import Uuid
-from pipelines.check.catalogue import CHECKS
-from pipelines.check.evaluate import run_checks
+from pipelines.check.catalogue import CHECKS, run_checks
 from tests.support.volume import sampled
 from tests.unit.check.story import Story, disk, topic_id
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from pipelines.check.expectations.frames import frame_of, texts_in_arrow
+from pipelines.check.expectations.batches import frame_of, texts_in_arrow
 
 ROWS = pa.table(
     {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.check.expectations.pages import readable
+from pipelines.check.expectations.validate import readable
 
 FAILED = {"icon": {"classes": ["fas", "fa-times", "text-danger"]}}
 SOUND = {"icon": {"classes": ["fas", "fa-check-circle", "text-success"]}}

@@ -28,7 +28,7 @@ from pipelines.lake.reader import Lake
 from pipelines.show import text as show
 from pipelines.show.answers import show_offline
 from pipelines.show.columns import OFFLINE
-from pipelines.show.selection import Wanted
+from pipelines.show.rows import Wanted
 from tests.support.kafka_images import kafka_images
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log

@@ -30,8 +30,7 @@ from pipelines.cli.afterwards import refusals
 from pipelines.lake.names import Name, Names
 from pipelines.lake.reader import Lake
 from pipelines.show.columns import DIRECTORIES, REQUESTS, TABLES
-from pipelines.show.rows import Table
-from pipelines.show.selection import Wanted
+from pipelines.show.rows import Table, Wanted
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
 from tests.support.paths import ROOT, metadata_dir

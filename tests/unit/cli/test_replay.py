@@ -21,7 +21,7 @@ from pipelines.cli import main, progress
 from pipelines.java import find_java
 from pipelines.run.options import Replay
 from pipelines.run.runner import Runner
-from pipelines.start.cache import class_archive
+from pipelines.start.session import class_archive
 from tests.support.paths import metadata_dir
 from tests.support.tables import rows_of
 from tests.unit.run.test_rollback import retained, write

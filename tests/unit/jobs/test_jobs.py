@@ -15,8 +15,17 @@ from typer.main import get_command
 
 from jbod_model.errors import UsageError
 from pipelines.cli import main
-from pipelines.jobs.bundle import FAILED, FINDINGS, RUN_IF, SKIPPED, SUCCEEDED, default_bundle, read_bundle
-from pipelines.jobs.run import command, exit_code
+from pipelines.jobs.bundle import (
+    FAILED,
+    FINDINGS,
+    RUN_IF,
+    SKIPPED,
+    SUCCEEDED,
+    command,
+    default_bundle,
+    exit_code,
+    read_bundle,
+)
 from tests.support.paths import ROOT
 
 PAGE = (ROOT / "docs" / "jobs.md").read_text(encoding="utf-8")

@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 
 from jbod_model.errors import MalformedLog, UsageError
 from pipelines.ask import Lake, directories, offline, status
-from pipelines.check.catalogue import CHECKS
-from pipelines.check.evaluate import run_checks
+from pipelines.check.catalogue import CHECKS, run_checks
 from pipelines.check.findings import record
 from pipelines.cli import main
 from pipelines.metrics.behind import behind

@@ -20,16 +20,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
-from pipelines.check.catalogue import CHECKS
-from pipelines.check.evaluate import run_checks
+from pipelines.check.catalogue import CHECKS, run_checks
 from pipelines.check.findings import record
 from pipelines.cli import main
 from pipelines.lake.reader import Lake
 from pipelines.metrics import serve
 from pipelines.metrics.behind import behind
 from pipelines.metrics.declared import METRICS
-from pipelines.metrics.findings import recorded
-from pipelines.metrics.measure import measure, of_lake
+from pipelines.metrics.measure import measure, of_lake, recorded
 from pipelines.metrics.serve import Listener, Measured
 from tests.support.lakes import write_lake
 from tests.support.local import replay

@@ -18,18 +18,15 @@ from pathlib import Path
 import pytest
 
 from pipelines.ask.assignment_requests import queue, requests_until
-from pipelines.ask.move_counts import step_for
-from pipelines.ask.moves import moves
+from pipelines.ask.moves import moves, step_for
 from pipelines.ask.offline_replicas import offline
 from pipelines.cli import main
 from pipelines.lake.reader import Lake
-from pipelines.report.content import MOST_ROWS, Content, gather, judge
-from pipelines.report.over_time import REASONS, over_time
+from pipelines.report.content import MOST_ROWS, REASONS, Content, gather, judge, over_time
 from pipelines.report.page import page, pictures
 from pipelines.report.tables import tables
 from pipelines.settings import Settings
-from pipelines.show.audit_moves import outcome
-from pipelines.show.incidents import told_moves, told_queue
+from pipelines.show.incidents import outcome, told_moves, told_queue
 from pipelines.show.text import harmless, when
 from tests.support.hostile import NAMES, with_hostile_names
 from tests.support.lakes import write_lake

@@ -21,7 +21,7 @@ import yaml
 from typer.main import get_command
 
 from pipelines.cli import main
-from pipelines.spark import delta_jars
+from pipelines.spark import versions
 from tests.support import local
 from tests.support.doc_blocks import PAGES, Block, blocks, commands, with_paths
 from tests.support.paths import ROOT, metadata_dir
@@ -109,7 +109,7 @@ def test_settings_of_sessions_with_delta_lake_are_those_of_our_own() -> None:
     """docs/streaming.md left them out of its line, and no page had them for a session of one's own."""
     for page in ("spark.md", "streaming.md"):
         text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-        for setting, value in delta_jars.SETTINGS.items():
+        for setting, value in versions.SETTINGS.items():
             assert f"{setting}={value}" in text or f'"{setting}", "{value}"' in text, page
         package = f"io.delta:delta-spark_{version('pyspark').rpartition('.')[0]}_2.13:{version('delta-spark')}"
         assert package in text, page

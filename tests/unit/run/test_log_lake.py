@@ -16,14 +16,13 @@ from jbod_model.errors import JbodError, MalformedLog, ReplayViolation, UsageErr
 from jbod_model.formats.records import Record
 from pipelines.ask.directory_list import directories
 from pipelines.ask.incident_list import incidents
-from pipelines.ask.json_values import jsonable
+from pipelines.ask.json_values import image, jsonable
 from pipelines.ask.lake_status import status
-from pipelines.ask.metadata_image import image
 from pipelines.ask.moves import moves
 from pipelines.ask.offline_replicas import offline
 from pipelines.ask.partition_history import history
 from pipelines.ask.risk import risk
-from pipelines.check.evaluate import run_checks
+from pipelines.check.catalogue import run_checks
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME, CHANGES, HISTORY, RECORDS
 from pipelines.run.log_lake import LogLake

@@ -16,7 +16,7 @@ from jbod_model.formats import records as r
 from jbod_model.formats.log_writer import LogWriter
 from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import Uuid
-from pipelines.check.evaluate import run_checks
+from pipelines.check.catalogue import run_checks
 from pipelines.cli import main
 from pipelines.formats import records
 from pipelines.formats.programs import programs

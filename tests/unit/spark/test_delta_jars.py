@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.spark import delta_jars
-from pipelines.spark.delta_jars import keep
+from pipelines.spark import versions
+from pipelines.spark.versions import keep
 
 JARS = ("io.delta_delta-storage-4.4.0.jar", "org.slf4j_slf4j-api-2.0.13.jar", "io.airlift_aircompressor-2.0.2.jar")
 
@@ -27,12 +27,12 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def options(conf: dict[str, str]) -> dict[str, str]:
     """What a builder is given."""
-    builder = delta_jars.with_delta(SparkSession.Builder(), conf)
+    builder = versions.with_delta(SparkSession.Builder(), conf)
     return {name: str(value) for name, value in builder._options.items()}
 
 
 def test_jars_that_pyspark_brings_in_another_version_are_not_kept(kept: Path) -> None:
-    assert kept == delta_jars.folder()
+    assert kept == versions.folder()
     assert [path.name for path in kept.iterdir()] == [JARS[0]]
     assert list(kept.parent.iterdir()) == [kept]
 

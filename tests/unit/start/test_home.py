@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from pipelines.start.home import use_spark_home
+from pipelines.start.session import use_spark_home
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from pipelines.cli.main import application
 from pipelines.run import run_log as nothing_new
 from pipelines.run import runner
 from pipelines.start import plain_kernels
-from pipelines.start.switch import PLAIN
+from pipelines.start.process import PLAIN
 from tests.support.paths import EVERY_KAFKA, ROOT, metadata_dir
 from tests.support.volume import sampled
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from pipelines.start.switch import VARIABLE
+from pipelines.start.process import VARIABLE
 from tests.support.paths import ROOT
 
 COMMAND = """

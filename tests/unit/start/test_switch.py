@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipelines.settings import load
-from pipelines.start.switch import TRICKS, VARIABLE, choose, is_on
+from pipelines.start.process import TRICKS, VARIABLE, choose, is_on
 
 
 @pytest.fixture(autouse=True)

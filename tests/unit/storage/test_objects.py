@@ -15,8 +15,8 @@ from pipelines.lake import lock
 from pipelines.lake.lock import RunWatch, alone, check_held, only_run
 from pipelines.lake.uris import home_of
 from pipelines.storage import duck, lease, objects
-from pipelines.storage.faults import fault_of_storage
 from pipelines.storage.filesystem import filesystem_of, read_at
+from pipelines.storage.objects import fault_of_storage
 
 AT = "s3://bucket/lake"
 
