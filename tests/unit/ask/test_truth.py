@@ -192,15 +192,12 @@ def test_disk_that_failed_as_another_replica_was_elected_without_it_is_to_be_sav
     lake = replace(LogLake.of(Options(path=str(metadata_dir("kafka-4.0.1")))), offset=360)
     (loss,) = [one for one in offline(lake).data.losses if one.name == "ag2u-0"]
     assert loss.advice.startswith("save directory HjYyzLLEbQypaXoSvh86dw of broker 3 before broker 3 starts with it")
-<<<<<<< HEAD
+    (loss,) = [one for one in offline(replace(lake, offset=391)).data.losses if one.name == "ag2u-0"]
+    assert loss.advice.startswith("do not wipe directory HjYyzLLEbQypaXoSvh86dw of broker 3")
+    assert "move the partition's folder away from it: Kafka does not start with two" in loss.advice
 
 
 def test_no_move_is_called_undone_where_the_replica_was_recreated_in_between() -> None:
     """B-14 took the reports of a process that had not registered for moves of the one before it."""
     lake = LogLake.of(Options(path=str(metadata_dir("kafka-4.2.0"))))
     assert run_checks(lake, ["B-05", "B-14"]) == []
-=======
-    (loss,) = [one for one in offline(replace(lake, offset=391)).data.losses if one.name == "ag2u-0"]
-    assert loss.advice.startswith("do not wipe directory HjYyzLLEbQypaXoSvh86dw of broker 3")
-    assert "move the partition's folder away from it: Kafka does not start with two" in loss.advice
->>>>>>> 2a7111a (A disk whose replica was recreated elsewhere since says so: its folder leaves before it goes back)
