@@ -26,15 +26,9 @@ from jbod_model.errors import JbodError, Retriable, UsageError, first_line_of
 from pipelines.cli.afterwards import refusals
 from pipelines.cli.options import make_readable
 from pipelines.cli.process import READER_GONE, Stopped, interrupt_by_exception, interrupt_by_signal, output, reader_gone
-<<<<<<< HEAD
 from pipelines.cli.progress import Quiet, Verbose, add_volume, set_volume, told
-from pipelines.start.python_process import collect_rarely, without_blas_threads
-from pipelines.storage.faults import fault_of_storage
-=======
-from pipelines.cli.progress import add_volume, set_volume, told
 from pipelines.start.process import collect_rarely, without_blas_threads
 from pipelines.storage.objects import fault_of_storage
->>>>>>> f1a5d25 (Checks, answers, upkeep of sessions, metrics and jobs in 24 modules fewer: those of one idea are one)
 
 MODULES: Mapping[str, Sequence[str]] = {
     "ask": (
