@@ -193,7 +193,10 @@ class Wanted:
             found = {value: [row for row in matching if test(row, value)] for value in values}
             for value, kept in found.items():
                 if not kept and not any(test(row, value) for row in rows) and lake is not None:
-                    check_known(lake, table, name, value, self.names)
+                    if name == "reason":
+                        _check_reason(table, value, rows)
+                    else:
+                        _check_known(lake, table, name, value, self.names)
             keep = {id(row) for kept in found.values() for row in kept}
             matching = [row for row in matching if id(row) in keep]
         ordered = self._sorted(table, matching)
@@ -277,16 +280,21 @@ def _like(value: Any, pattern: str) -> bool:
     return wanted in text or fnmatchcase(text, wanted)
 
 
-def check_known(lake: Lake, table: Table, name: str, value: Any, names: Names | None) -> None:
+def _check_reason(table: Table, value: str, rows: Sequence[Any]) -> None:
+    """Raises UsageError, with all reasons, if the table never has one that ``value`` matches."""
+    words = table.reason_words() if callable(table.reason_words) else table.reason_words
+    if not words:
+        columns = [column.getter() for column in table.columns if column.name in table.reasons]
+        words = sorted({str(get(row)) for get in columns for row in rows})
+    if not any(_like(word, value) for word in words):
+        raise UsageError(f"--reason {value}: no reason that jbod {table.name} has: give one of {', '.join(words)}")
+
+
+def _check_known(lake: Lake, table: Table, name: str, value: Any, names: Names | None) -> None:
     """Raises UsageError, with similar names, if the lake never knew what a filter names.
 
     A value that is known, of which there is only no row, is a valid question: none of these is offline.
     """
-    if name == "reason":
-        words = table.reason_words() if callable(table.reason_words) else table.reason_words
-        if words and not any(_like(word, value) for word in words):
-            raise UsageError(f"--reason {value}: no reason that jbod {table.name} has: give one of {', '.join(words)}")
-        return
     known = [*_known(lake, name)]
     if name == "dir" and names is not None:
         known += [part for one in names.by_id.values() for part in one if part is not None]

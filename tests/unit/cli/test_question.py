@@ -296,7 +296,7 @@ def test_answer_has_the_causes_first_and_the_first_rows_in_a_pipe_as_on_a_termin
         ("risk.SCREENFUL", ("whatif", "--fail", "2", *AT)),
         ("incidents.SCREENFUL", ("incidents",)),
         ("incidents.SCREENFUL", ("incidents", "1")),
-        ("losses.MOST_GROUPS", ("offline",)),
+        ("answers.MOST_GROUPS", ("offline",)),
     ],
 )
 def test_list_in_a_pipe_is_short_unless_all_or_a_number_is_asked_for(
