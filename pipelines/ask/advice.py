@@ -118,6 +118,16 @@ def read_first(
     return Advice(Action.READ, text, broker, tuple(directories), tuple(names))
 
 
+def save_before_start(broker: int, names: Sequence[str]) -> Advice:
+    """The partitions go on without writes that a copy of the broker may hold."""
+    held = "it may hold" if len(names) == 1 else "they may hold"
+    text = (
+        f"copy {_folder(names)} of {few(names)} from the disks of broker {broker} before it starts with them: {held} "
+        f"writes that the leader's log lacks, and {'is' if len(names) == 1 else 'are'} truncated to it then"
+    )
+    return Advice(Action.READ, text, broker, partitions=tuple(names))
+
+
 def _folders(names: Sequence[str]) -> str:
     return "the folder of this partition" if len(names) == 1 else "the folders of these partitions"
 

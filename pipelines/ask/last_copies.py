@@ -15,14 +15,13 @@ from jbod_model.loss.actions import given_up_by, is_online, last_copies
 from jbod_model.loss.copies import Copy
 from jbod_model.loss.fate import Fate
 from pipelines.ask.advice import (
-    Action,
     Advice,
     bring_back,
     do_not_replace,
     elect,
-    few,
     forbid_unclean,
     read_first,
+    save_before_start,
     start,
     start_or_reassign,
     start_with_disks,
@@ -165,11 +164,7 @@ class LastCopies:
         """What has to come before a broker is started or restarted."""
         saved = self.truncated.get(broker)
         if saved:
-            text = (
-                f"copy the folders of {few(saved)} from the disks of broker {broker} before it starts with them: they "
-                "may hold writes that the leader's log lacks, and are truncated to it then"
-            )
-            yield Advice(Action.READ, text, broker, partitions=tuple(saved))
+            yield save_before_start(broker, saved)
         hit = self._elected_at_start(broker)
         if hit:
             yield forbid_unclean(hit, f"broker {broker} could lead without writes that only a disk offline holds")

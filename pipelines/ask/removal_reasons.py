@@ -193,10 +193,10 @@ def _how_to_empty(place: Place, last: LastCopies) -> Sequence[Advice]:
     broker = place.broker_id
     if place.broker == "missing":
         return () if last.away.get(broker) else [reassign_or_start(broker)]
+    if _gives_up(place, last) and not place.online:
+        return ()  # another reason says what to do
     if place.listed:
         return [move_or_reassign(broker)]
-    if _gives_up(place, last):
-        return ()  # another reason says what to do
     running = place.broker == "online"
     return [*last.before_start(broker, running=running), reassign_or_take_out(broker, place.directory_id or "")]
 

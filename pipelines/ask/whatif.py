@@ -22,7 +22,7 @@ from pipelines.ask.configs import MinIsr, min_isr, tiered_topics
 from pipelines.ask.failed_places import Already, already
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.loss import followed
-from pipelines.ask.lost_data import AtRisk, complete_copies, losses, places_of
+from pipelines.ask.lost_data import AtRisk, Losses, complete_copies, losses, places_of
 from pipelines.ask.whatif_image import touched
 from pipelines.ask.whatif_places import Place, find_place
 from pipelines.lake.reader import Lake
@@ -165,7 +165,7 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
     judge = replace(judge, complete=complete, tiered=tiered_topics(lake))
     changes = sorted(judge.changes(), key=lambda change: (change.harmless, change.topic, change.partition))
     off = [one for place in places if (one := already(lake, place)) is not None]
-    last = [one for one in losses(lake, default_min_isr).at_risk if _is_hit(one, places)]
+    last = [one for one in _last_offline(losses(lake, default_min_isr)) if _is_hit(one, places)]
     lost = {(one.topic, one.partition) for one in changes if one.last_complete}
     hidden = [one for one in _unplaced(lake, places, default_min_isr) if (one.topic, one.partition) not in lost]
     return WhatIf(lake.offset, lake.time, places, judge.replicas(), changes, fault, off, last, hidden)
@@ -223,6 +223,13 @@ def _may_be_in(copy: Copy, places: Sequence[Place]) -> bool:
     return copy.directory is None and any(
         place.broker_id == copy.broker_id and Uuid.parse(place.directory_id or "") in copy.places for place in places
     )
+
+
+def _last_offline(data: Losses) -> list[AtRisk]:
+    """The partitions at risk, and those whose last copies were given up while none leads without them."""
+    pending = [one for one in data.losses if one.went_on_offset is None]
+    given_up = [AtRisk(one.topic, one.topic_id, one.partition, one.copies, one.tiered) for one in pending]
+    return sorted([*data.at_risk, *given_up], key=lambda one: (one.topic, one.partition))
 
 
 def _is_hit(one: AtRisk, places: Sequence[Place]) -> bool:

@@ -167,15 +167,15 @@ def show_whatif(answer: WhatIf, chosen: Chosen, every: bool = False, out: Consol
         say(out, f"Nothing would change at offset {answer.offset}, {when(answer.time)}: it has failed already.", "bold")
         for one in answer.already:
             say(out, f"  {_already(one)}", hang=4)
-        if any(one.held for one in answer.already):
+        if answer.last_offline or any(one.held for one in answer.already):
             say(out, "jbod offline shows the present state, and what to do.")
         _show_last(out, answer)
         return
     say(
         out,
         f"If {failing} failed at offset {answer.offset}, {when(answer.time)}: "
-        + _in_short(len(hurt), len(answer.last_unplaced)),
-        "bold red" if hurt or answer.last_unplaced else "green",
+        + _in_short(len(hurt), len(answer.last_unplaced) + len(answer.last_offline)),
+        "bold red" if hurt or answer.last_unplaced or answer.last_offline else "green",
     )
     moved = len(answer.chosen("moved"))
     say(
@@ -211,24 +211,26 @@ def show_whatif(answer: WhatIf, chosen: Chosen, every: bool = False, out: Consol
         _show_changes(out, chosen.rows, every or chosen.wanted.orders)
 
 
-def _in_short(hurt: int, unplaced: int) -> str:
+def _in_short(hurt: int, last: int) -> str:
+    """``last``: partitions whose last copy is offline, or may be on a disk that fails."""
     if hurt:
         return f"{many(hurt, 'partition')} would lose something."
-    if unplaced:
-        return f"{many(unplaced, 'partition')} may lose the last complete copy."
+    if last:
+        return f"{many(last, 'partition')} may lose the last complete copy."
     return "only leaders would move."
 
 
 def _show_last(out: Console, answer: WhatIf) -> None:
     """The last copies that are offline already, or may be on a disk that fails, and that would go with the disks."""
-    groups: dict[tuple[str, ...], list[str]] = {}
+    groups: dict[tuple[bool, tuple[str, ...]], list[str]] = {}
     for one in answer.last_offline:
-        groups.setdefault(tuple(copy.where for copy in one.copies), []).append(one.name)
-    for where, names in groups.items():
-        hold = "holds the last complete copy" if len(where) == 1 else "hold the last complete copies"
+        groups.setdefault((one.certain, tuple(copy.where for copy in one.copies)), []).append(one.name)
+    for (certain, where), names in groups.items():
+        places = (" and " if certain else " or ").join(where)
+        hold = "hold the last complete copies" if certain and len(where) > 1 else "holds the last complete copy"
         say(
             out,
-            f"{' and '.join(where)} {hold} of {many(len(names), 'partition')}, offline already: if that disk is dead "
+            f"{places} {hold} of {many(len(names), 'partition')}, offline already: if that disk is dead "
             "or wiped, the data is gone:",
             "bold red",
         )

@@ -258,3 +258,11 @@ def test_sentence_about_a_crash_says_who_leads_now(tmp_path: Path) -> None:
     assert loss.finding.startswith("broker 1 led after an unclean shutdown")
     assert loss.finding.endswith("no replica leads now")
     assert "accept" not in loss.advice
+
+
+def test_directory_of_a_stopped_broker_with_last_copies_is_not_emptied_by_a_reassignment(tmp_path: Path) -> None:
+    """R-ACT-6: it said to reassign the replicas to other brokers, while no complete copy was online."""
+    lake = Story().broker(1, "ab").topic("t", {1: "a"}).fence(1).change("t", 0, leader=-1).lake(tmp_path)
+    removal = safe_to_remove(lake, f"1:{disk('a')}")
+    steps = [step for reason in removal.reasons for step in reason.steps]
+    assert [step.action for step in steps if step.action != Action.LOOK] == [Action.START, Action.START]

@@ -21,6 +21,7 @@ from pipelines.ask.moves import moves
 from pipelines.ask.offline_replicas import offline
 from pipelines.ask.partition_history import history
 from pipelines.ask.removal import safe_to_remove
+from pipelines.ask.whatif import whatif
 from pipelines.check.catalogue import run_checks
 from pipelines.run.log_lake import LogLake
 from pipelines.source.log_options import Options
@@ -163,6 +164,9 @@ def test_start_that_has_not_registered_yet_is_told_alike_and_no_disk_of_it_may_b
     assert next(event.what for event in history(lake, "am1-0").events if event.offset == 519).startswith(
         f"replica on 4 is in {new} (was {old}): moved, or recreated empty"
     )
+    (*_, at_risk) = whatif(lake, [f"4:{old}"]).last_offline
+    assert not at_risk.certain
+    assert {copy.directory_id for copy in at_risk.copies} == {new, old}
     whole = replace(lake, offset=559)
     (story,) = (one for one in incidents(whole) if one.directory_id == new)
     assert (story.kind, story.ending) == ("directory not registered", "the broker registered with it")

@@ -186,6 +186,19 @@ def test_whatif_names_partitions_whose_last_copy_may_lie_where_no_record_placed_
     assert named(f"1:{disk('b')}") == ["alone-0", "behind-0", "old-0"]
 
 
+def test_whatif_names_the_last_copies_that_were_given_up_while_nobody_leads_without_them(
+    cluster_lakes: Mapping[str, Path], tmp_path: Path
+) -> None:
+    """Of an unregistered broker, and of replicas that were recreated empty: nothing was named."""
+    answer = whatif(Lake.open(cluster_lakes["kafka-4.1.2"], at_offset=629), ["3:DKz"])
+    assert [one.name for one in answer.last_offline] == ["solo-2", "solo-7"]
+    story = Story().broker(1, "ab").topic("t", {1: "a"}).fence(1).change("t", 0, leader=-1, isr=(1,))
+    story.broker(1, "b", process=2).assign("t", 0, 1, "b")
+    assert [one.name for one in whatif(story.lake(tmp_path / "1"), [f"1:{disk('a')}"]).last_offline] == ["t-0"]
+    story.change("t", 0, leader=1)
+    assert not whatif(story.lake(tmp_path / "2"), [f"1:{disk('a')}"]).last_offline
+
+
 def test_whatif_says_that_the_copy_may_be_in_the_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     story = Story().broker(1, "ab").topic("t", {1: "unassigned"}).topic("u", {1: "unassigned"})
     story.lake(tmp_path)
