@@ -160,15 +160,24 @@ def reassigned(
     return Copy(broker_id=copy.broker_id, since=offset, level=level, directory=now), copy.give_up("recreated", offset)
 
 
-def back(copy: Copy, now: Uuid, gone: Sequence[Copy]) -> Copy | None:
-    """The copy that was given up when ``copy`` was recreated, if its replica is assigned to its directory again.
+def back(copy: Copy, now: Uuid, gone: Sequence[Copy], broker: Registration | None) -> tuple[Copy, Copy] | None:
+    """The copy that was given up when ``copy`` was recreated, and its return, if its replica is assigned again to its
+    directory or to one of its places.
 
     ``gone`` lack nothing since, so nobody led without them: the old disk is back, and its log is used (R-COPY-13).
     """
-    if copy.directory == now:
+    if copy.directory == now or (copy.usable and may_serve(copy, broker)):
         return None
-    mine = (one for one in gone if one.broker_id == copy.broker_id and one.given_up == "recreated")
-    return next((one for one in mine if one.directory == now), None)
+    for old in gone:
+        if old.broker_id != copy.broker_id or old.given_up != "recreated":
+            continue
+        back = replace(old.returned(), directory=now, places=frozenset(), missed=None, left=())
+        if old.directory == now:
+            return old, back
+        if now in old.places:
+            whole = broker is not None and old.places <= broker.directories
+            return old, back if whole else replace(back, level="unsure")
+    return None
 
 
 def caught_up(copy: Copy, offset: int, broker: Registration | None) -> Copy:

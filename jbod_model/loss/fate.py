@@ -164,10 +164,10 @@ def _place(fate: Fate, version: Version) -> Fate:
             copies[broker_id] = created(broker_id, directory, version.offset, "empty", broker, fate.ids)
             continue
         copy, old = fate.copies[broker_id], None
-        found = back(copy, directory, fate.gone) if was[broker_id] != directory else None
-        if found is not None:
-            fate = replace(fate, gone=tuple(one for one in fate.gone if one is not found))
-            copies[broker_id] = replace(found.returned(), missed=None, left=())
+        returned = back(copy, directory, fate.gone, broker) if was[broker_id] != directory else None
+        if returned is not None:
+            left, copies[broker_id] = returned
+            fate = replace(fate, gone=tuple(old for old in fate.gone if old is not left))
             continue
         if was[broker_id] != directory:
             led = fate.last_led
@@ -209,7 +209,8 @@ def _register(fate: Fate, event: BrokerChanged) -> Fate:
     """The copies of an unregistered broker are given up; they return if it registers their directory again.
 
     After an unclean shutdown Kafka removes a broker from both lists if eligible leaders are on. A complete copy that is
-    then in neither list becomes unsure (R-LOSS-5). The partitions' records come before the registration.
+    then in neither list, or that was given up, becomes unsure (R-LOSS-5). The partitions' records come before the
+    registration.
     """
     brokers = {broker: known for broker, known in fate.brokers.items() if broker != event.broker_id}
     copy, before = fate.copies.get(event.broker_id), fate.brokers.get(event.broker_id)
@@ -228,6 +229,11 @@ def _register(fate: Fate, event: BrokerChanged) -> Fate:
             copy = registered(copy, event.registration, event.offset, new_process=new_process)
         if copy is not None and event.unclean and copy.level == "complete" and not _names(fate.state, event.broker_id):
             copy = replace(copy, level="unsure")
+        if event.unclean:
+            gone = tuple(
+                replace(old, level="unsure") if old.broker_id == event.broker_id and old.level == "complete" else old
+                for old in gone
+            )
     fate = replace(fate, brokers=brokers, gone=gone)
     if copy is not None:
         fate = replace(fate, copies={**fate.copies, event.broker_id: copy})
@@ -248,8 +254,8 @@ def _lead(fate: Fate, version: Version, before: Partition | None) -> Fate:
     if version.in_snapshot and before is not None:
         fate = _bridge(fate)
     leader = fate.copies.get(version.state.leader)
-    if leader is not None and leader.given_up is None:
-        broker = fate.brokers.get(leader.broker_id)
+    broker = fate.brokers.get(version.state.leader)
+    if leader is not None and (leader.given_up is None or (leader.given_up == "unregistered" and broker is not None)):
         leader, old = elected(leader, version.offset, broker, led=fate.last_led)
         gone = (*fate.gone, old) if old is not None and old.holds_everything else fate.gone
         fate = replace(fate, copies={**fate.copies, leader.broker_id: leader}, gone=gone)
@@ -308,7 +314,7 @@ def _follow_leader(fate: Fate) -> Fate:
             copies[broker_id] = measure(copy, fate.brokers.get(broker_id))
         else:
             copies[broker_id] = copy if copy.holds_everything else replace(copy, level="partial")
-    return replace(fate, copies=copies, gone=())
+    return replace(fate, copies=copies)
 
 
 def _bridge(fate: Fate) -> Fate:

@@ -76,11 +76,14 @@ class Fates:
             old = _states(before)
             for key, state in _states(after).items():
                 was = old.get(key)
-                if was is None or was is state or was.replicas != state.replicas:
+                if was is None or was is state:
                     continue
-                for broker_id, left, now in zip(state.replicas, was.directories, state.directories, strict=True):
+                lay = dict(zip(was.replicas, was.directories, strict=True))
+                for broker_id, now in zip(state.replicas, state.directories, strict=True):
                     broker = after.brokers.get(broker_id)
-                    if broker is None or left == now or after.ids.kind(now) != "assigned" or not broker.directories:
+                    if broker is None or lay.get(broker_id, now) == now or after.ids.kind(now) != "assigned":
+                        continue
+                    if not broker.directories:
                         continue
                     process = (broker_id, broker.incarnation_id)
                     if now not in self.listed[process] and self.starting.get(broker_id) != process:

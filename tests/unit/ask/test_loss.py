@@ -37,7 +37,8 @@ from tests.support.paths import KAFKAS, TRACES, metadata_dir
 from tests.support.volume import amount, sampled
 from tests.unit.check.story import Story, topic_id
 from tests.unit.fold.histories import LAST, histories, write_log
-from tests.unit.model.loss.loss_operations import run
+from tests.unit.model.loss.loss_operations import WEIGHTS, Operation, run
+from tests.unit.model.loss.loss_restarts import MORE
 from tests.unit.model.loss.loss_world import World
 from tests.unit.model.loss.test_loss_property import FOUND
 
@@ -180,8 +181,11 @@ def test_partition_with_the_shape_of_another_has_its_own_offsets() -> None:
     assert one.losses == (Loss(kind="lost", offset=14, copies=(own,), went_on=15, until=6),)
 
 
+@pytest.mark.parametrize("weights", [WEIGHTS, MORE], ids=["", "restarts"])
 @pytest.mark.parametrize("seed", [*sampled(range(20), 6), *sampled(FOUND, 4)])
-def test_losses_of_a_simulated_cluster_are_those_of_the_model(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_of_a_simulated_cluster_are_those_of_the_model(
+    seed: int, weights: Sequence[tuple[Operation, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken, append = _Records(), World.append
 
     def recorded(world: World, *records: Any) -> None:
@@ -189,7 +193,7 @@ def test_losses_of_a_simulated_cluster_are_those_of_the_model(seed: int, monkeyp
         append(world, *records)
 
     monkeypatch.setattr(World, "append", recorded)
-    told = run(seed).fates.of
+    told = run(seed, weights=weights).fates.of
     lake = in_memory(taken.entries)
     assert of_engine(lake, lake.offset) == {
         (str(topic_id), number): fate.losses for (topic_id, number), fate in told.items() if fate.losses

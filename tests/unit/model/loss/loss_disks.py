@@ -25,6 +25,10 @@ class Log:
     """Whether it was ever part of the in-sync set, or fetched anything."""
     recreated: bool = False
     """The replica had another log before."""
+    named: bool = False
+    """Whether a record ever named its directory."""
+    mounted: bool = False
+    """Its disk took its place again after the replica was created in another, and no record names the disk yet."""
     unplaced: bool = False
     """Its broker restarted without one of its directories before the metadata said in which the log was: nobody who
     reads the metadata can tell whether it was recreated (R-COPY-5)."""

@@ -25,10 +25,13 @@ def judge(world: World, first: int, left: set[int], returned: set[int]) -> None:
     """
     partition = world.partition
     assert partition is not None
+    for broker_id, disk in world.at.items():
+        if disk.log and partition.directory(broker_id) == disk.id and not starting(world, broker_id):
+            disk.log.named, disk.log.mounted = True, False
     losses = world.fate.losses
     told = losses[-1] if losses and (losses[-1].went_on or -1) >= first else None
     pending = bool(losses) and losses[-1].went_on is None and losses[-1].until is None
-    placed = [disk for disk in world.at.values() if disk.log and not disk.log.unplaced]
+    placed = [disk for disk in world.at.values() if disk.log and not (disk.log.unplaced or disk.log.mounted)]
     still = [b for b in partition.replicas if in_reach(world, b) and world.presumed <= world.at[b].log.sure]  # type: ignore[union-attr]
     leader = world.copy(partition.leader)
     if losses and not world.led:
@@ -40,7 +43,8 @@ def judge(world: World, first: int, left: set[int], returned: set[int]) -> None:
             raise Unsound("not pending while nobody holds everything")
         world.count("pending" if pending else "unavailable")
         return
-    if leader.recreated and partition.directory(partition.leader) != world.at[partition.leader].id:
+    unreported = leader.recreated and partition.directory(partition.leader) != world.at[partition.leader].id
+    if unreported or starting(world, partition.leader):
         world.count("not reported yet")
         world.told_before |= told is not None
         presume(world, partition, leader)  # it leads, and acknowledges, before it reports
@@ -83,6 +87,12 @@ def judge(world: World, first: int, left: set[int], returned: set[int]) -> None:
     presume(world, partition, leader)
 
 
+def starting(world: World, broker_id: int) -> bool:
+    """Whether a process of the broker runs that has not registered: it may report before (R-COPY-12)."""
+    broker, registration = world.brokers[broker_id], world.image.brokers.get(broker_id)
+    return broker.up and (registration is None or registration.incarnation_id != broker.incarnation)
+
+
 def known(world: World, broker_id: int) -> bool:
     """Whether the metadata says where the replica was recreated, if it was."""
     partition, disk = world.partition, world.at.get(broker_id)
@@ -90,11 +100,12 @@ def known(world: World, broker_id: int) -> bool:
         return True
     if broker_id in world.parted and partition.directory(broker_id) == KAFKA_IDS.unassigned:
         return False
+    if disk.log.mounted:
+        return False
     if not disk.log.recreated:
         return True
-    broker, registration = world.brokers[broker_id], world.image.brokers.get(broker_id)
-    if broker.up and (registration is None or registration.incarnation_id != broker.incarnation):
-        return False  # R-COPY-12: it reported before it registered
+    if starting(world, broker_id):
+        return False
     return partition.directory(broker_id) == disk.id and not disk.log.unplaced
 
 

@@ -11,6 +11,7 @@ reader of the metadata can know better.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 from jbod_model.controller import Context, Controller
@@ -41,7 +42,7 @@ from jbod_model.profiles import KAFKA
 from jbod_model.replay.image import Image
 from jbod_model.replay.registrations import Partition
 from tests.unit.model.loss.loss_disks import Broker, Disk, Log
-from tests.unit.model.loss.loss_truth import judge
+from tests.unit.model.loss.loss_truth import judge, starting
 
 FEATURES = tuple(
     SupportedFeature(name=name, min_supported_version=0, max_supported_version=29)
@@ -68,6 +69,8 @@ class World:
         """The disk with the copy of each replica that has one."""
         self.places: dict[int, set[Uuid]] = {}
         """The directories that were online when a replica's first log was created."""
+        self.unnamed: dict[int, set[Uuid]] = {}
+        """The places of a replica's log that no record had named when its broker created another."""
         self.unmade: set[int] = set()
         """Brokers that were down when their replica came: they make its log when they start, where they like."""
         self.absences: dict[int, int] = {}
@@ -166,7 +169,7 @@ class World:
         replicas = self.random.sample(sorted(self.brokers), self.random.choice((1, 1, 2, 2, 3)))
         self.ids += 1
         self.acked, self.presumed, self.at, self.places, self.parted, self.led = set(), set(), {}, {}, set(), False
-        self.unmade = set()
+        self.unmade, self.unnamed = set(), {}
         assignment = ReplicaAssignment(partition_index=0, broker_ids=tuple(replicas))
         request = CreateTopicsRequest(topics=(CreatableTopic(name=TOPIC, assignments=(assignment,)),))
         self.tell(f"create topic on {replicas}")
@@ -185,8 +188,11 @@ class World:
 
     # PROCESSES
 
-    def start(self, broker: Broker) -> None:
-        """Start a process: it registers what it can read, and recreates what it misses by Kafka's rules."""
+    def start(self, broker: Broker, *, early: bool = False) -> None:
+        """Start a process: it registers what it can read, and recreates what it misses by Kafka's rules.
+
+        ``early``: it reports before it registers, whether or not the process before it was fenced.
+        """
         usable = [disk for disk in broker.disks if disk.works]
         if broker.up or not usable:
             return
@@ -204,8 +210,12 @@ class World:
             listed = partition.directory(broker.id) in {disk.id for disk in usable}
             self.absences[broker.id] = 0 if listed else self.absences.get(broker.id, 0) + 1
         before = self.image.brokers.get(broker.id)
-        if before is not None and before.fenced and self.random.random() < 0.3:
-            self.open_logs(broker)
+        if before is not None and (early or (before.fenced and self.random.random() < 0.3)):
+            blank = [disk for disk in usable if disk.id not in before.directories] if early else None
+            lay = self.at.get(broker.id)
+            self.open_logs(broker, blank)
+            now = self.at.get(broker.id)
+            self.excused |= now is not None and now is not lay and not before.fenced and now.id in before.directories
             self.report(broker)  # with the epoch of the process before
         request = BrokerRegistrationRequest(
             broker_id=broker.id,
@@ -241,7 +251,7 @@ class World:
         )
         return True
 
-    def open_logs(self, broker: Broker) -> None:
+    def open_logs(self, broker: Broker, among: Sequence[Disk] | None = None) -> None:
         """What ``ReplicaManager.applyDelta`` and ``LogManager.getOrCreateLog`` do when a broker learns its replicas."""
         partition = self.partition
         if partition is None or not broker.up or broker.id not in partition.replicas:
@@ -254,8 +264,17 @@ class World:
             found[0].unplaced |= missing
             return
         if target in online or len(online) == len(broker.disks) or target == KAFKA_IDS.unassigned:
-            disk = next((each for each in broker.online if each.id == target), self.random.choice(broker.online))
-            disk.log = Log(recreated=True, unplaced=missing, synced=partition.leader >= 0)
+            choice = (broker.online if among is None else among) or broker.online
+            disk = next((each for each in broker.online if each.id == target), self.random.choice(choice))
+            before = self.copy(broker.id)
+            if before is not None and not before.named:
+                self.unnamed.setdefault(broker.id, self.places.get(broker.id, set()))
+            places = self.unnamed.get(broker.id, set())
+            unplaced = missing or (disk.id in places and not places <= online)
+            for older in [*broker.disks, *broker.shelf]:
+                if older.log is not None and not older.log.named:
+                    older.log.unplaced |= unplaced  # either of the two may be where a record says
+            disk.log = Log(recreated=True, unplaced=unplaced, synced=partition.leader >= 0)
             self.at[broker.id] = disk
             self.tell(f"  {broker.id} creates a log on {disk.id.lsb}")
 
@@ -281,6 +300,10 @@ class World:
             if clean:
                 disk.clean_epoch = broker.epoch
         log = self.copy(broker.id)
+        if not clean:
+            for disk in broker.shelf:  # R-LOSS-5 does not ask which disks the process had
+                if disk.log is not None:
+                    disk.log.doubt = True
         if log is not None and not clean:
             log.doubt = True
             if self.lossy_crashes and self.random.random() < 0.5:
@@ -355,7 +378,7 @@ class World:
         """A write that the leader takes; it is acknowledged where it can be."""
         partition = self.partition
         leader = partition and self.serving(partition.leader)
-        if partition is None or not leader:
+        if partition is None or not leader or starting(self, partition.leader):
             return
         write = self.new_write()
         leader.entries.append(write)

@@ -425,18 +425,3 @@ def test_report_of_a_directory_that_no_registration_listed_is_of_a_process_that_
     assert (story.losses, left(story)) == ((), [{A}])
     story.broker(1, B, C, process=2)
     assert [(loss.kind, loss.copies[0].directory) for loss in story.losses] == [("lost", A)]
-
-
-def test_replica_assigned_back_to_the_disk_with_its_given_up_copy_has_that_copy() -> None:
-    """R-COPY-13, R-LOSS-4: the old disk is mounted again before anybody led."""
-    story = alone().version({1: A}, isr=(1,)).broker(1, B, process=2).version({1: B}, isr=(1,))
-    assert story.loss.kind == "lost"
-    story.broker(1, A, B, process=3).version({1: A}, isr=(1,))
-    assert (story.loss.until, story.complete, story.copy(1).since) == (6, (1,), 1)
-
-
-def test_replica_assigned_back_after_another_log_was_written_has_lost_the_old_copy() -> None:
-    """R-COPY-13, R-LOSS-6."""
-    story = alone().version({1: A}, isr=(1,)).broker(1, B, process=2).version({1: B}, isr=(1,))
-    story.version({1: B}, isr=(1,), leader=1).broker(1, A, B, process=3).version({1: A}, isr=(1,))
-    assert (story.losses[0].until, story.copy(1).since) == (None, 4)

@@ -1,25 +1,33 @@
 """Random histories of a cluster whose disks hold logs: data loss is told if and only if there is any.
 
 What the histories contain: ``loss_operations``. What counts as the truth, and what no reader of the metadata can know:
-``loss_world``, whose ``judge`` makes the assertions after every append. A failure names its seed.
+``loss_world``, whose ``judge`` makes the assertions after every append. ``loss_restarts`` adds restarts within a
+session, disks that come back, and partial copies that live on. A failure names its seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
 from tests.support.volume import amount
 from tests.unit.model.loss.loss_disks import Unsound
-from tests.unit.model.loss.loss_operations import run
+from tests.unit.model.loss.loss_operations import WEIGHTS, Operation, run
+from tests.unit.model.loss.loss_restarts import MORE
 
 HISTORIES, CHUNK = amount(1_000, 20_000), 100
+RESTARTS = amount(600, 20_000)
 FOUND = (
     *(6_282, 8_003, 12_441, 15_235, 16_972, 18_342, 18_440, 19_936, 20_291),
     *(23_735, 31_755, 37_635, 39_615, 41_899),
 )
 """Seeds that once failed."""
+FOUND_BY_RESTARTS = (
+    *(24, 207, 221, 276, 824, 833, 937, 940, 1_305, 1_409, 2_544, 2_676, 2_883, 2_974, 2_977, 3_080),
+    *(3_124, 3_247, 3_713, 5_115, 5_181, 5_245, 5_583, 5_658, 5_980, 6_273, 6_405),
+)
+"""Seeds of histories with restarts that once failed."""
 
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, CHUNK))
@@ -31,11 +39,21 @@ def test_history_that_once_had_wrong_losses_has_the_right_ones() -> None:
     told_right(FOUND)
 
 
-def told_right(seeds: Iterable[int]) -> None:
+@pytest.mark.parametrize("first", range(0, RESTARTS, CHUNK))
+def test_history_with_restarts_in_a_session_and_disks_that_come_back_has_the_right_losses(first: int) -> None:
+    """R-COPY-12, R-COPY-13, R-LOSS-4, R-LOSS-5, R-LOSS-6."""
+    told_right(range(first, first + CHUNK), MORE)
+
+
+def test_history_with_restarts_that_once_had_wrong_losses_has_the_right_ones() -> None:
+    told_right(FOUND_BY_RESTARTS, MORE)
+
+
+def told_right(seeds: Iterable[int], weights: Sequence[tuple[Operation, int]] = WEIGHTS) -> None:
     """One test for many seeds: they take no longer than a test."""
     for seed in seeds:
         try:
-            run(seed)
+            run(seed, weights=weights)
         except Unsound as wrong:
             pytest.fail(f"seed {seed}: {wrong}", pytrace=False)
 

@@ -1,0 +1,76 @@
+"""Copies that come back with their disk (docs/spec/loss.md)."""
+
+from __future__ import annotations
+
+from tests.unit.model.loss.loss_story import UNASSIGNED, A, B, C, D, Story, alone
+
+
+def test_replica_assigned_back_to_the_disk_with_its_given_up_copy_has_that_copy() -> None:
+    """R-COPY-13, R-LOSS-4: the old disk is mounted again before anybody led."""
+    story = alone().version({1: A}, isr=(1,)).broker(1, B, process=2).version({1: B}, isr=(1,))
+    assert story.loss.kind == "lost"
+    story.broker(1, A, B, process=3).version({1: A}, isr=(1,))
+    assert (story.loss.until, story.complete, story.copy(1).since) == (6, (1,), 1)
+
+
+def test_replica_assigned_back_after_another_log_was_written_has_lost_the_old_copy() -> None:
+    """R-COPY-13, R-LOSS-6."""
+    story = alone().version({1: A}, isr=(1,)).broker(1, B, process=2).version({1: B}, isr=(1,))
+    story.version({1: B}, isr=(1,), leader=1).broker(1, A, B, process=3).version({1: A}, isr=(1,))
+    assert (story.losses[0].until, story.copy(1).since) == (None, 4)
+
+
+def test_replica_assigned_back_to_a_place_of_its_given_up_copy_has_that_copy_if_all_places_are_listed() -> None:
+    """R-COPY-13: no record ever named A, where the log lies."""
+    story = alone(UNASSIGNED).version({1: UNASSIGNED}, isr=(1,)).broker(1, B, C, process=2).version({1: C}, isr=(1,))
+    assert story.loss.kind == "lost"
+    story.broker(1, A, B, process=3).version({1: A}, isr=(1,))
+    assert (story.loss.until, story.complete, story.copy(1).directory) == (6, (1,), A)
+    assert story.copy(1).level == "unsure"  # since the registration without A
+
+
+def test_replica_recreated_again_in_a_place_of_its_given_up_copy_may_be_that_copy() -> None:
+    """R-COPY-5, R-COPY-13: the log lies in A, which is away, and another one in B; or in B all the time."""
+    story = Story().broker(1, A, B).broker(2, D).version({1: UNASSIGNED, 2: D}, isr=(1, 2), leader=2)
+    story.version({1: UNASSIGNED, 2: D}, isr=(1,), leader=1).version({1: UNASSIGNED, 2: D}, isr=(1,))
+    story.broker(1, A, B, starting=True).version({1: C, 2: D}, isr=(1,)).broker(1, B, C, process=2)
+    assert story.loss.kind == "lost"
+    story.broker(1, B, process=3).version({1: B, 2: D}, isr=(1,))
+    assert story.copy(1).level == "unsure"
+    assert story.version({1: B, 2: D}, isr=(1,), leader=1).losses[-1].kind == "may lack writes"
+
+
+def test_disk_that_comes_back_after_its_process_was_killed_may_lack_writes() -> None:
+    """R-COPY-13, R-LOSS-5: the process that recreated the replica registered uncleanly."""
+    story = alone().version({1: A}, isr=(1,)).broker(1, A, B, starting=True).version({1: C}, isr=(1,))
+    story.broker(1, B, C, process=2, unclean=True).broker(1, A, B, process=3).version({1: A}, isr=(1,))
+    assert (story.loss.until, story.copy(1).level) == (7, "unsure")
+    story.version({1: A}, isr=(1,), leader=1)
+    assert [loss.kind for loss in story.losses] == ["lost", "may lack writes"]
+
+
+def test_copy_that_moves_to_the_directory_of_one_that_was_given_up_stays_the_same_copy() -> None:
+    """R-COPY-3, R-COPY-13: broker 1 leads from B with too few in sync, lists both, and moves its log to A."""
+    story = Story(2).broker(1, A, B).broker(2, D).version({1: A, 2: D}, isr=(1, 2), leader=1)
+    story.version({1: A, 2: D}, isr=(2,), leader=2).broker(1, B, process=2).version({1: B, 2: D}, isr=(2,), leader=2)
+    story.version({1: B, 2: D}, isr=(1, 2), leader=2).version({1: B, 2: D}, isr=(1,), leader=1)
+    since = story.copy(1).since
+    story.broker(1, A, B, process=2).version({1: A, 2: D}, isr=(1,), leader=1)
+    assert (story.copy(1).since, story.copy(1).level, story.losses) == (since, "complete", ())
+
+
+def test_disk_that_comes_back_after_a_leader_that_acknowledged_nothing_holds_everything() -> None:
+    """R-COPY-13, R-LOSS-6: the empty replica led, and with two in sync required no write was acknowledged."""
+    story = Story(2).broker(1, A).broker(2, D).version({1: A, 2: D}, isr=(1, 2), leader=1)
+    story.version({1: A, 2: D}, isr=(1,)).broker(1, B, process=2).version({1: B, 2: D}, isr=(1,))
+    story.version({1: B, 2: D}, isr=(1,), leader=1).version({1: B, 2: D}, isr=(1,))
+    story.broker(1, A, process=3).version({1: A, 2: D}, isr=(1,))
+    assert (story.copy(1).since, story.complete) == (2, (1, 2))
+
+
+def test_replica_of_a_broker_that_registered_without_its_unplaced_copy_leads_with_a_new_one() -> None:
+    """R-COPY-9, R-COPY-5: the copy was given up with the registration, and its places are not listed."""
+    story = Story().broker(1, A).broker(2, D).version({1: UNASSIGNED, 2: D}, isr=(1, 2), leader=2)
+    story.version({1: UNASSIGNED, 2: D}, isr=(2,), leader=2).unregister(1).broker(1, B, process=2)
+    story.version({1: UNASSIGNED, 2: D}, isr=(1,), leader=1)
+    assert (story.loss.kind, story.loss.leader, story.copy(1).places) == ("may lack writes", 1, frozenset({B}))
