@@ -23,6 +23,9 @@ class Log:
     """Its broker died since: what was not flushed may be gone."""
     synced: bool = False
     """Whether it was ever part of the in-sync set, or fetched anything."""
+    alone: bool = False
+    """It was created while the records still named its own broker as the leader: whether it is empty or may have
+    fetched, nobody can tell who does not know when the process began."""
     recreated: bool = False
     """The replica had another log before."""
     named: bool = False

@@ -68,7 +68,8 @@ def judge(world: World, first: int, left: set[int], returned: set[int]) -> None:
         expected = "lost" if missing and (not held or not leader.synced) else "may lack writes"
         kinds = {loss.kind for loss in losses if (loss.went_on or -1) >= first}
         vague = (
-            leader.unplaced
+            leader.alone
+            or any(disk.log and disk.log.unplaced for disk in world.at.values())
             or world.absences.get(partition.leader, 0) > 1
             or not all(known(world, each) for each in world.at)
         )

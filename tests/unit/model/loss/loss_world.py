@@ -275,6 +275,7 @@ class World:
                 if older.log is not None and not older.log.named:
                     older.log.unplaced |= unplaced  # either of the two may be where a record says
             disk.log = Log(recreated=True, unplaced=unplaced, synced=partition.leader >= 0)
+            disk.log.alone = partition.leader == broker.id
             self.at[broker.id] = disk
             self.tell(f"  {broker.id} creates a log on {disk.id.lsb}")
 
@@ -301,15 +302,17 @@ class World:
                 disk.clean_epoch = broker.epoch
         log = self.copy(broker.id)
         if not clean:
-            for disk in broker.shelf:  # R-LOSS-5 does not ask which disks the process had
-                if disk.log is not None:
-                    disk.log.doubt = True
-        if log is not None and not clean:
-            log.doubt = True
-            if self.lossy_crashes and self.random.random() < 0.5:
-                log.entries = log.entries[: self.random.randint(0, len(log.entries))]
-                self.excused |= not self.elr
+            self.doubt(broker)
+        if log is not None and not clean and self.lossy_crashes and self.random.random() < 0.5:
+            log.entries = log.entries[: self.random.randint(0, len(log.entries))]
+            self.excused |= not self.elr
         broker.up, broker.online = False, []
+
+    def doubt(self, broker: Broker) -> None:
+        """A process ended without a trace of its order. R-LOSS-5 does not ask which disks it had."""
+        for log in (self.copy(broker.id), *(disk.log for disk in broker.shelf)):
+            if log is not None:
+                log.doubt = True
 
     def heartbeat(self, broker: Broker, *, stop: bool = False) -> None:
         registration = self.image.brokers.get(broker.id)
@@ -334,9 +337,8 @@ class World:
         for _ in range(2):
             self.heartbeat(broker, stop=True)
         registration = self.image.brokers.get(broker.id)
-        log = self.copy(broker.id)
-        if log and not (registration and registration.in_controlled_shutdown):
-            log.doubt = True  # R-LOSS-5: a broker that leads nothing stops without a trace of its order
+        if not (registration and registration.in_controlled_shutdown):
+            self.doubt(broker)  # R-LOSS-5: a broker that leads nothing stops without a trace of its order
         self.tell(f"stop {broker.id}")
         self.end(broker, clean=True)
 
