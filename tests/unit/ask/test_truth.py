@@ -23,6 +23,7 @@ from pipelines.ask.partition_history import history
 from pipelines.ask.removal import safe_to_remove
 from pipelines.ask.whatif import whatif
 from pipelines.check.catalogue import run_checks
+from pipelines.cli import main
 from pipelines.run.log_lake import LogLake
 from pipelines.source.log_options import Options
 from tests.support.truth import (
@@ -170,6 +171,15 @@ def test_start_that_has_not_registered_yet_is_told_alike_and_no_disk_of_it_may_b
     whole = replace(lake, offset=559)
     (story,) = (one for one in incidents(whole) if one.directory_id == new)
     assert (story.kind, story.ending) == ("directory not registered", "the broker registered with it")
+
+
+def test_disks_not_to_wipe_are_one_or_the_other_while_a_start_is_under_way(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main.main(["offline", "--log", str(metadata_dir("kafka-4.0.1")), "--at-offset", "530"])
+    assert (
+        "  directory xnWvO701RhWOVniwivJerQ of broker 4 or directory vrdTs6cClfegDF5jaNp1PA of broker 4 holds the only "
+        "complete copy of 4 partitions: __consumer_offsets-0, am1-0, am3-0, ara3-0\n"
+    ) in capsys.readouterr().out
 
 
 def test_history_and_moves_say_the_same_of_every_change_of_a_directory() -> None:

@@ -28,6 +28,7 @@ from pipelines.report.tables import tables
 from pipelines.settings import Settings
 from pipelines.show.incidents import outcome, told_moves, told_queue
 from pipelines.show.text import harmless, when
+from tests.support import truth
 from tests.support.hostile import NAMES, with_hostile_names
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
@@ -247,6 +248,15 @@ def left(*words: object) -> int:
         main.main([str(word) for word in words])
     assert isinstance(leaving.value.code, int)
     return leaving.value.code
+
+
+def test_page_says_that_one_of_two_directories_has_the_copies_that_a_starting_broker_reported(tmp_path: Path) -> None:
+    """kafka-4.0.1, offset 530."""
+    entries = [entry for entry in read_log(truth.metadata_dir("kafka-4.0.1")) if entry.offset <= 530]
+    write_lake(tmp_path, entries)
+    shown = page(gather(Lake.open(tmp_path), Settings()))
+    new, old = "xnWvO701RhWOVniwivJerQ of broker 4", "vrdTs6cClfegDF5jaNp1PA of broker 4"
+    assert f"Directory {new} or directory {old}: no other copy is complete" in shown
 
 
 def test_report_command_writes_the_page_and_prints_its_numbers(
