@@ -67,7 +67,8 @@ def _words_of_incidents() -> list[str]:
     """The kinds of incidents, and how they end."""
     from pipelines.ask.incidents_story import CAUSES
 
-    return [*CAUSES, "not back", "came back", "moved to broker", "blank disk", "unregistered", "not registered yet"]
+    ends = ("not back", "came back", "moved to broker", "blank disk", "unregistered", "not registered yet")
+    return [*CAUSES, *ends, "the broker registered with it"]
 
 
 def _with_errors(*words: str) -> Callable[[], list[str]]:
