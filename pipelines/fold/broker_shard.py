@@ -17,7 +17,7 @@ from pipelines.fold.brokers import Change, Registration, load_brokers
 from pipelines.fold.events import CLEAR_ELR, REMOVE_TOPIC, SNAPSHOT_END, TOPIC, Events
 from pipelines.fold.quorum import Quorum
 from pipelines.fold.rows import Rows, row_table
-from pipelines.formats.id_texts import id_texts
+from pipelines.formats.arrow_arrays import id_texts
 from pipelines.lake import tables
 from pipelines.lake.tables import CHANGES
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from jbod_model.errors import ReplayViolation
 from jbod_model.formats.records import (
+    API_KEY_OF,
     BrokerRegistrationChangeRecord,
     FenceBrokerRecord,
     Record,
@@ -32,11 +33,10 @@ from jbod_model.replay.registrations import (
     registered,
 )
 from pipelines.fold.offline import BROKER_ACTIVE, BROKER_FENCED, BROKER_MISSING, Timeline
-from pipelines.formats.api_keys import KEY_OF
 from pipelines.formats.lists import number_ids
 
 BROKER_TYPES = tuple(
-    KEY_OF[kind]
+    API_KEY_OF[kind]
     for kind in (
         RegisterBrokerRecord,
         UnregisterBrokerRecord,

@@ -18,9 +18,9 @@ from pipelines.fold.partitions import same_list
 from pipelines.fold.shard import Step
 from pipelines.fold.state import Moments
 from pipelines.fold.tables import Lists, wider, wider_flat
+from pipelines.formats.arrow_arrays import nullable
 from pipelines.formats.kernels import helper, njit
 from pipelines.formats.lists import mix
-from pipelines.formats.nulls import nullable
 from pipelines.formats.partitions import DIRECTORIES, ISR, LEADER, REPLICAS
 from pipelines.lake import tables
 

@@ -18,15 +18,14 @@ from jbod_model.formats.control_records import (
     LeaderChangeMessage,
     VotersRecord,
 )
-from jbod_model.formats.records import Record, RegisterControllerRecord, UnregisterControllerRecord
+from jbod_model.formats.records import API_KEY_OF, Record, RegisterControllerRecord, UnregisterControllerRecord
 from jbod_model.replay.quorum import Controller, Member, Moment, QuorumState
 from pipelines.fold.rows import Rows, row_table
-from pipelines.formats.api_keys import KEY_OF
 from pipelines.formats.records import CONTROL_BASE
 from pipelines.lake import tables
 
 QUORUM_TYPES = np.array(
-    [KEY_OF[kind] for kind in (RegisterControllerRecord, UnregisterControllerRecord)]
+    [API_KEY_OF[kind] for kind in (RegisterControllerRecord, UnregisterControllerRecord)]
     + [CONTROL_BASE + CONTROL_TYPE_OF[kind] for kind in (LeaderChangeMessage, KRaftVersionRecord, VotersRecord)],
     np.int32,
 )

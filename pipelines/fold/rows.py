@@ -11,14 +11,12 @@ import pyarrow as pa
 from pipelines.fold import offline as o
 from pipelines.fold import tables as c
 from pipelines.fold.changes import change_rows
+from pipelines.fold.events import SliceIds
 from pipelines.fold.shard import Step, untouched
-from pipelines.fold.slices import SliceIds
 from pipelines.fold.state import ShardState
-from pipelines.formats.id_texts import id_texts
-from pipelines.formats.kernels import njit
+from pipelines.formats.arrow_arrays import id_texts, nullable, nulls
+from pipelines.formats.kernels import copy, njit
 from pipelines.formats.lists import columns_of
-from pipelines.formats.native import copy
-from pipelines.formats.nulls import nullable, nulls
 from pipelines.formats.partitions import (
     ADDING,
     DIRECTORIES,
@@ -32,8 +30,7 @@ from pipelines.formats.partitions import (
     REMOVING,
     REPLICAS,
 )
-from pipelines.formats.record_names import type_names
-from pipelines.formats.records import Records
+from pipelines.formats.records import Records, type_names
 from pipelines.lake import tables
 
 

@@ -14,8 +14,7 @@ from crc32c import crc32c
 
 from jbod_model.errors import MalformedLog
 from jbod_model.formats.batch import LAST_TIME, MAX_BATCH_BYTES, compression_problem
-from pipelines.formats.kernels import njit
-from pipelines.formats.native import load_i16, load_i32, load_i64
+from pipelines.formats.kernels import load_i16, load_i32, load_i64, njit
 
 HEADER_BYTES = 61
 CODEC_BITS = 0x07

@@ -1,13 +1,16 @@
-"""Decorators of kernels and of their helper functions, which allocate nothing.
+"""What kernels are made of: the decorators, and the helpers that read numbers of a byte array.
 
 All kernels are plain Python functions underneath. If ``pipelines.start.plain_kernels`` chose so, nothing compiles them.
+
+The helpers take C-contiguous ``uint8`` arrays, and indices that the caller has compared with the arrays' ends.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -27,7 +30,7 @@ if are_plain():
 
     inlined = helper
 else:
-    from numba import njit  # type: ignore[assignment]
+    from numba import njit
     from numba.core.options import DefaultOptions
 
     # At each call of a helper, numba counts a reference to each array. This made the fold 1.3 to 1.8 times as slow. Its
@@ -53,7 +56,7 @@ def _entry(function: _Function) -> _Function:
         with np.errstate(over="ignore"):
             return function(*map(_with_attributes, arguments))
 
-    return call  # type: ignore[return-value]
+    return call
 
 
 class _Row:
@@ -87,3 +90,85 @@ class _Rows:
 def _with_attributes(argument: Any) -> Any:
     structured = isinstance(argument, np.ndarray) and argument.dtype.names is not None
     return _Rows(argument) if structured else argument
+
+
+if TYPE_CHECKING or not are_plain():
+    from pipelines.formats.compiled_loads import copy, load_i16, load_i32, load_i64, load_u64_raw
+else:
+
+    def _loader(size: int) -> Callable[[np.ndarray, int], np.int64]:
+        def load(array: np.ndarray, index: int) -> np.int64:
+            return np.int64(int.from_bytes(array[index : index + size].tobytes(), "big", signed=True))
+
+        return load
+
+    load_i16, load_i32, load_i64 = _loader(2), _loader(4), _loader(8)
+
+    def load_u64_raw(array: np.ndarray, index: int) -> np.uint64:
+        """Eight bytes as they lie in memory."""
+        return np.uint64(int.from_bytes(array[index : index + 8].tobytes(), sys.byteorder))
+
+    def copy(target: np.ndarray, at: int, source: np.ndarray, start: int, count: int) -> None:
+        """target[at : at + count] = source[start : start + count], two arrays."""
+        target[at : at + count] = source[start : start + count]
+
+
+__all__ = [
+    "copy",
+    "helper",
+    "inlined",
+    "load_i16",
+    "load_i32",
+    "load_i64",
+    "load_u64_raw",
+    "njit",
+    "uvarint",
+    "varint",
+    "zero",
+]
+
+TRUNCATED = np.int64(-1)
+OVERLONG = np.int64(-2)
+
+
+@njit(inline="always")
+def uvarint(data: Any, at: int, end: int) -> tuple[int, int]:
+    """Unsigned varint of at most 32 bits (R-FMT-4): (value, next index). The value is negative for a broken varint."""
+    if at >= end:
+        return TRUNCATED, at
+    byte = np.int64(data[at])
+    if byte < 128:
+        return byte, at + 1
+    value = byte & 127
+    shift = 7
+    at += 1
+    while shift < 35:
+        if at >= end:
+            return TRUNCATED, at
+        byte = np.int64(data[at])
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value if value <= 0xFFFFFFFF else OVERLONG, at
+        shift += 7
+    return OVERLONG, at
+
+
+@njit(inline="always")
+def varint(data: Any, at: int, end: int) -> tuple[int, int, bool]:
+    """Zigzag varint of at most five bytes. Returns (value, next index, whether it is well formed)."""
+    raw, at = uvarint(data, at, end)
+    if raw < 0:
+        return np.int64(0), at, False
+    return (raw >> 1) ^ -(raw & 1), at, True
+
+
+@njit(inline="always")
+def zero(data: Any, at: int, end: int, most: int) -> int:
+    """Index after a varint 0 of at most ``most`` bytes (usually one), -1 if there is no such varint."""
+    for k in range(min(most, end - at)):
+        if data[at + k] == 0:
+            return at + k + 1
+        if data[at + k] != 128:
+            return -1
+    return -1

@@ -10,14 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jbod_model.formats.records import PartitionChangeRecord, PartitionRecord
+from jbod_model.formats.records import API_KEY_OF, PartitionChangeRecord, PartitionRecord
 from jbod_model.replay.registrations import KEEP_RECOVERY_STATE, NO_LEADER_CHANGE
-from pipelines.formats.api_keys import KEY_OF
-from pipelines.formats.kernels import helper, inlined, njit
-from pipelines.formats.native import load_i32, load_u64_raw, uvarint
-from pipelines.formats.walk import BAD_LENGTH, BAD_TAG, BAD_VARINT, OK, SHORT, compact
+from pipelines.formats.kernels import helper, inlined, load_i32, load_u64_raw, njit, uvarint
+from pipelines.formats.programs import BAD_LENGTH, BAD_TAG, BAD_VARINT, OK, SHORT, compact
 
-PARTITION, PARTITION_CHANGE = KEY_OF[PartitionRecord], KEY_OF[PartitionChangeRecord]
+PARTITION, PARTITION_CHANGE = API_KEY_OF[PartitionRecord], API_KEY_OF[PartitionChangeRecord]
 # Columns of int lists, in the order of Kafka's fields of PartitionRecord.
 REPLICAS, ISR, REMOVING, ADDING, ELR, LAST_KNOWN_ELR = range(6)
 INT_LISTS = 6

@@ -1,27 +1,27 @@
-"""Records of whole batches in columns: the frame of each, and the fields that replay needs.
+"""Records of whole batches in columns: the frame of each, the fields that replay needs, and the names of their types.
 
-Frame rules: Kafka's RecordsIterator (raft) and AbstractApiMessageSerde; bodies: pipelines.formats.walk and
+Frame rules: Kafka's RecordsIterator (raft) and AbstractApiMessageSerde; bodies: pipelines.formats.programs and
 pipelines.formats.partitions. Each error names the offset and has the message of jbod_model's plain codec.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from jbod_model.errors import MalformedLog
 from jbod_model.formats import codec
 from jbod_model.formats.batch import read_batch
-from jbod_model.formats.records import API_KEY_OF
+from jbod_model.formats.control_records import CONTROL_TYPE_NAMES
+from jbod_model.formats.records import API_KEY_OF, API_KEYS, TYPE_NAMES
 from pipelines.formats.batches import BATCH_DTYPE, CONTROL_BIT, HEADER_BYTES
-from pipelines.formats.explain import refusal
-from pipelines.formats.kernels import helper, njit
-from pipelines.formats.native import load_i16, uvarint, varint, zero
+from pipelines.formats.kernels import helper, load_i16, njit, uvarint, varint, zero
 from pipelines.formats.partitions import PARTITION, PARTITION_CHANGE, Bodies, PartitionRows, read_partition_rows
-from pipelines.formats.programs import programs
-from pipelines.formats.walk import Walked, check
+from pipelines.formats.programs import Walked, check, programs
 
 # A control record of type t has record type CONTROL_BASE + t, above every api key.
 CONTROL_BASE = 1 << 16
@@ -293,3 +293,53 @@ def _offset_of(headers: np.ndarray, row: int) -> int:
 
 def _malformed(data: np.ndarray, frames: Frames, row: int, file: str) -> MalformedLog:
     return refusal(bytes(data[frames.starts[row] : frames.ends[row]]), file, int(frames.offsets[row]))
+
+
+def refusal(value: bytes, file: str, offset: int) -> MalformedLog:
+    """Returns the plain codec's error for ``value``."""
+    try:
+        codec.decode(value, file=file, offset=offset)
+    except MalformedLog as problem:
+        return problem
+    return MalformedLog(file, offset, "the two readers disagree about this record: a defect of jbod, please report it")
+
+
+def type_names(types: np.ndarray) -> pa.Array:
+    """Kafka's names of record types: dictionary<string>[n]."""
+    distinct, numbers = np.unique(types, return_inverse=True)
+    return pa.DictionaryArray.from_arrays(
+        pa.array(numbers.astype(np.int16)), pa.array([type_name(int(one)) for one in distinct], pa.string())
+    )
+
+
+def type_name(number: int) -> str:
+    """Kafka's name of a record type, UNKNOWN_n if it has none."""
+    if number >= CONTROL_BASE:
+        return CONTROL_TYPE_NAMES.get(number - CONTROL_BASE, f"UNKNOWN_CONTROL_{number - CONTROL_BASE}")
+    return TYPE_NAMES[API_KEYS[number]] if number in API_KEYS else f"UNKNOWN_{number}"
+
+
+def kind_of(number: int, version: int) -> str:
+    """What a record is called that is not known: ``record type 35``, ``ConfigRecord version 1``."""
+    return f"{API_KEYS[number].__name__} version {version}" if number in API_KEYS else f"record type {number}"
+
+
+def unknown_kinds(records: Records, kept: np.ndarray, snapshot: int | None) -> dict[str, int]:
+    """The kinds of records that count and are not known, each with the offset of the first (R-REC-4).
+
+    ``snapshot``: last contained offset where they are those of a snapshot.
+    """
+    found: dict[str, int] = {}
+    for row in np.flatnonzero(kept & ~records.known).tolist():
+        kind = kind_of(int(records.types[row]), int(records.versions[row]))
+        found.setdefault(kind, int(records.offsets[row]) if snapshot is None else snapshot)
+    return found
+
+
+def first_of(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The kinds of unknown records of several slices, each with the offset of the first."""
+    first: dict[str, int] = {}
+    for kinds in found:
+        for kind, offset in kinds.items():
+            first[kind] = min(offset, first.get(kind, offset))
+    return first

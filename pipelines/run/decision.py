@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pipelines.run.options import Progress, Replay, RunOutcome
     from pipelines.run.runner import Runner
     from pipelines.settings import Spark
+    from pipelines.source.plan import Planner
 
 PRELOAD = "pipelines.run.preload"
 """The module that Spark's workers load at their start."""
@@ -72,7 +73,6 @@ def decide(wanted: Replay, spark: Spark, load_bytes: int, *, progress: Progress,
     reason, soon = "", None
     if not loads:
         reason, soon = _soon_for_new_lake(spark) if is_new else _soon_for_known_lake(wanted, spark)
-    from pipelines.run.run_log import nothing_new
     from pipelines.run.runner import Runner
 
     nothing, read = nothing_new(wanted, notice)
@@ -86,6 +86,46 @@ def decide(wanted: Replay, spark: Spark, load_bytes: int, *, progress: Progress,
         lake = "the lake is new" if is_new else "the lake was only loaded so far"
         return Decision(Way.LOAD, f"the log is large, and {lake}", runner)
     return Decision(Way.SPARK, reason, runner, soon=soon)
+
+
+def nothing_new(wanted: Replay, notice: Callable[[str], None]) -> tuple[RunOutcome | None, Planner | None]:
+    """The outcome of a run that publishes nothing, or None if a Runner must decide; and what was read of the log.
+
+    It must decide whenever the lake may have to change, or the log differs from the lake. It goes on with the planner,
+    which is None if the log was not read.
+    """
+    from pipelines.lake.head import read_head
+    from pipelines.run.options import RunOutcome
+    from pipelines.run.runner import RunLog
+    from pipelines.source.plan import lines_of_end
+    from pipelines.source.positions import Position
+    from pipelines.storage.objects import is_object
+
+    if not is_object(wanted.lake) or wanted.requests or wanted.follow_seconds is not None:
+        return None, None
+    head = read_head(wanted.lake)
+    if head is None:
+        return None, None
+    run_log = RunLog(wanted)
+    planner = run_log.planner()
+    row, identity = head["row"], head["identity"]
+    mine = {"profile": wanted.profile, "ids": wanted.ids, "cluster_id": run_log.log.cluster_id()}
+    if row["log_end"] is not None or any(identity[name] != value for name, value in mine.items()):
+        return None, planner
+    planner.freeze()
+    end = int(row["end_offset"])
+    here = Position(end)
+    if planner.advance(here) != here:
+        return None, planner
+    last = planner.position(end, -1)
+    if (last.epoch, last.crc) != (row["epoch"], row["fingerprint"]):
+        return None, planner
+    outcome = RunOutcome(end, end)
+    outcome.tail, lines = lines_of_end(planner)
+    for line in lines:
+        outcome.notices.append(line)
+        notice(line)
+    return outcome, planner
 
 
 def is_new_lake(lake: str) -> bool:

@@ -11,10 +11,11 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 
+from pipelines.fold.machine import Row
 from pipelines.run.micro_batches import micro_batches
 from pipelines.run.seed import seed_position, seed_state, take_seed, write_seed
 from pipelines.run.stage_options import Job
-from pipelines.run.stages import Row, decode_slice, fold_shard
+from pipelines.run.stages import decode_slice, fold_shard
 from pipelines.source.log_options import Options
 from pipelines.source.plan import Planner
 from pipelines.source.positions import Slice

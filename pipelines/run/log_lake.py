@@ -1,23 +1,227 @@
-"""A log that answers questions like a lake: DuckDB reads its tables in memory, without a copy."""
+"""A log that answers questions like a lake: it is replayed in this process, without Spark and without a file.
+
+The stages are those of the main job, in one micro-batch. DuckDB reads the tables in memory, without a copy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
+from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError
+from jbod_model.formats.records import API_KEY_OF, NoOpRecord
+from pipelines.fold.events import CHANGE, PARTITION, TOPIC, Part, SliceIds
+from pipelines.fold.machine import Row, fold_rows
+from pipelines.fold.rows import Rows, record_rows
+from pipelines.fold.rules import rules
+from pipelines.formats.records import first_of
 from pipelines.lake.delta import connect, use_threads
-from pipelines.lake.ledger import Published, check_known
+from pipelines.lake.ledger import Published, check_known, time_of
 from pipelines.lake.names import Statement
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME
-from pipelines.run.log_in_memory import ReplayedLog, replay_log
+from pipelines.run.errors import Attempts
+from pipelines.run.micro_batches import micro_batches
+from pipelines.run.reports import SliceRead, decode
+from pipelines.run.stage_options import Job
+from pipelines.run.stages import other_rows, shard_events
+from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Options
+from pipelines.source.plan import Planner, lines_of_end
+from pipelines.source.positions import Slice
+from pipelines.source.slices import read_slice
+
+HELD = "held"
+"""The kind of a row that says that a slice has events for the shard, which the sink holds (pipelines.run.stages)."""
+SHARD_BYTES = 16 << 20
+"""Bytes of the log for each shard."""
+# Frequent record types that hold no setting: TopicRecord, both partition records, NoOpRecord.
+_MANY = (TOPIC, PARTITION, CHANGE, API_KEY_OF[NoOpRecord])
+
+
+@dataclass
+class ReplayedLog:
+    """All history tables of a log as Arrow tables, and the offsets where the log began and ended."""
+
+    pieces: Sequence[Slice]
+    cluster_id: str
+    start_offset: int
+    end_offset: int
+    end_time: datetime
+    snapshot: int | None
+    """The end offset of the snapshot that the log begins with, None if it begins with its first record."""
+    batches: tuple[np.ndarray, np.ndarray]
+    """First offset and append time (microseconds) of every batch of the log, or of a slice of a snapshot."""
+    refusal: JbodError | None
+    """Why the log was not read to its end (R-READ-1), None if it was."""
+    history: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
+    settings: list[pa.Table] = field(default_factory=list)
+    """Rows of ``records`` without the frequent types."""
+    notices: Sequence[str] = ()
+    """A line for what waits at the end of the log: a batch that is not complete, an empty segment."""
+    unknown: Mapping[str, int] = field(default_factory=dict)
+    """The kinds of records that are not known, each with the offset of the first (R-REC-4)."""
+
+    @property
+    def records_read(self) -> int:
+        """About the number of records."""
+        return sum(piece.last - piece.first for piece in self.pieces)
+
+    def times(self, offsets: Sequence[int]) -> dict[int, datetime]:
+        """When the records at these offsets were appended."""
+        times = self.batches[1]
+        return {offset: time_of(int(times[at])) for offset, at in zip(offsets, self._batches_of(offsets), strict=True)}
+
+    def base_offsets(self, offsets: Sequence[int]) -> dict[int, int]:
+        """The base offsets of the batches with the records at these offsets."""
+        starts = self.batches[0]
+        return {offset: int(starts[at]) for offset, at in zip(offsets, self._batches_of(offsets), strict=True)}
+
+    def _batches_of(self, offsets: Sequence[int]) -> list[int]:
+        found: list[int] = (np.searchsorted(self.batches[0], np.asarray(offsets, np.int64), "right") - 1).tolist()
+        return found
+
+    def records(self) -> pa.Table:
+        """All rows of ``records``. The log is read once more."""
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            return pa.concat_tables(pool.map(_records, self.pieces))
+
+
+def replay_log(options: Options, *, profile: str = "kafka", ids: str = "kafka") -> ReplayedLog:
+    """Replays the log that ``options`` names to its end, or to the first error.
+
+    Raises that error if nothing before it can be read, and UsageError if the log has no record yet.
+    """
+    chosen = rules(profile, ids)
+    attempts = Attempts()
+    while True:
+        try:
+            limited = options if attempts.limit is None else replace(options, limit=attempts.limit)
+            plan = _plan(limited, attempts.refusal)
+            return _replay(options, plan, Job("", _shards(plan.pieces), chosen))
+        except (MalformedLog, ReplayViolation) as problem:
+            attempts.failed(problem)
+
+
+class _Plan(NamedTuple):
+    """The slices up to the end of what may be read, the error that stops the reader there, and what waits there."""
+
+    pieces: Sequence[Slice]
+    refusal: JbodError | None
+    notices: Sequence[str] = ()
+
+
+def _plan(options: Options, refusal: JbodError | None) -> _Plan:
+    """Plans the whole log."""
+    planner = Planner.of(options)
+    planner.freeze()
+    pieces: list[Slice] = []
+    try:
+        for _, slices in planner.micro_batches(planner.begin(options.start)):
+            pieces += slices
+    except LogChanged:
+        raise
+    except (MalformedLog, ReplayViolation) as problem:
+        if not pieces:
+            raise
+        return _Plan(pieces, refusal or problem)
+    if pieces:
+        if refusal is not None:
+            return _Plan(pieces, refusal)
+        return _Plan(pieces, None, lines_of_end(planner)[1])
+    if refusal is not None:
+        raise refusal
+    raise UsageError(f"{options.path}: no record of this log may be read yet")
+
+
+def _replay(options: Options, plan: _Plan, job: Job) -> ReplayedLog:
+    pieces, stages = plan.pieces, _Stages(job)
+    (batch,) = micro_batches([(None, pieces)], stages.decode, stages.fold, {})
+    read = [stages.read[number] for number in range(len(pieces))]
+    last = pieces[-1]
+    snapshot = next((piece.snapshot for piece in pieces if piece.snapshot >= 0), None)
+    reports = (decode(kind, payload) for _, _, kind, payload in batch.reports)
+    found = ReplayedLog(
+        pieces=pieces,
+        cluster_id=LogDir(options.path).cluster_id(),
+        start_offset=pieces[0].first if snapshot is None else 0,
+        end_offset=last.last if last.snapshot < 0 else last.snapshot,
+        end_time=time_of(int(read[-1].times[-1])),
+        snapshot=snapshot,
+        batches=(np.concatenate([one.offsets for one in read]), np.concatenate([one.times for one in read])),
+        refusal=plan.refusal,
+        notices=plan.notices,
+        settings=[one.settings for one in read],
+        unknown=first_of(report.unknown for report in reports if isinstance(report, SliceRead)),
+    )
+    folded = [tables for _, tables in batch.shards]
+    for name in {name for tables in folded for name in tables}:
+        parts = [tables[name] for tables in folded if name in tables]
+        found.history[name] = [
+            pa.concat_tables(one.closed for one in parts),
+            pa.concat_tables(one.open for one in parts),
+        ]
+    return found
+
+
+def _shards(pieces: Sequence[Slice]) -> int:
+    """The number of shards: the memory that one takes while it is folded can be used again for the next."""
+    return 1 + sum(piece.end - piece.start for piece in pieces) // SHARD_BYTES
+
+
+class _Read(NamedTuple):
+    """A slice: its events, packed by shard; its rows of settings; and of each of its batches the first offset and the
+    append time (microseconds)."""
+
+    packed: Mapping[str, np.ndarray]
+    settings: pa.Table
+    offsets: np.ndarray
+    times: np.ndarray
+
+
+class _Stages:
+    """Both stages on a micro-batch that is the last. Events stay in memory, where each shard takes its own."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.read: dict[int, _Read] = {}
+        """By the number of the slice."""
+
+    def decode(self, number: int, piece: Slice) -> Iterator[Row]:
+        """The rows of a slice, its events as a row HELD for each shard that has some."""
+        records, kept = read_slice(piece)
+        named = SliceIds.of(records)
+        few = record_rows(records, kept & ~np.isin(records.types, _MANY), piece.snapshot_offset, named)
+        events, bounds = shard_events(self._job, piece, records, kept, named)
+        offsets, times = records.headers["base_offset"], records.headers["timestamp"] * 1000
+        if piece.snapshot_offset is not None:
+            offsets, times = np.full(1, piece.snapshot_offset), times[-1:]
+        self.read[number] = _Read(events.columns(bounds), few, offsets.copy(), times.copy())
+        yield from ((shard, number, HELD, b"") for shard in np.flatnonzero(np.diff(bounds)).tolist())
+        yield from other_rows(self._job, number, piece, records, kept, named)
+
+    def fold(self, shard: int, state: bytes | None, rows: Sequence[Row]) -> tuple[bytes, dict[str, Rows]]:
+        """Folds a shard."""
+        held = (number for _, number, kind, _ in rows if kind == HELD)
+        events = [(number, Part(self.read[number].packed, shard)) for number in held]
+        after, tables, _ = fold_rows(self._job, shard, state, rows, events=events, is_last=True)
+        return after, tables
+
+
+def _records(piece: Slice) -> pa.Table:
+    records, kept = read_slice(piece)
+    return record_rows(records, kept, piece.snapshot_offset)
+
 
 SETTINGS = "settings"
 """The table of records that hold settings: all except those of partitions and topics."""

@@ -3,7 +3,7 @@
 The loop is pure. It takes the two stages as functions, and what it yields goes to a sink:
 
     a lake      pipelines.run.load              publishes each micro-batch
-    memory      pipelines.run.log_in_memory     keeps the tables, for questions to a log
+    memory      pipelines.run.log_lake          keeps the tables, for questions to a log
     states      pipelines.run.rebuild_states    keeps the states of the shards, for a checkpoint that is lost
 """
 
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from jbod_model.errors import JbodError
+from pipelines.fold.machine import Row
 from pipelines.run.errors import first_error
-from pipelines.run.stages import Row
 
 End = TypeVar("End")
 Piece = TypeVar("Piece")

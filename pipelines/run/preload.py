@@ -7,13 +7,12 @@ import numpy as np
 # Imported for the workers, which need them at once.
 import pipelines.run.spark_query
 import pipelines.run.stages
-import pipelines.source.stream_reader  # noqa: F401
+import pipelines.source.readers  # noqa: F401
 from pipelines.fold.brokers import timeline
-from pipelines.fold.events import Part, join
+from pipelines.fold.events import Part, SliceIds, by_shard, events_of, join, rows_of_events
 from pipelines.fold.rows import record_rows, rows_of
 from pipelines.fold.rules import rules
 from pipelines.fold.shard import step
-from pipelines.fold.slices import SliceIds, by_shard, events_of, rows_of_events
 from pipelines.fold.state import empty_state
 from pipelines.formats.batches import BATCH_DTYPE, scan
 from pipelines.formats.records import decode

@@ -3,27 +3,43 @@
 Spark calls a function for foreachBatch in the driver's process, or, through Spark Connect, in a process of the server.
 There it gets its parameters by value, and returns nothing. So ``Batches`` has all that it needs to publish, and
 ``Publications`` follows the ledger. The run holds its lock: a query that survives its client publishes nothing more.
+``batch_of`` combines the reports of both stages on one micro-batch.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from jbod_model.errors import crossing
+import pyarrow as pa
+
+from jbod_model.errors import JbodError, crossing
+from pipelines.formats.records import first_of
 from pipelines.lake import files
+from pipelines.lake.files import DataFile
 from pipelines.lake.foreign import files_added
 from pipelines.lake.incomplete import ADVICE
 from pipelines.lake.lock import RunWatch, alone
-from pipelines.lake.publish import LakeWriter
-from pipelines.lake.tables import LEDGER
+from pipelines.lake.publish import Batch, LakeWriter
+from pipelines.lake.tables import BY_NAME, CHANGES, LEDGER
+from pipelines.run.errors import first_error
 from pipelines.run.options import Requests, RunOutcome
+from pipelines.run.reports import (
+    ClosedRows,
+    FileWritten,
+    MetadataVersion,
+    OpenRowsReplaced,
+    Refusal,
+    SliceRead,
+    decode,
+)
 from pipelines.run.seed import stamp
-from pipelines.run.staged import clear_staged
+from pipelines.run.stages import clear_staged
 from pipelines.storage.objects import is_object
 
 if TYPE_CHECKING:
@@ -87,8 +103,6 @@ class Batches:
 
     def publish_reports(self, reports: Sequence[tuple[str, bytes]]) -> None:
         """Publishes reports (kind, payload) of both stages on one micro-batch."""
-        from pipelines.run.batch import batch_of
-
         with self._lake_lock():
             level = self.lake.ledger["metadata_version"] if self.lake.ledger else -1
             batch = batch_of(self.lake.location, reports, level)
@@ -195,3 +209,56 @@ def _rows_since(lake: LakeWriter, newest: _Key) -> Iterator[dict[str, Any]]:
         lake.tables.committed(LEDGER.name)
         rows = files.read(lake.location, LEDGER, sorted(paths)).to_pylist()
         yield from sorted((row for row in rows if _key(row) > newest), key=_key)
+
+
+def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Batch | None:
+    """Returns the batch that ``rows`` (kind, payload) report, None if nothing was read. Raises the error of a stage,
+    and UsageError if a file that a stage wrote is missing.
+
+    Closed rows that came as rows are written here: one file per table for all shards. ``metadata_version`` is the
+    feature level before the batch.
+    """
+    written: list[DataFile] = []
+    small: dict[str, list[pa.Table]] = defaultdict(list)
+    replaced: set[tuple[str, int]] = set()
+    slices: list[SliceRead] = []
+    errors: list[JbodError] = []
+    for report in (decode(kind, payload) for kind, payload in rows):
+        match report:
+            case Refusal():
+                errors.append(report.error)
+            case FileWritten():
+                written.append(report.file)
+            case ClosedRows():
+                small[report.table].append(report.rows)
+            case OpenRowsReplaced():
+                replaced.add((report.table, report.shard))
+            case MetadataVersion():
+                metadata_version = report.level
+            case SliceRead():
+                slices.append(report)
+    if errors:
+        raise first_error(errors)
+    if not slices:
+        return None
+    for name in sorted(small):
+        rows_of_table = pa.concat_tables([part.cast(BY_NAME[name].schema) for part in small[name]])
+        if name == CHANGES.name:
+            rows_of_table = rows_of_table.sort_by("log_offset")
+        written.append(files.write(lake, name, rows_of_table))
+    files.check_there(lake, written)
+    last = max(slices, key=lambda piece: (piece.end, piece.snapshot < 0))
+    snapshots = [piece.snapshot for piece in slices if piece.snapshot >= 0]
+    return Batch(
+        start_offset=min(piece.start for piece in slices),
+        end_offset=last.end,
+        epoch=last.epoch,
+        fingerprint=last.crc,
+        end_time=last.time,
+        files=[file for file in written if file.rows],
+        touched=frozenset(replaced),
+        metadata_version=metadata_version,
+        from_snapshot=max(snapshots) if snapshots else None,
+        dropped=sum(piece.dropped for piece in slices),
+        unknown=first_of(piece.unknown for piece in slices),
+    )

@@ -20,6 +20,7 @@ from jbod_model.formats.control_records import (
     SnapshotFooterRecord,
     VotersRecord,
 )
+from pipelines.fold.machine import QUORUM, Row, fold_rows, packed_values
 from pipelines.fold.rows import Rows
 from pipelines.formats.records import CONTROL_BASE, Records, decode_values
 from pipelines.lake.delta import connect, data_files, read_parquet
@@ -27,7 +28,7 @@ from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import RECORDS
 from pipelines.run.micro_batches import micro_batches
 from pipelines.run.stage_options import Job
-from pipelines.run.stages import QUORUM, Row, fold_rows, packed_values, shard_rows
+from pipelines.run.stages import shard_rows
 from pipelines.source.positions import Slice
 
 _A = TypeVar("_A")

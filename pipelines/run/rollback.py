@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from jbod_model.errors import UsageError
 from pipelines.fold.broker_shard import BrokerShardState
+from pipelines.fold.events import shards_of
 from pipelines.fold.pack import decompress
 from pipelines.fold.rows import record_rows
-from pipelines.fold.slices import shards_of
 from pipelines.lake.delta import connect, data_files, read_parquet
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.restore import Cut, take_back

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jbod_model.errors import LogChanged, MalformedLog, ReplayViolation
+from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation
 from pipelines.fold.rules import EngineRules, rules
 from pipelines.lake.changes import next_generation
 from pipelines.lake.create import Identity, check_folder
@@ -23,7 +24,6 @@ from pipelines.run.errors import Attempts, explained, is_sparks
 from pipelines.run.options import Progress, Replay, RunOutcome, shards_for
 from pipelines.run.publisher import Publications
 from pipelines.run.rollback import reconcile
-from pipelines.run.run_log import RunLog
 from pipelines.run.seed import (
     CHECKPOINT,
     NEXT,
@@ -36,10 +36,13 @@ from pipelines.run.seed import (
     stamp,
 )
 from pipelines.run.stage_options import Job
-from pipelines.run.staged import clear_staged
+from pipelines.run.stages import clear_staged
+from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Options
-from pipelines.source.plan import Planner
+from pipelines.source.plan import Planner, lines_of_end
+from pipelines.source.positions import Position, Tail
 from pipelines.spark.versions import check_version
+from pipelines.storage.objects import SCHEME, is_object
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -268,3 +271,56 @@ class Runner:
     def _notice(self, line: str) -> None:
         self.outcome.notices.append(line)
         self._tell(line)
+
+
+class RunLog:
+    """Says where and how far the log is read. It publishes nothing."""
+
+    def __init__(self, wanted: Replay, first: Planner | None = None) -> None:
+        """``first``: a planner that has read the log just now, for the first question. Each one lists the log."""
+        self._wanted = wanted
+        self._first = first
+        self.log = LogDir(wanted.log_dir) if first is None else first.log
+
+    def planner(self) -> Planner:
+        """Returns a new planner of the log."""
+        return Planner(self.log, tail=self._wanted.tail, settle=self._wanted.settle)
+
+    def first(self) -> Planner:
+        """Returns the planner that has read the log just now, or a new one."""
+        return self._first or self.planner()
+
+    def options(self, limit: int | None) -> dict[str, str]:
+        """Returns the options of the data source. It reads nothing from ``limit`` on."""
+        # On S3, a listing would find the folder of the log again.
+        path = f"{SCHEME}{self.log.root}" if is_object(self._wanted.log_dir) else self._wanted.log_dir
+        return {
+            "path": path,
+            "layout": "slices",
+            "start": self._wanted.start,
+            "maxRecords": str(self._wanted.max_records),
+            "tail": self._wanted.tail,
+            "settle": str(self._wanted.settle),
+            "waitSeconds": str(self._wanted.wait_seconds),
+            "limit": str(-1 if limit is None else limit),
+        }
+
+    def has_more(self, end: int | None, limit: int) -> bool:
+        """Whether any record between ``end`` (None: nothing is read yet) and ``limit`` may be read."""
+        planner = Planner.of(Options.read(self.options(limit)))
+        with suppress(JbodError):
+            begin = planner.begin(self._wanted.start)
+            here = begin if end is None else Position(end)
+            return planner.advance(here) != here
+        return False
+
+    def last_batch(self, end: int) -> Position | None:
+        """Returns the position at ``end`` if no record after it may be read, otherwise None."""
+        planner, here = self.first(), Position(end)
+        return planner.position(end, -1) if planner.advance(here) == here else None
+
+    def tail(self, end: int) -> tuple[Tail | None, list[str]]:
+        """The incomplete batch at the end of a log that was read up to ``end``, and a line for what waits there."""
+        planner = Planner(self.log)
+        planner.refresh(Position(end, base=end - 1))
+        return lines_of_end(planner)

@@ -118,8 +118,9 @@ class ShardProcessor(StatefulProcessor):
         import pandas as pd
 
         from jbod_model.errors import JbodError
+        from pipelines.fold.machine import Row
         from pipelines.run.stage_options import keys_of
-        from pipelines.run.stages import Row, error_row, fold_shard
+        from pipelines.run.stages import error_row, fold_shard
 
         shard = DRIVER if key[0] == DRIVER else keys_of(self._job.shards + 1).index(key[0])
         incoming: list[Row] = [

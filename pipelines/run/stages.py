@@ -4,32 +4,28 @@ Rows between the stages: ``key`` int32 (that of the shard: pipelines.run.stage_o
 place in the batch), ``kind``, ``payload``.
 
 Both stages write Parquet files on the executors and send their names to the driver, which commits them.
+
+Bytes that cross Spark are copied eight times. So the events of a large slice go to one file beside the tables, and the
+file's name goes through Spark. Each shard maps its part into memory. Small slices, and those of a lake on object
+storage, go through Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from typing import NamedTuple
+import contextlib
+import mmap
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from jbod_model.errors import JbodError
-from jbod_model.formats import codec
-from jbod_model.formats.batch import read_control
-from jbod_model.formats.control_records import ControlRecord
-from jbod_model.formats.records import FeatureLevelRecord, Record
-from pipelines.fold.broker_shard import BrokerShardState, broker_rows, check_topics
+from jbod_model.formats.records import API_KEY_OF, FeatureLevelRecord
 from pipelines.fold.brokers import (
     BROKER_TYPES,
-    Change,
-    Event,
-    Registration,
-    dump_brokers,
-    fold_brokers,
-    load_brokers,
-    timeline,
 )
 from pipelines.fold.events import (
     CLEAR_ELR,
@@ -37,19 +33,16 @@ from pipelines.fold.events import (
     TOPIC,
     Events,
     Part,
+    SliceIds,
+    by_shard,
     end_of_snapshot,
-    join,
+    events_of,
+    rows_of_events,
 )
-from pipelines.fold.pack import compress, decompress, pack, unpack
-from pipelines.fold.quorum import QUORUM_TYPES, QuorumEvent
-from pipelines.fold.rows import Rows, record_rows, rows_of
-from pipelines.fold.rules import PROFILES
-from pipelines.fold.shard import step
-from pipelines.fold.slices import SliceIds, by_shard, events_of, rows_of_events
-from pipelines.fold.state import ShardState, empty_state, split
-from pipelines.formats.api_keys import KEY_OF
-from pipelines.formats.record_names import unknown_kinds
-from pipelines.formats.records import CONTROL_BASE, Records
+from pipelines.fold.machine import BROKERS, END, EVENTS, FEATURES, QUORUM, TOPICS, Row, fold_rows, packed_values
+from pipelines.fold.quorum import QUORUM_TYPES
+from pipelines.fold.rows import Rows, record_rows
+from pipelines.formats.records import Records, unknown_kinds
 from pipelines.lake.tables import BY_NAME
 from pipelines.run.reports import (
     ClosedRows,
@@ -62,7 +55,6 @@ from pipelines.run.reports import (
     encode,
 )
 from pipelines.run.stage_options import Job, keys_of
-from pipelines.run.staged import read_staged, stage
 from pipelines.source.positions import Slice
 from pipelines.source.slices import read_slice
 
@@ -74,17 +66,11 @@ STAGE_SCHEMA = pa.schema(
         pa.field("payload", pa.binary(), nullable=False),
     ]
 )
-# Kinds of rows for the state machine. Those for the driver are reports (pipelines.run.reports).
-EVENTS, STAGED, END, BROKERS, FEATURES, TOPICS, QUORUM = (
-    "events", "staged", "end", "brokers", "features", "topics", "quorum",
-)  # fmt: skip
-_OF_EVENTS = (EVENTS, STAGED, END)
-FEATURE_LEVEL = KEY_OF[FeatureLevelRecord]
+STAGED = "staged"
+"""The kind of a row with the name of the file that holds the events of a slice. Others: pipelines.fold.machine."""
+FEATURE_LEVEL = API_KEY_OF[FeatureLevelRecord]
 # Closed rows of a shard below this number travel to the driver, which writes one file for all shards.
 SMALL = 20_000
-
-
-Row = tuple[int, int, str, bytes]
 
 
 def report_row(report: Report, shard: int = -1, sequence: int = -1) -> Row:
@@ -193,63 +179,6 @@ def _values(records: Records, mask: np.ndarray, snapshot: int | None, closes: bo
     )
 
 
-def packed_values(
-    *,
-    offsets: np.ndarray,
-    batches: np.ndarray,
-    types: np.ndarray,
-    times: np.ndarray,
-    values: Sequence[bytes],
-    snapshot: int | None,
-    end_time: int | None = None,
-) -> bytes:
-    """Packs record values with their offsets, batches, types and times. ``end_time``: when the snapshot ends."""
-    return pack(
-        {
-            "offsets": offsets,
-            "batches": batches,
-            "types": types,
-            "times": times,
-            "values": np.frombuffer(b"".join(values), np.uint8),
-            "ends": np.cumsum([0, *map(len, values)], dtype=np.int64),
-            "snapshot": np.array([-1 if snapshot is None else snapshot, end_time is not None], np.int64),
-            "end_time": np.array([end_time or 0], np.int64),
-        }
-    )
-
-
-def _events_of_values(payload: bytes) -> Iterator[Event]:
-    arrays = unpack(payload)
-    raw, ends = arrays["values"].tobytes(), arrays["ends"].tolist()
-    snapshot, closes = arrays["snapshot"].tolist()
-    columns = (arrays[name].tolist() for name in ("offsets", "times", "batches"))
-    for row, (offset, time, batch) in enumerate(zip(*columns, strict=True)):
-        yield Event(offset, time, batch, snapshot >= 0, codec.decode(raw[ends[row] : ends[row + 1]]).record)
-    if closes:
-        yield Event(snapshot, int(arrays["end_time"][0]), snapshot, True, None)
-
-
-def _quorum_events(ordered: list[Row]) -> list[QuorumEvent]:
-    """The quorum's events in log order. Those of a rebuild come in two rows: metadata records, control records."""
-    found = []
-    for _, sequence, kind, payload in ordered:
-        if kind == QUORUM:
-            arrays = unpack(payload)
-            raw, ends = arrays["values"].tobytes(), arrays["ends"].tolist()
-            snapshot, closes = arrays["snapshot"].tolist()
-            columns = (arrays[name].tolist() for name in ("offsets", "times", "types"))
-            for row, (offset, time, number) in enumerate(zip(*columns, strict=True)):
-                record = _quorum_record(number, raw[ends[row] : ends[row + 1]])
-                found.append((sequence, False, QuorumEvent(offset, time, snapshot >= 0, record)))
-            if closes:
-                found.append((sequence, True, QuorumEvent(snapshot, int(arrays["end_time"][0]), True, None)))
-    return [event for *_, event in sorted(found, key=lambda one: (one[0], one[1], one[2].offset))]
-
-
-def _quorum_record(number: int, value: bytes) -> Record | ControlRecord:
-    return read_control(number - CONTROL_BASE, value) if number >= CONTROL_BASE else codec.decode(value).record
-
-
 def _slice_read(records: Records, kept: np.ndarray, piece: Slice, snapshot: int | None) -> SliceRead:
     last = records.headers[-1]
     of_log = piece.snapshot < 0
@@ -270,105 +199,15 @@ def _slice_read(records: Records, kept: np.ndarray, piece: Slice, snapshot: int 
 
 def fold_shard(job: Job, shard: int, state: bytes | None, rows: Iterable[Row]) -> tuple[bytes, list[Row]]:
     """Folds one batch of a shard: (next state, rows for the driver). ``rows`` may have any order. Writes its tables."""
-    after, tables, out = fold_rows(job, shard, state, rows, keeps_open=True)
-    return after, [*_write(job, shard, tables), *out]
-
-
-def fold_rows(
-    job: Job,
-    shard: int,
-    state: bytes | None,
-    rows: Iterable[Row],
-    *,
-    events: Iterable[tuple[int, Part]] = (),
-    keeps_open: bool = False,
-    is_last: bool = False,
-) -> tuple[bytes, dict[str, Rows], list[Row]]:
-    """Folds one batch of a shard: (next state, rows of its tables, other rows for the driver).
-
-    ``events``: events that are not among ``rows``, with the sequence of their slice. ``keeps_open``: a table whose open
-    rows do not change may keep them (Rows.keeps_open). ``is_last``: nothing is folded after this batch, so the next
-    state is not composed, and is empty.
-    """
-    # A snapshot ends after the last of its slices.
-    ordered = sorted(rows, key=lambda row: (row[1], row[2] == END))
-    registrations = tuple(payload for _, _, kind, payload in ordered if kind == BROKERS)
-    if shard == job.broker_shard:
-        return _fold_broker_shard(job, state, ordered, registrations)
-    held, shard_state = _load_shard(job, state)
-    folded = _fold_registrations(job.rules.profile, held, registrations)
-    parts = [(sequence, False, part) for sequence, part in events]
-    parts += [
-        (sequence, kind == END, _part(job, shard, kind, payload))
-        for _, sequence, kind, payload in ordered
-        if kind in _OF_EVENTS
+    rows = list(rows)
+    in_files = [
+        (sequence, read_staged(job.lake, payload.decode(), shard))
+        for _, sequence, kind, payload in rows
+        if kind == STAGED
     ]
-    happened = join([part for *_, part in sorted(parts, key=lambda one: one[:2])])
-    rest = None
-    if keeps_open:
-        shard_state, rest = split(shard_state, happened, {change.broker_id for change in folded.changes})
-    done = step(
-        shard_state,
-        happened,
-        lambda known: timeline(folded.before, folded.changes, known),
-        absent_directory=job.rules.absent_directory,
-        literal_offline=job.rules.literal_offline,
-        rest=rest,
-        is_last=is_last,
-    )
-    if is_last:
-        return b"", rows_of(done, job.generation), []
-    packed = pack({"brokers": np.frombuffer(folded.after, np.uint8), **done.state.arrays()})
-    return compress(packed), rows_of(done, job.generation, rest), []
-
-
-def _part(job: Job, shard: int, kind: str, payload: bytes) -> Part:
-    return Part.of(payload) if kind != STAGED else read_staged(job.lake, payload.decode(), shard)
-
-
-class _Registrations(NamedTuple):
-    """Registrations before a batch, those after it as bytes, and their changes."""
-
-    before: Mapping[int, Registration]
-    after: bytes
-    changes: Sequence[Change]
-
-
-@lru_cache(maxsize=4)
-def _fold_registrations(profile: str, held: bytes, payloads: tuple[bytes, ...]) -> _Registrations:
-    """Folds the broker records of a batch. All shards share them, so they are folded once."""
-    before = load_brokers(held)
-    events = [event for payload in payloads for event in _events_of_values(payload)]
-    after, changes = fold_brokers(before, events, PROFILES[profile])
-    return _Registrations(before, dump_brokers(after), changes)
-
-
-def _load_shard(job: Job, state: bytes | None) -> tuple[bytes, ShardState]:
-    if state is None:
-        return dump_brokers({}), empty_state(job.rules.reserved_ids)
-    arrays = unpack(decompress(state))
-    return arrays.pop("brokers").tobytes(), ShardState.of(arrays)
-
-
-def _fold_broker_shard(
-    job: Job, state: bytes | None, ordered: list[Row], registrations: tuple[bytes, ...]
-) -> tuple[bytes, dict[str, Rows], list[Row]]:
-    brokers = BrokerShardState() if state is None else BrokerShardState.load(decompress(state))
-    held = dump_brokers(brokers.brokers)
-    changes = _fold_registrations(job.rules.profile, held, registrations).changes
-    of_topics = [Part.of(payload) for _, _, kind, payload in ordered if kind in (TOPICS, END)]
-    if of_topics:
-        brokers.topics = check_topics(brokers.topics, join(of_topics))
-    for _, _, kind, payload in ordered:
-        if kind == FEATURES:
-            for event in _events_of_values(payload):
-                brokers.features[event.record.name] = event.record.feature_level  # type: ignore[union-attr]
-    level = report_row(MetadataVersion(brokers.metadata_version), job.broker_shard)
-    tables = broker_rows(brokers, changes, job.generation) if changes else {}
-    quorum = _quorum_events(ordered)
-    if quorum:
-        tables |= brokers.quorum.follow(quorum)
-    return compress(brokers.dump()), tables, [level]
+    after, tables, level = fold_rows(job, shard, state, rows, events=in_files, keeps_open=True)
+    reports = _write(job, shard, tables)
+    return after, reports if level is None else [*reports, report_row(MetadataVersion(level), shard)]
 
 
 def _write(job: Job, shard: int, tables: dict[str, Rows]) -> list[Row]:
@@ -386,3 +225,37 @@ def _write(job: Job, shard: int, tables: dict[str, Rows]) -> list[Row]:
         elif rows.closed.num_rows:
             reports.append(ClosedRows(name, rows.closed))
     return [report_row(report, shard) for report in reports]
+
+
+FOLDER = "_staged"
+MANY = 4096
+"""The number of events in a slice from which on a file is faster."""
+
+
+def stage(lake: str, events: Events, bounds: np.ndarray) -> str | None:
+    """Writes a slice's events (those of shard k between ``bounds`` k and k + 1) and returns the file's name.
+
+    Returns None if they must go through Spark.
+    """
+    if not lake or "://" in lake or len(events) < MANY:
+        return None
+    path = Path(lake, FOLDER, uuid.uuid4().hex)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(events.to_bytes(bounds))
+    return path.name
+
+
+def read_staged(lake: str, name: str, shard: int) -> Part:
+    """The events of one shard in a file that ``stage`` wrote."""
+    try:
+        with Path(lake, FOLDER, name).open("rb") as file:
+            return Part.of(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), shard)
+    except FileNotFoundError:
+        raise JbodError(f"{lake}/{FOLDER}/{name}: was deleted during the run: run again") from None
+
+
+def clear_staged(lake: str) -> None:
+    """Removes staged files: after each publication, and those that a dead run left."""
+    if "://" not in lake:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(Path(lake, FOLDER))

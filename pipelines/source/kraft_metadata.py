@@ -64,7 +64,7 @@ class KraftMetadata(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         """A streaming read."""
         check_streams()
-        from pipelines.source.stream_reader import StreamReader
+        from pipelines.source.readers import StreamReader
 
         return StreamReader(Options.read(self.options))
 

@@ -50,8 +50,7 @@ from jbod_model.errors import JbodError, LogChanged, MalformedLog, UsageError
 from pipelines.source.log_dir import LogDir, Segment, Snapshot
 from pipelines.source.log_options import Options, Settle
 from pipelines.source.positions import Position, Slice, Tail, log_slices, snapshot_slices
-from pipelines.source.scan import Scan
-from pipelines.source.snapshots import batches_of, check_follows, is_complete
+from pipelines.source.scan import Scan, batches_of, check_follows, is_complete
 
 _ATTEMPTS = 3
 

@@ -1,17 +1,29 @@
-"""The batch reader of the data source ``kraft_metadata``: it plans slices and reads their records."""
+"""The readers of the data source ``kraft_metadata``, in batch and streaming: they plan slices and read their records.
+
+Streams need Spark 4.2 (pipelines.spark.versions).
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from jbod_model.errors import crossing
+from jbod_model.errors import LogChanged, crossing
+from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import SLICES, Options
-from pipelines.source.positions import Slice
+from pipelines.source.positions import Position, Slice
+
+if TYPE_CHECKING:
+    from pipelines.source.plan import Planner
 
 
 class Part(InputPartition):
@@ -70,3 +82,109 @@ class BatchReader(DataSourceReader):
         assert isinstance(partition, Part)
         with crossing():
             yield from read_part(self._options, partition)
+
+
+LOOK_SECONDS = 0.1
+"""Between two looks at the log while a stream waits for new records."""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the log. Its offsets are positions with the fingerprint of the last batch read."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._planner: Planner | None = None
+        self._ends = False
+        self._folder: str | None = None
+
+    def _plan(self) -> Planner:
+        if self._planner is None:
+            from pipelines.source.plan import Planner  # not in the workers: they plan nothing
+
+            self._planner = Planner.of(self._options)
+            if self._ends:
+                self._planner.freeze()
+        return self._planner
+
+    @crossing()
+    def initialOffset(self) -> dict[str, int]:
+        """Where the first batch begins."""
+        if self._options.begin_at:
+            return dict(json.loads(self._options.begin_at))
+        return asdict(self._plan().begin(self._options.start))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The option maxRecords."""
+        return ReadMaxRows(self._options.max_records) if self._options.max_records > 0 else ReadAllAvailable()
+
+    @crossing()
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """Returns the end of the next micro-batch: whole batches, whole transactions.
+
+        If there is nothing new, a continuous stream waits for the option waitSeconds. Then the next micro-batch begins
+        when a record is appended, not when Spark asks the next time.
+        """
+        # Spark counts rows, which are records here.
+        max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        position = Position(**start)
+        if self._ends or not self._options.wait_seconds:
+            return asdict(self._next(position, max_records))
+        patience = time.monotonic() + self._options.wait_seconds
+        # The sizes come first: a record that is appended after them changes them.
+        seen = self._sizes()
+        end = self._next(position, max_records)
+        while end == position and time.monotonic() < patience:
+            time.sleep(LOOK_SECONDS)
+            sizes = self._sizes()
+            if sizes != seen:
+                seen, end = sizes, self._next(position, max_records)
+        return asdict(end)
+
+    def _sizes(self) -> list[tuple[str, int]]:
+        """Names and sizes of the log's files, by one system call a file. Files that go meanwhile have no size."""
+        if self._folder is None:
+            self._folder = LogDir(self._options.path).root
+        sizes = []
+        with suppress(OSError), os.scandir(self._folder) as entries:
+            sizes += [(entry.path, entry.stat().st_size) for entry in entries]
+        return sizes
+
+    def _next(self, position: Position, max_records: int | None) -> Position:
+        """The end of the next micro-batch, or ``position`` if there is nothing new.
+
+        An idle controller writes a NoOpRecord every half second. A continuous stream reads them once a minute.
+        """
+        planner = self._plan()
+        end = planner.advance(position, max_records)
+        # Publish what comes before damage at once: no later record would end the wait.
+        idle = not self._ends and planner.problem is None and planner.is_quiet(position, end)
+        waited = planner.time(end.offset) - planner.time(position.offset) if idle else -1
+        return position if 0 <= waited < self._options.idle_seconds * 1000 else end
+
+    @crossing()
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fixes the end of this run at the present end."""
+        self._ends = True
+        self._plan().freeze()
+
+    @crossing()
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """The slices between two positions, divided among tasks in log order."""
+        first, last = Position(**start), Position(**end)
+        if first == last:
+            return []
+        planner = self._plan()
+        if not planner.covers(first, last):
+            planner.advance(first)
+        if not planner.holds(last):
+            raise LogChanged(self._options.path, last.base, "history changed after the batch was planned")
+        return parts_of(list(planner.slices(first, last)), self._options.partitions)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of one task."""
+        assert isinstance(partition, Part)
+        with crossing():
+            yield from read_part(self._options, partition)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Does nothing on disk: the source keeps no state in Kafka's directory."""

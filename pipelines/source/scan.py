@@ -1,21 +1,108 @@
-"""The scanned part of a log's segments: batch headers, transactions, and the bytes after the last whole batch."""
+"""The scanned part of a log: batch headers, transactions, the bytes after the last whole batch, and snapshots.
+
+The sound batches before some damage are scanned like any others (R-READ-1).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from jbod_model.errors import LogChanged, MalformedLog
-from jbod_model.formats.batch import MAX_BATCH_BYTES
-from pipelines.formats.batches import BATCH_DTYPE, HEADER_BYTES
-from pipelines.source.log_dir import LogDir, Segment
-from pipelines.source.markers import is_idle
+from jbod_model.formats.batch import MAX_BATCH_BYTES, is_time, read_batch
+from jbod_model.formats.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
+from pipelines.formats.batches import BATCH_DTYPE, HEADER_BYTES, scan, scan_sound, verify
+from pipelines.source.log_dir import LogDir, Segment, Snapshot
 from pipelines.source.positions import Position, Tail
-from pipelines.source.sound_prefix import sound
-from pipelines.source.transactions import Transactions
+from pipelines.source.transactions import Transactions, is_idle, markers
 from pipelines.storage.objects import is_object
+
+
+@dataclass(frozen=True)
+class Sound:
+    """``headers`` (BATCH_DTYPE) of the sound batches and their transaction ``marks`` (offset, record type)."""
+
+    headers: np.ndarray
+    marks: list[tuple[int, int]]
+    problem: MalformedLog | None
+    """The damage after the sound batches, if any."""
+
+
+def sound(data: np.ndarray, path: str, *, next_offset: int, epoch: int) -> Sound:
+    """The sound batches at the beginning of ``data`` (uint8), the first at ``next_offset``, epochs from ``epoch`` on.
+
+    This checks headers, checksums, transaction markers and the order of epochs. The workers check records.
+    """
+    batches, problem = scan_sound(data, path, next_offset=next_offset)
+    headers = batches.headers
+    while True:
+        try:
+            verify(data, headers, path)
+            _check_epochs(headers, path, epoch)
+            return Sound(headers, markers(data, headers, path), problem)
+        except MalformedLog as found:
+            problem = found
+            before = headers[headers["base_offset"] + headers["count"] <= found.offset]
+            headers = before if len(before) < len(headers) else headers[:0]
+
+
+def _check_epochs(headers: np.ndarray, path: str, epoch: int) -> None:
+    epochs = np.concatenate([[epoch], headers["epoch"]])
+    back = np.flatnonzero(np.diff(epochs) < 0)
+    if len(back):
+        at = headers[back[0]]
+        raise MalformedLog(
+            path, int(at["base_offset"]), f"epoch {int(at['epoch'])} follows epoch {int(epochs[back[0]])}"
+        )
+
+
+def is_complete(log: LogDir, snapshot: Snapshot) -> bool:
+    """Whether a snapshot ends with its footer. One without a footer is skipped, as in Kafka's loader."""
+    data = log.read(snapshot.path, 0, snapshot.size)
+    whole = scan(data, snapshot.path, next_offset=0)
+    if not whole.complete or not len(whole.headers):
+        return False
+    last = whole.headers[-1]
+    start = int(last["position"])
+    batch = read_batch(data[start : start + int(last["size"])].tobytes(), 0, file=snapshot.path)
+    return batch is not None and bool(batch.control) and type(batch.control[-1]) is SnapshotFooterRecord
+
+
+def batches_of(log: LogDir, snapshot: Snapshot) -> tuple[np.ndarray, int]:
+    """(headers of its batches, append time in milliseconds of the last record it contains: R-LOG-6).
+
+    Raises MalformedLog if it does not begin with its header record or a batch has another epoch (R-LOG-7).
+    """
+    data = log.read(snapshot.path, 0, snapshot.size)
+    headers = scan(data, snapshot.path, next_offset=0).headers
+    first = read_batch(data[: int(headers[0]["size"])].tobytes(), 0, file=snapshot.path)
+    if first is None or not first.control or type(first.control[0]) is not SnapshotHeaderRecord:
+        raise MalformedLog(snapshot.path, 0, "the snapshot does not begin with its header record")
+    if (headers["epoch"] != snapshot.epoch).any():
+        raise MalformedLog(snapshot.path, 0, f"a batch is not of the snapshot's epoch {snapshot.epoch}")
+    time = first.control[0].last_contained_log_timestamp
+    if not is_time(time):
+        raise MalformedLog(snapshot.path, 0, f"last contained log timestamp is {time}")
+    return headers, time
+
+
+def check_follows(snapshot: Snapshot, scanned: Iterable[tuple[str, np.ndarray]]) -> None:
+    """R-LOG-5: a snapshot ends where a batch ends, and epochs do not decrease after it.
+
+    ``scanned``: path and headers (BATCH_DTYPE) in log order. Raises MalformedLog that names the first batch that
+    breaks the rule.
+    """
+    for path, headers in scanned:
+        ends = headers["base_offset"] + headers["count"]
+        for header in headers[ends > snapshot.end_offset][:1]:
+            base, epoch = int(header["base_offset"]), int(header["epoch"])
+            if base < snapshot.end_offset:
+                raise MalformedLog(path, base, f"the snapshot ends inside this batch, at {snapshot.end_offset}")
+            if epoch < snapshot.epoch:
+                raise MalformedLog(path, base, f"epoch {epoch} follows epoch {snapshot.epoch} of the snapshot")
+
 
 _WINDOW = 4 << 20
 _WINDOW_ON_S3 = 16 << 20

@@ -8,8 +8,8 @@ from jbod_model.errors import LogChanged, MalformedLog, ReplayViolation
 from pipelines.formats.batches import scan, verify
 from pipelines.formats.records import CONTROL_BASE, Records, check_control, decode
 from pipelines.source.log_dir import read_bytes
-from pipelines.source.markers import ABORT, BEGIN, END
 from pipelines.source.positions import Slice, fingerprint
+from pipelines.source.transactions import ABORT, BEGIN, END
 
 
 def read_slice(piece: Slice, *, keep_unknown: bool = False) -> tuple[Records, np.ndarray]:

@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from jbod_model.formats import codec
-from jbod_model.formats.records import ClearElrRecord, NoOpRecord, RemoveTopicRecord, TopicRecord
+from jbod_model.formats.records import API_KEY_OF, ClearElrRecord, NoOpRecord, RemoveTopicRecord, TopicRecord
 from jbod_model.formats.text import record_as_json
 from jbod_model.replay.registrations import KEEP_RECOVERY_STATE, NO_LEADER_CHANGE
-from pipelines.formats.api_keys import KEY_OF
-from pipelines.formats.id_texts import id_texts
+from pipelines.formats.arrow_arrays import id_texts
 from pipelines.formats.lists import take_lists
 from pipelines.formats.partitions import (
     DIRECTORIES,
@@ -28,8 +27,7 @@ from pipelines.formats.partitions import (
     PartitionRows,
 )
 from pipelines.formats.programs import programs
-from pipelines.formats.record_names import type_name
-from pipelines.formats.records import CONTROL_BASE, Records
+from pipelines.formats.records import CONTROL_BASE, Records, type_name
 from pipelines.lake.tables import IDS, INTS, TIME
 
 _INT_COLUMNS = ("replicas", "isr", "removing_replicas", "adding_replicas", "eligible_leader_replicas", "last_known_elr")
@@ -56,7 +54,7 @@ TYPED_SCHEMA = pa.schema(
     ]
 )
 # Their columns have all their fields.
-_IN_COLUMNS = tuple(KEY_OF[kind] for kind in (TopicRecord, RemoveTopicRecord, NoOpRecord, ClearElrRecord))
+_IN_COLUMNS = tuple(API_KEY_OF[kind] for kind in (TopicRecord, RemoveTopicRecord, NoOpRecord, ClearElrRecord))
 # Records of one Arrow batch: a few megabytes, which stay in the CPU cache on the way to the JVM.
 BATCH_ROWS = 1 << 15
 

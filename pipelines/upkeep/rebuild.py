@@ -21,8 +21,7 @@ from jbod_model.formats.records import API_KEYS, TYPE_NAMES
 from pipelines.fold.rows import record_rows
 from pipelines.fold.rules import rules
 from pipelines.formats.programs import programs
-from pipelines.formats.record_names import kind_of
-from pipelines.formats.records import decode_values
+from pipelines.formats.records import decode_values, kind_of
 from pipelines.lake import files
 from pipelines.lake.changes import rebuild_changes
 from pipelines.lake.commit import LiveFile, live_files

@@ -22,7 +22,7 @@ from jbod_model.storage.properties import parse_properties, parse_server_config
 from pipelines.fold.events import join
 from pipelines.fold.pack import CorruptState, compress, decompress, unpack
 from pipelines.formats import batches, records
-from pipelines.formats.request_lines import Parser
+from pipelines.formats.requests import Parser
 from tests.support.paths import CLUSTERS, FIXTURES
 
 LIMIT = 1 << 22

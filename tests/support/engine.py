@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipelines.fold.machine import Row, fold_rows
 from pipelines.fold.rows import Rows
 from pipelines.fold.rules import rules
 from pipelines.lake.tables import BY_NAME, DERIVED
 from pipelines.run.micro_batches import micro_batches
 from pipelines.run.stage_options import Job
-from pipelines.run.stages import Row, fold_rows, shard_rows
+from pipelines.run.stages import shard_rows
 from pipelines.source.log_dir import LogDir
 from pipelines.source.plan import Planner
 from pipelines.source.positions import Slice

@@ -15,7 +15,7 @@ from deltalake import Field as DeltaField
 from deltalake.schema import PrimitiveType
 
 from pipelines import ask
-from pipelines.fold.slices import shards_of
+from pipelines.fold.events import shards_of
 from pipelines.lake import files
 from pipelines.lake.commit import live_files
 from pipelines.lake.create import Identity

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from jbod_model.formats.records import TYPE_NAMES, Record, UnknownRecord
 from jbod_model.profiles import KAFKA, Profile
-from pipelines.formats.record_names import kind_of, type_name
+from pipelines.formats.records import kind_of, type_name
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, DERIVED, LEDGER, RECORDS
 from pipelines.upkeep.verify_reference import History, Row, time_of
 from tests.support.logs import Entry

@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jbod_model.formats.request_log import RequestLine, parse_line
-from pipelines.formats.request_rows import REJECTS_SCHEMA, assignments_table
+from pipelines.formats.requests import REJECTS_SCHEMA, assignments_table
 from pipelines.lake import files
 from pipelines.lake.create import Identity
 from pipelines.lake.publish import Batch, LakeWriter

@@ -203,7 +203,7 @@ def test_signal_in_a_load_ends_it_at_once_and_leaves_no_lake(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """The folder of staged events stayed, and so did that of the lake."""
-    monkeypatch.setattr("pipelines.run.staged.MANY", 1)
+    monkeypatch.setattr("pipelines.run.stages.MANY", 1)
 
     def say(line: str) -> None:
         if line.startswith("loading batch 1: 1 of") and line.endswith(step):

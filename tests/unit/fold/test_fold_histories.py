@@ -25,7 +25,7 @@ from jbod_model.replay.snapshot import snapshot_records
 from jbod_model.replay.transactions import images
 from pipelines.fold import tables as fold
 from pipelines.lake.tables import DERIVED
-from pipelines.run.batch import batch_of
+from pipelines.run.publisher import batch_of
 from pipelines.run.stages import error_row
 from pipelines.source.log_dir import LogDir
 from pipelines.source.plan import Planner

@@ -16,9 +16,8 @@ from jbod_model.formats.log import LogEntry, LogReader, MetadataLog
 from jbod_model.formats.records import TYPE_NAMES, UnknownRecord, VersionedRecord
 from jbod_model.formats.text import record_as_json
 from jbod_model.replay.transactions import committed
-from pipelines.fold.events import Events
+from pipelines.fold.events import Events, events_of, rows_of_events
 from pipelines.fold.rows import record_rows
-from pipelines.fold.slices import events_of, rows_of_events
 from pipelines.source.slices import read_slice
 from pipelines.source.typed import TYPED_SCHEMA, typed_batches
 from tests.support import engine

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jbod_model.ids import Uuid
-from pipelines.formats.id_texts import id_texts
+from pipelines.formats.arrow_arrays import id_texts
 from pipelines.source import typed
 from pipelines.source.slices import read_slice
 from tests.support import engine

@@ -11,8 +11,7 @@ import pytest
 
 from jbod_model.formats.json_values import write
 from jbod_model.formats.request_log import LONGEST_LINE, Reject, RequestLine, parse_line
-from pipelines.formats.request_lines import CHUNK, Parser, TooLong, lines
-from pipelines.formats.request_rows import assignments_table, requests_batch
+from pipelines.formats.requests import CHUNK, Parser, TooLong, assignments_table, lines, requests_batch
 from tests.support.paths import CLUSTERS, KAFKAS
 
 

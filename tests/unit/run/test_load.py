@@ -13,12 +13,13 @@ import pytest
 from jbod_model.errors import JbodError, LogChanged, ReplayViolation
 from jbod_model.formats import records as r
 from jbod_model.ids import Uuid
-from pipelines.fold.slices import shards_of
+from pipelines.fold.events import shards_of
+from pipelines.fold.machine import Row
 from pipelines.run.options import Replay, RunOutcome
 from pipelines.run.runner import Runner
 from pipelines.run.seed import CHECKPOINT, checkpoint_fits, seed_position, write_seed
 from pipelines.run.stage_options import Job
-from pipelines.run.stages import Row, decode_slice
+from pipelines.run.stages import decode_slice
 from pipelines.source.positions import Position, Slice
 from tests.support.lakes import Reference
 from tests.support.logs import read_log, segments

@@ -168,7 +168,7 @@ def test_questions_to_a_log_write_no_file(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("copy", sampled(COPIES, 3), ids=_name)
 def test_log_in_several_shards_has_the_tables_of_one(monkeypatch: pytest.MonkeyPatch, copy: Path) -> None:
     one = _tables(LogLake.of(Options(path=str(copy))))
-    monkeypatch.setattr("pipelines.run.log_in_memory.SHARD_BYTES", 4_000)
+    monkeypatch.setattr("pipelines.run.log_lake.SHARD_BYTES", 4_000)
     assert differences(_tables(LogLake.of(Options(path=str(copy)))), one) == []
 
 

@@ -98,7 +98,7 @@ def test_server_does_not_publish_on_a_lake_that_another_run_has_changed(
     publish = Publications(runner.lake, None, print, print).function()
     following = replace(runner.lake.here(), end_offset=200)
     replayed(tmp_path / "lake")
-    monkeypatch.setattr("pipelines.run.batch.batch_of", lambda *_: following)
+    monkeypatch.setattr("pipelines.run.publisher.batch_of", lambda *_: following)
     with only_run(str(tmp_path / "lake")), pytest.raises(Overtaken, match="another run published up to offset 629"):
         publish(Frame(), 0)  # type: ignore[arg-type]
 

@@ -16,7 +16,7 @@ from jbod_model.formats.records import PartitionChangeRecord, PartitionRecord
 from jbod_model.formats.request_log import Reject
 from jbod_model.ids import Uuid
 from jbod_model.replay.transactions import images
-from pipelines.formats.request_rows import REJECTS_SCHEMA, Rejects
+from pipelines.formats.requests import REJECTS_SCHEMA, Rejects
 from pipelines.lake.commit import live_files
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.restore import Cut, take_back

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from jbod_model.errors import JbodError
 from jbod_model.formats.records import Record
-from pipelines.fold.events import Events, Part, join
-from pipelines.fold.slices import SliceIds, by_shard, events_of, rows_of_events
-from pipelines.run import staged
+from pipelines.fold.events import Events, Part, SliceIds, by_shard, events_of, join, rows_of_events
+from pipelines.run import stages
 from pipelines.run.options import Replay
 from pipelines.run.runner import Runner
-from pipelines.run.staged import FOLDER, clear_staged, read_staged, stage
+from pipelines.run.stages import FOLDER, clear_staged, read_staged, stage
 from pipelines.source.positions import Slice
 from pipelines.source.slices import read_slice
 from tests.support import engine, local
@@ -51,7 +50,7 @@ def test_tables_of_events_that_went_through_files_are_those_of_events_that_went_
 ) -> None:
     log = metadata_dir("kafka-4.1.2")
     local.replay(log, tmp_path / "through-spark", most=200)
-    monkeypatch.setattr(staged, "MANY", 1)
+    monkeypatch.setattr(stages, "MANY", 1)
     files: list[int] = []
 
     def look(line: str) -> None:
@@ -67,7 +66,7 @@ def test_tables_of_events_that_went_through_files_are_those_of_events_that_went_
 
 
 def test_staged_file_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staged, "MANY", 0)
+    monkeypatch.setattr(stages, "MANY", 0)
     (piece, *_) = engine.slices(metadata_dir("kafka-4.1.2"))
     events, bounds = events_by_shard(piece, 2)
     name = stage(str(tmp_path), events, bounds)

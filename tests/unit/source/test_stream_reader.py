@@ -16,7 +16,7 @@ from jbod_model.formats.records import NoOpRecord, TopicRecord
 from jbod_model.ids import Uuid
 from pipelines.run.options import Replay
 from pipelines.source.log_options import Options
-from pipelines.source.stream_reader import StreamReader
+from pipelines.source.readers import StreamReader
 from tests.unit.fold.histories import log_of
 
 PATIENCE = 20

@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
 from pipelines.cli.main import application
-from pipelines.run import run_log as nothing_new
-from pipelines.run import runner
+from pipelines.run import decision, runner
 from pipelines.start import plain_kernels
 from pipelines.start.process import PLAIN
 from tests.support.paths import EVERY_KAFKA, ROOT, metadata_dir
@@ -35,7 +34,7 @@ PROFILES = {"kafka-4.1.2": ("kafka", "kip858")}
 def said(log: str, profiles: Sequence[str] = ("kafka",)) -> list[str]:
     """Every table of a log under some profiles, or the error: a line each."""
     from jbod_model.errors import JbodError
-    from pipelines.run.log_in_memory import replay_log
+    from pipelines.run.log_lake import replay_log
     from pipelines.source.log_options import Options
 
     lines = []
@@ -156,7 +155,7 @@ def _chosen_by_replay(monkeypatch: pytest.MonkeyPatch, lake: Path, words: Sequen
     """Whether a replay of the bundled log has chosen plain kernels when it looks for something new."""
     monkeypatch.setenv(PLAIN, "")
     monkeypatch.delitem(sys.modules, "pipelines.formats.kernels")
-    monkeypatch.setattr("pipelines.cli.replay._soon", lambda *_: None)
+    monkeypatch.setattr("pipelines.spark.session.spark_session_soon", lambda *_: None)
 
     def stop(*_: object) -> None:
         # Otherwise later tests of this process would have plain kernels.
@@ -164,7 +163,7 @@ def _chosen_by_replay(monkeypatch: pytest.MonkeyPatch, lake: Path, words: Sequen
         assert plain_kernels._KERNELS not in sys.modules
         raise UsageError("far enough")
 
-    monkeypatch.setattr(nothing_new, "nothing_new", stop)
+    monkeypatch.setattr(decision, "nothing_new", stop)
     done = CliRunner().invoke(
         application(["replay"]), ["replay", str(metadata_dir("kafka-4.1.2")), "--lake", str(lake), *words]
     )

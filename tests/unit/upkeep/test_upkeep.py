@@ -24,7 +24,7 @@ from pipelines.lake.commit import LakeConflict, live_files
 from pipelines.lake.lock import LOCK, alone
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, LEDGER, RECORDS, TABLES
-from pipelines.run import staged
+from pipelines.run import stages
 from pipelines.upkeep import compact
 from pipelines.upkeep import rebuild as rebuilding
 from pipelines.upkeep.compact import optimize, vacuum
@@ -425,7 +425,7 @@ def test_verify_finds_nothing_in_the_lakes_of_real_clusters(tmp_path: Path, kafk
 
 
 def test_verify_by_the_engine_writes_no_file(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staged, "MANY", 1)
+    monkeypatch.setattr(stages, "MANY", 1)
     monkeypatch.setattr(files, "write", None)
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))

@@ -1,14 +1,35 @@
-"""Ids as text: Kafka's 22 characters of URL-safe base64 (R-ID-1), for whole columns."""
+"""Arrow arrays of columns: numbers of which some, or all, are null; and ids as text.
+
+Ids are Kafka's 22 characters of URL-safe base64 (R-ID-1).
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.formats.kernels import njit
-from pipelines.formats.native import load_i64
+from pipelines.formats.kernels import load_i64, njit
+
+
+def nullable(numbers: np.ndarray) -> pa.Array:
+    """The numbers (contiguous), null where negative. Arrow reads them in place: only the null bits are new."""
+    there = np.packbits(numbers >= 0, bitorder="little")
+    kind = pa.from_numpy_dtype(numbers.dtype)
+    return pa.Array.from_buffers(kind, len(numbers), [pa.py_buffer(there), pa.py_buffer(numbers)])
+
+
+def nulls(count: int, kind: pa.DataType) -> pa.Array:
+    """An array of nulls. All callers share its memory."""
+    return _nulls(count.bit_length(), kind).slice(0, count)
+
+
+@lru_cache(maxsize=64)
+def _nulls(bits: int, kind: pa.DataType) -> pa.Array:
+    return pa.nulls(1 << bits, kind)
+
 
 _LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8)
 _PAIRS = np.stack([np.repeat(_LETTERS, 64), np.tile(_LETTERS, 64)], axis=1).view(np.uint16).ravel()
