@@ -30,6 +30,7 @@ from pipelines.run.seed import (
     OF_REQUESTS,
     checkpoint_fits,
     discard_checkpoint,
+    is_seed,
     is_stamped,
     lake_has_checkpoint,
     seed_position,
@@ -137,9 +138,14 @@ class Runner:
             return self._attempt(lambda: self._run(spark))
 
     def load(self, threads: int | None = None) -> RunOutcome:
-        """As ``run``, without Spark (pipelines.run.load): for a new lake and a large log. ``run`` may continue."""
+        """As ``run``, without Spark (pipelines.run.load): for a large log and a lake that was only loaded so far.
+
+        ``run`` may continue. If it did, the states are rebuilt from the records: a load cannot read those of Spark.
+        """
         with only_run(self.wanted.lake) as run:
             self._publications.begin(run)
+            if not is_seed(self.lake.home):
+                discard_checkpoint(self.lake.home)
             return self._attempt(lambda: self._load(threads))
 
     def _attempt(self, replay: Callable[[], None]) -> RunOutcome:

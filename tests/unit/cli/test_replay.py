@@ -170,6 +170,34 @@ def test_large_log_is_loaded_into_a_new_lake_without_spark(run: Run, tmp_path: P
 
 
 @pytest.mark.usefixtures("no_spark")
+def test_decision_is_printed_with_its_reason(run: Run, tmp_path: Path, log_dir: Path) -> None:
+    words = ("replay", log_dir, "--lake", tmp_path / "lake", "-v")
+    assert "jbod: load: the log is large, and the lake is new\n" in run(*words)[2]
+    assert "jbod: nothing new: the lake ends with the last batch of the log\n" in run(*words)[2]
+    write(log_dir, [(1, [NOOP])] * 9)
+    code, out, err = run(*words)
+    assert "jbod: load: the log is large, and the lake was only loaded so far\n" in err
+    assert (code, "replayed offsets 6 to 8" in out) == (0, True)
+
+
+def test_decision_for_spark_is_printed_with_its_reason(
+    run: Run, tmp_path: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("replay", log_dir, "--lake", tmp_path / "lake", "-v")
+    run(*words)
+    monkeypatch.setenv("JBOD_REPLAY__LOAD_BYTES", "0")
+    monkeypatch.setattr(Runner, "run", lambda *_: None)
+    assert "jbod: Spark: the lake is new\n" in run(*words[:3], tmp_path / "another", "-v")[2]
+    write(log_dir, [(1, [NOOP])] * 9)
+    assert "jbod: Spark: the run follows the log\n" in run(*words, "--follow")[2]
+    (path,) = (log_dir / LOG).glob("*.log")
+    os.utime(path, (0, 0))
+    assert "jbod: Spark: the lake lacks records of the log, or its checkpoint\n" in run(*words)[2]
+    os.utime(path, (path.stat().st_mtime, time.time() + 60))
+    assert "jbod: Spark: the log was written after the last publication\n" in run(*words)[2]
+
+
+@pytest.mark.usefixtures("no_spark")
 def test_run_after_one_that_died_before_its_first_publication_loads_the_log(
     run: Run, tmp_path: Path, log_dir: Path
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from shutil import rmtree
+from shutil import copytree, rmtree
 
 import numpy as np
 import pytest
@@ -83,6 +83,20 @@ def test_lake_without_its_seed_is_continued_from_its_records(tmp_path: Path) -> 
     lake, log = tmp_path / "lake", tmp_path / "log"
     loaded(segments(metadata_dir(KAFKA), log, most=2), lake)
     rmtree(lake / CHECKPOINT)
+    loaded(segments(metadata_dir(KAFKA), log), lake)
+    expected = expected_rows(Reference().add(read_log(metadata_dir(KAFKA), "log")))
+    assert differences(rows_of(lake), expected) == []
+
+
+def test_lake_that_spark_has_continued_is_loaded_from_its_records(tmp_path: Path) -> None:
+    """The seed of its checkpoint is older than the lake."""
+    lake, log = tmp_path / "lake", tmp_path / "log"
+    loaded(segments(metadata_dir(KAFKA), log, most=1), lake)
+    older = copytree(lake / CHECKPOINT, tmp_path / "older")
+    loaded(segments(metadata_dir(KAFKA), log, most=2), lake)
+    rmtree(lake / CHECKPOINT)
+    copytree(older, lake / CHECKPOINT)
+    (lake / CHECKPOINT / "offsets").mkdir()
     loaded(segments(metadata_dir(KAFKA), log), lake)
     expected = expected_rows(Reference().add(read_log(metadata_dir(KAFKA), "log")))
     assert differences(rows_of(lake), expected) == []
