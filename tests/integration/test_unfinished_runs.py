@@ -18,13 +18,18 @@ from typing import Any
 import pytest
 
 from jbod_model.errors import UsageError
+from pipelines.fold.rules import rules
 from pipelines.lake.create import Identity
 from pipelines.lake.lock import only_run
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import TABLES
 from pipelines.run.options import Replay
+from pipelines.run.rollback import reconcile
 from pipelines.run.runner import Runner
 from pipelines.run.seed import CHECKPOINT, OF_REQUESTS, checkpoint_fits, is_readable, mark_keys, write_seed
+from pipelines.run.stage_options import Job
+from pipelines.source.log_dir import LogDir
+from pipelines.source.plan import Planner
 from pipelines.source.positions import Position
 from pipelines.storage.objects import fault_of_disk
 from tests.crash.check import History, complete, readable, uninterrupted
@@ -272,7 +277,8 @@ def test_checkpoint_of_a_lake_without_a_publication_is_not_resumed(tmp_path: Pat
     runner = Runner(Replay(str(log), str(tmp_path / "lake")))
     written(tmp_path / "lake")
     (tmp_path / "lake" / OF_REQUESTS / "offsets").mkdir(parents=True)
-    runner._reconcile()
+    job = Job(runner.lake.location, 2, rules())
+    reconcile(runner.lake, job, Planner(LogDir(str(log))), has_checkpoint=True)
     assert not (tmp_path / "lake" / CHECKPOINT).exists()
     assert not (tmp_path / "lake" / OF_REQUESTS).exists()
 

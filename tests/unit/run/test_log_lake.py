@@ -57,11 +57,9 @@ def _tables(lake: LogLake) -> dict[str, list[dict[str, Any]]]:
     """Every row of the in-memory tables."""
     found = {}
     for table in (*HISTORY, RECORDS):
+        every = lake.records() if table is RECORDS else lake.until(table.name)
         rows = (
-            lake.connection.sql(f"SELECT * FROM {lake._table(table.name)}")
-            .to_arrow_table()
-            .cast(BY_NAME[table.name].schema)
-            .to_pylist()
+            lake.connection.sql(f"SELECT * FROM {every}").to_arrow_table().cast(BY_NAME[table.name].schema).to_pylist()
         )
         found[table.name] = in_order(table.name, rows)
     return found
