@@ -36,7 +36,8 @@ from pipelines.lake.tables import ASSIGNMENT_REQUESTS, REQUEST_REJECTS, TIME
 from pipelines.lake.uris import for_spark
 from pipelines.run.options import Requests
 from pipelines.run.seed import OF_REQUESTS, discard_checkpoint, is_readable
-from pipelines.source.kafka_request_log import PARTS, KafkaRequestLog
+from pipelines.source.kafka_request_log import KafkaRequestLog
+from pipelines.source.request_options import PARTS
 from pipelines.spark.connect import cores_of
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pipelines.run.errors import fault_of_cluster
 from pipelines.run.seed import lake_has_checkpoint
 from pipelines.run.stage_options import Job
 from pipelines.settings import load
-from pipelines.source.kafka_request_log import Options
+from pipelines.source.request_options import Options
 from pipelines.spark.session import is_local
 from tests.support.local import replay
 from tests.support.paths import metadata_dir

@@ -15,8 +15,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from jbod_model.errors import UsageError
 from jbod_model.formats.request_log import LONGEST_LINE, RequestLine, parse_line
-from pipelines.source.kafka_request_log import Options
 from pipelines.source.request_files import HEAD, RequestFiles
+from pipelines.source.request_options import Options
 from pipelines.source.request_readers import BatchReader, StreamReader
 from tests.support.request_lakes import request_lines
 
