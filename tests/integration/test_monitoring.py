@@ -54,6 +54,7 @@ WAITING = {"JbodReplicasUnassigned broker=2", "JbodPartitionsUnderReplicated"}
 """A replica of broker 2 has no directory yet, during the whole of the first incident."""
 NO_WRITES = {"JbodPartitionsWithoutLeader", "JbodPartitionsUnderMinIsr", "JbodPartitionsUnderReplicated"}
 UNAVAILABLE = NO_WRITES | {"JbodPartitionsAllOffline"}
+DAMAGED = {"JbodDataLost", "JbodWritesMayBeLost"}
 FAILED_1 = f"JbodDirectoryFailed broker=1 directory={DISK_1}"
 FAILED_2 = f"JbodDirectoryFailed broker=2 directory={DISK_2}"
 
@@ -77,16 +78,16 @@ FAILED_2 = f"JbodDirectoryFailed broker=2 directory={DISK_2}"
             {
                 340: {*NO_WRITES, "JbodDataLost"},
                 362: {*UNAVAILABLE, "JbodDataLost", "JbodBrokerFenced"},
-                470: {*NO_WRITES, "JbodDataLost", "JbodWritesMayBeLost"},
+                470: {*NO_WRITES, *DAMAGED},
             },
         ),
         (
             "9 and 10: broker 3 is stopped and unregistered with replicas, then all are shut down",
             {
-                536: {*NO_WRITES, "JbodDataLost", "JbodWritesMayBeLost"},
-                543: {*UNAVAILABLE, "JbodDataLost", "JbodWritesMayBeLost", "JbodBrokerFenced"},
-                560: {*UNAVAILABLE, "JbodDataLost", "JbodWritesMayBeLost", "JbodBrokerMissing"},
-                629: {*UNAVAILABLE, "JbodDataLost", "JbodWritesMayBeLost", "JbodBrokerFenced", "JbodBrokerMissing"},
+                536: {*NO_WRITES, *DAMAGED},
+                543: {*UNAVAILABLE, *DAMAGED, "JbodBrokerFenced"},
+                560: {*UNAVAILABLE, *DAMAGED, "JbodDataUnreachable", "JbodBrokerMissing"},
+                629: {*UNAVAILABLE, *DAMAGED, "JbodDataUnreachable", "JbodBrokerFenced", "JbodBrokerMissing"},
             },
         ),
     ],
@@ -144,6 +145,7 @@ def _data_alerts(lake: Lake) -> set[str]:
     found = {
         "JbodPartitionsUnderMinIsr": counts.partitions_under_min_isr,
         "JbodDataLost": counts.partitions_data_lost,
+        "JbodDataUnreachable": counts.partitions_data_unreachable,
         "JbodWritesMayBeLost": counts.partitions_may_lack_writes,
     }
     return {name for name, count in found.items() if count}
