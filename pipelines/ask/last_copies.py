@@ -92,8 +92,10 @@ class LastCopies:
         (the directories reported, those before, the partitions)."""
         new, old, names = set[str](), set[str](), set[str]()
         for fate, members in self.shapes:
+            known = fate.brokers.get(broker)
             for copy in last_copies(fate):
-                if copy.broker_id == broker and copy.left:
+                under_way = (known is not None and known.starting) or not _listed(fate, copy)
+                if copy.broker_id == broker and copy.left and under_way:
                     new.add(str(copy.directory))
                     old |= {str(directory) for left in copy.left for directory in left.directories}
                     names |= set(map(_name, members))

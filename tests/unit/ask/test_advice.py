@@ -196,6 +196,13 @@ def test_log_of_a_broker_that_crashed_while_it_led_is_not_saved_from_its_own_lea
     assert actions(steps) == [Action.START]
 
 
+def test_stopped_broker_that_reported_a_move_between_disks_that_it_has_is_started_with_both(tmp_path: Path) -> None:
+    """R-COPY-12: the report may be of the process that was fenced."""
+    story = Story().broker(1, "ab").topic("t", {1: "a"}).fence(1).change("t", 0, leader=-1).assign("t", 0, 1, "b")
+    (step,) = only_steps(offline(story.lake(tmp_path)))
+    assert (step.action, step.every_disk) == (Action.START, True)
+
+
 def test_loss_before_the_broker_was_unregistered_says_since_when_the_rest_is_unreachable(tmp_path: Path) -> None:
     """It said that more was lost, beside "unreachable, not lost". kafka-4.4.0, offset 767."""
     story = Story().broker(1, "a").topic("t", {1: "a"}).fence(1).change("t", 0, leader=-1, isr=())
