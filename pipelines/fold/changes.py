@@ -18,7 +18,7 @@ from pipelines.fold.partitions import same_list
 from pipelines.fold.shard import Step
 from pipelines.fold.state import Moments
 from pipelines.fold.tables import Lists, wider, wider_flat
-from pipelines.formats.arrow_arrays import nullable
+from pipelines.formats import arrow_arrays as arrow
 from pipelines.formats.kernels import helper, njit
 from pipelines.formats.lists import mix
 from pipelines.formats.partitions import DIRECTORIES, ISR, LEADER, REPLICAS
@@ -123,7 +123,7 @@ def list_texts(lists: Lists, references: np.ndarray) -> pa.Array:
     sizes = np.where(references < 0, 0, np.maximum(sizes, 0))
     values = lists.values
     pairs = zip(starts.tolist(), sizes.tolist(), strict=True)
-    return pa.array([f"[{','.join(map(str, values[a : a + n].tolist()))}]" for a, n in pairs], pa.string())
+    return arrow.texts([f"[{','.join(map(str, values[a : a + n].tolist()))}]" for a, n in pairs])
 
 
 WHATS = ("assignment", "offline", "leader", "isr")
@@ -281,28 +281,28 @@ def change_rows(step: Step, topic_ids: pa.Array, names: pa.Array, directories: p
     """Rows of ``changes`` for a step, in log order."""
     table, texts = _of_versions(step, directories)
     found = _joined(step, table, _of_intervals(step, len(directories)))
-    topics = pa.array(found.topic)
+    topics = arrow.column(found.topic)
     some = bool(len(found.directory)) and int(found.directory.max()) >= 0
     n = len(found.offsets)
     return pa.table(
         [
-            pa.array(found.offsets),
-            pa.array(found.batches),
-            pa.array(found.times).view(tables.TIME),
-            pa.DictionaryArray.from_arrays(pa.array(found.what), pa.array(WHATS)),
+            arrow.column(found.offsets),
+            arrow.column(found.batches),
+            arrow.column(found.times).view(tables.TIME),
+            pa.DictionaryArray.from_arrays(arrow.column(found.what), arrow.texts(WHATS)),
             pa.DictionaryArray.from_arrays(topics, topic_ids),
             pa.DictionaryArray.from_arrays(topics, names),
-            pa.array(found.number),
-            nullable(found.broker),
-            pa.DictionaryArray.from_arrays(nullable(found.directory), directories)
+            arrow.column(found.number),
+            arrow.nullable(found.broker),
+            pa.DictionaryArray.from_arrays(arrow.nullable(found.directory), directories)
             if some
             else pa.nulls(n, pa.string()),
-            pa.DictionaryArray.from_arrays(nullable(found.before), texts),
-            pa.DictionaryArray.from_arrays(nullable(found.after), texts),
-            pa.DictionaryArray.from_arrays(nullable(found.why), pa.array(WHYS)),
-            pa.array(found.snapshot),
-            pa.array(np.zeros(n, np.bool_)),
-            pa.array(np.full(n, generation, np.int32)),
+            pa.DictionaryArray.from_arrays(arrow.nullable(found.before), texts),
+            pa.DictionaryArray.from_arrays(arrow.nullable(found.after), texts),
+            pa.DictionaryArray.from_arrays(arrow.nullable(found.why), arrow.texts(WHYS)),
+            arrow.column(found.snapshot),
+            arrow.column(np.zeros(n, np.bool_)),
+            arrow.column(np.full(n, generation, np.int32)),
         ],
         names=tables.CHANGES.schema.names,
     )
@@ -317,7 +317,7 @@ def _of_versions(step: Step, directories: pa.Array) -> tuple[np.ndarray, pa.Arra
     in_sync = leaders + len(led)
     distinct = t.number_lists(table, count, in_sync, lists.values, lists.starts[ISR], lists.sizes[ISR])
     texts = pa.concat_arrays(
-        [directories, pa.array(o.REASONS), pa.array(led).cast(pa.string()), t.list_texts(lists, distinct)]
+        [directories, arrow.texts(o.REASONS), arrow.column(led).cast(pa.string()), t.list_texts(lists, distinct)]
     )
     return table[:count], texts
 

@@ -14,7 +14,7 @@ from pipelines.fold.changes import change_rows
 from pipelines.fold.events import SliceIds
 from pipelines.fold.shard import Step, untouched
 from pipelines.fold.state import ShardState
-from pipelines.formats.arrow_arrays import id_texts, nullable, nulls
+from pipelines.formats import arrow_arrays as arrow
 from pipelines.formats.kernels import copy, njit
 from pipelines.formats.lists import columns_of
 from pipelines.formats.partitions import (
@@ -57,17 +57,17 @@ def record_rows(records: Records, kept: np.ndarray, snapshot: int | None, named:
     offsets, brokers = records.offsets[pick], records.broker_ids[pick]
     return pa.table(
         [
-            pa.array(offsets if snapshot is None else np.full(n, snapshot, np.int64)),
-            pa.array(headers["epoch"][batch]),
-            pa.array(headers["timestamp"][batch] * 1000, pa.int64()).view(tables.TIME),
-            pa.array(headers["base_offset"][batch]),
+            arrow.column(offsets if snapshot is None else np.full(n, snapshot, np.int64)),
+            arrow.column(headers["epoch"][batch]),
+            arrow.column(headers["timestamp"][batch] * 1000).view(tables.TIME),
+            arrow.column(headers["base_offset"][batch]),
             type_names(records.types[pick]),
-            pa.array(records.versions[pick]),
-            pa.array(np.full(n, snapshot is not None)),
-            pa.nulls(n, pa.int64()) if snapshot is None else pa.array(offsets),
-            pa.DictionaryArray.from_arrays(nullable(topics), id_texts(named.topics)),
-            pa.array(partitions, mask=part_row < 0),
-            nullable(brokers),
+            arrow.column(records.versions[pick]),
+            arrow.column(np.full(n, snapshot is not None)),
+            pa.nulls(n, pa.int64()) if snapshot is None else arrow.column(offsets),
+            pa.DictionaryArray.from_arrays(arrow.nullable(topics), arrow.id_texts(named.topics)),
+            arrow.column(partitions, part_row >= 0),
+            arrow.nullable(brokers),
             values_of(records, rows),
         ],
         names=tables.RECORDS.schema.names,
@@ -108,9 +108,9 @@ class Rows:
 def row_table(table: tables.Table, rows: list[dict[str, Any]]) -> pa.Table:
     """Rows of a table, from dicts with times in microseconds. For tables of few rows."""
     columns = [
-        pa.array([row[name] for row in rows], pa.int64()).view(tables.TIME)
+        arrow.array([row[name] for row in rows], pa.int64()).view(tables.TIME)
         if kind == tables.TIME
-        else pa.array([row[name] for row in rows], kind)
+        else arrow.array([row[name] for row in rows], kind)
         for name, kind in zip(table.schema.names, table.schema.types, strict=True)
     ]
     return pa.table(columns, schema=table.schema)
@@ -121,15 +121,15 @@ class _Columns:
 
     def __init__(self, step: Step) -> None:
         self.step = step
-        self.topic_ids = id_texts(step.topics)
-        self.names = pa.array([name.decode("utf-8", "replace") for name in step.topic_names], pa.string())
-        self.directories = id_texts(step.directory_ids)
+        self.topic_ids = arrow.id_texts(step.topics)
+        self.names = arrow.texts([name.decode("utf-8", "replace") for name in step.topic_names])
+        self.directories = arrow.id_texts(step.directory_ids)
         # 0..2 are the reserved ids, all others are real.
-        self.kinds = pa.array(KINDS)
+        self.kinds = arrow.texts(KINDS)
         self._parts = np.ascontiguousarray(step.parts[:, : c.P_NUMBER + 1].T)
 
     def topic(self, parts: np.ndarray) -> list[pa.Array]:
-        topics, numbers = (pa.array(self._parts[column].take(parts)) for column in (c.P_TOPIC, c.P_NUMBER))
+        topics, numbers = (arrow.column(self._parts[column].take(parts)) for column in (c.P_TOPIC, c.P_NUMBER))
         return [
             pa.DictionaryArray.from_arrays(topics, self.topic_ids),
             pa.DictionaryArray.from_arrays(topics, self.names),
@@ -142,16 +142,16 @@ def _interval(begin: _Moment, end: _Moment | None) -> list[pa.Array]:
     offsets, times, snapshot = begin
     none = len(offsets)
     return [
-        pa.array(offsets),
-        pa.array(times).view(tables.TIME),
-        nulls(none, pa.int64()) if end is None else pa.array(end[0]),
-        nulls(none, tables.TIME) if end is None else pa.array(end[1]).view(tables.TIME),
-        pa.array(snapshot),
+        arrow.column(offsets),
+        arrow.column(times).view(tables.TIME),
+        arrow.nulls(none, pa.int64()) if end is None else arrow.column(end[0]),
+        arrow.nulls(none, tables.TIME) if end is None else arrow.column(end[1]).view(tables.TIME),
+        arrow.column(snapshot),
     ]
 
 
 def _coded(numbers: np.ndarray, names: tuple[str, ...]) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(numbers.astype(np.int8)), pa.array(names))
+    return pa.DictionaryArray.from_arrays(arrow.column(numbers.astype(np.int8)), arrow.texts(names))
 
 
 def _partition_rows(build: _Columns, rows: np.ndarray, still: bool) -> pa.Table:
@@ -161,10 +161,10 @@ def _partition_rows(build: _Columns, rows: np.ndarray, still: bool) -> pa.Table:
 
     def ints(slot: int) -> pa.Array:
         values, ends = step.int_lists(slot, references[slot])
-        return pa.ListArray.from_arrays(pa.array(ends), pa.array(values))
+        return pa.ListArray.from_arrays(arrow.column(ends), arrow.column(values))
 
     numbers, ends = step.directory_lists(references[DIRECTORIES], references[REPLICAS])
-    directories = pa.DictionaryArray.from_arrays(pa.array(numbers), build.directories)
+    directories = pa.DictionaryArray.from_arrays(arrow.column(numbers), build.directories)
     columns = [
         *build.topic(version[c.V_PARTITION]),
         ints(REPLICAS),
@@ -173,11 +173,11 @@ def _partition_rows(build: _Columns, rows: np.ndarray, still: bool) -> pa.Table:
         ints(LAST_KNOWN_ELR),
         ints(ADDING),
         ints(REMOVING),
-        pa.array(scalars[LEADER]),
-        pa.array(scalars[LEADER_EPOCH]),
-        pa.array(scalars[PARTITION_EPOCH]),
+        arrow.column(scalars[LEADER]),
+        arrow.column(scalars[LEADER_EPOCH]),
+        arrow.column(scalars[PARTITION_EPOCH]),
         _coded(scalars[RECOVERY], RECOVERIES),
-        pa.ListArray.from_arrays(pa.array(ends), directories),
+        pa.ListArray.from_arrays(arrow.column(ends), directories),
         *_interval(step.moments.at(version[c.V_FROM]), None if still else step.moments.at(version[c.V_TO])),
     ]
     return pa.table(columns, names=tables.PARTITIONS.schema.names)
@@ -189,12 +189,12 @@ def _assignment_rows(build: _Columns, rows: np.ndarray, still: bool) -> pa.Table
     directory = slot[c.A_DIRECTORY]
     columns = [
         *build.topic(slot[c.A_PARTITION]),
-        pa.array(slot[c.A_INDEX]),
-        pa.array(slot[c.A_BROKER]),
-        pa.DictionaryArray.from_arrays(pa.array(directory), build.directories),
+        arrow.column(slot[c.A_INDEX]),
+        arrow.column(slot[c.A_BROKER]),
+        pa.DictionaryArray.from_arrays(arrow.column(directory), build.directories),
         _coded(np.minimum(directory, 3), KINDS),
         *_interval(moments.at(slot[c.A_FROM]), None if still else moments.at(slot[c.A_TO])),
-        nulls(len(rows), _coded(directory[:0], ENDED_BY).type) if still else _coded(slot[c.A_ENDED], ENDED_BY),
+        arrow.nulls(len(rows), _coded(directory[:0], ENDED_BY).type) if still else _coded(slot[c.A_ENDED], ENDED_BY),
     ]
     return pa.table(columns, names=tables.ASSIGNMENTS.schema.names)
 
@@ -203,9 +203,9 @@ def _offline_rows(build: _Columns, intervals: np.ndarray, still: bool) -> pa.Tab
     slot = columns_of(build.step.slots, intervals[:, o.O_SLOT])
     columns = [
         *build.topic(slot[c.A_PARTITION]),
-        pa.array(slot[c.A_INDEX]),
-        pa.array(slot[c.A_BROKER]),
-        pa.DictionaryArray.from_arrays(pa.array(slot[c.A_DIRECTORY]), build.directories),
+        arrow.column(slot[c.A_INDEX]),
+        arrow.column(slot[c.A_BROKER]),
+        pa.DictionaryArray.from_arrays(arrow.column(slot[c.A_DIRECTORY]), build.directories),
         _coded(intervals[:, o.O_REASON] - 1, o.REASONS),
         *_interval(
             (intervals[:, o.O_FROM], intervals[:, o.O_FROM_TIME], intervals[:, o.O_FROM_SNAPSHOT] != 0),

@@ -18,6 +18,7 @@ from jbod_model.formats import codec
 from jbod_model.formats.batch import read_batch
 from jbod_model.formats.control_records import CONTROL_TYPE_NAMES
 from jbod_model.formats.records import API_KEY_OF, API_KEYS, TYPE_NAMES
+from pipelines.formats.arrow_arrays import column, texts
 from pipelines.formats.batches import BATCH_DTYPE, CONTROL_BIT, HEADER_BYTES
 from pipelines.formats.kernels import helper, load_i16, njit, uvarint, varint, zero
 from pipelines.formats.partitions import PARTITION, PARTITION_CHANGE, Bodies, PartitionRows, read_partition_rows
@@ -308,7 +309,7 @@ def type_names(types: np.ndarray) -> pa.Array:
     """Kafka's names of record types: dictionary<string>[n]."""
     distinct, numbers = np.unique(types, return_inverse=True)
     return pa.DictionaryArray.from_arrays(
-        pa.array(numbers.astype(np.int16)), pa.array([type_name(int(one)) for one in distinct], pa.string())
+        column(numbers.astype(np.int16)), texts([type_name(int(one)) for one in distinct])
     )
 
 

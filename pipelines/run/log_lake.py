@@ -345,4 +345,4 @@ class LogLake(Lake):
         if name == "records":
             return [self.log.records()]
         schema = BY_NAME[name].schema
-        return [schema.empty_table(), *(part for part in self.log.history.get(name, []) if part.num_rows)]
+        return [pa.Table.from_batches([], schema), *(part for part in self.log.history.get(name, []) if part.num_rows)]

@@ -271,12 +271,15 @@ def test_first_line_of_each_answer_counts_its_rows(
     assert len(lines) - 1 - bool(moves["moves"]) == len(moves["moves"])
 
 
-def test_question_never_loads_spark_numba_or_pandas(lake: str) -> None:
+@pytest.mark.parametrize(("option", "heavy"), [("--lake", HEAVY), ("--log", HEAVY - {"pyarrow"})])
+def test_question_never_loads_spark_numba_or_pandas(lake: str, option: str, heavy: set[str]) -> None:
+    """Cause: for a log, Arrow's constructor of arrays imported pandas."""
+    place = lake if option == "--lake" else str(metadata_dir("kafka-4.1.2"))
     code = (
         "import sys; from pipelines.cli.main import main\n"
-        f"try: main(['offline', '--lake', {lake!r}])\n"
+        f"try: main(['offline', {option!r}, {place!r}])\n"
         "except SystemExit: pass\n"
-        f"print(*sorted({HEAVY!r} & set(sys.modules)), file=sys.stderr)"
+        f"print(*sorted({heavy!r} & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stderr.split() == []
