@@ -1,6 +1,6 @@
 """Lakes made without Spark: the plain reference of pipelines.upkeep.verify_reference, and its rows in Delta tables.
 
-``Reference`` collects the rows of all tables, ``write_lake`` makes a lake of them.
+``Reference`` collects the rows of all tables, ``write_lake`` makes a lake of them, ``in_memory`` one without files.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from pathlib import Path
 from shutil import copytree
 from typing import Self
 
+import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from jbod_model.formats.records import TYPE_NAMES, Record, UnknownRecord
 from jbod_model.profiles import KAFKA, Profile
 from pipelines.formats.records import kind_of, type_name
+from pipelines.lake.ledger import Published
+from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, DERIVED, LEDGER, RECORDS
 from pipelines.upkeep.verify_reference import History, Row, time_of
 from tests.support.logs import Entry
@@ -136,3 +139,36 @@ def _empty_lake() -> Path:
     for table in (RECORDS, *DERIVED, LEDGER):
         DeltaTable.create((path / table.name).as_uri(), table.schema)
     return path
+
+
+class InMemory(Lake):
+    """A lake whose tables are in memory, so that hundreds can be asked."""
+
+    def at(self, table: str) -> str:
+        true_now = f"from_offset <= {self.offset} AND (to_offset IS NULL OR to_offset > {self.offset})"
+        return f"(SELECT * FROM memory_{table} WHERE {true_now})"
+
+    def until(self, table: str) -> str:
+        ends = [name for name in BY_NAME[table].schema.names if name in ("to_offset", "to_time", "ended_by")]
+        hidden = ", ".join(f"CASE WHEN to_offset <= {self.offset} THEN {end} END AS {end}" for end in ends)
+        return f"(SELECT * REPLACE ({hidden}) FROM memory_{table} WHERE from_offset <= {self.offset})"
+
+    def scan(self, table: str) -> str:
+        return self.until(table)
+
+    def records(self) -> str:
+        return f"(SELECT * FROM memory_records WHERE log_offset <= {self.offset})"
+
+
+def in_memory(entries: Iterable[Entry]) -> Lake:
+    """The tables of these entries, as the plain reference makes them, as a lake at its newest offset."""
+    reference = Reference().add(entries)
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    for name, rows in reference.tables.items():
+        connection.register(f"memory_{name}", pa.Table.from_pylist(rows, schema=BY_NAME[name].schema))
+    last = reference.records[-1]
+    published = Published(
+        0, last["log_offset"] + 1, last["append_time"], last["append_time"], "kafka", "kafka", "test", None, {}, {}
+    )
+    return InMemory("memory", published, 0, last["log_offset"], last["append_time"], {}, connection)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from random import Random
 
 from jbod_model.formats.codec import encode
@@ -20,7 +19,7 @@ from pipelines.ask.incident_list import incidents
 from pipelines.ask.offline_replicas import offline
 from pipelines.ask.removal import safe_to_remove
 from pipelines.lake.reader import Lake
-from tests.support.lakes import write_lake
+from tests.support.lakes import in_memory
 from tests.support.logs import Entry
 from tests.unit.model.loss import loss_operations as done
 from tests.unit.model.loss.loss_disks import Broker, Disk
@@ -48,9 +47,8 @@ class RecordedWorld(World):
             self.entries.append(Entry(offset, 1, time, self.offset, encode(each), versioned=each))
         super().append(*records)
 
-    def lake(self, path: Path) -> Lake:
-        write_lake(path, self.entries)
-        return Lake.open(path)
+    def lake(self) -> Lake:
+        return in_memory(self.entries)
 
 
 class Operator:

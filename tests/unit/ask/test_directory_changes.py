@@ -17,11 +17,12 @@ from jbod_model.loss.fate import Fate
 from jbod_model.loss.log import Fates, Key
 from jbod_model.replay.transactions import committed
 from pipelines.ask.directory_changes import MOVED, RECREATED, RETURNED, UNDECIDED, directory_changes
+from tests.support.lakes import in_memory
 from tests.support.paths import KAFKAS, metadata_dir
 from tests.support.truth import TRUE_KAFKAS
 from tests.support.truth import metadata_dir as truth_dir
 from tests.support.volume import amount
-from tests.unit.ask.test_loss import Step, entries_of, in_memory, short_story, write_story
+from tests.unit.ask.test_loss import Step, entries_of, short_story, write_story
 
 Change = tuple[str, int, int, int]
 """Topic id, partition, broker and offset."""

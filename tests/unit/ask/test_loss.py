@@ -12,8 +12,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -28,10 +26,8 @@ from jbod_model.loss.log import fates
 from jbod_model.loss.losses import Loss
 from lab.conformance.trace import recorded_records
 from pipelines.ask.loss import Followed, followed
-from pipelines.lake.ledger import Published
 from pipelines.lake.reader import Lake
-from pipelines.lake.tables import BY_NAME
-from tests.support.lakes import Reference
+from tests.support.lakes import in_memory
 from tests.support.logs import Entry
 from tests.support.paths import KAFKAS, TRACES, metadata_dir
 from tests.support.volume import amount, sampled
@@ -49,38 +45,6 @@ Losses = Mapping[tuple[str, int], tuple[Loss, ...]]
 def _lakes_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the queries select partitions, as they do for more states than these lakes have."""
     monkeypatch.setattr("pipelines.ask.loss_sql.FEW_STATES", -1)
-
-
-class InMemory(Lake):
-    """A lake whose tables are in memory, so that hundreds can be asked."""
-
-    def at(self, table: str) -> str:
-        true_now = f"from_offset <= {self.offset} AND (to_offset IS NULL OR to_offset > {self.offset})"
-        return f"(SELECT * FROM memory_{table} WHERE {true_now})"
-
-    def until(self, table: str) -> str:
-        ends = [name for name in BY_NAME[table].schema.names if name in ("to_offset", "to_time", "ended_by")]
-        hidden = ", ".join(f"CASE WHEN to_offset <= {self.offset} THEN {end} END AS {end}" for end in ends)
-        return f"(SELECT * REPLACE ({hidden}) FROM memory_{table} WHERE from_offset <= {self.offset})"
-
-    def scan(self, table: str) -> str:
-        return self.until(table)
-
-    def records(self) -> str:
-        return f"(SELECT * FROM memory_records WHERE log_offset <= {self.offset})"
-
-
-def in_memory(entries: Iterable[Entry]) -> Lake:
-    """The tables of these entries, as the plain reference makes them, as a lake at its newest offset."""
-    reference = Reference().add(entries)
-    connection = duckdb.connect()
-    for name, rows in reference.tables.items():
-        connection.register(f"memory_{name}", pa.Table.from_pylist(rows, schema=BY_NAME[name].schema))
-    last = reference.records[-1]
-    published = Published(
-        0, last["log_offset"] + 1, last["append_time"], last["append_time"], "kafka", "kafka", "test", None, {}, {}
-    )
-    return InMemory("memory", published, 0, last["log_offset"], last["append_time"], {}, connection)
 
 
 def entries_of(log_dir: Path) -> list[Entry]:
