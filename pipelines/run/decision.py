@@ -60,14 +60,14 @@ class Decision:
 def decide(wanted: Replay, spark: Spark, load_bytes: int, *, progress: Progress, notice: Progress) -> Decision:
     """Decides how to replay, and starts what the run will need. ``load_bytes``: the size of a large log, 0 for none.
 
-    A large log is loaded into a new lake, and so is its rest into a lake that was only ever loaded, if Spark would run
-    on this machine. Raises UsageError for what cannot be replayed.
+    A large log is loaded into a new lake, if Spark would run on this machine. So is its rest into a lake that was only
+    ever loaded, in a run that does not follow. Raises UsageError for what cannot be replayed.
     """
-    is_new = is_new_lake(wanted.lake)
+    is_new = _is_new(wanted.lake)
     # A log that is followed grows, requests are many, and a lake may have a larger state than its log.
     if is_new and wanted.follow_seconds is None and not wanted.requests:
         choose_kernels_of_replay([wanted.log_dir])
-    loads = is_large(wanted, spark, load_bytes) and (is_new or _is_only_loaded(wanted))
+    loads = _is_large(wanted, spark, load_bytes) and (is_new or _is_only_loaded(wanted))
     if is_new:
         _check(wanted)
     reason, soon = "", None
@@ -128,12 +128,12 @@ def nothing_new(wanted: Replay, notice: Callable[[str], None]) -> tuple[RunOutco
     return outcome, planner
 
 
-def is_new_lake(lake: str) -> bool:
+def _is_new(lake: str) -> bool:
     """Whether a lake on this machine has no publication. A run that died before the first leaves an empty ledger."""
     return "://" not in lake and not any(Path(lake, "ledger").glob("*.parquet"))
 
 
-def is_large(wanted: Replay, spark: Spark, load_bytes: int) -> bool:
+def _is_large(wanted: Replay, spark: Spark, load_bytes: int) -> bool:
     """Whether a log is worth a load: it is large and on this machine, where Spark would run (docs/architecture.md)."""
     from pipelines.spark.session import is_of_this_process
 
@@ -145,10 +145,15 @@ def is_large(wanted: Replay, spark: Spark, load_bytes: int) -> bool:
 
 
 def _is_only_loaded(wanted: Replay) -> bool:
-    """Whether a load can continue: a lake on this machine whose checkpoint is a seed that Spark has not taken."""
+    """Whether a load can continue: a lake on this machine whose checkpoint is a seed that Spark has not taken.
+
+    A run that follows needs Spark in any case.
+    """
     from pipelines.run.seed import is_seed
 
-    return "://" not in wanted.lake and is_seed(home_of(wanted.lake, wanted.checkpoints))
+    return (
+        wanted.follow_seconds is None and "://" not in wanted.lake and is_seed(home_of(wanted.lake, wanted.checkpoints))
+    )
 
 
 def _check(wanted: Replay) -> None:

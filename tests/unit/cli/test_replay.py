@@ -185,11 +185,11 @@ def test_decision_for_spark_is_printed_with_its_reason(
 ) -> None:
     words = ("replay", log_dir, "--lake", tmp_path / "lake", "-v")
     run(*words)
-    monkeypatch.setenv("JBOD_REPLAY__LOAD_BYTES", "0")
     monkeypatch.setattr(Runner, "run", lambda *_: None)
+    assert "jbod: Spark: the run follows the log\n" in run(*words, "--follow")[2]
+    monkeypatch.setenv("JBOD_REPLAY__LOAD_BYTES", "0")
     assert "jbod: Spark: the lake is new\n" in run(*words[:3], tmp_path / "another", "-v")[2]
     write(log_dir, [(1, [NOOP])] * 9)
-    assert "jbod: Spark: the run follows the log\n" in run(*words, "--follow")[2]
     (path,) = (log_dir / LOG).glob("*.log")
     os.utime(path, (0, 0))
     assert "jbod: Spark: the lake lacks records of the log, or its checkpoint\n" in run(*words)[2]
