@@ -117,14 +117,14 @@ class Waiting:
     from_offset: int
     from_time: datetime
     from_snapshot: bool
-    asked: Asked | None
+    last_request: Asked | None
 
     @property
     def state(self) -> str:
         """``not requested``, ``refused`` or ``requested, not yet recorded``."""
-        if self.asked is None:
+        if self.last_request is None:
             return "not requested"
-        return "refused" if self.asked.error else "requested, not yet recorded"
+        return "refused" if self.last_request.error else "requested, not yet recorded"
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Refused:
     broker_id: int
     directory_id: str
     """The directory in the log."""
-    asked: Asked
+    last_request: Asked
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ def _unassigned(lake: Lake, rows: str) -> list[Waiting]:
             from_offset=since,
             from_time=time_of(micros),
             from_snapshot=snapshot,
-            asked=_asked(*last),
+            last_request=_asked(*last),
         )
         for topic, topic_id, partition, broker, fenced, since, micros, snapshot, *last in found
     ]
@@ -312,7 +312,7 @@ class Request:
     """A request about one partition."""
 
     broker_id: int
-    asked: Asked
+    last_request: Asked
 
 
 def requests_of(lake: Lake, name: str) -> list[Request]:

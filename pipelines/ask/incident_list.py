@@ -50,7 +50,7 @@ class Incident:
     to_time: datetime | None
     ending: str
     """How it came back, or what is still missing: same disk, blank disk, moved, and so on."""
-    replicas: int
+    replicas_taken: int
     """Replicas that went offline because of it."""
     already_offline: int
     """Those that were offline before for another reason."""
@@ -235,7 +235,7 @@ def _incident(number: int, story: Story, done: Effects, state: _State) -> Incide
         to_offset=end_offset,
         to_time=end_time,
         ending=story.ending or "not back",
-        replicas=done.replicas,
+        replicas_taken=done.replicas,
         already_offline=done.already_offline,
         replicas_offline=done.offline,
         longest_offline=done.longest_offline,

@@ -40,7 +40,7 @@ class Move:
     broker_id: int
     source: str
     target: str
-    asked_time: datetime | None
+    first_requested_time: datetime | None
     """When the broker first requested the target, None without a request log."""
     requests: int
     """How often it was requested."""
@@ -61,9 +61,9 @@ class Move:
     @property
     def duration(self) -> timedelta | None:
         """From the first request to the final acceptance or the revert. None if the request is not known."""
-        if self.asked_time is None:
+        if self.first_requested_time is None:
             return None
-        return max((self.reverted_time or self.accepted_time) - self.asked_time, timedelta(0))
+        return max((self.reverted_time or self.accepted_time) - self.first_requested_time, timedelta(0))
 
 
 def moves(lake: Lake, soon: timedelta = SOON) -> list[Move]:
@@ -99,7 +99,7 @@ def _move(row: tuple[Any, ...]) -> Move:
         broker_id=broker_id,
         source=source,
         target=target,
-        asked_time=None if asked is None else time_of(asked),
+        first_requested_time=None if asked is None else time_of(asked),
         requests=requests,
         refused=refused,
         accepted_offset=offset,

@@ -145,7 +145,7 @@ class Blocker:
     """The record with the levels that it supports."""
     heard: Moment | None
     missing: tuple[Missing, ...]
-    todo: str
+    advice: str
     command: str | None
     """A command that can be run without changes; None if no command helps."""
 
@@ -378,13 +378,15 @@ def _blockers(
             if one.kind == BROKER:
                 gone = Deed(kind="unregister", broker_id=one.node.node_id)
                 last = [] if one.node.state == ALIVE else last_copies().given_up(gone)
-                todo, command = broker_advice(one.node, needed, who, last)
+                advice, command = broker_advice(one.node, needed, who, last)
             else:
-                todo, command = controller_advice(one.node, one.registered, needed, who, now)
+                advice, command = controller_advice(one.node, one.registered, needed, who, now)
             registered = one.node.registered if one.registered else None
             node = one.node
             found.append(
-                Blocker(one.kind, node.node_id, node.state, node.since, registered, node.heard, missing, todo, command)
+                Blocker(
+                    one.kind, node.node_id, node.state, node.since, registered, node.heard, missing, advice, command
+                )
             )
     return found
 

@@ -24,8 +24,8 @@ STUCK = Check(
             SELECT topic_id, partition, min(from_offset) AS from_offset
             FROM partitions_history GROUP BY topic_id, partition
         ), told AS (
-            SELECT s.broker_id, s.topic_id, s.topic, s.partition, s.replica_index, s.from_offset AS since_offset,
-                   s.from_time AS since_time, known.requests > 0 AS requests_known, q.broker_id IS NOT NULL AS asked,
+            SELECT s.broker_id, s.topic_id, s.topic, s.partition, s.replica_index, s.from_offset,
+                   s.from_time, known.requests > 0 AS requests_known, q.broker_id IS NOT NULL AS asked,
                    q.refusal, q.attempt,
                    CAST(floor(epoch(params.at_time)) AS BIGINT) - CAST(floor(epoch(q.requested_time)) AS BIGINT) AS ago,
                    CASE WHEN p.leader = s.broker_id THEN 'critical' ELSE 'warning' END AS severity,
@@ -42,7 +42,7 @@ STUCK = Check(
             CROSS JOIN (SELECT count(*) AS requests FROM assignment_requests) known
             CROSS JOIN params
         )
-        SELECT DISTINCT broker_id, topic_id, topic, partition, replica_index, since_offset, since_time, severity,
+        SELECT DISTINCT broker_id, topic_id, topic, partition, replica_index, from_offset, from_time, severity,
                CASE WHEN refusal IS NOT NULL
                     THEN 'was refused the directory: ' || refusal || ', attempt ' || CAST(attempt AS VARCHAR)
                     WHEN asked
@@ -63,8 +63,8 @@ STUCK = Check(
                coalesce(k.before_restart || '; then ', '') AS first
         FROM told LEFT JOIN last_copies k USING (broker_id)
     """,
-    message="broker {broker_id} {what}",
-    todo="{first}{ask}{broker_id}",
+    finding="broker {broker_id} {what}",
+    advice="{first}{ask}{broker_id}",
     source="KIP-858, Replica management; R-LOCAL-4; KAFKA-17190",
 )
 
@@ -79,8 +79,8 @@ RETRY_LOOP = Check(
     sql=f"""
         WITH loops AS ({RETRY_LOOPS})
         SELECT l.topic_id, l.topic, l.partition, l.broker_id, l.directory_id, l.refusal, l.attempt,
-               greatest(max(coalesce(h.to_offset, h.from_offset, l.from_offset)), l.from_offset) AS since_offset,
-               greatest(max(coalesce(h.to_time, h.from_time, l.from_time)), l.from_time) AS since_time,
+               greatest(max(coalesce(h.to_offset, h.from_offset, l.from_offset)), l.from_offset) AS from_offset,
+               greatest(max(coalesce(h.to_time, h.from_time, l.from_time)), l.from_time) AS from_time,
                CASE WHEN count(h.topic_id) > count(h.to_offset)
                     THEN 'see what is asked and answered (jbod assignments), and the log of broker '
                     WHEN l.refusal IN ('UNKNOWN_TOPIC_ID', 'UNKNOWN_TOPIC_OR_PARTITION')
@@ -94,9 +94,9 @@ RETRY_LOOP = Check(
         GROUP BY l.topic_id, l.topic, l.partition, l.broker_id, l.directory_id, l.refusal, l.attempt, l.from_offset,
                  l.from_time
     """,
-    message="broker {broker_id} asked {attempt} times in a row for directory {directory_id}, the last answer was "
+    finding="broker {broker_id} asked {attempt} times in a row for directory {directory_id}, the last answer was "
     "{refusal}",
-    todo="{advice}{broker_id}",
+    advice="{advice}{broker_id}",
     source="KIP-858, Replica management; KAFKA-17190, KAFKA-16886",
 )
 
@@ -107,16 +107,16 @@ LOST = Check(
     title="Replicas are marked as lost",
     why="Their broker said that the directory they were in failed, and did not say which one it was. They are offline.",
     sql="""
-        SELECT a.broker_id, a.topic_id, a.topic, a.partition, a.replica_index, a.from_offset AS since_offset,
-               a.from_time AS since_time,
+        SELECT a.broker_id, a.topic_id, a.topic, a.partition, a.replica_index, a.from_offset,
+               a.from_time,
                coalesce(k.keep, concat(coalesce(k.before_restart || '; then ', ''),
                                        'find the failed disk of broker ', CAST(a.broker_id AS VARCHAR),
                                        ' (jbod disks), repair or replace it, and restart the broker')) AS advice
         FROM assignments a LEFT JOIN last_copies k ON k.broker_id = a.broker_id
         WHERE a.kind = 'lost'
     """,
-    message="the replica on broker {broker_id} was in a directory that failed",
-    todo="{advice}",
+    finding="the replica on broker {broker_id} was in a directory that failed",
+    advice="{advice}",
     source="KIP-858, LOST_DIR",
 )
 
@@ -130,7 +130,7 @@ MIGRATING = Check(
         WITH known AS (SELECT broker_id, min(from_offset) AS from_offset, min(from_time) AS from_time
                        FROM directories GROUP BY broker_id)
         SELECT a.broker_id, a.topic_id, a.topic, a.partition, a.replica_index,
-               greatest(a.from_offset, k.from_offset) AS since_offset, greatest(a.from_time, k.from_time) AS since_time,
+               greatest(a.from_offset, k.from_offset) AS from_offset, greatest(a.from_time, k.from_time) AS from_time,
                coalesce(c.before_restart || '; then ', '') AS first
         FROM assignments a
         LEFT JOIN last_copies c ON c.broker_id = a.broker_id
@@ -142,8 +142,8 @@ MIGRATING = Check(
           AND greatest(a.from_offset, k.from_offset, coalesce(r.unfenced_offset, k.from_offset)) <= params.stuck_offset
           AND greatest(a.from_time, k.from_time, coalesce(r.unfenced_time, k.from_time)) <= params.stuck_time
     """,
-    message="broker {broker_id} has directories, but has not reported which one the replica is in",
-    todo="{first}restart broker {broker_id}: it reports the directories of all its replicas then",
+    finding="broker {broker_id} has directories, but has not reported which one the replica is in",
+    advice="{first}restart broker {broker_id}: it reports the directories of all its replicas then",
     source="KIP-858, Reserved UUIDs; KAFKA-16162, KAFKA-16583",
 )
 
@@ -154,14 +154,14 @@ UNFENCED = Check(
     title="Brokers are unfenced while directories of their replicas are not known",
     why="The KIP wants a broker to stay fenced until all are known; Kafka does not wait. Seconds of it are normal.",
     sql="""
-        SELECT a.broker_id, count(*) AS replicas, min(a.from_offset) AS since_offset, min(a.from_time) AS since_time
+        SELECT a.broker_id, count(*) AS replicas, min(a.from_offset) AS from_offset, min(a.from_time) AS from_time
         FROM assignments a
         JOIN brokers b ON b.broker_id = a.broker_id
         WHERE a.kind = 'unassigned' AND NOT b.fenced AND array_length(b.log_dirs) > 1
         GROUP BY a.broker_id
     """,
-    message="replicas whose directory is not known: {replicas:,}",
-    todo="nothing, unless it lasts (B-01)",
+    finding="replicas whose directory is not known: {replicas:,}",
+    advice="nothing, unless it lasts (B-01)",
     source="KIP-858, Broker registration; R-LIFE-9",
 )
 

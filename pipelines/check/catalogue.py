@@ -70,11 +70,11 @@ def run_checks(lake: Lake, only: Sequence[str] = (), settings: Settings | None =
 
 def _rows(lake: Lake, connection: duckdb.DuckDBPyConnection, check: Check) -> list[dict[str, Any]]:
     # Times are fetched as microseconds, because fetching times needs the machine's time zone database.
-    sql = f"SELECT * REPLACE (epoch_us(since_time) AS since_time) FROM ({check.sql})"
+    sql = f"SELECT * REPLACE (epoch_us(from_time) AS from_time) FROM ({check.sql})"
     rows = run_query(lake.path, connection, sql)
     names = [column[0] for column in connection.description or ()]
     dicts = [dict(zip(names, row, strict=True)) for row in rows]
-    return [one | {"since_time": time_of(one["since_time"])} for one in dicts]
+    return [one | {"from_time": time_of(one["from_time"])} for one in dicts]
 
 
 def in_order(found: Iterable[Finding]) -> list[Finding]:

@@ -14,13 +14,13 @@ WITHOUT_DIRECTORIES = Check(
     title="Brokers are registered without directories",
     why="Every directory of such a broker counts as online: a dead disk is not noticed.",
     sql="""
-        SELECT b.broker_id, b.from_offset AS since_offset, b.from_time AS since_time,
+        SELECT b.broker_id, b.from_offset, b.from_time,
                coalesce(k.before_restart || '; then ', '') AS first
         FROM brokers b CROSS JOIN params LEFT JOIN last_copies k ON k.broker_id = b.broker_id
         WHERE array_length(b.log_dirs) = 0 AND params.metadata_version >= 17
     """,
-    message="registered without directories, though metadata.version records them",
-    todo="{first}restart broker {broker_id}; if this does not help, its Kafka is older than 3.7",
+    finding="registered without directories, though metadata.version records them",
+    advice="{first}restart broker {broker_id}; if this does not help, its Kafka is older than 3.7",
     source="R-IDENT-3; KAFKA-16162",
 )
 
@@ -31,7 +31,7 @@ CHURN = Check(
     title="Running brokers were fenced or given a new epoch by registering again",
     why="An amended registration should change nothing else; Kafka 3.7.0 fenced the broker, and its partitions moved.",
     sql="""
-        SELECT b.broker_id, count(*) AS times, max(n.from_offset) AS since_offset, max(n.from_time) AS since_time
+        SELECT b.broker_id, count(*) AS times, max(n.from_offset) AS from_offset, max(n.from_time) AS from_time
         FROM brokers_history b
         JOIN brokers_history n ON n.broker_id = b.broker_id AND n.from_offset = b.to_offset
         CROSS JOIN params
@@ -39,8 +39,8 @@ CHURN = Check(
           AND (n.broker_epoch <> b.broker_epoch OR (n.fenced AND NOT b.fenced)) AND n.from_time >= params.window_time
         GROUP BY b.broker_id
     """,
-    message="the same process registered again and lost its epoch or was fenced; times: {times}",
-    todo="upgrade broker {broker_id} and the controllers to 3.7.1 or later",
+    finding="the same process registered again and lost its epoch or was fenced; times: {times}",
+    advice="upgrade broker {broker_id} and the controllers to 3.7.1 or later",
     source="KAFKA-16757, KAFKA-16952; ClusterControlManager.registerBroker",
 )
 
@@ -51,13 +51,13 @@ BELOW_VERSION = Check(
     title="Brokers have several disks while metadata.version does not record directories",
     why="A failed disk is not reported: its partitions keep a leader that cannot answer.",
     sql="""
-        SELECT b.broker_id, b.from_offset AS since_offset, b.from_time AS since_time,
+        SELECT b.broker_id, b.from_offset, b.from_time,
                array_length(b.log_dirs) AS directories, params.metadata_release
         FROM brokers b CROSS JOIN params
         WHERE array_length(b.log_dirs) > 1 AND params.metadata_version < 17
     """,
-    message="directories: {directories}; metadata.version {metadata_release}; 17 (3.7-IV2) is the first to record them",
-    todo="kafka-features upgrade --metadata 3.9, or one disk for each broker until then",
+    finding="directories: {directories}; metadata.version {metadata_release}; 17 (3.7-IV2) is the first to record them",
+    advice="kafka-features upgrade --metadata 3.9, or one disk for each broker until then",
     source="KAFKA-16606",
 )
 
@@ -70,10 +70,10 @@ GHOST = Check(
     "of a broker that never came back, and refuses the upgrade. Below metadata.version 4.4-IV2 no command unregisters "
     "a controller.",
     sql="""
-        SELECT broker_id, since_offset, since_time, finding, advice FROM held_back WHERE ghost
+        SELECT broker_id, from_offset, from_time, finding, advice FROM held_back WHERE ghost
     """,
-    message="{finding}",
-    todo="{advice}",
+    finding="{finding}",
+    advice="{advice}",
     source="KIP-1312; FeatureControlManager.reasonNotSupported",
 )
 
@@ -84,10 +84,10 @@ BEHIND = Check(
     title="Nodes support lower feature levels than others, and block raising them",
     why="Normal while a cluster is upgraded node by node. Afterwards it is a node that was left out.",
     sql="""
-        SELECT broker_id, since_offset, since_time, finding, advice FROM held_back WHERE NOT ghost
+        SELECT broker_id, from_offset, from_time, finding, advice FROM held_back WHERE NOT ghost
     """,
-    message="{finding}",
-    todo="{advice}",
+    finding="{finding}",
+    advice="{advice}",
     source="KIP-584; FeatureControlManager.reasonNotSupported",
 )
 
@@ -99,15 +99,15 @@ STALE = Check(
     why="A controller writes a record twice a second. A log that ends earlier is an old copy, or its node is cut off: "
     "all answers are about that time.",
     sql="""
-        SELECT at_offset AS since_offset, at_time AS since_time,
+        SELECT at_offset AS from_offset, at_time AS from_time,
                CASE WHEN late >= 172800 THEN concat(CAST(CAST(floor(late / 86400) AS BIGINT) AS VARCHAR), ' days')
                     WHEN late >= 7200 THEN concat(CAST(CAST(floor(late / 3600) AS BIGINT) AS VARCHAR), ' hours')
                     WHEN late >= 120 THEN concat(CAST(CAST(floor(late / 60) AS BIGINT) AS VARCHAR), ' minutes')
                     ELSE concat(CAST(late AS VARCHAR), ' seconds') END AS age
         FROM params WHERE late > stale
     """,
-    message="the newest record was {age} old when it was read",
-    todo="read the log where it is written: the metadata directory of a running controller or broker",
+    finding="the newest record was {age} old when it was read",
+    advice="read the log where it is written: the metadata directory of a running controller or broker",
     source="metadata.max.idle.interval.ms",
 )
 
@@ -117,9 +117,9 @@ WITHOUT_VERSION = Check(
     severity="warning",
     title="The log has no metadata.version",
     why="Kafka then uses its oldest version, and records no directories.",
-    sql="SELECT at_offset AS since_offset, at_time AS since_time FROM params WHERE metadata_version < 0",
-    message="no FeatureLevelRecord sets metadata.version",
-    todo="kafka-features describe says what the controllers believe; upgrade --metadata sets it",
+    sql="SELECT at_offset AS from_offset, at_time AS from_time FROM params WHERE metadata_version < 0",
+    finding="no FeatureLevelRecord sets metadata.version",
+    advice="kafka-features describe says what the controllers believe; upgrade --metadata sets it",
     source="KAFKA-20839",
 )
 
@@ -131,12 +131,12 @@ REWRITTEN = Check(
     why="Earlier answers about these offsets were wrong. After an election the end of a log may be cut off and "
     "rewritten; without an election, two copies differ.",
     sql="""
-        SELECT rewritten_offset AS since_offset, rewritten_time AS since_time, rewritten_offset,
+        SELECT rewritten_offset AS from_offset, rewritten_time AS from_time, rewritten_offset,
                rewritten_from - 1 AS last
         FROM params WHERE rewritten_from >= 0 AND rewritten_time >= window_time
     """,
-    message="the published offsets {rewritten_offset} to {last} were rolled back",
-    todo="if no controller was elected then, compare the log directories of the controllers",
+    finding="the published offsets {rewritten_offset} to {last} were rolled back",
+    advice="if no controller was elected then, compare the log directories of the controllers",
     source="Raft log matching",
 )
 
@@ -148,11 +148,11 @@ UNKNOWN = Check(
     why="Kafka was upgraded and jbod was not. The records are kept as they are, but no table has what they say: every "
     "answer about a later offset may lack it.",
     sql="""
-        SELECT unknown_offset AS since_offset, unknown_time AS since_time, unknown_kinds AS kinds
+        SELECT unknown_offset AS from_offset, unknown_time AS from_time, unknown_kinds AS kinds
         FROM params WHERE unknown_offset >= 0
     """,
-    message="not known: {kinds}",
-    todo="upgrade jbod to one that knows it, then jbod rebuild",
+    finding="not known: {kinds}",
+    advice="upgrade jbod to one that knows it, then jbod rebuild",
     source="R-REC-4",
 )
 

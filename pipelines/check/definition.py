@@ -22,9 +22,9 @@ class Check:
     """One rule over the tables. Each row of ``sql`` is a finding.
 
     ``sql`` is in DuckDB's dialect, and sqlglot can translate it to Spark's. It reads the views of
-    ``pipelines.check.views``. Its columns are since_offset and since_time (the record that caused the finding), any of
+    ``pipelines.check.views``. Its columns are from_offset and from_time (the record that caused the finding), any of
     broker_id, directory_id, topic_id, topic, partition, replica_index (the subject, one row each), severity if it
-    differs from the check's, and others, which ``message`` and ``todo`` name in braces.
+    differs from the check's, and others, which ``finding`` and ``advice`` name in braces.
     """
 
     id: str
@@ -35,9 +35,9 @@ class Check:
     why: str
     """Why it matters."""
     sql: str
-    message: str
+    finding: str
     """The cause of one finding, without its subject."""
-    todo: str
+    advice: str
     source: str
 
 
@@ -63,11 +63,11 @@ class Finding:
     topic_id: str | None
     partition: int | None
     replica_index: int | None
-    offset: int
+    from_offset: int
     """Offset of the record that caused it."""
-    time: datetime
-    message: str
-    todo: str
+    from_time: datetime
+    finding: str
+    advice: str
 
     @property
     def key(self) -> str:
@@ -107,8 +107,8 @@ def finding(check: Check, row: Mapping[str, Any]) -> Finding:
         topic_id=row.get("topic_id"),
         partition=row.get("partition"),
         replica_index=row.get("replica_index"),
-        offset=row["since_offset"],
-        time=row["since_time"],
-        message=check.message.format_map(row),
-        todo=check.todo.format_map(row),
+        from_offset=row["from_offset"],
+        from_time=row["from_time"],
+        finding=check.finding.format_map(row),
+        advice=check.advice.format_map(row),
     )

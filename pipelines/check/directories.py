@@ -12,8 +12,8 @@ UNKNOWN_DIRECTORY = Check(
     sql="""
         WITH owners AS (SELECT directory_id, max(broker_id) AS owner FROM directories GROUP BY directory_id)
         SELECT a.broker_id, a.directory_id, a.topic_id, a.topic, a.partition, a.replica_index,
-               greatest(a.from_offset, coalesce(w.to_offset, a.from_offset)) AS since_offset,
-               greatest(a.from_time, coalesce(w.to_time, a.from_time)) AS since_time,
+               greatest(a.from_offset, coalesce(w.to_offset, a.from_offset)) AS from_offset,
+               greatest(a.from_time, coalesce(w.to_time, a.from_time)) AS from_time,
                CASE WHEN o.owner IS NOT NULL THEN concat('is on broker ', CAST(o.owner AS VARCHAR))
                     WHEN w.ended_by = 'failed' THEN 'failed while the broker ran'
                     WHEN w.ended_by IS NULL THEN 'was never registered by the broker'
@@ -32,8 +32,8 @@ UNKNOWN_DIRECTORY = Check(
         WHERE a.kind = 'assigned' AND d.directory_id IS NULL AND array_length(b.log_dirs) > 0
           AND NOT (b.fenced AND w.ended_by IS NULL AND o.owner IS NULL)
     """,
-    message="directory {directory_id} of broker {broker_id} {what}",
-    todo="{advice}",
+    finding="directory {directory_id} of broker {broker_id} {what}",
+    advice="{advice}",
     source="KIP-858, Metadata caching; KRaftMetadataCache.getOfflineReplicas",
 )
 
@@ -44,7 +44,7 @@ SHARED = Check(
     title="A directory id is registered twice, or is a reserved one",
     why="A replica can no longer be told to be here or there. Copied disks do this; Kafka refuses such registrations.",
     sql="""
-        SELECT d.broker_id, d.directory_id, d.from_offset AS since_offset, d.from_time AS since_time,
+        SELECT d.broker_id, d.directory_id, d.from_offset, d.from_time,
                concat('is registered by broker ', CAST(max(o.broker_id) AS VARCHAR), ' too') AS what
         FROM directories d
         JOIN directories o ON o.directory_id = d.directory_id AND o.broker_id <> d.broker_id
@@ -58,8 +58,8 @@ SHARED = Check(
         SELECT broker_id, NULL, from_offset, from_time, 'is listed twice'
         FROM brokers WHERE array_length(array_distinct(log_dirs)) < array_length(log_dirs)
     """,
-    message="a directory id of broker {broker_id} {what}",
-    todo="stop broker {broker_id}, give the copied disk's meta.properties an id of its own (jbod disks), start again",
+    finding="a directory id of broker {broker_id} {what}",
+    advice="stop broker {broker_id}, give the copied disk's meta.properties an id of its own (jbod disks), start again",
     source="MetaPropertiesEnsemble.verify; ClusterControlManager.registerBroker",
 )
 
@@ -85,8 +85,8 @@ LAST_STANDING = Check(
               AND octet_length(e.value) = 16
             GROUP BY e.broker_id
         )
-        SELECT b.broker_id, coalesce(s.log_offset, f.to_offset) AS since_offset,
-               coalesce(s.append_time, f.to_time) AS since_time,
+        SELECT b.broker_id, coalesce(s.log_offset, f.to_offset) AS from_offset,
+               coalesce(s.append_time, f.to_time) AS from_time,
                CASE WHEN s.log_offset IS NOT NULL THEN 'reported that its last directory failed'
                     ELSE concat('one directory left, failed since it started: ', CAST(f.gone AS VARCHAR)) END AS what,
                coalesce(k.keep, concat(coalesce(k.before_restart || '; then ', ''),
@@ -98,8 +98,8 @@ LAST_STANDING = Check(
         LEFT JOIN silent s ON s.broker_id = b.broker_id
         WHERE s.broker_id IS NOT NULL OR (f.broker_id IS NOT NULL AND array_length(b.log_dirs) = 1)
     """,
-    message="{what}",
-    todo="{advice}",
+    finding="{what}",
+    advice="{advice}",
     source="KIP-858, Handling log directory failures; BrokerRegistration.cloneWith",
 )
 
@@ -112,11 +112,11 @@ STRAYS = Check(
     "them, and versions before 3.7 may refuse to start.",
     sql="""
         SELECT broker_id, directory_id, topic_id, topic, partition, replica_index, reason,
-               removed_offset AS since_offset, removed_time AS since_time
+               removed_offset AS from_offset, removed_time AS from_time
         FROM strays
     """,
-    message="deleted while its replica in directory {directory_id} of broker {broker_id} was offline ({reason})",
-    todo="expect strays in the log of broker {broker_id} when the disk is back; a blank replacement has none",
+    finding="deleted while its replica in directory {directory_id} of broker {broker_id} was offline ({reason})",
+    advice="expect strays in the log of broker {broker_id} when the disk is back; a blank replacement has none",
     source="KAFKA-14616, KAFKA-16814",
 )
 
@@ -128,7 +128,7 @@ RECREATED_TOPIC = Check(
     why="The disk returns with a log of the same name and another topic id. Some Kafka versions then fail to start.",
     sql="""
         SELECT s.broker_id, s.directory_id, s.topic_id, s.topic, s.partition, s.replica_index,
-               s.removed_offset AS since_offset, s.removed_time AS since_time, max(p.topic_id) AS topic_id_now,
+               s.removed_offset AS from_offset, s.removed_time AS from_time, max(p.topic_id) AS topic_id_now,
                concat('before the disk goes back into broker ', CAST(s.broker_id AS VARCHAR),
                       ', see that its Kafka is 3.7.1 or later',
                       CASE WHEN max(k.keep) IS NULL THEN ', or start it blank'
@@ -139,8 +139,8 @@ RECREATED_TOPIC = Check(
         GROUP BY s.broker_id, s.directory_id, s.topic_id, s.topic, s.partition, s.replica_index, s.removed_offset,
                  s.removed_time
     """,
-    message="recreated as {topic_id_now}; directory {directory_id} of broker {broker_id} holds {topic_id}",
-    todo="{advice}",
+    finding="recreated as {topic_id_now}; directory {directory_id} of broker {broker_id} holds {topic_id}",
+    advice="{advice}",
     source="KAFKA-16157",
 )
 
@@ -155,7 +155,7 @@ AGE = Check(
             SELECT broker_id, directory_id, count(*) AS replicas
             FROM assignments GROUP BY broker_id, directory_id
         )
-        SELECT w.broker_id, w.directory_id, w.to_offset AS since_offset, w.to_time AS since_time, w.ended_by,
+        SELECT w.broker_id, w.directory_id, w.to_offset AS from_offset, w.to_time AS from_time, w.ended_by,
                coalesce(h.replicas, 0) AS replicas,
                coalesce(k.keep, concat(coalesce(k.before_restart || '; then ', ''),
                                        'replace the disk and restart broker ', CAST(w.broker_id AS VARCHAR),
@@ -168,8 +168,8 @@ AGE = Check(
         WHERE w.to_time <= params.offline_time
           AND (h.replicas > 0 OR (w.ended_by = 'failed' AND w.to_offset >= r.from_offset))
     """,
-    message="{ended_by}, replicas still assigned to it: {replicas:,}",
-    todo="{advice}",
+    finding="{ended_by}, replicas still assigned to it: {replicas:,}",
+    advice="{advice}",
     source="KIP-858, Motivation",
 )
 

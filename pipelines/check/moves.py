@@ -13,8 +13,8 @@ RECREATED = Check(
     "holds, and copies everything once more.",
     sql="""
         SELECT m.broker_id, m.source AS directory_id, m.topic_id, m.topic, m.partition,
-               max(m.replica_index) AS replica_index, max(m.at_offset) AS since_offset,
-               max(m.at_time) AS since_time, max_by(m.target, m.at_offset) AS target,
+               max(m.replica_index) AS replica_index, max(m.at_offset) AS from_offset,
+               max(m.at_time) AS from_time, max_by(m.target, m.at_offset) AS target,
                coalesce('; ' || max(k.keep), '') AS also
         FROM moves m
         LEFT JOIN last_copies k ON k.broker_id = m.broker_id
@@ -31,8 +31,8 @@ RECREATED = Check(
           AND s.directory_id IS NULL AND m.at_time >= params.window_time
         GROUP BY m.broker_id, m.source, m.topic_id, m.topic, m.partition
     """,
-    message="directory {directory_id} of broker {broker_id} had failed, and the replica was recreated in {target}",
-    todo="upgrade broker {broker_id} to 3.7.1 or later; keep the failed disk until every copy is in sync{also}",
+    finding="directory {directory_id} of broker {broker_id} had failed, and the replica was recreated in {target}",
+    advice="upgrade broker {broker_id} to 3.7.1 or later; keep the failed disk until every copy is in sync{also}",
     source="KAFKA-16234; R-HOST-3",
 )
 
@@ -43,10 +43,10 @@ FLAPPING = Check(
     title="The recorded directory of a replica keeps changing",
     why="A move that is confirmed, undone and confirmed again means that broker and controller do not agree.",
     sql="""
-        SELECT c.broker_id, c.topic_id, c.topic, c.partition, c.replica_index, c.since_offset, c.since_time, c.times
+        SELECT c.broker_id, c.topic_id, c.topic, c.partition, c.replica_index, c.from_offset, c.from_time, c.times
         FROM (
             SELECT m.broker_id, m.topic_id, m.topic, m.partition, max(m.replica_index) AS replica_index,
-                   max(m.at_offset) AS since_offset, max(m.at_time) AS since_time, count(*) AS times
+                   max(m.at_offset) AS from_offset, max(m.at_time) AS from_time, count(*) AS times
             FROM moves m CROSS JOIN params
             WHERE m.at_time >= params.flap_time
             GROUP BY m.broker_id, m.topic_id, m.topic, m.partition
@@ -54,8 +54,8 @@ FLAPPING = Check(
         CROSS JOIN params
         WHERE c.times >= params.flaps
     """,
-    message="the replica on broker {broker_id} changed its directory {times} times",
-    todo="see what moves replicas on broker {broker_id} (kafka-reassign-partitions, Cruise Control), and its log",
+    finding="the replica on broker {broker_id} changed its directory {times} times",
+    advice="see what moves replicas on broker {broker_id} (kafka-reassign-partitions, Cruise Control), and its log",
     source="KAFKA-16365; R-MOVE-7",
 )
 
@@ -68,8 +68,8 @@ REVERTED = Check(
     "take place.",
     sql="""
         SELECT b.broker_id, b.source AS directory_id, b.topic_id, b.topic, b.partition,
-               max(b.replica_index) AS replica_index, max(b.at_offset) AS since_offset,
-               max(b.at_time) AS since_time, max_by(b.target, b.at_offset) AS home
+               max(b.replica_index) AS replica_index, max(b.at_offset) AS from_offset,
+               max(b.at_time) AS from_time, max_by(b.target, b.at_offset) AS home
         FROM moves a
         JOIN moves b ON b.topic_id = a.topic_id AND b.partition = a.partition AND b.broker_id = a.broker_id
              AND b.came_offset = a.at_offset AND b.target = a.source
@@ -78,8 +78,8 @@ REVERTED = Check(
           AND b.at_time <= a.at_time + INTERVAL '1' SECOND * params.soon
         GROUP BY b.broker_id, b.source, b.topic_id, b.topic, b.partition
     """,
-    message="moved to {directory_id} of broker {broker_id} and back to {home}",
-    todo="if the move is still wanted, start it again; the log of broker {broker_id} says what ended it",
+    finding="moved to {directory_id} of broker {broker_id} and back to {home}",
+    advice="if the move is still wanted, start it again; the log of broker {broker_id} says what ended it",
     source="KAFKA-16297; R-MOVE-4, R-MOVE-7",
 )
 
@@ -103,7 +103,7 @@ DIED_AFTER_MOVE = Check(
             SELECT broker_id, directory_id, to_offset, to_time, 'deleted'
             FROM assignments_history WHERE ended_by = 'removed' AND kind = 'assigned'
         )
-        SELECT d.broker_id, d.directory_id, max(d.to_offset) AS since_offset, max(d.to_time) AS since_time,
+        SELECT d.broker_id, d.directory_id, max(d.to_offset) AS from_offset, max(d.to_time) AS from_time,
                count(CASE WHEN t.how = 'moved' THEN 1 END) AS moved,
                count(CASE WHEN t.how = 'recreated' THEN 1 END) AS recreated,
                count(CASE WHEN t.how = 'deleted' THEN 1 END) AS deleted
@@ -113,8 +113,9 @@ DIED_AFTER_MOVE = Check(
         WHERE d.to_time <= t.at_time + INTERVAL '1' SECOND * params.soon
         GROUP BY d.broker_id, d.directory_id
     """,
-    message="failed soon after replicas were moved in ({moved}), recreated ({recreated}) or deleted ({deleted})",
-    todo="look at the log of broker {broker_id} before the disk is replaced: it names the file that could not be used",
+    finding="failed soon after replicas were moved in ({moved}), recreated ({recreated}) or deleted ({deleted})",
+    advice="look at the log of broker {broker_id} before the disk is replaced: it names the file that could not be "
+    "used",
     source="KAFKA-16082, KAFKA-15391",
 )
 
@@ -125,12 +126,12 @@ IN_FLIGHT = Check(
     title="Reassignments are in progress",
     why="Replicas that are being added are not complete copies yet: do not count on them.",
     sql="""
-        SELECT topic_id, topic, partition, adding, removing, from_offset AS since_offset, from_time AS since_time
+        SELECT topic_id, topic, partition, adding, removing, from_offset, from_time
         FROM partitions
         WHERE array_length(adding) > 0 OR array_length(removing) > 0
     """,
-    message="adding {adding}, removing {removing}",
-    todo="wait, or kafka-reassign-partitions --verify",
+    finding="adding {adding}, removing {removing}",
+    advice="wait, or kafka-reassign-partitions --verify",
     source="KIP-455; KIP-113",
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipelines.check.definition import Check
 
 _SQL = """
-        SELECT topic_id, topic, partition, since_offset, since_time, finding, advice,
+        SELECT topic_id, topic, partition, from_offset, from_time, finding, advice,
                CASE WHEN accepted THEN 'info' ELSE '{severity}' END AS severity
         FROM losses WHERE kind = '{kind}'
     """
@@ -18,8 +18,8 @@ DATA_LOST = Check(
     why="Kafka does not report it: an empty, recreated replica leads like any other while its broker counts as in "
     "sync or eligible. Only the old disk may still have the data, as long as nobody wipes it.",
     sql=_SQL.format(severity="critical", kind="lost"),
-    message="{finding}",
-    todo="{advice}",
+    finding="{finding}",
+    advice="{advice}",
     source="KIP-858; KIP-966; R-LOSS-4, R-LOSS-6",
 )
 
@@ -31,8 +31,8 @@ MAY_LACK_WRITES = Check(
     why="The partition continued without the writes that its leader lacks, and other copies are truncated to the "
     "leader's log. The metadata does not say how many writes are missing.",
     sql=_SQL.format(severity="warning", kind="may lack writes"),
-    message="{finding}",
-    todo="{advice}",
+    finding="{finding}",
+    advice="{advice}",
     source="KIP-704; KIP-966; R-LOSS-5, R-LOSS-6",
 )
 
@@ -44,8 +44,8 @@ DATA_UNREACHABLE = Check(
     why="Nothing is lost while that disk keeps the copy and no other replica leads: the copy is back when the broker "
     "registers with that disk.",
     sql=_SQL.format(severity="critical", kind="unreachable"),
-    message="{finding}",
-    todo="{advice}",
+    finding="{finding}",
+    advice="{advice}",
     source="KIP-858; R-COPY-9, R-LOSS-4",
 )
 
@@ -58,7 +58,7 @@ LEADER_ON_OFFLINE_DIRECTORY = Check(
     "leader. Kafka does this if a disk fails while its broker restarts (docs/spec/invariants.md, R-INV-9).",
     sql="""
         SELECT o.broker_id, o.directory_id, o.topic_id, o.topic, o.partition, o.replica_index,
-               greatest(o.from_offset, p.from_offset) AS since_offset, greatest(o.from_time, p.from_time) AS since_time,
+               greatest(o.from_offset, p.from_offset) AS from_offset, greatest(o.from_time, p.from_time) AS from_time,
                CASE WHEN p.leader = o.broker_id THEN 'leads' ELSE 'counts as in sync' END AS what,
                coalesce(k.keep, concat(coalesce(k.before_restart || '; then ', ''), 'restart broker ',
                         CAST(o.broker_id AS VARCHAR), ' with the same log.dirs, so that the controller elects another ',
@@ -69,8 +69,8 @@ LEADER_ON_OFFLINE_DIRECTORY = Check(
         WHERE o.reason IN ('directory offline', 'directory lost')
           AND (p.leader = o.broker_id OR (array_contains(p.isr, o.broker_id) AND array_length(p.isr) > 1))
     """,
-    message="the replica on broker {broker_id} {what}, but directory {directory_id} is offline",
-    todo="{advice}",
+    finding="the replica on broker {broker_id} {what}, but directory {directory_id} is offline",
+    advice="{advice}",
     source="KIP-858, Handling log directory failures; KAFKA-16297",
 )
 
@@ -134,12 +134,12 @@ NOT_AVAILABLE = Check(
             SELECT topic_id, partition, max(CASE WHEN NOT so THEN at_offset ELSE -1 END) AS last_offset
             FROM wrong GROUP BY topic_id, partition
         ), since AS (
-            SELECT w.topic_id, w.partition, min(w.at_offset) AS since_offset, min(w.at_time) AS since_time
+            SELECT w.topic_id, w.partition, min(w.at_offset) AS from_offset, min(w.at_time) AS from_time
             FROM wrong w JOIN fine f ON f.topic_id = w.topic_id AND f.partition = w.partition
             WHERE w.at_offset > f.last_offset
             GROUP BY w.topic_id, w.partition
         )
-        SELECT b.topic_id, b.topic, b.partition, s.since_offset, s.since_time,
+        SELECT b.topic_id, b.topic, b.partition, s.from_offset, s.from_time,
                CASE WHEN b.kind = 'offline' AND t.topic IS NOT NULL
                     THEN 'every replica is offline; the topic is tiered: what was copied to remote storage is safe'
                     WHEN b.kind = 'offline' THEN 'every replica is offline'
@@ -152,8 +152,8 @@ NOT_AVAILABLE = Check(
         JOIN since s ON s.topic_id = b.topic_id AND s.partition = b.partition
         LEFT JOIN tiered t ON t.topic = b.topic
     """,
-    message="{what}",
-    todo="{advice}",
+    finding="{what}",
+    advice="{advice}",
     source="KIP-858, Motivation; KIP-966",
 )
 
@@ -164,12 +164,12 @@ ARITY = Check(
     title="Partitions have more or fewer directories than replicas",
     why="Nobody can say which replica is where. Kafka refuses such records, so the log or the lake is damaged.",
     sql="""
-        SELECT topic_id, topic, partition, from_offset AS since_offset, from_time AS since_time,
+        SELECT topic_id, topic, partition, from_offset, from_time,
                array_length(directories) AS directories, array_length(replicas) AS replicas
         FROM partitions WHERE array_length(directories) <> array_length(replicas)
     """,
-    message="{directories} directories for {replicas} replicas",
-    todo="rebuild the lake; if it stays, keep a copy of the log and compare with another controller's",
+    finding="{directories} directories for {replicas} replicas",
+    advice="rebuild the lake; if it stays, keep a copy of the log and compare with another controller's",
     source="PartitionRegistration",
 )
 

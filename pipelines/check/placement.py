@@ -32,7 +32,7 @@ BLAST_RADIUS = Check(
             WHERE array_contains(p.isr, p.leader) AND array_length(p.isr) - coalesce(f.in_sync, 0) = 1
             GROUP BY a.broker_id, d.directory_id, d.from_offset, d.from_time
         )
-        SELECT l.broker_id, l.directory_id, l.from_offset AS since_offset, l.from_time AS since_time, l.leaderless,
+        SELECT l.broker_id, l.directory_id, l.from_offset, l.from_time, l.leaderless,
                l.last_copies,
                CASE WHEN l.tiered_copies = 0 THEN ''
                     ELSE concat(' (of ', CAST(l.tiered_copies AS VARCHAR),
@@ -40,9 +40,9 @@ BLAST_RADIUS = Check(
                CASE WHEN l.leaderless >= params.blast_partitions THEN 'warning' ELSE 'info' END AS severity
         FROM led l CROSS JOIN params
     """,
-    message="partitions without a leader if it failed now: {leaderless:,}; without any copy online: {last_copies:,}"
+    finding="partitions without a leader if it failed now: {leaderless:,}; without any copy online: {last_copies:,}"
     "{tiered}",
-    todo="wait until replicas are in sync again, or give these partitions more replicas (jbod risk names them)",
+    advice="wait until replicas are in sync again, or give these partitions more replicas (jbod risk names them)",
     source="KIP-858, Motivation",
 )
 
@@ -64,7 +64,7 @@ UNEVEN = Check(
             SELECT broker_id, count(*) AS directories, avg(replicas) AS replicas, avg(leaders) AS leaders
             FROM held GROUP BY broker_id
         ), judged AS (
-            SELECT h.broker_id, h.directory_id, h.from_offset AS since_offset, h.from_time AS since_time, h.replicas,
+            SELECT h.broker_id, h.directory_id, h.from_offset, h.from_time, h.replicas,
                    h.leaders, CAST(round(m.replicas) AS BIGINT) AS mean_replicas,
                    CAST(round(m.leaders) AS BIGINT) AS mean_leaders,
                    h.replicas = 0 AND m.replicas > 0 AS unused,
@@ -75,12 +75,12 @@ UNEVEN = Check(
             JOIN means m ON m.broker_id = h.broker_id
             CROSS JOIN params
         )
-        SELECT broker_id, directory_id, since_offset, since_time, replicas, leaders, mean_replicas, mean_leaders
+        SELECT broker_id, directory_id, from_offset, from_time, replicas, leaders, mean_replicas, mean_leaders
         FROM judged WHERE unused OR heavy
     """,
-    message="replicas: {replicas:,} (mean of the broker's directories {mean_replicas:,}), leaders: {leaders:,} "
+    finding="replicas: {replicas:,} (mean of the broker's directories {mean_replicas:,}), leaders: {leaders:,} "
     "({mean_leaders:,})",
-    todo="move replicas between the disks of broker {broker_id} (kafka-reassign-partitions with log dirs)",
+    advice="move replicas between the disks of broker {broker_id} (kafka-reassign-partitions with log dirs)",
     source="KIP-113; LogManager",
 )
 
@@ -115,15 +115,15 @@ CORDONED = Check(
             LEFT JOIN assignments a ON a.broker_id = c.broker_id AND a.directory_id = c.directory_id
             GROUP BY c.broker_id, c.directory_id, c.from_offset, c.from_time
         )
-        SELECT h.broker_id, h.directory_id, h.from_offset AS since_offset, h.from_time AS since_time, h.replicas,
+        SELECT h.broker_id, h.directory_id, h.from_offset, h.from_time, h.replicas,
                h.later,
                CASE WHEN h.from_time <= params.cordon_time THEN 'cordoned for too long' ELSE 'cordoned' END AS what,
                CASE WHEN h.later > 0 OR h.from_time <= params.cordon_time THEN 'warning' ELSE 'info' END AS severity
         FROM held h CROSS JOIN params
         WHERE h.replicas = 0 OR h.later > 0 OR h.from_time <= params.cordon_time
     """,
-    message="{what}; replicas in it: {replicas:,}, placed there since: {later:,}",
-    todo="remove the disk from broker {broker_id} or lift the cordon; replicas placed since must be moved first",
+    finding="{what}; replicas in it: {replicas:,}, placed there since: {later:,}",
+    advice="remove the disk from broker {broker_id} or lift the cordon; replicas placed since must be moved first",
     source="KIP-1066",
 )
 

@@ -93,8 +93,8 @@ LOSSES = pa.schema(
         ("partition", pa.int32()),
         ("kind", pa.string()),
         ("accepted", pa.bool_()),
-        ("since_offset", pa.int64()),
-        ("since_time", TIME),
+        ("from_offset", pa.int64()),
+        ("from_time", TIME),
         ("finding", pa.string()),
         ("advice", pa.string()),
     ]
@@ -108,8 +108,8 @@ HELD_BACK = pa.schema(
     [
         ("ghost", pa.bool_()),
         ("broker_id", pa.int32()),
-        ("since_offset", pa.int64()),
-        ("since_time", TIME),
+        ("from_offset", pa.int64()),
+        ("from_time", TIME),
         ("finding", pa.string()),
         ("advice", pa.string()),
     ]
@@ -224,8 +224,8 @@ def loss_rows(data: Losses) -> pa.Table:
                 "partition": newest.partition,
                 "kind": newest.kind,
                 "accepted": newest.accepted,
-                "since_offset": newest.offset,
-                "since_time": newest.time,
+                "from_offset": newest.offset,
+                "from_time": newest.time,
                 "finding": newest.finding + (f"; the same happened at offset {before}" if before else ""),
                 "advice": newest.advice,
             }
@@ -266,11 +266,11 @@ def held_back_rows(lake: Lake, settings: Settings) -> pa.Table:
             {
                 "ghost": ghost,
                 "broker_id": broker,
-                "since_offset": first.offset,
-                "since_time": first.time,
+                "from_offset": first.offset,
+                "from_time": first.time,
                 "finding": "; ".join(one.finding for one in blockers),
                 "advice": "; ".join(
-                    one.todo + (f": {one.command}" if ghost and one.command else "") for one in blockers
+                    one.advice + (f": {one.command}" if ghost and one.command else "") for one in blockers
                 ),
             }
         )

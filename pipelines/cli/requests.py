@@ -202,7 +202,7 @@ def _show(answer: Assignments, chosen: Chosen) -> None:
                     one.from_offset,
                     age(one.from_time, answer.time),
                     one.state,
-                    *(_told(one.asked, answer.time) if one.asked else (None, None, None)),
+                    *(_told(one.last_request, answer.time) if one.last_request else (None, None, None)),
                 )
                 for one in answer.unassigned
             ),
@@ -215,7 +215,7 @@ def _show(answer: Assignments, chosen: Chosen) -> None:
             out,
             ("PARTITION", "BROKER", "RECORDED", "ASKED", "DIRECTORY", "ANSWER"),
             (
-                (f"{one.topic}-{one.partition}", one.broker_id, one.directory_id, *_told(one.asked, answer.time))
+                (f"{one.topic}-{one.partition}", one.broker_id, one.directory_id, *_told(one.last_request, answer.time))
                 for one in answer.refused
             ),
             numbers=(1,),
@@ -260,13 +260,13 @@ def _show_requests(name: str, found: Chosen) -> None:
         ("TIME", "BROKER", "DIRECTORY", "ATTEMPT", "ANSWER", "RECORD", "AFTER"),
         (
             (
-                when(one.asked.requested_time),
+                when(one.last_request.requested_time),
                 one.broker_id,
-                one.asked.directory_id,
-                one.asked.attempt,
-                one.asked.error or one.asked.outcome,
-                one.asked.realised_offset,
-                None if one.asked.latency_ms is None else f"{one.asked.latency_ms} ms",
+                one.last_request.directory_id,
+                one.last_request.attempt,
+                one.last_request.error or one.last_request.outcome,
+                one.last_request.realised_offset,
+                None if one.last_request.latency_ms is None else f"{one.last_request.latency_ms} ms",
             )
             for one in found.rows
         ),

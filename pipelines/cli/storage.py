@@ -106,7 +106,7 @@ def _rows(ensemble: Ensemble, problems: Iterable[StorageProblem]) -> list[dict[s
         meta = found if isinstance(found, MetaProperties) else None
         rows.append(
             {
-                "directory": path,
+                "directory_path": path,
                 "state": "broken" if path in fatal else "look" if path in noted else "ok",
                 "directory_id": str(meta.directory_id) if meta and meta.directory_id else None,
                 "node_id": meta.node_id if meta else None,
@@ -124,7 +124,7 @@ def _report(ensemble: Ensemble, problems: list[StorageProblem], notes: list[Stor
     return {
         "node_id": ensemble.node_id,
         "cluster_id": ensemble.cluster_id,
-        "metadata_directory": ensemble.metadata_dir,
+        "metadata_directory_path": ensemble.metadata_dir,
         "starts": not any(problem.fatal for problem in problems),
         "directories": _rows(ensemble, problems),
         "problems": [_as_json(problem) for problem in problems],
@@ -134,7 +134,7 @@ def _report(ensemble: Ensemble, problems: list[StorageProblem], notes: list[Stor
 
 def _as_json(problem: StorageProblem) -> dict[str, Any]:
     return {
-        "directory": problem.directory or None,
+        "directory_path": problem.directory or None,
         "rule": problem.rule,
         "fatal": problem.fatal,
         "problem": problem.problem,
@@ -159,7 +159,7 @@ def _print_lines(ensemble: Ensemble, problems: list[StorageProblem], notes: list
     for row in _rows(ensemble, problems):
         shown = ["-" if row[key] is None else str(row[key]) for key in ("directory_id", "node_id", "cluster_id")]
         kind = "metadata" if row["metadata"] else "data"
-        typer.echo("\t".join([row["directory"], row["state"], *shown, kind, str(row["replicas"])]))
+        typer.echo("\t".join([row["directory_path"], row["state"], *shown, kind, str(row["replicas"])]))
     for problem in [*problems, *notes]:
         typer.echo(f"{problem.rule}\t{problem}\t{problem.advice}")
     typer.echo(_told(ensemble, problems))
@@ -174,7 +174,7 @@ def _print_tables(ensemble: Ensemble, problems: list[StorageProblem], notes: lis
     for row in _rows(ensemble, problems):
         replicas = str(row["replicas"]) + (f" (+{row['future_replicas']} future)" if row["future_replicas"] else "")
         table.add_row(
-            row["directory"],
+            row["directory_path"],
             _shown(row["directory_id"]),
             _shown(row["node_id"]),
             "metadata" if row["metadata"] else "data",

@@ -74,7 +74,7 @@ function drawMap() {
     z[y][x] = byState ? STATES.indexOf(map.state[at]) : map[measure][at];
     const counts = roomy && !narrow.matches ? `${many(map.replicas[at], "replica")}, leads ${map.leaders[at]}` : `${map.replicas[at]}`;
     label[y][x] = letters ? `${text(shortened(map.name[at] ?? map.directory[at], letters))}<br>${counts}` : "";
-    hover[y][x] = `<b>broker ${map.broker[at]}</b>, ${map.brokerIs[at]}<br>${text(map.directory[at])}<br>${map.is[at]}`
+    hover[y][x] = `<b>broker ${map.broker[at]}</b>, ${map.broker_is[at]}<br>${text(map.directory[at])}<br>${map.is[at]}`
       + (map.since[at] ? ` since ${map.since[at]}` : "")
       + `<br>${many(map.replicas[at], "replica")}, ${many(map.leaders[at], "leader")}, ${map.offline[at]} offline`;
   }
@@ -96,7 +96,7 @@ function drawMap() {
 
 // -- Offline replicas over time.
 function drawOverTime() {
-  const series = data.overTime, dated = one("#clock").value === "time", shown = chosen("reason");
+  const series = data.over_time, dated = one("#clock").value === "time", shown = chosen("reason");
   const at = dated ? series.time.map(time => Date.parse(`${time}Z`)) : series.offset;
   const last = at.length - 1, lead = Math.max((at[last] - at[Math.min(1, last)]) * 0.05, 1), end = at[last] + lead;
   // What a step made true holds until just before the next, so the hover near either end of it says the same. Records
@@ -133,16 +133,16 @@ function drawIncidents() {
   if (!one("#picture-incidents")) return undefined;
   const clock = one("#incident-clock").value, dated = clock === "time", list = data.incidents;
   const at = value => dated ? Date.parse(`${value}Z`) : value;
-  const from = list.map(it => dated ? it.from : it.fromOffset), to = list.map(it => (dated ? it.to : it.toOffset) ?? data.end[dated ? 0 : 1]);
+  const from = list.map(it => dated ? it.from : it.from_offset), to = list.map(it => (dated ? it.to : it.to_offset) ?? data.end[dated ? 0 : 1]);
   const lanes = list.map(it => it.number);
   const title = it => (narrow.matches ? `#${it.number} ${it.what.split(":")[0]}` : `#${it.number} ${it.what}`);
   const hover = list.map(it => `<b>#${it.number} ${text(it.what)}</b>${it.directory ? `<br>${text(it.directory)}` : ""}`
-    + `<br>from ${it.from}, offset ${it.fromOffset.toLocaleString("en")}`
-    + (it.to ? `<br>to ${it.to}, offset ${it.toOffset.toLocaleString("en")}` : "<br>still going on")
+    + `<br>from ${it.from}, offset ${it.from_offset.toLocaleString("en")}`
+    + (it.to ? `<br>to ${it.to}, offset ${it.to_offset.toLocaleString("en")}` : "<br>still going on")
     + `<br>${wrapped(it.ending)}<br>${many(it.replicas, "replica")} offline, the longest for ${it.longest}`
-    + `<br>${many(it.leaders, "leader")} lost` + (it.withoutLeader ? `, ${it.withoutLeader} not replaced at once` : "")
-    + (it.dataLost ? `<br>data of ${many(it.dataLost, "partition")} lost` : "")
-    + (it.mayLackWrites ? `<br>${many(it.mayLackWrites, "partition")} may lack writes` : "")
+    + `<br>${many(it.leaders, "leader")} lost` + (it.without_leader ? `, ${it.without_leader} not replaced at once` : "")
+    + (it.data_lost ? `<br>data of ${many(it.data_lost, "partition")} lost` : "")
+    + (it.may_lack_writes ? `<br>${many(it.may_lack_writes, "partition")} may lack writes` : "")
     + (it.successors.length ? `<br>${wrapped(it.successors.map(([broker, count]) => `broker ${broker} took ${count}`).join(", "))}` : ""));
   const colours = list.map(it => colour(it.kind));
   const shared = {y: lanes, customdata: hover, hovertemplate: "%{customdata}<extra></extra>"};
@@ -194,7 +194,7 @@ function drawRisk() {
   const of = data.risk[one("#risk-of").value];
   const names = of.map(it => it.directory ? `broker ${it.broker} · ${it.directory.includes(" (") ? it.directory.split(" (")[0] : `${it.directory.slice(0, 8)}…`}` : `broker ${it.broker}`);
   const hover = of.map(it => `<b>broker ${it.broker}</b>${it.directory ? `<br>${text(it.directory)}` : ", all of it"}<br>${many(it.replicas, "replica")} online`);
-  const bars = [["withoutLeader", "without a leader", "failed"], ["lastReplicas", "with no other replica online", "lost"], ["underMinIsr", "under min ISR", "fenced"]];
+  const bars = [["without_leader", "without a leader", "failed"], ["last_replicas", "with no other replica online", "lost"], ["under_min_isr", "under min ISR", "fenced"]];
   const traces = bars.map(([key, label, name]) => ({
     type: "bar", orientation: "h", name: label, y: names, x: of.map(it => it[key]), customdata: hover, marker: {color: colour(name)},
     hovertemplate: `%{customdata}<br>%{x} partitions ${label}<extra></extra>`,

@@ -88,7 +88,7 @@ def pictures(content: Content) -> dict[str, Any]:
         "end": [_time(content.status.time), content.status.offset],
         "map": {
             "broker": [cell.directory.broker_id for cell in cells],
-            "brokerIs": [cell.directory.broker for cell in cells],
+            "broker_is": [cell.directory.broker for cell in cells],
             "directory": [called(cell.directory.directory_id) for cell in cells],
             "name": [_name(cell.directory) for cell in cells],
             "is": [cell.directory.state for cell in cells],
@@ -98,7 +98,7 @@ def pictures(content: Content) -> dict[str, Any]:
             "offline": [cell.offline for cell in cells],
             "since": [_time(cell.directory.from_time) for cell in cells],
         },
-        "overTime": {
+        "over_time": {
             "offset": series.offsets,
             "time": [_time(time) for time in series.times],
             "offline": series.offline,
@@ -129,16 +129,16 @@ def _incident(one: Incident) -> dict[str, Any]:
         "kind": kind_of(one),
         "from": _time(one.from_time),
         "to": _time(one.to_time),
-        "fromOffset": one.from_offset,
-        "toOffset": one.to_offset,
+        "from_offset": one.from_offset,
+        "to_offset": one.to_offset,
         "ending": harmless(one.ending),
-        "replicas": one.replicas,
+        "replicas": one.replicas_taken,
         "longest": lasted(one.longest_offline),
         "leaders": one.leaders,
         "successors": [[broker, count] for broker, count in sorted(one.successors.items())],
-        "withoutLeader": one.without_leader,
-        "dataLost": len(one.data_lost),
-        "mayLackWrites": len(one.may_lack_writes),
+        "without_leader": one.without_leader,
+        "data_lost": len(one.data_lost),
+        "may_lack_writes": len(one.may_lack_writes),
     }
 
 
@@ -170,9 +170,9 @@ def _exposure(one: Exposure) -> dict[str, Any]:
         "broker": one.broker_id,
         "directory": one.directory_id and called(one.directory_id),
         "replicas": one.replicas,
-        "withoutLeader": one.without_leader,
-        "lastReplicas": one.last_replicas,
-        "underMinIsr": one.under_min_isr,
+        "without_leader": one.without_leader,
+        "last_replicas": one.last_replicas,
+        "under_min_isr": one.under_min_isr,
     }
 
 

@@ -169,7 +169,7 @@ def _incidents(content: Content) -> Table:
                 one.to_offset,
                 age(one.from_time, one.to_time or content.status.time),
                 one.ending,
-                one.replicas,
+                one.replicas_taken,
                 lasted(one.longest_offline),
                 one.leaders,
                 one.without_leader,
@@ -196,7 +196,7 @@ def _moves(content: Content) -> Table:
                 one.broker_id,
                 one.source,
                 one.target,
-                one.asked_time and when(one.asked_time),
+                one.first_requested_time and when(one.first_requested_time),
                 when(one.accepted_time),
                 one.accepted_offset,
                 outcome(one),
@@ -291,7 +291,10 @@ def _findings(content: Content) -> Table:
         "findings",
         "Findings",
         ("Severity", "Check", "Whom", "What", "What to do", "Offset", "Time"),
-        ((one.severity, one.check.id, one.subject, one.message, one.todo, one.offset, when(one.time)) for one in shown),
+        (
+            (one.severity, one.check.id, one.subject, one.finding, one.advice, one.from_offset, when(one.from_time))
+            for one in shown
+        ),
         numbers=(5,),
         kinds=[one.severity for one in shown],
         in_all=len(content.findings),

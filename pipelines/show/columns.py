@@ -17,7 +17,7 @@ def _shown_events(one: Any) -> list[str]:
 
 
 def _last_asked(name: str) -> Callable[[Any], Any]:
-    return lambda one: one.asked and getattr(one.asked, name)
+    return lambda one: one.last_request and getattr(one.last_request, name)
 
 
 _TOPIC = Column("topic", "string", "name of the topic")
@@ -226,7 +226,7 @@ INCIDENTS = Table(
         Column("to_offset", "int", "offset of its last record, null while it lasts"),
         Column("to_time", "time", "append time of that record"),
         Column("ending", "string", "how it came back, or what is missing"),
-        Column("replicas_taken", "int", "replicas that went offline", "replicas"),
+        Column("replicas_taken", "int", "replicas that went offline"),
         Column("replicas_offline", "int", "those that are still offline"),
         Column("longest_offline", "seconds", "the longest time that one of them was offline, in seconds"),
         Column("leaders", "int", "partitions that lost their leader"),
@@ -278,10 +278,10 @@ CHECK = Table(
         _TOPIC_ID,
         _PARTITION,
         Column("replica_index", "int", "position in the partition's replicas"),
-        Column("offset", "int", "offset of the record that caused it"),
-        Column("time", "time", "append time of that record"),
-        Column("message", "string", "what is wrong"),
-        Column("todo", "string", "what to do next"),
+        Column("from_offset", "int", "offset of the record that caused it"),
+        Column("from_time", "time", "append time of that record"),
+        Column("finding", "string", "what is wrong"),
+        Column("advice", "string", "what to do next"),
         Column("key", "string", "check and subject: the same while the same subject has this problem"),
     ),
     reasons=("check_id", "name", "severity"),
@@ -298,7 +298,7 @@ MOVES = Table(
         _BROKER,
         Column("source_id", "string", "id of the directory that it left", "source"),
         Column("target_id", "string", "id of the directory that it moved to", "target"),
-        Column("asked_time", "time", "when the broker first requested it, null without a request log"),
+        Column("first_requested_time", "time", "when the broker first requested it, null without a request log"),
         Column("requests", "int", "how often it was requested"),
         Column("refused", "int", "how often it was refused"),
         Column("accepted_offset", "int", "offset of the record that accepted it"),
@@ -326,27 +326,29 @@ ASSIGNMENTS = Table(
         Column("from_time", "time", "append time of that record"),
         Column("state", "string", "not requested; refused; or requested, not yet recorded"),
         Column("directory_id", "string", "directory that the broker last requested", _last_asked("directory_id")),
-        Column("asked_time", "time", "when it did", _last_asked("requested_time")),
+        Column("requested_time", "time", "when it did", _last_asked("requested_time")),
         Column("attempt", "int", "how often it did", _last_asked("attempt")),
         Column("error", "string", "the controller's error, empty for none", _last_asked("error")),
     ),
     reasons=("state", "error"),
     reason_words=_with_errors("not requested", "refused", "not yet recorded"),
-    more=("asked",),
+    more=("last_request",),
     directories=_HERE,
 )
 REQUESTS = Table(
     "assignments TOPIC-PARTITION",
     "an assignment that a broker requested",
     (
-        Column("time", "time", "when it was requested", "asked.requested_time"),
+        Column("requested_time", "time", "when it was requested", "last_request.requested_time"),
         _BROKER,
-        Column("directory_id", "string", "id of the directory", "asked.directory_id"),
-        Column("attempt", "int", "how often it was requested", "asked.attempt"),
-        Column("outcome", "string", "refused, recorded, already true, pending or not in the log", "asked.outcome"),
-        Column("error", "string", "the controller's error, empty for none", "asked.error"),
-        Column("realised_offset", "int", "offset of the record that carried it out", "asked.realised_offset"),
-        Column("latency_ms", "int", "milliseconds from the request to that record", "asked.latency_ms"),
+        Column("directory_id", "string", "id of the directory", "last_request.directory_id"),
+        Column("attempt", "int", "how often it was requested", "last_request.attempt"),
+        Column(
+            "outcome", "string", "refused, recorded, already true, pending or not in the log", "last_request.outcome"
+        ),
+        Column("error", "string", "the controller's error, empty for none", "last_request.error"),
+        Column("realised_offset", "int", "offset of the record that carried it out", "last_request.realised_offset"),
+        Column("latency_ms", "int", "milliseconds from the request to that record", "last_request.latency_ms"),
     ),
     reasons=("outcome", "error"),
     reason_words=_with_errors("refused", "recorded", "already true", "pending", "not in the log"),
@@ -377,7 +379,7 @@ QUORUM = Table(
         Column("state", "string", "its state in words: leader, voter, observer, ghost, fenced"),
         Column("from_offset", "int", "offset since when, as far as the log shows"),
         Column("heard_offset", "int", "offset of the newest record that shows it alive"),
-        Column("metadata_directory_id", "string", "id of its metadata directory"),
+        Column("directory_id", "string", "id of its metadata directory"),
         Column("endpoints", "strings", "LISTENER://HOST:PORT"),
     ),
     reasons=("kind", "state"),

@@ -34,40 +34,40 @@ def show_findings(
         say(out)
         say(out, f"{severity.upper()} {check.id} {check.name}: {check.title}", _STYLES[severity], hang=2)
         causes = _causes(group)
-        for (message, todo), members in list(causes.items())[: None if every else _MOST]:
+        for (finding, advice), members in list(causes.items())[: None if every else _MOST]:
             if len(members) == 1:
-                say(out, f"  {members[0].subject}: {message} ({_since(members[0], time)})", hang=4)
+                say(out, f"  {members[0].subject}: {finding} ({_since(members[0], time)})", hang=4)
             else:
-                _show_members(out, message, members, time, every)
-            say(out, f"    do: {todo}", hang=8)
+                _show_members(out, finding, members, time, every)
+            say(out, f"    do: {advice}", hang=8)
         if len(causes) > _MOST and not every:
             say(out, f"  and {many(len(causes) - _MOST, 'more cause', 'more causes')} (--all)", hang=4)
         say(out, f"  why it matters: {check.why}", "dim", hang=4)
 
 
-def _show_members(out: Console, message: str, members: Sequence[Finding], time: datetime, every: bool) -> None:
+def _show_members(out: Console, finding: str, members: Sequence[Finding], time: datetime, every: bool) -> None:
     """Several subjects of one cause, in groups that began together."""
     begun = [list(group) for _, group in groupby(sorted(members, key=_begin), key=_begin)]
     most = len(members) if every else _MOST
     if len(begun) == 1:
-        say(out, f"  {message} ({_since(members[0], time)})", hang=4)
+        say(out, f"  {finding} ({_since(members[0], time)})", hang=4)
         say(out, f"    {len(members):,}: {listed([one.subject for one in members], most)}", hang=6)
         return
-    say(out, f"  {message}", hang=4)
+    say(out, f"  {finding}", hang=4)
     for group in begun[:most]:
         named = listed([one.subject for one in group], most)
         say(out, f"    {len(group):,} {_since(group[0], time)}: {named}", hang=6)
     if len(begun) > most:
         rest = sum(map(len, begun[most:]))
-        say(out, f"    and {rest:,} more since offset {begun[most][0].offset} and later (--all)", hang=6)
+        say(out, f"    and {rest:,} more since offset {begun[most][0].from_offset} and later (--all)", hang=6)
 
 
 def _begin(one: Finding) -> int:
-    return one.offset
+    return one.from_offset
 
 
 def _since(one: Finding, time: datetime) -> str:
-    return f"since offset {one.offset}, {age(one.time, time)}"
+    return f"since offset {one.from_offset}, {age(one.from_time, time)}"
 
 
 def show_validation(validation: Validation) -> None:
@@ -107,5 +107,5 @@ def _causes(found: Iterable[Finding]) -> dict[tuple[str, str], list[Finding]]:
     """Groups findings with the same cause and the same advice, the largest group first."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for one in found:
-        groups.setdefault((one.message, one.todo), []).append(one)
+        groups.setdefault((one.finding, one.advice), []).append(one)
     return dict(sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])))

@@ -50,7 +50,7 @@ def show_moves(offset: int, time: datetime, moves: Sequence[Move], chosen: Chose
                     move.broker_id,
                     move.source,
                     move.target,
-                    "" if move.asked_time is None else when(move.asked_time),
+                    "" if move.first_requested_time is None else when(move.first_requested_time),
                     when(move.accepted_time),
                     move.accepted_offset,
                     outcome(move),
@@ -109,7 +109,7 @@ def show_incidents(
     for what, names in zip(told_losses(*hit), filter(None, hit), strict=True):
         say(out, f"{what[:1].upper()}{what[1:]}: {listed(names)}.", "bold red")
     longest = max(answer, key=lambda one: one.longest_offline)
-    if longest.replicas:
+    if longest.replicas_taken:
         say(out, f"The longest time that a replica was offline is {lasted(longest.longest_offline)}: {_name(longest)}.")
     show_selection(out, chosen)
     answer = chosen.rows
@@ -136,8 +136,8 @@ def _row(one: Incident) -> tuple[object, ...]:
         when(one.from_time),
         "still going" if one.to_time is None else lasted(one.to_time - one.from_time),
         one.what if one.directory_id is None else f"{one.what} {short_name(one.directory_id)}",
-        one.replicas,
-        lasted(one.longest_offline) if one.replicas else None,
+        one.replicas_taken,
+        lasted(one.longest_offline) if one.replicas_taken else None,
         one.leaders,
         one.without_leader,
         lasted(one.longest_without_leader) if one.without_leader else None,
@@ -156,8 +156,8 @@ def show_story(out: Console, one: Incident) -> None:
     width = max((len(str(event.offset)) for event in one.events), default=0)
     for event in one.events:
         say(out, f"   {event.offset:>{width}}  {when(event.time)}  {event.what}", hang=width + 31)
-    if one.replicas_offline and one.replicas_offline < one.replicas:
-        say(out, f"   {one.replicas_offline:,} of {many(one.replicas, 'replica')} still offline", "red", 6)
+    if one.replicas_offline and one.replicas_offline < one.replicas_taken:
+        say(out, f"   {one.replicas_offline:,} of {many(one.replicas_taken, 'replica')} still offline", "red", 6)
     if one.without_leader_now:
         say(out, f"   {many(one.without_leader_now, 'partition')} still without a leader", "red", 6)
     for partitions, what, checks in (

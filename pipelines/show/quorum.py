@@ -49,7 +49,7 @@ class NodeRow(NamedTuple):
     state: str
     from_offset: int | None
     heard_offset: int | None
-    metadata_directory_id: str | None
+    directory_id: str | None
     endpoints: tuple[str, ...]
 
 
@@ -150,7 +150,7 @@ def _show_blockers(out: Console, answer: UpgradeCheck) -> None:
     say(out)
     say(out, "What to do", "bold")
     for number, one in enumerate(answer.blockers, 1):
-        say(out, f"  {number}. {one.todo}", hang=5)
+        say(out, f"  {number}. {one.advice}", hang=5)
         if one.command:
             say(out, f"     {one.command}", hang=7)
     if answer.command and answer.to:

@@ -77,7 +77,7 @@ def test_checks_of_requests_on_spark_find_what_they_find_in_duckdb(small: SparkS
     with spark_views(small, lake, load()):
         found = spark_checks(small, checks)
     assert found == run_checks(lake, ["B-01", "B-02"])
-    assert len({one.message for one in found}) == 5
+    assert len({one.finding for one in found}) == 5
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_validation_of_a_right_lake_meets_all_that_is_about_its_tables(
     answer = json.loads(out)
     found = run_checks(Lake.open(lake))
     assert code == 1
-    same = ("key", "severity", "subject", "broker_id", "topic", "partition", "offset", "message", "todo")
+    same = ("key", "severity", "subject", "broker_id", "topic", "partition", "from_offset", "finding", "advice")
     assert [[row[name] for name in same] for row in answer["findings"]] == [
         [getattr(one, name) for name in same] for one in found
     ]

@@ -220,7 +220,7 @@ def test_hovering_an_incident_tells_its_story(browser: Browser, files: dict[str,
         assert f"#{newest.number} {newest.what}" in told
         assert newest.directory_id is not None
         assert newest.directory_id in told
-        assert f"{newest.replicas} replicas offline" in told
+        assert f"{newest.replicas_taken} replicas offline" in told
 
 
 def test_hovering_time_tells_what_was_offline_then(browser: Browser, files: dict[str, Path]) -> None:

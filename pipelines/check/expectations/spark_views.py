@@ -140,7 +140,7 @@ def spark_checks(spark: SparkSession, checks: Sequence[Check] = CHECKS) -> list[
     for check in checks:
         for (text,) in _as_json(spark.sql(spark_sql(check.sql))).collect():
             row = json.loads(text)
-            found.append(finding(check, row | {"since_time": time_of(row["since_time"])}))
+            found.append(finding(check, row | {"from_time": time_of(row["from_time"])}))
     return in_order(found)
 
 

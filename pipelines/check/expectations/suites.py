@@ -132,5 +132,5 @@ def contract_results(broken: Iterable[Broken]) -> pa.Table:
 def check_results(found: Iterable[Finding]) -> pa.Table:
     """The batch of the suite of checks."""
     columns = [column_of(check, severity) for check in CHECKS for severity in severities(check)]
-    said = ((column_of(one.check, one.severity), f"{one.subject}: {one.message}") for one in found)
+    said = ((column_of(one.check, one.severity), f"{one.subject}: {one.finding}") for one in found)
     return results(columns, said)

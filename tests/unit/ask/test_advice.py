@@ -76,7 +76,7 @@ def test_check_incidents_and_removal_keep_the_last_copy_as_offline_does(tmp_path
     """Each said to replace the disk, or to take it out of log.dirs "which recreates them"."""
     lake = one_copy().lake(tmp_path)
     told = offline(lake).causes[0].advice
-    assert [one.todo for one in run_checks(lake, ["B-03"])] == [told]
+    assert [one.advice for one in run_checks(lake, ["B-03"])] == [told]
     assert [one.advice for one in incidents(lake)] == [told]
     removal = safe_to_remove(lake, f"1:{disk('a')}")
     assert removal.reasons[0].advice == told

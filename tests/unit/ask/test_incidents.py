@@ -43,7 +43,7 @@ def told(one: Incident) -> tuple[object, ...]:
         (one.directory_id or "")[:4],
         one.from_offset,
         one.to_offset,
-        one.replicas,
+        one.replicas_taken,
         one.already_offline,
         one.replicas_offline,
         one.leaders,
@@ -232,7 +232,7 @@ def test_blank_disk_that_replaces_a_failed_one_is_named(tmp_path: Path) -> None:
 def test_failed_directory_that_held_nothing_goes_on_until_its_broker_starts_without_it(tmp_path: Path) -> None:
     empty = (register(1, A, B), change(1, B))
     (one,) = incidents(lake(tmp_path, beginning=empty))
-    assert (one.replicas, one.going_on) == (0, True)
+    assert (one.replicas_taken, one.going_on) == (0, True)
     (tmp_path / "later").mkdir()
     later = incidents(lake(tmp_path / "later", register(1, B, epoch=2, process=2), beginning=empty))
     assert (later[0].to_offset, later[0].ending) == (2, "not back: the broker runs without it")

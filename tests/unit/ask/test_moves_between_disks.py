@@ -119,7 +119,7 @@ def test_the_request_stream_has_the_request_time_of_a_real_move(tmp_path: Path) 
     assert Counter(move.outcome for move in found) == {"recreated": 24, "accepted": 1}
     (moved,) = [move for move in found if move.outcome == "accepted"]
     assert (moved.topic, moved.partition, moved.broker_id, moved.accepted_offset) == ("pinned", 2, 1, 135)
-    assert all(move.asked_time is not None and move.requests >= 1 for move in found)
+    assert all(move.first_requested_time is not None and move.requests >= 1 for move in found)
     assert all(move.duration is not None and move.duration < timedelta(seconds=1) for move in found)
 
 

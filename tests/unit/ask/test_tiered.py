@@ -60,14 +60,14 @@ def test_offline_says_what_of_the_only_copies_is_at_stake(tmp_path: Path) -> Non
 
 def test_check_of_the_blast_radius_says_what_is_at_stake(tmp_path: Path) -> None:
     (found,) = (one for one in run_checks(story().lake(tmp_path), ["B-18"]) if one.directory_id == str(disk("a")))
-    (_, said) = found.message.split("failed now: ")
+    (_, said) = found.finding.split("failed now: ")
     assert said == f"2; without any copy online: 2 (of 1 {LOCAL})"
 
 
 def test_check_of_offline_partitions_names_the_tiered_topic(tmp_path: Path) -> None:
     """B-17: every replica is offline, and of topic t only the local part with it."""
     found = run_checks(story().left(1, "b").lake(tmp_path), ["B-17"])
-    assert {f"{one.topic}-{one.partition}": one.message for one in found} == {
+    assert {f"{one.topic}-{one.partition}": one.finding for one in found} == {
         "t-0": "every replica is offline; the topic is tiered: what was copied to remote storage is safe",
         "u-0": "every replica is offline",
     }

@@ -78,7 +78,7 @@ def test_controller_that_was_killed_and_removed_blocks_as_a_ghost_until_it_is_un
         "--controller-directory-id AjObs2PnUHWqjwwxfRVj6A --unregister"
     )
     assert told["controller", 100].command is None
-    assert told["jbod", None].todo.startswith("install a jbod that knows metadata.version 4.5-IV0 (34)")
+    assert told["jbod", None].advice.startswith("install a jbod that knows metadata.version 4.5-IV0 (34)")
     assert ("controller", 102) not in {(one.kind, one.node_id) for one in of_log("kafka-4.4.0", "4.5", 439).blockers}
 
 
@@ -117,7 +117,7 @@ def test_broker_that_is_fenced_can_be_unregistered_and_one_that_runs_must_be_upg
     broker(broker(story, 2, metadata_version=27, fenced=True), 3, metadata_version=33)
     alive, fenced = upgrade_check(story.lake(tmp_path)).blockers
     assert (alive.state, alive.command) == ("alive", None)
-    assert alive.todo == "start broker 1 with Kafka 4.4 or later"
+    assert alive.advice == "start broker 1 with Kafka 4.4 or later"
     assert (fenced.state, fenced.ghost) == ("fenced", False)
     assert fenced.command == "kafka-cluster.sh unregister --id 2 --bootstrap-server kafka:9091"
 
@@ -127,8 +127,8 @@ def test_ghost_of_a_controller_below_the_level_that_unregisters_has_no_command(t
     broker(story, 1, metadata_version=33)
     ghost = only(upgrade_check(story.lake(tmp_path), "metadata.version=33"))
     assert (ghost.node_id, ghost.ghost, ghost.command) == (6, True, None)
-    assert "no command unregisters a controller below metadata.version 4.4-IV2" in ghost.todo
-    assert "node.id 6 and Kafka 4.4 or later" in ghost.todo
+    assert "no command unregisters a controller below metadata.version 4.4-IV2" in ghost.advice
+    assert "node.id 6 and Kafka 4.4 or later" in ghost.advice
 
 
 def test_voter_of_a_dynamic_quorum_can_be_removed_and_stays_registered(tmp_path: Path) -> None:
@@ -138,21 +138,21 @@ def test_voter_of_a_dynamic_quorum_can_be_removed_and_stays_registered(tmp_path:
         "kafka-metadata-quorum.sh --bootstrap-server HOST:PORT remove-controller --controller-id 8 "
         f"--controller-directory-id {Uuid(8, 1)}"
     )
-    assert "its registration stays, and is a ghost then" in voter.todo
+    assert "its registration stays, and is a ghost then" in voter.advice
 
 
 def test_voter_of_a_static_quorum_cannot_be_removed(tmp_path: Path) -> None:
     story = Story(27).lead(7, 8).controller(7, 33).controller(8, 27)
     voter = only(upgrade_check(story.lake(tmp_path), "metadata.version=33"))
     assert voter.command is None
-    assert "the voters of this quorum are static" in voter.todo
+    assert "the voters of this quorum are static" in voter.advice
 
 
 def test_controller_without_other_facts_in_the_log_is_to_be_upgraded(tmp_path: Path) -> None:
     """A log without voters does not tell whether it is one."""
     story = Story(27).controller(7, 33).controller(8, 27)
     blocker = only(upgrade_check(story.lake(tmp_path), "metadata.version=33"))
-    assert (blocker.todo, blocker.command) == ("start controller 8 with Kafka 4.4 or later", None)
+    assert (blocker.advice, blocker.command) == ("start controller 8 with Kafka 4.4 or later", None)
 
 
 def test_voter_that_is_not_registered_blocks_every_level(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_without_a_question_the_next_level_and_the_newest_kafka_are_named(tmp_pa
     answer = upgrade_check(story.lake(tmp_path))
     assert wanted(answer) == {"metadata.version": 28}
     assert only(answer).node_id == 1
-    assert only(answer).todo == "start broker 1 with Kafka 4.4 or later"
+    assert only(answer).advice == "start broker 1 with Kafka 4.4 or later"
     assert answer.command is None
 
 

@@ -176,24 +176,24 @@ def test_unusable_partition_is_so_since_its_own_offset_and_at_each_one_after_it(
     offsets = [offset for offset in EXPECTED[kafka] if "B-17" in EXPECTED[kafka][offset]]
     for lake in (*(Lake.open(cluster_lakes[kafka], offset) for offset in offsets), Lake.open(cluster_lakes[kafka])):
         for one in run_checks(lake, ["B-17"]):
-            kind = {"every": "offline", "no": "leaderless"}.get(one.message.split()[0], "few")
+            kind = {"every": "offline", "no": "leaderless"}.get(one.finding.split()[0], "few")
             told = wrong[one.subject]
-            assert all(kind in told[offset] for offset in range(one.offset, lake.offset + 1)), one
-            assert kind not in told[one.offset - 1], one
+            assert all(kind in told[offset] for offset in range(one.from_offset, lake.offset + 1)), one
+            assert kind not in told[one.from_offset - 1], one
 
 
 def test_replica_that_joined_a_partition_is_told_why_its_directory_is_not_known(
     cluster_lakes: Mapping[str, Path],
 ) -> None:
     (found,) = run_checks(Lake.open(cluster_lakes["kafka-4.1.2"], 252), ["B-01"])
-    assert found.message == "broker 2 joined a partition that existed, and Kafka does not report the directory then"
-    assert found.todo == "the report comes with the next restart of broker 2"
+    assert found.finding == "broker 2 joined a partition that existed, and Kafka does not report the directory then"
+    assert found.advice == "the report comes with the next restart of broker 2"
     assert run_checks(Lake.open(cluster_lakes["kafka-4.1.2"], 313), ["B-01"]) == []
 
 
 def test_disks_that_died_after_moves_and_deletions_are_named(cluster_lakes: Mapping[str, Path]) -> None:
     found = run_checks(Lake.open(cluster_lakes["kafka-4.1.2"], 186), ["B-15"])
-    assert [(one.broker_id, one.offset, one.severity) for one in found] == [(1, 162, "info"), (2, 174, "info")]
+    assert [(one.broker_id, one.from_offset, one.severity) for one in found] == [(1, 162, "info"), (2, 174, "info")]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_blast_radius_is_what_the_controller_would_do(
     cluster_lakes: Mapping[str, Path], kafka: str, offset: int
 ) -> None:
     lake = Lake.open(cluster_lakes[kafka], offset)
-    found = {(one.broker_id, one.directory_id): one.message for one in run_checks(lake, ["B-18"])}
+    found = {(one.broker_id, one.directory_id): one.finding for one in run_checks(lake, ["B-18"])}
     wanted = {
         (one.broker_id, one.directory_id): f"partitions without a leader if it failed now: {one.without_leader}"
         for one in risk(lake).directories

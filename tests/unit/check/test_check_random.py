@@ -29,7 +29,7 @@ def test_checks_of_random_operations_agree_with_the_model(tmp_path: Path) -> Non
     seen = {check: {one.subject for one in found if one.check.id == check} for check in ("B-03", "B-04", "B-06")}
     assert seen == expected(image)
     assert all(seen.values())
-    hopeless = {one.subject for one in found if one.check.id == "B-17" and "min.insync" not in one.message}
+    hopeless = {one.subject for one in found if one.check.id == "B-17" and "min.insync" not in one.finding}
     assert hopeless == without_use(image)
 
 

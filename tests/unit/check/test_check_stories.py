@@ -447,14 +447,14 @@ def test_check_finds_what_the_bad_story_tells(check: str, tmp_path: Path) -> Non
     assert {one.subject: one.severity for one in found} == {who: severity for who, (severity, _) in case.finds.items()}
     assert len({one.key for one in found}) == len(found)
     for one in found:
-        assert case.finds[one.subject][1] in one.message
+        assert case.finds[one.subject][1] in one.finding
 
 
 def test_cordon_is_forgotten_after_a_week_though_the_broker_was_restarted(tmp_path: Path) -> None:
     story = draining().pause(600_000).broker(1, "ab", process=2).broker(1, "ab", epoch=9, cordoned="a").pause(4_800)
     (found,) = run_checks(story.lake(tmp_path), ["B-25"])
-    assert (found.severity, found.offset) == ("warning", 4)
-    assert found.message == "cordoned for too long; replicas in it: 1, placed there since: 0"
+    assert (found.severity, found.from_offset) == ("warning", 4)
+    assert found.finding == "cordoned for too long; replicas in it: 1, placed there since: 0"
 
 
 @pytest.mark.parametrize(

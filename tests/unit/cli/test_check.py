@@ -96,7 +96,7 @@ def test_check_as_json_is_one_object(dying: Path, capsys: pytest.CaptureFixture[
     assert (code, answer["offset"], answer["checks"], len(answer["findings"])) == (1, 7, ["B-03"], 1)
     (found,) = answer["findings"]
     assert (found["check_id"], found["severity"], found["broker_id"], found["topic"]) == ("B-03", "critical", 1, "t")
-    assert found["offset"] == 7
+    assert found["from_offset"] == 7
     assert found["directory_id"] == str(disk("a"))
 
 

@@ -25,11 +25,13 @@ import pytest
 
 from jbod_model.errors import UsageError
 from pipelines.ask.assignment_requests import Asked, Request
+from pipelines.check.findings import FINDINGS
 from pipelines.cli import main
 from pipelines.cli.afterwards import refusals
 from pipelines.lake.names import Name, Names
 from pipelines.lake.reader import Lake
-from pipelines.show.columns import DIRECTORIES, REQUESTS, TABLES
+from pipelines.lake.tables import ASSIGNMENT_REQUESTS
+from pipelines.show.columns import CHECK, DIRECTORIES, REQUESTS, TABLES
 from pipelines.show.rows import Table, Wanted
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
@@ -188,6 +190,19 @@ def test_reason_that_some_row_has_is_taken_where_no_row_has_it(lake: str, table:
     known = {"promoted", "undecided", "not requested", "refused", "pending", "directory lost", "fenced", "ghost"}
     for word in known & {*words}:
         assert Wanted(reasons=(word,)).choose(table, [], opened).rows == []
+
+
+def test_one_thing_has_one_name_in_answers_and_tables(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A finding had ``offset`` and ``message`` in an answer, and ``cause_offset`` in the table; an incident had
+    ``replicas_taken`` in a list, and ``replicas`` alone."""
+    of_answer = {column.name for column in CHECK.columns} - {"subject"}
+    assert of_answer <= {*FINDINGS.schema.names}
+    assert {"first_requested_time", "requested_time", "attempt"} <= {*ASSIGNMENT_REQUESTS.schema.names}
+    assert all("asked" not in one.name for table in TABLES for one in table.columns)
+
+    listed = json.loads(leave(capsys, "incidents", "--lake", lake, *AT, "--json")[1])["incidents"][0]
+    alone = json.loads(leave(capsys, "incidents", "1", "--lake", lake, *AT, "--json")[1])["incident"]
+    assert {*alone} == {*listed} - {"directory_path", "directory_label"}
 
 
 def test_question_has_only_the_filters_of_its_columns(lake: str, capsys: pytest.CaptureFixture[str]) -> None:

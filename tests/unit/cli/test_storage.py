@@ -110,5 +110,5 @@ def test_disks_of_a_server_config_include_the_metadata_directory(tmp_path: Path)
     result = run("disks", "-c", config, "--json")
     report = json.loads(result.output)
     assert result.exit_code == 1
-    assert report["metadata_directory"] == f"{tmp_path}/metadata"
-    assert [problem["directory"] for problem in report["problems"]] == [f"{tmp_path}/metadata"]
+    assert report["metadata_directory_path"] == f"{tmp_path}/metadata"
+    assert [problem["directory_path"] for problem in report["problems"]] == [f"{tmp_path}/metadata"]

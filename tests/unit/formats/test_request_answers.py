@@ -65,9 +65,9 @@ def test_a_refusal_is_told_where_the_log_has_the_replica_elsewhere(joined: Joine
     lines = [line for line in request_lines(KAFKA) if b"ASSIGN_REPLICAS" in line][:3]
     lake.add([line.replace(b'"errorCode":0}]', b'"errorCode":6}]') for line in lines])
     answer = assignments(Lake.open(lake.path))
-    refused = [one.asked for one in answer.unassigned if one.state == "refused"]
+    refused = [one.last_request for one in answer.unassigned if one.state == "refused"]
     assert {asked.error for asked in refused if asked} == {"NOT_LEADER_OR_FOLLOWER"}
-    assert {(one.asked.error, one.broker_id) for one in answer.refused} >= {("NOT_LEADER_OR_FOLLOWER", 1)}
+    assert {(one.last_request.error, one.broker_id) for one in answer.refused} >= {("NOT_LEADER_OR_FOLLOWER", 1)}
     assert answer.outcomes["refused"] > 0
 
 
@@ -105,7 +105,7 @@ def test_the_requests_of_a_partition_are_told_in_order_and_a_lake_without_reques
     joined: JoinedLake, tmp_path: Path
 ) -> None:
     found = requests_of(Lake.open(joined.path), "clicks-6")
-    assert [(one.broker_id, one.asked.outcome, one.asked.realised_offset) for one in found] == [
+    assert [(one.broker_id, one.last_request.outcome, one.last_request.realised_offset) for one in found] == [
         (4, "recorded", 123),
         (1, "recorded", 127),
         (1, "already true", 127),

@@ -157,6 +157,18 @@ def test_moves_and_queue_of_the_page_are_those_of_the_answers(asked: Lake) -> No
     assert "not in the log: jbod replay" not in text
 
 
+def test_names_of_the_data_of_the_script_are_those_of_answers(asked: Lake) -> None:
+    """They were in camelCase."""
+
+    def names(data: object) -> set[str]:
+        if isinstance(data, dict):
+            return {*data}.union(*map(names, data.values()))
+        return set[str]().union(*map(names, data)) if isinstance(data, list) else set()
+
+    found = names(pictures(gather(asked, Settings())))
+    assert {name for name in found if re.search(r"[A-Z]", name)} == set()
+
+
 def test_page_of_a_lake_without_requests_shows_the_moves_and_says_what_is_not_known(at_200: Content) -> None:
     text = page(at_200)
     assert told_moves(at_200.moved) in text

@@ -120,9 +120,9 @@ def test_image_and_metrics_say_that_they_are_incomplete(lake: Path) -> None:
 
 def test_check_finds_unknown_records_and_leaves_with_1_whatever_is_asked_for(lake: Path) -> None:
     (found,) = run_checks(Lake.open(lake), ["B-36"])
-    assert (found.severity, found.offset, found.subject) == ("critical", 2, "the cluster")
-    assert found.message == "not known: record type 35, ConfigRecord version 1"
-    assert round(found.time.timestamp() * 1000) == TIME + 2000
+    assert (found.severity, found.from_offset, found.subject) == ("critical", 2, "the cluster")
+    assert found.finding == "not known: record type 35, ConfigRecord version 1"
+    assert round(found.from_time.timestamp() * 1000) == TIME + 2000
     assert run_checks(Lake.open(lake, 1), ["B-36"]) == []
     assert ask("check", "--lake", str(lake), "--only", "B-01", "--no-keep")[0] == 1
     assert ask("check", "--lake", str(lake), "--only", "B-01", "--at-offset", "1")[0] == 0
