@@ -13,7 +13,7 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
-from pipelines.cli.lakes import open_lake, print_json
+from pipelines.cli.lakes import open_lake, print_json, refuse_damage
 from pipelines.cli.options import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs
 from pipelines.cli.question import Asked, Reply, question
 from pipelines.show.columns import (
@@ -121,6 +121,7 @@ def image(
     opened, _ = open_lake(lake, at_offset, at_time, log_dirs, log)
     sys.stdout.writelines(image_text(opened))
     sys.stdout.write("\n")
+    refuse_damage(opened)
 
 
 def dump(
@@ -323,4 +324,5 @@ def report(
         size = write_page(out, page(content))
         typer.echo(f"{out}: {size / 1e6:.1f} MB. {content.headline}", err=as_json)
     if as_json:
-        print_json(content.as_json(opened.names))
+        print_json(content.as_json(opened.names), opened)
+    refuse_damage(opened)

@@ -47,14 +47,16 @@ def label(
 
         write_statements(opened.path, kept)
     from pipelines.lake.names import Names
+    from pipelines.show.text import show_incomplete
 
     names = Names.of(kept)
     for line in (*read.notes, *names.conflicts):
         progress.notice(f"labels: {line}")
     if as_json:
         said: list[dict[str, Any]] = [row._asdict() for row in kept]
-        print_json({"statements": said, "conflicts": names.conflicts, "notes": read.notes})
+        print_json({"statements": said, "conflicts": names.conflicts, "notes": read.notes}, opened)
     else:
+        show_incomplete(opened)
         _show(kept, names)
 
 

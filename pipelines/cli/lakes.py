@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
-from pipelines.cli.afterwards import refusals
 from pipelines.lake.times import is_exact, parse_time
-from pipelines.show.incomplete import about, answered
 from pipelines.show.text import call_directories
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ def open_lake(
     """Opens the lake, or a log that answers like a lake. Also returns the settings of this command.
 
     If a log is damaged, the answer uses the records before the damage. The command then ends with the log's error, like
-    a replay. ``labels``: files with names of directories, see ``pipelines.ask.label_sources``.
+    a replay (`refuse_damage`). ``labels``: files with names of directories, see ``pipelines.ask.label_sources``.
     """
     if at_offset is not None and at_time is not None:
         raise UsageError("--at-offset and --at-time: give one of them")
@@ -65,7 +63,6 @@ def open_lake(
             progress.notice(line)
         if found.log.refusal is not None:
             progress.notice(f"answered from the records up to offset {found.published.end_offset - 1}")
-            refusals.append(found.log.refusal)
     sources = [*(settings.labels.sources if log_dirs else ()), *labels]
     if sources:
         from pipelines.ask.label_sources import read_sources
@@ -77,17 +74,22 @@ def open_lake(
     if at_time is not None and time is not None and not is_exact(at_time):
         meant = f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
         progress.notice(f"--at-time {at_time} is {meant}: the answer is of offset {found.offset}")
-    about(found.incomplete_since)
     call_directories(found.names)
     return found, settings
 
 
-def print_json(answer: Any) -> None:
-    """One JSON document on standard output; an object says where it is incomplete (``incomplete_since``)."""
+def refuse_damage(lake: Lake) -> None:
+    """After an answer: raises the error that ended the reading of a damaged log."""
+    if lake.refusal is not None:
+        raise lake.refusal
+
+
+def print_json(answer: Any, lake: Lake | None = None) -> None:
+    """One JSON document on standard output; an object says where its lake is incomplete (``incomplete_since``)."""
     from pipelines.ask.json_values import jsonable
     from pipelines.show.text import with_names
 
     said = with_names(jsonable(answer))
-    if answered and isinstance(said, dict):
-        said["incomplete_since"] = answered[0].as_json()
+    if lake is not None and lake.incomplete_since is not None and isinstance(said, dict):
+        said["incomplete_since"] = lake.incomplete_since.as_json()
     sys.stdout.write(json.dumps(said) + "\n")

@@ -23,7 +23,6 @@ from typing import Annotated, Any
 import typer
 
 from jbod_model.errors import JbodError, Retriable, UsageError, first_line_of
-from pipelines.cli.afterwards import refusals
 from pipelines.cli.options import make_readable
 from pipelines.cli.process import READER_GONE, Stopped, interrupt_by_exception, interrupt_by_signal, output, reader_gone
 from pipelines.cli.progress import Quiet, Verbose, add_volume, set_volume, told
@@ -134,7 +133,6 @@ def _for_all_commands(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits with its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    refusals.clear()
     set_volume(quiet=False, verbose=False)
     try:
         _refuse_secrets(words)
@@ -146,12 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with told(_long_command(words)):
             run_command = application(words)
             interrupt_by_exception()
-            try:
-                run_command(words, prog_name="jbod")
-            except SystemExit as left:
-                if refusals and left.code in (None, 0, 1):
-                    raise refusals[0] from None
-                raise
+            run_command(words, prog_name="jbod")
     except Stopped:
         raise
     except KeyboardInterrupt:

@@ -14,7 +14,7 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
-from pipelines.cli.lakes import open_lake, print_json
+from pipelines.cli.lakes import open_lake, print_json, refuse_damage
 from pipelines.cli.options import LakePath
 
 _FOLDER = Path(__file__).parents[1] / "metrics"
@@ -70,11 +70,12 @@ def metrics(
     if as_json:
         if out is not None:
             raise UsageError("--out and --json: give one of them: the file has Prometheus text")
-        print_json(measured(families))
+        print_json(measured(families), opened)
     elif out is None:
         sys.stdout.write(as_text(families))
     else:
         write(families, out)
+    refuse_damage(opened)
 
 
 def _refuse_others(*given: bool) -> None:

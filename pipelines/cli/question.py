@@ -22,12 +22,10 @@ import typer
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.cli import options, progress
-from pipelines.cli.afterwards import refusals
-from pipelines.cli.lakes import open_lake, print_json
+from pipelines.cli.lakes import open_lake, print_json, refuse_damage
 from pipelines.lake.times import parse_span
 from pipelines.show.columns import DIRECTORIES
 from pipelines.show.formats import Format, write_rows
-from pipelines.show.incomplete import answered
 from pipelines.show.rows import Chosen, Table, Wanted, split
 
 if TYPE_CHECKING:
@@ -235,8 +233,8 @@ def _broker(text: str) -> int:
     raise UsageError(f"--broker {text}: not the id of a broker, which is a number")
 
 
-def _answer(ask: _Ask, given: Given, *, heading: bool = True) -> int:
-    """Asks, prints the reply, and returns the exit code."""
+def _answer(ask: _Ask, given: Given, *, heading: bool = True, watched: bool = False) -> int:
+    """Asks, prints the reply, and returns the exit code. Raises the error of a damaged log, if it is not watched."""
     asked = Asked(given)
     reply = ask(asked)
     if reply is None:
@@ -246,17 +244,19 @@ def _answer(ask: _Ask, given: Given, *, heading: bool = True) -> int:
         progress.notice(f"sources of names disagree about {_directories(lake.names)}: see jbod label")
     if given.form is Format.json:
         said = reply.as_json()
-        print_json(said if not reply.chosen.line else {**_object(said), "selection": reply.chosen.as_json})
+        print_json(said if not reply.chosen.line else {**_object(said), "selection": reply.chosen.as_json}, lake)
     elif given.form is Format.table:
-        _show(reply.show)
+        _show(lake, reply.show)
     else:
         write_rows(reply.chosen, given.form, lake.names, heading=heading)
-        for line in map(str, answered):
-            typer.echo(f"jbod: {line}", err=True)
+        if lake.incomplete_since is not None:
+            typer.echo(f"jbod: {lake.incomplete_since}", err=True)
         if reply.chosen.line:
             progress.notice(reply.chosen.line)
     if reply.rest is not None:
         reply.rest()
+    if not watched:
+        refuse_damage(lake)
     return reply.exit_code
 
 
@@ -273,8 +273,14 @@ def _object(said: Any) -> dict[str, Any]:
     return found
 
 
-def _show(show: Callable[[], None]) -> None:
+def _show(lake: Lake, answer: Callable[[], None]) -> None:
     """Prints an answer. If it is longer than the terminal, its first line is repeated at the end."""
+    from pipelines.show.text import show_incomplete
+
+    def show() -> None:
+        show_incomplete(lake)
+        answer()
+
     if not sys.stdout.isatty():
         show()
         return
@@ -314,12 +320,11 @@ def _watch(ask: _Ask, given: Given, seconds: float) -> None:
     try:
         while True:
             began = time.monotonic()
-            refusals.clear()
             try:
                 if redraws:
                     _redraw(ask, given, seconds)
                 else:
-                    _answer(ask, given, heading=first)
+                    _answer(ask, given, heading=first, watched=True)
                     sys.stdout.flush()
             except JbodError as problem:
                 if first:
@@ -330,13 +335,12 @@ def _watch(ask: _Ask, given: Given, seconds: float) -> None:
     except KeyboardInterrupt:
         if first:
             raise
-        refusals.clear()
 
 
 def _redraw(ask: _Ask, given: Given, seconds: float) -> None:
     text = _Terminal()
     with redirect_stdout(text), redirect_stderr(text):
-        _answer(ask, given)
+        _answer(ask, given, watched=True)
     height = shutil.get_terminal_size().lines - 1
     lines = text.getvalue().splitlines()
     more = len(lines) - height

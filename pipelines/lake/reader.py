@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 
-from jbod_model.errors import UsageError, first_line_of
+from jbod_model.errors import JbodError, UsageError, first_line_of
 from pipelines.lake.delta import (
     Tables,
     connect,
@@ -88,6 +88,11 @@ class Lake:
     def incomplete_since(self) -> Incomplete | None:
         """The first unknown record, which answers may lack from its offset on (R-REC-4); None if all are known."""
         return Incomplete.at(self.published.unknown, self.offset)
+
+    @property
+    def refusal(self) -> JbodError | None:
+        """The error that ended the reading of a log (LogLake). None for a lake: a replay has reported it."""
+        return None
 
     def at(self, table: str) -> str:
         """SQL for the rows of a history table that are true at this offset."""

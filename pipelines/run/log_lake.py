@@ -301,6 +301,11 @@ class LogLake(Lake):
         """SQL for the records that hold settings, up to this offset."""
         return f"(SELECT * FROM {self._table(SETTINGS)} WHERE log_offset <= {self.offset})"
 
+    @property
+    def refusal(self) -> JbodError | None:
+        """The error that ended the reading of the log, None if it was read to its end."""
+        return self.log.refusal
+
     def _rows(self, table: str, wanted: Callable[[dict[str, Any]], bool]) -> str:  # noqa: ARG002
         return self._table(table)
 

@@ -8,14 +8,17 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
+from pipelines.lake.incomplete import TODO
 from pipelines.lake.names import Name, Names
-from pipelines.show.incomplete import first_line
 from pipelines.show.rows import Chosen
+
+if TYPE_CHECKING:
+    from pipelines.lake.reader import Lake
 
 GAP = 2
 """Spaces between two columns."""
@@ -82,14 +85,17 @@ def with_names(said: Any) -> Any:
 
 
 def console() -> Console:
-    """Standard output. In a pipe lines are never wrapped. An answer that is incomplete begins by saying so."""
+    """Standard output. In a pipe lines are never wrapped."""
     out = Console(highlight=False)
     if not sys.stdout.isatty():
         out = Console(highlight=False, soft_wrap=True, color_system=None)
-    line = first_line()
-    if line is not None:
-        say(out, line, "bold red")
     return out
+
+
+def show_incomplete(lake: Lake) -> None:
+    """The first line of every answer if the log has unknown records (R-REC-4)."""
+    if lake.incomplete_since is not None:
+        say(console(), f"{lake.incomplete_since}: {TODO}", "bold red")
 
 
 def say(out: Console, text: str = "", style: str = "", hang: int = 0) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from jbod_model.formats.batch import write_batch
-from pipelines.cli.afterwards import refusals
 from pipelines.cli.main import main
 from pipelines.source.log_dir import LOG_NAME as LOG
 from tests.support import local
@@ -21,7 +20,6 @@ SOURCE = str(metadata_dir("kafka-4.1.2"))
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    refusals.clear()
 
 
 def leave(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

@@ -27,7 +27,6 @@ from jbod_model.errors import UsageError
 from pipelines.ask.assignment_requests import Asked, Request
 from pipelines.check.findings import FINDINGS
 from pipelines.cli import main
-from pipelines.cli.afterwards import refusals
 from pipelines.lake.names import Name, Names
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS
@@ -68,7 +67,6 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def leave(capsys: pytest.CaptureFixture[AnyStr], *words: str) -> tuple[int, AnyStr, AnyStr]:
     """Exit code, standard output and standard error of a command."""
-    refusals.clear()
     with pytest.raises(SystemExit) as left:
         main.main(words)
     said = capsys.readouterr()
