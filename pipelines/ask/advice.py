@@ -182,7 +182,7 @@ def start_with_disks(broker: int, directories: Sequence[str], names: Sequence[st
         f"start broker {broker} again with the same disks: {only_copies(broker, directories, names, shared)}; the data "
         "is not reachable, and not lost"
     )
-    return Advice(Action.BRING_BACK, text, broker, tuple(directories), tuple(names))
+    return Advice(Action.BRING_BACK, text, broker, tuple(directories), tuple(names), every_disk=True)
 
 
 def elect(partitions: Sequence[tuple[str, int]], broker: int) -> Advice:
@@ -381,9 +381,10 @@ class CopyPlace:
 
     def start_again(self) -> Advice:
         """Its broker is unregistered, and nobody leads without it."""
+        disks = "all its disks" if self.directory_id is None else "that disk"
         return self._step(
             Action.BRING_BACK,
-            f"do not wipe {self.where}: it holds the last copy; start broker {self.broker_id} again with that disk",
+            f"do not wipe {self.where}: it holds the last copy; start broker {self.broker_id} again with {disks}",
         )
 
     def look_before_deletion(self) -> Advice:
@@ -418,7 +419,8 @@ class CopyPlace:
 
     def _step(self, action: Action, text: str, newer_leaves: tuple[str, ...] = ()) -> Advice:
         directories = () if self.directory_id is None else (self.directory_id,)
-        return Advice(action, text, self.broker_id, directories, newer_leaves=newer_leaves)
+        every_disk = action == Action.BRING_BACK and not directories
+        return Advice(action, text, self.broker_id, directories, every_disk=every_disk, newer_leaves=newer_leaves)
 
 
 # INCIDENTS

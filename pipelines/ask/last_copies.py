@@ -170,6 +170,11 @@ class LastCopies:
         hit = self._elected_at_start(broker)
         if hit:
             yield forbid_unclean(hit, f"broker {broker} could lead without writes that only a disk offline holds")
+        hit = [name for name in self._elected_at_registration(broker) if name not in hit]
+        if hit:
+            yield forbid_unclean(
+                hit, f"if broker {broker} was killed, a replica that lacks writes leads when it registers"
+            )
         hit = self.elected_at_stop(broker) if running else []
         if hit:
             yield forbid_unclean(hit, f"while broker {broker} restarts, a replica that lacks writes would lead")
@@ -207,6 +212,17 @@ class LastCopies:
             if copy in last and (safe or not any(one.level == "complete" for one in last)):
                 continue
             found += [_name(member) for member in members if self._may_elect(member[0])]
+        return sorted(found)
+
+    def _elected_at_registration(self, broker: int) -> list[str]:
+        """Partitions whose last copy a broker has while another replica is online: after an unclean shutdown the
+        controller takes the broker off the lists when it registers, and elects the other (R-ACT-5)."""
+        found = []
+        for fate, members in self.shapes:
+            last = last_copies(fate)
+            others = (copy for copy in fate.copies.values() if copy not in last and copy.broker_id != broker)
+            if any(copy.broker_id == broker for copy in last) and any(is_online(fate, copy) for copy in others):
+                found += [_name(member) for member in members if self._may_elect(member[0])]
         return sorted(found)
 
     def elected_at_stop(self, broker: int) -> list[str]:

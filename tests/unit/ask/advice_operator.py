@@ -119,15 +119,15 @@ class Operator:
         return self._run(broker)
 
     def _has_its_disks(self, broker: Broker) -> bool:
-        """Whether the broker can start with all its disks: none was thrown away where no record can tell yet."""
-        known = self.world.image.brokers.get(broker.id)
+        """Whether the broker can start with all its disks: none was thrown away or fails where no record can tell yet."""
+        known = self.world.image.brokers.get(broker.id) or self.world.fates.unregistered.get(broker.id)
         disks = [self._disk(broker, str(directory)) for directory in (known.directories if known else ())]
         for disk in disks:
             if disk in broker.shelf:
                 broker.shelf.remove(disk)
                 broker.disks.append(disk)
                 self._one_folder(broker, disk, newer_goes=True)
-        return None not in disks
+        return all(disk is not None and disk.works for disk in disks)
 
     def _replace(self, step: Advice) -> bool:
         broker = self._broker(step)
@@ -175,11 +175,11 @@ class Operator:
         return True
 
 
-def history(seed: int, steps: int = 40) -> RecordedWorld:
+def history(seed: int, steps: int = 40, weights: Sequence[tuple[done.Operation, int]] = done.WEIGHTS) -> RecordedWorld:
     """A random history, as that of the property of losses."""
     world = RecordedWorld(seed)
-    operations, weights = zip(*done.WEIGHTS, strict=True)
-    for operation in world.random.choices(operations, weights, k=steps):
+    operations, numbers = zip(*weights, strict=True)
+    for operation in world.random.choices(operations, numbers, k=steps):
         operation(world)
     return world
 

@@ -118,6 +118,24 @@ def test_unclean_elections_are_forbidden_before_a_follower_starts_that_lacks_wri
     assert actions(cause.steps) == [Action.FORBID_UNCLEAN, Action.START]
 
 
+def test_unclean_elections_are_forbidden_before_a_killed_broker_with_the_last_copy_starts(tmp_path: Path) -> None:
+    """R-ACT-5: its registration took it off the lists, and the follower that lacked writes was elected."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, isr=(1,))
+    steps = only_steps(offline(unclean_on(story.fence(1).change("t", 0, leader=-1)).lake(tmp_path)))
+    assert actions(steps) == [Action.FORBID_UNCLEAN, Action.START, Action.ELECT]
+
+
+def test_unregistered_broker_with_an_unplaced_last_copy_starts_with_all_its_disks(tmp_path: Path) -> None:
+    """It said "start broker 1 again with that disk", of a directory that no record named."""
+    story = Story().broker(1, "ab").topic("t", {1: "unassigned"}).fence(1).change("t", 0, leader=-1)
+    lake = story.append(r.UnregisterBrokerRecord(broker_id=1, broker_epoch=1), 0).lake(tmp_path)
+    answer = offline(lake)
+    steps = [step for about in (*answer.causes, *answer.data.losses) for step in about.steps]
+    starts = [step for step in steps if step.action == Action.BRING_BACK]
+    assert all(step.every_disk for step in starts)
+    assert any("start broker 1 again with all its disks" in step.text for step in starts)
+
+
 def test_failed_disk_of_a_broker_that_is_fenced_since_is_told_first(tmp_path: Path) -> None:
     """It said only "broker 1 is stopped: start that broker"; the start recreated the replicas of the disk empty."""
     story = Story().broker(1, "ab").topic("t", {1: "a"}, {1: "b"}).left(1, "b").change("t", 0, leader=-1)

@@ -7,7 +7,7 @@ always. A failure names its seed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
@@ -17,6 +17,8 @@ from pipelines.ask.advice import Advice
 from tests.support.volume import amount
 from tests.unit.ask.advice_operator import NAME, Operator, RecordedWorld, history, printed
 from tests.unit.model.loss.loss_disks import Unsound
+from tests.unit.model.loss.loss_operations import WEIGHTS, Operation
+from tests.unit.model.loss.loss_restarts import MORE
 
 HISTORIES, CHUNK = amount(30, 2_000), 10
 ROUNDS = 3
@@ -30,6 +32,14 @@ FORBIDDEN = (19, 28, 35)
 def test_operator_who_follows_the_advice_gives_up_nothing_that_was_not_named(first: int) -> None:
     for seed in range(first, first + CHUNK):
         follow(seed)
+
+
+@pytest.mark.parametrize("first", range(0, HISTORIES, CHUNK))
+def test_operator_who_follows_the_advice_after_restarts_in_a_session_gives_up_nothing_that_was_not_named(
+    first: int,
+) -> None:
+    for seed in range(first, first + CHUNK):
+        follow(seed, MORE)
 
 
 @pytest.mark.parametrize("seed", FOUND)
@@ -55,11 +65,11 @@ def disobey(seed: int) -> list[bool]:
     return [lost(world, lambda: operator.follow(step))]
 
 
-def follow(seed: int) -> Counter[str]:
+def follow(seed: int, weights: Sequence[tuple[Operation, int]] = WEIGHTS) -> Counter[str]:
     """Count the steps that an operator followed."""
     counts: Counter[str] = Counter()
     try:
-        world = history(seed)
+        world = history(seed, weights=weights)
         random = Random(seed)
         operator = Operator(world, random)
         for _ in range(ROUNDS):
@@ -97,12 +107,14 @@ def gone(world: RecordedWorld) -> dict[tuple[int, bool], Loss]:
 
 def lost(world: RecordedWorld, act: Callable[[], object]) -> bool:
     """Whether an act lost data. Left out: what a crash before it may have taken, and a restart brings to light."""
-    before, logs = gone(world), {broker: world.copy(broker) for broker in world.brokers}
+    before = gone(world)
+    disks = [disk for broker in world.brokers.values() for disk in (*broker.disks, *broker.shelf)]
+    logs = [world.copy(broker) for broker in world.brokers] + [disk.log for disk in disks]
     act()
     new = [loss for key, loss in gone(world).items() if key not in before]
     return not all(
         loss.leader is not None
-        and world.copy(loss.leader) is logs[loss.leader]
+        and any(world.copy(loss.leader) is log for log in logs)
         and any(copy.broker_id == loss.leader and copy.usable and copy.level == "unsure" for copy in loss.copies)
         for loss in new
     )
