@@ -119,7 +119,7 @@ class Operator:
         return self._run(broker)
 
     def _has_its_disks(self, broker: Broker) -> bool:
-        """Whether the broker can start with all its disks: none was thrown away or fails where no record can tell yet."""
+        """Whether the broker can start with all its disks: none is broken or thrown away, which no record may tell."""
         known = self.world.image.brokers.get(broker.id) or self.world.fates.unregistered.get(broker.id)
         disks = [self._disk(broker, str(directory)) for directory in (known.directories if known else ())]
         for disk in disks:

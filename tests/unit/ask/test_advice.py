@@ -130,7 +130,8 @@ def test_unregistered_broker_with_an_unplaced_last_copy_starts_with_all_its_disk
     story = Story().broker(1, "ab").topic("t", {1: "unassigned"}).fence(1).change("t", 0, leader=-1)
     lake = story.append(r.UnregisterBrokerRecord(broker_id=1, broker_epoch=1), 0).lake(tmp_path)
     answer = offline(lake)
-    steps = [step for about in (*answer.causes, *answer.data.losses) for step in about.steps]
+    lists = [cause.steps for cause in answer.causes] + [loss.steps for loss in answer.data.losses]
+    steps = [step for steps in lists for step in steps]
     starts = [step for step in steps if step.action == Action.BRING_BACK]
     assert all(step.every_disk for step in starts)
     assert any("start broker 1 again with all its disks" in step.text for step in starts)
